@@ -54,20 +54,8 @@ class Replay:
 class Outcome:
     """What both processes of a configuration wrote.
 
-    Attributes
-    ----------
-    folder
-        Dumps, as QUERY/loreId-N.
-    operators, replays
-        Of all queries.
-    original, answers
-        By query: a digest of what the query gives, and of what the replay of its topmost operator gives.
-    stream
-        What was said when a streaming query was to be tagged; null when nothing was.
-    trees, trees_again
-        By query: the tree with ids, from each process.
-    secrets
-        What must not be in any file, by what it is.
+    `folder` has the dumps, as QUERY/loreId-N. By query there are a digest of what it gives (`original`), of what the
+    replay of its topmost operator gives (`answers`), and the tree with ids from each process. No file holds a secret.
     """
 
     def __init__(self, folder: Path, secrets: dict[str, bytes]) -> None:
@@ -78,7 +66,6 @@ class Outcome:
         self.replays = [Replay(**one) for one in replayed["operators"]]
         self.original: dict[str, str] = dumped["answers"]
         self.answers: dict[str, str] = replayed["answers"]
-        self.stream: str | None = dumped["stream"]
         self.trees: dict[str, str] = dumped["trees"]
         self.trees_again: dict[str, str] = replayed["trees"]
         self.secrets = secrets | {name: text.encode() for name, text in dumped["secrets"].items()}
@@ -107,18 +94,8 @@ def run(
 ) -> Outcome:
     """Dump in one process and replay in another; skips where this machine lacks the Spark line.
 
-    Parameters
-    ----------
-    folder
-        Empty; gets the tables, a home and the dumps.
-    line, adaptive
-        The configuration.
-    only
-        Names of the queries; all of the matrix when empty.
-    options
-        Of `tests.lore.matrix`.
-    extra
-        Variables of both processes.
+    The folder is empty, and gets the tables, a home and the dumps; `only` are queries, of the matrix all when empty;
+    `options` are those of `tests.lore.matrix`, `extra` variables of both processes.
     """
     home, out = folder / f"home-{CANARY}", folder / "dumps"
     data = matrix_data.write(folder / f"tables-{CANARY}")

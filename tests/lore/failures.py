@@ -140,8 +140,8 @@ def _failing_leaf(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "a int").where("a > 3")
 
 
-def dump_all(folder: Path, *, quick: bool = False) -> dict[str, Any]:
-    """Every case dumped: by name its folder and what was said of it, or why not; `quick`: the first case alone."""
+def dump_all(folder: Path) -> dict[str, Any]:
+    """Every case dumped: by name its folder and what was said of it, or why not."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master(MASTER)
@@ -161,10 +161,6 @@ def dump_all(folder: Path, *, quick: bool = False) -> dict[str, Any]:
         ((lore_id, url),) = dumped.folders.items()
         found[name] = {"lore_id": lore_id, "url": url, "said": dumped.warnings[0] if failed else None}
 
-    if quick:
-        keep("udf-on", _udf(spark))
-        spark.stop()
-        return found
     for adaptive in ("on", "off"):
         spark.conf.set("spark.sql.adaptive.enabled", str(adaptive == "on").lower())
         for name, make in FAILING.items():
@@ -247,31 +243,12 @@ def _work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
     return {"checks": checks, "searches": searches, "small": small}
 
 
-def search_quick(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
-    """The first case, searched for the rows that its error needs."""
-    from workbench.lore.bisection.input_bisection import BisectOptions, bisect_dump
-
-    path = dumped["udf-on"]["url"].removeprefix("file:")
-    options = BisectOptions(master=MASTER, out=str(folder / "smaller"))
-    with _one_spark():
-        return bisect_dump(path, options, report=print).model_dump()
-
-
-def quick_outcome(folder: Path) -> dict[str, Any]:
-    """The first case dumped as it failed, by `dump`, and searched, by `work`; no more than `outcome` has of it."""
-    return _run_processes("quick-dump", "quick-work", folder)
-
-
 def outcome(folder: Path) -> dict[str, Any]:
     """What both processes wrote, by `dump` and `work`. The tests' config folder must be set."""
-    return _run_processes("dump", "work", folder)
-
-
-def _run_processes(dump: str, work: str, folder: Path) -> dict[str, Any]:
     pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
-    for name in (dump, work):
-        _process(name, folder)
-    return {key: json.loads((folder / f"{name}.json").read_text()) for key, name in (("dump", dump), ("work", work))}
+    for work in ("dump", "work"):
+        _process(work, folder)
+    return {work: json.loads((folder / f"{work}.json").read_text()) for work in ("dump", "work")}
 
 
 def _process(work: str, folder: Path) -> None:
@@ -295,12 +272,7 @@ def main() -> None:
     """One of the two processes."""
     jvm.remember_names()
     work, place = sys.argv[1], Path(sys.argv[2])
-    if work.endswith("dump"):
-        written = dump_all(place, quick=work == "quick-dump")
-    elif work == "quick-work":
-        written = search_quick(place, json.loads((place / "quick-dump.json").read_text()))
-    else:
-        written = work_all(place, json.loads((place / "dump.json").read_text()))
+    written = dump_all(place) if work == "dump" else work_all(place, json.loads((place / "dump.json").read_text()))
     (place / f"{work}.json").write_text(json.dumps(written))
 
 

@@ -62,8 +62,7 @@ def read(found: Any, data: bytes, serial_filter: str | None = None) -> str:
         config = getattr(jvm.java.io, "ObjectInputFilter$Config")
         stream.setObjectInputFilter(config.createFilter(serial_filter))
     try:
-        thing = stream.readObject()
-        return str(found.jvm.java.util.Objects.requireNonNull(thing).getClass().getName())
+        return str(found.jvm.java.util.Objects.requireNonNull(stream.readObject()).getClass().getName())
     except Exception as error:  # noqa: BLE001 - the error is the answer
         return str(getattr(error, "java_exception", error))
 
@@ -71,8 +70,7 @@ def read(found: Any, data: bytes, serial_filter: str | None = None) -> str:
 def main() -> None:
     with replay_session.fresh_session(master="local[2]", settings={"spark.sql.shuffle.partitions": "3"}) as spark:
         found = connect_bridge(spark)
-        frame = spark.range(5).selectExpr("id + 1 as a").filter("a > 2")
-        operator = frame._jdf.queryExecution().sparkPlan()
+        operator = spark.range(5).selectExpr("id + 1 as a").filter("a > 2")._jdf.queryExecution().sparkPlan()
         plan = found.serialize(
             operator.withNewChildren(found.to_scala_seq([found.build_empty_leaf(operator.child().output())]))
         )

@@ -175,8 +175,7 @@ def noisy_upstream(spark: SparkSession, path: Path) -> Facts:
     """What is captured is what this run gave, and no other run gives it again."""
     frame = _noisy(spark).repartition(3, "id").selectExpr("id", "x * 2 AS y", "x")
     frame = frame.filter("y > 1").sortWithinPartitions("x")
-    facts = _captured(frame, path, {"Sort": "*"})
-    return facts | {"another_run": [list(row) for row in frame.collect()]}
+    return _captured(frame, path, {"Sort": "*"}) | {"another_run": [list(row) for row in frame.collect()]}
 
 
 @scenario

@@ -151,7 +151,6 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
             "token of accumulators": context._accumulatorServer.auth_token,
         },
     }
-    record["stream"] = _said_to_a_stream(spark)
     for one in chosen:
         begun = time.monotonic()
         with _confs(spark, one):
@@ -165,17 +164,6 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
                 record["answers"][one.name] = _answer(frame, tree)
         print(f"{one.name}: {len(tree.nodes)} operators, {time.monotonic() - begun:.1f} s", flush=True)
     return record
-
-
-def _said_to_a_stream(spark: SparkSession) -> str | None:
-    from workbench.core.errors import ConfigError
-    from workbench.lore.spark_bridge.query_runs import tag_plan
-
-    try:
-        tag_plan(spark.readStream.format("rate").load())
-    except ConfigError as error:
-        return str(error)
-    return None
 
 
 def _record(one: queries.Query, lore_id: int | None, kind: str) -> dict[str, Any]:

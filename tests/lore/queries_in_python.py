@@ -166,5 +166,4 @@ def cogroup_in_arrow(spark: SparkSession) -> DataFrame:
         return pa.table({"l": [left.num_rows], "r": [right.num_rows]})
 
     orders = spark.table("orders").select("o_custkey").groupBy("o_custkey")
-    customers = spark.table("customer").groupBy("c_custkey")
-    return orders.cogroup(customers).applyInArrow(counts, "l long, r long")
+    return orders.cogroup(spark.table("customer").groupBy("c_custkey")).applyInArrow(counts, "l long, r long")

@@ -18,8 +18,7 @@ def values(name: str, columns: str, *, since: tuple[int, int] = (3, 5)) -> None:
 
     def make(spark: SparkSession) -> DataFrame:
         key = f"select o_orderkey k, {columns} from orders where o_orderkey < 400"
-        shuffled = spark.sql(key).repartition(3, "k")
-        return shuffled.filter("rand(5) < 0.9").sortWithinPartitions("k")
+        return spark.sql(key).repartition(3, "k").filter("rand(5) < 0.9").sortWithinPartitions("k")
 
     make.__name__ = name
     query(_THROUGH, since=since)(make)

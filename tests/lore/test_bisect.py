@@ -33,8 +33,7 @@ def test_an_option_that_there_is_not_is_refused_before_a_process_is_started(tmp_
 )
 def test_wrong_use_ends_with_code_2_and_names_the_option(arguments: list[str], named: str, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, ["lore", "bisect", str(tmp_path / "nowhere"), *arguments])
-    text = f"{result.output} {result.exception}"
-    assert named in text
+    assert named in f"{result.output} {result.exception}"
     assert result.exit_code == 2 or getattr(result.exception, "exit_code", None) == 2
 
 

@@ -127,8 +127,7 @@ def test_the_plan_is_drawn_from_its_root_with_bare_labels() -> None:
     rows, text = drawn(chart_plan(outcomes.CHAIN, lore_id=3))
     kinds = {row["lore_id"]: row["kind"] for row in rows if "kind" in row}
     assert kinds == {4: "can be dumped", 3: "replayed", 2: "can be dumped", 1: "can be dumped", 0: "refused"}
-    labels = {row["label"] for row in rows if "label" in row}
-    assert "2 · SortMergeJoin [a]" in labels
+    assert "2 · SortMergeJoin [a]" in {row["label"] for row in rows if "label" in row}
     assert "4 of 5 operators can be dumped" in text
 
 

@@ -150,8 +150,7 @@ class TestSearchForAnError:
 
     def test_a_smaller_dump_holds_nothing_but_the_rows_that_are_left(self, made: dict[str, Any]) -> None:
         folder = _small(made, "udf")
-        sidecar = _sidecar(folder)
-        (entry,) = sidecar.inputs
+        (entry,) = _sidecar(folder).inputs
         assert (entry.n_rows, entry.partitions, entry.n_partitions) == (1, [failures.BAD_PARTITION], 4)
         batches = [str(path.relative_to(folder)) for path in folder.rglob("*.parquet")]
         assert batches == [f"input-0/partition-{failures.BAD_PARTITION}/batch-0.parquet"]
@@ -187,8 +186,7 @@ class TestSearchForADifference:
         assert [list(json.loads(row).values()) for row in found["only_a"]] in ([[]], [[None]])
 
     def test_the_smaller_dump_expects_what_side_a_gives(self, made: dict[str, Any]) -> None:
-        folder = _small(made, "dates")
-        sidecar = _sidecar(folder)
+        sidecar = _sidecar(_small(made, "dates"))
         assert sidecar.confs["spark.sql.legacy.timeParserPolicy"] == "CORRECTED"
         assert sidecar.output.error is None
         assert sidecar.output.kept

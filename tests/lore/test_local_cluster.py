@@ -40,8 +40,7 @@ def _spark_home(folder: Path) -> Path:
 
 
 def test_executors_of_their_own_took_part(outcome: Outcome) -> None:
-    logs = list(outcome.folder.parent.glob("spark/work/app-*/*/stderr"))
-    assert len(logs) >= 4, "two for each process"
+    assert len(list(outcome.folder.parent.glob("spark/work/app-*/*/stderr"))) >= 4, "two for each process"
 
 
 def test_every_operator_is_replayed_with_the_rows_of_the_original(outcome: Outcome) -> None:

@@ -56,55 +56,30 @@ WindowGroupLimit WindowInPandas
 """
 LARGEST_PLAN_BYTES = 64 * 1024
 Configuration = tuple[Literal["3.5", "4"], Literal["on", "off"]]
-# Each query meets both lines and both modes in these two, and our code asks for the line (`bridge`) or for the mode (is
-# the plan final?), never for both at once.
-WHOLE: dict[Configuration, str] = {("3.5", "on"): "spark", ("4", "off"): "network"}
-# So in the other two are some of each kind: plain ones, those whose plan AQE changes, one that Spark 4 alone has, one
-# in Python, and one that writes.
-PAIRED = (
-    *("hash_aggregate", "merge_inner", "broadcast_inner", "scalar_subqueries", "reused_exchange"),
-    *("skewed_join", "join_turned_broadcast", "rebalance", "empty_input", "dynamic_pruning", "cached_input"),
-    *("map_in_arrow", "variants", "nested", "insert"),
-)
-ALL: dict[Configuration, str] = {**WHOLE, ("3.5", "off"): "spark", ("4", "on"): "network"}
-
-
-def _params(chosen: dict[Configuration, str]) -> list[Any]:
-    return [
-        pytest.param((line, adaptive), id=f"spark {line}, adaptive {adaptive}", marks=getattr(pytest.mark, mark))
-        for (line, adaptive), mark in chosen.items()
-    ]
+# Each query meets both lines and both modes, and our code asks for the line (`bridge`) or for the mode (is the plan
+# final?), never for both at once.
+CONFIGURATIONS: list[Any] = [
+    pytest.param(("3.5", "on"), id="spark 3.5, adaptive on", marks=pytest.mark.spark),
+    pytest.param(("4", "off"), id="spark 4, adaptive off", marks=pytest.mark.network),
+]
 
 
 @pytest.fixture(scope="module")
 def running(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[Configuration, Future[Outcome]]]:
-    """All chosen configurations, two at a time: while one plans its small jobs, a core would be idle."""
-    params = [item.callspec.params for item in request.session.items if item.path == request.path]
-    chosen = dict.fromkeys(one["outcome"] if "outcome" in one else one["whole"] for one in params)
+    """Both configurations at once: while one plans its small jobs, a core would be idle."""
+    chosen = {item.callspec.params["outcome"] for item in request.session.items if item.path == request.path}
     with ThreadPoolExecutor(2) as pool:
         yield {
-            (line, adaptive): pool.submit(
-                run,
-                tmp_path_factory.mktemp("matrix"),
-                line=line,
-                adaptive=adaptive,
-                only=() if (line, adaptive) in WHOLE else PAIRED,
-            )
+            (line, adaptive): pool.submit(run, tmp_path_factory.mktemp("matrix"), line=line, adaptive=adaptive)
             for line, adaptive in chosen
         }
         pool.shutdown(cancel_futures=True)
 
 
-@pytest.fixture(scope="module", params=_params(ALL))
+@pytest.fixture(scope="module", params=CONFIGURATIONS)
 def outcome(request: pytest.FixtureRequest, running: dict[Configuration, Future[Outcome]]) -> Outcome:
-    return running[request.param].result()
-
-
-@pytest.fixture(scope="module", params=_params(WHOLE))
-def whole(request: pytest.FixtureRequest, running: dict[Configuration, Future[Outcome]]) -> Outcome:
-    """Of all queries."""
     return running[request.param].result()
 
 
@@ -112,24 +87,17 @@ def test_each_query_has_every_class_that_it_is_there_for(outcome: Outcome) -> No
     met = {name: {one.kind for one in outcome.operators if one.query == name} for name in outcome.queries}
     line = tuple(int(part) for part in outcome.spark.split(".")[:2])
     wanted = {one.name: one.shows for one in queries.of_line((line[0], line[1])) if one.name in met}
-    missing = {name: sorted(shows - met[name]) for name, shows in wanted.items() if not shows <= met[name]}
-    assert missing == {}
+    assert {name: sorted(shows - met[name]) for name, shows in wanted.items() if not shows <= met[name]} == {}
 
 
-def test_the_matrix_is_whole(whole: Outcome) -> None:
-    line = tuple(int(part) for part in whole.spark.split(".")[:2])
-    assert whole.queries == [one.name for one in queries.of_line((line[0], line[1]))]
-    assert len(whole.queries) >= 53
-    dumped = [one.kind for one in whole.operators if one.dumped]
+def test_the_matrix_is_whole(outcome: Outcome) -> None:
+    line = tuple(int(part) for part in outcome.spark.split(".")[:2])
+    assert outcome.queries == [one.name for one in queries.of_line((line[0], line[1]))]
+    assert len(outcome.queries) >= 53
+    dumped = [one.kind for one in outcome.operators if one.dumped]
     assert len(dumped) >= 175
     assert sorted({f"{name}Exec" for name in DUMPED.split()} - set(dumped)) == []
-    assert len(whole.answers) >= 46
-
-
-def test_of_the_other_configurations_some_of_every_kind_are_there(outcome: Outcome) -> None:
-    line = tuple(int(part) for part in outcome.spark.split(".")[:2])
-    assert {one.name for one in queries.of_line((line[0], line[1]))} & set(PAIRED) <= set(outcome.queries)
-    assert sum(one.dumped for one in outcome.operators) >= 40
+    assert len(outcome.answers) >= 46
 
 
 def test_every_operator_is_dumped_but_those_that_are_refused_by_design(outcome: Outcome) -> None:
@@ -143,29 +111,22 @@ def test_every_operator_is_dumped_but_those_that_are_refused_by_design(outcome: 
 
 
 def test_what_is_refused_by_design_is_refused_wherever_it_comes_up(outcome: Outcome) -> None:
-    dumped = {one.kind for one in outcome.operators if one.dumped}
-    assert dumped & set(REFUSED) == set()
+    assert {one.kind for one in outcome.operators if one.dumped} & set(REFUSED) == set()
 
 
-def test_values_that_cannot_be_kept_are_refused(whole: Outcome) -> None:
-    assert {one.query for one in whole.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
+def test_values_that_cannot_be_kept_are_refused(outcome: Outcome) -> None:
+    assert {one.query for one in outcome.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
         REFUSED_VALUES
     )
 
 
-def test_inputs_of_every_kind_are_dumped_and_such_without_columns_or_with_one_name_twice(whole: Outcome) -> None:
-    sidecars = [Sidecar.model_validate_json((Path(folder) / "plan.json").read_bytes()) for folder in whole.folders]
+def test_inputs_of_every_kind_are_dumped_and_such_without_columns_or_with_one_name_twice(outcome: Outcome) -> None:
+    sidecars = [Sidecar.model_validate_json((Path(folder) / "plan.json").read_bytes()) for folder in outcome.folders]
     inputs = [entry for sidecar in sidecars for entry in sidecar.inputs]
     assert {entry.kind for entry in inputs} == {"rows", "columnar", "broadcast", "subquery"}
     assert {entry.kind for entry in inputs if entry.zero_columns and entry.n_rows} == {"rows", "broadcast"}
     names = [[column.name for column in entry.columns] for entry in inputs]
     assert any(len(set(one)) < len(one) for one in names)
-
-
-def test_a_streaming_query_is_refused_as_a_whole(outcome: Outcome) -> None:
-    assert outcome.stream is not None
-    assert "a streaming query has no single plan" in outcome.stream
-    assert "spark.read instead of spark.readStream" in outcome.stream
 
 
 def test_every_replay_gives_the_rows_of_the_original(outcome: Outcome) -> None:
@@ -175,9 +136,9 @@ def test_every_replay_gives_the_rows_of_the_original(outcome: Outcome) -> None:
     }
 
 
-def test_nearly_every_replay_gives_them_in_the_same_partitions_and_order(whole: Outcome) -> None:
-    moved = [str(one) for one in whole.replays if not one.row_for_row]
-    assert len(moved) <= 0.01 * len(whole.replays), moved
+def test_nearly_every_replay_gives_them_in_the_same_partitions_and_order(outcome: Outcome) -> None:
+    moved = [str(one) for one in outcome.replays if not one.row_for_row]
+    assert len(moved) <= 0.01 * len(outcome.replays), moved
 
 
 def test_only_the_blocks_of_a_shuffle_come_in_another_order(outcome: Outcome) -> None:

@@ -67,8 +67,7 @@ def test_the_join_of_the_sample_is_picked_dumped_and_verified(live: Study) -> No
 
 
 def test_its_tables_are_in_the_run_folder(live: Study) -> None:
-    tree = live.run.read_table(PLAN_TREE)
-    assert tree.filter(operator="SortMergeJoin")["rows_in"].to_list() == [156_400]
+    assert live.run.read_table(PLAN_TREE).filter(operator="SortMergeJoin")["rows_in"].to_list() == [156_400]
     assert "scan (control)" in live.run.read_table(RATIOS)["quantity"].to_list()
     assert {entry["name"] for entry in live.run.record["tables"]} >= {"sides", "timings", "metrics", "partitions"}
 
@@ -128,8 +127,7 @@ def test_after_its_session_has_ended_nothing_more_can_be_dumped(live: Study, tmp
 
 
 def test_the_files_of_a_script_and_of_views_are_its_inputs() -> None:
-    given = NotebookConfig(query_file="q.py:sales", views=["a=x.csv"])
-    assert list_query_files(given) == ["q.py", "x.csv"]
+    assert list_query_files(NotebookConfig(query_file="q.py:sales", views=["a=x.csv"])) == ["q.py", "x.csv"]
 
 
 def test_settings_that_are_none_are_refused_before_spark_starts(tmp_path: Path) -> None:
@@ -214,8 +212,7 @@ def test_texts_of_a_plan_are_harmless() -> None:
 
 
 def test_a_huge_plan_shows_the_first_operators_and_counts_the_others() -> None:
-    chain = [("Filter", 300 - place, 1, 1, None) for place in range(300)]
-    controls, _ = made(plan=outcomes.plan(*chain))
+    controls, _ = made(plan=outcomes.plan(*[("Filter", 300 - place, 1, 1, None) for place in range(300)]))
     assert len(controls.lines) == MAX_OPERATORS
     assert "150 more operators" in controls.build_box().children[0].children[-1].value
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import inspect
 import os
 import secrets
 import time
@@ -26,10 +27,17 @@ from workbench.scaletest.simulated_runai import runai_objects
 
 PREFIX = "test-"
 # Ten times Kubernetes' own, so that tests wait for nothing that they do not test.
-QUICK = {
-    "kube-controller-manager": ClientLimit(qps=200, burst=400),
-    "kube-scheduler": ClientLimit(qps=500, burst=1000),
-}
+QUICK = {"kube-controller-manager": ClientLimit(qps=200, burst=400), "kube-scheduler": ClientLimit(qps=500, burst=1000)}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """An asynchronous test runs in a loop of its own; the limit guards against hanging only."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    given = {name: pyfuncitem.funcargs[name] for name in inspect.signature(pyfuncitem.obj).parameters}
+    asyncio.run(asyncio.wait_for(pyfuncitem.obj(**given), 240))
+    return True
 
 
 def programs(*, kai: bool = False) -> program_providers.Binaries:

@@ -47,8 +47,7 @@ def test_a_chart_says_in_words_what_it_draws(name: str, busy: Analysis) -> None:
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_run_of_nothing_is_drawn_empty(name: str, tmp_path: Path) -> None:
-    nothing = analysis(Plan(np.arange(3) / 20, unseen=(0, 1, 2), gpus=0.0), tmp_path)
-    DRAWN[name](nothing).to_dict()
+    DRAWN[name](analysis(Plan(np.arange(3) / 20, unseen=(0, 1, 2), gpus=0.0), tmp_path)).to_dict()
 
 
 def test_the_parts_of_a_bar_add_up_to_all(busy: Analysis) -> None:
@@ -62,8 +61,7 @@ def test_the_parts_of_a_bar_add_up_to_all(busy: Analysis) -> None:
 def test_bars_of_several_runs_have_one_colour_for_a_segment_that_only_some_have(busy: Analysis) -> None:
     fewer = busy.shares.filter(pl.col("segment") != busy.shares["segment"][0])
     spec = charts.chart_shares({"a": fewer, "b": busy.shares}).to_dict()
-    domain = spec["layer"][0]["encoding"]["color"]["scale"]["domain"]
-    assert sorted(domain) == sorted(busy.shares["segment"])
+    assert sorted(spec["layer"][0]["encoding"]["color"]["scale"]["domain"]) == sorted(busy.shares["segment"])
     assert {row["workloads"] for row in rows(spec)} == {
         f"{name}, {part}" for name in "ab" for part in ("all", "slowest 5 %")
     }
@@ -147,8 +145,7 @@ def test_intervals_that_are_bounded_are_not_called_dashed(busy: Analysis) -> Non
 
 
 def test_a_run_without_times_of_ours_is_drawn_by_the_clusters(busy: Analysis) -> None:
-    server = busy.quantiles.filter(pl.col("clock") == "server")
-    spec = charts.chart_steps(server).to_dict()
+    spec = charts.chart_steps(busy.quantiles.filter(pl.col("clock") == "server")).to_dict()
     assert "by the cluster's clock" in spec["title"]["subtitle"]
     assert rows(spec)
 
@@ -168,8 +165,7 @@ def test_a_line_stays_below_the_share_that_got_there_and_marks_no_quantile_beyon
     assert own == {"p50": 50.0}  # of all 100, not of the 70 that are left
     assert max(row["share"] for row in everything if row["side"] == "default") == pytest.approx(0.7)
     assert max(row["share"] for row in everything if row["side"] == "kai") == pytest.approx(1)
-    subtitle = spec["title"]["subtitle"]
-    assert "stays below 100 %: 30 of 100 (default), 0 of 100 (kai)" in subtitle
+    assert "stays below 100 %: 30 of 100 (default), 0 of 100 (kai)" in spec["title"]["subtitle"]
 
 
 def test_a_step_that_nobody_began_or_ended_is_drawn_empty() -> None:
@@ -220,8 +216,7 @@ def test_the_gangs_of_a_league_add_up_and_a_wait_without_an_end_is_named_and_not
 
 
 def test_a_league_without_gangs_is_drawn_by_its_waits() -> None:
-    spec = charts.chart_league(league_rows(gangs=0, complete=0, deadlocked=0)).to_dict()
-    assert len(spec["vconcat"]) == 1
+    assert len(charts.chart_league(league_rows(gangs=0, complete=0, deadlocked=0)).to_dict()["vconcat"]) == 1
 
 
 def test_each_side_has_its_name_in_the_title(busy: Analysis) -> None:

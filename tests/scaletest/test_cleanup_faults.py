@@ -203,10 +203,22 @@ def test_a_forged_record_hides_no_other_from_the_list() -> None:
         served(scripted, lambda api: list_run_records(api, (SPACE,)))
 
 
-def test_a_record_under_the_name_of_another_run_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"run": "st-00000000"}, "not the record of this run"),
+        ({"run": "*"}, "not a run's id"),
+        ({"namespaces": ["kube-system"]}, "not a namespace of tests"),
+        ({"kinds": [["", "v1/namespaces/default", "pods"]]}, "not a resource"),
+        ({"kinds": 5}, "not a record of a run"),
+    ],
+    ids=["another run", "any run", "namespace", "kind", "type"],
+)
+def test_a_forged_record_leads_nowhere(change: dict[str, Any], told: str) -> None:
     scripted = Scripted(3)
-    path = f"/api/v1/namespaces/{SPACE}/configmaps/{build_record_name(RUN)}"
-    scripted.answers[path] = (200, record("st-00000000", SPACE))
-    with pytest.raises(InputError, match="not the record of this run"):
+    forged = record(RUN, SPACE)
+    forged["data"]["record.json"] = json.dumps(json.loads(forged["data"]["record.json"]) | change)
+    scripted.answers[f"/api/v1/namespaces/{SPACE}/configmaps/{build_record_name(RUN)}"] = (200, forged)
+    with pytest.raises(InputError, match=told):
         served(scripted, lambda api: run_cleanup.delete_recorded_run(api, RUN, (SPACE,)))
     assert len(scripted.pods) == 3

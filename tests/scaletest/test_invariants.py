@@ -40,8 +40,7 @@ def test_invariants_hold_for_good_and_for_odd_runs(tmp_path: Path) -> None:
         {"away_s": (1.0, 3.0), "lifetime_s": 0.1},
         {"skew_s": -3.0, "pods": 1, "gang": False},
     ]
-    found = [run(tmp_path / str(place), **more) for place, more in enumerate(odd)]
-    assert check(*found)["holds"].all()
+    assert check(*[run(tmp_path / str(place), **more) for place, more in enumerate(odd)])["holds"].all()
 
 
 def changed(column: str, value: pl.Expr, table: str) -> Callable[[Analysis], dict[str, pl.DataFrame]]:

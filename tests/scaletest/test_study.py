@@ -127,8 +127,7 @@ def test_sides_without_a_turn_in_common_are_not_compared(tmp_path: Path) -> None
 
 def test_medians_stand_in_where_no_side_came_as_far_as_p95(tmp_path: Path) -> None:
     lossy = {"lost": tuple(range(30))}
-    found = two_sides(tmp_path, [lossy] * 2, [lossy] * 2)
-    assert {"default: median", "kai: median"} <= set(numbers(found))
+    assert {"default: median", "kai: median"} <= set(numbers(two_sides(tmp_path, [lossy] * 2, [lossy] * 2)))
 
 
 def test_a_single_run_is_answered_by_its_rate(tmp_path: Path) -> None:
@@ -162,8 +161,7 @@ def test_two_sides_with_gangs_keep_within_a_headline(tmp_path: Path) -> None:
 def imported(folder: Path) -> Path:
     """A run of ours, written as the old tool's files, and read back as if another had made it."""
     chains = [one for index in range(20) for one in making.chain(index, 0.4 + index)]
-    own = making.run(folder / "own", 20, chains)
-    export_run(own, folder / "files")
+    export_run(making.run(folder / "own", 20, chains), folder / "files")
     return Path(import_folder(folder / "files", out=folder / "imported").run.folder)
 
 
@@ -198,8 +196,7 @@ def test_two_imported_sides_are_said_to_decide_and_not_to_schedule(tmp_path: Pat
 
 def test_two_imported_runs_are_compared_by_their_own_total(tmp_path: Path) -> None:
     one = imported(tmp_path)
-    both = variants.combine_variants([one], [one])
-    comparison = both.comparison()
+    comparison = variants.combine_variants([one], [one]).comparison()
     assert set(comparison["step"]) == {"sent to decided"}
     assert set(comparison["clock"]) == {"mixed"}
     assert set(comparison["verdict"]) == {"UNDECIDED"}
@@ -220,7 +217,6 @@ def test_a_step_that_does_not_exist_is_refused() -> None:
 
 
 def test_durations_keep_those_that_never_ended(tmp_path: Path) -> None:
-    found = two_sides(tmp_path, [{"lost": (1, 2)}], [{}])
-    table = found.found.durations("due to scheduled")
+    table = two_sides(tmp_path, [{"lost": (1, 2)}], [{}]).found.durations("due to scheduled")
     counts = table.group_by("side", maintain_order=True).agg(pl.len(), pl.col("duration_s").null_count().alias("lost"))
     assert counts.rows() == [("default", 200, 2), ("kai", 200, 0)]

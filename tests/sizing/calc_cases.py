@@ -14,12 +14,10 @@ NAME = "calc_runner_output.json"
 def draw(seed: int, folder: Path) -> dict[str, Any]:
     """Write a case's jobs below `folder`; give its goal: targets in s, users, GPUs."""
     rng = random.Random(seed)
-    jobs = rng.choice((1, 1, 1, 2, 3))
-    for number in range(jobs):
+    for number in range(rng.choice((1, 1, 1, 2, 3))):
         job = folder / "online" / f"job_{number + 1}"
         job.mkdir(parents=True)
-        document = _document(rng)
-        text = json.dumps(document, indent=1)
+        text = json.dumps(_document(rng), indent=1)
         if rng.random() < 0.02:
             text = text[: len(text) // 2]
         if rng.random() < 0.98 or not number:

@@ -25,15 +25,7 @@ from workbench.sizing.load.sweep_journal import load_sweep_journal
 
 AIPERF, GUIDELLM = "aiperf==0.13.0", "guidellm==0.8.1"
 RUN_TIMEOUT_S = 300
-FIGURES = (
-    "latency_p50_s",
-    "latency_p95_s",
-    "ttft_p50_s",
-    "ttft_p95_s",
-    "itl_p50_s",
-    "itl_p95_s",
-    "rate_per_s",
-)
+FIGURES = ("latency_p50_s", "latency_p95_s", "ttft_p50_s", "ttft_p95_s", "itl_p50_s", "itl_p95_s", "rate_per_s")
 TOKENIZER = """
 import sys
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

@@ -108,8 +108,7 @@ def test_every_line_of_the_tables_is_set_as_the_toolkit_sets_it(
     """Without items over the target there is no further column: then the whole text is the same."""
     _, out, _, _ = run("interrupted_two", tmp_path, capsys, "--no-plots")
     theirs = (GOLDEN / "interrupted_two" / "stdout.txt").read_text().replace("\x1b[0m", "")
-    ours = [line for line in out.splitlines() if not line.startswith("Concurrency ")]
-    assert ours == theirs.splitlines()
+    assert [line for line in out.splitlines() if not line.startswith("Concurrency ")] == theirs.splitlines()
 
 
 def test_all_golden_cases_are_there(shared: Path) -> None:

@@ -2,30 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from pathlib import Path
-
-import pytest
-
 from tests.conftest import ROOT
 from workbench import sizing
 from workbench.sizing.compat_nat import calc_outputs
-from workbench.sizing.compat_nat.calculation import Options
 
 GUIDE = (ROOT / "docs" / "guide" / "sizing-slope.md").read_text()
-ROWS = [
-    [cell.strip() for cell in line.strip("|").split("|")]
-    for line in GUIDE.split("## Deliberate differences\n", 1)[1].split("\n## ", 1)[0].splitlines()
-    if line.startswith("|")
-][2:]
-TESTS = "".join(path.read_text() for path in sorted(Path(__file__).parent.glob("test_*.py")))
-
-
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
-def test_each_difference_has_its_test(row: list[str]) -> None:
-    assert len(row) == 4
-    assert re.fullmatch(r"`test_\w+`", row[3])
-    assert f"def {row[3].strip('`')}(" in TESTS
 
 
 def test_the_example_is_what_the_command_prints() -> None:
@@ -39,10 +20,3 @@ def test_the_example_is_what_the_command_prints() -> None:
     done = sizing.calculate(levels=levels, target_workflow_runtime_s=10, target_users=100, test_gpu_count=8)
     shown = GUIDE.split("The second prints", 1)[1].split("```\n", 2)[1]
     assert shown.rstrip("\n") == "\n".join(calc_outputs.format_calculation(done.calculation))
-
-
-def test_options_named_for_python_are_there() -> None:
-    page = (ROOT / "docs" / "guide" / "sizing-python.md").read_text()
-    named = set(re.findall(r"`(endpoint|nat_python|seed|plots)`", page))
-    assert named == {"endpoint", "nat_python", "seed", "plots"}
-    assert named <= set(Options.model_fields)

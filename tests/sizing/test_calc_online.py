@@ -446,20 +446,6 @@ def test_an_endpoint_that_is_no_url_is_refused(url: str) -> None:
 
 @pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
-def test_older_jobs_are_kept_unless_asked_otherwise(tmp_path: Path) -> None:
-    asked = options(tmp_path, ["a", "b"])
-    folders = [run_calculation(asked).folder for _ in range(2)]
-    third = run_calculation(options(tmp_path, ["a", "b"], append=True))
-    assert len({*folders, third.folder}) == 3
-    assert all(folder is not None and folder.is_dir() for folder in folders)
-    assert any("2 older online job(s) kept" in notice for notice in third.notices)
-    last = run_calculation(options(tmp_path, ["a", "b"], remove_older=True))
-    assert list((tmp_path / "out" / "online").iterdir()) == [last.folder]
-    assert "removed 3 older online job(s), as asked" in last.notices
-
-
-@pytest.mark.live
-@pytest.mark.usefixtures("toolkit")
 def test_without_a_goal_it_is_measured_and_not_estimated(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["a", "b"], goal=CalcGoal()))
     assert (done.exit_code, done.calculation.answers) == (0, [])
@@ -471,7 +457,6 @@ def test_without_a_goal_it_is_measured_and_not_estimated(tmp_path: Path) -> None
 @pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_without_a_folder_nothing_is_written(tmp_path: Path) -> None:
-    path = config(tmp_path, ["a", "b"])
-    done = run_calculation(Options(config_file=path, concurrencies=(1, 2)))
+    done = run_calculation(Options(config_file=config(tmp_path, ["a", "b"]), concurrencies=(1, 2)))
     assert (done.folder, done.paths) == (None, [])
     assert len(done.levels) == 2

@@ -38,8 +38,7 @@ def test_what_is_written_is_read_back_the_same(tmp_path: Path) -> None:
 
 
 def test_fields_are_written_in_the_toolkits_order() -> None:
-    output = calc_file.CalcOutput.model_validate(document(c1=metrics()))
-    written = json.loads(output.text())
+    written = json.loads(calc_file.CalcOutput.model_validate(document(c1=metrics())).text())
     assert list(written) == ["gpu_estimates", "fit_results", "calc_data"]
     assert list(written["calc_data"]["1"]) == ["gpu_estimates", "alerts", "sizing_metrics"]
     assert list(written["calc_data"]["1"]["sizing_metrics"]) == [
@@ -199,8 +198,7 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
 def test_only_jobs_are_removed_and_never_through_a_link(tmp_path: Path) -> None:
     kept = job(tmp_path, "job_1", document()).parent
     old = job(tmp_path, "job_2", document()).parent
-    foreign = tmp_path / "online" / "job_notes"
-    foreign.mkdir()
+    (tmp_path / "online" / "job_notes").mkdir()
     (tmp_path / "online" / "job_3").symlink_to(old, target_is_directory=True)
     found = list(calc_file.list_job_folders(tmp_path / "online"))
     assert calc_outputs.remove_older_jobs(kept, found) == ["job_2"]

@@ -70,8 +70,7 @@ def test_a_line_that_falls_is_a_reason_and_no_crash() -> None:
 
 def test_a_workflow_without_llm_calls_is_sized_on_its_runtime() -> None:
     """The toolkit calls such levels invalid."""
-    levels = {level: metrics(0.0, 3.5 + 0.6 * level) for level in LEVELS}
-    result = calculate_gpus(levels, GOAL)
+    result = calculate_gpus({level: metrics(0.0, 3.5 + 0.6 * level) for level in LEVELS}, GOAL)
     assert by_metric(result)["wf_runtime"] is not None
     assert by_metric(result)["llm_latency"] is None
     assert result.answers[1].reason == "the workflow makes no LLM calls"
@@ -83,8 +82,7 @@ def test_a_workflow_without_llm_calls_is_sized_on_its_runtime() -> None:
 
 
 def test_a_single_level_without_llm_calls_is_left_out_as_the_toolkit_does() -> None:
-    levels = line(*LEVELS) | {16: metrics(0.0, 13.1)}
-    result = calculate_gpus(levels, GOAL)
+    result = calculate_gpus(line(*LEVELS) | {16: metrics(0.0, 13.1)}, GOAL)
     assert result.left_out == {16: "no LLM latency, though other levels have one"}
 
 

@@ -137,10 +137,7 @@ def test_goodput_parts_from_the_rate_where_requests_are_late(found: SizingAnswer
     rows, _ = drawn(chart_goodput(found.points, found.goodput))
     by_load = {
         name: {one["load"]: one["requests_per_s"] for one in rows if one["served"] == name}
-        for name in (
-            "within all targets",
-            "all requests",
-        )
+        for name in ("within all targets", "all requests")
     }
     late = {load: by_load["all requests"][load] - good for load, good in by_load["within all targets"].items()}
     assert late[1] == pytest.approx(0, abs=0.05)
@@ -152,14 +149,12 @@ def shown(chart: Any, **values: float) -> str:
     spec = chart.to_dict()
     for param in spec["params"]:
         param["value"] = values.get(param["name"], param["value"])
-    svg = vl_convert.vegalite_to_svg(spec)
-    return " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", svg))
+    return " ".join(re.findall(r"<text[^>]*>([^<]*)</text>", vl_convert.vegalite_to_svg(spec)))
 
 
 def test_the_page_calculates_what_python_does(what_if: WhatIf) -> None:
     for users, limit_ms in ((100, 1400), (37, 1400), (250, 1540), (100, 1190)):
-        row = what_if.table.filter(limit_ms=limit_ms).row(0, named=True)
-        most = -(-users // row["capacity_low"])
+        most = -(-users // what_if.table.filter(limit_ms=limit_ms).row(0, named=True)["capacity_low"])
         assert f"{most:.0f} GPUs" in shown(what_if.chart(), load=users, limit_ms=limit_ms)
 
 
@@ -168,8 +163,7 @@ def test_the_sliders_have_the_grid_and_need_no_kernel(what_if: WhatIf) -> None:
     assert binds["limit_ms"]["step"] == 70
     assert (1400 - binds["limit_ms"]["min"]) % 70 == 0
     assert binds["load"]["max"] == 400
-    bare = what_if.chart(sliders=False).to_dict()["params"]
-    assert all("bind" not in param for param in bare)
+    assert all("bind" not in param for param in what_if.chart(sliders=False).to_dict()["params"])
 
 
 def test_a_limit_whose_interval_is_open_recommends_nothing() -> None:

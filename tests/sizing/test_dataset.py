@@ -47,15 +47,13 @@ def test_json_as_columns(tmp_path: Path) -> None:
 
 
 def test_json_with_trailing_commas_is_read_with_a_notice(tmp_path: Path) -> None:
-    text = '[\n{"id": 1, "question": "a,] \\" ,}",},\n]\n'
-    found = eval_dataset.read_dataset(config(tmp_path, text))
+    found = eval_dataset.read_dataset(config(tmp_path, '[\n{"id": 1, "question": "a,] \\" ,}",},\n]\n'))
     assert [item.prompt for item in found.items_for_level(1)] == ['a,] " ,}']
     assert found.notices == ["d.json: trailing commas passed over"]
 
 
 def test_json_lines_with_blank_ones(tmp_path: Path) -> None:
-    text = "\n\n".join(map(json.dumps, ROWS)) + "\n"
-    assert ordered(tmp_path, text, _type="jsonl") == EXPECTED
+    assert ordered(tmp_path, "\n\n".join(map(json.dumps, ROWS)) + "\n", _type="jsonl") == EXPECTED
 
 
 def test_csv(tmp_path: Path) -> None:

@@ -73,8 +73,7 @@ def test_what_waits_for_admission_has_not_started() -> None:
     for _ in range(2):
         cluster.start_workflow(found.append)
     cluster.run_while(lambda: True)
-    alone = PREFILL_S + 10 * ONE_S
-    assert [flow.started_s for flow in found] == [0.0, pytest.approx(alone)]
+    assert [flow.started_s for flow in found] == [0.0, pytest.approx(PREFILL_S + 10 * ONE_S)]
     assert [flow.sent_s for flow in found] == [0.0, 0.0]
 
 

@@ -38,24 +38,21 @@ def goal_of(asked: dict[str, Any]) -> CalcGoal:
     )
 
 
+def asked(path: Path, document: Any, *script: str | Path) -> Any:
+    """What a script of the toolkit's own Python says of a document."""
+    path.write_text(json.dumps(document))
+    words = [natenv.require(), *script, path]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=900, env=natenv.environment())
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout[done.stdout.index("[") :])
+
+
 @pytest.fixture(scope="module")
 def pairs(tmp_path_factory: pytest.TempPathFactory) -> list[Pair]:
-    python = natenv.require()
     root = tmp_path_factory.mktemp("drawn")
     cases = [{"folder": str(root / str(seed)), "goal": calc_cases.draw(seed, root / str(seed))} for seed in SEEDS]
     ours = [calculated(case) for case in cases]
-    (root / "cases.json").write_text(json.dumps(cases))
-    script = Path(__file__).with_name("toolkit_offline.py")
-    done = subprocess.run(
-        [str(python), str(script), str(root / "cases.json")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-        env=natenv.environment(),
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    theirs = json.loads(done.stdout[done.stdout.index("[") :])
+    theirs = asked(root / "cases.json", cases, Path(__file__).with_name("toolkit_offline.py"))
     return [Pair(seed, mine, other) for seed, mine, other in zip(SEEDS, ours, theirs, strict=True)]
 
 
@@ -199,18 +196,7 @@ json.dump(found, sys.stdout)
 
 
 def test_odd_documents_are_taken_or_refused_alike_and_written_alike(tmp_path: Path) -> None:
-    python = natenv.require()
-    (tmp_path / "odd.json").write_text(json.dumps(ODD_DOCUMENTS))
-    done = subprocess.run(
-        [str(python), "-c", READING, str(tmp_path / "odd.json")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=natenv.environment(),
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    theirs = json.loads(done.stdout)
+    theirs = asked(tmp_path / "odd.json", ODD_DOCUMENTS, "-c", READING)
     assert {text is None for text in theirs} == {True, False}
     for text, expected in zip(ODD_DOCUMENTS, theirs, strict=True):
         (tmp_path / "f.json").write_text(text)
@@ -239,7 +225,6 @@ json.dump(found, sys.stdout)
 
 
 def test_levels_hold_the_rows_that_the_toolkit_puts_into_them(tmp_path: Path) -> None:
-    python = natenv.require()
     rows = [{"id": number % 9, "question": f"q{number}", "kind": "ab"[number % 2]} for number in range(11)]
     rows.append({"id": "x_rep4", "question": "late", "kind": "a"})
     (tmp_path / "rows.json").write_text(json.dumps(rows))
@@ -255,18 +240,7 @@ def test_levels_hold_the_rows_that_the_toolkit_puts_into_them(tmp_path: Path) ->
         for shape in shapes
         for concurrency, passes in ((1, 0), (3, 0), (4, 2), (16, 0), (7, 3), (32, 1))
     ]
-    (tmp_path / "cases.json").write_text(json.dumps(cases))
-    done = subprocess.run(
-        [str(python), "-c", DATASETS, str(tmp_path / "cases.json")],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-        env=natenv.environment(),
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    theirs = json.loads(done.stdout)
-    for case, expected in zip(cases, theirs, strict=True):
+    for case, expected in zip(cases, asked(tmp_path / "cases.json", cases, "-c", DATASETS), strict=True):
         (tmp_path / "w.yml").write_text(json.dumps({"eval": {"general": {"dataset": case["config"]}}}))
         items = eval_dataset.read_dataset(tmp_path / "w.yml").items_for_level(
             case["concurrency"], num_passes=case["passes"], seed=None

@@ -226,12 +226,6 @@ def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(t
     assert _stored_verification(tmp_path / "none", config())(4).height == 0
 
 
-@pytest.mark.live
-def test_a_service_that_is_not_there_is_refused_before_anything_is_counted(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no service listens"):
-        studied(tmp_path, live=True, url="http://127.0.0.1:9")
-
-
 def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no sweep here"):

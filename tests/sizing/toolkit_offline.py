@@ -16,8 +16,7 @@ from typing import Any
 
 def main() -> None:
     logging.disable(logging.CRITICAL)
-    cases = json.loads(Path(sys.argv[1]).read_text())
-    json.dump([one(case) for case in cases], sys.stdout)
+    json.dump([one(case) for case in json.loads(Path(sys.argv[1]).read_text())], sys.stdout)
 
 
 def one(case: dict[str, Any]) -> dict[str, Any]:
@@ -36,8 +35,7 @@ def one(case: dict[str, Any]) -> dict[str, Any]:
     )
     runner = CalcRunner(config)
     try:
-        output = asyncio.run(runner.run())
-        return {"output": json.loads(output.model_dump_json())}
+        return {"output": json.loads(asyncio.run(runner.run()).model_dump_json())}
     except Exception as error:  # noqa: BLE001 - whatever it is, it ends the toolkit's command
         return {"crash": f"{type(error).__name__}: {error}"[:300], **before(runner, goal)}
 

@@ -22,8 +22,7 @@ def faults(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("scala", ["scala_2.12", "scala_2.13"])
 def test_a_dump_of_the_plugin_is_read_whole(scala: str, tmp_path: Path) -> None:
-    found = inspect_dumps(made.gpu_dump(tmp_path, scala=scala))
-    (dump,) = found.dumps
+    (dump,) = inspect_dumps(made.gpu_dump(tmp_path, scala=scala)).dumps
     assert (dump.lore_id, dump.origin, dump.operator) == (7, "gpu", "Project")
     assert (dump.faults, dump.signature, dump.whole) == ([], None, None)
     assert dump.plan is not None
@@ -43,8 +42,7 @@ def test_partitions_stand_with_most_rows_first_and_their_skew(tmp_path: Path) ->
 
 
 def test_columns_have_types_of_the_meta_and_values_of_the_files(tmp_path: Path) -> None:
-    frame = inspect_dumps(made.gpu_dump(tmp_path)).columns
-    rows = {row["position"]: row for row in frame.to_dicts()}
+    rows = {row["position"]: row for row in inspect_dumps(made.gpu_dump(tmp_path)).columns.to_dicts()}
     assert (rows[0]["name"], rows[0]["type"], rows[0]["nullable"]) == ("id", "bigint", False)
     assert (rows[13]["name"], rows[13]["minimum"], rows[13]["maximum"]) == ("id", "-109", "0")
     assert (rows[1]["n_nulls"], rows[1]["n_distinct"], rows[1]["distinct_exact"]) == (10, 40, True)

@@ -168,8 +168,7 @@ AGAIN = b"\x75\x71\x00\x7e\x00\x00" + struct.pack(">i", 1)
 
 
 def test_depth_is_a_number_and_not_a_crash() -> None:
-    shallow = MAGIC + OBJECT_ARRAY + AGAIN * 5_000 + b"\x70"
-    assert isinstance(java_stream.read_values(shallow)[0], JavaArray)
+    assert isinstance(java_stream.read_values(MAGIC + OBJECT_ARRAY + AGAIN * 5_000 + b"\x70")[0], JavaArray)
     with pytest.raises(InputError, match="too deep"):
         java_stream.read_values(MAGIC + OBJECT_ARRAY + AGAIN * MAX_DEPTH + b"\x70")
 

@@ -113,9 +113,7 @@ def test_an_error_says_what_was_meant(text: str, what: str, told: str) -> None:
 
 NUMBERS = st.one_of(st.integers(0, 40), st.integers(MAX_NUMBER - 40, MAX_NUMBER))
 SELECTIONS = st.dictionaries(
-    NUMBERS,
-    st.one_of(st.none(), st.frozensets(NUMBERS, min_size=1)).map(Selection),
-    min_size=1,
+    NUMBERS, st.one_of(st.none(), st.frozensets(NUMBERS, min_size=1)).map(Selection), min_size=1
 )
 
 

@@ -8,18 +8,12 @@ from typing import Any
 
 import pytest
 
-from tests.lore.local_spark import MARKS, local
+from tests.lore.local_spark import MARKS
 from workbench import lore
 from workbench.lore.trust import trust_check
 
 KEY = "spark.rapids.sql.lore."
 pytestmark = MARKS
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    with local() as found:
-        yield found
 
 
 @pytest.fixture

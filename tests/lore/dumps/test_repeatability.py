@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lore.local_spark import MARKS, dumped, local, lore_id, verified
+from tests.lore.local_spark import MARKS, dumped, lore_id, sign_other_rows, verified
 from workbench import lore
 from workbench.core.errors import ConfigError
-from workbench.lore.trust import trust_check
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = MARKS
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
-        yield found
 
 
 def draw(*, declared: bool) -> Any:
@@ -93,25 +86,9 @@ def test_a_correct_operator_above_what_differs_from_run_to_run_passes(
         assert "--mode inline" in found.warnings[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["undeclared", "rdd", "pandas"])
-def test_chosen_partitions_are_of_the_same_files(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    frame = QUERIES[name][0](spark)
-    assert verified(spark, dumped(frame, "root", tmp_path / "d", [1])).answer.startswith("PASS: ")
-
-
 def test_a_wrong_operator_above_what_differs_fails(spark: SparkSession, tmp_path: Path) -> None:
-    from tests.lore.local_spark import signed_anew
-
-    frame = above_udf(spark, declared=False)
-    folder = dumped(frame, "root", tmp_path / "d", keep_output_rows=0)
-    sidecar = trust_check.check_trust(folder)
-    prints = {
-        number: one.model_copy(update={"hash_sum": one.hash_sum + 1})
-        for number, one in sidecar.output.fingerprint.items()
-    }
-    output = sidecar.output.model_copy(update={"fingerprint": prints})
-    signed_anew(folder, sidecar.model_copy(update={"output": output}))
+    folder = dumped(above_udf(spark, declared=False), "root", tmp_path / "d", keep_output_rows=0)
+    sign_other_rows(folder)
     assert verified(spark, folder).word == "FAIL"
 
 

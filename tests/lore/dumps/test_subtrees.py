@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lore.local_spark import MARKS, dumped, local, verified
+from tests.lore.local_spark import MARKS, dumped, verified
 from workbench.core.errors import ConfigError
 from workbench.lore.dumps.dump_folder import read_sidecar
 
@@ -23,12 +22,6 @@ SELECT /*+ BROADCAST(b) */ b.name, x.v, y.n, round(x.v / (SELECT max(v) FROM a),
 FROM sums x JOIN sums y ON x.k = y.k + 1 JOIN b ON b.k = x.k
 WHERE x.v > (SELECT avg(v) FROM sums) - 100 AND x.n > 0
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
-        yield found
 
 
 @pytest.mark.parametrize(

@@ -123,15 +123,13 @@ def test_an_exchange_is_compared_with_itself_recomputed_and_says_so(outcome: Out
 def test_a_noisy_upstream_is_captured_as_this_run_had_it(outcome: Outcome) -> None:
     facts = outcome.captured["noisy_upstream"]
     assert sorted(facts["rows"]) != sorted(facts["another_run"]), "the upstream is not noisy"
-    stored = outcome.stored("noisy_upstream", "Sort", "x")
-    assert sorted(stored) == sorted(row[2] for row in facts["rows"])
+    assert sorted(outcome.stored("noisy_upstream", "Sort", "x")) == sorted(row[2] for row in facts["rows"])
     assert outcome.verified["noisy_upstream"]["Sort"]["compared_with"] == ORIGINAL_RUN
 
 
 @pytest.mark.spark
 def test_of_a_child_computed_twice_the_rows_that_went_on_are_captured(outcome: Outcome) -> None:
-    facts = outcome.captured["computed_twice"]
-    rows = sorted(row[1] for row in facts["rows"])
+    rows = sorted(row[1] for row in outcome.captured["computed_twice"]["rows"])
     assert sorted(outcome.stored("computed_twice", "Sort", "x")) == rows
     below = [value for value in outcome.stored("computed_twice", "Filter", "pythonUDF0") if value > 5]
     assert sorted(below) == rows, "the filter's input is of the sampling, not of the shuffle"
@@ -174,8 +172,7 @@ def test_masked_values_are_never_written(outcome: Outcome) -> None:
     sidecar = outcome.sidecar("masked", "HashAggregate")
     assert sidecar["masked"] is not None
     assert sidecar["output"]["compared_with"] == RECOMPUTED
-    stored = outcome.stored("masked", "HashAggregate", "s")
-    assert not set(stored) & {str(number) for number in range(2000)}
+    assert not set(outcome.stored("masked", "HashAggregate", "s")) & {str(number) for number in range(2000)}
 
 
 @pytest.mark.spark

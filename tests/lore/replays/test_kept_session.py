@@ -137,8 +137,7 @@ def test_an_operator_that_fails_on_changed_rows_says_so(answers: Answers) -> Non
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
-    [(7, "other columns"), (8, "does not fit the type"), (9, "no such input"), (10, "juggle")],
+    ("line", "message"), [(7, "other columns"), (8, "does not fit the type"), (9, "no such input"), (10, "juggle")]
 )
 def test_rows_and_lines_that_do_not_fit_are_refused_and_the_session_goes_on(
     line: int, message: str, answers: Answers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.lore.local_spark import MARKS, dumped, local, signed_anew, verified
+from tests.lore.local_spark import MARKS, dumped, sign_other_rows, signed_anew, verified
 from workbench.core.errors import ConfigError
 from workbench.lore.dumps.dump_sidecar import ExpectedError, PartitionPrint
 from workbench.lore.replays.row_differences import are_rows_close
@@ -26,12 +25,6 @@ pytestmark = MARKS
 PRINT = PartitionPrint(n_rows=1, hash_sum=1, hash_xor=1, ordered_sum=1)
 HOURS = "SELECT k, hour(CAST(k * 3600 AS TIMESTAMP)) AS h FROM (SELECT /*+ REPARTITION(2) */ k FROM a)"
 SUM = "SELECT s, sum(v / 3) AS x, count(*) AS n FROM a GROUP BY s"
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
-        yield found
 
 
 @pytest.fixture(scope="module")
@@ -224,33 +217,9 @@ def test_a_tolerance_needs_the_rows(spark: SparkSession, tmp_path: Path) -> None
         verified(spark, folder, tolerance=1e-9)
 
 
-def test_other_rows_fail_with_the_first_of_both_sides(spark: SparkSession, tmp_path: Path) -> None:
-    frame = spark.sql(HOURS)
-    folder = dumped(frame, "root", tmp_path / "d")
-    assert verified(spark, folder).passed
-    sidecar = trust_check.check_trust(folder)
-    # The same inputs under an operator that computes something else.
-    other = dumped(spark.sql(HOURS.replace("3600", "3600 + 3600")), "root", tmp_path / "other")
-    changed = trust_check.check_trust(other).model_copy(update={"output": sidecar.output})
-    files = dict(changed.files)
-    for name in [name for name in files if name.startswith("output/")]:
-        (other / name).write_bytes((folder / name).read_bytes())
-        files[name] = sidecar.files[name]
-    signed_anew(other, changed.model_copy(update={"files": files}))
-    found = verified(spark, other)
-    assert not found.passed
-    assert len(found.missing) == len(found.extra) == 5
-
-
 def test_without_kept_rows_a_failure_says_how_to_see_them(spark: SparkSession, sums: Path, tmp_path: Path) -> None:
     folder = dumped(spark.sql(HOURS), "root", tmp_path / "d", keep_output_rows=0)
-    sidecar = trust_check.check_trust(folder)
-    prints = {
-        number: one.model_copy(update={"hash_sum": one.hash_sum + 1})
-        for number, one in sidecar.output.fingerprint.items()
-    }
-    output = sidecar.output.model_copy(update={"fingerprint": prints})
-    signed_anew(folder, sidecar.model_copy(update={"output": output}))
+    sign_other_rows(folder)
     found = verified(spark, folder)
     assert not found.passed
     assert found.differing == (0, 1)

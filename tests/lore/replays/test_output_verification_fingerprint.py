@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -12,7 +12,7 @@ import pytest
 import xxhash
 from hypothesis import strategies as st
 
-from tests.lore.local_spark import MARKS, local
+from tests.lore.local_spark import MARKS
 from workbench.lore.dumps.dump_sidecar import PartitionPrint
 from workbench.lore.replays import row_fingerprints
 from workbench.lore.spark_bridge.spark_internals import connect_bridge
@@ -28,16 +28,9 @@ NOTHING = PartitionPrint(n_rows=0, hash_sum=0, hash_xor=0, ordered_sum=0)
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
-        yield found
-
-
 def prints(spark: SparkSession, rows: Sequence[Row], schema: str, partitions: int = 1) -> dict[int, PartitionPrint]:
     """Fingerprints of Python rows, dealt out to partitions in order."""
-    frame = spark.createDataFrame(spark.sparkContext.parallelize(rows, partitions), schema)
-    return of_frame(spark, frame)
+    return of_frame(spark, spark.createDataFrame(spark.sparkContext.parallelize(rows, partitions), schema))
 
 
 def of_frame(spark: SparkSession, frame: Any) -> dict[int, PartitionPrint]:
@@ -93,10 +86,7 @@ def expected(rows: Sequence[Row], is_float: Sequence[bool]) -> PartitionPrint:
         xor ^= one
     ordered = [hash_value(signed(one), hash_value(index, SEED)) for index, one in enumerate(hashes)]
     return PartitionPrint(
-        n_rows=len(rows),
-        hash_sum=sum(map(signed, hashes)),
-        hash_xor=signed(xor),
-        ordered_sum=sum(map(signed, ordered)),
+        n_rows=len(rows), hash_sum=sum(map(signed, hashes)), hash_xor=signed(xor), ordered_sum=sum(map(signed, ordered))
     )
 
 
@@ -164,10 +154,7 @@ DIFFERENT = [
     ("array(0.0D)", "array(-0.0D)"),
     ("array()", "array(array())"),
     ("named_struct('x', 1, 'y', CAST(NULL AS INT))", "named_struct('x', CAST(NULL AS INT), 'y', 1)"),
-    (
-        "named_struct('x', 'null', 'y', CAST(NULL AS STRING))",
-        "named_struct('x', CAST(NULL AS STRING), 'y', 'null')",
-    ),
+    ("named_struct('x', 'null', 'y', CAST(NULL AS STRING))", "named_struct('x', CAST(NULL AS STRING), 'y', 'null')"),
     ("array('a, b', 'c')", "array('a', 'b, c')"),
     ("map(1, CAST(NULL AS INT))", "map(1, 2)"),
     ("map(1, CAST(NULL AS INT), 2, 3)", "map(1, 3, 2, CAST(NULL AS INT))"),

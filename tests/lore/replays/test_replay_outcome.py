@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.lore import outcomes
-from workbench.core.errors import BrokenInvariantError
+from workbench import lore
+from workbench.core.errors import BrokenInvariantError, ConfigError, InputError, RunFailedError
 from workbench.lore import summary
 from workbench.lore.invariants import check_outcome
+from workbench.lore.replays.operator_replay import ReplayResult
 from workbench.lore.summary import build_key_numbers, find_differing_settings, format_answer
 from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
 
@@ -30,8 +35,7 @@ def test_without_another_side_there_is_no_ratio() -> None:
 def test_reading_the_inputs_is_a_ratio_of_its_own() -> None:
     ratios = RATIOS.check(outcomes.outcome().ratios)
     assert dict(ratios.select("quantity", "verdict").iter_rows())["operator"] == "SLOWER"
-    control = ratios.filter(quantity="scan (control)").row(0, named=True)
-    assert control["speed_ratio"] == pytest.approx(1.0)
+    assert ratios.filter(quantity="scan (control)").row(0, named=True)["speed_ratio"] == pytest.approx(1.0)
 
 
 def test_an_operator_that_once_took_no_time_has_no_ratio() -> None:
@@ -71,10 +75,7 @@ def test_what_differs_makes_the_result_invalid(changed: dict[str, Any], reason: 
 STEPS: list[tuple[dict[str, Any], str]] = [
     ({}, "Keep A: B (key=B) makes this operator slower."),
     ({"seconds": {"replay": (0.4, 0.5, 0.6)}}, "Compare a setting with this run"),
-    (
-        {"seconds": {"A": (0.4, 0.9, 0.5), "B": (0.8, 0.4, 0.5)}},
-        "Repeat more often, the interval is too wide",
-    ),
+    ({"seconds": {"A": (0.4, 0.9, 0.5), "B": (0.8, 0.4, 0.5)}}, "Repeat more often, the interval is too wide"),
     ({"seconds": {"A": (0.8, 0.81, 0.84), "B": (0.4, 0.42, 0.41)}}, "Try B (key=B) on the whole query"),
     ({"verification": {"passed": False, "n_found": 6}}, "Do not use its time: replayed alone it gives other rows."),
     ({"verification": {"passed": False, "n_found": None}}, "Find the smallest input with which it fails"),
@@ -177,3 +178,96 @@ def test_a_plan_that_names_another_operator_stops() -> None:
     other = outcomes.plan(("Sort", 3, 1, 1, None), ("A", 2, 1, 1, None), ("B", 1, 1, 1, None), ("C", 0, 1, 1, None))
     with pytest.raises(BrokenInvariantError, match="another name in the plan"):
         check_outcome(outcomes.outcome(), 3, other)
+
+
+ANSWER = ReplayResult(
+    folder="d", lore_id=3, operator="Filter", operator_text="Filter", passed=True, answer="PASS", verification={}
+)
+
+
+class Process:
+    """Stands in for the process of a replay."""
+
+    def __init__(self, code: int, out: str = "", err: str = "") -> None:
+        self.code, self.out, self.err = code, out, err
+        self.command: list[str] = []
+        self.environment: dict[str, str] = {}
+
+    def __call__(self, command: list[str], *, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+        self.command, self.environment = command, env
+        return subprocess.CompletedProcess(command, self.code, self.out, self.err)
+
+
+@pytest.fixture
+def process(monkeypatch: pytest.MonkeyPatch) -> Process:
+    found = Process(0, ANSWER.model_dump_json())
+    monkeypatch.setattr(subprocess, "run", found)
+    return found
+
+
+def test_options_become_those_of_the_command(process: Process) -> None:
+    lore.replay(
+        Path("d"),
+        partition=0,
+        repeat=0,
+        confs={"a": "1", "b": "x=y"},
+        confs_a={"c": "2"},
+        confs_b={"c": "3"},
+        tolerance=1e-9,
+        trust=True,
+        profile=None,
+        driver_memory="2g",
+    )
+    head, options, end = process.command[:6], process.command[6:-1], process.command[-1]
+    assert (head, end) == ([sys.executable, "-m", "workbench", "lore", "replay", "d"], "--json")
+    assert " ".join(options) == (
+        "--partition 0 --repeat 0 --conf a=1 --conf b=x=y --a c=2 --b c=3 --tolerance 1e-09 --trust --driver-memory 2g"
+    )
+
+
+def test_verify_times_nothing(process: Process) -> None:
+    lore.verify("d")
+    assert process.command[-3:] == ["--repeat", "0", "--json"]
+
+
+def test_the_session_s_own_arguments_stay_at_home(process: Process, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
+    monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "1")
+    monkeypatch.setenv("MINE", "kept")
+    lore.replay("d")
+    assert [key for key in process.environment if key.startswith(("PYSPARK", "_PYSPARK"))] == []
+    assert process.environment["MINE"] == "kept"
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_a_verdict_comes_back_be_it_good_or_bad(process: Process, code: int) -> None:
+    process.code = code
+    assert lore.replay("d") == ANSWER
+
+
+def test_a_refusal_comes_back_in_its_own_words(process: Process) -> None:
+    process.code, process.out, process.err = 2, "", "Error: this dump is not signed by you\n  where: d"
+    with pytest.raises(InputError, match=r"was refused(.|\n)*not signed by you"):
+        lore.replay("d")
+
+
+@pytest.mark.parametrize(("code", "out"), [(3, ""), (-9, ""), (1, "Traceback"), (0, "")])
+def test_a_process_that_dies_is_told_with_its_code(process: Process, code: int, out: str) -> None:
+    process.code, process.out, process.err = code, out, "the last words"
+    with pytest.raises(RunFailedError, match=rf"exit code {code}(.|\n)*the last words"):
+        lore.replay("d")
+
+
+def test_a_process_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(command: list[str], **options: Any) -> None:
+        raise subprocess.TimeoutExpired(command, options["timeout"])
+
+    monkeypatch.setattr(subprocess, "run", late)
+    with pytest.raises(RunFailedError, match="took too long"):
+        lore.replay("d")
+
+
+def test_an_unknown_option_is_refused_with_those_there_are(process: Process) -> None:
+    with pytest.raises(ConfigError, match=r"repeats(.|\n)*partition, profile"):
+        lore.replay("d", repeats=3)
+    assert process.command == []

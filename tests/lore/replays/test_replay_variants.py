@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lore.local_spark import dumped, local, lore_command
 from workbench.lore import tables
 from workbench.lore.replays import replay_variants
-from workbench.lore.replays.operator_times import is_enough, summarize_differences
-from workbench.lore.replays.replay_variants import ReplayTimings, ReplayVariant
+from workbench.lore.replays.operator_replay import ReplayResult
+from workbench.lore.replays.operator_times import summarize_differences
+from workbench.lore.replays.replay_variants import ReplayTimings, ReplayVariant, engine_settings, variant_settings
 from workbench.lore.replays.run_costs import RunCost
 
 
@@ -116,8 +119,7 @@ def test_two_sides_take_turns_to_be_first(clock: Clock) -> None:
 
 
 def test_before_many_timed_runs_the_operator_runs_untimed(clock: Clock) -> None:
-    found = measure_variants([side(clock, "replay", 0.1, [1.0] * 20)], 10)
-    assert found.timings.height == 10
+    assert measure_variants([side(clock, "replay", 0.1, [1.0] * 20)], 10).timings.height == 10
     # Two turns of 1.1 s are more than the 2 s of a warm-up.
     assert clock.runs.count("replay") == 12
 
@@ -177,32 +179,6 @@ def test_runs_go_on_until_the_interval_is_tight_or_the_budget_ends(clock: Clock)
     assert measure_variants([side(clock, "replay", 1.0, shaky)], 4, budget_s=1e9).sides["n"].item() == 4, "exact"
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("noise", [0.05, 0.2, 0.5])
-@pytest.mark.parametrize("shape", ["normal", "skewed", "bimodal"])
-def test_the_stopping_rule_keeps_what_its_interval_claims(noise: float, shape: str) -> None:
-    """Simulated: the median of what is drawn lies in the interval in 85 to 97 % of 1,000 measurements."""
-    import numpy as np
-
-    random = np.random.default_rng(7)
-
-    def draw(count: int) -> Any:
-        if shape == "normal":
-            return 1 + noise * random.standard_normal(count)
-        if shape == "skewed":
-            return np.exp(noise * random.standard_normal(count))
-        return 1 + noise * (random.random(count) - 0.5) * random.choice([0.2, 1.0], count)
-
-    held = 0
-    for _ in range(1000):
-        drawn: list[float] = []
-        while not drawn or not is_enough([drawn], repeat=11, tight=0.1, elapsed_s=len(drawn), budget_s=101):
-            drawn.append(float(draw(1)[0]))
-        found = summarize_differences(drawn)
-        held += found["value"] is not None and found["low"] <= 1.0 <= found["high"]
-    assert 0.85 <= held / 1000 <= 0.97
-
-
 def test_one_run_has_no_interval(clock: Clock) -> None:
     row = measure_variants([side(clock, "replay", 0.1, [1.0])], 1).sides.to_dicts()[0]
     assert (row["low_s"], row["high_s"]) == (None, None)
@@ -227,3 +203,67 @@ def test_the_tables_are_the_declared_ones_and_metrics_are_of_one_run(clock: Cloc
         ("A", "Sort.sortTime", 7, "ms"),
         ("B", "Sort.sortTime", 7, "ms"),
     ]
+
+
+ENGINE = ("--master", "local[2]", "--driver-memory", "1g", "--engine", "comet")
+
+
+def test_plain_spark_needs_no_settings() -> None:
+    assert engine_settings("spark") == {}
+    assert variant_settings("spark", "spark") == {}
+
+
+def test_an_engine_is_off_on_the_side_of_plain_spark() -> None:
+    assert variant_settings("spark", "comet")["spark.comet.exec.enabled"] == "false"
+    assert variant_settings("comet", "comet")["spark.comet.exec.enabled"] == "true"
+
+
+@pytest.mark.network
+@pytest.mark.timeout(900)
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+class TestComet:
+    """With the jar."""
+
+    @pytest.fixture(scope="class")
+    def folders(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
+        home = tmp_path_factory.mktemp("comet")
+        with local() as spark:
+            spark.range(0, 400_000, 1, 2).selectExpr("id % 9999 AS k", "id AS v").createOrReplaceTempView("wide")
+            join = spark.sql("SELECT x.v FROM wide x JOIN b ON x.k = b.k")
+            exploded = spark.sql("SELECT k, explode(array(k, k + 1)) AS e FROM (SELECT /*+ REPARTITION(2) */ k FROM a)")
+            yield {
+                "join": dumped(join, "SortMergeJoin", home / "join"),
+                "generate": dumped(exploded, "Generate", home / "generate"),
+            }
+
+    @pytest.fixture(scope="class")
+    def accelerated(self, folders: dict[str, Path]) -> Any:
+        return lore_command("replay", folders["join"], *ENGINE, "--repeat", "5", "--json")
+
+    def test_a_sort_merge_join_runs_in_comet_and_gives_the_same_rows(self, accelerated: Any) -> None:
+        assert accelerated.returncode == 0, accelerated.stderr
+        found = ReplayResult.model_validate_json(accelerated.stdout)
+        assert found.passed
+        assert found.comparison is not None
+        assert found.comparison["equal"]
+        assert "CometSortMergeJoin" in found.plans["B"]
+        assert "Comet" not in found.plans["A"]
+
+    def test_the_ratio_comes_with_its_sides(self, accelerated: Any) -> None:
+        found = ReplayResult.model_validate_json(accelerated.stdout)
+        assert [(side["side"], side["accelerated"], side["n"]) for side in found.sides] == [
+            ("A", None, 5),
+            ("B", True, 5),
+        ]
+        positive = all(row["operator_s"] > 0 for row in found.timings)
+        assert (found.ratio is not None) is positive
+        assert (found.verdict is not None) is positive
+
+    def test_an_operator_that_comet_leaves_to_spark_has_a_reason_and_no_ratio(self, folders: dict[str, Path]) -> None:
+        done = lore_command("replay", folders["generate"], *ENGINE, "--repeat", "2")
+        assert done.returncode == 1, done.stderr
+        assert "PASS" in done.stdout, "plain Spark gave the expected rows"
+        reason = next(line for line in done.stdout.splitlines() if line.startswith("not accelerated: "))
+        assert len(reason) > len("not accelerated: ") + 10
+        assert "A's time by B's" not in done.stdout
+        assert "plan of B" in done.stdout

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lore.local_spark import MARKS, dumped, local
+from tests.lore.local_spark import MARKS, dumped
 from workbench.core.errors import ConfigError
-from workbench.lore.replays.setting_check import (
-    ComparedSettings,
-    ComparedSide,
-    check_settings_are_read,
-)
+from workbench.lore.replays.setting_check import ComparedSettings, ComparedSide, check_settings_are_read
 from workbench.lore.trust import trust_check
 
 if TYPE_CHECKING:
@@ -58,12 +53,6 @@ PLANTED = [
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
 def folders(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     home = tmp_path_factory.mktemp("planted")
     return {name: dumped(spark.sql(sql), operator, home / name) for name, (sql, operator) in QUERIES.items()}
@@ -93,8 +82,7 @@ def check_planted(spark: SparkSession, folder: Path, confs_a: dict[str, str], co
     settings, reader = ComparedSettings({}, confs_a, confs_b), connect_bridge(spark.newSession())
     settings.check_keys(reader)
     a, b = (build_side(spark, folder, reader, confs) for confs in (confs_a, confs_b))
-    dump = build_side(spark, folder, reader, {}).bridge
-    check_settings_are_read(settings, a, b, dump=dump, operator="it")
+    check_settings_are_read(settings, a, b, dump=build_side(spark, folder, reader, {}).bridge, operator="it")
 
 
 # One of each kind in `make test`; the others, and both directions, in breadth.

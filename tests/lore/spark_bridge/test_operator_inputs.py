@@ -125,16 +125,14 @@ def test_the_key_is_in_no_plan_that_spark_logs(
     made: list[str] = []
     token_hex = secrets.token_hex
     monkeypatch.setattr(secrets, "token_hex", lambda count: made.append(token_hex(count)) or made[-1])
-    masks = {"k": "hash", "s": "hash"}
-    folder = dumped(spark.sql(JOIN), "ShuffledHashJoin", tmp_path / "d", mask=masks)
+    folder = dumped(spark.sql(JOIN), "ShuffledHashJoin", tmp_path / "d", mask={"k": "hash", "s": "hash"})
     assert column(folder, 1, "k").n_unique() == 30
     # The end of a job brings to the disk what was told before it.
     spark.range(1).count()
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(60_000)
     logged = b"".join(path.read_bytes() for path in event_log.rglob("*") if path.is_file())
     assert b"substring(sha2(" in logged
-    keys = [text for text in made if len(text) == 32]
-    assert [key.encode() in logged for key in keys] == [False]
+    assert [key.encode() in logged for key in [text for text in made if len(text) == 32]] == [False]
     assert not re.search(rb"xxhash64\([0-9a-f]{32}", logged)
 
 

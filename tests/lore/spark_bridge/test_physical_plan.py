@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.lore.local_spark import MARKS, local
+from tests.lore.local_spark import MARKS
 from workbench.core.errors import ConfigError
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree, check_same_shape
 from workbench.lore.spark_bridge.spark_internals import CODEGEN_WRAPPERS
@@ -25,12 +25,6 @@ JOIN = "SELECT b.name, count(*) n FROM a JOIN b ON a.k = b.k GROUP BY b.name"
 REUSED = "WITH s AS (SELECT k, count(*) n FROM a GROUP BY k) SELECT x.n, y.n m FROM s x JOIN s y ON x.k = y.k"
 
 
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
-        yield found
-
-
 @pytest.fixture
 def adaptive(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set("spark.sql.adaptive.enabled", "true")
@@ -43,8 +37,7 @@ def tree_of(spark: SparkSession, sql: str) -> PlanTree:
 
 
 def test_every_operator_comes_after_its_subqueries_and_these_before_its_children(spark: SparkSession) -> None:
-    tree = tree_of(spark, SUBQUERY)
-    nodes = [node for node in tree.root.iter_nodes() if node.lore_id is not None]
+    nodes = [node for node in tree_of(spark, SUBQUERY).root.iter_nodes() if node.lore_id is not None]
     assert [node.lore_id for node in nodes] == list(range(len(nodes)))
     owner = next(node for node in nodes if node.subqueries)
     inside = [node.lore_id for node in owner.subqueries[0].iter_nodes()]
@@ -107,8 +100,7 @@ def test_the_same_query_has_the_same_hash_each_time(spark: SparkSession, sql: st
 
 def test_other_queries_have_other_hashes(spark: SparkSession) -> None:
     other = JOIN.replace("count(*)", "sum(a.v)")
-    swapped = "SELECT k + 1 AS x, v FROM a", "SELECT v + 1 AS x, v FROM a"
-    queries = [SUBQUERY, JOIN, other, REUSED, *swapped]
+    queries = [SUBQUERY, JOIN, other, REUSED, *("SELECT k + 1 AS x, v FROM a", "SELECT v + 1 AS x, v FROM a")]
     assert len({tree_of(spark, sql).plan_hash for sql in queries}) == len(queries)
 
 

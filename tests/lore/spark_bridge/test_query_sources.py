@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
 import pytest
 
-from tests.lore.local_spark import MARKS, local
+from tests.lore.local_spark import MARKS
 from workbench.core.errors import ConfigError, InputError
 from workbench.lore.spark_bridge.query_sources import MAX_SQL_BYTES, load_query
 
@@ -38,12 +37,6 @@ def fails(spark):
 def wrong_sql(spark):
     return spark.sql("SELECT nope FROM t")
 """
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with local() as found:
-        yield found
 
 
 @pytest.fixture

@@ -138,8 +138,7 @@ def test_a_dump_of_another_spark_is_refused_with_the_version_to_install(found: d
 
 
 @pytest.mark.parametrize(
-    ("name", "setting"),
-    [("static", "spark.executor.memory=1g"), ("no number", "spark.sql.shuffle.partitions=many")],
+    ("name", "setting"), [("static", "spark.executor.memory=1g"), ("no number", "spark.sql.shuffle.partitions=many")]
 )
 def test_a_setting_that_no_session_takes_is_refused_by_name(found: dict[str, Any], name: str, setting: str) -> None:
     kind, text = found[name]

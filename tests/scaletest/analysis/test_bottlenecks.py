@@ -41,8 +41,7 @@ def jobs(made_per_s: float, components: tuple[Component, ...], audited: bool = T
 
 
 def test_a_client_at_its_limit_is_named_with_plateau_and_evidence(tmp_path: Path) -> None:
-    found = analysis(jobs(20, HELD), tmp_path).limits
-    (row,) = found.to_dicts()
+    (row,) = analysis(jobs(20, HELD), tmp_path).limits.to_dicts()
     assert (row["step"], row["kind"], row["client"], row["configured_per_s"]) == ("pods made", CLIENT_LIMIT, CLIENT, 20)
     assert row["low_per_s"] <= 20 <= row["high_per_s"]
     assert row["high_per_s"] - row["low_per_s"] < 1

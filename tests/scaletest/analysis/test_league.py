@@ -50,19 +50,10 @@ def test_one_run_each_has_a_ratio_and_no_verdict(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "told"),
     [
-        (
-            [(15, 30, None), (0, 35, "UNDECIDED"), (0, 35, "SLOWER")],
-            "Prefer b for a load like this one (a deadlocks",
-        ),
-        (
-            [(15, 30, None), (0, 35, "SLOWER"), (0, 34, "UNDECIDED")],
-            "Prefer b for a load like this one (a deadlocks",
-        ),
+        ([(15, 30, None), (0, 35, "UNDECIDED"), (0, 35, "SLOWER")], "Prefer b for a load like this one (a deadlocks"),
+        ([(15, 30, None), (0, 35, "SLOWER"), (0, 34, "UNDECIDED")], "Prefer b for a load like this one (a deadlocks"),
         ([(0, 35, None), (0, 35, "FASTER"), (0, 35, "SLOWER")], "Prefer b for a load like this one (c is slower)."),
-        (
-            [(0, 0, None), (0, 0, "SLOWER"), (0, 0, "UNDECIDED")],
-            "Choose among a and c by other criteria, or run",
-        ),
+        ([(0, 0, None), (0, 0, "SLOWER"), (0, 0, "UNDECIDED")], "Choose among a and c by other criteria, or run"),
         ([(0, 30, None), (2, 35, "FASTER"), (2, 35, "SAME")], "Choose by what matters: no scheduler has both"),
     ],
 )

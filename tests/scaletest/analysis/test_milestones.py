@@ -58,8 +58,7 @@ def test_a_gang_is_complete_when_its_last_pod_is_bound_or_never() -> None:
 
 
 def test_unschedulable_is_a_decision_and_no_binding() -> None:
-    rows = [*pod("a", 1.0), seen("pod", "unschedulable", "a", 1.5, workload=NAME)]
-    found = reached(rows)
+    found = reached([*pod("a", 1.0), seen("pod", "unschedulable", "a", 1.5, workload=NAME)])
     assert found["decided"][0] == 1.5
     assert "first scheduled" not in found
 
@@ -91,15 +90,7 @@ def test_pods_without_labels_are_found_by_their_owner() -> None:
     assert "all scheduled" not in reached(rows)
 
 
-@pytest.mark.parametrize(
-    "group",
-    [
-        {"workload": NAME},
-        {"owner": "job-uid"},
-        {"owner": "a"},
-        {"name": NAME},
-    ],
-)
+@pytest.mark.parametrize("group", [{"workload": NAME}, {"owner": "job-uid"}, {"owner": "a"}, {"name": NAME}])
 def test_a_pod_group_is_joined_by_label_owner_or_name(group: dict[str, Any]) -> None:
     job = seen("job", "created", "job-uid", 0.5, workload=NAME)
     made = seen("podgroup", "created", "group-uid", 1.7) | group
@@ -151,10 +142,7 @@ def ended(uid: str, how: str, at: float) -> dict[str, Any]:
     return seen("pod", how, uid, at, workload=NAME)
 
 
-@pytest.mark.parametrize(
-    ("how", "expected"),
-    [("succeeded", 5.0), ("evicted", 9.0), ("failed", 9.0), ("deleted", 9.0)],
-)
+@pytest.mark.parametrize(("how", "expected"), [("succeeded", 5.0), ("evicted", 9.0), ("failed", 9.0), ("deleted", 9.0)])
 def test_a_pod_that_was_lost_and_replaced_is_not_counted_twice(how: str, expected: float) -> None:
     rows = [*pod("a", 1.0, 1.1), ended("a", how, 2.0), *pod("b", 4.0, 5.0), *pod("c", 8.0, 9.0)]
     found = reached(rows, n_pods=2)
@@ -176,8 +164,7 @@ def test_the_servers_time_of_all_bound_is_that_of_the_pods_that_were_bound_then(
 def test_a_pod_of_a_gang_that_has_ended_is_missing_in_it() -> None:
     schedule, submissions = plan(2, "Gang")
     schedule = schedule.with_columns(gang=pl.lit(value=True))
-    rows = [*pod("a", 1.0, 1.1), ended("a", "succeeded", 4.0), *pod("b", 1.0, 5.0)]
-    transitions = TRANSITIONS.frame(rows)
+    transitions = TRANSITIONS.frame([*pod("a", 1.0, 1.1), ended("a", "succeeded", 4.0), *pod("b", 1.0, 5.0)])
     found = build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions))
     assert "all scheduled" not in found["milestone"].to_list()
     assert "last pod" in found["milestone"].to_list()

@@ -74,24 +74,6 @@ class Truth:
     valid: bool = True
 
 
-LIMITED = {
-    "requests": REQUESTS.frame(
-        [
-            {
-                "at_s": float(second),
-                "client": CONTROLLER,
-                "verb": "create",
-                "resource": "pods",
-                "subresource": "",
-                "code": 201,
-                "requests": 20,
-                "duration_p50_s": 0.002,
-                "duration_p99_s": 0.01,
-            }
-            for second in range(60)
-        ]
-    )
-}
 HOOK = "slow.example.org"
 
 
@@ -111,6 +93,7 @@ def looks(
     return PRESSURE.frame(rows)
 
 
+LIMITED = {"requests": creations(20, 0.002)}
 SLOW_CREATION = {"requests": creations(25, 0.2)}
 HOOK_OF_200_MS = {"pressure": looks(WEBHOOK, HOOK, n=125, mean_s=0.198)}
 HELD = (Component(name="kube-controller-manager", client_qps=20, client_burst=30),)
@@ -403,8 +386,7 @@ def test_a_webhook_of_200_ms_is_the_api_servers_time_and_not_the_submitters(tmp_
 
 @pytest.mark.parametrize("lag", ["grows", "constant", "the watch's own rate"])
 def test_a_watch_that_is_late_is_not_the_clusters_time(lag: str, tmp_path: Path) -> None:
-    plan = Plan(steady(300, 10), nodes=200)
-    found = analysis(plan, tmp_path)
+    found = analysis(Plan(steady(300, 10), nodes=200), tmp_path)
     seen = found.transitions.sort("arrival_s")
     at = seen["arrival_s"].to_numpy()
     late_s = {
@@ -423,8 +405,7 @@ def test_a_watch_that_is_late_is_not_the_clusters_time(lag: str, tmp_path: Path)
 
 
 def test_lateness_that_a_throttling_server_caused_is_not_the_submitters(tmp_path: Path) -> None:
-    plan = TRUTHS["an API server that throttles"].plan
-    found = analysis(plan, tmp_path)
+    found = analysis(TRUTHS["an API server that throttles"].plan, tmp_path)
     late = found.submissions.with_columns(sent_s=pl.col("due_s") + pl.col("index") / 10)
     SUBMISSIONS.write(late, tmp_path / "tables")
     told = type(found)(tmp_path, found.test).warnings

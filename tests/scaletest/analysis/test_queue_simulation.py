@@ -24,8 +24,7 @@ def test_one_gpu_serves_pods_one_after_the_other() -> None:
 
 
 def test_small_pods_overtake_a_large_one_that_does_not_fit() -> None:
-    waits = simulate_queue_waits(queued((0, 10, 2), (1, 10, 4), (2, 3, 2)), [4.0])
-    assert waits.tolist() == [0.0, 9.0, 0.0]
+    assert simulate_queue_waits(queued((0, 10, 2), (1, 10, 4), (2, 3, 2)), [4.0]).tolist() == [0.0, 9.0, 0.0]
 
 
 def test_gpus_of_two_nodes_are_not_one_nodes() -> None:

@@ -106,8 +106,7 @@ def test_of_a_transition_the_first_arrival_counts(folder: Path) -> None:
         Seen("pod", "created", "uid", "p", "n", at(second), session=number) for number, second in enumerate((1, 9))
     ]
     written(folder, run_records.OBSERVED, *again, Seen("pod", "created", "other", "p", "n", at(9)))
-    found = reduced(folder, TRANSITIONS)
-    assert found.select("uid", "arrival_s").rows() == [("uid", 1.0), ("other", 9.0)]
+    assert reduced(folder, TRANSITIONS).select("uid", "arrival_s").rows() == [("uid", 1.0), ("other", 9.0)]
 
 
 def test_what_a_kill_cut_off_is_left_out(folder: Path) -> None:

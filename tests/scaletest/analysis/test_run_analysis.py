@@ -77,8 +77,7 @@ def test_work_that_was_lost_makes_nothing_faster(tmp_path: Path) -> None:
     assert value(whole.quantiles, "due to scheduled", 0.95) is not None
     # One in ten never came: p95 is beyond all that was seen, and null is not zero.
     assert value(lossy.quantiles, "due to scheduled", 0.95) is None
-    own = lossy.quantiles.filter(pl.col("step") == "due to scheduled")
-    assert set(own["missing"]) == {20}
+    assert set(lossy.quantiles.filter(pl.col("step") == "due to scheduled")["missing"]) == {20}
     assert lossy.reasons == ()
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
-from workbench.scaletest.analysis.saturation import build_gang_table, build_gpu_timeline
-from workbench.scaletest.tables import NODES, PODS, SCHEDULE
+from workbench.scaletest.analysis.saturation import build_gang_table, build_gpu_timeline, find_saturation
+from workbench.scaletest.tables import GPUS, NODES, PODS, SCHEDULE
 
 NODE = {"ready": True, "simulated": True, "cpus": 64.0, "memory_bytes": 1 << 39, "pods": 250}
 
@@ -75,8 +76,7 @@ def test_the_deadlock_of_two_gangs_is_seen() -> None:
     assert found["scheduled"].to_list() == [6, 6]
     assert found["running_end"].to_list() == [6, 6]
     assert found["held_gpu_s"].to_list() == [60.0, 60.0]
-    timeline = build_gpu_timeline(schedule([8, 8]), deadlock(), nodes(3, 4), 12.0)
-    last = timeline.row(-1, named=True)
+    last = build_gpu_timeline(schedule([8, 8]), deadlock(), nodes(3, 4), 12.0).row(-1, named=True)
     assert (last["capacity"], last["allocated"], last["waiting"], last["in_partial_gangs"]) == (12, 12, 4, 12)
     assert last["fragmentation"] is None  # nothing is free
 
@@ -103,8 +103,7 @@ def test_gpus_come_back_when_pods_end() -> None:
 
 
 def test_free_gpus_that_the_largest_pod_cannot_have_are_stranded() -> None:
-    small = [pod(0, number, 2.0, f"sim-{number}") for number in range(3)]
-    rows = [*small, pod(1, 0, None, None, gpus=4.0)]
+    rows = [*[pod(0, number, 2.0, f"sim-{number}") for number in range(3)], pod(1, 0, None, None, gpus=4.0)]
     plan = pl.concat([schedule([3]), schedule([1], gpus=4.0).with_columns(index=pl.lit(1, dtype=pl.Int64))])
     last = build_gpu_timeline(plan, PODS.frame(rows), nodes(4, 4), 5.0).row(-1, named=True)
     # Three nodes have 3 free, one has 4: a pod of 4 fits on that one alone.
@@ -168,3 +167,64 @@ def test_a_scheduler_that_is_slower_than_its_pods_live_never_completes_a_gang(
     jobs = analysis(Plan(due, **same), tmp_path / "jobs")
     done = jobs.milestones.filter(pl.col("milestone") == "all scheduled")["client_s"]
     assert done.to_list() == pytest.approx([one + 8 / pods_per_s for one in due], abs=0.01)
+
+
+def timeline(
+    allocated: list[float], waiting: list[float], stranded: float = 0.0, capacity: float = 100.0
+) -> pl.DataFrame:
+    n = len(allocated)
+    return GPUS.frame(
+        {
+            "at_s": [float(second) for second in range(n)],
+            "capacity": [capacity] * n,
+            "allocated": allocated,
+            "waiting": waiting,
+            "in_partial_gangs": [0.0] * n,
+            "stranded": [stranded] * n,
+            "fragmentation": [None] * n,
+        }
+    )
+
+
+def asking(*sizes: float) -> pl.DataFrame:
+    """Pods that wait from the begin and for ever."""
+    n = len(sizes)
+    columns = {"gpus": list(sizes), "created_s": [0.0] * n, "scheduled_s": [None] * n, "ended_s": [None] * n}
+    return pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Float64))
+
+
+def test_full_is_a_cluster_that_others_wait_for() -> None:
+    found = find_saturation(timeline([100, 100, 98, 60, 60], [0, 40, 40, 40, 0]))
+    assert found.full.tolist() == [False, True, True, False, False]
+
+
+def test_what_waits_only_for_the_scheduler_has_room() -> None:
+    # Nearly all is taken, and what is asked for fits.
+    assert not find_saturation(timeline([98], [1])).full.any()
+
+
+@pytest.mark.parametrize(("sizes", "full"), [((8.0, 8.0), True), ((8.0, 1.0), False)])
+def test_the_smallest_pod_that_waits_decides(sizes: tuple[float, ...], full: bool) -> None:
+    assert find_saturation(timeline([93], [sum(sizes)]), asking(*sizes)).full.tolist() == [full]
+
+
+def test_gpus_on_nodes_with_too_few_are_not_free_for_pods_of_one_size() -> None:
+    # 3 of 8 GPUs a pod: 2 of each node are of no use.
+    assert find_saturation(timeline([75], [30], stranded=25), asking(*[3.0] * 10)).full.tolist() == [True]
+    assert find_saturation(timeline([75], [30], stranded=25), asking(3.0, *[1.0] * 27)).full.tolist() == [False]
+
+
+def test_where_more_is_taken_than_there_is_nothing_is_said() -> None:
+    assert not find_saturation(timeline([100, 110], [50, 50])).full.any()
+
+
+def test_a_run_without_gpus_always_has_room() -> None:
+    for none in (None, GPUS.frame([])):
+        assert find_saturation(none).full_fraction(0.0, 10.0) == 0
+        assert find_saturation(none).full_fractions(np.arange(4.0)).tolist() == [0, 0, 0]
+
+
+def test_a_moment_holds_until_the_next() -> None:
+    found = find_saturation(timeline([0, 100, 0], [0, 50, 0]))
+    assert found.full_fractions(np.array([0.2, 0.8, 1.2, 1.8, 2.2])).tolist() == [0, 0.5, 1, 0.5]
+    assert found.median_gpus(1.0, 1.9) == (100, 100)

@@ -132,8 +132,7 @@ def test_a_throttled_step_is_judged_by_what_was_accepted(share: float, verdict: 
 def test_a_throttled_step_can_still_be_too_fast() -> None:
     due = np.arange(1200) / 40
     acked = due / 0.5 + 0.002
-    bound = queue(acked, 10, 0.0, np.random.default_rng(1))
-    found = SimulatedRun(due, bound, acked).ramp()
+    found = SimulatedRun(due, queue(acked, 10, 0.0, np.random.default_rng(1)), acked).ramp()
     assert found["verdict"].to_list() == [NOT_SUSTAINED]
     assert found["completed_per_s"][0] == pytest.approx(10, rel=0.02)
 
@@ -189,8 +188,7 @@ def test_a_delay_as_long_as_the_step_decides_nothing() -> None:
 
 def test_an_overload_behind_a_delay_still_shows() -> None:
     due = np.arange(1500) / 50
-    bound = queue(due + 4.0, 40, 0.2, np.random.default_rng(1))
-    found = SimulatedRun(due, bound).ramp()
+    found = SimulatedRun(due, queue(due + 4.0, 40, 0.2, np.random.default_rng(1))).ramp()
     assert found["verdict"].to_list() == [NOT_SUSTAINED]
     assert found["low_per_s"][0] <= 40 <= found["high_per_s"][0]
 
@@ -259,8 +257,7 @@ def test_a_single_workload_has_a_length_too() -> None:
 
 
 def test_a_trace_that_ends_in_equal_times_has_the_length_of_its_span(tmp_path: Path) -> None:
-    due = np.concatenate([np.arange(100) / 10, np.full(40, 9.9)])
-    found = analysis(Plan(due), tmp_path)
+    found = analysis(Plan(np.concatenate([np.arange(100) / 10, np.full(40, 9.9)])), tmp_path)
     assert found.ramp["end_s"][0] == pytest.approx(9.9, abs=0.1)
     assert found.ramp["offered_per_s"][0] < 15
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import gzip
+import random
 import shutil
 import ssl
 import subprocess
@@ -20,7 +21,15 @@ from aiohttp import web
 
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import connection, kubeconfig
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target, UnreachableError, load_target
+from workbench.scaletest.cluster_api.connection import (
+    TOO_LONG,
+    ApiError,
+    Connection,
+    LineSplitter,
+    Target,
+    UnreachableError,
+    load_target,
+)
 
 TOKEN = "abcdefghijklmnop0123456789"
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -170,63 +179,51 @@ def test_the_token_is_found_under_both_names_that_the_package_has_had(name: str)
 # What is asked, and what comes back.
 
 
-def test_an_answer_has_its_times_and_its_body() -> None:
+async def test_an_answer_has_its_times_and_its_body() -> None:
     async def handle(request: web.Request) -> web.Response:
         return web.json_response({"you": request.headers["Authorization"], "sent": await request.json()}, status=201)
 
-    async def one() -> None:
-        async with served(handle) as url, Connection(to(url)) as api:
-            found = await api.request("POST", "/x", body=b"[1]")
-            assert (found.status, found.json()) == (201, {"you": f"Bearer {TOKEN}", "sent": [1]})
-            assert 0 < found.sent_ns < found.done_ns
-            assert await api.json("POST", "/x", [1]) == found.json()
-
-    asyncio.run(one())
+    async with served(handle) as url, Connection(to(url)) as api:
+        found = await api.request("POST", "/x", body=b"[1]")
+        assert (found.status, found.json()) == (201, {"you": f"Bearer {TOKEN}", "sent": [1]})
+        assert 0 < found.sent_ns < found.done_ns
+        assert await api.json("POST", "/x", [1]) == found.json()
 
 
-def test_a_refusal_has_its_status_and_reason_and_no_secret() -> None:
+async def test_a_refusal_has_its_status_and_reason_and_no_secret() -> None:
     async def handle(request: web.Request) -> web.Response:
         message = f"https://ann:{TOKEN}@example.org says no\nin two lines"
         return web.json_response({"reason": "Forbidden", "message": message}, status=403)
 
-    async def one() -> None:
-        async with served(handle) as url, Connection(to(url)) as api:
-            with pytest.raises(ApiError) as error:
-                await api.json("GET", "/x")
-            assert (error.value.status, error.value.reason) == (403, "Forbidden")
-            assert TOKEN not in str(error.value)
-            assert "says no in two lines" in str(error.value)
-
-    asyncio.run(one())
+    async with served(handle) as url, Connection(to(url)) as api:
+        with pytest.raises(ApiError) as error:
+            await api.json("GET", "/x")
+        assert (error.value.status, error.value.reason) == (403, "Forbidden")
+        assert TOKEN not in str(error.value)
+        assert "says no in two lines" in str(error.value)
 
 
-def test_nobody_there_is_away_and_names_no_token(tmp_path: Path) -> None:
-    async def one() -> None:
-        async with Connection(load_target(written(tmp_path, "a"), "a")) as api:
-            with pytest.raises(UnreachableError) as error:
-                await api.request("GET", "/x")
-            assert TOKEN not in str(error.value)
-            assert "GET /x" in str(error.value)
-
-    asyncio.run(one())
+async def test_nobody_there_is_away_and_names_no_token(tmp_path: Path) -> None:
+    async with Connection(load_target(written(tmp_path, "a"), "a")) as api:
+        with pytest.raises(UnreachableError) as error:
+            await api.request("GET", "/x")
+        assert TOKEN not in str(error.value)
+        assert "GET /x" in str(error.value)
 
 
-def test_an_answer_that_is_cut_or_late_is_away() -> None:
-    async def one() -> None:
-        over = asyncio.Event()
-        async with served(blocks(b"half", cut=True)) as url, Connection(to(url)) as api:
-            with pytest.raises(UnreachableError):
-                await api.request("GET", "/x")
-        async with served(blocks(b"half", endless=over)) as url, Connection(to(url)) as api:
-            with pytest.raises(UnreachableError):
-                await api.request("GET", "/x", timeout_s=0.05)
-            over.set()
-
-    asyncio.run(one())
+async def test_an_answer_that_is_cut_or_late_is_away() -> None:
+    over = asyncio.Event()
+    async with served(blocks(b"half", cut=True)) as url, Connection(to(url)) as api:
+        with pytest.raises(UnreachableError):
+            await api.request("GET", "/x")
+    async with served(blocks(b"half", endless=over)) as url, Connection(to(url)) as api:
+        with pytest.raises(UnreachableError):
+            await api.request("GET", "/x", timeout_s=0.05)
+        over.set()
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_an_answer_without_end_is_cut_off(packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_without_end_is_cut_off(packed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection, "MAX_ANSWER_BYTES", 100_000)
 
     async def handle(request: web.Request) -> web.Response:
@@ -235,12 +232,9 @@ def test_an_answer_without_end_is_cut_off(packed: bool, monkeypatch: pytest.Monk
         # A hundredth on the wire: what it says of its length is no bound.
         return web.Response(body=gzip.compress(bytes(10_000_000)), headers={"Content-Encoding": "gzip"})
 
-    async def one() -> None:
-        async with served(handle) as url, Connection(to(url)) as api:
-            with pytest.raises(UnreachableError, match="too long"):
-                await api.request("GET", "/x")
-
-    asyncio.run(one())
+    async with served(handle) as url, Connection(to(url)) as api:
+        with pytest.raises(UnreachableError, match="too long"):
+            await api.request("GET", "/x")
 
 
 # Streams.
@@ -333,3 +327,32 @@ def test_what_is_left_in_the_middle_leaves_no_transport_open(by_tls: bool, tls: 
         asyncio.run(one())
         gc.collect()
     assert [str(one.message) for one in told if issubclass(one.category, ResourceWarning)] == []
+
+
+def test_lines_are_the_same_however_the_bytes_come() -> None:
+    draws = random.Random(8)
+    lines = [draws.randbytes(draws.randrange(1, 200)).replace(b"\n", b"x") for _ in range(200)]
+    text = b"".join(line + b"\n" for line in lines)
+    for size in (1, 7, 64, len(text)):
+        splitter, found = LineSplitter(), list[bytes]()
+        for begin in range(0, len(text), size):
+            found += splitter.split(text[begin : begin + size])
+        assert found == lines
+
+
+def test_what_has_no_end_is_no_line() -> None:
+    splitter = LineSplitter()
+    assert splitter.split(b"a\nhalf") == [b"a"]
+    assert splitter.split(b" of it") == []
+    assert splitter.split(b"\n\n\n") == [b"half of it"]
+
+
+def test_a_line_that_is_too_long_is_said_and_not_kept() -> None:
+    splitter = LineSplitter(10)
+    assert splitter.split(b"0123456789\n") == [b"0123456789"]
+    assert splitter.split(b"012345") == []
+    assert splitter.split(b"6789a") == []
+    assert splitter._parts == []
+    found = splitter.split(b"bc\nnext\n")
+    assert found[0] is TOO_LONG
+    assert found[1:] == [b"next"]

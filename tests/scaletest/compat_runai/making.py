@@ -78,12 +78,7 @@ def acked(index: int, sent_s: float) -> run_records.Acked:
 
 
 def run(
-    folder: Path,
-    count: int,
-    observed: Iterable[run_records.Seen],
-    *,
-    journal: list[Any] | None = None,
-    **changed: Any,
+    folder: Path, count: int, observed: Iterable[run_records.Seen], *, journal: list[Any] | None = None, **changed: Any
 ) -> Path:
     """Write it and reduce it."""
     made = run_folder.start_run("scaletest", folder)

@@ -56,8 +56,7 @@ def test_the_first_time_of_each_name_is_joined_by_namespace(url: str) -> None:
 @pytest.mark.postgres
 def test_parameters_are_bound_and_never_part_of_the_statement(url: str) -> None:
     """The old sampler puts the project into the statement as text."""
-    wicked = "x'; DROP TABLE jobs; --"
-    assert BackendQuery(url, QUERY, {"kind": wicked}).query_seconds(["runai-a"]) == {}
+    assert BackendQuery(url, QUERY, {"kind": "x'; DROP TABLE jobs; --"}).query_seconds(["runai-a"]) == {}
     assert len(BackendQuery(url, QUERY, {"kind": "RunaiJob"}).query_seconds(["runai-a"])) == 1
 
 

@@ -60,8 +60,7 @@ def test_pods_are_found_by_any_of_the_labels() -> None:
 
 
 def test_a_workload_is_known_by_its_short_name() -> None:
-    found = whole(workloads=[workload("j-1", shown="j-1-2026-01-01")])
-    assert found.complete == ["j-1"]
+    assert whole(workloads=[workload("j-1", shown="j-1-2026-01-01")]).complete == ["j-1"]
 
 
 def test_a_foreign_pod_is_counted_and_crashes_nothing() -> None:

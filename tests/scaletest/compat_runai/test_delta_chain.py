@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,6 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from workbench.core.errors import ConfigError
-from workbench.runs import run_folder
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis import raw_tables
 from workbench.scaletest.cluster_api.connection import Connection, load_target
@@ -34,7 +31,6 @@ from workbench.scaletest.tables import MILESTONES, TRANSITIONS
 
 pytestmark = pytest.mark.cluster
 MEASURED = {step.name for step in STEPS if step.needs is None}
-VOLUMES = ("firstPVCBindRequestTimestamp", "firstPVCBindTimestamp")
 
 
 @pytest.fixture(scope="module")
@@ -76,18 +72,6 @@ def sample(on: LocalCluster, project: str, folder: Path, *flags: str) -> dict[st
     assert done.exit_code == 0, done.output
     told: dict[str, Any] = json.loads(done.stdout)
     return told
-
-
-def test_volumes_are_measured_for_every_workload(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
-    submit(runai_cluster, project, tmp_path / "o", "-t", "training", "-n", "4", "--pvc")
-    deadline = time.monotonic() + 120
-    while True:
-        # The provisioner's event may come after the pod was placed.
-        told = sample(runai_cluster, project, tmp_path / "o")["measured"]
-        if [told[name] for name in VOLUMES] == [4, 4]:
-            break
-        assert time.monotonic() < deadline, told
-        time.sleep(0.2)
 
 
 def steps_of(folder: Path) -> dict[str, int]:
@@ -132,33 +116,6 @@ def test_the_run_folder_of_a_sampled_submission_exports_all_of_it(
     assert set(TRANSITIONS.read(folder / "tables")["gap"]) == {True}
 
 
-def test_distributed_workloads_have_all_their_pods(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
-    flags = ["-t", "distributed", "-n", "3", "--num-workers", "4", "--closed"]
-    assert submit(runai_cluster, project, tmp_path / "o", *flags)["submitted"] == 3
-    found = sample(runai_cluster, project, tmp_path / "o", "-t", "distributed")
-    assert found["counts"] | {"events": 0} == {
-        "workloads": 3,
-        "jobs": 3,
-        "pods": 15,
-        "pod groups": 3,
-        "events": 0,
-    }
-    assert steps_of(tmp_path / "o")["Last Pod Creation"] == 3
-
-
-def test_an_interactive_workload_by_kubectl_is_journalled_all_the_same(
-    runai_cluster: LocalCluster, project: str, tmp_path: Path
-) -> None:
-    if runai_cluster.kubectl is None:
-        pytest.skip("no kubectl on this machine")
-    flags = ["-t", "interactive", "-n", "3", "-p", "2", "--submit-with", "kubectl"]
-    told = submit(runai_cluster, project, tmp_path / "o", *flags, "--kubectl", str(runai_cluster.kubectl))
-    assert told["submitted"] == 3
-    lines = list(run_records.read_lines(tmp_path / "o" / run_records.JOURNAL, run_records.JournalLine))
-    assert [one.mode for one in lines if isinstance(one, run_records.Begun)] == ["kubectl"]
-    assert sample(runai_cluster, project, tmp_path / "o", "-t", "interactive")["sampled"] == 3
-
-
 def test_a_submission_that_was_cut_short_is_gone_on_with(
     runai_cluster: LocalCluster, project: str, tmp_path: Path
 ) -> None:
@@ -190,14 +147,6 @@ def test_failures_are_told_counted_and_no_success(runai_cluster: LocalCluster, p
     assert json.loads((tmp_path / "o" / "submitted.json").read_text()) == []
     lines = list(run_records.read_lines(tmp_path / "o" / run_records.JOURNAL, run_records.JournalLine))
     assert sorted(one.index for one in lines if isinstance(one, run_records.Failed)) == [0, 1, 2]
-
-
-def test_the_run_folder_is_one_of_ours(runai_cluster: LocalCluster, project: str, tmp_path: Path) -> None:
-    submit(runai_cluster, project, tmp_path / "o", "-t", "training", "-n", "2")
-    run = run_folder.load_run(tmp_path / "o")
-    assert (run.area, run.status) == ("scaletest", "succeeded")
-    assert "token" not in (tmp_path / "o" / "run.json").read_text()
-    assert os.listdir(tmp_path / "o" / "tables") == ["schedule.parquet"]
 
 
 def test_a_command_is_no_way_around_the_guard_of_namespaces(
@@ -235,8 +184,7 @@ def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
     made = scenario_file.parse_scenario(json.dumps(given))
     found = test_run.run_test(made, on, out=tmp_path / "runs", options=test_run.build_options(settle_s=2))
     assert found.outcome.acked == 6
-    milestones = MILESTONES.read(found.folder / "tables")
-    counts = dict(milestones.group_by("milestone").len().iter_rows())
+    counts = dict(MILESTONES.read(found.folder / "tables").group_by("milestone").len().iter_rows())
     assert {name: counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")} == {
         "job": 6,
         "last pod": 6,

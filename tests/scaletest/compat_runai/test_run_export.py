@@ -20,8 +20,7 @@ from workbench.scaletest.observation import run_records
 
 
 def exported(folder: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    paths = export_run(folder).paths
-    submitted, sampled = (json.loads(path.read_text()) for path in paths[:2])
+    submitted, sampled = (json.loads(path.read_text()) for path in export_run(folder).paths[:2])
     return submitted, sampled
 
 
@@ -136,12 +135,8 @@ def test_an_eviction_is_told_of_the_workload_that_it_was_for(tmp_path: Path) -> 
 
 
 def test_volumes_are_told(tmp_path: Path) -> None:
-    told = [
-        seen(0, "event", "pvc-requested", at(6.0), "event-1"),
-        seen(0, "event", "pvc-bound", at(8.0), "event-2"),
-    ]
-    folder = making.run(tmp_path, 1, chain(0) + told)
-    found = delta_chain.build_deltas(build_view(folder).jobs)
+    told = [seen(0, "event", "pvc-requested", at(6.0), "event-1"), seen(0, "event", "pvc-bound", at(8.0), "event-2")]
+    found = delta_chain.build_deltas(build_view(making.run(tmp_path, 1, chain(0) + told)).jobs)
     wanted = found.filter(pl.col("step").is_in(["First PVC Bind Request", "First PVC Bind"]))
     assert dict(wanted.select("step", "delta_s").iter_rows()) == {"First PVC Bind Request": 1, "First PVC Bind": 2}
 
@@ -153,8 +148,7 @@ def test_a_job_that_is_the_workload_itself_has_its_time(tmp_path: Path) -> None:
 
 
 def test_a_project_keeps_the_prefix_inside_its_name(tmp_path: Path) -> None:
-    observed = chain(0)
-    submitted, _ = exported(making.run(tmp_path, 1, observed, namespace="runai-my-runai-tests"))
+    submitted, _ = exported(making.run(tmp_path, 1, chain(0), namespace="runai-my-runai-tests"))
     assert submitted[0]["projectName"] == "my-runai-tests"
 
 
@@ -168,8 +162,7 @@ def test_the_old_layout_is_given_on_request(tmp_path: Path) -> None:
 
 def test_the_golden_files_survive_the_way_through_a_run_folder(shared: Path, tmp_path: Path) -> None:
     old = shared / "golden" / "scaletest"
-    run = import_folder(old, out=tmp_path).run
-    export_run(run.folder, tmp_path / "new", bug_compatible=True)
+    export_run(import_folder(old, out=tmp_path).run.folder, tmp_path / "new", bug_compatible=True)
     assert (tmp_path / "new" / "times.csv").read_bytes() == (old / "times.csv").read_bytes()
     kept = json.loads((tmp_path / "new" / runai_files.SUBMITTED).read_text())
     assert kept == json.loads((old / runai_files.SUBMITTED).read_text())

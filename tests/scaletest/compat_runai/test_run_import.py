@@ -25,8 +25,7 @@ def old(shared: Path) -> Path:
 
 
 def test_every_delta_of_every_kept_workload_is_the_old_tools_own(old: Path) -> None:
-    jobs = delta_chain.build_jobs(runai_files.read_files(old))
-    ours = delta_chain.build_deltas(jobs).filter("kept")
+    ours = delta_chain.build_deltas(delta_chain.build_jobs(runai_files.read_files(old))).filter("kept")
     theirs = golden.rows(old)
     assert ours["name"].unique(maintain_order=True).to_list() == [row["name"] for row in theirs]
     assert len(theirs) == 10
@@ -91,8 +90,7 @@ def test_our_own_steps_come_from_an_imported_run(old: Path, tmp_path: Path) -> N
 
 
 def test_what_was_asked_for_is_written_only_when_it_is_told(old: Path, tmp_path: Path) -> None:
-    untold = import_folder(old, out=tmp_path)
-    assert not SCHEDULE.path(untold.run.tables_folder).exists()
+    assert not SCHEDULE.path(import_folder(old, out=tmp_path).run.tables_folder).exists()
     told = import_folder(old, out=tmp_path, asked=SubmissionDetails("distributed", gpus=2, workers=4))
     schedule = told.run.read_table(SCHEDULE)
     assert (set(schedule["pods"]), set(schedule["gpus_per_pod"]), set(schedule["gang"])) == ({5}, {2.0}, {True})
@@ -105,12 +103,7 @@ def test_the_command_tells_each_row_that_is_left_out(old: Path, tmp_path: Path) 
     told = json.loads(done.stdout)
     assert done.exit_code == 0
     assert told["odd"] == [
-        {
-            "file": "sampled.json",
-            "row": 12,
-            "left_out": True,
-            "why": "not in submitted.json: no time of submission",
-        }
+        {"file": "sampled.json", "row": 12, "left_out": True, "why": "not in submitted.json: no time of submission"}
     ]
 
 

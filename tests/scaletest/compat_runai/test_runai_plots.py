@@ -62,9 +62,7 @@ def test_all_rows_show_the_workloads_in_one_order(tmp_path: Path) -> None:
     rows = [submitted(f"j-{i}", f"2026-01-01T10:00:00.{i}00000+00:00") for i in range(4)]
     samples = [
         sampled(
-            f"j-{i}",
-            workloadCreatedTimestamp=f"2026-01-01T10:00:0{4 - i}Z",
-            jobCreatedTimestamp="2026-01-01T10:00:09Z",
+            f"j-{i}", workloadCreatedTimestamp=f"2026-01-01T10:00:0{4 - i}Z", jobCreatedTimestamp="2026-01-01T10:00:09Z"
         )
         for i in (2, 0, 3, 1)
     ]
@@ -72,8 +70,7 @@ def test_all_rows_show_the_workloads_in_one_order(tmp_path: Path) -> None:
     spec = runai_plots.chart_plot(runai_plots.select_jobs(jobs), "detailed").to_dict()
     drawn = []
     for row in spec["vconcat"][:2]:
-        values = row["hconcat"][0]["data"]["values"]
-        drawn.append([point["delta_s"] for point in values])
+        drawn.append([point["delta_s"] for point in row["hconcat"][0]["data"]["values"]])
     assert drawn == [[4.0, 3.0, 2.0, 1.0], [5.0, 6.0, 7.0, 8.0]]
 
 
@@ -113,8 +110,7 @@ def test_nothing_to_draw_and_unknown_plots_are_told(jobs: pl.DataFrame) -> None:
 
 def test_the_command_writes_picture_and_times(old: Path, tmp_path: Path) -> None:
     flags = ["--plot", "detailed", "--head", "8", "--out", str(tmp_path), "--json"]
-    done = CliRunner().invoke(app, ["report", "-o", str(old), *flags])
-    told = json.loads(done.stdout)
+    told = json.loads(CliRunner().invoke(app, ["report", "-o", str(old), *flags]).stdout)
     assert (told["drawn"], told["skipped"], told["sampled"]) == (8, 2, 12)
     assert Path(told["picture"]).read_bytes().startswith(PNG)
     assert len(Path(told["times"]).read_text().splitlines()) == 11

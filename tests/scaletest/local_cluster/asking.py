@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 import orjson
 
@@ -13,17 +13,24 @@ from workbench.scaletest.cluster_api.connection import Answer, Connection, load_
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 GUARD_S = 120
+T = TypeVar("T")
+
+
+def on(cluster: LocalCluster, work: Callable[[Connection], Awaitable[T]], *, admin: bool = False) -> T:
+    """Work under the measuring identity, or the administrator's."""
+    who = (cluster.kubeconfig, cluster.context) if admin else (cluster.measure_kubeconfig, cluster.measure_context)
+
+    async def run() -> T:
+        async with Connection(load_target(*who), max_connections=16) as api:
+            return await work(api)
+
+    return asyncio.run(run())
 
 
 def answer(of: LocalCluster, method: str, path: str, body: Any = None, *, measuring: bool = False) -> Answer:
     """Whatever the API server answers to the administrator, or to the measuring identity."""
-    who = (of.measure_kubeconfig, of.measure_context) if measuring else (of.kubeconfig, of.context)
-
-    async def ask() -> Answer:
-        async with Connection(load_target(*who)) as api:
-            return await api.request(method, path, body=None if body is None else orjson.dumps(body))
-
-    return asyncio.run(ask())
+    sent = None if body is None else orjson.dumps(body)
+    return on(of, lambda api: api.request(method, path, body=sent), admin=not measuring)
 
 
 def found(of: LocalCluster, path: str) -> Any:

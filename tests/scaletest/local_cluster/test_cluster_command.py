@@ -60,14 +60,12 @@ def test_gang_turns_on_kubernetes_own_gang_scheduling_also_beside_kai(asked: dic
 
 
 def test_a_gate_without_a_value_is_refused(asked: dict[str, Any]) -> None:
-    found = invoke("up", "--feature-gate", "GangScheduling")
-    assert isinstance(found.exception, ConfigError)
+    assert isinstance(invoke("up", "--feature-gate", "GangScheduling").exception, ConfigError)
     assert asked == {}
 
 
 def test_up_asks_for_200_nodes_with_8_gpus(asked: dict[str, Any]) -> None:
-    result = invoke("up")
-    assert result.exit_code == 0
+    assert invoke("up").exit_code == 0
     asked.pop("tell")
     assert asked == {
         "name": "local",

@@ -9,9 +9,9 @@ import psutil
 import pytest
 
 from tests.scaletest.conftest import QUICK
-from tests.scaletest.local_cluster.asking import answer, found, wait_for
+from tests.scaletest.local_cluster.asking import answer, found
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api.object_names import ALLOW, SIMULATED
+from workbench.scaletest.cluster_api.object_names import SIMULATED
 from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes, control_plane, identities
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
@@ -32,10 +32,6 @@ def listening(of: LocalCluster) -> set[tuple[str, str, int]]:
 
 def commands(of: LocalCluster) -> dict[str, list[str]]:
     return {name: many[0].cmdline() for name, many in component_processes.find_processes(of.folder).items()}
-
-
-def test_it_is_found_by_its_name(local_cluster: LocalCluster) -> None:
-    assert cluster_lifecycle.find_cluster(local_cluster.name) == local_cluster
 
 
 def test_every_part_listens_on_this_machine_only(local_cluster: LocalCluster) -> None:
@@ -125,40 +121,6 @@ def test_the_measuring_identity_may_look_and_not_touch(
 ) -> None:
     body = {"metadata": {"name": "x"}} if method == "POST" else None
     assert answer(local_cluster, method, path, body, measuring=True).status == status
-
-
-def test_a_fresh_namespace_is_one_where_runs_are_allowed(local_cluster: LocalCluster, namespace: str) -> None:
-    assert found(local_cluster, f"/api/v1/namespaces/{namespace}")["metadata"]["labels"][ALLOW] == "true"
-
-
-def test_a_pod_that_tolerates_simulated_nodes_runs(local_cluster: LocalCluster, namespace: str) -> None:
-    path = f"/api/v1/namespaces/{namespace}/pods"
-    pod = {
-        "metadata": {"name": "one"},
-        "spec": {
-            "nodeSelector": {SIMULATED: "true"},
-            "tolerations": [{"key": "kwok.x-k8s.io/node", "operator": "Exists"}],
-            "containers": [{"name": "c", "image": "x", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
-        },
-    }
-    assert answer(local_cluster, "POST", path, pod).status == 201
-    wait_for(lambda: found(local_cluster, f"{path}/one")["status"].get("phase") == "Running")
-
-
-def test_requests_are_in_the_audit_log(local_cluster: LocalCluster, namespace: str) -> None:
-    log = local_cluster.audit_log
-    assert log is not None
-
-    def told() -> bool:
-        events = [json.loads(line) for line in log.read_text().splitlines() if f"/namespaces/{namespace}" in line]
-        return any(
-            event["verb"] == "get" and event["stage"] == "ResponseComplete" and event["level"] == "Metadata"
-            for event in events
-        )
-
-    found(local_cluster, f"/api/v1/namespaces/{namespace}")
-    wait_for(told)
-    assert '"resource":"leases"' not in log.read_text()
 
 
 def test_a_component_that_is_not_there_is_told(local_cluster: LocalCluster) -> None:

@@ -35,8 +35,7 @@ def _started(folder: Path, log: Path) -> psutil.Process:
 
 
 def test_a_started_process_is_found_by_its_program_and_ended(folder: Path) -> None:
-    process = _started(folder, folder / "a.log")
-    assert process.ppid() != os.getpid()
+    assert _started(folder, folder / "a.log").ppid() != os.getpid()
     component_processes.end_processes(component_processes.find_processes(folder)["sleeper"])
     assert component_processes.find_processes(folder) == {}
 

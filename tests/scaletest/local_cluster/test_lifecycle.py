@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -175,17 +175,6 @@ def test_an_interrupted_up_leaves_nothing(name: str, number: signal.Signals) -> 
     assert nothing_left(name)
 
 
-def test_what_a_killed_up_left_is_taken_down(name: str) -> None:
-    with _up_in_a_process(name) as process:
-        process.kill()
-        process.communicate(timeout=120)
-    with pytest.raises(ConfigError, match="no such local cluster"):
-        cluster_lifecycle.find_cluster(name)
-    assert len(component_processes.find_processes(cluster_record.find_cluster_folder(name).absolute())) >= 5
-    assert cluster_lifecycle.stop_cluster(name)
-    assert nothing_left(name)
-
-
 def test_a_cluster_in_a_folder_of_the_users_is_found_and_goes_with_it_and_a_taken_port_is_no_matter(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spare: LocalCluster
 ) -> None:
@@ -275,66 +264,6 @@ def test_a_program_that_hangs_is_given_up(name: str, tmp_path: Path) -> None:
     with pytest.raises(RunFailedError, match="the end of its log"):
         cluster_lifecycle.start_cluster(name, pools=SMALL, programs=folder, timeout_s=10)
     assert nothing_left(name)
-
-
-OWNER = """
-import shutil, sys
-from workbench.scaletest.local_cluster import cluster_record, component_processes, owner_guard
-from workbench.scaletest.local_cluster.cluster_record import ClusterRecord, ClusterSettings
-name = sys.argv[1]
-watcher = owner_guard.start_guard(name)
-pid, started = owner_guard.current_owner()
-home = cluster_record.find_cluster_folder(name).absolute()
-cluster_record.write_record(ClusterRecord(name=name, state="up", folder=home, settings=ClusterSettings(),
-                    provider="pretended", owner_pid=pid, owner_started=started))
-(home / "sleeper").symlink_to(shutil.which("sleep"))
-component_processes.start_component(home, [str(home / "sleeper"), "600"], home / "log")
-print(watcher.pid, flush=True)
-sys.stdin.read()
-"""
-
-
-@pytest.fixture
-def owner(cache: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """A process that owns a cluster of one sleeping process, under a guard."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(name: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, "-c", OWNER, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        started.append(process)
-        return process
-
-    yield start
-    for process in started:
-        process.kill()
-        process.communicate(timeout=60)
-
-
-def test_a_guard_ends_the_cluster_of_a_killed_owner(owner: Callable[[str], subprocess.Popen[str]]) -> None:
-    process = owner("test-guarded")
-    assert process.stdout is not None
-    int(process.stdout.readline())
-    home = cluster_record.find_cluster_folder("test-guarded").absolute()
-    # Started by a shell, whose name it has until its first moment is over.
-    wait_for(lambda: "sleeper" in component_processes.find_processes(home))
-    process.kill()
-    wait_for(lambda: nothing_left("test-guarded"))
-
-
-def test_what_a_killed_guard_left_is_swept(owner: Callable[[str], subprocess.Popen[str]]) -> None:
-    process, other = owner("test-orphan"), owner("test-alive")
-    assert process.stdout is not None
-    assert other.stdout is not None
-    os.kill(int(process.stdout.readline()), signal.SIGKILL)
-    other.stdout.readline()
-    process.kill()
-    process.wait(60)
-    assert owner_guard.stop_orphans("test-") == ["test-orphan"]
-    assert nothing_left("test-orphan")
-    assert cluster_record.list_cluster_names() == ["test-alive"]
-    assert cluster_lifecycle.stop_cluster("test-alive")
 
 
 def test_without_programs_the_command_says_how_to_get_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 from collections.abc import Iterator
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +12,9 @@ import yaml
 
 from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
 from tests.scaletest.test_planted_on_cluster import constant, measured
-from tests.scaletest.test_planted_on_cluster import gang_cluster as gang_cluster
 from workbench.core.errors import ConfigError, InputError, MissingToolError
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis.bottlenecks import QUOTA
-from workbench.scaletest.analysis.time_breakdown import WORKLOAD_STEPS
-from workbench.scaletest.cluster_api.object_names import WORKLOAD
 from workbench.scaletest.local_cluster import (
     cluster_lifecycle,
     component_processes,
@@ -42,7 +36,6 @@ from workbench.scaletest.local_cluster.kueue_queues import build_cluster_queue, 
 from workbench.scaletest.local_cluster.second_schedulers import build_configuration
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.scenario.scheduler_recipes import find_recipe
-from workbench.scaletest.submission.submission_journal import read_journal
 from workbench.scaletest.tables import REQUESTS
 from workbench.scaletest.test_run.variant_turns import order_turns
 
@@ -106,9 +99,6 @@ def test_turns_of_two_alternate_and_of_more_are_drawn_by_the_seed() -> None:
     assert rounds[0] == rounds[1] != rounds[2]
     assert all(sorted(rounds[0][at : at + 4]) == list("ABCD") for at in range(0, 20, 4))
     assert len({tuple(rounds[0][at : at + 4]) for at in range(0, 20, 4)}) > 1
-
-
-GROUP_SCHEDULED = "podgroupscheduled"
 
 
 def kueue_or_skip() -> None:
@@ -204,111 +194,3 @@ def test_a_second_scheduler_places_its_own_pods(mixed_cluster: LocalCluster, tmp
     assert found.pods["node"].n_unique() <= 8
     asked = REQUESTS.read(found.folder / "tables").filter(pl.col("subresource") == "binding")
     assert dict(asked.group_by("client").agg(pl.col("requests").sum()).iter_rows()) == {"second-scheduler": 20}
-
-
-def list_objects(on: LocalCluster, kind: str, space: str) -> list[dict[str, Any]]:
-    """What the API server has of a kind, by kubectl."""
-    command = [str(on.kubectl), "--kubeconfig", str(on.kubeconfig), "get", kind, "-n", space, "-o", "json"]
-    return list(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["items"])
-
-
-def parse_epoch_s(text: str) -> float:
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-
-
-def read_condition_s(thing: dict[str, Any], name: str) -> float | None:
-    """When a condition became true."""
-    found = [
-        one for one in thing.get("status", {}).get("conditions", ()) if (one["type"], one["status"]) == (name, "True")
-    ]
-    return parse_epoch_s(found[0]["lastTransitionTime"]) if found else None
-
-
-def read_milestones_by_hand(
-    on: LocalCluster, space: str, groups: str, n_pods: dict[str, int]
-) -> dict[tuple[str, str], float]:
-    """Workload and milestone -> seconds of the epoch, from the objects' own times alone."""
-    found: dict[tuple[str, str], float] = {}
-    pods: dict[str, list[dict[str, Any]]] = {}
-    for pod in list_objects(on, "pods", space):
-        pods.setdefault(pod["metadata"]["labels"][WORKLOAD], []).append(pod)
-    for name, own in pods.items():
-        started = [one["status"].get("containerStatuses", [{}])[0].get("state", {}).get("running") for one in own]
-        times = {
-            ("first pod", "last pod"): [parse_epoch_s(one["metadata"]["creationTimestamp"]) for one in own],
-            ("first scheduled", "all scheduled"): [read_condition_s(one, "PodScheduled") for one in own],
-            ("first running", "all running"): [one and parse_epoch_s(one["startedAt"]) for one in started],
-        }
-        for (first, last), given in times.items():
-            reached = sorted(one for one in given if one is not None)
-            if reached:
-                found[name, first] = reached[0]
-            if len(reached) == n_pods[name]:
-                found[name, last] = reached[-1]
-    jobs = {one["metadata"]["uid"]: one["metadata"]["name"] for one in list_objects(on, "jobs", space)}
-    for group in list_objects(on, groups, space):
-        owners = [jobs[one["uid"]] for one in group["metadata"].get("ownerReferences", ()) if one["uid"] in jobs]
-        name = owners[0] if owners else group["metadata"]["name"]
-        # Kueue makes its Workload; a PodGroup of Kubernetes' own is what we make of a gang.
-        own_group = group["kind"] == "PodGroup"
-        found[name, "created" if own_group else "podgroup"] = parse_epoch_s(group["metadata"]["creationTimestamp"])
-        for condition, milestone in (
-            ("QuotaReserved", "quota reserved"),
-            ("Admitted", "released"),
-            ("PodGroupScheduled", GROUP_SCHEDULED),
-        ):
-            if (at_s := read_condition_s(group, condition)) is not None:
-                found[name, milestone] = at_s
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("cluster", "scheduler", "groups"),
-    [
-        ("gang_cluster", "gang-scheduling", "podgroups.scheduling.k8s.io"),
-        pytest.param("mixed_cluster", "kueue", "workloads.kueue.x-k8s.io", marks=pytest.mark.network),
-    ],
-)
-def test_times_are_those_of_the_objects_conditions(
-    cluster: str, scheduler: str, groups: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    on: LocalCluster = request.getfixturevalue(cluster)
-    spaces = fresh_namespace(on)
-    space = next(spaces)
-    # More gangs than there is room for: what was never reached is compared, too.
-    mix = [{"kind": "Gang", "pods": 4, "gpus": 1}, {"kind": "Job", "gpus": 1}]
-    found = measured(on, space, tmp_path, scheduler, arrival=constant(12, 4), workloads=mix)
-    names = dict(found.schedule.select("index", "name").iter_rows())
-    by_hand = read_milestones_by_hand(on, space, groups, dict(found.schedule.select("name", "pods").iter_rows()))
-    assert list(spaces) == []
-    origin_s = (read_journal(found.folder).origin_ns or 0) / 1e9
-    compared = {milestone for _, milestone in by_hand}
-    told = found.milestones.filter(pl.col("milestone").is_in(list(compared)) & pl.col("server_s").is_not_null())
-    ours = {(names[row["index"]], row["milestone"]): row for row in told.iter_rows(named=True)}
-    if scheduler == "kueue":
-        assert compared >= {"podgroup", "quota reserved", "released"}
-    else:
-        # The PodGroup stands for its gang; what its condition says is no step of every scheduler.
-        seen = found.transitions.filter(pl.col("transition") == GROUP_SCHEDULED)
-        ours |= {(row["workload"], GROUP_SCHEDULED): row for row in seen.iter_rows(named=True)}
-        ours = {key: row for key, row in ours.items() if key[1] != "created" or key in by_hand}
-        assert compared >= {"created", GROUP_SCHEDULED}
-    assert set(ours) == set(by_hand)
-    assert {"all scheduled", "all running"} <= compared
-    for key, row in ours.items():
-        at_s = origin_s + row["server_s"]
-        if row["resolution_s"] == 1:
-            assert at_s == pytest.approx(by_hand[key], abs=1e-6)
-        else:  # A binding is known to the microsecond, by an event a moment after it; the condition has whole seconds.
-            assert -0.5 <= at_s - by_hand[key] <= 1.5
-    steps = {step.name: (step.begin, step.end) for step in WORKLOAD_STEPS}
-    checked = 0
-    for row in found.steps.filter((pl.col("clock") == "server") & pl.col("duration_s").is_not_null()).iter_rows(
-        named=True
-    ):
-        ends = [by_hand.get((names[row["index"]], end)) for end in steps[row["step"]]]
-        if None not in ends:
-            checked += 1
-            assert abs(row["duration_s"] - (ends[1] - ends[0])) <= max(1.5, row["resolution_s"])  # type: ignore[operator]
-    assert checked > 12

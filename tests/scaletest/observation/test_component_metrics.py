@@ -109,8 +109,7 @@ def test_rows_and_names_are_bounded() -> None:
 
 
 def test_quotes_in_a_label_stay_text() -> None:
-    found = reduced("", 'workqueue_depth{name="a\\"b,c=\\"d"} 1\n')
-    assert [subject for _, subject in found] == ['a"b,c="d']
+    assert [subject for _, subject in reduced("", 'workqueue_depth{name="a\\"b,c=\\"d"} 1\n')] == ['a"b,c="d']
 
 
 def test_sources_are_of_this_machine() -> None:

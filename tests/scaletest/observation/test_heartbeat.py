@@ -29,8 +29,7 @@ class FakeApi:
         if self.away:
             raise UnreachableError("gone")
         self.asked.append((method, path, None if body is None else json.loads(body)))
-        sent = now_ns()
-        return Answer(self.status, b"{}", {}, sent, now_ns())
+        return Answer(self.status, b"{}", {}, now_ns(), now_ns())
 
     async def json(self, method: str, path: str, body: Any = None, **options: Any) -> Any:
         self.asked.append((method, path, body))
@@ -99,8 +98,7 @@ def test_a_later_beat_shows_that_the_earlier_ones_came_too() -> None:
 
 
 def test_a_beat_that_nobody_sees_is_written_as_such() -> None:
-    api = FakeApi()
-    found, rows = heart(api)
+    found, rows = heart(FakeApi())
     asyncio.run(found._send_beat())
     next(iter(found._waiting.values())).acked_ns -= int(2 * BEAT_TIMEOUT_S * NS_PER_S)
     assert found.lag_s() > BEAT_TIMEOUT_S

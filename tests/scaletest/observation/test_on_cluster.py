@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from email.utils import formatdate, parsedate_to_datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from aiohttp import web
 
 from workbench.scaletest import observation, tables
 from workbench.scaletest.cluster_api import api_discovery, object_names
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns, parse_timestamp
-from workbench.scaletest.cluster_api.connection import Connection, Target, UnreachableError, load_target
-from workbench.scaletest.local_cluster import cluster_lifecycle, identities
+from workbench.scaletest.cluster_api.clock import parse_timestamp
+from workbench.scaletest.cluster_api.connection import Connection, UnreachableError, load_target
+from workbench.scaletest.local_cluster import identities
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.observation import clock_skew, run_records, watch_targets
-from workbench.scaletest.observation.object_ledger import ObjectLedger
-from workbench.scaletest.observation.resource_watch import ResourceWatch
-from workbench.scaletest.observation.watch_targets import SamplerOptions
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario.workload_objects import DELAY, JITTER
 
 pytestmark = pytest.mark.cluster
 LIMIT_S = 120.0
-SHIFT_S = 3
 
 
 READ = ["get", "list", "watch"]
@@ -76,8 +68,7 @@ def job(run: str, index: int) -> dict[str, Any]:
         "tolerations": [{"operator": "Exists"}],
     }
     # Simulated pods without a lifetime run until they are deleted.
-    lifetime = {DELAY: "0.5s", JITTER: "0.5s"}
-    template = {"metadata": {"labels": labels, "annotations": lifetime}, "spec": spec}
+    template = {"metadata": {"labels": labels, "annotations": {DELAY: "0.5s", JITTER: "0.5s"}}, "spec": spec}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -202,8 +193,7 @@ def test_every_pod_is_created_scheduled_and_running_and_is_its_workloads(
 def _audited(on: LocalCluster, folder: Path, rows: list[run_records.Seen], pods: set[str]) -> None:
     if on.audit_log is None:
         return
-    bound = of(rows, "audit", "bound")
-    assert {one.owner for one in bound} == pods
+    assert {one.owner for one in of(rows, "audit", "bound")} == pods
     requests = tables.REQUESTS.read(folder / "tables")
     counts = requests.group_by("client", "verb", "resource", "subresource").agg(pl.col("requests").sum())
     makers = counts.filter((pl.col("resource") == "pods") & (pl.col("verb") == "create"))
@@ -212,119 +202,3 @@ def _audited(on: LocalCluster, folder: Path, rows: list[run_records.Seen], pods:
     assert next(number for (client, sub), number in by.items() if "scheduler" in client and sub == "binding") >= len(
         pods
     )
-
-
-# Sockets whose TLS handshake the killed server broke off are left to the garbage collector by asyncio.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_restart_of_the_api_server_loses_nothing_and_marks_the_gap(
-    local_cluster: LocalCluster, space: str, tmp_path: Path
-) -> None:
-    run, half = object_names.new_run_id(), 20
-    with start(local_cluster, tmp_path, run, space) as sampler:
-        sampler.wait_until_ready()
-        submitted(local_cluster, space, run, range(half))
-        wait(lambda: len(of(seen(tmp_path), "job", "created")) == half)
-        cluster_lifecycle.kill_component(local_cluster, "kube-apiserver")
-        wait(lambda: sampler.state().get("away_s", 0) > 0)
-        cluster_lifecycle.restart_component(local_cluster, "kube-apiserver")
-        submitted(local_cluster, space, run, range(half, 2 * half))
-        wait(lambda: len(of(seen(tmp_path), "pod", "succeeded")) == 2 * half)
-        wait(lambda: sampler.state()["away_s"] == 0)
-    gc.collect()
-    rows = seen(tmp_path)
-    workloads = {object_names.build_workload_name(run, index) for index in range(2 * half)}
-    for resource, transition in (("job", "created"), ("pod", "created"), ("pod", "scheduled"), ("pod", "running")):
-        found = of(rows, resource, transition)
-        assert {one.workload for one in found} == workloads
-        assert len({one.uid for one in found}) == len(found) == 2 * half
-    gaps = [one for one in health(tmp_path, run_records.Gap) if one.resource == "pod"]
-    assert gaps
-    assert any(one.reason == "server gone" for one in gaps)
-    # Whatever was seen while the watch was away, or just back, is marked.
-    first, last = min(one.from_ns for one in gaps), max(one.to_ns for one in gaps)
-    unmarked = [one for one in rows if one.resource == "pod" and not one.gap]
-    assert not [one for one in unmarked if first < one.arrival_ns < last]
-
-
-def test_an_expired_version_is_answered_with_410_and_all_is_listed_anew(
-    local_cluster: LocalCluster, space: str
-) -> None:
-    async def test() -> tuple[list[run_records.Seen], list[run_records.Gap]]:
-        run, rows, gaps = object_names.new_run_id(), list[run_records.Seen](), list[run_records.Gap]()
-        listed: list[run_records.Seen] = []
-
-        def end_gap(gap: run_records.Gap) -> None:
-            gaps.append(gap)
-            # What the controllers do next comes by the new watch, outside of the gap.
-            listed.extend(rows)
-
-        async with Connection(load_target(local_cluster.measure_kubeconfig, local_cluster.measure_context)) as api:
-            await submit(api, space, run, range(3))
-            (choice,) = [
-                one for one in await watch_targets.list_choices(api, SamplerOptions(run, (space,))) if one.name == "Job"
-            ]
-            one = watch_targets.build_watch_target(choice, space, run)
-            sink = watch_targets.build_sink(ObjectLedger(rows.append), one.scope)
-            made = ResourceWatch(api, one, sink, write=end_gap, note=lambda text: None)
-            # As after hours without a word: a server that starts anew keeps no version from before.
-            cluster_lifecycle.restart_component(local_cluster, "kube-apiserver")
-            made._version = "1"
-            made.ready.set()
-            task = asyncio.create_task(made.run())
-            end = time.monotonic() + LIMIT_S
-            while not gaps:
-                made.settle()
-                assert time.monotonic() < end
-                await asyncio.sleep(0.05)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        return listed, gaps
-
-    rows, gaps = asyncio.run(test())
-    assert len(of(rows, "job", "created")) == 3
-    assert {one.gap for one in rows} == {True}
-    assert (gaps[0].reason, gaps[0].relisted, gaps[0].recovered) == ("expired", True, len(rows))
-
-
-@asynccontextmanager
-async def shifted(api: Connection) -> AsyncIterator[str]:
-    """A proxy before the real server that shifts the Date of its answers by three seconds."""
-
-    async def forward(request: web.Request) -> web.Response:
-        found = await api.request("GET", request.path)
-        date = parsedate_to_datetime(found.headers["Date"]).timestamp() + SHIFT_S
-        return web.Response(body=found.body, status=found.status, headers={"Date": formatdate(date, usegmt=True)})
-
-    app = web.Application()
-    app.router.add_get("/{tail:.*}", forward)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[union-attr]
-    finally:
-        await runner.cleanup()
-
-
-def test_a_clock_that_is_three_seconds_ahead_is_found_within_ten_milliseconds(local_cluster: LocalCluster) -> None:
-    async def test() -> list[run_records.Skew]:
-        found: list[run_records.Skew] = []
-        async with (
-            Connection(load_target(local_cluster.measure_kubeconfig, local_cluster.measure_context)) as api,
-            shifted(api) as url,
-            Connection(Target(url, "shifted", None, dict)) as other,
-        ):
-            prober = clock_skew.build_prober(other, found.append)
-            end = now_ns() + int(LIMIT_S * NS_PER_S)
-            # Bursts go on until one is narrow: a busy machine needs more of them.
-            while not found or found[-1].high_ns - found[-1].low_ns > 20_000_000:
-                assert now_ns() < end
-                await prober.burst(3)
-        return found
-
-    found = asyncio.run(test())
-    # The server is on this machine: the true distance is the shift.
-    assert all(one.low_ns <= SHIFT_S * NS_PER_S <= one.high_ns for one in found)
-    middle = (found[-1].low_ns + found[-1].high_ns) / 2
-    assert abs(middle - SHIFT_S * NS_PER_S) <= 10_000_000

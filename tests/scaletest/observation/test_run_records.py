@@ -111,8 +111,7 @@ def test_notes_are_bounded_in_number_and_length(tmp_path: Path, monkeypatch: pyt
 
 
 def test_files_are_the_users_own_by_the_umask(tmp_path: Path) -> None:
-    found = RunFiles(tmp_path)
-    found.close()
+    RunFiles(tmp_path).close()
     mask = os.umask(0)
     os.umask(mask)
     assert (tmp_path / run_records.OBSERVED).stat().st_mode & 0o777 == 0o666 & ~mask

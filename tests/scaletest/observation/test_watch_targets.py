@@ -16,9 +16,18 @@ from workbench.scaletest.cluster_api.api_discovery import ApiResource
 from workbench.scaletest.cluster_api.clock import parse_timestamp
 from workbench.scaletest.cluster_api.connection import ApiError
 from workbench.scaletest.observation import run_records, watch_targets
-from workbench.scaletest.observation.decoded_objects import Event, Pod
+from workbench.scaletest.observation.decoded_objects import Event, Node, Pod
 from workbench.scaletest.observation.object_ledger import ObjectLedger, Scope, Sight
-from workbench.scaletest.observation.watch_targets import SamplerOptions, WatchChoice
+from workbench.scaletest.observation.resource_watch import WatchSink
+from workbench.scaletest.observation.watch_targets import (
+    MAX_LABELS,
+    ForeignPods,
+    NodeObserver,
+    SamplerOptions,
+    WatchChoice,
+    build_node_line,
+    parse_quantity,
+)
 
 RUN = "st-00000001"
 TRAININGS = ApiResource("example.com", "v1", "trainings")
@@ -151,3 +160,172 @@ def test_jobs_that_runais_operator_makes_are_watched_where_its_workloads_are_our
 ) -> None:
     found = chosen(with_runai, kinds=tuple(api_discovery.parse_resource(text) for text in kinds), by_namespace=True)
     assert [str(one.kind) for one in found if one.resource == "job"] == jobs
+
+
+def node(ready: str = "True", **fields: Any) -> Node:
+    offers = {"cpu": "191500m", "memory": "2Ti", "pods": "250", "nvidia.com/gpu": "8", "ephemeral-storage": "1Ei"}
+    made = {
+        "metadata": {"name": "n1", "labels": fields.pop("labels", {})},
+        "spec": {"taints": fields.pop("taints", [])},
+        "status": {"allocatable": offers, "conditions": [{"type": "Ready", "status": ready}]},
+    }
+    return msgspec.convert(made | fields, Node)
+
+
+def test_what_a_node_offers() -> None:
+    found = build_node_line(node(), 7)
+    assert (found.cpus, found.memory_bytes, found.pods, found.gpus) == (191.5, 2 << 40, 250, 8)
+    assert (found.ready, found.simulated, found.arrival_ns) == (True, False, 7)
+
+
+def test_a_node_without_a_status_offers_nothing_and_is_not_ready() -> None:
+    found = build_node_line(msgspec.convert({"metadata": {"name": "n1"}}, Node), 7)
+    assert (found.cpus, found.memory_bytes, found.pods, found.gpus, found.ready) == (0, 0, 0, 0, False)
+
+
+def test_a_node_that_exists_in_the_api_only_is_known_by_label_or_taint() -> None:
+    assert build_node_line(node(labels={"workbench.local/sim": "true"}), 0).simulated
+    assert build_node_line(node(taints=[{"key": "kwok.x-k8s.io/node", "value": "fake"}]), 0).simulated
+    assert not build_node_line(node(labels={"workbench.local/sim": "false"}, taints=[{"key": "other"}]), 0).simulated
+
+
+def test_only_labels_that_tell_what_a_node_is_are_kept() -> None:
+    labels = {
+        "topology.kubernetes.io/zone": "z1",
+        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
+        "team.example/owner": "somebody",
+        "kubernetes.io/hostname": "host",
+    }
+    assert set(build_node_line(node(labels=labels), 0).labels) == {
+        "topology.kubernetes.io/zone",
+        "nvidia.com/gpu.product",
+    }
+    many = {f"topology.kubernetes.io/l{number}": "x" * 300 for number in range(100)}
+    found = build_node_line(node(labels=many), 0).labels
+    assert len(found) == MAX_LABELS
+    assert max(map(len, found.values())) == 100
+
+
+@pytest.mark.parametrize("text", ["", "many", "-1", "1Xi", "1e", None, "nan", "inf", "1e400"])
+def test_what_is_no_quantity_is_none(text: str | None) -> None:
+    assert parse_quantity(text) == 0.0
+
+
+def test_a_quantity_is_bounded() -> None:
+    assert parse_quantity("9" * 400) == parse_quantity("99999E") == 1e18
+
+
+def test_a_node_is_written_when_its_readiness_changes() -> None:
+    rows: list[run_records.NodeSeen] = []
+    nodes = NodeObserver(rows.append)
+    for ready in ("True", "True", "Unknown", "False", "True"):
+        nodes.put(node(ready), Sight(1))
+    assert [one.ready for one in rows] == [True, False, True]
+    assert nodes.not_ready == 0
+    nodes.put(node("False"), Sight(2))
+    assert nodes.not_ready == 1
+    nodes.remove(node("False"), Sight(3))
+    assert nodes.not_ready == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "later"), [("nvidia.com/gpu", "8"), ("cpu", "96"), ("memory", "1Ti"), ("pods", "500")]
+)
+def test_a_node_is_written_when_what_it_offers_changes(name: str, later: str) -> None:
+    rows: list[run_records.NodeSeen] = []
+    nodes = NodeObserver(rows.append)
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    first = {"cpu": "64", "memory": "2Ti", "pods": "250"}
+    for offers in (first, first, first | {name: later}, first | {name: later}):
+        nodes.put(node(status=ready | {"allocatable": offers}), Sight(1))
+    assert [one.ready for one in rows] == [True, True]
+    assert (rows[0].gpus, rows[1].gpus) == (0, 8 if name.endswith("gpu") else 0)
+    assert rows[0] != rows[1]
+
+
+def test_a_ready_node_that_is_deleted_is_ready_no_more() -> None:
+    rows: list[run_records.NodeSeen] = []
+    nodes = NodeObserver(rows.append)
+    nodes.put(node(), Sight(1))
+    nodes.remove(node(), Sight(2))
+    assert [(one.ready, one.arrival_ns) for one in rows] == [(True, 1), (False, 2)]
+
+
+NOW = Sight(1)
+
+
+def pod(name: str, phase: str = "Running", namespace: str = "theirs", *, hit: bool = False) -> Pod:
+    conditions: list[dict[str, Any]] = []
+    if hit:
+        conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "namespace": namespace, "uid": name},
+            "status": {"phase": phase, "conditions": conditions},
+        },
+        Pod,
+    )
+
+
+def watched() -> tuple[ForeignPods, WatchSink, list[str]]:
+    notes: list[str] = []
+    found = ForeignPods("st-00000001", ("ours",), notes.append)
+    return found, found.build_sink(), notes
+
+
+def test_all_pods_but_the_runs_are_selected() -> None:
+    found, _, _ = watched()
+    assert found.build_target().query == {"labelSelector": "workbench.local/run-id!=st-00000001"}
+    assert found.build_target().path == "/api/v1/pods"
+
+
+def test_an_eviction_is_counted_once_and_told() -> None:
+    found, sink, notes = watched()
+    sink.put(pod("early", hit=True), NOW)
+    found.begin()
+    for _ in range(2):
+        sink.put(pod("early", hit=True), NOW)
+        sink.put(pod("late", hit=True), NOW)
+    assert found.evicted == 1
+    assert notes == ["a pod of others was evicted: theirs/late PreemptionByScheduler"]
+
+
+def test_only_the_first_evictions_are_named() -> None:
+    found, sink, notes = watched()
+    found.begin()
+    for number in range(100):
+        sink.put(pod(f"p{number}", hit=True), NOW)
+    assert found.evicted == 100
+    assert len(notes) == watch_targets.MAX_NAMES
+    assert "only counted" in notes[-1]
+
+
+def test_growth_of_waiting_pods_is_told_when_it_doubles() -> None:
+    found, sink, notes = watched()
+    sink.put(pod("before", "Pending"), NOW)
+    found.begin()
+    assert found.pending_at_start == 1
+    for number in range(12):
+        sink.put(pod(f"p{number}", "Pending"), NOW)
+    assert found.pending == 13
+    assert [note.split(" ")[0] for note in notes] == ["5", "10"]
+    sink.put(pod("p0", "Running"), NOW)
+    assert sink.gone is not None
+    sink.gone(pod("p1", "Pending"), NOW)
+    assert found.pending == 11
+
+
+def test_what_a_list_lacks_waits_no_more() -> None:
+    found, sink, _ = watched()
+    sink.put(pod("a", "Pending"), NOW)
+    sink.put(pod("b", "Pending"), NOW)
+    assert sink.missing is not None
+    sink.missing({"b"}, NOW)
+    assert found.pending == 1
+
+
+def test_pods_in_the_runs_own_namespaces_are_no_foreigners() -> None:
+    found, sink, _ = watched()
+    found.begin()
+    sink.put(pod("a", "Pending", "ours", hit=True), NOW)
+    assert (found.pending, found.evicted) == (0, 0)

@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import subprocess
-from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import orjson
 import pytest
 
+from tests.scaletest.local_cluster.asking import on
 from tests.scaletest.making_scenarios import scenario
 from workbench.core.errors import ConfigError
 from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, load_target
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.safety import (
-    Finding,
-    confirm_cluster,
-    inspect_cluster,
-    run_preflight,
-    set_up_cluster,
-    write_run_record,
-)
-from workbench.scaletest.safety.cleanup_record import list_run_records
-from workbench.scaletest.safety.cluster_setup import format_setup_yaml
+from workbench.scaletest.safety import Finding, inspect_cluster, run_preflight, set_up_cluster
 from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.rbac_rules import list_rules, select_namespace_rules
 
 pytestmark = pytest.mark.cluster
-T = TypeVar("T")
 MIX: list[dict[str, Any]] = [{"kind": "Job", "lifetime": 5}, {"kind": "Gang", "pods": 3}]
 
 
@@ -39,20 +27,6 @@ def plan(namespace: str, *entries: dict[str, Any], **more: Any) -> Plan:
     """Twenty workloads in a namespace."""
     limits = {"rate_per_s": 100}
     return scaletest_scenario.draw_plan(scenario(*(entries or MIX), namespace=namespace, **({"limits": limits} | more)))
-
-
-def on(cluster: LocalCluster, work: Callable[[Connection], Awaitable[T]], *, admin: bool = False) -> T:
-    """Work under the measuring identity, or the administrator's."""
-    if admin:
-        who = load_target(cluster.kubeconfig, cluster.context)
-    else:
-        who = load_target(cluster.measure_kubeconfig, cluster.measure_context)
-
-    async def run() -> T:
-        async with Connection(who, max_connections=16) as api:
-            return await work(api)
-
-    return asyncio.run(run())
 
 
 def looked_at(cluster: LocalCluster, made: Plan, *, sets_up: bool = False) -> dict[str, list[Finding]]:
@@ -87,11 +61,7 @@ def test_after_setup_the_measuring_identity_may_do_all_it_needs_and_nothing_more
     assert {"identity", "fence", "namespace", "rights", "limits", "priority", "dry run", "capacity"} <= set(findings)
 
     async def granted(api: Connection, space: str) -> set[tuple[str, str, str]]:
-        body = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SelfSubjectRulesReview",
-            "spec": {"namespace": space},
-        }
+        body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview", "spec": {"namespace": space}}
         told = await api.json("POST", "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", body)
         return {
             (group, resource, verb)
@@ -119,25 +89,6 @@ def test_after_setup_the_measuring_identity_may_do_all_it_needs_and_nothing_more
         "authorization.k8s.io",
         "authentication.k8s.io",
     }
-
-
-def test_kubectl_takes_the_printed_yaml(local_cluster: LocalCluster, namespace: str) -> None:
-    if local_cluster.kubectl is None:
-        pytest.skip("no kubectl")
-    command = [str(local_cluster.kubectl), "--kubeconfig", str(local_cluster.kubeconfig), "apply", "-f", "-"]
-    done = subprocess.run(
-        command, input=format_setup_yaml(plan(namespace)), capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert f"namespace/{namespace} " in done.stdout
-    assert "role.rbac.authorization.k8s.io/workbench-measure" in done.stdout
-
-
-def test_without_setup_every_reason_is_told(local_cluster: LocalCluster, namespace: str) -> None:
-    findings = looked_at(local_cluster, plan(namespace))
-    assert findings["rights"][0].level == "refused"
-    assert "not allowed: " in findings["rights"][0].text
-    assert "plan SCENARIO --rbac" in str(findings["rights"][0].do)
 
 
 def test_a_namespace_that_nobody_labelled_is_left_alone(local_cluster: LocalCluster, namespace: str) -> None:
@@ -211,27 +162,6 @@ def test_a_field_that_the_server_refuses_is_told_in_its_words(local_cluster: Loc
     assert "imaje" in found.text
 
 
-def test_the_cluster_is_looked_at_as_it_is(local_cluster: LocalCluster, namespace: str) -> None:
-    found = on(local_cluster, lambda api: confirm_cluster(api, api.target, scenario(namespace=namespace)))
-    assert found.own == local_cluster.name
-    assert len(found.nodes) == local_cluster.nodes
-    assert found.real_nodes == 0
-    assert all(node.gpus == 8 for node in found.nodes)
-    assert found.identity == "system:serviceaccount:workbench-system:measure"
-    assert len(found.fingerprint) == 10
-    assert found.other_pods is not None
-
-
-def test_the_record_of_a_run_is_read_back_and_written_once(local_cluster: LocalCluster, namespace: str) -> None:
-    made = plan(namespace)
-    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
-    on(local_cluster, lambda api: write_run_record(api, made))
-    on(local_cluster, lambda api: write_run_record(api, made))
-    (found,) = on(local_cluster, lambda api: list_run_records(api, (namespace,)))
-    assert (found.run, found.scenario, found.namespaces) == (made.run, "tested", (namespace,))
-    assert [str(kind) for kind in found.kinds] == ["v1/pods", "batch/v1/jobs"]
-
-
 def test_after_setup_a_pod_that_asks_for_no_gpu_gets_none(local_cluster: LocalCluster, namespace: str) -> None:
     """The server takes a LimitRange's maximum for the default of containers that name none."""
     made = plan(namespace, {"kind": "Pod", "gpus": 4}, {"kind": "Pod", "name": "small", "gpus": 0})
@@ -244,8 +174,7 @@ def test_after_setup_a_pod_that_asks_for_no_gpu_gets_none(local_cluster: LocalCl
         made: dict[str, Any] = await api.json("POST", request.path, orjson.loads(request.body), query={"dryRun": "All"})
         return made
 
-    answered = on(local_cluster, tried)
-    assert "nvidia.com/gpu" not in orjson.dumps(answered).decode()
+    assert "nvidia.com/gpu" not in orjson.dumps(on(local_cluster, tried)).decode()
 
     # Nothing is known of a template's containers: limits of an earlier scenario do not stay.
     box = {"kind": "Template", "template": {"apiVersion": "x.example.org/v1", "kind": "Box", "spec": {}}}

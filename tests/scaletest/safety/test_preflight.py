@@ -47,7 +47,6 @@ def test_the_quota_of_gpus_is_held_against_what_pods_ask_for(
 
 
 def test_a_share_of_a_gpu_is_no_request_of_one() -> None:
-    entry = {"kind": "Job", "fraction": 0.5}
-    plan = scaletest_scenario.draw_plan(scenario(entry, schedulers=["kai"]), RUN)
+    plan = scaletest_scenario.draw_plan(scenario({"kind": "Job", "fraction": 0.5}, schedulers=["kai"]), RUN)
     quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": "0"}}}
     assert _check_quota_fit(plan, plan.namespaces[0], [quota], [{}]).level == "ok"

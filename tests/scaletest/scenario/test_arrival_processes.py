@@ -53,8 +53,7 @@ def test_the_same_seed_gives_the_same_times(fields: dict[str, Any], seed: int) -
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(RATES, COUNTS)
 def test_a_constant_rate_is_that_rate(rate: float, count: int) -> None:
-    found = times(process="constant", rate_per_s=rate, n=count).due_s
-    assert found == pytest.approx(np.arange(count) / rate)
+    assert times(process="constant", rate_per_s=rate, n=count).due_s == pytest.approx(np.arange(count) / rate)
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -73,8 +72,7 @@ def test_a_product_of_decimals_counts_as_it_was_meant(rate: float, duration_s: f
 
 
 def test_the_gaps_of_a_poisson_process_are_exponential_with_the_mean_that_was_asked_for() -> None:
-    due = times(42, process="poisson", rate_per_s=25.0, n=20_000).due_s
-    gaps = np.diff(due, prepend=0)
+    gaps = np.diff(times(42, process="poisson", rate_per_s=25.0, n=20_000).due_s, prepend=0)
     assert stats.kstest(gaps, "expon", args=(0, 1 / 25)).pvalue > 0.05
     assert stats.kstest(gaps, "expon", args=(0, 1 / 26)).pvalue < 0.001  # the test can tell
     # No gap knows of the one before it.

@@ -151,8 +151,7 @@ def test_a_packed_trace_is_to_be_unpacked_and_a_mark_at_the_begin_is_no_name(tmp
 
 def write_plain(folder: Path, rows: list[tuple[float, float, float, int]]) -> Path:
     path = folder / "plain.csv"
-    frame = pl.DataFrame(rows, schema=["submit_s", "run_s", "gpus_per_pod", "pods"], orient="row")
-    frame.write_csv(path)
+    pl.DataFrame(rows, schema=["submit_s", "run_s", "gpus_per_pod", "pods"], orient="row").write_csv(path)
     return path
 
 

@@ -41,8 +41,7 @@ workloads: [{kind: Gang, pods: 3, queue: a}]
 
 
 def bodies(text: str, folder: Path | None = None, scheduler: str | None = None) -> list[dict[str, Any]]:
-    made = scenario_file.parse_scenario(text, folder=folder)
-    plan = draw_plan(made, "st-00000001", scheduler=scheduler)
+    plan = draw_plan(scenario_file.parse_scenario(text, folder=folder), "st-00000001", scheduler=scheduler)
     return [json.loads(one.body) for one in plan.workload_at(0).requests()]
 
 
@@ -84,8 +83,7 @@ def test_a_recipe_of_a_users_own_becomes_part_of_the_scenario(tmp_path: Path) ->
     # Kept, and read again without the file.
     draw_plan(made, "st-00000001", scheduler="mine").write(tmp_path / "run")
     (tmp_path / "mine.yaml").unlink()
-    again = read_plan(tmp_path / "run")
-    assert json.loads(again.workload_at(0).requests()[0].body) == group
+    assert json.loads(read_plan(tmp_path / "run").workload_at(0).requests()[0].body) == group
     assert "scheduling.example.org/v1/groupings" in map(str, list_kinds(made))
     assert any(rule.group == "scheduling.example.org" for rule in list_rules(made))
 

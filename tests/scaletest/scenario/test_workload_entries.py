@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from workbench.scaletest.scenario.workload_entries import Lifetime
+from workbench.scaletest.scenario.workload_entries import Lifetime, parse_quantity
 
 READ: TypeAdapter[Any] = TypeAdapter(Lifetime)
 
@@ -43,8 +43,7 @@ def test_the_median_of_a_lognormal_lifetime_is_the_given_one() -> None:
 
 def test_the_longest_are_cut() -> None:
     found = READ.validate_python({"distribution": "exponential", "mean_s": 40, "most_s": 50})
-    drawn = found.draw_lifetimes(1000, np.random.default_rng(7))
-    assert drawn.max() == 50
+    assert found.draw_lifetimes(1000, np.random.default_rng(7)).max() == 50
 
 
 @pytest.mark.parametrize(
@@ -65,3 +64,17 @@ def test_the_longest_are_cut() -> None:
 def test_a_lifetime_that_cannot_be_is_refused(fields: object) -> None:
     with pytest.raises(ValidationError):
         READ.validate_python(fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("64", 64), ("512Gi", 512 * 2**30), ("500m", 0.5), ("100k", 1e5), ("1.5", 1.5), ("2e3", 2000), ("250n", 2.5e-7)],
+)
+def test_quantities_are_numbers_in_their_base_unit(text: str, value: float) -> None:
+    assert parse_quantity(text) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["", "lots", "1GB", "1 Gi", "--1", "1e999", "nan", "0x10", True, None])
+def test_what_is_no_quantity_is_refused(text: object) -> None:
+    with pytest.raises(ValueError, match="not a quantity"):
+        parse_quantity(text)

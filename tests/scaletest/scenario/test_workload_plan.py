@@ -69,10 +69,8 @@ def test_a_plan_that_was_written_gives_the_same_bytes_again(tmp_path: Path) -> N
 
 
 def test_a_plan_that_was_changed_on_disk_is_refused(tmp_path: Path) -> None:
-    made = scaletest_scenario.draw_plan(mixed(), RUN)
-    path = made.write(tmp_path)
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps(record | {"design_sha256": "0" * 64}))
+    path = scaletest_scenario.draw_plan(mixed(), RUN).write(tmp_path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"design_sha256": "0" * 64}))
     with pytest.raises(InputError, match="was changed"):
         scaletest_scenario.read_plan(tmp_path)
     path.write_text("[]")
@@ -109,8 +107,7 @@ def test_every_object_is_named_labelled_and_hashed_and_owned_by_none() -> None:
         assert one.spec_sha256 == plan.schedule.item(at, "spec_sha256")
         assert sum(len(request.body) for request in one.requests()) == plan.schedule.item(at, "object_bytes")
         for request in one.requests():
-            body = orjson.loads(request.body)
-            head = body["metadata"]
+            head = orjson.loads(request.body)["metadata"]
             assert head["name"] == request.name
             assert (request.path, request.name) not in seen
             seen.add((request.path, request.name))

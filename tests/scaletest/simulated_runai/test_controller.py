@@ -17,16 +17,15 @@ pytestmark = pytest.mark.cluster
 Objects = list[Json]
 
 
-def test_a_training_workload_becomes_a_job_a_pod_and_a_pod_group(runai_cluster: LocalCluster, project: str) -> None:
-    async def go() -> tuple[Objects, Objects, Objects]:
-        async with admin(runai_cluster) as api:
-            await make(api, TRAINING, workload("j-00000a", project))
-            found = await until(api, pods(project), running(1))
-            groups = await until(api, POD_GROUP.path(f"runai-{project}"), lambda items: len(items) == 1)
-            await until(api, TRAINING.path(f"runai-{project}"), running(1))
-            return found, groups, await until(api, RUNAI_JOB.path(f"runai-{project}"), running(1))
-
-    made, groups, jobs = asyncio.run(go())
+async def test_a_training_workload_becomes_a_job_a_pod_and_a_pod_group(
+    runai_cluster: LocalCluster, project: str
+) -> None:
+    async with admin(runai_cluster) as api:
+        await make(api, TRAINING, workload("j-00000a", project))
+        made = await until(api, pods(project), running(1))
+        groups = await until(api, POD_GROUP.path(f"runai-{project}"), lambda items: len(items) == 1)
+        await until(api, TRAINING.path(f"runai-{project}"), running(1))
+        jobs = await until(api, RUNAI_JOB.path(f"runai-{project}"), running(1))
     labels = made[0]["metadata"]["labels"]
     assert (labels["release"], labels["job-name"], labels["mine"]) == ("j-00000a", "j-00000a", "yes")
     assert made[0]["metadata"]["ownerReferences"][0]["uid"] == jobs[0]["metadata"]["uid"]
@@ -35,15 +34,14 @@ def test_a_training_workload_becomes_a_job_a_pod_and_a_pod_group(runai_cluster: 
     assert jobs[0]["metadata"]["name"] == "j-00000a"
 
 
-def test_a_distributed_workload_becomes_a_master_and_its_workers(runai_cluster: LocalCluster, project: str) -> None:
-    async def go() -> tuple[Objects, Objects]:
-        async with admin(runai_cluster) as api:
-            await make(api, DISTRIBUTED, workload("j-00000b", project, "DistributedWorkload", workers="4"))
-            found = await until(api, pods(project), running(5))
-            await until(api, PYTORCH_JOB.path(f"runai-{project}"), running(1))
-            return found, await until(api, POD_GROUP.path(f"runai-{project}"), lambda items: bool(items))
-
-    made, groups = asyncio.run(go())
+async def test_a_distributed_workload_becomes_a_master_and_its_workers(
+    runai_cluster: LocalCluster, project: str
+) -> None:
+    async with admin(runai_cluster) as api:
+        await make(api, DISTRIBUTED, workload("j-00000b", project, "DistributedWorkload", workers="4"))
+        made = await until(api, pods(project), running(5))
+        await until(api, PYTORCH_JOB.path(f"runai-{project}"), running(1))
+        groups = await until(api, POD_GROUP.path(f"runai-{project}"), lambda items: bool(items))
     assert sorted(one["metadata"]["name"] for one in made) == [
         "j-00000b-master-0",
         *(f"j-00000b-worker-{i}" for i in range(4)),
@@ -52,70 +50,55 @@ def test_a_distributed_workload_becomes_a_master_and_its_workers(runai_cluster: 
     assert [one["spec"]["minMember"] for one in groups] == [5]
 
 
-def test_volumes_are_provisioned_and_go_with_their_claim(runai_cluster: LocalCluster, project: str) -> None:
+async def test_volumes_are_provisioned_and_go_with_their_claim(runai_cluster: LocalCluster, project: str) -> None:
     volume = {"value": {"size": "1Mi", "storageClass": "openebs-lvmpv", "ephemeral": True}}
-
-    async def go() -> tuple[Objects, Objects]:
-        async with admin(runai_cluster) as api:
-            await make(api, TRAINING, workload("j-00000c", project, pvcs={"items": {"pvc-new-0": volume}}))
-            await until(api, pods(project), running(1))
-            claims = await until(api, f"/api/v1/namespaces/runai-{project}/persistentvolumeclaims", bool)
-            events = await until(
-                api,
-                f"/api/v1/namespaces/runai-{project}/events",
-                lambda items: {"ExternalProvisioning", "ProvisioningSucceeded"} <= {one["reason"] for one in items},
-            )
-            await api.json("DELETE", f"{TRAINING.path(f'runai-{project}')}/j-00000c")
-            mine = claims[0]["metadata"]["uid"]
-            await until(
-                api,
-                "/api/v1/persistentvolumes",
-                lambda items: mine not in [one["spec"]["claimRef"]["uid"] for one in items],
-            )
-            return claims, events
-
-    claims, events = asyncio.run(go())
+    async with admin(runai_cluster) as api:
+        await make(api, TRAINING, workload("j-00000c", project, pvcs={"items": {"pvc-new-0": volume}}))
+        await until(api, pods(project), running(1))
+        claims = await until(api, f"/api/v1/namespaces/runai-{project}/persistentvolumeclaims", bool)
+        events = await until(
+            api,
+            f"/api/v1/namespaces/runai-{project}/events",
+            lambda items: {"ExternalProvisioning", "ProvisioningSucceeded"} <= {one["reason"] for one in items},
+        )
+        await api.json("DELETE", f"{TRAINING.path(f'runai-{project}')}/j-00000c")
+        mine = claims[0]["metadata"]["uid"]
+        await until(
+            api,
+            "/api/v1/persistentvolumes",
+            lambda items: mine not in [one["spec"]["claimRef"]["uid"] for one in items],
+        )
     assert claims[0]["status"]["phase"] == "Bound"
     about = {one["involvedObject"]["name"] for one in events if one["reason"] == "ProvisioningSucceeded"}
     assert about == {"j-00000c-pvc-new-0"}
 
 
-def test_what_is_deleted_goes_with_all_that_it_made(runai_cluster: LocalCluster, project: str) -> None:
-    async def go() -> None:
-        async with admin(runai_cluster) as api:
-            await make(api, TRAINING, *(workload(f"j-00001{i}", project) for i in range(3)))
-            await until(api, pods(project), running(3))
-            await api.json("DELETE", TRAINING.path(f"runai-{project}"))
-            for path in (pods(project), *(kind.path(f"runai-{project}") for kind in (RUNAI_JOB, POD_GROUP, TRAINING))):
-                await until(api, path, lambda items: not items)
-
-    asyncio.run(go())
+async def test_what_is_deleted_goes_with_all_that_it_made(runai_cluster: LocalCluster, project: str) -> None:
+    async with admin(runai_cluster) as api:
+        await make(api, TRAINING, *(workload(f"j-00001{i}", project) for i in range(3)))
+        await until(api, pods(project), running(3))
+        await api.json("DELETE", TRAINING.path(f"runai-{project}"))
+        for path in (pods(project), *(kind.path(f"runai-{project}") for kind in (RUNAI_JOB, POD_GROUP, TRAINING))):
+            await until(api, path, lambda items: not items)
 
 
-def test_an_evicted_pod_is_made_again(runai_cluster: LocalCluster, project: str) -> None:
-    async def go() -> tuple[str, str]:
-        async with admin(runai_cluster) as api:
-            await make(api, TRAINING, workload("j-00000d", project))
-            first = (await until(api, pods(project), running(1)))[0]["metadata"]["uid"]
-            await api.json("DELETE", f"{pods(project)}/j-00000d-0-0")
-            again = await until(
-                api, pods(project), lambda items: [one["metadata"]["uid"] for one in items if one] not in ([], [first])
-            )
-            return first, again[0]["metadata"]["uid"]
-
-    before, after = asyncio.run(go())
-    assert before != after
+async def test_an_evicted_pod_is_made_again(runai_cluster: LocalCluster, project: str) -> None:
+    async with admin(runai_cluster) as api:
+        await make(api, TRAINING, workload("j-00000d", project))
+        first = (await until(api, pods(project), running(1)))[0]["metadata"]["uid"]
+        await api.json("DELETE", f"{pods(project)}/j-00000d-0-0")
+        again = await until(
+            api, pods(project), lambda items: [one["metadata"]["uid"] for one in items if one] not in ([], [first])
+        )
+    assert again[0]["metadata"]["uid"] != first
 
 
-def test_a_workload_that_cannot_be_understood_says_why(runai_cluster: LocalCluster, project: str) -> None:
-    async def go() -> Objects:
-        async with admin(runai_cluster) as api:
-            await make(api, TRAINING, workload("j-00000e", project, gpu="a lot"))
-            return await until(
-                api, TRAINING.path(f"runai-{project}"), lambda items: bool(items[0].get("status", {}).get("phase"))
-            )
-
-    found = asyncio.run(go())
+async def test_a_workload_that_cannot_be_understood_says_why(runai_cluster: LocalCluster, project: str) -> None:
+    async with admin(runai_cluster) as api:
+        await make(api, TRAINING, workload("j-00000e", project, gpu="a lot"))
+        found = await until(
+            api, TRAINING.path(f"runai-{project}"), lambda items: bool(items[0].get("status", {}).get("phase"))
+        )
     assert found[0]["status"] == {"phase": "Failed", "message": "spec.gpu.value is no number of GPUs: 'a lot'"}
 
 

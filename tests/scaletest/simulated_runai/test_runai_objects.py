@@ -61,8 +61,7 @@ def test_labels_of_a_run_go_on_to_all_that_it_makes() -> None:
     mine["metadata"]["labels"] = object_names.build_labels("st-00000001", "j-1", 0)
     first = runai_objects.build_job(mine)
     first["metadata"]["uid"] = "u"
-    pod = runai_objects.build_pods(first, scheduler="default-scheduler")[0]
-    for thing in (first, pod):
+    for thing in (first, runai_objects.build_pods(first, scheduler="default-scheduler")[0]):
         assert thing["metadata"]["labels"].items() >= object_names.build_labels("st-00000001", "j-1", 0).items()
 
 

@@ -87,8 +87,7 @@ class ScriptedApi:
         if act == "reset":
             return _cut(request)
         if isinstance(act, tuple) and len(act) == 2:
-            headers = {"Retry-After": f"{act[1]:g}"}
-            return _status(act[0], "TooManyRequests", "too much", headers)
+            return _status(act[0], "TooManyRequests", "too much", {"Retry-After": f"{act[1]:g}"})
         if isinstance(act, tuple):
             return _status(act[0], act[1], act[2])
         if isinstance(act, int):
@@ -143,8 +142,7 @@ async def scripted_api(
     app.router.add_get("/{path:.*}", server.get)
     runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         async with Connection(server.target("canary-token-5f2c")) as api:

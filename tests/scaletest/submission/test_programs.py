@@ -174,22 +174,18 @@ def test_a_program_ends_when_we_are_killed(tmp_path: Path) -> None:
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie"
 
 
-def test_after_a_crash_a_command_is_not_run_for_what_is_there(tmp_path: Path) -> None:
+async def test_after_a_crash_a_command_is_not_run_for_what_is_there(tmp_path: Path) -> None:
     tool = simulated(tmp_path, 'open(f"{here}/{words[0]}.ran", "w").close()')
-
-    async def body() -> SubmissionOutcome:
-        async with scripted_api() as (server, api):
-            journal = SubmissionJournal(tmp_path)
-            intents = [run_records.Intent(number, 1) for number in range(2)]
-            await journal.write_durably([run_records.Begun(RUN, 1, 1, mode="command"), *intents])
-            journal.close()
-            # Made by a CLI: without our labels.
-            made = object_of(RUN, "st-00c0ffee-0000000")
-            server.objects[f"{made.path}/{made.name}"] = {"metadata": {"name": made.name, "uid": "u-1"}}
-            way = CommandSubmitter([str(tool), "{name}"])
-            return await submit_plan(api, plan(RUN, 3), tmp_path, run=RUN, limits=LIMITS, submitter=way)
-
-    found = asyncio.run(body())
+    async with scripted_api() as (server, api):
+        journal = SubmissionJournal(tmp_path)
+        intents = [run_records.Intent(number, 1) for number in range(2)]
+        await journal.write_durably([run_records.Begun(RUN, 1, 1, mode="command"), *intents])
+        journal.close()
+        # Made by a CLI: without our labels.
+        made = object_of(RUN, "st-00c0ffee-0000000")
+        server.objects[f"{made.path}/{made.name}"] = {"metadata": {"name": made.name, "uid": "u-1"}}
+        way = CommandSubmitter([str(tool), "{name}"])
+        found = await submit_plan(api, plan(RUN, 3), tmp_path, run=RUN, limits=LIMITS, submitter=way)
     assert (found.acked, found.known) == (3, 1)
     assert sorted(path.stem for path in tmp_path.glob("*.ran")) == ["st-00c0ffee-0000001", "st-00c0ffee-0000002"]
 

@@ -4,35 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from workbench.core.errors import InputError
+from tests.conftest import ROOT
+from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.submission.submission_journal import SubmissionJournal, is_final_status, read_journal
+from workbench.scaletest.submission.submission_journal import (
+    SubmissionJournal,
+    is_final_status,
+    lock_test_folder,
+    read_journal,
+)
 
 RUN = "st-00c0ffee"
 
 
-def test_what_is_durable_is_on_disk_when_it_comes_back_and_shares_its_fsync(
+async def test_what_is_durable_is_on_disk_when_it_comes_back_and_shares_its_fsync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = []
     fsync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file)))
+    journal = SubmissionJournal(tmp_path)
 
-    async def body() -> None:
-        journal = SubmissionJournal(tmp_path)
+    async def one(index: int) -> None:
+        await journal.write_durably([run_records.Intent(index, 1)])
+        assert b'"index":%d,' % index in (tmp_path / run_records.JOURNAL).read_bytes()
 
-        async def one(index: int) -> None:
-            await journal.write_durably([run_records.Intent(index, 1)])
-            assert b'"index":%d,' % index in (tmp_path / run_records.JOURNAL).read_bytes()
-
-        await asyncio.gather(*(one(index) for index in range(200)))
-        journal.close()
-
-    asyncio.run(body())
+    await asyncio.gather(*(one(index) for index in range(200)))
+    journal.close()
     assert len((tmp_path / run_records.JOURNAL).read_bytes().splitlines()) == 200
     assert 1 <= len(synced) < 100
 
@@ -96,9 +101,38 @@ def test_a_journal_of_two_runs_is_none(tmp_path: Path) -> None:
 def test_only_refusals_are_final() -> None:
     assert [
         status for status in (None, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503) if is_final_status(status)
-    ] == [
-        403,
-        404,
-        413,
-        422,
-    ]
+    ] == [403, 404, 413, 422]
+
+
+HOLD = """
+import pathlib, sys, time
+from workbench.scaletest.submission.submission_journal import lock_test_folder
+with lock_test_folder(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_second_test_of_the_same_folder_is_refused_until_the_first_has_ended(tmp_path: Path) -> None:
+    with (
+        lock_test_folder(tmp_path),
+        pytest.raises(ConfigError, match="another process is running the test"),
+        lock_test_folder(tmp_path),
+    ):
+        pass
+    with lock_test_folder(tmp_path):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    holder = subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(ConfigError, match="wait for it, or end it"), lock_test_folder(tmp_path):
+            pass
+    finally:
+        os.kill(holder.pid, signal.SIGKILL)
+        holder.communicate()
+    with lock_test_folder(tmp_path):
+        pass

@@ -221,10 +221,7 @@ class ToldSampler:
     [
         ({"nodes_not_ready": 3}, "2 node(s) stopped being ready"),
         ({"nodes_not_ready": 1, "foreign_evicted": 1}, "1 pod(s) of others were evicted"),
-        (
-            {"nodes_not_ready": 1, "foreign_pending": 17},
-            "10 more pods of others wait for a node than at the start",
-        ),
+        ({"nodes_not_ready": 1, "foreign_pending": 17}, "10 more pods of others wait for a node than at the start"),
         ({"nodes_not_ready": 1, "foreign_pending": 16}, None),
     ],
 )

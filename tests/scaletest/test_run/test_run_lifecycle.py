@@ -25,7 +25,7 @@ from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.observation import run_conditions, run_records
 from workbench.scaletest.scenario import scenario_file
-from workbench.scaletest.tables import LIMITS, SUBMISSIONS, TRANSITIONS
+from workbench.scaletest.tables import LIMITS, SUBMISSIONS
 
 pytestmark = pytest.mark.cluster
 HANG_S = 180.0
@@ -78,8 +78,7 @@ def test_a_test_is_measured_worked_out_and_cleaned_up(
     # What it measured, and whether that is valid, depends on the machine.
     assert (found.outcome.reason, found.outcome.acked, found.outcome.objects) == ("finished", 40, 56)
     assert found.exit_code == (1 if found.reasons else 0)
-    submissions = SUBMISSIONS.read(found.folder / "tables")
-    assert submissions["status"].to_list() == ["created"] * 40
+    assert SUBMISSIONS.read(found.folder / "tables")["status"].to_list() == ["created"] * 40
     test = run_conditions.read_conditions(found.folder)
     assert "system:masters" not in test.identity_groups
     assert {one.name for one in test.components} >= {"kube-apiserver", "kube-scheduler"}
@@ -138,8 +137,7 @@ def test_a_killed_test_leaves_no_process_and_is_gone_on_with(
     assert (told["submission"]["acked"], told["submission"]["resumed"]) == (40, True)
     assert (told["submission"]["reason"], told["cleanup"]["complete"]) == ("finished", True)
     assert second.returncode == (0 if told["verdict"] == "valid" else 1)
-    submissions = SUBMISSIONS.read(folder / "tables")
-    assert set(submissions["status"]) <= {"created", "known"}
+    assert set(SUBMISSIONS.read(folder / "tables")["status"]) <= {"created", "known"}
     # Nobody watched for a while: that is marked, and every workload was seen all the same.
     gaps = [
         one
@@ -155,23 +153,6 @@ def test_a_killed_test_leaves_no_process_and_is_gone_on_with(
     ]
     assert [one.resumed for one in begun] == [False, True]
     assert not holding(folder, secrets(local_cluster))
-
-
-def test_an_abort_ends_submission_keeps_what_was_measured_and_makes_the_run_invalid(
-    local_cluster: LocalCluster, namespace: str, tmp_path: Path
-) -> None:
-    # No watch is that quick: the criterion is met as soon as there is a heartbeat.
-    abort = {"watch_lag_s": 1e-9, "keep_sampling_s": 1, "cleanup": True}
-    arrival = {"process": "constant", "rate_per_s": 20, "n": 400}
-    given = scenario_file.parse_scenario(yaml.safe_dump(described(namespace, arrival=arrival, abort=abort)))
-    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
-    found = test_run.run_test(given, on, out=tmp_path)
-    assert found.outcome.reason.startswith("aborted: the watch lag is")
-    assert found.outcome.unsent > 0
-    assert (found.verdict, found.exit_code, found.drained) == ("invalid", 1, "sampled for 1 s more")
-    assert any("watch lag" in reason for reason in found.reasons)
-    assert TRANSITIONS.read(found.folder / "tables").height
-    assert left(local_cluster, namespace, found.run) == 0
 
 
 def test_a_cluster_that_nobody_confirmed_is_not_touched(

@@ -47,32 +47,7 @@ def test_every_object_is_valid_by_the_schemas_of_kubernetes(version: str, gpus_p
     found = build_manifests(plan_replicas(14, gpus_per_replica=gpus_per_replica), deployed, in_flight=20.0)
     for one in yaml.safe_load_all(format_manifests_yaml(found, ["a note"])):
         validator.validate(one, version, strict=True)
-    assert [one["kind"] for one in found] == [
-        "Deployment",
-        "Service",
-        "PodDisruptionBudget",
-        "HorizontalPodAutoscaler",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("kind", "path", "value"),
-    [
-        ("Deployment", ("spec", "replicas"), "six"),
-        ("Deployment", ("spec", "template", "spec", "container"), []),
-        ("HorizontalPodAutoscaler", ("spec", "maxReplicas"), None),
-        ("PodDisruptionBudget", ("spec", "maxUnavailble"), 1),
-    ],
-)
-def test_the_validator_refuses_what_is_wrong(kind: str, path: tuple[str, ...], value: Any) -> None:
-    validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    wrong = made()[kind]
-    place = wrong
-    for name in path[:-1]:
-        place = place[name]
-    place[path[-1]] = value
-    with pytest.raises(validator.ValidationError):
-        validator.validate(wrong, "1.31", strict=True)
+    assert [one["kind"] for one in found] == ["Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler"]
 
 
 def test_the_counts_are_those_of_the_plan() -> None:

@@ -34,16 +34,14 @@ def test_two_counts_give_a_line_and_amdahl() -> None:
 
 def test_four_counts_give_the_universal_law() -> None:
     law = (10.0, 0.03, 0.0008)
-    table = fit_scaling_laws("p95", measured(law, [1, 2, 4, 8, 16]), 110)
-    usl = table.row(1, named=True)
+    usl = fit_scaling_laws("p95", measured(law, [1, 2, 4, 8, 16]), 110).row(1, named=True)
     assert usl["model"] == "USL"
     assert (usl["contention"], usl["coherency"]) == (pytest.approx(0.03, rel=1e-4), pytest.approx(0.0008, rel=1e-4))
     assert usl["gpus"] == need(law, 110)
 
 
 def test_a_load_that_no_count_carries_is_refused_with_the_reason() -> None:
-    table = fit_scaling_laws("p95", measured((10.0, 0.05, 0.02), [1, 2, 4, 8]), 60)
-    usl = table.row(1, named=True)
+    usl = fit_scaling_laws("p95", measured((10.0, 0.05, 0.02), [1, 2, 4, 8]), 60).row(1, named=True)
     assert (usl["gpus"], usl["verdict"]) == (None, "no estimate")
     assert "no GPU count carries 60" in usl["reason"]
 

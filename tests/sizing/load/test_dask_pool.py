@@ -46,8 +46,7 @@ def test_two_workers_hold_one_level_together_and_give_one_table() -> None:
         assert of_step["item"].n_unique() == of_step.height
     assert (found.requests["sent_s"] >= found.requests["intended_s"] - 1e-6).all()
     # Workers of one machine have one clock: what was measured of its offset is within the error that is told.
-    errors = found.steps["clock_error_s"].to_list()
-    assert all(0 < error < 0.5 for error in errors)
+    assert all(0 < error < 0.5 for error in found.steps["clock_error_s"].to_list())
     assert any("2 Dask workers" in note for note in found.notes)
 
 
@@ -79,12 +78,10 @@ def test_a_worker_killed_in_the_middle_costs_its_step_alone() -> None:
         found = run_sweep(url=server.url, users=[4, 6, 8], workers="local:2", watcher=watcher, **settings)
     assert watcher.killed
     assert found.ended == "finished"
-    stopped = found.steps["stopped"].to_list()
-    assert [one == "lost worker" for one in stopped] == [False, True, False, False]
+    assert [one == "lost worker" for one in found.steps["stopped"].to_list()] == [False, True, False, False]
     # The level was measured again by those that are left, or by the one that took the lost one's place.
     assert found.steps["users"].to_list() == [4, 6, 6, 8]
-    verdicts = found.points["verdict"].to_list()
-    assert verdicts[1] == "client-limited"
+    assert found.points["verdict"].to_list()[1] == "client-limited"
     assert "worker was lost" in found.points["reason"][1]
     assert "worker was lost" in str(found.failures[1])
     assert set(found.requests.filter(step=2)["outcome"]) == {"ok"}

@@ -126,8 +126,7 @@ def test_a_redirect_is_not_followed_to_a_host_that_nobody_confirmed() -> None:
             nonlocal asked
             asked += 1
             head = await reader.readuntil(b"\r\n\r\n")
-            length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
-            await reader.readexactly(length)
+            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
             writer.write(b"HTTP/1.1 307 Moved\r\nLocation: /generate/full\r\nContent-Length: 0\r\n\r\n")
             await writer.drain()
             writer.close()
@@ -168,8 +167,7 @@ def test_the_first_token_and_the_gaps_between_tokens_are_the_clients() -> None:
 
 def test_a_connection_is_used_again_even_after_a_refusal() -> None:
     with Hostile(Plan(cycle=["ok", "4xx"])) as server:
-        target = create_target(described(server.url))
-        replies = sent(target, 8)
+        replies = sent(create_target(described(server.url)), 8)
         assert server.connections == 1
     assert [reply.outcome for reply in replies] == ["ok", "http_error"] * 4
 
@@ -177,8 +175,7 @@ def test_a_connection_is_used_again_even_after_a_refusal() -> None:
 @pytest.mark.parametrize(("protocol", "method"), [("nat", "POST"), ("http", "GET")])
 def test_nothing_is_sent_twice_behind_our_back(protocol: str, method: str) -> None:
     with Hostile(Plan(cycle=["ok", "silent"])) as server:
-        target = create_target(described(server.url, protocol, method=method))
-        replies = sent(target, 4)
+        replies = sent(create_target(described(server.url, protocol, method=method)), 4)
         assert [reply.outcome for reply in replies] == ["ok", "cut", "ok", "cut"]
         assert server.total == 4
 

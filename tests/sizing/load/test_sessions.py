@@ -24,8 +24,7 @@ def test_each_turn_has_all_earlier_ones_before_it_and_then_a_new_session_begins(
     with vllm_server(time_s=0.01) as (url, server):
         found = run_sweep(url=url, users=[3], turns=4, input_tokens=20, **TARGET, **QUICK)
         bodies = list(server.bodies)
-    counts = Counter(len(body["messages"]) for body in bodies)
-    assert set(counts) == {1, 3, 5, 7}
+    assert set(Counter(len(body["messages"]) for body in bodies)) == {1, 3, 5, 7}
     answer = "w0 w1 w2 w3 "
     by_first: dict[str, list[list[dict[str, str]]]] = {}
     for body in bodies:
@@ -38,8 +37,7 @@ def test_each_turn_has_all_earlier_ones_before_it_and_then_a_new_session_begins(
             assert later[: len(earlier)] == earlier, "a conversation only grows"
     # Three users whose first sessions have 1, 2 and 3 turns: they are not in step.
     assert sorted(len(session) for session in list(by_first.values())[:3]) == [1, 2, 3]
-    turns = found.requests["turn"].to_list()
-    assert set(turns) == {1, 2, 3, 4}
+    assert set(found.requests["turn"].to_list()) == {1, 2, 3, 4}
     context = found.requests.group_by("turn").agg(pl.col("input_tokens").mean()).sort("turn")["input_tokens"].to_list()
     assert context == [27.0, 52.0, 77.0, 102.0], "20 tokens a turn, 5 of an answer, 7 of the template"
 

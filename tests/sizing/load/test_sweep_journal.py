@@ -71,8 +71,7 @@ def test_each_step_is_on_disk_when_it_ends(tmp_path: Path) -> None:
 
     class Look(SilentWatcher):
         def on_step_end(self, held: StepResult) -> None:
-            frame = STEPS.read(only_folder(tmp_path) / "tables")
-            seen.append((held.load.step, frame["step"].to_list()))
+            seen.append((held.load.step, STEPS.read(only_folder(tmp_path) / "tables")["step"].to_list()))
 
     with hostile() as server:
         run_sweep(url=server.url, users=[1, 2, 3], out=tmp_path, watcher=Look(), **FEW)
@@ -93,8 +92,7 @@ def test_the_toolkits_calculator_finds_the_levels(tmp_path: Path) -> None:
         assert len(level.per_item_metrics) == row["n_ok"]
         assert level.workflow_runtime_p95 == pytest.approx(p95.filter(pl.col("metric") == "runtime")["value_s"][0])
         assert level.llm_latency_p95 == pytest.approx(p95.filter(pl.col("metric") == "llm")["value_s"][0])
-        limited = row["verdict"] in ("client-limited", "server-limited")
-        assert level.alerts.workflow_interrupted is limited
+        assert level.alerts.workflow_interrupted is (row["verdict"] in ("client-limited", "server-limited"))
 
 
 def test_a_level_with_too_many_failures_is_interrupted_for_the_calculator(tmp_path: Path) -> None:
@@ -114,8 +112,7 @@ def test_a_sweep_that_a_limit_ended_is_gone_on_with(tmp_path: Path) -> None:
         assert server.total == second.requests.height
     assert second.ended == "finished"
     assert second.folder == first.folder
-    done = second.steps.filter(pl.col("stopped") != "limit")["users"].to_list()
-    assert done == [1, 2, 3]
+    assert second.steps.filter(pl.col("stopped") != "limit")["users"].to_list() == [1, 2, 3]
     assert second.requests.filter(pl.col("step") < first.steps.height).equals(first.requests)
 
 

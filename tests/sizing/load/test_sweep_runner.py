@@ -99,18 +99,6 @@ def test_a_quarter_of_refusals_makes_the_p95_null_and_the_point_invalid() -> Non
 
 
 @pytest.mark.live
-def test_stalls_are_censored_at_the_timeout_and_hold_nobody_else_up() -> None:
-    with hostile(shares={"stall": 0.1}, stall_s=60.0) as server:
-        # Longer than this machine may hold up an answer that is not stalled.
-        found = run_sweep(url=server.url, users=[8], **FEW | {"timeout_s": 3.0})
-        assert outcomes(found) == expected(server)
-    stalled = found.requests.filter(pl.col("outcome") == "timeout")
-    assert stalled.height > 0
-    assert (stalled["ended_s"] - stalled["sent_s"]).min() >= 3.0  # type: ignore[operator]
-    assert stalled["runtime_s"].null_count() == stalled.height
-
-
-@pytest.mark.live
 def test_a_service_that_dies_and_returns_is_counted_and_the_sweep_goes_on() -> None:
     with hostile(delay_s=0.01) as server:
         down = When(lambda held: len(held.requests) >= 40, server.down)
@@ -202,18 +190,6 @@ def test_an_open_loop_sends_when_it_is_time_and_not_when_there_is_room() -> None
     gaps = found.requests["intended_s"].diff().drop_nulls()
     assert gaps.min() == pytest.approx(0.02, abs=1e-9)
     assert gaps.max() == pytest.approx(0.02, abs=1e-9)
-
-
-@pytest.mark.live
-def test_poisson_arrivals_of_two_processes_are_those_of_one() -> None:
-    found = []
-    for processes in (0, 2):
-        with hostile() as server:
-            settings = FEW | {"processes": processes, "max_step_s": 1.0}
-            found.append(run_sweep(url=server.url, arrivals="poisson", rates=[40.0], **settings).requests["intended_s"])
-    common = min(map(len, found))
-    assert common >= 20
-    assert found[0][:common].to_list() == found[1][:common].to_list()
 
 
 @pytest.mark.live
@@ -385,8 +361,7 @@ def test_what_a_workflow_prints_does_not_spoil_the_reports() -> None:
 def test_openai_streams_give_ttft_and_itl() -> None:
     with hostile(delay_s=0.02, tokens=4, token_s=0.01) as server:
         found = run_sweep(url=server.url, protocol="openai", model="m", users=[4], **FEW)
-    metrics = set(found.quantiles["metric"])
-    assert metrics == set(METRICS)
+    assert set(found.quantiles["metric"]) == set(METRICS)
     row = found.requests.row(0, named=True)
     assert 0.02 <= row["ttft_s"] <= row["runtime_s"]
     assert row["runtime_s"] >= 0.05

@@ -118,8 +118,7 @@ def test_where_a_rate_was_asked_for_latency_counts_from_when_a_request_was_due()
 def test_a_rate_that_a_tool_did_not_hold_is_not_taken_for_the_load() -> None:
     # guidellm was asked for 20 a second, and its requests were due at 30.7.
     found, requests, steps = read(GUIDELLM / "rate.json.gz")
-    span_s = requests["intended_s"].max()
-    assert steps["rate_per_s"][0] == pytest.approx((requests.height - 1) / span_s)
+    assert steps["rate_per_s"][0] == pytest.approx((requests.height - 1) / requests["intended_s"].max())
     assert "differs from the requested 20" in found.notes[0]
     assert read(AIPERF / "rate")[2]["rate_per_s"][0] == 25.0
     times = [ImportedRequest(number / 10, number / 10, number / 10 + 0.01) for number in range(1001)]

@@ -70,7 +70,9 @@ def record(target: Path) -> None:
         names |= {f"{folder.name}/{name}": found for name, found in spark_samples(folder, classes).items()}
     path = target / "names.json"
     known = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(known | names, indent=1, sort_keys=True) + "\n")
+    # A line for each sample, so that a diff shows which one has changed.
+    entries = (f"{json.dumps(name)}: {json.dumps(resolved)}" for name, resolved in sorted((known | names).items()))
+    path.write_text("{\n" + ",\n".join(entries) + "\n}\n")
 
 
 def spark_samples(folder: Path, classes: Path) -> dict[str, list[str]]:

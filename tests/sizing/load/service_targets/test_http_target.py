@@ -25,8 +25,7 @@ def fed(lines: LineSplitter, chunks: list[bytes]) -> list[bytes]:
 def test_lines_are_the_same_however_the_stream_is_cut(wanted: list[bytes], places: list[int]) -> None:
     lines = LineSplitter(21)
     text = b"".join(line + b"\r\n" for line in wanted) + b"rest"
-    found = [line for chunk in cut(text, places) for line in lines.add_chunk(chunk)]
-    assert found == wanted
+    assert [line for chunk in cut(text, places) for line in lines.add_chunk(chunk)] == wanted
     assert lines.take_rest() == b"rest"
 
 
