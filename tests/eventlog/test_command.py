@@ -98,7 +98,7 @@ def test_a_cut_log_is_read_and_its_fault_printed(facts: Call, out: Path, tmp_pat
     data = (LOGS / "small" / "three_queries.lz4").read_bytes()
     (tmp_path / "log").write_bytes(data[: len(data) * 2 // 3])
     code, printed, _ = facts(tmp_path / "log", "--out", out)
-    assert code == 0
+    assert code == 1
     assert "incomplete" in printed
     assert "fault: " in printed
 

@@ -75,7 +75,8 @@ def test_in_a_folder_what_is_no_log_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path / "data.json", b'{"a": 1}\n')
     write(tmp_path / "empty", b"")
     write(tmp_path / "_SUCCESS", b"")
-    assert names(tmp_path) == [["log"]]
+    assert names(tmp_path) == [[], ["log"]]
+    assert list_logs(str(tmp_path))[0].notes == ("the file is empty",)
 
 
 def test_an_empty_part_of_a_rolling_log_is_noted_and_the_others_read_if_there_are_any(tmp_path: Path) -> None:
@@ -84,9 +85,15 @@ def test_an_empty_part_of_a_rolling_log_is_noted_and_the_others_read_if_there_ar
     (source,) = list_logs(str(tmp_path))
     assert source.notes == ("events_2_app: empty",)
     assert read_event_logs(tmp_path).logs["fault"].to_list() == ["events_2_app: empty"]
+
+
+def test_a_rolling_log_of_empty_parts_is_a_row_among_others_and_refused_alone(tmp_path: Path) -> None:
     write(tmp_path / "eventlog_v2_app" / "events_1_app", b"")
-    with pytest.raises(InputError, match="none of the log's files can be read"):
-        list_logs(str(tmp_path))
+    assert list_logs(str(tmp_path))[0].notes == ("events_1_app: empty",)
+    with pytest.raises(InputError, match="no Spark event"):
+        read_event_logs(tmp_path)
+    write(tmp_path / "log")
+    assert read_event_logs(tmp_path).logs["fault"].to_list() == [None, "events_1_app: empty; no event in it"]
 
 
 def test_leading_blank_lines_do_not_hide_a_log(tmp_path: Path) -> None:

@@ -95,9 +95,14 @@ def _stage_info(stage_id: int, attempt: int, tasks: int, name: str) -> dict[str,
 
 
 def stage_submitted(
-    stage_id: int = 0, attempt: int = 0, tasks: int = 1, name: str = "count at Main.scala:5"
+    stage_id: int = 0,
+    attempt: int = 0,
+    tasks: int = 1,
+    name: str = "count at Main.scala:5",
+    properties: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    return {"Event": "SparkListenerStageSubmitted", "Stage Info": _stage_info(stage_id, attempt, tasks, name)}
+    info = _stage_info(stage_id, attempt, tasks, name)
+    return {"Event": "SparkListenerStageSubmitted", "Stage Info": info, "Properties": properties or {}}
 
 
 def stage_completed(

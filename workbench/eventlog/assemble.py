@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from workbench.eventlog import tables
+from workbench.eventlog.completeness import COMPACTION, list_holes
 from workbench.eventlog.engine_detection import detect_engine
 from workbench.eventlog.fold import MAX_BAD_LINES, BadLine, ChunkFacts
 from workbench.eventlog.listener_events import (
@@ -15,6 +17,7 @@ from workbench.eventlog.listener_events import (
     ExecutorAdded,
     ExecutorRemoved,
     LogStart,
+    PartStart,
 )
 from workbench.eventlog.log_redaction import Redactor
 from workbench.eventlog.secret_removal import remove_secrets
@@ -29,7 +32,7 @@ class ApplicationAssembler:
 
     def __init__(self, rows: RowWriter) -> None:
         self.rows = rows
-        self.version = LogStart()
+        self.version = ""
         self.start: ApplicationStart | None = None
         self.end: ApplicationEnd | None = None
         self.properties: dict[str, str] = {}
@@ -37,6 +40,7 @@ class ApplicationAssembler:
         self.executors: dict[str, dict[str, Any]] = {}
         self.handlers: dict[type, Callable[[Any], None]] = {
             LogStart: self._take_log_start,
+            PartStart: self._take_part_start,
             ApplicationStart: self._take_application_start,
             ApplicationEnd: self._take_application_end,
             Environment: self._update_environment,
@@ -45,20 +49,29 @@ class ApplicationAssembler:
         }
 
     def _take_log_start(self, event: LogStart) -> None:
-        self.version = event
+        self.version = event.version
+        self.rows.ledger.log_started = True
+
+    def _take_part_start(self, event: PartStart) -> None:
+        self.version = event.version or self.version
+        if event.number is not None:
+            self.rows.ledger.parts.append((event.number, str(event.context_id)[:64]))
 
     def _take_application_start(self, event: ApplicationStart) -> None:
         self.start = event
+        self.rows.ledger.application_started = True
         self.rows.redactor.learn_names(event.user)
         self.rows.note_time(event.time_ms)
 
     def _take_application_end(self, event: ApplicationEnd) -> None:
         self.end = event
+        self.rows.ledger.application_ended, self.rows.ledger.application_end_ms = True, event.time_ms
         self.rows.note_time(event.time_ms)
 
     def _update_environment(self, event: Environment) -> None:
         """Keep the last update; added jars send another one."""
         self.properties = _parse_property_pairs(event.spark)
+        self.rows.ledger.has_environment = True
         self.rows.redactor.learn_names(self.properties.get("spark.driver.host"))
         self.environment = {
             (section, self.rows.redactor.redact_property_name(name)): self.rows.redactor.redact_property(name, value)
@@ -70,6 +83,7 @@ class ApplicationAssembler:
         info = event.info
         self.rows.redactor.learn_names(info.host if info else None)
         executor_id = self.rows.redactor.redact_label(event.id) or ""
+        self.rows.ledger.executors_added.add(event.id)
         self.executors[executor_id] = {
             "executor_id": executor_id,
             "host": self.rows.redactor.redact_name(info.host) if info else None,
@@ -90,31 +104,31 @@ class ApplicationAssembler:
             "executor", executor_id=executor_id, time_ms=event.time_ms, reason="removed", message=event.reason
         )
 
-    def write_rows(self, faults: list[str], n_nodes_by_engine: Mapping[str, int]) -> None:
+    def write_rows(self, n_nodes_by_engine: Mapping[str, int], *, is_whole: bool) -> None:
         """Write the application, its environment and its executors."""
         for (section, name), value in sorted(self.environment.items()):
             self.rows.add_row(tables.ENVIRONMENT.name, section=section, name=name, value=value)
         for _, executor in sorted(self.executors.items()):
             self.rows.add_row(tables.EXECUTORS.name, **executor)
-        self._write_application(faults, detect_engine(self.properties, n_nodes_by_engine))
+        self._write_application(detect_engine(self.properties, n_nodes_by_engine), is_whole=is_whole)
 
-    def _write_application(self, faults: list[str], engine: str) -> None:
+    def _write_application(self, engine: str, *, is_whole: bool) -> None:
         start = self.start or ApplicationStart()
         end_ms = self.end.time_ms if self.end else None
-        complete = end_ms is not None and start.time_ms is not None and not faults
+        known = end_ms is not None and start.time_ms is not None
         self.rows.add_row(
             tables.APPLICATIONS.name,
             app_id=self.rows.redactor.redact_label(start.id),
             attempt_id=self.rows.redactor.redact_label(start.attempt_id),
             app_name=self.rows.redactor.redact_text(start.name) or None,
             user=self.rows.redactor.redact_name(start.user),
-            spark_version=remove_secrets(self.version.version) or None,
+            spark_version=remove_secrets(self.version) or None,
             engine=engine,
             start_time_ms=start.time_ms,
             end_time_ms=end_ms,
             last_event_time_ms=self.rows.last_ms or None,
-            duration_ms=end_ms - start.time_ms if complete else None,  # type: ignore[operator]
-            status="complete" if complete else "incomplete",
+            duration_ms=end_ms - start.time_ms if known else None,  # type: ignore[operator]
+            status="complete" if known and is_whole else "incomplete",
         )
 
 
@@ -150,6 +164,7 @@ class LogAssembler:
         for bad in facts.bad:
             self._write_bad_line(bad)
         self.bad += facts.n_bad
+        self.rows.ledger.note_tasks(facts.task_ends, facts.max_task_id, facts.executors)
         self.rows.late += facts.late_task_ends
         for event in facts.events:
             self.handlers[type(event)](event)
@@ -168,8 +183,14 @@ class LogAssembler:
         """End of the log: write everything that is still open."""
         self.work.write_remaining()
         self.queries.write_remaining()
+        holes = list(self.source.holes)
         if self.events:
-            self.application.write_rows(faults, self.queries.n_nodes_by_engine)
+            self.rows.ledger.is_compacted = any(hole.kind == COMPACTION for hole in holes)
+            holes += list_holes(self.rows.ledger)
+            self.application.write_rows(self.queries.n_nodes_by_engine, is_whole=not faults and not self.source.holes)
+        for hole in holes:
+            row = {**asdict(hole), "subject": self.rows.redactor.redact_fault(hole.subject)}
+            self.rows.add_row(tables.COMPLETENESS.name, **row)
         self._write_log(faults)
 
     def _write_bad_line(self, bad: BadLine) -> None:

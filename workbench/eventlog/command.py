@@ -47,7 +47,8 @@ def facts(
     """Write the queries, plans, stages, exact metric statistics and failures of applications as tables.
 
     The codec is detected by the first bytes (plain, gzip, zstd, lz4, snappy, lzf). Cut and damaged logs are read up to
-    the damage and marked incomplete. Exit code 2 when a path has no event log.
+    the damage and marked incomplete; what a log shows to be missing is listed, and in the table completeness. Exit code
+    1 when a log is damaged, unreadable or lacks parts, 2 when a path has no event log.
 
     Example: workbench eventlog facts data/samples/eventlogs --out facts && ls facts/tables
     """
@@ -75,6 +76,7 @@ def facts(
         lambda: _format_summary(written),
         lambda: _build_document(written, out),
         as_json=as_json,
+        is_valid=not any(_list_faults(written).values()),
         written=[out / "tables"],
     )
 
@@ -129,6 +131,7 @@ def _build_document(written: WriteResult, out: Path) -> dict[str, Any]:
     return {
         "out": str(out),
         "logs": written.logs.to_dicts(),
+        "completeness": written.completeness.to_dicts(),
         "applications": written.applications.to_dicts(),
         "tables": {name: {"path": str(path), "rows": written.rows.get(name)} for name, path in written.paths.items()},
     }
@@ -141,10 +144,22 @@ def _format_summary(written: WriteResult) -> str:
     rows = [_build_summary_row(log, names.get(log["log_id"])) for log in written.logs.iter_rows(named=True)]
     headers = ["application", "status", "engine", "duration", "content", "bad lines"]
     lines = format_table(rows, headers, right=["duration", "content", "bad lines"])
-    faults = zip(rows, written.logs["fault"], strict=True)
-    lines += [f"fault: {row[0]}: {fault}" for row, fault in faults if fault]
+    faults = _list_faults(written)
+    for row, log_id in zip(rows, written.logs["log_id"], strict=True):
+        lines += [f"fault: {row[0]}: {fault}" for fault in faults[log_id]]
     counts = ", ".join(f"{name} {n_rows:,}" for name, n_rows in written.rows.items() if n_rows)
     return "\n".join([*lines, f"rows: {counts}"])
+
+
+def _list_faults(written: WriteResult) -> dict[int, list[str]]:
+    """What is damaged in each log or missing from it."""
+    from workbench.eventlog.completeness import describe_holes
+
+    holes = written.completeness.partition_by("log_id", as_dict=True)
+    return {
+        log_id: ([fault] if fault else []) + (describe_holes(holes[log_id,]) if (log_id,) in holes else [])
+        for log_id, fault in written.logs.select("log_id", "fault").iter_rows()
+    }
 
 
 def _build_summary_row(log: dict[str, Any], application: dict[str, Any] | None) -> list[object]:

@@ -4,22 +4,64 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 
-SPARK = "spark"
-# How an engine names its plan nodes. Gluten's names hold "Transformer" or the name of its native library.
-NODE_NAMES = {
-    "rapids": re.compile(r"Gpu[A-Z]"),
-    "comet": re.compile(r"Comet[A-Z]"),
-    "photon": re.compile(r"Photon[A-Z]"),
-    "gluten": re.compile(r"\w*Transformer\b|Velox[A-Z]|RowToVelox|CHColumnar|RowToCHNative"),
+SPARK, UNKNOWN = "spark", "unknown"
+
+
+@dataclass(frozen=True)
+class EngineSigns:
+    """How an engine is seen: names of its plan nodes, its classes in properties, the property that turns it off."""
+
+    nodes: re.Pattern[str]
+    classes: tuple[str, ...] = ()
+    switch: str = ""
+
+
+# In this order: the first whose pattern has a node's name.
+ENGINES: dict[str, EngineSigns] = {
+    "rapids": EngineSigns(re.compile(r"Gpu[A-Z]"), ("com.nvidia.spark.SQLPlugin",), "spark.rapids.sql.enabled"),
+    "comet": EngineSigns(
+        re.compile(r"Comet[A-Z]"),
+        ("org.apache.spark.CometPlugin", "org.apache.comet.CometSparkSessionExtensions"),
+        "spark.comet.enabled",
+    ),
+    "photon": EngineSigns(re.compile(r"Photon[A-Z]")),
+    # Its names hold "Transformer" or the name of its native library.
+    "gluten": EngineSigns(
+        re.compile(r"\w*Transformer\b|Velox[A-Z]|RowToVelox|CHColumnar|RowToCHNative|NativeFileScan"),
+        (".GlutenPlugin",),
+        "spark.gluten.enabled",
+    ),
+    # Called Blaze before.
+    "auron": EngineSigns(
+        re.compile(r"Native[A-Z]|ConvertToNative|ConvertToUnsafeRow|Auron[A-Z]|Blaze[A-Z]"),
+        ("AuronSparkSessionExtension", "BlazeSparkSessionExtension"),
+        "spark.auron.enabled",
+    ),
 }
-# Plugin of each engine, and the property that turns it off.
-PLUGINS = {
-    "rapids": ("com.nvidia.spark.SQLPlugin", "spark.rapids.sql.enabled"),
-    "comet": ("org.apache.spark.CometPlugin", "spark.comet.enabled"),
-    "gluten": (".GlutenPlugin", "spark.gluten.enabled"),
-}
+# Plan nodes of Spark that are work. A node with one of these names and something around it is another engine's.
+WORK = (
+    "BroadcastHashJoin|BroadcastNestedLoopJoin|ShuffledHashJoin|SortMergeJoin|CartesianProduct|HashAggregate|"
+    "SortAggregate|BroadcastExchange|ShuffleExchange|Exchange|Filter|Project|Sort|Window|Expand|Generate|Aggregate|"
+    "Scan|Limit|Union|Coalesce"
+)
+OTHERS_WORK = re.compile(rf"(?:[A-Z][a-z0-9]*)*?(?:{WORK})(?:Exec)?(?:[A-Z]\w*)?")
+SPARKS_WORK = re.compile(rf"Object(?:{WORK})|(?:{WORK})")
+# Spark's own names that hold one of those.
+SPARKS_OWN = re.compile(
+    r"(Object)?HashAggregate|SortAggregate|ReusedExchange|(Global|Local|Collect|GlobalTail|CollectTail)Limit|CollectTail|"
+    r"TakeOrderedAndProject|InMemoryTableScan|LocalTableScan|(Batch|File|Micro|Continuous)?Scan\w*|WindowGroupLimit|"
+    r"(Flat)?MapGroups\w*|\w*InPandas\w*|\w*InArrow|(Arrow)?Window(InPandas)?|AggregateInPandas|"
+    r"(Streaming|StateStore|Session|Update|Merging|MergingSessions)\w*|EventTimeWatermark|\w*Python\w*|UnionLoop|"
+    r"(Row)?DataSourceScan|HiveTableScan|ExternalRDDScan|OneRowRelation\w*|RDDScan|Coalesce|CustomShuffleReader|"
+    r"(Append|Collect)Columns\w*|Filter|Project|Sort|Window|Expand|Generate|Union|Exchange|BroadcastExchange|"
+    r"BroadcastHashJoin|BroadcastNestedLoopJoin|ShuffledHashJoin|SortMergeJoin|CartesianProduct|ShuffleExchange|"
+    r"Subquery\w*|Reused\w*|Execute\w*|Command\w*"
+)
+MIN_UNKNOWN_SHARE = 0.25
+NUMBER = re.compile(r"\s*(\(\d+\))?\s*$")
 DATABRICKS_ENGINE = "spark.databricks.clusterUsageTags.runtimeEngine"
 
 
@@ -32,7 +74,27 @@ def find_node_engine(node_name: str) -> str | None:
     >>> [find_node_engine(name) for name in ("PhotonAgg", "FilterExecTransformer", "GpuProject", "Filter (3)")]
     ['photon', 'gluten', 'rapids', None]
     """
-    return next((engine for engine, pattern in NODE_NAMES.items() if pattern.match(node_name)), None)
+    return next((engine for engine, signs in ENGINES.items() if signs.nodes.match(node_name)), None)
+
+
+@lru_cache(maxsize=4096)
+def classify_node(node_name: str) -> str | None:
+    """Whose plan node this is: a known engine's, "unknown" for work under a name that is nobody's, "spark" for work.
+
+    Null for nodes that are no work of their own, and for those that only Spark has.
+
+    Examples
+    --------
+    >>> [classify_node(name) for name in ("GpuSort", "BoltHashAggregate", "Scan parquet ", "AdaptiveSparkPlan")]
+    ['rapids', 'unknown', 'spark', None]
+    """
+    if engine := find_node_engine(node_name):
+        return engine
+    word = node_name.split("(")[0].split(" ")[0]
+    if SPARKS_WORK.fullmatch(word):
+        return SPARK
+    is_others = OTHERS_WORK.fullmatch(word) and not SPARKS_OWN.fullmatch(word)
+    return UNKNOWN if is_others else None
 
 
 def detect_engine(properties: Mapping[str, str], n_nodes_by_engine: Mapping[str, int]) -> str:
@@ -42,13 +104,21 @@ def detect_engine(properties: Mapping[str, str], n_nodes_by_engine: Mapping[str,
     --------
     >>> detect_engine({"spark.plugins": "org.apache.gluten.GlutenPlugin"}, {})
     'gluten'
-    >>> detect_engine({}, {"photon": 12})
-    'photon'
+    >>> detect_engine({}, {"photon": 12}), detect_engine({}, {"unknown": 9, "spark": 3})
+    ('photon', 'unknown')
+
+    Parameters
+    ----------
+    n_nodes_by_engine
+        Nodes of plans by `classify_node`.
     """
-    if n_nodes_by_engine:
-        return max(sorted(n_nodes_by_engine), key=lambda engine: n_nodes_by_engine[engine])
-    plugins = properties.get("spark.plugins", "")
-    for engine, (plugin, switch) in PLUGINS.items():
-        if plugin in plugins and properties.get(switch, "true") != "false":
+    known = {engine: count for engine, count in n_nodes_by_engine.items() if engine not in (SPARK, UNKNOWN)}
+    if known:
+        return max(sorted(known), key=lambda engine: known[engine])
+    if n_nodes_by_engine.get(UNKNOWN, 0) >= MIN_UNKNOWN_SHARE * sum(n_nodes_by_engine.values()) > 0:
+        return UNKNOWN
+    classes = properties.get("spark.plugins", "") + "," + properties.get("spark.sql.extensions", "")
+    for engine, signs in ENGINES.items():
+        if any(name in classes for name in signs.classes) and properties.get(signs.switch, "true") != "false":
             return engine
     return "photon" if properties.get(DATABRICKS_ENGINE, "").upper() == "PHOTON" else SPARK

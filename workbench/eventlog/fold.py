@@ -49,6 +49,7 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_ID = 2**62
 CLOCK = re.compile(r"(\d{1,6}):(\d\d):(\d\d)\.(\d{3})")
 BUFFER_BYTES = 256 << 10
+SQL_METRIC = "sql"  # Spark's own mark of the metrics of plans
 MAX_BAD_LINES = 1000  # kept per log; all are counted
 MESSAGE_CHARS = 2000
 
@@ -103,11 +104,17 @@ class ChunkFacts:
     open: dict[StageKey, StageTasks] = field(default_factory=dict)
     closed: list[StageFacts] = field(default_factory=list)
     late_task_ends: int = 0
+    task_ends: int = 0
+    max_task_id: int = -1
+    executors: set[str] = field(default_factory=set)  # on which tasks ended
 
 
 @dataclass(frozen=True)
 class StageSubmitted:
+    """Start of a stage attempt, with the execution that it names."""
+
     info: StageInfo
+    sql_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -172,20 +179,29 @@ class _ChunkFolder:
 
     def add_task(self, task: TaskEnd, line: bytes) -> None:
         key = (task.stage_id, task.attempt_id)
-        tasks = self.open.get(key)
+        tasks, info, facts = self.open.get(key), task.info, self.facts
+        facts.task_ends += 1
+        if info.task_id > facts.max_task_id:
+            facts.max_task_id = info.task_id
+        facts.executors.add(info.executor_id)
         if tasks is None:
             if key in self.closed:
-                self.facts.late_task_ends += 1
+                facts.late_task_ends += 1
                 return
             tasks = self.open_stage(key)
-        self.facts.decoded += 1
-        if updates := task.info.updates:
+        facts.decoded += 1
+        if updates := info.updates:
             ids = tuple([update.id for update in updates])
             if ids not in tasks.updates and not tasks.names.keys() >= set(ids):
                 self.learn_accumulators(tasks, line)
-            tasks.add_updates(ids, updates)
+            if info.failed or info.killed:
+                # As in Spark's UI: metrics of plans count tasks that succeeded.
+                updates = [update for update in updates if update.id not in tasks.of_plans]
+                ids = tuple([update.id for update in updates])
+            if ids:
+                tasks.add_updates(ids, updates)
         tasks.add_task(task)
-        if task.info.failed or task.info.killed:
+        if info.failed or info.killed:
             self.add_failure(tasks, line)
         if tasks.completed:
             self.close_stage_if_over(tasks)
@@ -196,6 +212,8 @@ class _ChunkFolder:
             if abs(update.id) > MAX_ID:
                 raise ValueError("a number too large for an accumulator")
             tasks.names.setdefault(update.id, update.name or "")
+            if update.kind == SQL_METRIC:
+                tasks.of_plans.add(update.id)
 
     def add_failure(self, tasks: StageTasks, line: bytes) -> None:
         if len(tasks.failures) >= MAX_FAILURES_PER_STAGE:
@@ -253,7 +271,8 @@ class _ChunkFolder:
                 return
         name = head[10 : head.index(b'"', 10)]
         if name == b"SparkListenerStageSubmitted":
-            self.submit_stage(STAGE_SUBMITTED.decode(line).info)
+            event = STAGE_SUBMITTED.decode(line)
+            self.submit_stage(event.info, parse_integer(event.properties.sql_id) if event.properties else None)
         elif name == b"SparkListenerStageCompleted":
             self.complete_stage(STAGE_COMPLETED.decode(line).info)
         elif name == b"SparkListenerTaskEnd":
@@ -275,10 +294,10 @@ class _ChunkFolder:
         """The columns of a plan, with the metrics that no earlier version in this chunk has."""
         return pack_plan(build_columns(build_graph(plan), self.metrics.setdefault(sql_id, set())))
 
-    def submit_stage(self, info: StageInfo) -> None:
+    def submit_stage(self, info: StageInfo, sql_id: int | None) -> None:
         tasks = self.open_stage((info.stage_id, info.attempt_id))
         tasks.submitted, tasks.planned_tasks = True, info.tasks
-        self.facts.events.append(StageSubmitted(info))
+        self.facts.events.append(StageSubmitted(info, sql_id))
 
     def complete_stage(self, info: CompletedStage) -> None:
         tasks = self.open_stage((info.stage_id, info.attempt_id))

@@ -35,9 +35,12 @@ class AnyUpdate(Struct, rename={"id": "ID", "update": "Update"}):
     update: Any = None
 
 
-class NamedUpdate(Struct, rename={"id": "ID", "name": "Name"}):
+class NamedUpdate(Struct, rename={"id": "ID", "name": "Name", "kind": "Metadata"}):
+    """`kind` is "sql" for a metric of a plan."""
+
     id: int
     name: str | None = None
+    kind: str | None = None
 
 
 class ShuffleRead(
@@ -118,6 +121,8 @@ class TaskMetrics(
 class TaskInfo(
     Struct,
     rename={
+        "task_id": "Task ID",
+        "executor_id": "Executor ID",
         "launch_ms": "Launch Time",
         "finish_ms": "Finish Time",
         "getting_result_ms": "Getting Result Time",
@@ -129,6 +134,8 @@ class TaskInfo(
 ):
     launch_ms: int
     finish_ms: int
+    task_id: int = -1
+    executor_id: str = ""
     getting_result_ms: int = 0
     failed: bool = False
     killed: bool = False
@@ -222,14 +229,6 @@ class CompletedStage(StageInfo, rename={"rdds": "RDD Info", "values": "Accumulab
     values: list[StageValue] = []
 
 
-class StageSubmittedEvent(Struct, rename={"info": "Stage Info"}):
-    info: StageInfo
-
-
-class StageCompletedEvent(Struct, rename={"info": "Stage Info"}):
-    info: CompletedStage
-
-
 class JobProperties(
     Struct,
     rename={
@@ -238,11 +237,20 @@ class JobProperties(
         "description": "spark.job.description",
     },
 ):
-    """The properties that matter of the hundreds that every job repeats."""
+    """The properties that matter of the hundreds that every job and stage repeats."""
 
     sql_id: Any = None
     group: Any = None
     description: Any = None
+
+
+class StageSubmittedEvent(Struct, rename={"info": "Stage Info", "properties": "Properties"}):
+    info: StageInfo
+    properties: JobProperties | None = None
+
+
+class StageCompletedEvent(Struct, rename={"info": "Stage Info"}):
+    info: CompletedStage
 
 
 class JobStart(
@@ -321,6 +329,16 @@ class LogStart(Struct, rename={"version": "Spark Version"}):
     version: str = ""
 
 
+class PartStart(
+    Struct, rename={"version": "Spark Version", "number": "Rollover Number", "context_id": "SparkContext Id"}
+):
+    """First line of each part of a Databricks log."""
+
+    version: str = ""
+    number: BoundedInt | None = None
+    context_id: Any = None
+
+
 class ApplicationStart(
     Struct,
     rename={"name": "App Name", "id": "App ID", "attempt_id": "App Attempt ID", "time_ms": "Timestamp", "user": "User"},
@@ -362,6 +380,7 @@ class ExecutorRemoved(Struct, rename={"id": "Executor ID", "time_ms": "Timestamp
 _SQL = "org.apache.spark.sql.execution.ui."
 KINDS: dict[str, type[Struct]] = {
     "SparkListenerLogStart": LogStart,
+    "DBCEventLoggingListenerMetadata": PartStart,
     "SparkListenerApplicationStart": ApplicationStart,
     "SparkListenerApplicationEnd": ApplicationEnd,
     "SparkListenerEnvironmentUpdate": Environment,

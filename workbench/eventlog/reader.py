@@ -54,6 +54,7 @@ class EventLogFacts:
     stage_tasks: pl.DataFrame
     accumulators: pl.DataFrame
     failures: pl.DataFrame
+    completeness: pl.DataFrame
 
     def select_log(self, log_id: int) -> EventLogFacts:
         """The tables of one log."""
@@ -65,12 +66,13 @@ class EventLogFacts:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """Paths and numbers of rows of the written tables, and the small tables `logs` and `applications`."""
+    """Paths and numbers of rows of the written tables, and the small ones: `logs`, `applications`, `completeness`."""
 
     paths: dict[str, Path]
     rows: dict[str, int]
     logs: pl.DataFrame
     applications: pl.DataFrame
+    completeness: pl.DataFrame
 
 
 def read_event_logs(
@@ -138,11 +140,11 @@ def write_tables(
             paths, sink, jobs=jobs, redact=redact, progress=progress, chunk_bytes=chunk_bytes, meanwhile=meanwhile
         )
         written = sink.write_files()
-    logs, applications = (table.read(folder) for table in (tables.LOGS, tables.APPLICATIONS))
+    small = [table.read(folder) for table in (tables.LOGS, tables.APPLICATIONS, tables.COMPLETENESS)]
     if csv:
         for table in tables.ALL_TABLES:
             written[f"{table.name}.csv"] = _write_csv(table.read(folder), written[table.name].with_suffix(".csv"))
-    return WriteResult(written, sink.rows, logs, applications)
+    return WriteResult(written, sink.rows, *small)
 
 
 def _write_csv(frame: pl.DataFrame, path: Path) -> Path:

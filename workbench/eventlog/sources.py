@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
+
+import msgspec
 
 from workbench.core.errors import InputError
 from workbench.core.files import open_store, raise_as_os_errors
 from workbench.eventlog.codecs import HEAD_BYTES, MAGIC, Codec, CodecFaultError, decode_blocks, detect_codec
+from workbench.eventlog.completeness import ALL_FIGURES, COMPACTION, Hole
 from workbench.eventlog.fold import MAX_LINE_BYTES, Chunk
+from workbench.eventlog.listener_events import DECODERS, PartStart
 from workbench.eventlog.secret_removal import remove_secrets
 
-ROLLED = re.compile(r"events_(\d+)_.*")
-DATABRICKS = re.compile(r"eventlog(-\d{4}-\d\d-\d\d--\d\d-\d\d)?(\.[A-Za-z0-9]+)?")
+# events_NUMBER_APPLICATION[.CODEC][.compact], as Spark rolls a log.
+ROLLED = re.compile(r"events_(\d+)_(.+?)(?:\.(?:zstd|zst|lz4|lzf|snappy|gz|inprogress))?(\.compact)?")
+DATABRICKS = re.compile(r"eventlog(-\d{4}-\d\d-\d\d--\d\d-\d\d)?(\..+)?")
+ROLLED_FOLDER = "eventlog_v2_"
 # Files beside logs: checksums of Hadoop's local file system, markers, temporary files.
 NOT_A_LOG = re.compile(r"[._].*|appstatus_.*|.*\.crc")
 MAX_LOGS = 100_000
+# Between a folder and one of several applications whose files lie in it.
+OF_FOLDER = "#"
+ZIP_MAGIC = b"PK\x03\x04"
+PART_START = b"DBCEventLoggingListenerMetadata"
+FIRST_LINE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -39,7 +51,8 @@ class LogSource:
     path: str
     files: tuple[LogFile, ...]
     in_progress: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
+    holes: tuple[Hole, ...] = ()
 
     @property
     def size_bytes(self) -> int:
@@ -63,12 +76,20 @@ def list_logs(path: str) -> list[LogSource]:
     try:
         with raise_as_os_errors():
             if not store.exists(root):
+                folder, mark, _ = path.rpartition(OF_FOLDER)
+                if mark and (named := [log for log in list_logs(folder) if log.path == path]):
+                    return named
                 raise InputError(
                     "no such file or folder", where=shown, do="check the path; folders and URLs such as s3://… work too"
                 )
             if not store.isdir(root):
-                return [_load_single_log(store, store.info(root), path)]
-            logs = _list_logs_below(store, root)
+                entry = store.info(root)
+                if _read_head(store, root).startswith(ZIP_MAGIC):
+                    logs = _list_zipped_logs(path)
+                else:
+                    return [_load_single_log(store, entry, path)]
+            else:
+                logs = _list_logs_below(store, root)
     except (OSError, ValueError, ImportError) as error:
         raise InputError(
             "cannot be read", where=shown, found=remove_secrets(f"{type(error).__name__}: {error}")
@@ -89,7 +110,7 @@ def list_all_logs(paths: Iterable[str | Path]) -> list[LogSource]:
     for path in paths:
         for source in list_logs(str(path)):
             files = tuple(os.path.realpath(file.local) if file.local else file.url for file in source.files)
-            found.setdefault(files, source)
+            found.setdefault(files or (source.path,), source)
     return list(found.values())
 
 
@@ -124,76 +145,246 @@ class _LocalStore:
 
 
 def _open_store(path: str) -> tuple[Any, str]:
-    if "://" not in path and "::" not in path:
+    # A chain of stores has "::", and a local name may have it, too.
+    if "://" not in path and ("::" not in path or os.path.lexists(Path(path).expanduser())):
         local = Path(path).expanduser().absolute()
         # Names of links stay, but a way up through one is taken as the file system takes it.
         return _LocalStore(), str(local.resolve() if ".." in local.parts else local)
     return open_store(path, format_url=remove_secrets)
 
 
-def _list_logs_below(store: Any, folder: str) -> list[LogSource]:
-    entries = sorted(store.ls(folder, detail=True), key=lambda entry: _natural_sort_key(_entry_name(entry)))
-    files = [entry for entry in entries if entry["type"] == "file"]
-    if whole := _match_folder_log(store, folder, files):
-        return [whole]
-    logs = [
-        log for entry in files if not NOT_A_LOG.fullmatch(_entry_name(entry)) for log in _list_single_log(store, entry)
+def _list_zipped_logs(path: str) -> list[LogSource]:
+    """Logs in a zip, as the history server hands them out; nothing is unpacked on disk."""
+    import zipfile
+
+    import fsspec
+
+    origin = path if "://" in path else Path(path).expanduser().absolute().as_posix()
+    try:
+        store = fsspec.filesystem("zip", fo=path if "://" in path else origin, skip_instance_cache=True)
+        logs = _list_logs_below(store, "")
+    except zipfile.BadZipFile as error:
+        raise InputError("a damaged zip", where=remove_secrets(path), found=str(error)) from error
+    return [
+        replace(
+            log,
+            path=f"{log.path}::{origin}",
+            files=tuple(replace(file, url=f"{file.url}::{origin}") for file in log.files),
+        )
+        for log in logs
     ]
+
+
+@dataclass(frozen=True)
+class FileGroup:
+    """Files of a folder that belong to one application by their names; empty application: by their contents."""
+
+    application: str
+    names: tuple[str, ...]
+
+
+def group_file_names(folder: str, names: Sequence[str]) -> tuple[list[FileGroup], list[str]]:
+    """Groups of rolled files and of Databricks parts in a folder, and the names of all other possible logs.
+
+    Examples
+    --------
+    >>> groups, rest = group_file_names("logs", ["events_1_app-7", "events_2_app-7.zstd", "other"])
+    >>> [group.application for group in groups], rest
+    (['app-7'], ['other'])
+    """
+    rolled: dict[str, list[str]] = {}
+    rest = []
+    for name in names:
+        if match := ROLLED.fullmatch(name):
+            rolled.setdefault(match[2], []).append(name)
+        elif not NOT_A_LOG.fullmatch(name):
+            rest.append(name)
+    groups = [FileGroup(application, tuple(found)) for application, found in rolled.items()]
+    parts = [name for name in rest if DATABRICKS.fullmatch(name)]
+    if len(parts) > 1 or (parts and PurePosixPath(folder).name.isdigit()):
+        groups.append(FileGroup("", tuple(rest)))
+        rest = []
+    return groups, rest
+
+
+def _list_logs_below(store: Any, folder: str) -> list[LogSource]:
+    try:
+        entries = store.ls(folder, detail=True)
+    except OSError as error:
+        return [_describe_unreadable(store, folder, f"folder cannot be read: {error.strerror or error}")]
+    entries = sorted(entries, key=lambda entry: _natural_sort_key(_entry_name(entry)))
+    files = {_entry_name(entry): entry for entry in entries if entry["type"] == "file"}
+    groups, rest = group_file_names(folder, list(files))
+    n_rolled = sum(bool(group.application) for group in groups)
+    logs: list[LogSource] = []
+    for group in groups:
+        chosen = {name: files[name] for name in group.names}
+        if group.application:
+            running = f"appstatus_{group.application}.inprogress" in files
+            name = "" if n_rolled == 1 else group.application
+            logs.append(_join_rolled_files(store, folder, name, chosen, in_progress=running))
+        else:
+            logs += _join_parts(store, folder, chosen)
+    if not groups and PurePosixPath(folder).name.startswith(ROLLED_FOLDER):
+        return [_describe_unreadable(store, folder, "no file with events in it")]
+    logs += [log for name in rest for log in _list_single_log(store, files[name])]
     for entry in entries:
         if entry["type"] == "directory" and not _entry_name(entry).startswith((".", "_")) and len(logs) < MAX_LOGS:
             logs += _list_logs_below(store, entry["name"])
     return logs
 
 
-def _match_folder_log(store: Any, folder: str, files: list[dict[str, Any]]) -> LogSource | None:
-    """The folder as the log of one application, if its file names match."""
-    name = PurePosixPath(folder).name
-    rolled = {
-        int(match[1]): file
-        for file in files
-        if (match := ROLLED.fullmatch(_entry_name(file))) and not _entry_name(file).endswith(".compact")
-    }
-    compacted = {
-        int(match[1]): file
-        for file in files
-        if (match := ROLLED.fullmatch(_entry_name(file))) and _entry_name(file).endswith(".compact")
-    }
-    if rolled or compacted:
-        start = max(compacted, default=0)
-        chosen = ([compacted[start]] if compacted else []) + [
-            file for number, file in sorted(rolled.items()) if number > start
-        ]
-        in_progress = any(
-            _entry_name(file).startswith("appstatus_") and _entry_name(file).endswith(".inprogress") for file in files
-        )
-        return _join_files(store, folder, chosen, in_progress=in_progress)
-    parts = [file for file in files if DATABRICKS.fullmatch(_entry_name(file))]
-    if (any(_entry_name(file) == "eventlog" for file in parts) and len(parts) > 1) or (parts and name.isdigit()):
-        # Dated parts by date; the undated one is the newest.
-        return _join_files(
-            store, folder, sorted(parts, key=lambda file: (_entry_name(file) == "eventlog", _entry_name(file)))
-        )
-    return None
+def _describe_unreadable(store: Any, name: str, why: str) -> LogSource:
+    """A log of which nothing can be read."""
+    return LogSource(_build_path(store, name), (), notes=(why,))
 
 
-def _join_files(store: Any, folder: str, entries: list[dict[str, Any]], *, in_progress: bool = False) -> LogSource:
+def _build_path(store: Any, name: str) -> str:
+    return store.unstrip_protocol(name) if _is_remote(store) else name
+
+
+def _join_rolled_files(
+    store: Any, folder: str, application: str, files: Mapping[str, dict[str, Any]], *, in_progress: bool
+) -> LogSource:
+    """The files of a roll in order; those before the newest compacted one are in it."""
+    rolled: dict[int, dict[str, Any]] = {}
+    compacted: dict[int, dict[str, Any]] = {}
+    for name, entry in files.items():
+        match = ROLLED.fullmatch(name)
+        assert match is not None, "grouped by it"
+        (compacted if match[3] else rolled)[int(match[1])] = entry
+    start = max(compacted, default=0)
+    numbers = sorted(number for number in rolled if number > start)
+    chosen = ([compacted[start]] if compacted else []) + [rolled[number] for number in numbers]
+    holes = []
+    if compacted:
+        holes.append(
+            Hole(
+                COMPACTION,
+                f"files 1 to {start} of the roll",
+                "they were compacted: work that had finished in them was discarded",
+                ALL_FIGURES,
+            )
+        )
+    if missing := sorted(set(range(start + 1, max(numbers, default=start) + 1)) - set(numbers)):
+        texts = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
+        holes.append(
+            Hole(
+                "file",
+                f"file{'s' if len(missing) > 1 else ''} {texts} of the roll",
+                f"missing, and there are files up to number {max(numbers)}",
+                ALL_FIGURES,
+                max(numbers),
+                len(numbers) + start,
+            )
+        )
+    return _join_files(store, folder, application, chosen, in_progress=in_progress, holes=holes)
+
+
+def _join_files(
+    store: Any,
+    folder: str,
+    application: str,
+    entries: Iterable[dict[str, Any]],
+    *,
+    in_progress: bool = False,
+    holes: Iterable[Hole] = (),
+) -> LogSource:
     files, notes = [], []
     for entry in entries:
-        file = _detect_log_file(store, entry)
+        try:
+            file = _detect_log_file(store, entry)
+        except OSError as error:
+            notes.append(f"{_entry_name(entry)}: cannot be read: {error.strerror or error}")
+            continue
         if file is None:
             notes.append(f"{_entry_name(entry)}: {'empty' if not entry['size'] else 'no event log'}")
         else:
             files.append(file)
-    if not files:
-        raise InputError("none of the log's files can be read", where=remove_secrets(folder), found=notes)
-    return LogSource(
-        store.unstrip_protocol(folder) if _is_remote(store) else folder, tuple(files), in_progress, tuple(notes)
-    )
+    path = _build_path(store, folder) + (f"{OF_FOLDER}{application}" if application else "")
+    return LogSource(path, tuple(files), in_progress, tuple(notes), tuple(holes))
+
+
+def _join_parts(store: Any, folder: str, files: Mapping[str, dict[str, Any]]) -> list[LogSource]:
+    """The parts of Databricks' rollover in a folder, a log for each context, by the first lines of the parts.
+
+    Without such lines, as in edited logs, by the dates in the names; the undated one is the newest.
+    """
+    starts = {name: _read_part_start(store, entry) for name, entry in files.items()}
+    contexts: dict[str, list[tuple[int, str]]] = {}
+    for name, start in starts.items():
+        if start is not None and start.number is not None:
+            contexts.setdefault(str(start.context_id), []).append((start.number, name))
+    others = [name for name in files if starts[name] is None or starts[name].number is None]  # type: ignore[union-attr]
+    if not contexts:
+        parts = sorted(
+            (name for name in others if DATABRICKS.fullmatch(name)), key=lambda name: (name == "eventlog", name)
+        )
+        logs = [_join_files(store, folder, "", [files[name] for name in parts])]
+        rest = [name for name in others if not DATABRICKS.fullmatch(name)]
+        return logs + [log for name in rest for log in _list_single_log(store, files[name])]
+    logs = []
+    for context, numbered in contexts.items():
+        chosen: dict[int, str] = {}
+        holes = []
+        for number, name in sorted(numbered, key=lambda one: (one[0], -int(files[one[1]]["size"] or 0), len(one[1]))):
+            first = chosen.setdefault(number, name)
+            if first != name and files[first]["size"] != files[name]["size"]:
+                evidence = f"left out: it has number {number} of the rollover, as {first} has"
+                holes.append(Hole("part left out", name, evidence, ALL_FIGURES))
+        holes += [
+            Hole("part left out", name, _explain_left_out(store, files[name]), ALL_FIGURES)
+            for name in others
+            if DATABRICKS.fullmatch(name)
+        ]
+        label = context if len(contexts) > 1 else ""
+        logs.append(
+            _join_files(store, folder, label, [files[chosen[number]] for number in sorted(chosen)], holes=holes)
+        )
+    rest = [name for name in others if not DATABRICKS.fullmatch(name)]
+    return logs + [log for name in rest for log in _list_single_log(store, files[name])]
+
+
+def _explain_left_out(store: Any, entry: dict[str, Any]) -> str:
+    if not entry["size"]:
+        return "left out: it is empty"
+    is_log = detect_codec(_read_head(store, entry["name"])) is not None
+    return "left out: its first line has no number of the rollover" if is_log else "left out: it is no event log"
+
+
+def _read_part_start(store: Any, entry: dict[str, Any]) -> PartStart | None:
+    """The first line of a Databricks part; None for other files and those that cannot be read."""
+    line = b""
+    try:
+        if (codec := detect_codec(_read_head(store, entry["name"]))) is None:
+            return None
+        with store.open(entry["name"], "rb") as opened:
+            for block in decode_blocks(opened, codec):
+                line += block
+                if b"\n" in block or len(line) > FIRST_LINE_BYTES:
+                    break
+    except (OSError, CodecFaultError):
+        pass
+    line = line.lstrip(b"\xef\xbb\xbf \t\r\n").partition(b"\n")[0]
+    if PART_START not in line:
+        return None
+    try:
+        event: PartStart = DECODERS[PART_START].decode(line)
+    except (msgspec.DecodeError, ValueError):
+        return None
+    return event
 
 
 def _list_single_log(store: Any, entry: dict[str, Any]) -> list[LogSource]:
     """A file of a folder; other files than logs are skipped."""
-    file = _detect_log_file(store, entry, strict=True)
+    try:
+        if not entry["size"] and not PurePosixPath(entry["name"]).suffix:
+            return [_describe_unreadable(store, entry["name"], "the file is empty")]
+        if _read_head(store, entry["name"]).startswith(ZIP_MAGIC) and not _is_remote(store):
+            return _list_zipped_logs(entry["name"])
+        file = _detect_log_file(store, entry, strict=True)
+    except (OSError, InputError) as error:
+        return [_describe_unreadable(store, entry["name"], f"cannot be read: {error}")]
     return [LogSource(file.url, (file,), _entry_name(entry).endswith(".inprogress"))] if file else []
 
 
@@ -221,7 +412,7 @@ def _detect_log_file(store: Any, entry: dict[str, Any], *, strict: bool = False)
     codec = detect_codec(head)
     if codec is None or (strict and codec == "plain" and not head.startswith(b'{"Event"')):
         return None
-    url = store.unstrip_protocol(entry["name"]) if _is_remote(store) else entry["name"]
+    url = _build_path(store, entry["name"])
     return LogFile(url, int(entry["size"] or 0), codec, None if _is_remote(store) else entry["name"])
 
 
@@ -304,10 +495,11 @@ class LogCutter:
         self.faults.append(f"{file.url.rsplit('/', 1)[-1]}: {what}")
 
 
-def _open_file(file: LogFile) -> IO[bytes]:
+def _open_file(file: LogFile) -> contextlib.AbstractContextManager[IO[bytes]]:
     if file.local is not None:
         return open(file.local, "rb", buffering=1 << 20)
     import fsspec
 
-    opened: IO[bytes] = fsspec.open(file.url, "rb").open()
+    # Its own context keeps the stores of a chain open.
+    opened: contextlib.AbstractContextManager[IO[bytes]] = fsspec.open(file.url, "rb")
     return opened

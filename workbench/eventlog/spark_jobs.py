@@ -30,7 +30,8 @@ class JobAssembler:
         self.rows, self.queries = rows, queries
         self.jobs: dict[int, dict[str, Any]] = {}
         self.stage_jobs: dict[int, list[int]] = {}
-        self.stage_sql: dict[int, int] = {}
+        self.job_sql: dict[int, int | None] = {}
+        self.attempt_sql: dict[StageKey, int | None] = {}
         self.stages: dict[StageKey, StageState] = {}
         self.tasks: dict[StageKey, StageTasks] = {}
         self.closed: set[StageKey] = set()
@@ -82,8 +83,9 @@ class JobAssembler:
         sql_id = parse_integer(properties.sql_id)
         for stage_id in event.stage_ids:
             self.stage_jobs.setdefault(stage_id, []).append(event.job_id)
-            if sql_id is not None:
-                self.stage_sql.setdefault(stage_id, sql_id)
+        self.job_sql[event.job_id] = sql_id
+        self.rows.ledger.jobs_started[event.job_id] = event.stage_ids
+        self.rows.ledger.name_sql(sql_id, f"job {event.job_id}")
         self.jobs[event.job_id] = self._find_job(event.job_id) | {
             "sql_id": sql_id,
             "submission_time_ms": self.rows.note_time(event.time_ms),
@@ -104,6 +106,7 @@ class JobAssembler:
         if job["submission_time_ms"] is not None and event.time_ms is not None:
             job["duration_ms"] = event.time_ms - job["submission_time_ms"]
         job["status"] = "succeeded" if event.result.get("Result") == "JobSucceeded" else "failed"
+        self.rows.ledger.jobs_ended[event.job_id] = job["status"] == "succeeded"
         if job["status"] == "failed":
             exception = event.result.get("Exception")
             message = string_or_none(exception.get("Message")) if isinstance(exception, dict) else None
@@ -124,13 +127,28 @@ class JobAssembler:
         if key in self.closed:
             return
         self.rows.note_time(event.info.submitted_ms)
+        if event.sql_id is not None:
+            self.attempt_sql.setdefault(key, event.sql_id)
+            self.rows.ledger.name_sql(event.sql_id, f"stage {key[0]}")
         self._open_stage(key, event.info)
 
     def _open_stage(self, key: StageKey, info: StageInfo) -> StageState:
         if key not in self.stages:
             self.stages[key] = StageState(info)
-            self.queries.open_stage(self.stage_sql.get(key[0]))
+            self.queries.open_stage(self._find_sql_id(key))
         return self.stages[key]
+
+    def _find_sql_id(self, key: StageKey) -> int | None:
+        """Execution of a stage attempt: the one that its submission names, else that of the first job at work on it.
+
+        A stage may run again for a later query than the one that it was made for.
+        """
+        if key not in self.attempt_sql:
+            if not (jobs := self.stage_jobs.get(key[0])):
+                return None  # a log out of order may still tell
+            at_work = [job for job in jobs if job in self.jobs and self.jobs[job]["status"] == "running"]
+            self.attempt_sql[key] = self.job_sql.get((at_work or jobs)[0])
+        return self.attempt_sql[key]
 
     def _complete_stage(self, event: StageCompleted) -> None:
         key = (event.info.stage_id, event.info.attempt_id)
@@ -151,7 +169,8 @@ class JobAssembler:
         if stage is not None:
             self._write_stage(key, stage)
         self._write_tasks(key, facts)
-        self.queries.close_stage(self.stage_sql.get(key[0]), facts, was_opened=stage is not None)
+        self.rows.ledger.note_stage(facts.tasks, self._find_sql_id(key), stage.info.completed_ms if stage else None)
+        self.queries.close_stage(self._find_sql_id(key), facts, was_opened=stage is not None)
 
     def _write_stage(self, key: StageKey, stage: StageState) -> None:
         info = stage.info
@@ -161,7 +180,7 @@ class JobAssembler:
             tables.STAGES.name,
             stage_id=key[0],
             stage_attempt_id=key[1],
-            sql_id=self.stage_sql.get(key[0]),
+            sql_id=self._find_sql_id(key),
             job_ids=self.stage_jobs.get(key[0], []),
             name=self.rows.redactor.redact_text(info.name),
             n_planned_tasks=info.tasks,
@@ -174,7 +193,7 @@ class JobAssembler:
             scopes=[self.rows.redactor.redact_label(scope) or "" for scope in stage.scopes],
         )
         if status == "failed":
-            ids = {"stage_id": key[0], "stage_attempt_id": key[1], "sql_id": self.stage_sql.get(key[0])}
+            ids = {"stage_id": key[0], "stage_attempt_id": key[1], "sql_id": self._find_sql_id(key)}
             self.rows.add_failure(
                 "stage", **ids, time_ms=info.completed_ms, reason="stage failed", message=info.failure
             )
@@ -220,7 +239,7 @@ class JobAssembler:
             },
         )
         for task_id, time_ms, executor_id, reason, message in tasks.failures:
-            sql_id = self.stage_sql.get(key[0])
+            sql_id = self._find_sql_id(key)
             self.rows.add_failure(
                 "task",
                 **ids,

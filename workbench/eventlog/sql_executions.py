@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from workbench.eventlog import tables
-from workbench.eventlog.engine_detection import find_node_engine
+from workbench.eventlog.engine_detection import NUMBER, UNKNOWN, classify_node
 from workbench.eventlog.fold import parse_integer
 from workbench.eventlog.listener_events import DriverUpdates, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
 from workbench.eventlog.plan_graph import PlanColumns, unpack_plan
@@ -103,6 +103,9 @@ class SqlAssembler:
     def _take_start(self, event: SqlStart) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
             sql.start = event
+            self.rows.ledger.sql_started.add(event.sql_id)
+            if event.root_id is not None and event.root_id != event.sql_id:
+                self.rows.ledger.roots_named.setdefault(event.root_id, event.sql_id)
             self.rows.note_time(event.time_ms)
             self._add_plan(sql, event.packed)
 
@@ -131,6 +134,7 @@ class SqlAssembler:
     def _take_end(self, event: SqlEnd) -> None:
         if (sql := self._find_state(event.sql_id)) is not None:
             sql.end, sql.ended_in_chunk = event, self.chunk
+            self.rows.ledger.sql_ended.add(event.sql_id)
             self.rows.note_time(event.time_ms)
 
     def _write_sql(self, sql: SqlState) -> None:
@@ -155,6 +159,7 @@ class SqlAssembler:
             self.rows.add_failure(
                 "sql", sql_id=sql.sql_id, time_ms=end.time_ms if end else None, reason="query failed", message=error
             )
+        self.rows.ledger.metrics_planned |= sql.metrics.keys()
         self._write_plans(sql)
         self._write_node_metrics(sql)
 
@@ -162,7 +167,11 @@ class SqlAssembler:
         redactor = self.rows.redactor
         columns = redactor.find_column_words(sql.plans)
         if sql.plans:
-            self.n_nodes_by_engine.update(filter(None, map(find_node_engine, sql.plans[-1].names)))
+            owners = list(map(classify_node, sql.plans[-1].names))
+            self.n_nodes_by_engine.update(filter(None, owners))
+            if UNKNOWN in owners:
+                named = zip(owners, sql.plans[-1].names, strict=True)
+                self.rows.ledger.unknown_nodes.update(NUMBER.sub("", name) for owner, name in named if owner == UNKNOWN)
         for version, plan in enumerate(sql.plans):
             count = len(plan.names)
             self.rows.sink.add_columns(

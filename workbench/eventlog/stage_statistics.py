@@ -87,6 +87,7 @@ class StageTasks:
     updates: dict[tuple[int, ...], array[int]] = field(default_factory=dict)
     not_integer: dict[int, int] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    of_plans: set[int] = field(default_factory=set)  # accumulators that are metrics of plans
     values_at_end: dict[int, int] = field(default_factory=dict)
     failures: list[tuple[int, int, str | None, str, str]] = field(default_factory=list)
 
@@ -215,6 +216,7 @@ class StageTasks:
         for accumulator_id, count in later.not_integer.items():
             self.not_integer[accumulator_id] = self.not_integer.get(accumulator_id, 0) + count
         self.names = later.names | self.names
+        self.of_plans |= later.of_plans
         self.values_at_end |= later.values_at_end
         self.failures = (self.failures + later.failures)[:MAX_FAILURES_PER_STAGE]
 
@@ -283,6 +285,9 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
     collected = [tasks.collect_samples() for tasks in stages]
     values, sizes = (np.concatenate([found[part] for found in collected]) for part in (1, 2))
     names = [name for tasks, (ids, _, _) in zip(stages, collected, strict=True) for name in map(tasks.names.get, ids)]
+    if values.size and values.min() < 0:
+        of_plans = [i in tasks.of_plans for tasks, (ids, _, _) in zip(stages, collected, strict=True) for i in ids]
+        values, sizes = _drop_unset(values, sizes, np.array(of_plans, bool))
     is_internal = np.array([name is not None and name.startswith(INTERNAL) for name in names], bool)
     # Only SQL plans need the values again.
     compact = compact_samples(values[~np.repeat(is_internal, sizes)], np.where(is_internal, 0, sizes))
@@ -302,6 +307,13 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
         tasks.dropped, tasks.durations_ms = tasks.ended, array("q")
         first = end
     return facts
+
+
+def _drop_unset(values: Ints, sizes: Ints, of_plans: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Without negative values of metrics of plans: Spark's sign for one that was never set."""
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    kept = (values >= 0) | ~of_plans[owners]
+    return values[kept], np.bincount(owners[kept], minlength=len(sizes))
 
 
 def compact_samples(values: Ints, sizes: Ints) -> CompactSamples:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.files import replace_atomically
 from workbench.core.tables import Table
 from workbench.eventlog import tables
+from workbench.eventlog.completeness import Ledger
 from workbench.eventlog.log_redaction import Redactor
 from workbench.eventlog.stage_statistics import Summary
 
@@ -126,12 +127,13 @@ STATISTICS = ("n", "min", "median", "p95", "max", "total")
 
 
 class RowWriter:
-    """Writes rows of one log; `late` counts events after their rows were written."""
+    """Writes rows of one log; `late` counts events after their rows were written, `ledger` notes what it names."""
 
     def __init__(self, log_id: int, sink: TableSink, redactor: Redactor) -> None:
         self.log_id, self.sink, self.redactor = log_id, sink, redactor
         self.last_ms = 0
         self.late = 0
+        self.ledger = Ledger()
 
     def add_row(self, table: str, **row: Any) -> None:
         """Add one row of this log."""

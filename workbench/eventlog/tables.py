@@ -91,14 +91,19 @@ APPLICATIONS = Table(
         _text_column("spark_version", "Spark's version."),
         _text_column(
             "engine",
-            "Engine: spark, rapids, comet, photon or gluten, by its plan nodes, else by its properties.",
+            "Engine: spark, rapids, comet, photon, gluten or auron by its plan nodes, else by its properties; unknown "
+            "where most of its work is of plan nodes that are no known engine's.",
             nullable=False,
         ),
         _ms_column("start_time_ms", "Start, epoch."),
         _ms_column("end_time_ms", "End, epoch; null when the log does not say."),
         _ms_column("last_event_time_ms", "Latest time stamp in the log, epoch."),
-        _ms_column("duration_ms", "End minus start; null when incomplete."),
-        _text_column("status", "complete, or incomplete: the log does not hold the application's end.", nullable=False),
+        _ms_column("duration_ms", "End minus start; null where the log does not hold both."),
+        _text_column(
+            "status",
+            "complete, or incomplete: no start, no end, damage, or a missing file (else: see completeness).",
+            nullable=False,
+        ),
     ),
 )
 ENVIRONMENT = Table(
@@ -314,6 +319,28 @@ FAILURES = Table(
     ),
 )
 
+COMPLETENESS = Table(
+    "completeness",
+    "What a log shows to be missing from it, a row each; none for a whole log.",
+    (),
+    _log_columns(
+        _text_column(
+            "kind",
+            "file, part, task ends, tasks, stages, jobs, queries, plans, executors, engine, or an event's name.",
+            nullable=False,
+        ),
+        _text_column("subject", "What is missing, or of what.", nullable=False),
+        _text_column("evidence", "What in the log shows it.", nullable=False),
+        _text_column("touches", "Figures that cannot be right without it.", nullable=False),
+        _id_column("n_expected", "How many there must be, by the evidence.", nullable=True),
+        _id_column("n_found", "How many of them are there.", nullable=True),
+        _id_column("sql_id", "SQL execution that it belongs to.", nullable=True),
+        _id_column("job_id", "Job that it belongs to.", nullable=True),
+        _id_column("stage_id", "Stage that it belongs to.", nullable=True),
+        _id_column("stage_attempt_id", "Attempt of the stage.", nullable=True),
+    ),
+)
+
 # Tables that do not depend on the codec.
 FACT_TABLES = (
     APPLICATIONS,
@@ -327,5 +354,6 @@ FACT_TABLES = (
     STAGE_TASKS,
     ACCUMULATORS,
     FAILURES,
+    COMPLETENESS,
 )
 ALL_TABLES = (LOGS, BAD_LINES, *FACT_TABLES)

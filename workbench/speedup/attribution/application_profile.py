@@ -9,6 +9,7 @@ from typing import Literal
 import polars as pl
 
 from workbench.core.errors import BrokenInvariantError, InputError
+from workbench.eventlog.completeness import describe_holes, select_touching
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import tables
 from workbench.speedup.attribution.application_time import (
@@ -30,7 +31,9 @@ OUTSIDE = "(outside SQL)"
 CODEGEN_PART = "inside codegen spans"
 TIMED_PART = "other, in stages whose operators report times"
 UNTIMED_PART = "in stages whose operators report none"
+UNKNOWN = pl.lit(None, pl.Float64)
 NO_SQL_PART = "outside SQL"
+NO_START = "The log does not hold the application's start"
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Profile:
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
-        """Invalid if the log is cut or damaged."""
+        """Invalid if the log is cut, damaged or incomplete."""
         return "invalid" if self.reasons else "valid"
 
 
@@ -67,8 +70,8 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     Returns
     -------
     Profile
-        Tables as declared in `workbench.speedup.tables`. The verdict is invalid, with reasons, when the log is cut or
-        damaged: the figures then cover the readable part.
+        Tables as declared in `workbench.speedup.tables`. The verdict is invalid, with reasons, when the log is cut,
+        damaged or shows that parts of it are missing: times then cover what is there, and shares are null.
 
     Raises
     ------
@@ -100,9 +103,36 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     time = read_application_time(one)
     overview = _build_overview(one, application, time, spans, queries)
     reasons = _list_invalid_reasons(one, application, time)
-    return Profile(
-        overview, queries, spans, operators, coverage, failures, reasons, _format_answer(overview, queries, coverage)
+    if (missing := select_touching(one.completeness)).height:
+        overview = _bound_task_time(overview, one, missing)
+        queries, coverage = (frame.with_columns(task_time_share=UNKNOWN) for frame in (queries, coverage))
+        queries, coverage = tables.QUERIES.check(queries), tables.COVERAGE.check(coverage)
+        answer = _format_partial_answer(overview, missing)
+    else:
+        answer = _format_answer(overview, queries, coverage, is_contradictory=bool(time.contradictions))
+    return Profile(overview, queries, spans, operators, coverage, failures, reasons, answer)
+
+
+def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.DataFrame) -> pl.DataFrame:
+    """The overview without shares, and with what the task time is at most where that is known."""
+    high_s, n_missing = None, pl.col("n_expected") - pl.col("n_found")
+    of_stages, by_number = (missing.filter(kind=kind) for kind in ("task ends", "tasks"))
+    are_all = of_stages.height + by_number.height == missing.height
+    if are_all and by_number.select(n_missing.sum()).item() <= of_stages.select(n_missing.sum()).item():
+        stages = of_stages.join(facts.stages, on=["stage_id", "stage_attempt_id"])
+        high_s = overview["task_time_s"][0] + stages.select((n_missing * pl.col("duration_ms")).sum()).item() / 1e3
+    return tables.OVERVIEW.check(
+        overview.with_columns(task_time_high_s=pl.lit(high_s, pl.Float64), slot_use_share=UNKNOWN)
     )
+
+
+def _format_partial_answer(overview: pl.DataFrame, missing: pl.DataFrame) -> str:
+    row = overview.row(0, named=True)
+    first, *more = describe_holes(missing)
+    said = f"{first[0].upper()}{first[1:]}" + (f", and {len(more)} more below" if more else "")
+    high = row["task_time_high_s"]
+    worked = f"between {row['task_time_s']:,.1f} and {high:,.1f} s" if high else f"at least {row['task_time_s']:,.1f} s"
+    return f"{said}; the {row['n_tasks']:,} tasks that are there and the missing ones worked {worked}."
 
 
 def _select_log(facts: EventLogFacts, log_id: int | None) -> EventLogFacts:
@@ -295,7 +325,8 @@ def _build_overview(
     slot_s: float | None = None
     if time.start_ms is not None and time.end_ms is not None and not time.contradictions:
         wall_s = time.wall_s
-        slot_s = sum_slot_seconds(facts, time.start_ms, time.end_ms, log_id=facts.logs["log_id"][0])
+        if "executors" not in facts.completeness["kind"]:
+            slot_s = sum_slot_seconds(facts, time.start_ms, time.end_ms, log_id=facts.logs["log_id"][0])
     busy_s, stage_s = sum_covered_time(spans), float((spans["end_s"] - spans["start_s"]).sum())
     task_s = float(spans["task_time_s"].sum())
     row = {
@@ -306,6 +337,7 @@ def _build_overview(
         "stage_time_s": stage_s,
         "overlap_ratio": stage_s / busy_s if busy_s else None,
         "task_time_s": task_s,
+        "task_time_high_s": None,
         "n_task_slots": read_session_settings(facts, log_id=facts.logs["log_id"][0]).task_slots,
         "slot_use_share": task_s / slot_s if slot_s else None,
         "n_queries": queries.height,
@@ -341,6 +373,7 @@ def _list_invalid_reasons(
         reasons.append(
             f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"
         )
+    reasons += describe_holes(facts.completeness)
     if log["fault"]:
         reasons.append(f"the log is damaged: {log['fault']}")
     if log["n_bad_lines"]:
@@ -350,10 +383,13 @@ def _list_invalid_reasons(
     return tuple(reasons)
 
 
-def _format_answer(overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame) -> str:
+def _format_answer(
+    overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame, *, is_contradictory: bool
+) -> str:
     row = overview.row(0, named=True)
     wall_s, busy_s, slots = row["wall_time_s"], row["busy_time_s"], row["n_task_slots"]
-    start = "The log does not hold the application's start" if wall_s is None else f"In {wall_s:,.1f} s"
+    unknown = "The log's times contradict each other" if is_contradictory else NO_START
+    start = unknown if wall_s is None else f"In {wall_s:,.1f} s"
     if not row["n_tasks"]:
         ran = f"{start}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
         return f"{ran} and no task ended in it."

@@ -20,6 +20,8 @@ from workbench.speedup.engines.engine_table import Operator
 TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
 # Share of the accumulators with task updates that a final plan holds, unless it replaced what has run.
 MIN_FINAL_SHARE = 0.5
+# An execution that another one started ends with it, or a moment later.
+INNER_TOLERANCE_MS = 1000
 _PATH = re.compile(r"Location: [^\[]*\[([^\],]+)")
 
 
@@ -68,8 +70,8 @@ class Execution:
     `inputs` are the tables and columns of all versions of its plan: adaptive execution drops a scan from the final
     version where it finds a result empty.
 
-    Executions that it started (`inner_ids`) are part of it: it has their stages, and their nodes with numbers that
-    continue its own.
+    Executions that it started (`inner_ids`) are part of it where they ran within it: it has their stages, and their
+    nodes with numbers that continue its own. Its time is the union of its span and its stages.
     """
 
     log_id: int
@@ -130,7 +132,9 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
         if row["end_time_ms"] is None and not own_stages:
             continue
         start_s = row["start_time_ms"] / 1e3
+        first_s = min((stage.start_s for stage in own_stages), default=start_s)
         last_s = max((stage.end_s for stage in own_stages), default=start_s)
+        end_s = last_s if row["end_time_ms"] is None else row["end_time_ms"] / 1e3
         query = row["description"] or ""
         number = seen[row["log_id"], query]
         seen[row["log_id"], query] += 1
@@ -139,8 +143,8 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             query,
             number,
             row["status"],
-            start_s,
-            last_s if row["end_time_ms"] is None else row["end_time_ms"] / 1e3,
+            min(start_s, first_s),
+            max(end_s, last_s),
             _merge_plan_nodes(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members),
             own_stages,
             tuple(sql_id for _, sql_id in members[1:]),
@@ -189,17 +193,29 @@ def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[st
 
 
 def _find_inner_executions(facts: EventLogFacts) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Inner executions by the execution that started them.
+    """Inner executions by the execution that started them, within whose time they ran.
 
     A command such as CREATE TABLE AS SELECT or CACHE TABLE has no stage of its own: an inner execution does the work.
+    One that outlives its root is a query of its own: its work must not be cut to the root's span.
     """
-    known = facts.sql_executions.select("log_id", root_sql_id="sql_id")
+    ended = facts.sql_executions.select(
+        "log_id", root_sql_id="sql_id", root_start_ms="start_time_ms", root_end_ms="end_time_ms"
+    )
     rows = facts.sql_executions.filter(pl.col("root_sql_id") != pl.col("sql_id"))
+    within = (pl.col("start_time_ms") >= pl.col("root_start_ms") - INNER_TOLERANCE_MS) & (
+        pl.coalesce("end_time_ms", "start_time_ms") <= pl.col("root_end_ms") + INNER_TOLERANCE_MS
+    )
+    inner = rows.join(ended, on=["log_id", "root_sql_id"]).filter(within.fill_null(value=True))
     found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    rows = rows.join(known, on=["log_id", "root_sql_id"], how="semi").sort("log_id", "sql_id")
-    for log_id, root, sql_id in rows.select("log_id", "root_sql_id", "sql_id").iter_rows():
+    inner = inner.sort("log_id", "sql_id")
+    for log_id, root, sql_id in inner.select("log_id", "root_sql_id", "sql_id").iter_rows():
         found[log_id, root].append((log_id, sql_id))
     return found
+
+
+def list_inner_ids(facts: EventLogFacts, log_id: int) -> list[int]:
+    """Executions of a log that are part of another one."""
+    return [sql_id for (log, _), inner in _find_inner_executions(facts).items() if log == log_id for _, sql_id in inner]
 
 
 def _merge_plan_nodes(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:

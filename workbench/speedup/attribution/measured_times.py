@@ -9,9 +9,15 @@ from typing import Any
 
 import polars as pl
 
+from workbench.eventlog.completeness import describe_holes, select_touching
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
-from workbench.speedup.attribution.executions import Execution, fingerprint_inputs, read_executions
+from workbench.speedup.attribution.executions import (
+    Execution,
+    fingerprint_inputs,
+    list_inner_ids,
+    read_executions,
+)
 from workbench.speedup.attribution.time_pieces import TimePiece, booked_operator, estimate_work, split_wall_time
 from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
 
@@ -19,7 +25,9 @@ COLD, FAILED = "cold: first run in its session", "failed"
 LATER = "later run in its session: first runs are compared"
 UNFINISHED = "no end event: timed until its last stage"
 # Applications of these statuses have no time that can be used, or are counted elsewhere.
-NOT_COUNTED = ("unreadable", "contradictory", "duplicate", "superseded")
+NOT_COUNTED = ("unreadable", "contradictory", "partial", "duplicate", "superseded")
+# Holes that the row of an application tells in its own words, or that change none of its figures.
+TOLD_ELSEWHERE = ("query end", "environment")
 REPEATED_TASKS = "tasks failed or were killed"
 # Whether an execution counts.
 COUNTS = pl.col("why_not").is_null()
@@ -73,17 +81,19 @@ def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id:
     Returns
     -------
     Measured
-        Executions, including failed ones and those without an end event (marked). Inner executions (the query of a
-        command that creates or caches a table) are part of the outer one. Executions without a stage are left out:
-        they measure the driver.
+        Executions, including failed ones, those without an end event and those with holes (marked). Inner executions
+        (the query of a command that creates or caches a table) are part of the outer one. Executions without a stage
+        are left out: they measure the driver.
     """
     rows: list[dict[str, Any]] = []
     cut: list[dict[str, Any]] = []
+    holes = select_touching(facts.completeness).filter(pl.col("log_id") == log_id)
     for execution in read_executions(facts):
         if execution.log_id != log_id or not execution.stages:
             continue
         key = {"label": label, "session": session, "sql_id": execution.sql_id}
-        rows.append(key | _build_execution_row(execution))
+        own = holes.filter(pl.col("sql_id").is_in([execution.sql_id, *execution.inner_ids]))
+        rows.append(key | _build_execution_row(execution, describe_holes(own)))
         cut += [
             key | {"piece": number} | _build_piece_row(execution, piece)
             for number, piece in enumerate(split_wall_time(execution))
@@ -100,7 +110,7 @@ def concat_measured_logs(parts: Iterable[Measured]) -> Measured:
     )
 
 
-def _build_execution_row(execution: Execution) -> dict[str, Any]:
+def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, Any]:
     failed_tasks = sum(stage.n_failed for stage in execution.stages)
     cold = execution.number == 0
     why_not: str | None
@@ -108,6 +118,8 @@ def _build_execution_row(execution: Execution) -> dict[str, Any]:
         why_not = UNFINISHED
     elif execution.status != "succeeded":
         why_not = FAILED
+    elif holes:
+        why_not = "; ".join(holes)
     elif cold:
         why_not = COLD
     else:
@@ -143,6 +155,8 @@ def _build_piece_row(execution: Execution, piece: TimePiece) -> dict[str, Any]:
 # Descriptions that Structured Streaming and DStreams give to the jobs of a batch.
 STREAMING_PATTERN = r"(?s)(id = [0-9a-f-]{36}.{1,20}runId = [0-9a-f-]{36}.{1,20}batch = |^Streaming job from )"
 _STREAMING_REGEX = re.compile(STREAMING_PATTERN)
+_BATCH = re.compile(r"(?s)id = ([0-9a-f-]{36}).{1,20}runId = ([0-9a-f-]{36}).{1,20}batch = (\w+)")
+_IS_BATCH = pl.col("description").fill_null("").str.contains(STREAMING_PATTERN)
 Spans = list[tuple[float, float]]
 
 
@@ -155,12 +169,18 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
     last_work = _find_last_stage_ends(facts)
     streaming = list_streaming_ids(facts)
     queries = facts.sql_executions.filter(of_log, ~pl.col("sql_id").is_in(streaming))
-    roots = queries.filter(pl.col("root_sql_id").is_null() | (pl.col("root_sql_id") == pl.col("sql_id")))
-    status, reason = _application_status(log_row, app, time)
+    roots = queries.filter(~pl.col("sql_id").is_in(list_inner_ids(facts, log_row["log_id"])))
+    holes = facts.completeness.filter(of_log)
+    status, reason = _application_status(log_row, app, time, holes)
     n_unfinished = roots.filter(pl.col("status") == "running").join(last_work, on="sql_id").height
     if n_unfinished:
         reason = "; ".join(
             filter(None, [reason, f"{n_unfinished} query(s) without an end: timed until their last stage"])
+        )
+    if status != "partial":
+        reason = (
+            "; ".join(filter(None, [reason, *describe_holes(holes.filter(~pl.col("kind").is_in(TOLD_ELSEWHERE)))]))
+            or None
         )
     names = ("app_id", "attempt_id", "app_name", "engine", "spark_version", "start_time_ms")
     row = {
@@ -168,6 +188,7 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
         **{name: app[name] for name in names},
         "n_queries": roots.height,
         "n_failed": int((roots["status"] == "failed").sum()),
+        "n_streaming_batches": _count_streaming_batches(facts),
         "sha256": sha256,
         "status": status,
         "reason": reason,
@@ -193,9 +214,35 @@ def describe_missing_times(app: Mapping[str, Any]) -> str:
 
 
 def list_streaming_ids(facts: EventLogFacts) -> list[int]:
-    """Ids of SQL executions that are streaming batches."""
-    described = facts.sql_executions.filter(pl.col("description").fill_null("").str.contains(STREAMING_PATTERN))
-    return described["sql_id"].to_list()
+    """Ids of SQL executions that are streaming batches, and of those that ran inside one.
+
+    What a foreachBatch runs has a description of its own. Before Spark 3.4 it names no root either: then it is known by
+    its time, within a batch that ran no stage itself.
+    """
+    ids = facts.sql_executions.filter(_IS_BATCH)["sql_id"].to_list()
+    while True:
+        inner = facts.sql_executions.filter(
+            pl.col("root_sql_id").is_in(ids), ~pl.col("sql_id").is_in(ids), pl.col("root_sql_id") != pl.col("sql_id")
+        )
+        if not inner.height:
+            break
+        ids += inner["sql_id"].to_list()
+    at_work = facts.stages["sql_id"].drop_nulls().unique().to_list()
+    idle = facts.sql_executions.filter(_IS_BATCH, ~pl.col("sql_id").is_in(at_work)).select(
+        first_ms="start_time_ms", last_ms="end_time_ms"
+    )
+    rootless = facts.sql_executions.filter(pl.col("root_sql_id").is_null(), ~pl.col("sql_id").is_in(ids))
+    inside = rootless.join(idle, how="cross").filter(
+        pl.col("start_time_ms") >= pl.col("first_ms"), pl.col("end_time_ms") <= pl.col("last_ms")
+    )
+    return [*ids, *inside["sql_id"].unique().sort()]
+
+
+def _count_streaming_batches(facts: EventLogFacts) -> int:
+    """Batches, of which one may be several executions."""
+    texts = facts.sql_executions.filter(_IS_BATCH)["description"].to_list()
+    texts += [text for text in facts.jobs["description"].drop_nulls() if _STREAMING_REGEX.search(text)]
+    return len({tuple(_BATCH.findall(text)[-1:]) or text for text in texts})
 
 
 def _measure_application_times(
@@ -253,7 +300,11 @@ def _sum_span_lengths(spans: Spans) -> float:
     return sum(end - start for start, end in spans) / 1e3
 
 
-def _application_status(log: dict[str, Any], app: dict[str, Any], time: ApplicationTime) -> tuple[str, str | None]:
+def _application_status(
+    log: dict[str, Any], app: dict[str, Any], time: ApplicationTime, holes: pl.DataFrame
+) -> tuple[str, str | None]:
+    if touching := describe_holes(select_touching(holes)):
+        return "partial", "; ".join(touching)
     if time.contradictions:
         return "contradictory", f"its times contradict each other: {'; '.join(time.contradictions)}"
     if log["fault"]:

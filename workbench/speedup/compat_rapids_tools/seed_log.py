@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.core.errors import InputError
 from workbench.eventlog import listener_events as shared
-from workbench.eventlog.engine_detection import PLUGINS
+from workbench.eventlog.engine_detection import ENGINES
 from workbench.eventlog.fold import parse_integer
 from workbench.eventlog.listener_events import Metric, Plan, TaskMetrics
 from workbench.eventlog.plan_graph import PlanNode, build_graph
@@ -24,7 +24,7 @@ from workbench.speedup.compat_rapids_tools.jvm_semantics import immutable_order,
 from workbench.speedup.compat_rapids_tools.log_records import Accumulator, Job, Query, Task, TaskSums, list_plan_reads
 
 INTERNAL = "internal.metrics."
-(RAPIDS_PLUGIN, _), (COMET_PLUGIN, _) = PLUGINS["rapids"], PLUGINS["comet"]
+RAPIDS_PLUGIN, COMET_PLUGIN = (ENGINES[name].classes[0] for name in ("rapids", "comet"))
 NS_PER_MS = 1_000_000
 
 

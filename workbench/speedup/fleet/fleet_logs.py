@@ -20,7 +20,7 @@ from workbench.core.errors import InputError
 from workbench.core.files import open_store
 from workbench.core.paths import cache_folder
 from workbench.eventlog.secret_removal import remove_secrets
-from workbench.eventlog.sources import DATABRICKS, MAX_LOGS, NOT_A_LOG, ROLLED
+from workbench.eventlog.sources import MAX_LOGS, OF_FOLDER, ROLLED_FOLDER, group_file_names, list_logs
 
 if TYPE_CHECKING:
     import polars as pl
@@ -60,9 +60,28 @@ def list_log_candidates(paths: Sequence[str | Path]) -> list[LogCandidate]:
     return sorted(found.values(), key=lambda one: one.path)
 
 
-def _list_candidates_at(path: str) -> list[LogCandidate]:
-    store, root = open_store(str(Path(path).expanduser()) if "://" not in path else path, format_url=remove_secrets)
+def _open_store(path: str) -> tuple[Any, str]:
+    """The store of a path; a local name may hold the "::" of chained URLs."""
+    if "://" in path:
+        return open_store(path, format_url=remove_secrets)
+    import fsspec
+
+    return fsspec.filesystem("file"), str(Path(path).expanduser().absolute())
+
+
+def _list_opened_candidates(path: str) -> list[LogCandidate]:
+    """Logs that only the contents tell apart."""
     try:
+        return [LogCandidate(source.path, source.size_bytes) for source in list_logs(path)]
+    except InputError as error:
+        return [LogCandidate(path, reason=error.what)]
+
+
+def _list_candidates_at(path: str) -> list[LogCandidate]:
+    store, root = _open_store(path)
+    try:
+        if not store.exists(root) and OF_FOLDER in path:
+            return [LogCandidate(source.path, source.size_bytes) for source in list_logs(path)]
         roots = [root] if store.exists(root) or not set(MAGIC) & set(path) else sorted(store.glob(root))
         if not roots or not store.exists(roots[0]):
             raise InputError(
@@ -73,6 +92,8 @@ def _list_candidates_at(path: str) -> list[LogCandidate]:
             info = store.info(place)
             if info["type"] == "directory":
                 found += _list_candidates_below(store, place)
+            elif _file_name(place).endswith(".zip"):
+                found += _list_opened_candidates(_build_url(store, place))
             elif len(roots) == 1 or not _is_document(place):
                 found.append(LogCandidate(_build_url(store, place), int(info.get("size") or 0)))
     except OSError as error:
@@ -98,13 +119,24 @@ def _list_candidates_below(store: Any, folder: str) -> list[LogCandidate]:
                 LogCandidate(_build_url(store, place), reason=f"folder cannot be read: {error.strerror or error}")
             )
             continue
-        files = [entry for entry in entries if entry["type"] == "file"]
-        if _is_one_log(place, [_file_name(entry["name"]) for entry in files]):
-            found.append(LogCandidate(_build_url(store, place), sum(int(entry.get("size") or 0) for entry in files)))
+        files = {_file_name(entry["name"]): entry for entry in entries if entry["type"] == "file"}
+        groups, rest = group_file_names(place, sorted(files))
+        n_rolled = sum(bool(group.application) for group in groups)
+        for group in groups:
+            if not group.application:  # parts of Databricks: their first lines tell the applications
+                found += _list_opened_candidates(_build_url(store, place))
+                continue
+            size = sum(int(files[name].get("size") or 0) for name in group.names)
+            label = f"{OF_FOLDER}{group.application}" if n_rolled > 1 else ""
+            found.append(LogCandidate(_build_url(store, place) + label, size))
+        if not groups and _file_name(place).startswith(ROLLED_FOLDER):
+            found.append(LogCandidate(_build_url(store, place), reason="no file with events in it"))
             continue
-        for entry in files:
-            name = _file_name(entry["name"])
-            if not NOT_A_LOG.fullmatch(name) and not _is_document(name):
+        for name in rest:
+            entry = files[name]
+            if name.endswith(".zip"):
+                found += _list_opened_candidates(_build_url(store, entry["name"]))
+            elif not _is_document(name):
                 found.append(LogCandidate(_build_url(store, entry["name"]), int(entry.get("size") or 0)))
         # Linked folders are skipped, because they may form loops.
         todo += [
@@ -115,14 +147,6 @@ def _list_candidates_below(store: Any, folder: str) -> list[LogCandidate]:
             and not _file_name(entry["name"]).startswith((".", "_"))
         ]
     return found
-
-
-def _is_one_log(folder: str, names: list[str]) -> bool:
-    """Whether the folder's files are parts of one application's log: rolled by Spark or by Databricks."""
-    if any(ROLLED.fullmatch(name) for name in names):
-        return True
-    parts = [name for name in names if DATABRICKS.fullmatch(name)]
-    return ("eventlog" in parts and len(parts) > 1) or (bool(parts) and _file_name(folder).isdigit())
 
 
 def _is_document(name: str) -> bool:
@@ -276,10 +300,11 @@ def hash_log(source: LogSource) -> str:
         parts = [_hash_log_file(file) for file in source.files]
     except OSError as error:
         raise InputError("cannot be read", where=source.path, found=error.strerror or str(error)) from error
-    if len(parts) == 1 and not source.notes:
+    missing = [*source.notes, *map(repr, source.holes)]
+    if len(parts) == 1 and not missing:
         return parts[0]
-    # Notes on missing parts change the result, too.
-    return hashlib.sha256("\n".join([*parts, *source.notes]).encode()).hexdigest()
+    # What is missing changes the result, too.
+    return hashlib.sha256("\n".join([*parts, *missing]).encode()).hexdigest()
 
 
 def _hash_log_file(file: LogFile) -> str:
@@ -296,7 +321,7 @@ def _hash_log_file(file: LogFile) -> str:
 
 def _stat_fingerprint(source: LogSource) -> str | None:
     """Digest of path, size and times of a log's files; null for remote, recently changed or missing files."""
-    parts = [*source.notes]
+    parts = [*source.notes, *map(repr, source.holes)]
     for file in source.files:
         if file.local is None:
             return None

@@ -291,7 +291,7 @@ def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: s
 
 def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
     """Mark all but the best log of each application (equal content, or equal id and start) as duplicates."""
-    best = {"complete": 0, "incomplete": 1, "damaged": 2, "contradictory": 3}
+    best = {"complete": 0, "incomplete": 1, "damaged": 2, "partial": 3, "contradictory": 4}
     kept: dict[tuple[Any, ...], str] = {}
     copies: dict[str, str] = {}
     usable = rows.filter(pl.col("status") != "unreadable")

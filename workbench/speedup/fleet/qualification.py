@@ -15,7 +15,7 @@ from workbench import stats
 from workbench.core.errors import ConfigError
 from workbench.core.formats import format_number
 from workbench.core.tables import Table
-from workbench.eventlog.engine_detection import SPARK
+from workbench.eventlog.engine_detection import SPARK, UNKNOWN
 from workbench.speedup.attribution.measured_times import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE
@@ -196,6 +196,8 @@ def _build_application_row(
     }
     if row["status"] in NOT_COUNTED:
         return base
+    if row["engine"] == UNKNOWN:
+        return base
     if row["engine"] != SPARK and model.baseline_engine in ("", SPARK):
         return base | {"recommendation": ACCELERATED, "reason": f"already accelerated by {row['engine']}"}
     if row["engine"] != model.baseline_engine and model.baseline_engine:
@@ -203,6 +205,8 @@ def _build_application_row(
     if row["wall_s"] is None or row["wall_s"] <= 0:
         return base | {"reason": row["reason"] or "the log does not hold its duration"}
     if predictions is None or not predictions.height:
+        if batches := row["n_streaming_batches"]:
+            return base | {"reason": f"structured streaming: {batches:,} batches, not judged"}
         return base | {"reason": "no SQL query ran tasks, so there is nothing to accelerate"}
     found = base | _predict_application(row, predictions, model, terms)
     return found | {"reason": "; ".join(filter(None, [found["reason"], _format_pace_caution(pace)])) or None}

@@ -29,7 +29,7 @@ OVERVIEW = Table(
         text_column("app_id", "Application id."),
         text_column("app_name", "Name.", nullable=True),
         text_column("spark_version", "Spark's version.", nullable=True),
-        text_column("engine", "spark, rapids, comet, photon or gluten."),
+        text_column("engine", "Engine, as in the event log's table of applications."),
         text_column("status", "complete or incomplete."),
         seconds_column(
             "wall_time_s",
@@ -42,10 +42,16 @@ OVERVIEW = Table(
             "overlap_ratio", "Stage time over busy time: 1 without overlap; null without stages.", nullable=True
         ),
         seconds_column("task_time_s", "Sum of the task durations, failed tasks included."),
+        seconds_column(
+            "task_time_high_s",
+            "What it is at most, where ends of tasks are missing and nothing else: each took at most its stage's time. "
+            "Null otherwise.",
+            nullable=True,
+        ),
         count_column("n_task_slots", "Largest number of task slots at one time; null if unknown.", nullable=True),
         share_column(
             "slot_use_share",
-            "Task time over slot time, each slot counted from its executor's start to its end.",
+            "Task time over slot time, each slot from its executor's start to its end; null where work is missing.",
             nullable=True,
         ),
         count_column("n_queries", "SQL executions."),
@@ -67,7 +73,11 @@ QUERIES = Table(
         seconds_column("end_s", "End; null if the log does not hold it.", nullable=True),
         seconds_column("duration_s", "Wall time.", nullable=True),
         seconds_column("task_time_s", "Sum of its task durations."),
-        share_column("task_time_share", "Share of the task time of all listed queries.", nullable=True),
+        share_column(
+            "task_time_share",
+            "Share of the task time of all listed queries; null where work is missing.",
+            nullable=True,
+        ),
         count_column("n_stages", "Stage attempts."),
         count_column("n_tasks", "Tasks that ended."),
         count_column("n_failed_tasks", "Tasks that failed or were killed."),
@@ -123,7 +133,9 @@ COVERAGE = Table(
     (
         text_column("part", "Kind of task time."),
         seconds_column("task_time_s", "Sum of the task durations."),
-        share_column("task_time_share", "Share of all task time; null if there is none.", nullable=True),
+        share_column(
+            "task_time_share", "Share of all task time; null if there is none, or work is missing.", nullable=True
+        ),
         count_column("n_stages", "Stage attempts."),
     ),
 )
@@ -188,7 +200,7 @@ APPLICATIONS_MEASURED = Table(
         text_column("app_id", "Application id.", nullable=True),
         text_column("attempt_id", "Attempt, where the cluster manager numbers them.", nullable=True),
         text_column("app_name", "Name.", nullable=True),
-        text_column("engine", "spark, rapids, comet, photon or gluten.", nullable=True),
+        text_column("engine", "Engine, as in the event log's table of applications.", nullable=True),
         text_column("spark_version", "Spark's version.", nullable=True),
         Column("start_time_ms", "int", "Start, epoch.", "ms", nullable=True),
         seconds_column(
@@ -201,11 +213,12 @@ APPLICATIONS_MEASURED = Table(
         seconds_column("outside_sql_s", "Time with only jobs outside SQL running.", nullable=True),
         count_column("n_queries", "SQL executions, without streaming and inner ones.", nullable=True),
         count_column("n_failed", "Failed ones among them.", nullable=True),
+        count_column("n_streaming_batches", "Batches of Structured Streaming and DStreams.", nullable=True),
         text_column("sha256", "Digest of the log's content.", nullable=True),
         text_column(
             "status",
-            "complete, incomplete, damaged, contradictory (its times), duplicate, superseded (by a later attempt), or "
-            "unreadable.",
+            "complete, incomplete, partial (parts of it are missing), damaged, contradictory (its times), duplicate, "
+            "superseded (by a later attempt), or unreadable.",
         ),
         text_column("reason", "What is wrong with the log; null when complete.", nullable=True),
     ),
