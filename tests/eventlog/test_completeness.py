@@ -224,6 +224,8 @@ def test_one_bad_log_costs_the_others_nothing(tmp_path: Path) -> None:
     assert all(faults.values())
 
 
+# An executor that ran nothing, and the end of one, leave no trace either.
+OF_SLOTS = ("slot_use_share", "n_task_slots")
 # What leaves no trace: the driver's updates of metrics, one version of a plan, all work after the last that is there.
 UNTRACED = ("DriverAccumUpdates", "AdaptiveExecutionUpdate", "SQLAdaptiveSQLMetricUpdates")
 
@@ -248,9 +250,11 @@ def make_holes(lines: list[bytes], rng: random.Random, count: int) -> Iterator[t
         gone = (
             {i for i, name in enumerate(names) if name == names[first]} if kind == "kind" else set(range(first, last))
         )
+        what = f"{kind} {names[first]} {first}-{last}"
+        what += " with executors" if any("Executor" in names[i] for i in gone) else ""
         if all(names[i].endswith(UNTRACED) for i in gone) or (last == len(lines) - 1 and kind == "range"):
             continue
-        yield f"{kind} {names[first]} {first}-{last}", [line for i, line in enumerate(lines) if i not in gone]
+        yield what, [line for i, line in enumerate(lines) if i not in gone]
 
 
 def decode(path: Path) -> list[bytes]:
@@ -289,6 +293,8 @@ def test_a_hole_never_makes_a_valid_figure_wrong(path: Path, count: int, tmp_pat
             wrong += [
                 f"{what}: {name} {value} -> {now.get(name)}"
                 for name, value in figures(whole).items()
-                if value is not None and now.get(name) != pytest.approx(value, rel=0.05, abs=0.05)
+                if value is not None
+                and not (name in OF_SLOTS and what.endswith("executors"))
+                and now.get(name) != pytest.approx(value, rel=0.05, abs=0.05)
             ]
     assert wrong == []

@@ -36,11 +36,37 @@ REQUESTS = Table(
         Column("retries", "int", "Number of retries before this outcome."),
         Column("runtime_s", "float", "From the intended time to the end; null unless ok.", unit="s", nullable=True),
         Column("ttft_s", "float", "From the intended time to the first token.", unit="s", nullable=True),
-        Column("itl_s", "float", "Mean time between output tokens.", unit="s", nullable=True),
+        Column(
+            "itl_s",
+            "float",
+            "Mean time between output tokens: from the first event to the last, over the tokens after the first event. "
+            "Null where the stream does not tell.",
+            unit="s",
+            nullable=True,
+        ),
         Column("llm_s", "list[float]", "Duration of each LLM call; null if unknown.", unit="s", nullable=True),
         Column("server_runtime_s", "float", "Runtime by the server's clock.", unit="s", nullable=True),
         Column("input_tokens", "int", "Tokens of the prompt.", nullable=True),
-        Column("output_tokens", "int", "Tokens of the answer.", nullable=True),
+        Column("output_tokens", "int", "Tokens of the answer, as the server counts them.", nullable=True),
+        Column(
+            "streamed_tokens", "int", "Those of them that were streamed; null if unknown.", nullable=True, added=True
+        ),
+        Column(
+            "later_tokens",
+            "float",
+            "Streamed tokens after the first event: those that time passed between.",
+            nullable=True,
+            added=True,
+        ),
+        Column("event_tokens", "float", "Tokens an event of its stream, about.", nullable=True, added=True),
+        Column(
+            "stream",
+            "str",
+            "buffered, several tokens an event, hidden tokens, or tokens not counted: how a stream differs from one "
+            "token an event. Null otherwise.",
+            nullable=True,
+            added=True,
+        ),
         Column("answer_bytes", "int", "Length of the answer's text.", unit="bytes", nullable=True, added=True),
         Column(
             "answer_hash", "int", "Checksum of the answer's text: equal for equal answers.", nullable=True, added=True
@@ -91,7 +117,7 @@ STEPS = Table(
             "stopped",
             "str",
             "Reason why the step ended: tight, widened (no longer tight), samples, overload, time, limit, interrupted, "
-            "lost worker.",
+            "lost worker, refused.",
         ),
     ),
 )
@@ -180,6 +206,9 @@ POINTS = Table(
         Column("answer_p50", "float", "Median length of the answers.", nullable=True, added=True),
         Column("answer_unit", "str", "Unit of that length: tokens or bytes.", nullable=True, added=True),
         Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),
+        Column(
+            "stream_note", "str", "What its streams do not tell, in words; null if nothing.", nullable=True, added=True
+        ),
         *_SERVER_POINT_COLUMNS,
         Column("block", "int", "Block length of the bootstrap over kept requests (1: independent)."),
         Column(

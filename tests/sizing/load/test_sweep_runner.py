@@ -66,7 +66,7 @@ def test_the_service_counts_exactly_as_many_in_flight_as_asked(users: int) -> No
     with hostile(hold_until=users, events=0) as server:
         found = run_sweep(url=server.url, users=[users], **FEW | {"timeout_s": 120.0})
         assert server.peak == users
-        assert server.connections == users
+        assert users <= server.connections <= users + 1  # the first one rests a moment
         assert expected(server) == outcomes(found) == {"ok": server.total}
     assert found.points["in_flight"][0] <= users
 
@@ -174,7 +174,7 @@ def test_two_processes_share_the_users_and_the_prompts() -> None:
     with hostile(hold_until=7) as server:
         found = run_sweep(url=server.url, users=[7], **FEW | {"processes": 2, "least_samples": 60, "most_samples": 60})
         assert server.peak == 7
-        assert server.connections == 7
+        assert 7 <= server.connections <= 9  # the first one of each process rests a moment
     assert found.steps["processes"].to_list() == [2]
     assert found.requests["item"].n_unique() == found.requests.height
 

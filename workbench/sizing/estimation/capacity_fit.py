@@ -231,16 +231,18 @@ def estimate_capacity(
     ordered = sorted(levels, key=lambda level: level.load)
     loads = np.array([level.load for level in ordered])
     points = np.array([quantiles.compute_quantile(level.values, q) for level in ordered])
-    usable = np.isfinite(points)
+    # No latency is 0: such a quantile was not measured, and curves are fitted to logarithms.
+    usable = np.isfinite(points) & (points > 0)
     n = sum(len(level.values) for level in ordered)
     if usable.sum() < 2:
-        reason = f"{int(usable.sum())} level(s) with a finite quantile, 2 needed"
+        reason = f"{int(usable.sum())} level(s) with a finite quantile above 0, 2 needed"
         return Capacity(None, None, None, None, int(usable.sum()), n, reason, "measure more levels")
     kept = [level for level, good in zip(ordered, usable, strict=True) if good]
     loads, points = loads[usable], points[usable]
     random = np.random.default_rng(seed)
     drawn = np.stack([quantiles.resample_quantile(level.values, q, draws, random) for level in kept], axis=1)
-    drawn = np.minimum(drawn, 10 * points.max())  # a resample may hold too many failures
+    # A resample may hold too many failures, or too many that took no time.
+    drawn = np.clip(drawn, points.min() / 10, 10 * points.max())
     values, chosen = _invert_best_curve(loads, np.vstack([points, drawn]), limit_s)
     method = list(CURVES)[int(chosen[0])]
     found = Capacity(float(values[0]), None, None, method, len(kept), sum(len(level.values) for level in kept))

@@ -158,6 +158,7 @@ def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: fl
 
 
 ROUNDING_TOLERANCE = 1e-9
+MAX_UNKNOWN_FRACTION = 0.1
 ADD_LEVELS = "add levels, such as "
 AT_LEAST = "at least"
 """Verdict of a target that no measured load misses."""
@@ -234,6 +235,8 @@ def estimate_gpus_and_scaling(
         }
         last = counts[-1]
         row = _build_estimate_row(goal, levels[last], found[last], load)
+        if found[last].value is None and (unmeasured := _explain_unmeasured(parts[last], levels[last], goal)):
+            row |= {"reason": unmeasured}
         row |= {"reason": _explain_refusal(row, parts[last])}
         row = _capacities_to_gpus(
             row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"}
@@ -296,10 +299,23 @@ def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl
         found.setdefault(load, []).append(counted)
     levels = []
     for load, frames in found.items():
-        values = metrics.metric_values(pl.concat(frames), goal.metric)
-        if not np.isnan(values).all():
+        counted = pl.concat(frames)
+        values = metrics.metric_values(counted, goal.metric)
+        applies = metrics.metric_applies(counted, goal.metric) | (counted["outcome"] != "ok").to_numpy()
+        unknown = np.isnan(values).all(axis=1) & applies
+        # The known ones of a level may be the quick ones, such as those that a proxy did not hold back.
+        if not np.isnan(values).all() and unknown.sum() <= MAX_UNKNOWN_FRACTION * applies.sum():
             levels.append(Level(load, values))
     return levels
+
+
+def _explain_unmeasured(points: pl.DataFrame, levels: list[Level], goal: Goal) -> str | None:
+    """Why levels that count for other goals have none of this metric; null where they have."""
+    usable = points.filter(points["verdict"].is_in(USABLE_VERDICTS))
+    if len(levels) >= usable["load"].n_unique() or goal.metric == metrics.DEFAULT_METRIC:
+        return None
+    note = next(iter(usable["stream_note"].drop_nulls()), None)
+    return metrics.explain_missing(goal.metric, note)
 
 
 def _build_estimate_row(goal: Goal, levels: list[Level], found: Capacity, load: float) -> dict[str, Any]:

@@ -60,6 +60,11 @@ class Metric:
 
 _HAS_SEVERAL_TOKENS = pl.col("output_tokens").is_null() | (pl.col("output_tokens") > 1)
 
+# Null where the stream does not tell how many tokens came after its first event.
+_LATER_TOKENS = pl.when(pl.col("stream").is_null() | pl.col("later_tokens").is_not_null()).then(
+    pl.coalesce("later_tokens", pl.col("output_tokens") - 1)
+)
+
 METRICS = {
     metric.name: metric
     for metric in (
@@ -70,9 +75,7 @@ METRICS = {
         Metric(
             "tpot",
             "time per output token after the first, from it to the end of the request",
-            pl.when(pl.col("output_tokens") > 1).then(
-                (pl.col("runtime_s") - pl.col("ttft_s")) / (pl.col("output_tokens") - 1)
-            ),
+            pl.when(_LATER_TOKENS > 0).then((pl.col("runtime_s") - pl.col("ttft_s")) / _LATER_TOKENS),
             LLM_PROTOCOLS,
             _HAS_SEVERAL_TOKENS,
         ),
@@ -114,8 +117,8 @@ def format_quantile(metric: str, q: float) -> str:
     return f"{metric} p{round(100 * q, 6):.8g}"
 
 
-def explain_missing(metric: str) -> str:
-    """Why a sweep may lack a metric.
+def explain_missing(metric: str, stream_note: str | None = None) -> str:
+    """Why a sweep may lack a metric; `stream_note` is what its points say of their streams.
 
     Examples
     --------
@@ -123,6 +126,8 @@ def explain_missing(metric: str) -> str:
     'no request has ttft (time to first token): protocol nat, openai or function reports it for streamed answers'
     """
     entry = METRICS[metric]
+    if entry.needs_first_token and stream_note is not None:
+        return f"{metric} was not measured: {stream_note}"
     protocols = _join_with_or(entry.protocols)
     streamed = " for streamed answers" if entry.needs_first_token else ""
     return f"no request has {metric} ({entry.label}): protocol {protocols} reports it{streamed}"

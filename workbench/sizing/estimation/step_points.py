@@ -15,6 +15,7 @@ from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimits
 from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict
 from workbench.sizing.estimation.server_bottleneck import summarize_server_metrics
+from workbench.sizing.load.client_messages import STREAM_NOTES
 from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
 from workbench.stats import quantiles
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 5
 MAX_WARMUP_FRACTION = 0.25
+MIN_NOTED_FRACTION = 0.05
 """Upper bound of the warm-up, as a fraction of the requests after each user's first one."""
 
 
@@ -238,6 +240,7 @@ def assess_step(
         "answer_p50": answers.median,
         "answer_unit": answers.unit,
         "ttft_known": _known_fraction(counted),
+        "stream_note": _describe_streams(counted),
     }
     backlog = measure_backlog(sent, counted, step["arrivals"]) if step["loop"] == "open" else None
     point = _build_point(sent, counted, step) | extra | _backlog_columns(backlog)
@@ -281,6 +284,18 @@ def _known_fraction(counted: pl.DataFrame) -> float | None:
     good = counted.filter(counted["outcome"] == "ok")
     known = good["ttft_s"].count()
     return known / good.height if known else None
+
+
+def _describe_streams(counted: pl.DataFrame) -> str | None:
+    """What the streams of a step do not tell, where that is so for one in twenty; null otherwise."""
+    good = counted.filter(counted["outcome"] == "ok")
+    found = []
+    for note, text in STREAM_NOTES.items():
+        those = good.filter(good["stream"] == note)
+        if those.height > MIN_NOTED_FRACTION * good.height:
+            share = "" if those.height == good.height else f" (in {those.height / good.height:.0%} of the answers)"
+            found.append(text.format(n=those["event_tokens"].median() or 0) + share)
+    return "; ".join(found) or None
 
 
 def step_load(step: dict[str, Any]) -> tuple[float, str]:

@@ -248,7 +248,7 @@ def _goal_verdict(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) 
     if point["verdict"] in FAULTY_VERDICTS:
         return "invalid", f"{point['verdict']}: {point['reason']}"
     if not found.n or np.isnan(found.value):
-        return "invalid", metrics.explain_missing(goal.metric)
+        return "invalid", metrics.explain_missing(goal.metric, point["stream_note"])
     if found.high <= goal.limit_s:
         return "held", None
     if found.low > goal.limit_s:

@@ -14,6 +14,14 @@ clock = time.perf_counter
 """Clock of the client: monotonic, and shared by all processes of a machine."""
 
 MAX_DETAIL = 200
+BUFFERED, SEVERAL, HIDDEN, UNCOUNTED = "buffered", "several tokens an event", "hidden tokens", "tokens not counted"
+STREAM_NOTES = {
+    BUFFERED: "the stream did not come token by token: something between buffers it, so ttft, itl and tpot are unknown",
+    SEVERAL: "events hold about {n:.2g} tokens each; itl and tpot are over the tokens after the first event",
+    HIDDEN: "the server counts more tokens than it seems to stream (about {n:.2g} an event), so itl and tpot are unknown",
+    UNCOUNTED: "events hold about {n:.2g} tokens each and nothing counts them, so itl and tpot are unknown",
+}
+"""What a level says of its streams, by the note of a request; n is the mean of its events."""
 
 
 class Reply(msgspec.Struct):
@@ -30,7 +38,7 @@ class Reply(msgspec.Struct):
     first_token
         Time of the first token, on `clock`; null if the answer is not streamed.
     itl_s
-        Mean time between output tokens; null with fewer than two tokens.
+        Mean time between output tokens; null with fewer than two tokens, or where the stream does not tell.
     llm_s
         Duration of each LLM call of the request; null if unknown.
     server_runtime_s
@@ -41,6 +49,14 @@ class Reply(msgspec.Struct):
         Text of the answer, or of what was taken for it; null if unknown.
     retry_after_s
         When the server asks to be sent the request again; 0 for a date.
+    streamed_tokens
+        Tokens that were streamed: those of the answer less the hidden ones; null if unknown.
+    later_tokens
+        Streamed tokens after the first event, between whose arrivals time passed; null if unknown.
+    event_tokens
+        Tokens an event, about: the server's count over the events, else words over events.
+    stream
+        What the stream does not tell, or how it differs from one token an event (`STREAM_NOTES`); null otherwise.
     """
 
     outcome: str
@@ -55,6 +71,10 @@ class Reply(msgspec.Struct):
     detail: str | None = None
     answer: bytes | None = None
     retry_after_s: float | None = None
+    streamed_tokens: int | None = None
+    later_tokens: float | None = None
+    event_tokens: float | None = None
+    stream: str | None = None
 
 
 class RequestExtra(msgspec.Struct, frozen=True):
@@ -131,7 +151,10 @@ class TargetSpec(msgspec.Struct, frozen=True):
 
 
 class StepLoad(msgspec.Struct, frozen=True):
-    """Load of a step, equal for all client processes; a process takes part `share` of `shares` parts."""
+    """Load of a step, equal for all client processes; a process takes part `share` of `shares` parts.
+
+    With `watches_refusals` it ends early where the first requests all meet one and the same refusal.
+    """
 
     step: int
     loop: Literal["closed", "open"]
@@ -148,6 +171,7 @@ class StepLoad(msgspec.Struct, frozen=True):
     retries: int = 0
     share: int = 0
     shares: int = 1
+    watches_refusals: bool = False
 
 
 class Open(msgspec.Struct, tag=True):
@@ -187,6 +211,7 @@ class Rows(msgspec.Struct, tag=True):
     kept_open: int
     tail_begun: bool
     exhausted: bool
+    refusal: str | None = None
 
 
 class Drained(msgspec.Struct, tag=True):
@@ -197,6 +222,7 @@ class Drained(msgspec.Struct, tag=True):
     failures: list[tuple[str, int]]
     simulated: bool = False
     example: str | None = None
+    notes: list[str] = []
 
 
 class Broken(msgspec.Struct, tag=True):
@@ -228,6 +254,10 @@ class RequestRow(msgspec.Struct, array_like=True, gc=False):
     retry_after_s: float | None = None
     turn: int | None = None
     worker: int | None = None
+    streamed_tokens: int | None = None
+    later_tokens: float | None = None
+    event_tokens: float | None = None
+    stream: str | None = None
 
 
 Command = Open | Begin | Tail | Stop

@@ -105,8 +105,8 @@ class ClientWorker:
         self._report_rows()
         self._driver = None
         simulated = self._target is not None and self._target.simulated
-        failures = list(driver.failures.items())
-        self._report(client_messages.Drained(lags_s, cpu_share, failures, simulated, driver.example))
+        failures, notes = list(driver.failures.items()), list(getattr(self._target, "notes", ()))
+        self._report(client_messages.Drained(lags_s, cpu_share, failures, simulated, driver.example, notes))
 
     async def _report_periodically(self, driver: LoadDriver) -> None:
         while self._driver is driver:
@@ -117,8 +117,8 @@ class ClientWorker:
     def _report_rows(self) -> None:
         driver = self._driver
         if driver is not None:
-            rows = driver.take_rows()
-            self._report(client_messages.Rows(rows, driver.in_flight, driver.kept_open, driver.tail, driver.exhausted))
+            counts = driver.in_flight, driver.kept_open, driver.tail, driver.exhausted
+            self._report(client_messages.Rows(driver.take_rows(), *counts, driver.refusal))
 
     def _start_task(self, work: object) -> asyncio.Task[None]:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)  # type: ignore[arg-type]

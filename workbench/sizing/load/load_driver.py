@@ -106,6 +106,10 @@ RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
 MIN_PAUSE_S = 0.02
 MAX_PAUSE_S = 1.0
 MAX_FAILURE_KINDS = 100
+# So many first requests with the same refusal, and none without, tell that the service takes none of them.
+MAX_SAME_REFUSALS = 16
+# Refusals that pass: rate limits, overload, a service that starts.
+PASSING_STATUSES = RETRY_STATUSES | {408, 425}
 MAX_EXAMPLE_BYTES = 800
 
 
@@ -164,6 +168,8 @@ class LoadDriver:
         Whether requests sent from now on only keep up the load.
     example
         The first answer, shortened to one line; null before.
+    refusal
+        The one refusal that all first requests met; null otherwise. Nothing is sent after it.
     """
 
     def __init__(self, target: Target, prompts: Prompts, order: Begin) -> None:
@@ -185,6 +191,8 @@ class LoadDriver:
         self.exhausted = self._allowance is not None and self._allowance <= 0
         self.tail = False
         self.example: str | None = None
+        self.refusal: str | None = None
+        self._same_refusals = max(1, MAX_SAME_REFUSALS // load.shares) if load.watches_refusals else None
 
     def start(self) -> None:
         """Start sending."""
@@ -291,7 +299,7 @@ class LoadDriver:
         return not self._stopping
 
     def _use_allowance(self) -> bool:
-        if self._stopping:
+        if self._stopping or self.refusal is not None:
             return False
         if self._allowance is not None:
             if self._allowance <= 0:
@@ -348,16 +356,34 @@ class LoadDriver:
                 None if reply.answer is None else zlib.crc32(reply.answer),
                 reply.retry_after_s,
                 turn,
+                streamed_tokens=reply.streamed_tokens,
+                later_tokens=reply.later_tokens,
+                event_tokens=reply.event_tokens,
+                stream=reply.stream,
             )
         )
         if reply.outcome != "ok":
             self._count_failure(reply)
-        elif self.example is None and reply.answer is not None:
+            return
+        self._same_refusals = None
+        if self.example is None and reply.answer is not None:
             self.example = shorten_detail(reply.answer[:MAX_EXAMPLE_BYTES].decode(errors="replace"))
+
+    def _watch_refusals(self, reply: Reply, told: str) -> None:
+        if self._same_refusals is None:
+            return
+        is_final = reply.outcome == "malformed" or (
+            reply.outcome == "http_error" and reply.status not in PASSING_STATUSES
+        )
+        if not is_final or self.failures.keys() - {told}:
+            self._same_refusals = None
+        elif self.failures[told] + 1 >= self._same_refusals:
+            self.refusal = told
 
     def _count_failure(self, reply: Reply) -> None:
         status = f" {reply.status}" if reply.status is not None else ""
         told = f"{reply.outcome}{status}" + (f": {reply.detail}" if reply.detail else "")
+        self._watch_refusals(reply, told)
         if told in self.failures or len(self.failures) < MAX_FAILURE_KINDS:
             self.failures[told] += 1
         else:

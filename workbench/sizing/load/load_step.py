@@ -72,6 +72,8 @@ class StepResult:
     broken_off: int = 0
     simulated: bool = False
     example: str | None = None
+    refusal: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 class LoadStep:
@@ -181,6 +183,10 @@ class LoadStep:
 
     async def _end_hold_if_due(self) -> None:
         limit = self._rules.limits.find_reached_limit(self._usage)
+        self.held.refusal = next((state.refusal for state in self._state.values() if state.refusal is not None), None)
+        if self.held.refusal is not None:
+            await self._stop_clients("refused")
+            return
         if limit is None and len(self._state) == self._pool.size and all(one.exhausted for one in self._state.values()):
             limit = f"--max-requests {self._rules.limits.max_requests}"
         if limit is not None:
@@ -229,6 +235,7 @@ class LoadStep:
             held.failures.update(dict(one.failures))
             held.simulated = held.simulated or one.simulated
             held.example = held.example or one.example
+            held.notes += [note for note in one.notes if note not in held.notes]
         last = max((row.ended_s for row in held.requests), default=0.0)
         held.duration_s = max(last, 0.0) or held.duration_s
         held.in_flight = 0

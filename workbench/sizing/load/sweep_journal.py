@@ -37,6 +37,7 @@ class StepNote(StrictModel):
     failures: dict[str, int] = Field(default={}, description="Number of failures by outcome, status and message.")
     limit: str | None = Field(default=None, description="Limit that ended the step.")
     broken_off: int = Field(default=0, ge=0, description="Requests in flight that were aborted; they have no rows.")
+    notes: list[str] = Field(default=[], description="What the client changed in its requests, and why.")
 
 
 class SweepRecord(StrictModel):

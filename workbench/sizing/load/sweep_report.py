@@ -107,11 +107,12 @@ class SweepResult:
     server_metrics: pl.DataFrame = field(default_factory=lambda: SERVER_METRICS.frame([]))
     metrics_failures: dict[str, int] = field(default_factory=dict)
     prompts: dict[str, Any] = field(default_factory=dict)
+    client_notes: tuple[str, ...] = ()
 
     @property
     def notes(self) -> list[str]:
         """What a reader should know of the points, at their level, and what was taken for an answer."""
-        found = list_point_notes(self.points)
+        found = [*self.client_notes, *list_point_notes(self.points)]
         if self.example is not None and self.config.protocol == "http":
             found.append(_describe_answer(self.config.answer_at, self.example))
         found += _describe_prompts(self.prompts, self.config, self.requests)
@@ -134,7 +135,9 @@ class SweepResult:
         found = [] if self.steps.height else ["no level was measured"]
         if self.ended == "interrupted":
             found.append("the sweep was interrupted")
-        if self.limit is not None:
+        if self.ended == "refused":
+            found.append(f"the first requests all met the same refusal, so nothing more was sent: {self.limit}")
+        elif self.limit is not None:
             found.append(f"the sweep ended at its limit, {self.limit}")
         for row in self.points.iter_rows(named=True):
             if row["verdict"] not in GOOD_VERDICTS:
@@ -170,6 +173,8 @@ def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
         found.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
     if row["ttft_known"] is not None and row["ttft_known"] < MIN_TTFT_FRACTION:
         found.append(f"{at}: ttft is known for {row['ttft_known']:.0%} of the answers")
+    if row["stream_note"] is not None:
+        found.append(f"{at}: {row['stream_note']}")
     if row["server_binds"] != HOST and (text := describe_server_bottleneck(row)) is not None:
         found.append(f"{at}: {text}")
     return found

@@ -64,6 +64,7 @@ class SweepRun:
         self._trace = read_request_trace(config.trace).times_s if config.trace is not None else []
         self._last_runtime_s: float | None = None
         self._example: str | None = None
+        self._has_answer = bool((journal.requests["outcome"] == "ok").any())
         self._sampler = (
             MetricsSampler(config.metrics_url, config.metrics_every_s, gpus=config.gpu_metrics)
             if config.metrics_url or config.gpu_metrics
@@ -107,6 +108,8 @@ class SweepRun:
             held = await self._run_step(pool, self._build_step_load(load), rules, usage, stop_request, watcher)
             if held.stopped == "interrupted":
                 return "interrupted", None
+            if held.refusal is not None:
+                return "refused", held.refusal
             if held.limit is not None:
                 return "limit", held.limit
         return "finished", None
@@ -135,6 +138,7 @@ class SweepRun:
             journal.server_metrics,
             dict(self._sampler.failures) if self._sampler is not None else {},
             journal.record.prompts,
+            tuple(dict.fromkeys(text for note in journal.record.notes for text in note.notes)),
         )
         if journal.run is not None:
             journal.run.write_table(POINTS, judged)
@@ -168,7 +172,9 @@ class SweepRun:
             failures=dict(held.failures.most_common()),
             limit=held.limit,
             broken_off=held.broken_off,
+            notes=held.notes,
         )
+        self._has_answer = self._has_answer or bool(runtimes)
         samples = None if self._sampler is None else self._sampler.take_samples(load.step, held.base)
         self.journal.add_step(build_requests_frame(held), build_step_frame(held, self.config), note, samples)
         watcher.on_step_end(held)
@@ -191,6 +197,7 @@ class SweepRun:
             trace_s=self._trace,
             max_in_flight=config.max_in_flight,
             retries=config.retries,
+            watches_refusals=not self._has_answer,
         )
 
     def _choose_ramp_s(self, users: int) -> float:

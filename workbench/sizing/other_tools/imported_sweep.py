@@ -137,6 +137,7 @@ class ImportedRequest:
     input_tokens: int | None = None
     output_tokens: int | None = None
     prompt: str = ""
+    stream: str | None = None
 
 
 @dataclass(slots=True)
@@ -303,6 +304,10 @@ def _append_request(
         "retry_after_s": None,
         "turn": None,
         "worker": None,
+        "streamed_tokens": None,
+        "later_tokens": None,
+        "event_tokens": None,
+        "stream": row.stream,
     }
     for name, value in values.items():
         columns[name].append(value)

@@ -222,6 +222,13 @@ def mean_idle_runtime_s(service: Service) -> float:
     return service.calls * call_s + (service.calls - 1) * (service.tool_s + service.shared_s)
 
 
+# What a service in virtual time has no answer, no refusal and no stream for.
+UNKNOWN_COLUMNS = (
+    *("answer_bytes", "answer_hash", "retry_after_s", "turn", "worker"),
+    *("streamed_tokens", "later_tokens", "event_tokens", "stream"),
+)
+
+
 def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumns:
     n = len(columns["request"])
     return columns | {
@@ -230,7 +237,7 @@ def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumn
         "outcome": ["ok"] * n,
         "status": [None] * n,
         "retries": [0] * n,
-        **{name: [None] * n for name in ("answer_bytes", "answer_hash", "retry_after_s", "turn", "worker")},
+        **{name: [None] * n for name in UNKNOWN_COLUMNS},
     }
 
 

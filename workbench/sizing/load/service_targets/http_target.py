@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import aiohttp
 from yarl import URL
 
+from workbench.core.redaction import strip_user_info
 from workbench.sizing.load.client_messages import (
     NO_EXTRA,
     CutAnswerError,
@@ -82,6 +86,7 @@ class LineSplitter:
 MAX_REFUSAL_BYTES = 4096
 MAX_READ_REFUSAL_BYTES = 64 << 10
 MAX_RETRY_AFTER_S = 86_400.0
+REST_S = 0.05
 SIMULATOR_SERVER_NAME = "workbench-simulator"
 
 
@@ -115,26 +120,47 @@ class HttpTarget(ABC):
         }
         self._max_bytes = max_answer_bytes
         self._session: aiohttp.ClientSession | None = None
+        self._fresh_session: aiohttp.ClientSession | None = None
+        self._first_session: aiohttp.ClientSession | None = None
+        self._is_first_taken = False
+        self._resting: asyncio.Task[None] | None = None
+        self._keeps: bool | None = None  # whether the service keeps connections; null until the first one has rested
         self._unheard = True
         self.simulated = False
+        self.notes: list[str] = []
 
     async def open(self) -> None:
         """Create the session in the running event loop."""
+        self._session, self._first_session = self._create_session(), self._create_session()
+
+    def _create_session(self, *, keeps_connections: bool = True) -> aiohttp.ClientSession:
         # The default of aiohttp is 100 connections, which would silently cap the load.
-        connector = aiohttp.TCPConnector(limit=0, limit_per_host=0)
-        self._session = aiohttp.ClientSession(
+        connector = aiohttp.TCPConnector(limit=0, limit_per_host=0, force_close=not keeps_connections)
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
+        session = aiohttp.ClientSession(
             connector=connector,
             headers=self._headers,
             timeout=aiohttp.ClientTimeout(total=self._timeout_s),
             cookie_jar=aiohttp.DummyCookieJar(),
+            trace_configs=[tracing],
         )
         # It also retries idempotent requests silently; retries here are explicit and counted.
-        self._session._retry_connection = False
+        session._retry_connection = False
+        return session
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._session is not None:
-            await self._session.close()
+        if self._resting is not None:
+            self._resting.cancel()
+        for session in (self._session, self._first_session, self._fresh_session):
+            if session is not None:
+                await session.close()
+
+    def adapt_to_refusal(self, reply: Reply) -> str | None:
+        """Change the requests after a refusal that says how; what was changed, or null: then it is final."""
+        del reply
+        return None
 
     def request_url(self, prompt: str) -> URL:
         """URL of the request for a prompt."""
@@ -150,16 +176,61 @@ class HttpTarget(ABC):
         """Read the answer to a request, given its send time."""
 
     async def send(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> Reply:
-        """Send one request and return its reply; failures are outcomes, not exceptions."""
-        session = self._session
-        if session is None:
+        """Send one request and return its reply; failures are outcomes, not exceptions.
+
+        A service that closes each connection after its answer without a word breaks the next request on it. Such a one
+        is known by the first connection, which is used once and then rests for a moment; what it broke is sent again
+        at once, on a connection of its own.
+        """
+        if self._session is None or self._first_session is None:
             raise RuntimeError("call open() before send()")
+        use = ConnectionUse()
+        session = self._session
+        if self._keeps is False:
+            session = self._open_fresh_session()
+        elif self._resting is None and not self._is_first_taken:
+            session, self._is_first_taken = self._first_session, True
+        reply = await self._send_once(session, prompt, extra, use)
+        if session is self._first_session:
+            self._is_first_taken = reply.outcome == "ok"
+            if reply.outcome == "ok":
+                self._resting = asyncio.get_running_loop().create_task(self._watch_rest(self._first_session))
+        elif reply.outcome == "cut" and use.is_reused and self._resting is not None:
+            await self._resting
+            if self._keeps is False:
+                reply = await self._send_once(self._open_fresh_session(), prompt, extra, use)
+        if reply.outcome == "http_error" and (change := self.adapt_to_refusal(reply)) is not None:
+            self.notes.append(change)
+            reply = await self._send_once(session, prompt, extra, use)
+        return reply
+
+    def _open_fresh_session(self) -> aiohttp.ClientSession:
+        if self._fresh_session is None:
+            self._fresh_session = self._create_session(keeps_connections=False)
+        return self._fresh_session
+
+    async def _watch_rest(self, session: aiohttp.ClientSession) -> None:
+        """Whether the service leaves a connection open that it said nothing of."""
+        await asyncio.sleep(REST_S)
+        assert session.connector is not None
+        kept = [protocol for resting in session.connector._conns.values() for protocol, _ in resting]
+        self._keeps = all(protocol.is_connected() for protocol in kept)
+        if not self._keeps:
+            self.notes.append("the service closes each connection after its answer: every request makes its own")
+
+    async def _send_once(
+        self, session: aiohttp.ClientSession, prompt: str, extra: RequestExtra, use: ConnectionUse
+    ) -> Reply:
         status: int | None = None
         sent = clock()
         try:
             # A redirect could move the load to a host that the user did not confirm.
             async with session.request(
-                self.method, self.request_url(prompt), data=self.request_body(prompt, extra), allow_redirects=False
+                self.method,
+                self.request_url(prompt),
+                data=self.request_body(prompt, extra),
+                allow_redirects=False,
+                trace_request_ctx=use,
             ) as response:
                 status = response.status
                 if self._unheard:
@@ -173,12 +244,27 @@ class HttpTarget(ABC):
             return Reply(classify_error(error), clock(), status=status, detail=_format_error(error))
 
 
+@dataclass
+class ConnectionUse:
+    """Whether a request went over a kept connection."""
+
+    is_reused: bool = False
+
+
+async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.is_reused = True
+
+
 async def _read_refusal(response: aiohttp.ClientResponse) -> Reply:
     text = bytearray()
     # Short bodies are read to the end, so that the connection can be reused.
     while len(text) < MAX_READ_REFUSAL_BYTES and (chunk := await response.content.read(MAX_REFUSAL_BYTES)):
         text += chunk
     detail = shorten_detail(text[:MAX_REFUSAL_BYTES].decode(errors="replace"))
+    if 300 <= response.status < 400:
+        # Never with the query: it may hold a token.
+        place = response.headers.get("Location", "").partition("?")[0]
+        detail = shorten_detail(f"redirected to {strip_user_info(place)}: if that is the service, give it as the URL")
     retry_after_s = _parse_retry_after(response.headers.get("Retry-After"))
     return Reply("http_error", clock(), status=response.status, detail=detail, retry_after_s=retry_after_s)
 
@@ -216,4 +302,6 @@ def _format_error(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, MalformedAnswerError | CutAnswerError | FailedAnswerError):
         return shorten_detail(error)
+    if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
+        return shorten_detail(f"its certificate is not trusted: set SSL_CERT_FILE to the authority's ({error})")
     return shorten_detail(f"{name}: {error}") if str(error) else name

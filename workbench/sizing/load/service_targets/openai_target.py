@@ -17,29 +17,48 @@ from workbench.sizing.load.client_messages import (
     Reply,
     RequestExtra,
     clock,
-    mean_token_gap_s,
     shorten_detail,
 )
 from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSplitter
+from workbench.sizing.load.service_targets.stream_timing import EventTimes
 
 DATA_PREFIX = b"data:"
-ERROR_EVENT = b"event: error"
+STREAM_OPTIONS = "stream_options"
+ERROR_EVENT = b"event:error"
 DONE_MARK = b"[DONE]"
+STREAM_TYPES = ("text/event-stream", "application/x-ndjson", "application/stream+json", "text/plain")
 FAILED_REASONS = ("error", "abort", "aborted", "cancelled")
 """Finish reasons with which servers end an answer that they did not complete."""
 
 
 class _Delta(msgspec.Struct):
-    content: str | None = None
+    content: Any = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: Any = None
 
     def holds_tokens(self) -> bool:
-        return bool(self.content or self.reasoning_content or self.reasoning or self.tool_calls)
+        return bool(self.text() or self.tool_calls)
 
     def text(self) -> str:
-        return self.content or self.reasoning_content or self.reasoning or ""
+        return _join_parts(self.content) or self.reasoning_content or self.reasoning or ""
+
+    def token_text(self) -> str:
+        """All that tokens were spent on: calls of tools, too."""
+        calls = self.tool_calls if isinstance(self.tool_calls, list) else []
+        functions = [
+            call["function"] for call in calls if isinstance(call, dict) and isinstance(call.get("function"), dict)
+        ]
+        return self.text() + "".join(str(one.get("name") or "") + str(one.get("arguments") or "") for one in functions)
+
+
+def _join_parts(content: Any) -> str:
+    """Text of a message: a string, or a list of parts with texts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part.get("text") if isinstance(part, dict) else part for part in parts]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 class _Choice(msgspec.Struct):
@@ -48,29 +67,34 @@ class _Choice(msgspec.Struct):
     finish_reason: str | None = None
 
 
+class _TokenDetails(msgspec.Struct):
+    reasoning_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
+    completion_tokens_details: _TokenDetails | None = None
 
 
 class _Chunk(msgspec.Struct):
-    choices: list[_Choice] = []
+    choices: list[_Choice] | None = None
     usage: _Usage | None = None
     error: Any = None
 
 
-_chunk_decoder = msgspec.json.Decoder(_Chunk)
+_chunk_decoder = msgspec.json.Decoder(_Chunk | None)
 
 
 class ChatStream:
     """State of one streamed answer."""
 
     def __init__(self) -> None:
-        self.first: float | None = None
-        self.last: float | None = None
-        self.n_events = 0
+        self.events = EventTimes()
         self.is_done = False
         self.has_finish_reason = False
+        self.has_empty_reason = False
+        self.streams_reasoning = False
         self.is_error_event = False
         self.usage = _Usage()
         self._texts: list[str] = []
@@ -86,7 +110,7 @@ class ChatStream:
             The server reports a failure.
         """
         if not line.startswith(DATA_PREFIX):
-            self.is_error_event = self.is_error_event or line == ERROR_EVENT
+            self.is_error_event = self.is_error_event or line.replace(b" ", b"") == ERROR_EVENT
             return
         text = line[len(DATA_PREFIX) :].strip()
         if self.is_error_event:
@@ -95,18 +119,25 @@ class ChatStream:
             self.is_done = True
             return
         chunk = _parse_chunk(text)
+        if chunk is None:
+            return  # OpenAI's own client skips it, too
         if chunk.error is not None:
             raise _build_failure(chunk.error)
         self.usage = chunk.usage or self.usage
-        for choice in chunk.choices:
-            if choice.finish_reason in FAILED_REASONS:
-                raise FailedAnswerError(f"finish_reason {choice.finish_reason}")
-            self.has_finish_reason = self.has_finish_reason or choice.finish_reason is not None
-            if choice.delta is not None and choice.delta.holds_tokens():
-                self.first = now if self.first is None else self.first
-                self.last = now
-                self.n_events += 1
-                self._texts.append(choice.delta.text())
+        for choice in chunk.choices or ():
+            self._add_choice(choice, now)
+
+    def _add_choice(self, choice: _Choice, now: float) -> None:
+        if choice.finish_reason in FAILED_REASONS:
+            raise FailedAnswerError(f"finish_reason {choice.finish_reason}")
+        # An empty reason is none: some servers send it with every event.
+        self.has_finish_reason = self.has_finish_reason or bool(choice.finish_reason)
+        self.has_empty_reason = self.has_empty_reason or choice.finish_reason == ""
+        delta = choice.delta
+        if delta is not None and delta.holds_tokens():
+            self.streams_reasoning = self.streams_reasoning or bool(delta.reasoning_content or delta.reasoning)
+            self.events.add_event(delta.token_text(), now)
+            self._texts.append(delta.text())
 
     def build_reply(self, ended: float, status: int, sent: float) -> Reply:
         """Build the reply of the request.
@@ -120,22 +151,27 @@ class ChatStream:
         """
         if not (self.is_done or self.has_finish_reason):
             raise CutAnswerError("the stream ended without [DONE] or a finish reason")
-        if not self.n_events:
+        if not self.events.n_events:
             raise MalformedAnswerError("the stream holds no token")
-        if not self.has_finish_reason:
+        if not self.has_finish_reason and not self.has_empty_reason:
             raise MalformedAnswerError("the stream has no finish_reason: the server did not end the answer")
-        # Under load, servers put several tokens into one event, so the server's count takes precedence.
-        tokens = self.usage.completion_tokens if self.usage.completion_tokens is not None else self.n_events
+        counted, details = self.usage.completion_tokens, self.usage.completion_tokens_details
+        hidden = None if details is None else details.reasoning_tokens
+        timing = self.events.measure(sent, counted, 0 if self.streams_reasoning and hidden is not None else hidden)
         return Reply(
             "ok",
             ended,
             status=status,
-            first_token=self.first,
-            itl_s=mean_token_gap_s(self.first, self.last, tokens),
+            first_token=timing.first,
+            itl_s=timing.itl_s,
             llm_s=[ended - sent],
             input_tokens=self.usage.prompt_tokens,
-            output_tokens=tokens,
-            answer="".join(self._texts).encode(),
+            output_tokens=timing.streamed_tokens if counted is None else counted,
+            answer="".join(self._texts).encode(errors="replace"),
+            streamed_tokens=timing.streamed_tokens,
+            later_tokens=timing.later_tokens,
+            event_tokens=timing.event_tokens,
+            stream=timing.note,
         )
 
 
@@ -143,9 +179,10 @@ def _build_failure(error: Any) -> FailedAnswerError:
     return FailedAnswerError(shorten_detail(error.get("message", error) if isinstance(error, dict) else error))
 
 
-def _parse_chunk(text: bytes) -> _Chunk:
+def _parse_chunk(text: bytes) -> _Chunk | None:
     try:
-        return _chunk_decoder.decode(text)
+        chunk: _Chunk | None = _chunk_decoder.decode(text)
+        return chunk
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedAnswerError(f"event does not parse: {shorten_detail(error)}") from error
 
@@ -168,8 +205,7 @@ class OpenAiTarget(HttpTarget):
         super().__init__(url, **shared)
         self._is_exact = exact_output
         limit = {} if output_tokens is None else {"max_tokens": output_tokens}
-        fields = {"model": model, "stream": True, "stream_options": {"include_usage": True}, **limit, **extra}
-        # Some servers refuse fields that they do not know: `transformers serve` answers 422 to stream_options.
+        fields = {"model": model, "stream": True, STREAM_OPTIONS: {"include_usage": True}, **limit, **extra}
         self._fixed = {name: value for name, value in fields.items() if value is not None}
 
     def request_body(self, prompt: str, extra: RequestExtra = NO_EXTRA) -> bytes:
@@ -187,20 +223,33 @@ class OpenAiTarget(HttpTarget):
             body |= {"ignore_eos": True, "min_tokens": body["max_tokens"]}
         return orjson.dumps(body)
 
+    def adapt_to_refusal(self, reply: Reply) -> str | None:
+        """Some servers refuse fields that they do not know, such as stream_options: then go on without it."""
+        is_refused = reply.status in (400, 422) and STREAM_OPTIONS in (reply.detail or "")
+        if not is_refused or self._fixed.pop(STREAM_OPTIONS, None) is None:
+            return None
+        return f"the server refuses {STREAM_OPTIONS} ({reply.status}): asked without it, so it may not count tokens"
+
     async def read_reply(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
         """Read the events with their arrival times."""
         if response.content_type == "application/json":
             return await self._read_whole_answer(response, sent)
         lines, stream = LineSplitter(self._max_bytes), ChatStream()
         content = response.content
-        while not content.at_eof():
-            chunk = await content.readany()
-            now = clock()
-            for line in lines.add_chunk(chunk):
-                if line:
-                    stream.add_line(line, now)
+        try:
+            while not content.at_eof():
+                chunk = await content.readany()
+                now = clock()
+                for line in lines.add_chunk(chunk):
+                    if line:
+                        stream.add_line(line, now)
+        except aiohttp.ClientPayloadError:
+            if not stream.is_done:  # all was sent, and only the last chunk's end is missing
+                raise
         ended = clock()
         stream.add_line(lines.take_rest(), ended)
+        if not stream.events.n_events and response.content_type not in STREAM_TYPES and not stream.is_done:
+            raise MalformedAnswerError(f"{response.content_type or 'no content type'}, and no stream of events")
         return stream.build_reply(ended, response.status, sent)
 
     async def _read_whole_answer(self, response: aiohttp.ClientResponse, sent: float) -> Reply:
@@ -208,9 +257,9 @@ class OpenAiTarget(HttpTarget):
         text = await read_bounded_body(response, self._max_bytes)
         ended = clock()
         chunk = _parse_chunk(text)
-        if chunk.error is not None:
+        if chunk is not None and chunk.error is not None:
             raise _build_failure(chunk.error)
-        if not chunk.choices:
+        if chunk is None or not chunk.choices:
             raise MalformedAnswerError("answer without choices")
         if not any(choice.message is not None and choice.message.holds_tokens() for choice in chunk.choices):
             raise MalformedAnswerError("answer without a token")
