@@ -18,11 +18,12 @@ def import_(
         Path,
         typer.Argument(
             metavar="PATH",
-            help="guidellm's JSON report, aiperf's artifact folder, or the toolkit's calc_runner_output.json.",
+            help="guidellm's JSON report, aiperf's artifact folder, the result of vllm bench serve, or the toolkit's "
+            "calc_runner_output.json.",
         ),
     ],
     gpus: Annotated[int, typer.Option(help="GPUs that served it; not recorded in these files.", min=1, max=100_000)],
-    tool: Annotated[str | None, typer.Option(help="guidellm, aiperf or nat; detected by default.")] = None,
+    tool: Annotated[str | None, typer.Option(help="guidellm, aiperf, vllm or nat; detected by default.")] = None,
     goal: Annotated[
         list[str] | None,
         typer.Option(metavar="GOAL", help="Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'. Repeatable."),
@@ -31,7 +32,7 @@ def import_(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Create the sweep's folder below this one.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Create a sweep from the result of guidellm, aiperf or the toolkit's calculator.
+    """Create a sweep from the result of guidellm, aiperf, vllm bench serve or the toolkit's calculator.
 
     Failed requests count as failures. Requests of a warm-up phase, and requests that were cut off when the tool ended,
     are left out with a note. With a fixed rate, latency counts from the time a request was due.
@@ -68,6 +69,8 @@ def _build_document(kept: ImportResult) -> dict[str, Any]:
 
 def _format_import(kept: ImportResult, *, has_goals: bool) -> str:
     """Levels with their verdicts, notes, the folder, the next command."""
+    from workbench.sizing.other_tools import sweep_import
+
     version = kept.imported.version
     lines = [kept.answer + (f" (version {version})" if version else "")]
     for point in kept.points.iter_rows(named=True):
@@ -76,8 +79,11 @@ def _format_import(kept: ImportResult, *, has_goals: bool) -> str:
         text += f"{_format_p95(kept, point['step'])}, {point['verdict']}"
         lines.append(text + (f": {point['reason']}" if point["reason"] else ""))
     lines += [f"note: {note}" for note in kept.imported.notes]
+    if not kept.usable:
+        lines.append("not usable: " + sweep_import.explain_unusable(kept.points))
     lines += ["", f"sweep: {kept.folder}"]
-    target = "--target-users N" if kept.points["load_unit"][0] == "users" else "--target-rate R"
+    units = kept.points["load_unit"].to_list()
+    target = "--target-users N" if units.count("users") >= units.count("1/s") else "--target-rate R"
     lines.append(f"next: workbench sizing estimate {kept.folder} {target}" + ("" if has_goals else " --goal 'p95<=S'"))
     return "\n".join(lines)
 
@@ -86,7 +92,7 @@ def _format_p95(kept: ImportResult, step: int) -> str:
     from workbench.sizing.estimation import metrics
 
     rows = kept.quantiles.filter(step=step, metric=metrics.DEFAULT_METRIC, q=0.95)
-    if not rows.height:
+    if not rows.height or not rows["n"][0]:
         return "no p95"
     row = rows.row(0, named=True)
     return f"p95 {row['note']}" if row["value_s"] is None else f"p95 {row['value_s']:.3f} s"

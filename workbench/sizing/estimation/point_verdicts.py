@@ -172,8 +172,9 @@ def find_unsteady_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) ->
     """
     middle = {row["step"]: row for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5}
     found: Verdicts = {}
-    for gpus in table["gpus"].unique().to_list():
-        rows = [row for row in table.sort("step").iter_rows(named=True) if row["gpus"] == gpus]
+    for gpus, unit in table.select("gpus", "load_unit").unique().sort("gpus", "load_unit").iter_rows():
+        same = table.filter((table["gpus"] == gpus) & (table["load_unit"] == unit))
+        rows = list(same.sort("step").iter_rows(named=True))
         rows = [row for row in rows if row["verdict"] in USABLE_VERDICTS and _is_known(middle.get(row["step"]))]
         for early, late in itertools.combinations(rows, 2):
             before, after = middle[early["step"]], middle[late["step"]]

@@ -103,6 +103,8 @@ class SizingAnswer:
         The table `verification`, once the answer was verified.
     simulated
         A simulator was measured.
+    left_out
+        Levels that the answer does not rest on, in words; empty without any.
     gpu_price_per_hour
         Price of a GPU for an hour; null when none was given.
     """
@@ -117,6 +119,7 @@ class SizingAnswer:
     simulated: bool
     gpu_price_per_hour: float | None = None
     verification: pl.DataFrame | None = None
+    left_out: str = ""
 
     def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
         """The same answer with its verification."""

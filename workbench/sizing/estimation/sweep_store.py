@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,9 +64,11 @@ def estimate_sweeps(
     requests, steps, samples = concat_sweeps([(sweep.requests, sweep.steps, sweep.server_metrics) for sweep, _ in read])
     check_load_unit(steps, load)
     limits = PointLimits.from_config(read[0][1])
+    wanted_loop = steps["loop"] == ("closed" if load.unit == "users" else "open")
+    chosen = steps.filter(wanted_loop)
     found = compute_answer(
-        requests,
-        steps,
+        requests.filter(requests["step"].is_in(chosen["step"].implode())),
+        chosen,
         wanted,
         load.value,
         limits=limits,
@@ -75,6 +77,8 @@ def estimate_sweeps(
         seed=seed,
         server_metrics=samples,
     )
+    if chosen.height < steps.height:
+        found = replace(found, left_out=f"{steps.height - chosen.height} levels of another kind of load are left out")
     store_answer(found, folders[0])
     return found
 
@@ -87,10 +91,12 @@ def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
     ConfigError
         They do not fit.
     """
-    measured = "users" if "closed" in steps["loop"].to_list() else "1/s"
-    if steps.height and load.unit != measured:
-        option = "--target-users" if measured == "users" else "--target-rate"
-        raise ConfigError("the sweep measured another kind of load", found=f"levels in {measured}", do=f"give {option}")
+    measured = {"closed": "users", "open": "1/s"}
+    units = [measured[loop] for loop in steps["loop"].unique()]
+    if units and load.unit not in units:
+        option = "--target-users" if "users" in units else "--target-rate"
+        found = f"levels in {units[0]}"
+        raise ConfigError("the sweep measured another kind of load", found=found, do=f"give {option}")
 
 
 def _collect_goals(configs: Sequence[SweepConfig]) -> list[Goal]:
@@ -170,7 +176,7 @@ def format_sizing_answer(found: SizingAnswer, folder: Path) -> str:
     """The answer for people."""
     from workbench.report.display import table
 
-    lines = [found.sentence, ""]
+    lines = [found.sentence, *([f"note: {found.left_out}"] if found.left_out else []), ""]
     columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
     lines.append(table(found.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
     if found.scaling.height:

@@ -18,7 +18,7 @@ BUFFERED, SEVERAL, HIDDEN, UNCOUNTED = "buffered", "several tokens an event", "h
 STREAM_NOTES = {
     BUFFERED: "the stream did not come token by token: something between buffers it, so ttft, itl and tpot are unknown",
     SEVERAL: "events hold about {n:.2g} tokens each; itl and tpot are over the tokens after the first event",
-    HIDDEN: "the server counts more tokens than it seems to stream (about {n:.2g} an event), so itl and tpot are unknown",
+    HIDDEN: "the server counts more tokens than it streams (about {n:.2g} an event), so itl and tpot are unknown",
     UNCOUNTED: "events hold about {n:.2g} tokens each and nothing counts them, so itl and tpot are unknown",
 }
 """What a level says of its streams, by the note of a request; n is the mean of its events."""

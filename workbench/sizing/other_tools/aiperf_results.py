@@ -1,4 +1,4 @@
-"""Reads aiperf's `profile_export.jsonl` and its summary as steps (aiperf 0.13).
+"""Reads aiperf's `profile_export.jsonl` and its summary as steps (aiperf 0.9 to 0.13).
 
 Times are Unix nanoseconds. aiperf issues a credit when a request is due. In runs with a request rate, latencies count
 from that time; with a fixed concurrency they count from the send time, as in aiperf.
@@ -31,6 +31,7 @@ ARRIVALS: dict[str, Arrivals] = {
     "user_centric": "constant",
     "fixed_schedule": "trace",
 }
+COUNTS = ("usage_completion_tokens", "output_sequence_length")
 _SECONDS_PER_UNIT = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1.0, "s": 1.0}
 
 
@@ -96,10 +97,19 @@ class Models(msgspec.Struct):
     items: list[ModelName] = []
 
 
+class LoadGenerator(msgspec.Struct):
+    """The load as versions before phases have it."""
+
+    concurrency: int | None = None
+    request_rate: float | None = None
+    request_rate_mode: str | None = None
+
+
 class InputConfig(msgspec.Struct):
     """Input configuration of a run."""
 
-    phases: list[Phase]
+    phases: list[Phase] = []
+    loadgen: LoadGenerator | None = None
     endpoint: Endpoint = msgspec.field(default_factory=Endpoint)
     models: Models = msgspec.field(default_factory=Models)
 
@@ -163,6 +173,8 @@ def _find_summary_file(file: Path) -> Path:
 
 def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -> ImportedStep:
     phases = [phase for phase in config.phases if phase.kind == "profiling"]
+    if config.loadgen is not None and not config.phases:
+        phases = [_convert_load(config.loadgen)]
     where = f"{_find_summary_file(file)}, input_config.phases"
     if len(phases) != 1:
         raise InputError("exactly one profiling phase is supported", where=where, found=len(phases))
@@ -189,6 +201,13 @@ def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -
     return ImportedStep(arrivals, phase.concurrency, rate_per_s, timeout_s, requests)
 
 
+def _convert_load(load: LoadGenerator) -> Phase:
+    """The one phase of a version without phases."""
+    if load.request_rate:
+        return Phase(load.request_rate_mode or "poisson", rate=load.request_rate, concurrency=load.concurrency)
+    return Phase("concurrency", concurrency=load.concurrency or 1)
+
+
 def _is_timeout(record: Record) -> bool:
     return record.error is not None and "timeout" in (record.error.type or "").lower()
 
@@ -199,6 +218,7 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
     ok = record.error is None
     kind, status = ("ok", None) if record.error is None else _classify_failure(record.error)
     ttft_s = _metric_seconds(metrics.get("time_to_first_token"))
+    itl_s, tokens = _metric_seconds(metrics.get("inter_token_latency")), _first_count(metrics, *COUNTS)
     return ImportedRequest(
         intended_s=about.credit_issued_ns / 1e9 if scheduled and about.credit_issued_ns is not None else sent_s,
         sent_s=sent_s,
@@ -206,10 +226,10 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         outcome=kind,
         status=status,
         first_token_s=None if ttft_s is None else sent_s + ttft_s,
-        itl_s=_metric_seconds(metrics.get("inter_token_latency")),
+        itl_s=itl_s,
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
-        output_tokens=_first_count(metrics, "usage_completion_tokens", "output_sequence_length"),
+        output_tokens=tokens,
         # Conversation ids are unique only within a run.
         prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
     )

@@ -1,4 +1,4 @@
-"""Reads guidellm's JSON report (0.8): each benchmark becomes a step.
+"""Reads guidellm's JSON report (0.5 to 0.8, and 0.2 and 0.3): each benchmark becomes a step.
 
 Times are Unix seconds. guidellm's `request_latency` counts from the send time. In benchmarks with a request rate,
 latencies here count from `targeted_start`, the time at which the request was due.
@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from workbench.core.errors import InputError
+from workbench.sizing.load.client_messages import SEVERAL
 from workbench.sizing.other_tools import imported_sweep
 from workbench.sizing.other_tools.imported_sweep import (
     Arrivals,
@@ -22,6 +23,8 @@ from workbench.sizing.other_tools.imported_sweep import (
     correct_arrival_rate,
 )
 
+HEAD_BYTES = 1 << 20
+MAX_TOKENS_AN_EVENT = 1.05
 ARRIVALS: dict[str, Arrivals] = {
     "synchronous": "users",
     "concurrent": "users",
@@ -40,6 +43,7 @@ class Timings(msgspec.Struct):
     request_start: float | None = None
     first_token_iteration: float | None = None
     last_token_iteration: float | None = None
+    token_iterations: int | None = None
     request_end: float | None = None
     resolve_end: float | None = None
 
@@ -133,6 +137,8 @@ def read_guidellm(path: Path) -> ImportedSweep:
     InputError
         The file is not a guidellm report, has no requests, or does not give the load of a benchmark.
     """
+    if b'"guidellm_version"' not in imported_sweep.read_file_head(path, HEAD_BYTES):
+        return _read_old_report(path)
     report = imported_sweep.read_json_document(path, Report)
     models = {benchmark.config.backend.model for benchmark in report.benchmarks}
     found = ImportedSweep("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
@@ -169,7 +175,10 @@ def _build_request(one: RequestStats, scheduled: bool, *, ok: bool) -> ImportedR
     if sent_s is None or ended_s is None:
         return None
     first_s, last_s = times.first_token_iteration, times.last_token_iteration
-    tokens = one.output_metrics.total_tokens
+    tokens, events = one.output_metrics.total_tokens, times.token_iterations or 0
+    # Without a count of events, or with about one a token, all but the first token came later.
+    is_several = events > 1 and (tokens or 0) > MAX_TOKENS_AN_EVENT * events
+    later = None if not tokens or tokens < 2 else tokens * (1 - 1 / events) if is_several else tokens - 1.0
     kind, status = ("ok", None) if ok else classify_failure(one.info.error or "")
     return ImportedRequest(
         intended_s=times.targeted_start if scheduled and times.targeted_start is not None else sent_s,
@@ -178,12 +187,84 @@ def _build_request(one: RequestStats, scheduled: bool, *, ok: bool) -> ImportedR
         outcome=kind,
         status=status,
         first_token_s=first_s,
-        itl_s=(last_s - first_s) / (tokens - 1) if first_s and last_s and tokens and tokens > 1 else None,
+        itl_s=(last_s - first_s) / later if first_s and last_s and later else None,
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=one.input_metrics.total_tokens,
         output_tokens=tokens,
         prompt=hashlib.sha256((one.request_args or "").encode()).hexdigest() if one.request_args else "",
+        later_tokens=later,
+        event_tokens=tokens / events if tokens and events else None,
+        stream=SEVERAL if is_several else None,
     )
+
+
+class OldRequest(msgspec.Struct):
+    """A request in reports of guidellm 0.2 and 0.3."""
+
+    start_time: float | None = None
+    end_time: float | None = None
+    first_token_time: float | None = None
+    last_token_time: float | None = None
+    prompt_tokens: int | None = None
+    output_tokens: int | None = None
+    prompt: str | None = None
+    error: str | None = None
+
+
+class OldRequests(msgspec.Struct):
+    """Requests by status."""
+
+    successful: list[OldRequest]
+    errored: list[OldRequest] = []
+    incomplete: list[OldRequest] = []
+
+
+class OldArguments(msgspec.Struct):
+    """Arguments of a benchmark."""
+
+    strategy: Strategy
+
+
+class OldBenchmark(msgspec.Struct):
+    """Benchmark at one load."""
+
+    args: OldArguments
+    requests: OldRequests
+
+
+class OldReport(msgspec.Struct):
+    """Report file without metadata."""
+
+    benchmarks: list[OldBenchmark]
+
+
+def _read_old_report(path: Path) -> ImportedSweep:
+    """Reports of 0.2 and 0.3, which do not say when a request was due."""
+    found = ImportedSweep("guidellm", "0.2 or 0.3", False, [])
+    for number, old in enumerate(imported_sweep.read_json_document(path, OldReport).benchmarks):
+        kinds = (old.requests.successful, old.requests.errored, old.requests.incomplete)
+        requests = Requests(*([_convert_old_request(one) for one in kind] for kind in kinds))
+        label = f"benchmarks[{number}]"
+        benchmark = Benchmark(Config(old.args.strategy), requests)
+        step = _build_step(benchmark, path, label, found.notes)
+        _add_notes(found.notes, benchmark, label, len(step.requests))
+        if step.requests:
+            if step.arrivals != "users":
+                found.notes.append(f"{label}: latencies count from sending: it is not known what was due when")
+            step.began_s = min(request.intended_s for request in step.requests)
+            found.steps.append(step)
+    return found
+
+
+def _convert_old_request(old: OldRequest) -> RequestStats:
+    timings = Timings(
+        request_start=old.start_time,
+        request_end=old.end_time,
+        first_token_iteration=old.first_token_time,
+        last_token_iteration=old.last_token_time,
+    )
+    info = Info(timings, old.error)
+    return RequestStats(info, Usage(old.prompt_tokens), Usage(old.output_tokens), old.prompt)
 
 
 def _add_notes(notes: list[str], benchmark: Benchmark, label: str, n: int) -> None:

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from workbench.core.errors import InputError
+from workbench.sizing.load.client_messages import BUFFERED
 from workbench.sizing.tables import REQUESTS, STEPS
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ def _open_plain_or_gzip(path: Path) -> IO[bytes]:
 
 Arrivals = Literal["users", "poisson", "constant", "trace"]
 MIN_KEPT_FRACTION = 0.75
+# So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
+MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4
 MAX_TIME_S = 1e11
 MAX_TOKENS = 10**12
 MAX_USERS = 10**6
@@ -137,6 +140,8 @@ class ImportedRequest:
     input_tokens: int | None = None
     output_tokens: int | None = None
     prompt: str = ""
+    later_tokens: float | None = None
+    event_tokens: float | None = None
     stream: str | None = None
 
 
@@ -235,7 +240,8 @@ def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, 
     for number, step in enumerate(ordered):
         if step.users is not None and not 1 <= step.users <= MAX_USERS:
             raise InputError("invalid number of users", found=step.users, allowed=f"1 to {MAX_USERS}")
-        rows = sorted(map(_check_request, step.requests), key=lambda request: (request.intended_s, request.sent_s))
+        checked = [_mark_buffered(_check_request(request)) for request in step.requests]
+        rows = sorted(checked, key=lambda request: (request.intended_s, request.sent_s))
         began_s = rows[0].intended_s
         tail = _find_tail_start(rows)
         for place, row in enumerate(rows):
@@ -261,6 +267,16 @@ def _check_request(request: ImportedRequest) -> ImportedRequest:
     for tokens in (request.input_tokens, request.output_tokens):
         if tokens is not None and not 0 <= tokens <= MAX_TOKENS:
             raise InputError("invalid number of tokens", found=tokens, allowed=f"0 to {MAX_TOKENS}")
+    return request
+
+
+def _mark_buffered(request: ImportedRequest) -> ImportedRequest:
+    """An answer whose tokens came all at once: nothing is known of the first, and of the time between them."""
+    if request.itl_s is None or (request.output_tokens or 0) < MIN_STREAMED_TOKENS:
+        return request
+    if request.itl_s < MIN_TOKEN_GAP_S:
+        request.first_token_s = request.itl_s = request.later_tokens = None
+        request.stream = BUFFERED
     return request
 
 
@@ -305,8 +321,8 @@ def _append_request(
         "turn": None,
         "worker": None,
         "streamed_tokens": None,
-        "later_tokens": None,
-        "event_tokens": None,
+        "later_tokens": row.later_tokens if ok else None,
+        "event_tokens": row.event_tokens,
         "stream": row.stream,
     }
     for name, value in values.items():

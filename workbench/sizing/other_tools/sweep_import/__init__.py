@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from workbench.sizing.other_tools.imported_sweep import ImportedSweep
 
-LOAD_TOOLS = ("guidellm", "aiperf", "nat")
+LOAD_TOOLS = ("guidellm", "aiperf", "vllm", "nat")
 # Default file names of the tools' reports.
 REPORT_FILE_NAMES = ("benchmarks.json", "calc_runner_output.json")
 _HEAD_BYTES = 1 << 20
@@ -33,8 +33,9 @@ def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep
     Parameters
     ----------
     path
-        guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; the toolkit calculator's
-        `calc_runner_output.json`; or the folder with one of these. The first two may be gzip files.
+        guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; the detailed result of `vllm
+        bench serve`; the toolkit calculator's `calc_runner_output.json`; or the folder with one of these. All but the
+        last may be gzip files.
     tool
         One of `LOAD_TOOLS`; detected from the content by default.
 
@@ -57,11 +58,12 @@ def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep
 
 
 def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
-    from workbench.sizing.other_tools import aiperf_results, guidellm_results, nat_results
+    from workbench.sizing.other_tools import aiperf_results, guidellm_results, nat_results, vllm_results
 
     return {
         "guidellm": guidellm_results.read_guidellm,
         "aiperf": aiperf_results.read_aiperf,
+        "vllm": vllm_results.read_vllm,
         "nat": nat_results.read_nat_results,
     }[tool]
 
@@ -73,8 +75,10 @@ def _detect_tool(path: Path) -> str:
     if path.is_dir() or path.name.startswith(aiperf_results.RECORDS_FILE_NAME):
         return "aiperf"
     head = imported_sweep.read_file_head(path, _HEAD_BYTES)
-    if b'"guidellm_version"' in head:
+    if b'"guidellm_version"' in head or b'"generative_benchmark"' in head:
         return "guidellm"
+    if b'"request_throughput"' in head and b'"num_prompts"' in head:
+        return "vllm"
     if b'"calc_data"' in head or b'"per_concurrency_data"' in head:
         return "nat"
     if b'"aiperf_version"' in head:
@@ -132,6 +136,13 @@ def import_sweep(
     found = read_tool_result(path, tool)
     found.simulated = found.simulated or simulated
     requests, steps = build_raw_tables(found, gpus)
+    loops = steps["loop"].unique().to_list()
+    if len(loops) > 1:
+        counts = dict(steps["loop"].value_counts().iter_rows())
+        found.notes.append(
+            f"{counts['closed']} levels in users beside {counts['open']} rates: an estimate takes the rates with "
+            "--target-rate, the users with --target-users, and leaves the others out"
+        )
     config = _build_config(found, steps, gpus, list(goals))
     told = {"made": False, "tool": found.tool, "version": found.version}
     journal = create_sweep_journal(config, out=out, keep=True, prompts=told, command="import")
@@ -145,9 +156,9 @@ def import_sweep(
     journal.mark_complete()
     if config.users:
         calc_file.write_sweep_calc_file(journal.run.folder, calc_file.build_calc_output(requests, steps, judged))
-    usable = judged["verdict"].is_in(USABLE_VERDICTS).any()
+    usable = bool((judged["verdict"].is_in(USABLE_VERDICTS) & (judged["n_ok"] > 0)).any())
     kept = ImportResult(found, journal.run.folder, judged, quantiles, _describe_import(found, judged), usable)
-    reasons = [] if usable else ["no level is usable for sizing"]
+    reasons = [] if usable else [explain_unusable(judged)]
     journal.run.conclude("invalid" if reasons else "valid", [*reasons, *found.notes], kept.answer)
     return kept
 
@@ -162,11 +173,11 @@ def _build_config(found: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: l
         "goals": goals,
     }
     users = sorted(set(steps["users"].drop_nulls()))
-    if users:
+    if users and steps["users"].count() >= steps["rate_per_s"].count():
         settings["users"] = users
     else:
         # A trace would need its file; the sweep has only its mean rate.
-        arrivals = steps["arrivals"][0]
+        arrivals = steps.filter(steps["loop"] == "open")["arrivals"][0]
         settings |= {"arrivals": "poisson" if arrivals == "trace" else arrivals}
         settings |= {"rates": sorted(set(steps["rate_per_s"].drop_nulls()))}
     limits = [limit_s for limit_s in steps["timeout_s"].drop_nulls() if limit_s > 0]
@@ -184,8 +195,19 @@ def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
 
 
 def _describe_import(found: ImportedSweep, judged: pl.DataFrame) -> str:
-    loads = [float(load) for load in judged["load"]]
-    span = f"{min(loads):.4g}" if len(loads) == 1 else f"{min(loads):.4g} to {max(loads):.4g}"
-    unit = {"users": "users", "1/s": "arrivals per second"}[judged["load_unit"][0]]
-    levels = f"{len(loads)} level{'s' if len(loads) > 1 else ''} of {found.tool}, {span} {unit}"
+    spans = []
+    for unit, name in (("users", "users"), ("1/s", "arrivals per second")):
+        loads = [float(load) for load in judged.filter(judged["load_unit"] == unit)["load"]]
+        if loads:
+            ends = dict.fromkeys(f"{load:.4g}" for load in (min(loads), max(loads)))
+            spans.append(f"{' to '.join(ends)} {name}")
+    levels = f"{judged.height} level{'s' if judged.height > 1 else ''} of {found.tool}, {' and '.join(spans)}"
     return f"{'simulated: ' if found.simulated else ''}{levels}"
+
+
+def explain_unusable(judged: pl.DataFrame) -> str:
+    """Why no level of an imported sweep can be sized."""
+    if (judged["n_kept"] == 0).all():
+        sent = judged["n_requests"].sum()
+        return f"no request is left to judge: of {sent} the warm-up takes the first of each user, and the tail the last"
+    return "no level is usable for sizing"
