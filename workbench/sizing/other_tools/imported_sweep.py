@@ -113,6 +113,7 @@ Arrivals = Literal["users", "poisson", "constant", "trace"]
 MIN_KEPT_FRACTION = 0.75
 # So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
 MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4
+MIN_BUFFERED_FRACTION = 0.05
 MAX_TIME_S = 1e11
 MAX_TOKENS = 10**12
 MAX_USERS = 10**6
@@ -240,7 +241,8 @@ def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, 
     for number, step in enumerate(ordered):
         if step.users is not None and not 1 <= step.users <= MAX_USERS:
             raise InputError("invalid number of users", found=step.users, allowed=f"1 to {MAX_USERS}")
-        checked = [_mark_buffered(_check_request(request)) for request in step.requests]
+        checked = list(map(_check_request, step.requests))
+        _mark_buffered(checked)
         rows = sorted(checked, key=lambda request: (request.intended_s, request.sent_s))
         began_s = rows[0].intended_s
         tail = _find_tail_start(rows)
@@ -270,14 +272,22 @@ def _check_request(request: ImportedRequest) -> ImportedRequest:
     return request
 
 
-def _mark_buffered(request: ImportedRequest) -> ImportedRequest:
-    """An answer whose tokens came all at once: nothing is known of the first, and of the time between them."""
-    if request.itl_s is None or (request.output_tokens or 0) < MIN_STREAMED_TOKENS:
-        return request
-    if request.itl_s < MIN_TOKEN_GAP_S:
-        request.first_token_s = request.itl_s = request.later_tokens = None
-        request.stream = BUFFERED
-    return request
+def _mark_buffered(requests: list[ImportedRequest]) -> None:
+    """Answers whose tokens came all at once: nothing is known of the first one, and of the time between them.
+
+    A single one may have met a client that was late; a proxy holds back more.
+    """
+    at_once = [
+        request
+        for request in requests
+        if request.itl_s is not None
+        and request.itl_s < MIN_TOKEN_GAP_S
+        and (request.output_tokens or 0) >= MIN_STREAMED_TOKENS
+    ]
+    if len(at_once) > MIN_BUFFERED_FRACTION * len(requests):
+        for request in at_once:
+            request.first_token_s = request.itl_s = request.later_tokens = None
+            request.stream = BUFFERED
 
 
 def _find_tail_start(rows: list[ImportedRequest]) -> int:
