@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,10 @@ def write_json(value: Any, depth: int = 0) -> str:
         return short
     pad = " " * (depth + 1)
     if isinstance(value, list):
+        if all(isinstance(one, str) for one in value):
+            words = ", ".join(json.dumps(one, ensure_ascii=False).replace(" ", "\0") for one in value)
+            inner = textwrap.fill(words, WIDTH, initial_indent=pad, subsequent_indent=pad, break_long_words=False)
+            return f"[\n{inner}\n{' ' * depth}]".replace("\0", " ")
         inner = ",\n".join(pad + write_json(one, depth + 1) for one in value)
         return f"[\n{inner}\n{' ' * depth}]"
     inner = ",\n".join(f"{pad}{json.dumps(key)}: {write_json(one, depth + 1)}" for key, one in value.items())

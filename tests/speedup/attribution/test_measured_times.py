@@ -26,7 +26,7 @@ def sql(
 
 def job(job_id: int, start_ms: int, end_ms: int, **properties: str) -> list[dict[str, Any]]:
     named = {name.replace("_", "."): value for name, value in properties.items()}
-    start = made.job_start(job_id, [job_id], named) | {"Submission Time": start_ms}
+    start = made.job_start(job_id, [], named) | {"Submission Time": start_ms}
     return [start, made.job_end(job_id) | {"Completion Time": end_ms}]
 
 
