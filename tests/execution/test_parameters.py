@@ -372,3 +372,26 @@ def test_a_folder_of_notebooks_says_what_each_answers_and_needs() -> None:
     assert all(row["question"].endswith("?") and row["needs"] for row in rows.values()), rows
     assert rows["08_profile"]["needs"] == "one event log"
     assert "_template" not in rows
+
+
+def test_lines_of_ipython_set_no_parameter() -> None:
+    source = "%matplotlib inline\n!pip list\nx: int = 1  # rows"
+    assert [str(parameter) for parameter in parameters.parse_parameters(source)] == ["x: int = 1  # rows"]
+
+
+def test_what_is_no_python_is_shown_with_its_line_and_with_what_to_do() -> None:
+    with pytest.raises(InputError) as caught:
+        parameters.parse_parameters("x: int = 1\n%%bash\necho hi")
+    assert "line 2: " in str(caught.value)
+    assert "%%bash" in str(caught.value)
+    assert "move all else into the cell before" in str(caught.value)
+
+
+@pytest.mark.parametrize("default", ["None", "[]", "[1, 2]", "{'a': [1]}", "[[1], [2]]", "[None]"])
+def test_the_advice_on_a_parameter_without_a_type_is_accepted(default: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parameters.parse_parameters(f"given = {default}")
+    advice = str(caught.value.facts["do"])
+    line = advice.partition(": write " if "nested" in advice else ": ")[2].partition(", and json")[0]
+    (parameter,) = parameters.parse_parameters(line)
+    assert parameter.name == "given"

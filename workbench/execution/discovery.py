@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import shlex
 import warnings
@@ -208,7 +209,13 @@ def read_notebook(path: str | Path) -> Any:
         with warnings.catch_warnings():
             # nbformat warns of cells without ids, which get them here.
             warnings.simplefilter("ignore")
-            notebook = nbformat.v4.upgrade(nbformat.read(path, as_version=4))
+            text = path.read_text(encoding="utf-8-sig")
+            notebook = nbformat.v4.upgrade(nbformat.reads(text, as_version=4))
+            # A converted one is made of older classes, which the others do not know.
+            notebook = nbformat.from_dict(json.loads(json.dumps(notebook)))
+            for cell in notebook.cells:
+                if cell.metadata.get("tags", ()) is None:
+                    del cell.metadata["tags"]
             nbformat.validate(notebook)
     except OSError as error:
         raise InputError("cannot read the notebook", where=path, found=error.strerror) from error

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+import zmq
 from jupyter_client import AsyncKernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_core.utils import ensure_event_loop, run_sync
@@ -27,7 +28,9 @@ from papermill.engines import Engine, papermill_engines
 from workbench.execution import kernel_guardian
 
 ENGINE = "workbench"
+KERNEL_APP = "workbench.execution.kernel_app"
 _TAIL_BYTES = 4096
+OUTPUT_TIMEOUT_S = 86_400
 # A Unix socket's path may have 107 bytes; jupyter_client adds "-ipc-5" to the connection file's.
 _MAX_SOCKET_FOLDER_CHARS = 70
 
@@ -133,6 +136,7 @@ class OwnKernels(KernelSpecManager):  # type: ignore[misc]
         from ipykernel.kernelspec import RESOURCES, get_kernel_dict
 
         spec = get_kernel_dict()
+        spec["argv"] = [KERNEL_APP if word == "ipykernel_launcher" else word for word in spec["argv"]]
         if hasattr(os, "fork"):
             # However this process ends, even by SIGKILL, the guardian kills the kernel and its descendants.
             spec["argv"] = [sys.executable, "-I", "-S", kernel_guardian.__file__, "{connection_file}", *spec["argv"]]
@@ -154,6 +158,8 @@ class KernelEngine(Engine):  # type: ignore[misc]
                 timeout=session.timeout_s,
                 startup_timeout=session.start_timeout_s,
                 coalesce_streams=True,
+                # A cell has ended when all that it wrote has come, however long that takes.
+                iopub_timeout=OUTPUT_TIMEOUT_S,
                 log=_create_silent_logger(),
             )
             # Else nbclient would not stop the kernel, which it did not create.
@@ -207,7 +213,7 @@ def _create_manager(folder: Path) -> AsyncKernelManager:
     if sys.platform == "win32" or len(str(folder)) > _MAX_SOCKET_FOLDER_CHARS:
         # Ports are open to all users of the machine, unlike sockets in a private folder: encrypt.
         options = {"transport": "tcp", "transport_encryption": "auto"}
-    return AsyncKernelManager(
+    manager = AsyncKernelManager(
         kernel_name="python3",
         kernel_spec_manager=OwnKernels(),
         connection_file=str(folder / "kernel.json"),
@@ -215,6 +221,9 @@ def _create_manager(folder: Path) -> AsyncKernelManager:
         shutdown_wait_time=4.0,
         **options,
     )
+    # Without a limit, or messages of a cell that writes faster than they are read are dropped, the last one, too.
+    manager.context.setsockopt(zmq.RCVHWM, 0)
+    return manager
 
 
 @contextlib.contextmanager

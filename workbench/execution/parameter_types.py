@@ -6,6 +6,7 @@ str, int, float, bool, list[…], Literal[…] and … | None. Annotations are r
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Iterator
 from types import UnionType
@@ -56,7 +57,7 @@ def _parse_annotation_node(node: ast.expr) -> Any:
     raise ValueError("another type")
 
 
-def infer_type(default: Any, place: str) -> Any:
+def infer_type(default: Any, place: str, name: str = "name") -> Any:
     """The type of a parameter without annotation, by its default.
 
     Raises
@@ -66,7 +67,27 @@ def infer_type(default: Any, place: str) -> Any:
     """
     if type(default) in _SCALARS.values():
         return type(default)
-    raise InputError("parameter has no type", where=place, found=repr(default), do="annotate it: name: list[int] = []")
+    raise InputError("parameter has no type", where=place, found=repr(default)[:80], do=_advise_type(default, name))
+
+
+def _advise_type(default: Any, name: str) -> str:
+    """What to write instead, which is then accepted.
+
+    Examples
+    --------
+    >>> _advise_type(None, "day")
+    'say what it may be: day: str | None = None'
+    """
+    if default is None:
+        return f"say what it may be: {name}: str | None = None"
+    kinds = {type(item) for item in default} if isinstance(default, list) else {dict}
+    if kinds <= set(_SCALARS.values()) and len(kinds) < 2:
+        kind = next(iter(kinds)).__name__ if kinds else "str"
+        return f"say what it holds: {name}: list[{kind}] = {default!r}"[:200]
+    text = json.dumps(default, default=str)
+    return (
+        f"a parameter holds no nested value: write {name}: str = {text!r}"[:200] + ", and json.loads in the next cell"
+    )
 
 
 def parse_value(kind: Any, text: str) -> Any:

@@ -34,6 +34,7 @@ PARAMETERS_TAG = "parameters"
 ENV_SUFFIX = "_env"
 MAX_FILE_BYTES = 1 << 20
 MAX_DEPTH = 20
+_MAGIC = re.compile(r"\s*(%(?!%)|!)")
 _PATH_WORDS = ("log", "logs", "path", "paths", "dir", "file", "files", "folder")
 
 
@@ -79,7 +80,9 @@ def read_parameters(notebook: Mapping[str, Any], where: object = "notebook") -> 
     InputError
         Several cells are tagged, or the cell holds anything but annotated literals.
     """
-    cells = [cell for cell in notebook.get("cells", []) if PARAMETERS_TAG in cell.get("metadata", {}).get("tags", [])]
+    cells = [
+        cell for cell in notebook.get("cells", []) if PARAMETERS_TAG in (cell.get("metadata", {}).get("tags") or ())
+    ]
     if not cells:
         return ()
     if len(cells) > 1:
@@ -102,11 +105,16 @@ def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Pa
     >>> print(parse_parameters("top: int = 5  # rows")[0])
     top: int = 5  # rows
     """
+    source = _blank_magics(source)
     try:
         body = ast.parse(source).body
     except SyntaxError as error:
+        line = source.splitlines()[(error.lineno or 1) - 1 : error.lineno]
         raise InputError(
-            "parameters cell is no Python", where=where, found=f"line {error.lineno}: {error.msg}"
+            "parameters cell is no Python",
+            where=where,
+            found=f"line {error.lineno}: {error.msg}: {' '.join(line).strip()[:80]}",
+            do="keep lines like name: type = value in this cell, and move all else into the cell before",
         ) from error
     except ValueError as error:  # null bytes, before Python 3.11.4
         raise InputError("parameters cell is no Python", where=where, found=str(error)) from error
@@ -116,6 +124,15 @@ def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Pa
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InputError("parameter is set twice", where=where, found=repeated)
     return tuple(found)
+
+
+def _blank_magics(source: str) -> str:
+    """The source with blanks for IPython's lines (%matplotlib inline, !pip list), which set no parameter."""
+    try:
+        ast.parse(source)
+    except (SyntaxError, ValueError):
+        return "\n".join("" if _MAGIC.match(line) else line for line in source.split("\n"))
+    return source
 
 
 def _is_preamble(node: ast.stmt) -> bool:
@@ -149,7 +166,7 @@ def _parse_parameter(node: ast.stmt, comments: Mapping[int, str], where: object)
     kind = (
         parameter_types.parse_annotation(annotation, place)
         if annotation is not None
-        else parameter_types.infer_type(default, place)
+        else parameter_types.infer_type(default, place, target.id)
     )
     written = ast.unparse(annotation) if annotation is not None else type(default).__name__
     return Parameter(target.id, kind, written, default, comments.get(node.end_lineno or node.lineno, ""))

@@ -352,6 +352,9 @@ def _execute_notebook(item: RunPlan, session: Session) -> tuple[dict[str, Any] |
     except papermill.PapermillExecutionError as error:
         return _build_failure(session, error.ename, error.evalue), None
     except CellTimeoutError:
+        if session.timeout_s is None:
+            took = f"the outputs of the cell did not all come within {kernels.OUTPUT_TIMEOUT_S} s"
+            return _build_failure(session, "Timeout", took), "let it write less, or into a file"
         took = f"the cell took longer than {session.timeout_s} s"
         return _build_failure(session, "Timeout", took), "give cells more time with --timeout SECONDS"
     except DeadKernelError:

@@ -192,8 +192,8 @@ def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None
             )
 
 
-# Spaces, or commas before a name; those in numpy>=1.24,<2 and in brackets belong to the requirement.
-_SEPARATORS = re.compile(r"\s+|,(?=[A-Za-z])(?![^\[]*\])")
+# Spaces, or commas, before a name; those in numpy>=1.24,<2 and in brackets belong to the requirement.
+_SEPARATORS = re.compile(r"(?:\s+|\s*,\s*)(?=[A-Za-z])(?![^\[]*\])")
 
 
 def solve_requirement_sets(
@@ -209,7 +209,7 @@ def solve_requirement_sets(
     found: list[Stack] = []
     names: dict[str, None] = {}
     for number, text in enumerate(texts):
-        requirements = tuple(_SEPARATORS.split(text.strip()))
+        requirements = split_requirements(text)
         answer = stack_solver.solve_request(
             stack_request.build_stack_request(requirements=requirements, max_download_bytes=max_download_bytes)
         )
@@ -223,6 +223,19 @@ def solve_requirement_sets(
         if progress is not None:
             progress(number + 1, len(texts))
     return build_stack_set(stack_sets.name_stacks(_check_different_stacks(found, texts), list(names)), texts)
+
+
+def split_requirements(text: str) -> tuple[str, ...]:
+    """The requirements of one text, with spaces or commas between them; one with a marker goes on to the text's end.
+
+    Examples
+    --------
+    >>> split_requirements("numpy == 2.2.6 pandas>=2.2,<3 scipy==1.15.3 ; python_version >= '3.9'")
+    ('numpy == 2.2.6', 'pandas>=2.2,<3', "scipy==1.15.3 ; python_version >= '3.9'")
+    """
+    names, semicolon, marker = text.strip().partition(";")
+    found = _SEPARATORS.split(names.strip())
+    return (*found[:-1], f"{found[-1]} ;{marker}") if semicolon else tuple(found)
 
 
 def build_stack_set(stacks: Sequence[Stack], requirements: Sequence[str]) -> StackSet:

@@ -285,7 +285,15 @@ def read_requirements(path: str | Path) -> tuple[str, ...]:
                 allowed="names and versions, such as numpy>=1.24",
                 do="set the index with UV_DEFAULT_INDEX, and remove options and hashes",
             )
-        lines.append(wanted.split(" --hash")[0].strip())
+        if " --" in wanted:
+            raise InputError(
+                "options of a requirement are not supported",
+                where=f"{path}, line {number}",
+                found=wanted.partition(" --")[2].split("=")[0][:40],
+                allowed="names and versions, such as numpy>=1.24",
+                do="remove it: a lock has the hashes of the index, and another file than these is never installed",
+            )
+        lines.append(wanted)
     return tuple(lines)
 
 
