@@ -19,7 +19,7 @@ from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.observation import resource_watch, run_records, watch_targets
 from workbench.scaletest.observation.decoded_objects import ObjectDecoder, Pod
 from workbench.scaletest.observation.object_ledger import ObjectLedger, Scope
-from workbench.scaletest.observation.resource_watch import GRACE_NS, ResourceWatch, WatchAbsence, WatchTarget
+from workbench.scaletest.observation.resource_watch import ResourceWatch, WatchAbsence, WatchTarget
 
 SCOPE = Scope("pod", "Pod", NAMESPACE)
 
