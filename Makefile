@@ -18,9 +18,11 @@ SETUP = venv=$$(sh .ci/set-up) && test -n "$$venv" && PATH="$$venv/bin:$$PATH" &
               HYPOTHESIS_STORAGE_DIRECTORY="$$venv/cache/hypothesis"
 # A worker takes a file at a time, whose fixtures are then made once.
 PYTEST = python -m pytest -p no:nbval --dist loadfile
-# What is on control planes comes after all else, and one test at a time: two of them do not fit two cores.
+# What is on control planes comes after all else, and one test at a time: two of them do not fit two cores. An area
+# needs no package index: other systems, another Spark and installations are of test-all.
 ALL = -n 2 -m "not cluster"
-ON_CLUSTERS = -n 1 -m cluster
+OF_AREA = -n 2 -m "not cluster and not network"
+ON_CLUSTERS = -n 1 -m "cluster and not network"
 # An area is a folder of workbench/ with a command; the floor is all that is in none.
 AREAS = $(sort $(patsubst workbench/%/command.py,%,$(wildcard workbench/*/command.py)))
 FLOOR = tests workbench $(foreach area,$(AREAS),--ignore=tests/$(area) --ignore=workbench/$(area))
@@ -62,16 +64,16 @@ docs:
 test:
 	@$(SETUP) && $(LINT) && $(PYTEST) -n 2 && $(NBVAL)
 
-# All of one area or of several, or of the floor below them: make test-area AREA="sizing capacity". pytest ends with 5
-# where there is nothing to run.
+# One area or several, or the floor below them, without what needs a package index: make test-area AREA="sizing lore".
+# pytest ends with 5 where there is nothing to run.
 test-area:
 	@[ -n "$(strip $(AREA))" ] || { echo "make test-area AREA=NAME, of: $(AREAS) floor" >&2; exit 2; }
-	@$(SETUP) && $(LINT) && $(PYTEST) $(ALL) $(PLACES) && { $(PYTEST) $(ON_CLUSTERS) $(PLACES) || [ $$? -eq 5 ]; }
+	@$(SETUP) && $(LINT) && $(PYTEST) $(OF_AREA) $(PLACES) && { $(PYTEST) $(ON_CLUSTERS) $(PLACES) || [ $$? -eq 5 ]; }
 
 # Everything: the matrix, the guides' commands, kills, seeds, peers, other Sparks, fuzzing with five times the inputs.
 test-all:
 	@$(SETUP) && $(LINT) && export WORKBENCH_FUZZ=$${WORKBENCH_FUZZ:-5} \
-	&& $(PYTEST) $(ALL) && $(PYTEST) $(ON_CLUSTERS) && $(NBVAL)
+	&& $(PYTEST) $(ALL) && $(PYTEST) -n 1 -m cluster && $(NBVAL)
 
 lint:
 	@$(SETUP) && $(LINT)

@@ -169,7 +169,7 @@ def test_the_report_of_a_log_with_hostile_names_runs_nothing(browser: Any, tmp_p
         "-m",
         "workbench",
         "run",
-        "speedup",
+        "profile",
         "-p",
         f"event_log={log}",
         "--out",
