@@ -260,7 +260,7 @@ def test_a_workload_of_several_objects_is_made_in_order_and_acknowledged_with_th
 
 def test_a_resumed_run_goes_on_within_a_workload_of_several_objects(tmp_path: Path) -> None:
     items = plan(RUN, 1, members=4)
-    journal = [BEGUN, run_records.Intent(0, 1)]
+    journal: list[run_records.JournalLine] = [BEGUN, run_records.Intent(0, 1)]
     found, server = submitted(tmp_path, items, there=items[0].requests()[:2], journal=journal)
     assert server.made == ["st-00c0ffee-0000000.2", "st-00c0ffee-0000000"]
     assert (found.acked, found.known, found.resumed) == (1, 0, True)
@@ -298,7 +298,7 @@ def test_a_finished_run_that_is_resumed_sends_nothing(tmp_path: Path) -> None:
 
 def test_refused_workloads_are_not_sent_again_but_lost_ones_are(tmp_path: Path) -> None:
     failed = [("Invalid", 422), ("no answer", None), ("InternalError", 500)]
-    journal = [BEGUN, *(run_records.Intent(n, 1) for n in range(3))]
+    journal: list[run_records.JournalLine] = [BEGUN, *(run_records.Intent(n, 1) for n in range(3))]
     journal += [run_records.Failed(n, 1, 1, *words) for n, words in enumerate(failed)]
     found, server = submitted(tmp_path, plan(RUN, 3), journal=journal)
     assert sorted(server.made) == ["st-00c0ffee-0000001", "st-00c0ffee-0000002"]
@@ -425,7 +425,7 @@ def test_what_the_sampler_tells_ends_submission(health: ClusterHealth, reason: s
 
 def test_nothing_created_for_long_ends_it_and_429s_alone_do_not(tmp_path: Path) -> None:
     limits = SubmissionLimits(rate_per_s=None, longest_wait_s=0.05, wall_clock_s=1.0)
-    options = {"limits": limits, "aborts": AbortLimits(no_success_s=0.4)}
+    options: dict[str, Any] = {"limits": limits, "aborts": AbortLimits(no_success_s=0.4)}
     failing, _ = submitted(tmp_path, plan(RUN, 5), lambda post: 500, **options)
     assert failing.reason == "aborted: no object was created for 0.4 s"
     (tmp_path / "b").mkdir()
