@@ -31,12 +31,14 @@ _NEVER = {
 def build_headline(run: Analysis) -> str:
     """Two sentences: the rate with its bound, and the waiting with what qualifies it.
 
-    Where nothing passed a stage, or nothing more, that comes first and there is no rate.
+    Where nothing passed a stage, or nothing more, that comes first and there is no rate. Nodes that took no pods stand
+    before all.
     """
     silent = run.unfinished.filter(pl.col("silent"))["sentence"].to_list()
+    lost = f"{run.node_losses.sentence}. " if run.node_losses is not None else ""
     if silent:
-        return f"No rate: {silent[0]}. {_describe_waiting(run)}{_describe_caveats(run)}."
-    return f"{_describe_rate(run)}. {_describe_waiting(run)}{_describe_caveats(run)}."
+        return f"{lost}No rate: {silent[0]}. {_describe_waiting(run)}{_describe_caveats(run)}."
+    return f"{lost}{_describe_rate(run)}. {_describe_waiting(run)}{_describe_caveats(run)}."
 
 
 def _describe_rate(run: Analysis) -> str:

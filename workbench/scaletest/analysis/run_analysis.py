@@ -16,6 +16,7 @@ from workbench.scaletest import tables
 from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, QUOTA, find_bottlenecks
 from workbench.scaletest.analysis.headline import build_headline
 from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
+from workbench.scaletest.analysis.node_losses import NodeLosses, find_node_losses
 from workbench.scaletest.analysis.queue_shares import QueueShares, measure_queue_shares
 from workbench.scaletest.analysis.queue_simulation import QueueComparison, compare_queue_waits, takes_pods_in_backoff
 from workbench.scaletest.analysis.saturation import (
@@ -198,6 +199,14 @@ class Analysis:
         return build_gpu_timeline(self.schedule, self.pods, nodes, self.passages.end_s, changes)
 
     @cached_property
+    def node_losses(self) -> NodeLosses | None:
+        """Nodes that took no pods for a part of the run, unless the scenario had planned it."""
+        if self.imported or self.test.node_changes:
+            return None
+        nodes, changes = self.read_raw_table(tables.NODES), self.read_raw_table(NODE_CHANGES)
+        return find_node_losses(nodes, changes, self.passages.end_s)
+
+    @cached_property
     def obstacles(self) -> pl.DataFrame:
         """Table OBSTACLES."""
         return find_obstacles(self.transitions, self.submissions, self.pods)
@@ -330,6 +339,7 @@ class Analysis:
                 unfinished=None if self.imported else self.unfinished,
                 impossible=count_impossible_steps(self.milestones, self.submissions) if self.imported else (0, 0),
                 replay=self.replay,
+                node_losses=self.node_losses,
             )
         )
 

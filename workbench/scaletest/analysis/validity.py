@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from workbench.scaletest.analysis.node_losses import NodeLosses
 from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
 from workbench.scaletest.analysis.trace_fidelity import MAX_EXCESS_FRACTION, TraceFidelity
 from workbench.scaletest.tables import VALIDITY
@@ -26,6 +27,7 @@ MAX_BUSY_FRACTION = 0.05
 # Of a saturated machine's time: what client and sampler, and what strangers may have had.
 MAX_CLIENT_FRACTION, MAX_OTHERS_FRACTION = 0.5, 0.2
 MAX_THROTTLED_FRACTION = 0.01
+MAX_LOST_FRACTION = 0.05
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class RunTables:
     unfinished: pl.DataFrame | None = None
     impossible: tuple[int, int] = (0, 0)  # steps that end before they begin, of so many
     replay: TraceFidelity | None = None
+    node_losses: NodeLosses | None = None
 
 
 def build_validity_table(run: RunTables) -> pl.DataFrame:
@@ -58,13 +61,15 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     DataFrame
         Table VALIDITY. Grave, so that the run is invalid: accepted workloads that were never seen, workloads that were
         never sent or failed, an aborted run, servers that disagree about the time, a stage that passed nothing while
-        work waited, a saturated machine whose time client and sampler, or strangers, had beyond their allowance.
+        work waited, nodes that took no pods for a part of the run, a saturated machine whose time client and sampler,
+        or strangers, had beyond their allowance.
         Warnings: the submitter or the sampler was slow, the server throttled, a watch was away (arrivals are upper
         bounds then), the clock offset is large or not well known, the submission was interrupted, this machine was
         saturated by the measured components themselves.
     """
     rows = [
         *_check_silence(run),
+        *_check_nodes(run),
         *_check_order(run),
         *_check_replay(run.replay),
         *_check_coverage(run),
@@ -108,6 +113,18 @@ def _check_silence(run: RunTables) -> list[dict[str, Any]]:
     reason = "; ".join(silent["sentence"].to_list())
     named = "stages that passed nothing while work waited"
     return [_build_condition(named, silent.height, 0, "stages", reason, holds=not silent.height, grave=True)]
+
+
+def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
+    """Nodes that were there for a part of the run only: its figures are of no one cluster."""
+    if run.imported:
+        return []
+    losses = run.node_losses
+    share = 0.0 if losses is None or losses.from_the_start else losses.lost_fraction
+    reason = "" if losses is None else f"{losses.sentence}: the figures are of no one cluster"
+    named = "time of the nodes in which they took no pods (share)"
+    holds = share <= MAX_LOST_FRACTION
+    return [_build_condition(named, share, MAX_LOST_FRACTION, "share", reason, holds=holds, grave=True)]
 
 
 def _check_order(run: RunTables) -> list[dict[str, Any]]:

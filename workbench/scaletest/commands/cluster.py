@@ -34,7 +34,7 @@ def build(
         typer.Option(metavar="PART", help="kube, kwok, kai or kueue; repeatable.", show_default="all but kueue"),
     ] = None,
 ) -> None:
-    """Build the control plane's programs into your cache: once for each version of the workbench that changes them.
+    """Build the control plane's programs into your cache: once for each release that changes them.
 
     Minutes on two cores, where Go has compiled nothing yet: kube 14 (API server, controllers, scheduler, etcd), kwok 1
     (simulated nodes), kai 8 and kueue 10 (schedulers that only tests naming them need). Parts that lie in the cache are

@@ -152,6 +152,7 @@ class Taint(msgspec.Struct):
     """An entry of a node's spec.taints."""
 
     key: str = ""
+    effect: str = ""
 
 
 class NodeSpec(msgspec.Struct):

@@ -64,6 +64,8 @@ def raise_refusals(findings: Iterable[Finding]) -> None:
 
 
 _DIGITS = 10
+# Taints that Kubernetes itself puts on nodes: cordoned, not ready, short of memory or disk.
+NODE_TAINTS = "node.kubernetes.io/"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,14 @@ class NodeFacts:
     pods: int
     labels: dict[str, str]
     taints: tuple[tuple[str, str], ...]
+
+    @property
+    def takes_pods(self) -> bool:
+        """Ready, and without a taint of Kubernetes' own, such as that of a cordoned node."""
+        keeps_off = ("NoSchedule", "NoExecute")
+        return self.ready and not any(
+            key.startswith(NODE_TAINTS) and effect in keeps_off for key, effect in self.taints
+        )
 
 
 @dataclass(frozen=True)
@@ -133,10 +143,15 @@ class ClusterFacts:
             f"version      {self.server_version}",
             f"fingerprint  {self.fingerprint}",
             f"nodes        {len(self.nodes):,}: {simulated:,} simulated, {self.real_nodes:,} real"
-            f", {self.real_gpu_nodes:,} of the real ones with GPUs",
+            f", {self.real_gpu_nodes:,} of the real ones with GPUs{self._format_closed_nodes()}",
             f"pods         {pods} without the label of a test",
             f"identity     {self.identity}",
         ]
+
+    def _format_closed_nodes(self) -> str:
+        closed = [node.name for node in self.nodes if not node.takes_pods]
+        named = ", ".join(closed[:3]) + (f" and {len(closed) - 3:,} more" if len(closed) > 3 else "")
+        return f"; {len(closed):,} of all take no pods (cordoned, tainted or not ready: {named})" if closed else ""
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -152,7 +167,7 @@ class ClusterFacts:
             "simulated_nodes": len(self.nodes) - self.real_nodes,
             "real_nodes": self.real_nodes,
             "real_gpu_nodes": self.real_gpu_nodes,
-            "gpus": sum(node.gpus for node in self.nodes),
+            "gpus": sum(node.gpus for node in self.nodes if node.takes_pods),
             "other_pods": self.other_pods,
         }
 

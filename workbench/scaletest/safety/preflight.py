@@ -245,10 +245,10 @@ def _check_lifetimes(plan: Plan, found: ClusterFacts) -> list[Finding]:
 
 
 def list_usable_nodes(plan: Plan, found: ClusterFacts) -> list[NodeFacts]:
-    """Ready nodes that the plan's pods can be bound to."""
+    """Nodes that take pods, and that the plan's can be bound to."""
     from workbench.scaletest.cluster_api import object_names
 
-    ready = [node for node in found.nodes if node.ready]
+    ready = [node for node in found.nodes if node.takes_pods]
     if plan.scenario.allow_real_nodes:
         return ready
     return [node for node in ready if node.labels.get(object_names.SIMULATED) == "true"]
