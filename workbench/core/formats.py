@@ -8,7 +8,7 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 NULL = "–"
@@ -46,6 +46,19 @@ def find_unit(name: str) -> str:
     ('s', 'per s', '')
     """
     return next((unit for suffix, unit in _UNITS.items() if name.endswith(f"_{suffix}")), "")
+
+
+def format_items(items: Iterable[object], max_items: int = 5) -> str:
+    """The first items as text, and the number of others.
+
+    Examples
+    --------
+    >>> format_items([4, 5, 7], max_items=2)
+    '4, 5 and 1 more'
+    """
+    texts = [str(item) for item in items]
+    more = f" and {len(texts) - max_items:,} more" if len(texts) > max_items else ""
+    return ", ".join(texts[:max_items]) + more
 
 
 def format_label(name: str, unit: str | None = None) -> str:

@@ -7,9 +7,11 @@ writes. Rows are `tables.COMPLETENESS`, and `describe_holes` says them in senten
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from workbench.core.formats import format_items
 
 if TYPE_CHECKING:
     import polars as pl
@@ -131,14 +133,14 @@ def list_holes(ledger: Ledger) -> list[Hole]:
     if ledger.unknown_nodes:
         names = [name for name, _ in ledger.unknown_nodes.most_common()]
         evidence = "plan nodes at work with names of no engine that is known here"
-        holes.append(Hole("engine", _format_names(names), evidence, "engine, predictions", None, len(names)))
+        holes.append(Hole("engine", format_items(names, MAX_NAMED), evidence, "engine, predictions", None, len(names)))
     homeless = ledger.metrics_updated - ledger.metrics_planned
     if len(homeless) > MAX_HOMELESS_SHARE * len(ledger.metrics_updated):
         evidence = "tasks updated metrics that no plan in the log has: updates of plans are missing"
         numbers = len(ledger.metrics_updated), len(ledger.metrics_updated) - len(homeless)
         holes.append(Hole("plans", f"{len(homeless):,} metrics of plans", evidence, "operator times", *numbers))
     if unknown := sorted(ledger.executors_used - ledger.executors_added - {""}):
-        named = f"executors {_format_names(unknown)}"
+        named = f"executors {format_items(unknown, MAX_NAMED)}"
         numbers = len(ledger.executors_used | ledger.executors_added), len(ledger.executors_added)
         holes.append(
             Hole("executors", named, "tasks ran on executors that were never added", "task slots, idle time", *numbers)
@@ -166,7 +168,7 @@ def _list_part_holes(ledger: Ledger) -> Iterator[Hole]:
         if missing := sorted(set(range(max(numbers) + 1)) - numbers):
             yield Hole(
                 "part",
-                f"part{'s' * (len(missing) > 1)} {_format_names(missing)} of the rollover",
+                f"part{'s' * (len(missing) > 1)} {format_items(missing, MAX_NAMED)} of the rollover",
                 f"there are parts up to number {max(numbers)}",
                 ALL_FIGURES,
                 max(numbers) + 1,
@@ -180,20 +182,24 @@ def _list_task_holes(ledger: Ledger) -> Iterator[Hole]:
     """Stage attempts that succeeded with fewer tasks than planned, or whose tasks began and have no end."""
     attempts = Counter(stage_id for stage_id, _ in ledger.stages)
     for (stage_id, attempt_id), stage in sorted(ledger.stages.items()):
-        ids = {"sql_id": stage.sql_id, "stage_id": stage_id, "stage_attempt_id": attempt_id}
-        name = f"stage {stage_id}" + (f" (attempt {attempt_id})" if attempt_id else "")
         # Tasks of an earlier attempt may end the partitions of a later one.
         if stage.completed and not stage.failed and attempts[stage_id] == 1 and stage.succeeded < (stage.planned or 0):
             evidence = "the stage succeeded with fewer ends of tasks than it planned"
+            name, ids = _name_attempt(stage_id, attempt_id, stage)
             yield Hole("task ends", name, evidence, TASK_FIGURES, stage.planned, stage.succeeded, **ids)
+
+
+def _name_attempt(stage_id: int, attempt_id: int, stage: StageNote) -> tuple[str, dict[str, int | None]]:
+    """Name of a stage attempt, and the ids of its holes."""
+    ids = {"sql_id": stage.sql_id, "stage_id": stage_id, "stage_attempt_id": attempt_id}
+    return f"stage {stage_id}" + (f" (attempt {attempt_id})" if attempt_id else ""), ids
 
 
 def _list_stage_holes(ledger: Ledger) -> Iterator[Hole]:
     listed = {stage_id for stage_ids in ledger.jobs_started.values() for stage_id in stage_ids}
     there = {stage_id for stage_id, _ in ledger.stages}
     for (stage_id, attempt_id), stage in sorted(ledger.stages.items()):
-        ids = {"sql_id": stage.sql_id, "stage_id": stage_id, "stage_attempt_id": attempt_id}
-        name = f"stage {stage_id}" + (f" (attempt {attempt_id})" if attempt_id else "")
+        name, ids = _name_attempt(stage_id, attempt_id, stage)
         if stage_id not in listed:
             yield Hole("job of a stage", name, "no job that started lists this stage", TASK_FIGURES, **ids)
         if not stage.completed and not stage.submitted:
@@ -258,7 +264,7 @@ def _list_number_holes(ledger: Ledger) -> Iterator[Hole]:
             evidence = f"the log has numbers from {min(ids)} to {max(ids)}"
             yield Hole(
                 kind,
-                f"{_format_noun(kind, len(missing))} {_format_names(missing)}",
+                f"{_format_noun(kind, len(missing))} {format_items(missing, MAX_NAMED)}",
                 evidence,
                 TASK_FIGURES,
                 len(ids) + len(missing),
@@ -282,12 +288,6 @@ def list_missing_numbers(numbers: Collection[int]) -> list[int]:
 def _format_noun(plural: str, count: int) -> str:
     singular = {"queries": "query"}.get(plural, plural.removesuffix("s"))
     return singular if count == 1 else plural
-
-
-def _format_names(names: Iterable[Any]) -> str:
-    texts = [str(name) for name in names]
-    more = f" and {len(texts) - MAX_NAMED:,} more" if len(texts) > MAX_NAMED else ""
-    return ", ".join(texts[:MAX_NAMED]) + more
 
 
 # How the holes of a kind are said together: {subjects} are their names, {s} is empty for one.
@@ -334,7 +334,7 @@ def describe_holes(completeness: pl.DataFrame) -> list[str]:
     for kind, rows in sorted(by_kind.items(), key=lambda item: order.index(item[0]) if item[0] in order else -1):
         expected, found = (sum(row[name] or 0 for row in rows) for name in ("n_expected", "n_found"))
         subjects, evidence = (
-            _format_names(dict.fromkeys(row[name] for row in rows)) for name in ("subject", "evidence")
+            format_items(dict.fromkeys(row[name] for row in rows), MAX_NAMED) for name in ("subject", "evidence")
         )
         pattern = _SENTENCES.get(kind, "{subjects}: {evidence}")
         sentences.append(

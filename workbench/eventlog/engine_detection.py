@@ -49,16 +49,14 @@ WORK = (
 )
 OTHERS_WORK = re.compile(rf"(?:[A-Z][a-z0-9]*)*?(?:{WORK})(?:Exec)?(?:[A-Z]\w*)?")
 SPARKS_WORK = re.compile(rf"Object(?:{WORK})|(?:{WORK})")
-# Spark's own names that hold one of those.
+# Spark's own names that hold one of those, and more.
 SPARKS_OWN = re.compile(
-    r"(Object)?HashAggregate|SortAggregate|ReusedExchange|(Global|Local|Collect|GlobalTail|CollectTail)Limit|CollectTail|"
+    r"(Global|Local|Collect|GlobalTail|CollectTail)Limit|CollectTail|"
     r"TakeOrderedAndProject|InMemoryTableScan|LocalTableScan|(Batch|File|Micro|Continuous)?Scan\w*|WindowGroupLimit|"
-    r"(Flat)?MapGroups\w*|\w*InPandas\w*|\w*InArrow|(Arrow)?Window(InPandas)?|AggregateInPandas|"
+    r"(Flat)?MapGroups\w*|\w*InPandas\w*|\w*InArrow|ArrowWindow|"
     r"(Streaming|StateStore|Session|Update|Merging|MergingSessions)\w*|EventTimeWatermark|\w*Python\w*|UnionLoop|"
-    r"(Row)?DataSourceScan|HiveTableScan|ExternalRDDScan|OneRowRelation\w*|RDDScan|Coalesce|CustomShuffleReader|"
-    r"(Append|Collect)Columns\w*|Filter|Project|Sort|Window|Expand|Generate|Union|Exchange|BroadcastExchange|"
-    r"BroadcastHashJoin|BroadcastNestedLoopJoin|ShuffledHashJoin|SortMergeJoin|CartesianProduct|ShuffleExchange|"
-    r"Subquery\w*|Reused\w*|Execute\w*|Command\w*"
+    r"(Row)?DataSourceScan|HiveTableScan|ExternalRDDScan|OneRowRelation\w*|RDDScan|CustomShuffleReader|"
+    r"(Append|Collect)Columns\w*|Subquery\w*|Reused\w*|Execute\w*|Command\w*"
 )
 MIN_UNKNOWN_SHARE = 0.25
 NUMBER = re.compile(r"\s*(\(\d+\))?\s*$")

@@ -14,8 +14,9 @@ import msgspec
 
 from workbench.core.errors import InputError
 from workbench.core.files import open_store, raise_as_os_errors
+from workbench.core.formats import format_items
 from workbench.eventlog.codecs import HEAD_BYTES, MAGIC, Codec, CodecFaultError, decode_blocks, detect_codec
-from workbench.eventlog.completeness import ALL_FIGURES, COMPACTION, Hole
+from workbench.eventlog.completeness import ALL_FIGURES, COMPACTION, MAX_NAMED, Hole
 from workbench.eventlog.fold import MAX_LINE_BYTES, Chunk
 from workbench.eventlog.listener_events import DECODERS, PartStart
 from workbench.eventlog.secret_removal import remove_secrets
@@ -82,14 +83,12 @@ def list_logs(path: str) -> list[LogSource]:
                 raise InputError(
                     "no such file or folder", where=shown, do="check the path; folders and URLs such as s3://… work too"
                 )
-            if not store.isdir(root):
-                entry = store.info(root)
-                if _read_head(store, root).startswith(ZIP_MAGIC):
-                    logs = _list_zipped_logs(path)
-                else:
-                    return [_load_single_log(store, entry, path)]
-            else:
+            if store.isdir(root):
                 logs = _list_logs_below(store, root)
+            elif _read_head(store, root).startswith(ZIP_MAGIC):
+                logs = _list_zipped_logs(path)
+            else:
+                return [_load_single_log(store, store.info(root), path)]
     except (OSError, ValueError, ImportError) as error:
         raise InputError(
             "cannot be read", where=shown, found=remove_secrets(f"{type(error).__name__}: {error}")
@@ -161,7 +160,7 @@ def _list_zipped_logs(path: str) -> list[LogSource]:
 
     origin = path if "://" in path else Path(path).expanduser().absolute().as_posix()
     try:
-        store = fsspec.filesystem("zip", fo=path if "://" in path else origin, skip_instance_cache=True)
+        store = fsspec.filesystem("zip", fo=origin, skip_instance_cache=True)
         logs = _list_logs_below(store, "")
     except zipfile.BadZipFile as error:
         raise InputError("a damaged zip", where=remove_secrets(path), found=str(error)) from error
@@ -267,11 +266,10 @@ def _join_rolled_files(
             )
         )
     if missing := sorted(set(range(start + 1, max(numbers, default=start) + 1)) - set(numbers)):
-        texts = ", ".join(map(str, missing[:8])) + (f" and {len(missing) - 8} more" if len(missing) > 8 else "")
         holes.append(
             Hole(
                 "file",
-                f"file{'s' if len(missing) > 1 else ''} {texts} of the roll",
+                f"file{'s' if len(missing) > 1 else ''} {format_items(missing, MAX_NAMED)} of the roll",
                 f"missing, and there are files up to number {max(numbers)}",
                 ALL_FIGURES,
                 max(numbers),

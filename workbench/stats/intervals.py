@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import format_items
 
 LEVEL = 0.90
 Floats = npt.NDArray[np.float64]
@@ -75,12 +75,6 @@ def check_level(value: float, *, name: str = "level") -> None:
     """Refuse a value outside (0, 1)."""
     if not 0 < value < 1:
         raise ConfigError("not between 0 and 1", where=name, found=value, allowed="above 0 and below 1")
-
-
-def format_items(items: Iterable[Any], max_items: int = 5) -> str:
-    """The first items as text, and the number of others."""
-    texts = [str(item) for item in items]
-    return ", ".join(texts[:max_items]) + (f" and {len(texts) - max_items} more" if len(texts) > max_items else "")
 
 
 def t_interval(values: Floats, level: float) -> tuple[float | None, float | None, float | None]:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.stats.intervals import LEVEL, Floats, Interval, check_level, format_items, t_interval, to_float_array
+from workbench.core.formats import format_items
+from workbench.stats.intervals import LEVEL, Floats, Interval, check_level, t_interval, to_float_array
 
 MIN_CLUSTERS = 5
 Statistic = Callable[[Floats], float]

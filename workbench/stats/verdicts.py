@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.stats.intervals import Interval, format_items
+from workbench.core.formats import format_items
+from workbench.stats.intervals import Interval
 from workbench.stats.sequences import SEQUENCE, find_critical_value, log_error, tail_probability
 
 MARGIN = 0.02

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
+from workbench.core.formats import format_items
 from workbench.core.paths import default_out
 
 if TYPE_CHECKING:
@@ -142,8 +143,7 @@ def _print_import(
         print_text(f"{session.session_id}: {one.runs} run(s) from {form}, {one.ok} with values, on {machine}")
         print_text(f"  stacks: {', '.join(arm.name for arm in session.arms)}")
         cases = [case.label for case in session.cases]
-        more = f" and {len(cases) - MAX_SHOWN} more" if len(cases) > MAX_SHOWN else ""
-        print_text(f"  cases: {', '.join(cases[:MAX_SHOWN])}{more}")
+        print_text(f"  cases: {format_items(cases, MAX_SHOWN)}")
         print_text(f"  session: {one.folder}")
     if len(sessions) > MAX_SHOWN:
         print_text(f"… and {len(sessions) - MAX_SHOWN} more session(s)")

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from workbench.core.formats import format_items
 from workbench.indicators.contract.indicator import BASE_COLUMNS, Indicator, Role, Value, field_metadata
 
 Status = Literal[
@@ -166,7 +167,7 @@ def _get_part(document: Mapping[str, Any], part: str) -> dict[str, Any]:
 def _check_names(document: Mapping[str, Any], indicator: type[Indicator], parts: Mapping[str, dict[str, Any]]) -> None:
     """Every key is known, stands in its own part, and in one part only."""
     if unknown := [key for key in document if key not in _KNOWN and not _is_build_info(key)]:
-        raise DocumentError("invalid document", f"unknown key(s): {_format_names(unknown)}")
+        raise DocumentError("invalid document", f"unknown key(s): {format_items(name[:60] for name in unknown)}")
     roles: dict[str, Role] = {"@parameters": "parameter", "@result": "result", "@checks": "check"}
     seen: dict[str, str] = {}
     for part, role in roles.items():
@@ -299,7 +300,3 @@ def _check_bounds(value: Any, depth: int) -> None:
 def _shorten_value(value: Any) -> str:
     text = f"{value:.4g}" if isinstance(value, float) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _format_names(names: list[str]) -> str:
-    return ", ".join(name[:60] for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from workbench.core.formats import format_items
 from workbench.indicators.analysis.effects import Comparison
 from workbench.indicators.analysis.verdict_reasons import find_obstacle, format_percent
 from workbench.indicators.recommendation.evidence import MIX, Evidence, Justification, Kind, ratio_to_percent
@@ -156,7 +157,7 @@ def _answer_better(
                 as_good.append(other.stack.name)
     sentence = f"Use {best.stack.name}: {_format_ratio(best, baseline)}"
     if as_good:
-        sentence += f"; not clearly worse than it by more than {100 * margin:.2g} %: {_format_names(as_good)}"
+        sentence += f"; not clearly worse than it by more than {100 * margin:.2g} %: {format_items(as_good, MAX_NAMES)}"
     return Answer(best.stack.name, "better", sentence, tuple(as_good))
 
 
@@ -169,7 +170,8 @@ def _answer_keep(
         sentence = _format_undecided(unsure, margin, baseline)
         return Answer(baseline, "not decided", sentence, same, tuple(unsure))
     if same:
-        sentence = f"Equivalent within {100 * margin:.2g} %: keep {baseline} ({_format_names(same)} would do as well)"
+        others = format_items(same, MAX_NAMES)
+        sentence = f"Equivalent within {100 * margin:.2g} %: keep {baseline} ({others} would do as well)"
         return Answer(baseline, "no difference", sentence, same)
     if len(accepted) == 1:
         return Answer(baseline, "keep", f"Keep {baseline}: every other stack was excluded")
@@ -189,12 +191,7 @@ def _format_undecided(unsure: Mapping[str, MixVerdict], margin: float, baseline:
     else:
         why = obstacle
     more = f"; about {max(known)} rounds would likely decide" if known and len(known) == len(rounds) else ""
-    return f"Not decided for {_format_names(list(unsure))}: {why}; keep {baseline} for now{more}"
-
-
-def _format_names(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return f"Not decided for {format_items(unsure, MAX_NAMES)}: {why}; keep {baseline} for now{more}"
 
 
 def _format_ratio(one: Accepted, baseline: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
+from workbench.core.formats import format_items
 from workbench.indicators.recommendation.evidence import (
     MIX,
     Evidence,
@@ -206,8 +207,7 @@ class Cautions(Wrap):
         if self.known and (missing := self.known.list_without_audit(stack.packages)):
             said.append(stack.warning(f"{stack.name}: not audited for vulnerabilities: {', '.join(missing[:5])}"))
         if self.known and (unnamed := self.known.list_without_record(stack.packages)):
-            more = f" and {len(unnamed) - 5} more" if len(unnamed) > 5 else ""
-            named = f"no OSV record names {', '.join(unnamed[:5])}{more}"
+            named = f"no OSV record names {format_items(unnamed)}"
             said.append(stack.warning(f"{stack.name}: {named}: no known vulnerabilities, or not audited"))
         if self.context.recommendation_type == "stable":
             unknown = sorted(name for name in stack.packages if stack.uploaded.get(name) is None)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from workbench.core.errors import ConfigError
+from workbench.core.formats import format_items
 
 IDS_KEY = "spark.rapids.sql.lore.idsToDump"
 EXAMPLE_SELECTION = "1[0 2 5-9], 4[*]"
@@ -331,8 +332,7 @@ def _format_numbers(numbers: Iterable[int], none: str) -> str:
         return none
     if len(listed) > 2 and listed[-1] - listed[0] == len(listed) - 1:
         return f"{listed[0]} to {listed[-1]}"
-    more = f" and {len(listed) - MAX_SHOWN_NUMBERS} more" if len(listed) > MAX_SHOWN_NUMBERS else ""
-    return ", ".join(map(str, listed[:MAX_SHOWN_NUMBERS])) + more
+    return format_items(listed, MAX_SHOWN_NUMBERS)
 
 
 def _shorten_text(text: str) -> str:

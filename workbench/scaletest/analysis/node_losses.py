@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
+from workbench.core.formats import format_items
+
 MAX_NAMED = 3
 # A list of all nodes arrives within so long; what changes later is a change.
 FIRST_LIST_S = 1.0
@@ -41,14 +43,12 @@ class NodeLosses:
     @property
     def sentence(self) -> str:
         """What was lost, when, and what was left."""
-        named = ", ".join(self.names[:MAX_NAMED])
-        named += f" and {len(self.names) - MAX_NAMED} more" if len(self.names) > MAX_NAMED else ""
         when = "all the time" if self.from_the_start else f"from {self.first_s:.3g} s on, for a time at least"
         least, most = self.gpus or (0, 0)
         room = f"{least}" if least == most else f"{least} to {most}"
         left = f": there were {room} GPUs to place pods on" if self.gpus else ""
         lost = f"{len(self.names)} of {self.n_nodes} nodes took no pods {when}"
-        return f"{lost} (cordoned, tainted or not ready: {named}){left}"
+        return f"{lost} (cordoned, tainted or not ready: {format_items(self.names, MAX_NAMED)}){left}"
 
 
 def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -> NodeLosses | None:

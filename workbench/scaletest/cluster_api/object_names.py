@@ -20,6 +20,11 @@ SYSTEM_NAMESPACE, MEASURING_ACCOUNT = "workbench-system", "measure"
 RUN_ID = re.compile(r"st-[0-9a-f]{8}")
 
 
+def keeps_pods_off(taint: str, effect: str) -> bool:
+    """Whether Kubernetes itself put this taint on a node: cordoned, not ready, short of memory or disk."""
+    return taint.startswith("node.kubernetes.io/") and effect in ("NoSchedule", "NoExecute")
+
+
 def new_run_id() -> str:
     """A new run's id, such as `st-1f2e3d4c`."""
     return f"st-{secrets.token_hex(4)}"

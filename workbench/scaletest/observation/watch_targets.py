@@ -20,8 +20,6 @@ from workbench.scaletest.observation.resource_watch import WatchSink, WatchTarge
 
 NODE_SCOPE = Scope("node", "Node", "")
 KWOK = "kwok.x-k8s.io/node"
-# Taints that Kubernetes itself puts on nodes: cordoned, not ready, short of memory or disk.
-NODE_TAINTS = "node.kubernetes.io/"
 # Recorded node labels: topology and hardware. All others may be confidential.
 KEPT_LABELS = re.compile(
     r"workbench\.local/.*|topology\.kubernetes\.io/.*|kubernetes\.io/arch|type|.*/(zone|rack|block)"
@@ -110,7 +108,7 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
         memory_bytes=int(parse_quantity(offers.get("memory"))),
         pods=int(parse_quantity(offers.get("pods"))),
         cordoned=bool(node.spec is not None and node.spec.unschedulable)
-        or any(one.key.startswith(NODE_TAINTS) and one.effect in ("NoSchedule", "NoExecute") for one in taints),
+        or any(object_names.keeps_pods_off(one.key, one.effect) for one in taints),
         simulated=labels.get(object_names.SIMULATED) == "true" or any(one.key == KWOK for one in taints),
         labels=dict(list(kept.items())[:MAX_LABELS]),
     )

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import format_items
 from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
 from workbench.scaletest.cluster_api.list_watch import iterate_items
-from workbench.scaletest.cluster_api.object_names import MANAGED_BY, MANAGER
+from workbench.scaletest.cluster_api.object_names import MANAGED_BY, MANAGER, keeps_pods_off
 from workbench.scaletest.scenario.workload_entries import parse_quantity
 from workbench.scaletest.scenario.workload_objects import GPU, KWOK_NODE
 
@@ -64,8 +65,6 @@ def raise_refusals(findings: Iterable[Finding]) -> None:
 
 
 _DIGITS = 10
-# Taints that Kubernetes itself puts on nodes: cordoned, not ready, short of memory or disk.
-NODE_TAINTS = "node.kubernetes.io/"
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,7 @@ class NodeFacts:
     @property
     def takes_pods(self) -> bool:
         """Ready, and without a taint of Kubernetes' own, such as that of a cordoned node."""
-        keeps_off = ("NoSchedule", "NoExecute")
-        return self.ready and not any(
-            key.startswith(NODE_TAINTS) and effect in keeps_off for key, effect in self.taints
-        )
+        return self.ready and not any(keeps_pods_off(*taint) for taint in self.taints)
 
 
 @dataclass(frozen=True)
@@ -150,8 +146,9 @@ class ClusterFacts:
 
     def _format_closed_nodes(self) -> str:
         closed = [node.name for node in self.nodes if not node.takes_pods]
-        named = ", ".join(closed[:3]) + (f" and {len(closed) - 3:,} more" if len(closed) > 3 else "")
-        return f"; {len(closed):,} of all take no pods (cordoned, tainted or not ready: {named})" if closed else ""
+        if not closed:
+            return ""
+        return f"; {len(closed):,} of all take no pods (cordoned, tainted or not ready: {format_items(closed, 3)})"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""

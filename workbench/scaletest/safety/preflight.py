@@ -7,6 +7,7 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+from workbench.core.formats import format_items
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.safety import cluster_setup, node_fence
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts
@@ -77,9 +78,8 @@ async def _check_rights(api: Connection, plan: Plan) -> list[Finding]:
             denied.setdefault(rule, []).append(f"{verb} {resource}{f' in {space}' if space else ''}")
     made = []
     for rule, words in denied.items():
-        more = f" and {len(words) - 4} more" if len(words) > 4 else ""
         level: Level = "warning" if rule.optional else "refused"
-        text = f"not allowed: {', '.join(words[:4])}{more} (needed for: {rule.why})"
+        text = f"not allowed: {format_items(words, 4)} (needed for: {rule.why})"
         made.append(Finding(level, "rights", text, "grant what `workbench scaletest plan SCENARIO --rbac` prints"))
     return made or [Finding("ok", "rights", f"all {len(asked)} required permissions")]
 

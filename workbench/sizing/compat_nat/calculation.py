@@ -10,6 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, StrictInt
 
 from workbench.core.errors import ConfigError
+from workbench.core.formats import format_items
 from workbench.core.schema import StrictModel, validate_model
 from workbench.sizing.compat_nat import slope_fit
 from workbench.sizing.compat_nat.calc_file import (
@@ -28,6 +29,7 @@ CalcMetric = Literal["llm_latency", "wf_runtime"]
 METRIC_LABELS: dict[CalcMetric, str] = {"wf_runtime": "Workflow Runtime", "llm_latency": "LLM Latency"}
 INTERRUPTED_REASON = "interrupted: a run failed"
 MAX_COUNT = 10**9
+MAX_SHOWN = 12
 MIN_ADVISED_LEVELS = 10
 
 
@@ -166,7 +168,9 @@ def _level_notices(
         notices.append("no LLM call at any level: sized on workflow runtime alone")
     negative = [n for n, level in good.items() if min(level.llm_latency_p95, level.workflow_runtime_p95) < 0]
     if negative:
-        notices.append(f"p95 below 0 at concurrency {format_numbers(negative)}: used nevertheless, as in the toolkit")
+        notices.append(
+            f"p95 below 0 at concurrency {format_items(negative, MAX_SHOWN)}: used nevertheless, as in the toolkit"
+        )
     if metrics and len(good) < MIN_ADVISED_LEVELS:
         notices.append(f"{len(good)} usable level(s): {MIN_ADVISED_LEVELS} or more are advised for a line")
     return notices
@@ -231,19 +235,6 @@ def _answer_metric(metric: CalcMetric, goal: CalcGoal, fit: slope_fit.Fit) -> Ca
         return CalcAnswer(metric, limit_s, None, fit.reason)
     found = slope_fit.gpus_by_slope(fit.line, target_s=limit_s, users=goal.target_users, test_gpus=goal.test_gpu_count)
     return CalcAnswer(metric, limit_s, found.gpus, found.reason, found.refused)
-
-
-def format_numbers(numbers: list[int], max_numbers: int = 12) -> str:
-    """Format numbers as a list, limited to the first dozen.
-
-    Examples
-    --------
-    >>> format_numbers([1, 2, 4])
-    '1, 2, 4'
-    """
-    return ", ".join(map(str, numbers[:max_numbers])) + (
-        f" and {len(numbers) - max_numbers} more" if len(numbers) > max_numbers else ""
-    )
 
 
 CONCURRENCIES = tuple(range(1, 11))
@@ -359,6 +350,8 @@ def _check_levels(levels: tuple[int, ...] | None) -> None:
         allowed = f"2 to {MAX_LEVELS:,} levels"
         raise ConfigError("a line needs at least two levels", where=where, found=len(levels), allowed=allowed)
     if odd := [level for level in levels if not isinstance(level, int) or not 1 <= level <= MAX_CONCURRENCY]:
-        raise ConfigError("not a level", where=where, found=format_numbers(odd), allowed=f"1 to {MAX_CONCURRENCY:,}")
+        raise ConfigError(
+            "not a level", where=where, found=format_items(odd, MAX_SHOWN), allowed=f"1 to {MAX_CONCURRENCY:,}"
+        )
     if twice := sorted({level for level in levels if levels.count(level) > 1}):
-        raise ConfigError("levels given twice", where=where, found=format_numbers(twice), allowed="each once")
+        raise ConfigError("levels given twice", where=where, found=format_items(twice, MAX_SHOWN), allowed="each once")

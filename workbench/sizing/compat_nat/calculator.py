@@ -16,16 +16,17 @@ from pydantic import ValidationError
 
 from workbench.console.terminal import show_progress_count
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import format_items
 from workbench.sizing.compat_nat import calc_file, calc_outputs, eval_dataset
 from workbench.sizing.compat_nat.calc_file import ItemMetrics, MetricAlerts, SizingMetrics, percentile_95
 from workbench.sizing.compat_nat.calculation import (
     CONCURRENCIES,
+    MAX_SHOWN,
     CalcGoal,
     Calculation,
     Options,
     calculate_gpus,
     check_options,
-    format_numbers,
 )
 from workbench.sizing.compat_nat.slope_fit import RULES, FitRules
 from workbench.sizing.compat_nat.workflow_runs import (
@@ -177,7 +178,7 @@ def calculate_from_levels(
         raise InputError("field of a level has the wrong type", where=where, allowed=first["msg"]) from error
     if beyond := [number for number in metrics if abs(number) > calc_file.MAX_LOAD]:
         allowed = f"at most {calc_file.MAX_LOAD:,}"
-        raise InputError("load is too large", where="levels", found=format_numbers(beyond), allowed=allowed)
+        raise InputError("load is too large", where="levels", found=format_items(beyond, MAX_SHOWN), allowed=allowed)
     result = calculate_gpus(metrics, goal, rules)
     return CalculationResult(result, notices=list(result.notices), facts={"mode": "memory"})
 
@@ -187,7 +188,7 @@ def _note_mixed_jobs(found: calc_file.RecordedLevels) -> list[str]:
     jobs = list(dict.fromkeys(found.source.values()))
     if len(jobs) < 2:
         return []
-    parts = [f"{format_numbers([n for n, of in found.source.items() if of == job])} of {job}" for job in jobs]
+    parts = [f"{format_items([n for n, of in found.source.items() if of == job], MAX_SHOWN)} of {job}" for job in jobs]
     return [f"the line uses levels of {len(jobs)} jobs, each level from its newest job: {'; '.join(parts)}"]
 
 

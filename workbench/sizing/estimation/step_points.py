@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 BATCH_SIZE = 5
 MAX_WARMUP_FRACTION = 0.25
-MIN_NOTED_FRACTION = 0.05
 """Upper bound of the warm-up, as a fraction of the requests after each user's first one."""
+MIN_NOTED_FRACTION = 0.05
 
 
 def count_warmup_requests(runtimes: Floats, users: int) -> int:

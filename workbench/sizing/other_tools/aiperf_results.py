@@ -31,7 +31,6 @@ ARRIVALS: dict[str, Arrivals] = {
     "user_centric": "constant",
     "fixed_schedule": "trace",
 }
-COUNTS = ("usage_completion_tokens", "output_sequence_length")
 _SECONDS_PER_UNIT = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "sec": 1.0, "s": 1.0}
 
 
@@ -218,7 +217,6 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
     ok = record.error is None
     kind, status = ("ok", None) if record.error is None else _classify_failure(record.error)
     ttft_s = _metric_seconds(metrics.get("time_to_first_token"))
-    itl_s, tokens = _metric_seconds(metrics.get("inter_token_latency")), _first_count(metrics, *COUNTS)
     return ImportedRequest(
         intended_s=about.credit_issued_ns / 1e9 if scheduled and about.credit_issued_ns is not None else sent_s,
         sent_s=sent_s,
@@ -226,10 +224,10 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         outcome=kind,
         status=status,
         first_token_s=None if ttft_s is None else sent_s + ttft_s,
-        itl_s=itl_s,
+        itl_s=_metric_seconds(metrics.get("inter_token_latency")),
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
-        output_tokens=tokens,
+        output_tokens=_first_count(metrics, "usage_completion_tokens", "output_sequence_length"),
         # Conversation ids are unique only within a run.
         prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
     )

@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from workbench.core.errors import InputError
-from workbench.sizing.load.client_messages import SEVERAL
 from workbench.sizing.other_tools import imported_sweep
 from workbench.sizing.other_tools.imported_sweep import (
     Arrivals,
@@ -21,10 +20,10 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedSweep,
     classify_failure,
     correct_arrival_rate,
+    count_later_tokens,
 )
 
 HEAD_BYTES = 1 << 20
-MAX_TOKENS_AN_EVENT = 1.05
 ARRIVALS: dict[str, Arrivals] = {
     "synchronous": "users",
     "concurrent": "users",
@@ -176,9 +175,7 @@ def _build_request(one: RequestStats, scheduled: bool, *, ok: bool) -> ImportedR
         return None
     first_s, last_s = times.first_token_iteration, times.last_token_iteration
     tokens, events = one.output_metrics.total_tokens, times.token_iterations or 0
-    # Without a count of events, or with about one a token, all but the first token came later.
-    is_several = events > 1 and (tokens or 0) > MAX_TOKENS_AN_EVENT * events
-    later = None if not tokens or tokens < 2 else tokens * (1 - 1 / events) if is_several else tokens - 1.0
+    later, note = count_later_tokens(tokens, events)
     kind, status = ("ok", None) if ok else classify_failure(one.info.error or "")
     return ImportedRequest(
         intended_s=times.targeted_start if scheduled and times.targeted_start is not None else sent_s,
@@ -194,7 +191,7 @@ def _build_request(one: RequestStats, scheduled: bool, *, ok: bool) -> ImportedR
         prompt=hashlib.sha256((one.request_args or "").encode()).hexdigest() if one.request_args else "",
         later_tokens=later,
         event_tokens=tokens / events if tokens and events else None,
-        stream=SEVERAL if is_several else None,
+        stream=note,
     )
 
 

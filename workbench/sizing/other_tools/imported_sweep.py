@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 import msgspec
 
 from workbench.core.errors import InputError
-from workbench.sizing.load.client_messages import BUFFERED
+from workbench.sizing.load.client_messages import BUFFERED, SEVERAL
 from workbench.sizing.tables import REQUESTS, STEPS
 
 if TYPE_CHECKING:
@@ -114,6 +114,7 @@ MIN_KEPT_FRACTION = 0.75
 # So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
 MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4
 MIN_BUFFERED_FRACTION = 0.05
+MAX_TOKENS_AN_EVENT = 1.05
 MAX_TIME_S = 1e11
 MAX_TOKENS = 10**12
 MAX_USERS = 10**6
@@ -270,6 +271,18 @@ def _check_request(request: ImportedRequest) -> ImportedRequest:
         if tokens is not None and not 0 <= tokens <= MAX_TOKENS:
             raise InputError("invalid number of tokens", found=tokens, allowed=f"0 to {MAX_TOKENS}")
     return request
+
+
+def count_later_tokens(tokens: int | None, events: int) -> tuple[float | None, str | None]:
+    """Tokens after the first event of a stream, and a note where events hold several.
+
+    Without a count of events, or with about one a token, these are all but the first token.
+    """
+    if not tokens or tokens < 2:
+        return None, None
+    if events > 1 and tokens > MAX_TOKENS_AN_EVENT * events:
+        return tokens * (1 - 1 / events), SEVERAL
+    return tokens - 1.0, None
 
 
 def _mark_buffered(requests: list[ImportedRequest]) -> None:

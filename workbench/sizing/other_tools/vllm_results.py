@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from workbench.core.errors import InputError
-from workbench.sizing.load.client_messages import SEVERAL
 from workbench.sizing.other_tools import imported_sweep
 from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
@@ -20,6 +19,7 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedSweep,
     classify_failure,
     correct_arrival_rate,
+    count_later_tokens,
 )
 
 
@@ -79,7 +79,7 @@ def _build_request(
     start_s, span_s = max(0.0, start_s), sum(gaps_s)
     kind, status = ("ok", None) if not error else classify_failure(error)
     events = len(gaps_s) + 1
-    later = output_tokens * (1 - 1 / events) if output_tokens > events else output_tokens - 1.0
+    later, note = count_later_tokens(output_tokens, events)
     return ImportedRequest(
         intended_s=start_s,
         sent_s=start_s,
@@ -87,11 +87,11 @@ def _build_request(
         outcome=kind,
         status=status,
         first_token_s=start_s + ttft_s if kind == "ok" else None,
-        itl_s=span_s / later if kind == "ok" and gaps_s and later > 0 else None,
+        itl_s=span_s / later if kind == "ok" and gaps_s and later else None,
         llm_s=[ttft_s + span_s] if kind == "ok" else None,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
         later_tokens=later if kind == "ok" and gaps_s else None,
         event_tokens=output_tokens / events,
-        stream=SEVERAL if output_tokens > 1.05 * events else None,
+        stream=note,
     )
