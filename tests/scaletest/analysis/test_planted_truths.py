@@ -245,7 +245,10 @@ TRUTHS = {
     "a queue that lets nothing go": Truth(
         Plan(steady(100, 5), release=never, nodes=200, until_s=60),
         {RELEASED: STOPPED},
-        ("No rate: 0 of 100 pods released from their queue; the last one that did: never",),
+        (
+            "No rate: 0 of 100 pods released from their queue; the last one that did: never; the cluster says: "
+            "suspended 100",
+        ),
         ("sustains",),
         valid=False,
     ),

@@ -1,15 +1,17 @@
-"""Whether a namespace's quota has room for a plan."""
+"""What the cluster lacks for a plan: room in a quota, resources, a queue that lets suspended objects go."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
+from tests.scaletest.observation.scripted import scripted
 from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.safety.cluster_facts import Finding
-from workbench.scaletest.safety.preflight import _check_quota_fit
+from workbench.scaletest.safety.preflight import _check_quota_fit, _check_suspensions, _list_absent_resources
 
 ROOM = {"count/pods": "100", "count/jobs.batch": "100"}
 
@@ -50,3 +52,38 @@ def test_a_share_of_a_gpu_is_no_request_of_one() -> None:
     plan = scaletest_scenario.draw_plan(scenario({"kind": "Job", "fraction": 0.5}, schedulers=["kai"]), RUN)
     quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": "0"}}}
     assert _check_quota_fit(plan, plan.namespaces[0], [quota], [{}]).level == "ok"
+
+
+def training(**head: Any) -> dict[str, Any]:
+    """An entry of an operator's kind, which the scripted cluster has in version v1."""
+    template = {"apiVersion": "example.com/v1", "kind": "Training", "spec": {"suspend": True}} | head
+    return {"kind": "Template", "template": template, "pods_at": []}
+
+
+@pytest.mark.parametrize(
+    ("entry", "absent"),
+    [
+        (training(), []),
+        (training(apiVersion="example.com/v2"), ["example.com/v2/trainings"]),
+        (training(apiVersion="other.com/v1"), ["other.com/v1/trainings"]),
+        (training(kind="Tuning"), ["example.com/v1/tunings"]),
+    ],
+)
+def test_resources_that_the_cluster_does_not_serve_are_named(entry: dict[str, Any], absent: list[str]) -> None:
+    plan = scaletest_scenario.draw_plan(scenario(entry), RUN)
+
+    async def ask() -> list[str]:
+        async with scripted() as (api, connection):
+            api.cluster()
+            return [str(kind) for kind in await _list_absent_resources(connection, plan)]
+
+    assert asyncio.run(ask()) == absent
+
+
+def test_an_entry_that_is_made_suspended_is_named() -> None:
+    (found,) = _check_suspensions(scenario(training()))
+    assert (found.level, found.text) == (
+        "warning",
+        "template-0: made suspended and without a queue, so nothing makes their pods",
+    )
+    assert not _check_suspensions(scenario({"kind": "Job"}))

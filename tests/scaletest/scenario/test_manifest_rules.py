@@ -212,3 +212,16 @@ def test_who_gives_way_is_said_by_the_entry_alone(entry: dict[str, Any], wanted:
     found = sent({"template": template(spec=spec), **entry})["spec"]
     assert found.get("priorityClassName") == wanted
     assert not {"priority", "preemptionPolicy"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "waits"),
+    [
+        ({"spec": {"suspend": True}}, True),
+        ({"spec": {"runPolicy": {"suspend": True}}}, True),
+        ({"spec": {"suspend": False}}, False),
+        ({"spec": {"suspend": True}, "metadata": {"labels": {manifest_rules.QUEUE_LABEL: "all"}}}, False),
+    ],
+)
+def test_what_is_made_suspended_waits_unless_a_queue_lets_it_go(fields: dict[str, Any], waits: bool) -> None:
+    assert manifest_rules.waits_for_release(template("Job", "batch/v1", **fields)) is waits

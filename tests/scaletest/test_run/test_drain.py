@@ -111,7 +111,8 @@ def test_a_replay_waits_for_its_longest_job_also_where_nothing_changes_for_long(
     trace = {"process": "trace", "times_s": [0.0], "entries": ["job-0"], "lifetimes_s": [9.0], "speed": 1}
     replay = scenario({"kind": "Job", "lifetime": 1}, arrival=trace)
     rows = scaletest_scenario.draw_plan(replay).schedule
-    assert build_drain_target(rows, replay) == DrainTarget(1, 1, 9.0, kept=1, awaits_ends=True)
+    jobs = frozenset(rows["name"])
+    assert build_drain_target(rows, replay) == DrainTarget(1, 1, 9.0, kept=1, awaits_ends=True, jobs=jobs)
 
 
 def test_the_later_pods_of_a_job_are_waited_for_while_its_first_ones_run(tmp_path: Path) -> None:
@@ -124,12 +125,32 @@ def test_the_later_pods_of_a_job_are_waited_for_while_its_first_ones_run(tmp_pat
     assert drained(found, DrainTarget(3, 3, 0.4)) == "nothing changed for 0.3 s"
 
 
+def test_a_job_whose_pod_was_lost_is_waited_for_until_it_is_complete(tmp_path: Path) -> None:
+    def note(transition: str) -> None:
+        line = run_records.Seen("job", transition, "j", "j", "ns", now_ns(), workload="job-0")
+        with (tmp_path / run_records.OBSERVED).open("ab") as file:
+            file.write(run_records.encode_line(line))
+
+    seen(tmp_path, ("a", "running"), ("a", "deleted"), ("b", "running"))
+    note("created")
+    found, expected = follower(tmp_path), DrainTarget(1, 1, 0.5 - OVERTIME_S, jobs=frozenset({"job-0"}))
+    assert drained(found, expected) == "nothing changed for 0.5 s"
+    seen(tmp_path, ("b", "succeeded"))
+    note("complete")
+    found.update()
+    assert drained(found, expected) == "all are done"
+
+
 def test_pods_that_only_come_when_others_end_are_not_expected_where_none_ends() -> None:
+    names = set()
+
     def of(**more: Any) -> DrainTarget:
         made = scenario({"kind": "Job", "parallelism": 2, "completions": 6, **more}, arrival=ARRIVAL)
-        return build_drain_target(scaletest_scenario.draw_plan(made).schedule, made)
+        plan = scaletest_scenario.draw_plan(made).schedule
+        names.update(plan["name"])
+        return build_drain_target(plan, made)
 
-    assert of(lifetime=10) == DrainTarget(12, 12, 10.0, kept=12)
+    assert of(lifetime=10) == DrainTarget(12, 12, 10.0, kept=12, jobs=frozenset(names))
     assert of() == DrainTarget(4, 0, 0.0, kept=4)
     assert of(lifetime=10, delete_after_s=5) == DrainTarget(12, 12, 5.0, kept=0)
 

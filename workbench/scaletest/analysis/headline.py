@@ -115,6 +115,8 @@ def _describe_caveats(run: Analysis) -> str:
     for row in run.limits.filter(pl.col("kind") == STOPPED).iter_rows(named=True):
         if row["step"] not in run.unfinished["step"].to_list():
             told.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
+    if run.disruptions is not None and (lost := run.disruptions.sentence) is not None:
+        told.append(lost)
     if run.gangs.height:
         told.append(f"{int(run.gangs['complete'].sum())} of {run.gangs.height} gangs were ever complete")
     busy = describe_saturation(run.read_load())

@@ -14,6 +14,7 @@ from workbench.core.tables import Table
 from workbench.runs import run_folder
 from workbench.scaletest import tables
 from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, QUOTA, find_bottlenecks
+from workbench.scaletest.analysis.disruptions import Disruptions, find_disruptions
 from workbench.scaletest.analysis.headline import build_headline
 from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
 from workbench.scaletest.analysis.node_losses import NodeLosses, find_node_losses
@@ -207,6 +208,14 @@ class Analysis:
         return find_node_losses(nodes, changes, self.passages.end_s)
 
     @cached_property
+    def disruptions(self) -> Disruptions | None:
+        """Pods that were lost before their work was done; null for imported runs."""
+        if self.imported:
+            return None
+        planned = bool(self.test.node_changes)
+        return find_disruptions(self.schedule, self.submissions, self.transitions, self.pods, planned=planned)
+
+    @cached_property
     def obstacles(self) -> pl.DataFrame:
         """Table OBSTACLES."""
         return find_obstacles(self.transitions, self.submissions, self.pods)
@@ -340,6 +349,7 @@ class Analysis:
                 impossible=count_impossible_steps(self.milestones, self.submissions) if self.imported else (0, 0),
                 replay=self.replay,
                 node_losses=self.node_losses,
+                disruptions=self.disruptions,
             )
         )
 

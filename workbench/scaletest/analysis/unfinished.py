@@ -20,6 +20,7 @@ SILENT_S = 8.0
 MIN_TIME_S = 2.0
 MAX_TOLD = 4
 NO_NODE, NO_QUOTA, DENIED, NO_IMAGE = "no node fits", "quota", "admission denied", "image pull back-off"
+SUSPENDED = "suspended"
 NODE_LOST, VOLUME, GATED, REFUSED, CONTAINER = "node not ready", "volume", "gated", "refused", "container not started"
 _DONE = {RELEASED: "released from their queue", MADE: "made", SCHEDULED: "scheduled", STARTED: "started"}
 # In a message of the cluster, first match counts.
@@ -73,7 +74,7 @@ def find_obstacles(transitions: pl.DataFrame, submissions: pl.DataFrame, pods: p
     A reason is what a component wrote when it last gave up, and not always the cause: a pod that was reported
     unschedulable may have been bound a second later. Events may be dropped by the cluster.
     """
-    rows = [*_list_refusals(submissions), *_list_told(transitions, pods)]
+    rows = [*_list_refusals(submissions), *_list_told(transitions, pods), *_list_suspended(transitions)]
     if not rows:
         return OBSTACLES.frame([])
     frame = pl.DataFrame(rows, schema=["about", "reason", "uid", "at_s", "waiting", "text"], orient="row")
@@ -110,6 +111,15 @@ def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[tuple[Any,
         left = never if reason in (NO_NODE, GATED) else open_pods
         rows.append((about, reason, uid, row["arrival_s"], uid in left or about == "workloads", _shorten(text)))
     return rows
+
+
+def _list_suspended(transitions: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Objects that were suspended at the end."""
+    turns = transitions.filter(pl.col("transition").is_in(["suspended", "resumed"])).sort("arrival_s")
+    last = turns.group_by("uid", maintain_order=True).agg(pl.col("transition", "arrival_s").last())
+    held = last.filter(pl.col("transition") == "suspended").select("uid", "arrival_s")
+    text = "suspend is true, and neither a queue nor a controller set it to false"
+    return [("workloads", SUSPENDED, uid, at_s, True, text) for uid, at_s in held.iter_rows()]
 
 
 def _shorten(text: str | None) -> str:

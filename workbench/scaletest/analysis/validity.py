@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from workbench.scaletest.analysis.disruptions import Disruptions
 from workbench.scaletest.analysis.node_losses import NodeLosses
 from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
 from workbench.scaletest.analysis.trace_fidelity import MAX_EXCESS_FRACTION, TraceFidelity
@@ -28,6 +29,7 @@ MAX_BUSY_FRACTION = 0.05
 MAX_CLIENT_FRACTION, MAX_OTHERS_FRACTION = 0.5, 0.2
 MAX_THROTTLED_FRACTION = 0.01
 MAX_LOST_FRACTION = 0.05
+MAX_LOST_PODS_FRACTION = 0.05
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class RunTables:
     impossible: tuple[int, int] = (0, 0)  # steps that end before they begin, of so many
     replay: TraceFidelity | None = None
     node_losses: NodeLosses | None = None
+    disruptions: Disruptions | None = None
 
 
 def build_validity_table(run: RunTables) -> pl.DataFrame:
@@ -61,8 +64,8 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     DataFrame
         Table VALIDITY. Grave, so that the run is invalid: accepted workloads that were never seen, workloads that were
         never sent or failed, an aborted run, servers that disagree about the time, a stage that passed nothing while
-        work waited, nodes that took no pods for a part of the run, a saturated machine whose time client and sampler,
-        or strangers, had beyond their allowance.
+        work waited, nodes that took no pods for a part of the run, more than a few pods that were lost, a saturated
+        machine whose time client and sampler, or strangers, had beyond their allowance.
         Warnings: the submitter or the sampler was slow, the server throttled, a watch was away (arrivals are upper
         bounds then), the clock offset is large or not well known, the submission was interrupted, this machine was
         saturated by the measured components themselves.
@@ -70,6 +73,7 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
     rows = [
         *_check_silence(run),
         *_check_nodes(run),
+        *_check_losses(run.disruptions),
         *_check_order(run),
         *_check_replay(run.replay),
         *_check_coverage(run),
@@ -125,6 +129,16 @@ def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
     named = "time of the nodes in which they took no pods (share)"
     holds = share <= MAX_LOST_FRACTION
     return [_build_condition(named, share, MAX_LOST_FRACTION, "share", reason, holds=holds, grave=True)]
+
+
+def _check_losses(found: Disruptions | None) -> list[dict[str, Any]]:
+    """Pods that did not live as planned: a rate with their replacements in it is not the rate of the plan."""
+    if found is None:
+        return []
+    share, named = found.lost_fraction, "pods that failed, were deleted or were evicted (share)"
+    holds = found.planned or share <= MAX_LOST_PODS_FRACTION
+    reason = f"{found.sentence}: rates and waits are also those of pods that were lost"
+    return [_build_condition(named, share, MAX_LOST_PODS_FRACTION, "share", reason, holds=holds, grave=True)]
 
 
 def _check_order(run: RunTables) -> list[dict[str, Any]]:

@@ -8,13 +8,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.core.formats import format_items
+from workbench.scaletest.cluster_api.api_discovery import ApiResource, find_kind_name
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.safety import cluster_setup, node_fence
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts
 from workbench.scaletest.safety.cluster_setup import FIELD_MANAGER
 from workbench.scaletest.safety.confirmation import check_identity
+from workbench.scaletest.scenario.manifest_rules import QUEUE_LABEL, waits_for_release
 from workbench.scaletest.scenario.plan_summary import PlanSummary, find_peak_gpus, summarize_plan
-from workbench.scaletest.scenario.rbac_rules import Rule, list_rules
+from workbench.scaletest.scenario.rbac_rules import Rule, list_kinds, list_rules
+from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.workload_entries import parse_quantity
 from workbench.scaletest.scenario.workload_objects import DELAY, GPU, ObjectRequest
 from workbench.scaletest.scenario.workload_plan import Plan
@@ -36,8 +39,8 @@ async def run_preflight(
     by_command
         A submit command creates its own objects: they are not fenced, and the dry run is skipped.
     sets_up
-        The run sets up what it needs, as on a local cluster: missing setup is no reason to refuse it, and permissions
-        in namespaces that do not exist yet are not checked.
+        The run sets up what it needs, as on a local cluster: missing setup and rights are no reason to refuse it, and
+        permissions in namespaces that do not exist yet are not checked.
 
     Returns
     -------
@@ -53,21 +56,51 @@ async def run_preflight(
     made += node_fence.check_command_fence(plan.scenario, found) if by_command else []
     spaces = await node_fence.check_namespaces(api, plan.namespaces, sets_up=sets_up)
     made += spaces
-    if all(one.level != "warning" for one in spaces):
-        made += await _check_rights(api, plan)
+    absent = await _list_absent_resources(api, plan)
+    made += [_describe_absence(one) for one in absent]
+    rights = await _check_rights(api, plan, absent) if all(one.level != "warning" for one in spaces) else []
+    granted_later = sets_up and any(one.level == "refused" for one in rights)
+    made += [Finding("ok", "rights", "some are missing, and the run grants them")] if granted_later else rights
     if all(one.level == "ok" for one in spaces):
         made += [await _check_quota(api, plan, space, own=found.own is not None) for space in plan.namespaces]
         made += await _check_priorities(api, plan)
-        made += [] if by_command else await _check_dry_run(api, plan)
+        made += [] if by_command or absent or granted_later else await _check_dry_run(api, plan)
+    made += _check_suspensions(plan.scenario)
     return [*made, *check_capacity(plan, summarize_plan(plan), found), *_check_lifetimes(plan, found)]
 
 
-async def _check_rights(api: Connection, plan: Plan) -> list[Finding]:
-    """Check each required verb on each resource with a SelfSubjectAccessReview."""
+async def _list_absent_resources(api: Connection, plan: Plan) -> list[ApiResource]:
+    """Which of the resources that workloads are made of does the server not know?"""
+    kinds = list_kinds(plan.scenario, owned=True)
+    names = await asyncio.gather(*(find_kind_name(api, kind) for kind in kinds))
+    return [kind for kind, name in zip(kinds, names, strict=True) if name is None]
+
+
+def _describe_absence(kind: ApiResource) -> Finding:
+    text = f"the cluster has no {kind}"
+    return Finding("refused", "resources", text, "install its CRD, or correct the entry's version and plural name")
+
+
+def _check_suspensions(scenario: Scenario) -> list[Finding]:
+    named = [
+        entry.display_name(at)
+        for at, entry in enumerate(scenario.workloads)
+        if entry.template is not None and waits_for_release(entry.template)
+    ]
+    if not named:
+        return []
+    text = f"{format_items(named, 4)}: made suspended and without a queue, so nothing makes their pods"
+    return [Finding("warning", "suspended", text, f"remove `suspend: true`, or name the queue (label {QUEUE_LABEL})")]
+
+
+async def _check_rights(api: Connection, plan: Plan, absent: list[ApiResource]) -> list[Finding]:
+    """Check each required verb on each resource that is there with a SelfSubjectAccessReview."""
+    unknown = {(kind.group, kind.plural) for kind in absent}
     asked = [
         (rule, verb, resource, space)
         for rule in list_rules(plan.scenario)
         for resource in rule.objects
+        if (rule.group, resource) not in unknown
         for verb in rule.verbs
         for space in ([None] if rule.cluster else plan.namespaces)
     ]

@@ -73,6 +73,8 @@ PLACEHOLDERS = (
     "labels",
 )
 PLACEHOLDER = re.compile(r"\$\{([^{}]*)\}")
+# Kueue lets go what bears it.
+QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 _API_VERSION = re.compile(r"([a-z0-9.-]{1,253}/)?v[0-9a-z]{1,40}")
 _MAX_BYTES = 256 << 10
 # With any other, the operator makes a pod that submits: of its own template where none is given.
@@ -112,6 +114,15 @@ def check_manifest(template: Json, plural: str | None, pods_at: tuple[str, ...] 
         _check_pod(pod, place)
     if kind == "RayJob":
         _check_ray_job(template["spec"])
+
+
+def waits_for_release(template: Json) -> bool:
+    """Whether an object is made suspended, without the label of a queue that would let it go."""
+    spec, head = template.get("spec"), template.get("metadata") or {}
+    if not isinstance(spec, dict) or QUEUE_LABEL in (head.get("labels") or {}):
+        return False
+    policy = spec.get("runPolicy")
+    return spec.get("suspend") is True or (isinstance(policy, dict) and policy.get("suspend") is True)
 
 
 def _check_ray_job(spec: Json) -> None:

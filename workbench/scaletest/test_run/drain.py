@@ -44,6 +44,8 @@ class DrainTarget:
         of which the scenario only says how many they make.
     awaits_ends
         The test is of what the pods hold until they end, as in a replayed trace, and not of their start alone.
+    jobs
+        Names of Jobs that end by themselves.
     """
 
     pods: int
@@ -51,6 +53,7 @@ class DrainTarget:
     longest_s: float
     kept: int = 0
     awaits_ends: bool = False
+    jobs: frozenset[str] = frozenset()
 
 
 def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarget:
@@ -66,7 +69,9 @@ def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarge
     kept = rows.filter(pl.col("delete_after_s").is_null() & ~pl.col("entry").is_in(stated))
     replayed = isinstance(scenario.arrival, Trace) and scenario.arrival.lifetimes_s is not None
     pods, ending, made = (int(one["pods"].sum()) for one in (rows, ends, kept))
-    return DrainTarget(pods, ending, float(longest or 0.0), made, awaits_ends=replayed)
+    own = (pl.col("kind") == "Job") & pl.col("lifetime_s").is_not_null() & pl.col("delete_after_s").is_null()
+    jobs = frozenset(accepted.filter(own)["name"])
+    return DrainTarget(pods, ending, float(longest or 0.0), made, awaits_ends=replayed, jobs=jobs)
 
 
 def describe_outstanding(follower: PodFollower, expected: DrainTarget, drained: str) -> str | None:
@@ -90,9 +95,10 @@ async def wait_for_drain(
 ) -> str:
     """Wait, and say why it was enough.
 
-    Done is: every pod that ends has ended, and every other one runs. Otherwise it ends when nothing has changed for
-    `settle_s`: longer by the longest lifetime while pods wait for others to make room; shorter where all run, and those
-    that should have ended by themselves have not (kwok ends pods of Jobs only), unless their ends are awaited.
+    Done is: every pod that ends has ended, with every Job of such pods, and every other one runs. Otherwise it ends
+    when nothing has changed for `settle_s`: longer by the longest lifetime while pods wait for others to make room;
+    shorter where all run, and those that should have ended by themselves have not (kwok ends pods of Jobs only), unless
+    their ends are awaited.
 
     Parameters
     ----------
@@ -112,7 +118,8 @@ async def wait_for_drain(
             return "interrupted"
         if (trouble := find_health_problem(found, watch_lag_s)) is not None:
             return f"{ABORTED}{trouble}"
-        if follower.ended >= expected.ending and follower.started >= expected.pods:
+        ended = follower.ended >= expected.ending and follower.started >= expected.pods
+        if ended and not follower.count_open_jobs(expected.jobs):
             await asyncio.sleep(min(AFTER_S, settle_s))
             return "all are done"
         if until_ns is not None and now_ns() >= until_ns:
@@ -125,10 +132,13 @@ async def wait_for_drain(
 
 def _settle_time_s(follower: PodFollower, expected: DrainTarget, settle_s: float) -> float:
     # Also a Job's later pods, which are made when its earlier ones end.
+    open_jobs = follower.count_open_jobs(expected.jobs)
     to_come = follower.pending or (follower.running and follower.started < expected.pods)
-    if to_come and follower.ended < expected.ending:
+    if to_come and (follower.ended < expected.ending or open_jobs):
         return settle_s + expected.longest_s
     if not follower.pending and follower.started >= expected.pods:
         whole_s = expected.longest_s + OVERTIME_S
-        return max(settle_s, whole_s) if expected.awaits_ends else min(settle_s, whole_s)
+        # All of them ended or run, and a Job is still to end: those that run were made again.
+        again = open_jobs > 0 and follower.ended >= expected.ending
+        return max(settle_s, whole_s) if expected.awaits_ends or again else min(settle_s, whole_s)
     return settle_s

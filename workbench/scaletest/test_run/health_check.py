@@ -14,6 +14,7 @@ from workbench.scaletest.submission import AbortLimits, ClusterHealth
 
 _PLACED = frozenset({"scheduled", "bound", "running", "ready"})
 _ENDED = frozenset({"succeeded", "failed", "deleted", "evicted"})
+_JOB_ENDED = frozenset({"complete", "failed", "deleted"})
 
 
 class _Line(msgspec.Struct):
@@ -21,6 +22,7 @@ class _Line(msgspec.Struct):
     resource: str = ""
     transition: str = ""
     uid: str = ""
+    workload: str | None = None
     reason: str | None = None
     arrival_ns: int = 0
 
@@ -43,6 +45,7 @@ class PodFollower:
         self._running: set[str] = set()
         self._ended: set[str] = set()
         self._older: set[str] = set()
+        self._jobs: dict[str, bool] = {}  # by their workload's name: has it ended?
         self.changed_ns = now_ns()
         self.since_ns = 0
 
@@ -61,6 +64,8 @@ class PodFollower:
             changed = changed or one.transition not in ("unschedulable", "event")
             if one.resource == "pod":
                 self._apply_line(one)
+            elif one.resource == "job" and one.workload is not None:
+                self._jobs[one.workload] = self._jobs.get(one.workload, False) or one.transition in _JOB_ENDED
         if changed:
             self.changed_ns = now_ns()
 
@@ -88,6 +93,10 @@ class PodFollower:
     def ended(self) -> int:
         """Number of ended pods: succeeded, failed or deleted."""
         return len(self._ended)
+
+    def count_open_jobs(self, names: frozenset[str]) -> int:
+        """Jobs of these names that were seen, and have not ended: a lost pod of theirs is made again."""
+        return sum(not ended for name, ended in self._jobs.items() if name in names)
 
     @property
     def text(self) -> str:
