@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import polars as pl
@@ -9,7 +11,7 @@ import polars as pl
 from tests.fakes import eventlogs as made
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.executions import read_executions
-from workbench.speedup.attribution.measured_times import measure_log_times
+from workbench.speedup.attribution.measured_times import NO_TIME, measure_log_times
 from workbench.speedup.comparison.run_comparison import compare_logs
 
 SCAN = "FileScan parquet [a#1] Location: InMemoryFileIndex[file:/x/lineitem], ReadSchema: struct<a:int>"
@@ -62,3 +64,11 @@ def test_a_command_holds_what_the_executions_that_it_started_did(tmp_path: Path)
 def test_an_execution_whose_command_is_not_in_the_log_stands_for_itself(tmp_path: Path) -> None:
     found = measure_log_times(read_made(tmp_path / "log", *command(0, root_known=False)), "a", "s")
     assert found.executions["sql_id"].to_list() == [1]
+
+
+def test_an_execution_that_took_no_time_by_its_stamps_does_not_count(tmp_path: Path) -> None:
+    text = "\n".join(json.dumps(event) for event in command(0, root_known=False))
+    text = re.sub(r'"(Submission Time|Completion Time|Launch Time|Finish Time|time)": \d+', r'"\1": 5000', text)
+    events = [json.loads(line) for line in text.splitlines()]
+    (found,) = measure_log_times(read_made(tmp_path / "log", *events), "a", "s").executions.to_dicts()
+    assert (found["wall_s"], found["why_not"]) == (0.0, NO_TIME)

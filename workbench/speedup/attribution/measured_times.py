@@ -29,6 +29,7 @@ NOT_COUNTED = ("unreadable", "contradictory", "partial", "duplicate", "supersede
 # Holes that the row of an application tells in its own words, or that change none of its figures.
 TOLD_ELSEWHERE = ("query end", "environment")
 REPEATED_TASKS = "tasks failed or were killed"
+NO_TIME = "took no time by its own stamps"
 # Whether an execution counts.
 COUNTS = pl.col("why_not").is_null()
 
@@ -120,6 +121,8 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
         why_not = FAILED
     elif holes:
         why_not = "; ".join(holes)
+    elif not execution.wall_s > 0:
+        why_not = NO_TIME
     elif cold:
         why_not = COLD
     else:
