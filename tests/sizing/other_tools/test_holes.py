@@ -185,3 +185,83 @@ def test_a_vllm_result_without_times_of_requests_says_what_to_do(tmp_path: Path)
     with pytest.raises(InputError, match="no times of single requests") as caught:
         brought(path, tmp_path)
     assert "--save-detailed" in str(caught.value)
+
+
+def inference_perf(folder: Path, *stages: tuple[dict[str, Any], list[tuple[float, float]]], **load: Any) -> Path:
+    """A report folder: the entries of all stages in a shuffled order, as several workers write them."""
+    folder.mkdir()
+    entries = []
+    for number, (summary, rows) in enumerate(stages):
+        sent = [due for due, _ in rows]
+        summary = {"count": len(rows), "send_duration": max(sent) - min(sent)} | summary
+        (folder / f"stage_{number}_lifecycle_metrics.json").write_text(json.dumps({"load_summary": summary}))
+        for due, end in rows:
+            # Eleven events from the first token on, each of about two tokens by the server's count.
+            times = [due + 0.1 + place * (end - due - 0.1) / 10 for place in range(11)]
+            response = {"output_tokens": 40, "server_usage": {"completion_tokens": 22}, "chunk_times": times}
+            entries.append(
+                {"start_time": due, "end_time": end, "error": None}
+                | {"info": {"input_tokens": 7, "response_metrics": response}}
+            )
+    random.Random(2).shuffle(entries)
+    (folder / "per_request_lifecycle_metrics.json").write_text(json.dumps(entries))
+    (folder / "config.yaml").write_text(json.dumps({"load": load}))
+    return folder
+
+
+def test_requests_of_inference_perf_are_told_apart_by_the_stages_reports(tmp_path: Path) -> None:
+    stages = [
+        ({"requested_rate": rate}, [(100 * rate + a, 100 * rate + b) for a, b in queue(rate, 60)]) for rate in (4, 8)
+    ]
+    kept = brought(inference_perf(tmp_path / "reports", *stages, type="constant"), tmp_path)
+    assert [(step.arrivals, step.rate_per_s, len(step.requests)) for step in kept.imported.steps] == [
+        ("constant", 4, 240),
+        ("constant", 8, 480),
+    ]
+    request = kept.imported.steps[0].requests[0]
+    # 22 tokens in eleven events: 20 after the first one.
+    assert (request.output_tokens, request.later_tokens, request.stream) == (22, 20.0, SEVERAL)
+    assert request.first_token_s == pytest.approx(0.1)
+    assert kept.imported.notes == ["latencies count from sending: the file does not say when a request was due"]
+
+
+def test_stages_of_users_are_read_and_failures_classified(tmp_path: Path) -> None:
+    folder = inference_perf(tmp_path / "reports", ({"requested_rate": 9.0, "concurrency": 3}, queue(4, 10, servers=3)))
+    entries = json.loads((folder / "per_request_lifecycle_metrics.json").read_text())
+    entries[3] |= {"error": {"error_type": "TimeoutError", "error_msg": ""}}
+    (folder / "per_request_lifecycle_metrics.json").write_text(json.dumps(entries))
+    (step,) = brought(folder, tmp_path).imported.steps
+    assert (step.users, step.rate_per_s) == (3, None)
+    assert [request.outcome for request in step.requests if request.outcome != "ok"] == ["timeout"]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda folder: (folder / "stage_1_lifecycle_metrics.json").unlink(), "do not fit together"),
+        (lambda folder: (folder / "per_request_lifecycle_metrics.json").write_text("[]"), "do not fit together"),
+        (lambda folder: (folder / "per_request_lifecycle_metrics.json").write_text("{"), "not in the expected format"),
+    ],
+)
+def test_a_report_folder_with_a_hole_is_refused(tmp_path: Path, spoil: Any, told: str) -> None:
+    stages = [({"requested_rate": 4}, queue(4, 5)), ({"requested_rate": 8}, [(a + 50, b + 50) for a, b in queue(8, 5)])]
+    folder = inference_perf(tmp_path / "reports", *stages)
+    spoil(folder)
+    with pytest.raises(InputError, match=told):
+        brought(folder, tmp_path)
+
+
+def test_stages_that_overlap_are_not_told_apart_and_refused(tmp_path: Path) -> None:
+    rows = queue(4, 20)
+    folder = inference_perf(
+        tmp_path / "reports", ({"requested_rate": 2}, rows[::2]), ({"requested_rate": 2}, rows[1::2])
+    )
+    with pytest.raises(InputError, match="cannot be told from those of others"):
+        brought(folder, tmp_path)
+
+
+def test_summaries_of_inference_perf_alone_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = inference_perf(tmp_path / "reports", ({"requested_rate": 2}, queue(2, 5)))
+    (folder / "per_request_lifecycle_metrics.json").unlink()
+    with pytest.raises(InputError, match="per_request: true"):
+        import_sweep(folder, gpus=1, tool="inference-perf", out=tmp_path / "out")

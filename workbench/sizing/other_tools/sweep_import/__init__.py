@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from workbench.sizing.other_tools.imported_sweep import ImportedSweep
 
-LOAD_TOOLS = ("guidellm", "aiperf", "vllm", "nat")
+LOAD_TOOLS = ("guidellm", "aiperf", "inference-perf", "vllm", "nat")
 # Default file names of the tools' reports.
 REPORT_FILE_NAMES = ("benchmarks.json", "calc_runner_output.json")
 _HEAD_BYTES = 1 << 20
@@ -33,9 +33,9 @@ def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep
     Parameters
     ----------
     path
-        guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; the detailed result of `vllm
-        bench serve`; the toolkit calculator's `calc_runner_output.json`; or the folder with one of these. All but the
-        last may be gzip files.
+        guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; inference-perf's report folder;
+        the detailed result of `vllm bench serve`; the toolkit calculator's `calc_runner_output.json`; or the folder
+        with one of these. The files of guidellm, aiperf and vllm may be gzip files.
     tool
         One of `LOAD_TOOLS`; detected from the content by default.
 
@@ -58,11 +58,18 @@ def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep
 
 
 def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
-    from workbench.sizing.other_tools import aiperf_results, guidellm_results, nat_results, vllm_results
+    from workbench.sizing.other_tools import (
+        aiperf_results,
+        guidellm_results,
+        inference_perf_results,
+        nat_results,
+        vllm_results,
+    )
 
     return {
         "guidellm": guidellm_results.read_guidellm,
         "aiperf": aiperf_results.read_aiperf,
+        "inference-perf": inference_perf_results.read_inference_perf,
         "vllm": vllm_results.read_vllm,
         "nat": nat_results.read_nat_results,
     }[tool]
@@ -70,8 +77,11 @@ def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
 
 def _detect_tool(path: Path) -> str:
     """Detect the tool from the content."""
-    from workbench.sizing.other_tools import aiperf_results, imported_sweep
+    from workbench.sizing.other_tools import aiperf_results, imported_sweep, inference_perf_results
 
+    requests_file = inference_perf_results.REQUESTS_FILE_NAME
+    if path.name == requests_file or (path / requests_file).is_file():
+        return "inference-perf"
     if path.is_dir() or path.name.startswith(aiperf_results.RECORDS_FILE_NAME):
         return "aiperf"
     head = imported_sweep.read_file_head(path, _HEAD_BYTES)

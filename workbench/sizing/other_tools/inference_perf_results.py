@@ -1,0 +1,195 @@
+"""Reads a report folder of inference-perf (0.6.1 and 0.7) with one entry per request.
+
+The entries do not say which stage they are of: stages run one after the other, so the entries in the order of sending
+are cut by the counts of the stages' own reports, and the cuts are checked against the time that each stage sent for.
+Latencies count from sending, since no entry says when it was due.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from workbench.core.data_files import read_yaml_file
+from workbench.core.errors import InputError
+from workbench.sizing.other_tools import imported_sweep
+from workbench.sizing.other_tools.imported_sweep import (
+    Arrivals,
+    ImportedRequest,
+    ImportedStep,
+    ImportedSweep,
+    classify_failure,
+    correct_arrival_rate,
+    count_later_tokens,
+)
+
+REQUESTS_FILE_NAME = "per_request_lifecycle_metrics.json"
+_STAGE_FILE_NAME = re.compile(r"stage_(\d{1,6})_lifecycle_metrics\.json")
+_MAX_SPAN_ERROR_S = 1e-3
+_MAX_CONFIG_BYTES = 1 << 20
+
+
+class Usage(msgspec.Struct):
+    """The server's own counts."""
+
+    completion_tokens: int | None = None
+
+
+class Response(msgspec.Struct):
+    """An answer: tokens by the tool's tokenizer, and the times of the events that held some of it."""
+
+    output_tokens: int | None = None
+    server_usage: Usage | None = None
+    chunk_times: list[float] = []
+
+
+class Info(msgspec.Struct):
+    """What is known of a request and its answer."""
+
+    input_tokens: int | None = None
+    response_metrics: Response | None = None
+
+
+class Failure(msgspec.Struct):
+    """Why a request failed."""
+
+    error_type: str = ""
+    error_msg: str = ""
+
+
+class Entry(msgspec.Struct):
+    """A request; times in s on the tool's clock."""
+
+    start_time: float
+    end_time: float
+    info: Info | None = None
+    error: Failure | None = None
+
+
+class Load(msgspec.Struct):
+    """Load of a stage."""
+
+    count: int
+    send_duration: float | None = None
+    requested_rate: float | None = None
+    concurrency: int | None = None
+
+
+class Stage(msgspec.Struct):
+    """A stage's own report."""
+
+    load_summary: Load
+
+
+def read_inference_perf(path: Path) -> ImportedSweep:
+    """Read a report folder, one step a stage.
+
+    Raises
+    ------
+    InputError
+        The folder has no times of single requests or no reports of stages, or both do not fit together.
+    """
+    folder = path if path.is_dir() else path.parent
+    stages = _read_stages(folder)
+    entries = sorted(
+        imported_sweep.read_json_document(folder / REQUESTS_FILE_NAME, list[Entry]), key=lambda one: one.start_time
+    )
+    counts = sum(stage.count for stage in stages.values())
+    if counts != len(entries):
+        raise InputError(
+            "requests and stages do not fit together",
+            where=folder,
+            found=f"{len(entries)} entries, {counts} requests in the reports of {len(stages)} stages",
+            do="bring the whole report folder, with all of its stages",
+        )
+    found = ImportedSweep("inference-perf", "", False, [])
+    arrivals = _read_arrivals(folder)
+    began_s, place = entries[0].start_time, 0
+    for number, load in stages.items():
+        mine = entries[place : place + load.count]
+        place += load.count
+        _check_span(mine, load, f"stage {number}")
+        requests = [_build_request(entry, began_s) for entry in mine]
+        found.steps.append(_build_step(load, requests, arrivals, f"stage {number}", found.notes))
+    if any(step.users is None for step in found.steps):
+        found.notes.append("latencies count from sending: the file does not say when a request was due")
+    return found
+
+
+def _read_stages(folder: Path) -> dict[int, Load]:
+    """Loads of the stages that sent something, in their order."""
+    files = {int(name[1]): file for file in folder.iterdir() if (name := _STAGE_FILE_NAME.fullmatch(file.name))}
+    if not files or not (folder / REQUESTS_FILE_NAME).is_file():
+        raise InputError(
+            "no times of single requests, or no reports of stages",
+            where=folder,
+            found=sorted(file.name for file in folder.iterdir())[:20],
+            allowed=f"{REQUESTS_FILE_NAME} beside stage_0_lifecycle_metrics.json",
+            do="run inference-perf with report.request_lifecycle.per_request: true",
+        )
+    loads = {number: imported_sweep.read_json_document(files[number], Stage).load_summary for number in sorted(files)}
+    return {number: load for number, load in loads.items() if load.count > 0}
+
+
+def _read_arrivals(folder: Path) -> Arrivals:
+    """The process of the load, by the configuration that lies beside the reports; unknown without."""
+    file = folder / "config.yaml"
+    document: Any = None
+    if file.is_file():
+        document = read_yaml_file(file, noun="configuration of inference-perf", max_bytes=_MAX_CONFIG_BYTES)
+    load = document.get("load") if isinstance(document, dict) else None
+    kind = load.get("type") if isinstance(load, dict) else None
+    return "constant" if kind == "constant" else "poisson" if kind == "poisson" else "trace"
+
+
+def _check_span(entries: list[Entry], load: Load, label: str) -> None:
+    span_s = entries[-1].start_time - entries[0].start_time
+    if load.send_duration is not None and abs(span_s - load.send_duration) > _MAX_SPAN_ERROR_S:
+        raise InputError(
+            "the entries of a stage cannot be told from those of others",
+            where=label,
+            found=f"its {len(entries)} entries were sent in {span_s:.6g} s, its report says {load.send_duration:.6g} s",
+        )
+
+
+def _build_step(
+    load: Load, requests: list[ImportedRequest], arrivals: Arrivals, label: str, notes: list[str]
+) -> ImportedStep:
+    if load.concurrency is not None:
+        step = ImportedStep("users", load.concurrency, None, None, requests)
+    elif load.requested_rate is not None:
+        step = ImportedStep(
+            arrivals, None, correct_arrival_rate(load.requested_rate, requests, label, notes), None, requests
+        )
+    else:
+        raise InputError("a stage without a rate and without a concurrency", where=label)
+    step.began_s = requests[0].sent_s
+    return step
+
+
+def _build_request(entry: Entry, began_s: float) -> ImportedRequest:
+    sent_s, ended_s = entry.start_time - began_s, entry.end_time - began_s
+    info = entry.info or Info()
+    if entry.error is not None:
+        kind, status = classify_failure(f"{entry.error.error_type} {entry.error.error_msg}")
+        return ImportedRequest(sent_s, sent_s, ended_s, kind, status, input_tokens=info.input_tokens)
+    response = info.response_metrics or Response()
+    counted = response.server_usage.completion_tokens if response.server_usage else None
+    tokens, times = counted or response.output_tokens, response.chunk_times
+    later, note = count_later_tokens(tokens, len(times))
+    return ImportedRequest(
+        intended_s=sent_s,
+        sent_s=sent_s,
+        ended_s=ended_s,
+        first_token_s=times[0] - began_s if times else None,
+        itl_s=(times[-1] - times[0]) / later if len(times) > 1 and later else None,
+        llm_s=[ended_s - sent_s],
+        input_tokens=info.input_tokens,
+        output_tokens=tokens,
+        later_tokens=later if len(times) > 1 else None,
+        event_tokens=tokens / len(times) if tokens and times else None,
+        stream=note,
+    )
