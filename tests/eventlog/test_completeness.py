@@ -239,11 +239,23 @@ def figures(profile: Profile) -> dict[str, float | None]:
     return found
 
 
-def make_holes(lines: list[bytes], rng: random.Random, count: int) -> Iterator[tuple[str, list[bytes]]]:
+def make_holes(lines: list[bytes], rng: random.Random, count: int, folder: Path) -> Iterator[tuple[str, Path]]:
+    """Logs with one hole each: lines, all events of a kind, or files of a roll are gone."""
     names = [json.loads(line)["Event"].split(".")[-1] for line in lines]
-    for _ in range(count):
-        kind = rng.choice(("range", "kind", "event"))
+    for number in range(count):
+        kind = rng.choice(("range", "kind", "event", "file"))
         first = rng.randrange(len(lines) - 1)
+        if kind == "file":
+            cuts = [0, *sorted(rng.sample(range(1, len(lines)), rng.randint(2, 7))), len(lines)]
+            gone = set(rng.sample(range(len(cuts) - 1), rng.randint(1, len(cuts) - 2)))
+            rolled = folder / f"eventlog_v2_app-{number}"
+            rolled.mkdir()
+            (rolled / f"appstatus_app-{number}").write_bytes(b"")
+            for file in set(range(len(cuts) - 1)) - gone:
+                content = [*lines[: file > 0], *lines[cuts[file] : cuts[file + 1]]]
+                (rolled / f"events_{file + 1}_app-{number}").write_bytes(b"".join(content))
+            yield f"files {sorted(gone)} of {len(cuts) - 1}", rolled
+            continue
         last = (
             min(len(lines) - 1, first + 1 + int(rng.random() ** 2 * 0.6 * len(lines))) if kind == "range" else first + 1
         )
@@ -254,7 +266,8 @@ def make_holes(lines: list[bytes], rng: random.Random, count: int) -> Iterator[t
         what += " with executors" if any("Executor" in names[i] for i in gone) else ""
         if all(names[i].endswith(UNTRACED) for i in gone) or (last == len(lines) - 1 and kind == "range"):
             continue
-        yield what, [line for i, line in enumerate(lines) if i not in gone]
+        (folder / "log").write_bytes(b"".join(line for i, line in enumerate(lines) if i not in gone))
+        yield what, folder / "log"
 
 
 def decode(path: Path) -> list[bytes]:
@@ -285,9 +298,8 @@ def test_a_hole_never_makes_a_valid_figure_wrong(path: Path, count: int, tmp_pat
     if whole.verdict != "valid":
         pytest.skip(f"the log itself has holes: {whole.reasons}")
     wrong = []
-    for what, lines in make_holes(decode(path), random.Random(7), count):
-        (tmp_path / "log").write_bytes(b"".join(lines))
-        profile = build_profile(read_event_logs(tmp_path / "log"))
+    for what, log in make_holes(decode(path), random.Random(7), count, tmp_path):
+        profile = build_profile(read_event_logs(log))
         if profile.verdict == "valid":
             now = figures(profile)
             wrong += [

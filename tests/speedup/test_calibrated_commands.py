@@ -11,6 +11,7 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+import zstandard
 
 from tests.conftest import SAMPLES
 from tests.fakes import planted_logs
@@ -126,6 +127,18 @@ def test_qualify_ranks_and_says_why_not(speedup: Call, factors: Path, tmp_path: 
     comet = next(row for row in rows if row["app_name"] == "tpch comet s1")
     assert (comet["recommendation"], comet["reason"]) == ("already accelerated", "already accelerated by comet")
     assert comet["predicted_s"] is None
+
+
+def test_a_log_with_a_hole_is_worth_a_trial_at_most(speedup: Call, factors: Path, tmp_path: Path) -> None:
+    lines = zstandard.ZstdDecompressor().stream_reader(PLAIN.read_bytes()).read().splitlines(keepends=True)
+    ends = [place for place, line in enumerate(lines) if b"SparkListenerStageCompleted" in line]
+    (tmp_path / "log").write_bytes(b"".join(lines[: ends[-1]] + lines[ends[-1] + 1 :]))
+    code, printed, _ = speedup("qualify", tmp_path / "log", "--factors", factors, "--json", "--no-cache")
+    document = json.loads(printed)
+    (row,) = document["applications"]
+    assert (code, row["recommendation"]) == (1, "worth a trial")
+    assert "the end of 1 stage is not in the log" in row["reason"]
+    assert document["answer"].endswith("; 1 judged by a log with holes.")
 
 
 def test_columns_of_a_factor_file_that_are_not_used_are_named(speedup: Call, tmp_path: Path) -> None:

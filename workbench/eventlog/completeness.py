@@ -292,7 +292,7 @@ def _format_noun(plural: str, count: int) -> str:
 
 # How the holes of a kind are said together: {subjects} are their names, {s} is empty for one.
 _SENTENCES: Mapping[str, str] = {
-    "part": "{subjects} is not in the log: {evidence}",
+    "part": "{subjects} {verb} not in the log: {evidence}",
     "task ends": "{missing:,} of {expected:,} planned tasks have no end in the log ({subjects})",
     "tasks": "{missing:,} of {expected:,} tasks are not in the log: their numbers are missing",
     "queries": "{subjects} not in the log: {evidence}",
@@ -310,10 +310,11 @@ _SENTENCES: Mapping[str, str] = {
     "engine": "unknown engine: {subjects} are plan nodes of no engine that is known here",
     "executors": "tasks ran on {subjects}, whose start is not in the log: the number of task slots is not known",
     "environment": "the log does not hold the application's properties",
+    "application start": "the log does not hold the application's start",
     "log start": "the log does not begin with Spark's first event",
 }
-# Told by the application's times.
-_TOLD_ELSEWHERE = ("application start", "application end")
+# Told by the application's times: of work that goes on, and of clusters, no log has an end.
+_TOLD_ELSEWHERE = ("application end",)
 
 
 def describe_holes(completeness: pl.DataFrame) -> list[str]:
@@ -342,6 +343,7 @@ def describe_holes(completeness: pl.DataFrame) -> list[str]:
                 n=len(rows),
                 s="s" * (len(rows) > 1),
                 pronoun="them" if len(rows) > 1 else "it",
+                verb="are" if subjects.startswith("parts") else "is",
                 missing=expected - found,
                 expected=expected,
                 subjects=subjects,

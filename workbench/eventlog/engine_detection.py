@@ -28,9 +28,11 @@ ENGINES: dict[str, EngineSigns] = {
         "spark.comet.enabled",
     ),
     "photon": EngineSigns(re.compile(r"Photon[A-Z]")),
-    # Its names hold "Transformer" or the name of its native library.
+    # Its names hold "Transformer" or the name of its native library; of columnar nodes only one is Spark's.
     "gluten": EngineSigns(
-        re.compile(r"\w*Transformer\b|Velox[A-Z]|RowToVelox|CHColumnar|RowToCHNative|NativeFileScan"),
+        re.compile(
+            r"\w*Transformer\b|Columnar(?!ToRow)[A-Z]|Velox[A-Z]|RowToVelox|CHColumnar|RowToCHNative|NativeFileScan"
+        ),
         (".GlutenPlugin",),
         "spark.gluten.enabled",
     ),
@@ -71,6 +73,8 @@ def find_node_engine(node_name: str) -> str | None:
     --------
     >>> [find_node_engine(name) for name in ("PhotonAgg", "FilterExecTransformer", "GpuProject", "Filter (3)")]
     ['photon', 'gluten', 'rapids', None]
+    >>> [find_node_engine(name) for name in ("ColumnarExchange", "ColumnarToRow", "CometColumnarExchange")]
+    ['gluten', None, 'comet']
     """
     return next((engine for engine, signs in ENGINES.items() if signs.nodes.match(node_name)), None)
 

@@ -81,7 +81,7 @@ def test_an_inner_query_of_an_unknown_root_is_a_query_and_the_root_is_said_to_be
     facts = read(*query(7, *work, start_ms=1000, end_ms=51_000, rootExecutionId=3))
     assert executions(facts)[7].wall_s == 50.0
     row = build_application_row(facts, "log", None)
-    assert (row["status"], row["n_queries"]) == ("complete", 1)
+    assert (row["status"], row["n_queries"]) == ("damaged", 1)
     assert row["reason"] == "query 3 is not in the log: query 7 was started by a query that has no start"
 
 

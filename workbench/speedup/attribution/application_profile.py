@@ -373,7 +373,7 @@ def _list_invalid_reasons(
         reasons.append(
             f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"
         )
-    reasons += describe_holes(facts.completeness)
+    reasons += describe_holes(facts.completeness.filter(pl.col("kind") != "application start"))
     if log["fault"]:
         reasons.append(f"the log is damaged: {log['fault']}")
     if log["n_bad_lines"]:

@@ -27,7 +27,8 @@ UNFINISHED = "no end event: timed until its last stage"
 # Applications of these statuses have no time that can be used, or are counted elsewhere.
 NOT_COUNTED = ("unreadable", "contradictory", "partial", "duplicate", "superseded")
 # Holes that the row of an application tells in its own words, or that change none of its figures.
-TOLD_ELSEWHERE = ("query end", "environment")
+TOLD_ELSEWHERE = ("query end", "environment", "application start")
+HARMLESS = ("application start", "application end", "environment", "engine")
 REPEATED_TASKS = "tasks failed or were killed"
 NO_TIME = "took no time by its own stamps"
 # Whether an execution counts.
@@ -314,6 +315,8 @@ def _application_status(
         return "damaged", str(log["fault"])
     if log["n_bad_lines"]:
         return "damaged", f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read"
+    if holes.filter(~pl.col("kind").is_in(HARMLESS)).height:
+        return "damaged", None
     if app["status"] != "complete":
         return "incomplete", f"the log does not hold the application's {describe_missing_times(app)}"
     return "complete", None

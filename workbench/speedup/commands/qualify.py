@@ -84,8 +84,8 @@ def qualify(
     """Predict the time of applications on the accelerator, most time saved first.
 
     Unreadable logs, copies and already accelerated applications are listed; --why gives the reasons. A
-    CPUOperator,Score file (*.csv) implies --method seed. Exit code 1 when a log was unreadable or no application could
-    be judged.
+    CPUOperator,Score file (*.csv) implies --method seed. Exit code 1 when a log has holes or was unreadable, or no
+    application could be judged.
 
     Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
     """
@@ -149,7 +149,7 @@ def _qualify_with_model(
         lambda: _print_ranking(result, fleet, **printed),
         document,
         as_json=as_json,
-        is_valid=not result.reasons and not (fleet.applications["status"] == "unreadable").any(),
+        is_valid=not result.reasons and not result.damaged,
         written=[out] if out else [],
     )
 

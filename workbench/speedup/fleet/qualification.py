@@ -31,6 +31,7 @@ from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
 FAR_PACE = 2.0
+DAMAGED = ("unreadable", "partial", "contradictory", "damaged")
 RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER = "recommended", "worth a trial", "little gain", "slower"
 # Applications without a prediction.
 ACCELERATED, NOT_JUDGED = "already accelerated", "not judged"
@@ -60,13 +61,17 @@ class QualificationTerms:
 
 @dataclass(frozen=True)
 class Qualification:
-    """Tables `applications`, `predictions` (by query) and `operators_at_stake`; logs that repeat an application."""
+    """Tables `applications`, `predictions` (by query) and `operators_at_stake`; logs that repeat an application.
+
+    `damaged` are logs of which something is missing or could not be read, judged or not.
+    """
 
     applications: pl.DataFrame
     predictions: pl.DataFrame
     operators_at_stake: pl.DataFrame
     currency: str = ""
     n_repeated: int = 0
+    damaged: frozenset[str] = frozenset()
 
     @property
     def folder(self) -> str:
@@ -97,7 +102,16 @@ class Qualification:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons of an invalid result."""
-        return () if self.judged.height else ("no application could be judged; the table has the reasons",)
+        if not self.judged.height:
+            return ("no application could be judged; the table has the reasons",)
+        if self.n_damaged == self.judged.height:
+            return ("no application is judged by a whole log; the table has the reasons",)
+        return ()
+
+    @property
+    def n_damaged(self) -> int:
+        """Applications that are judged by a log of which something is missing."""
+        return int(self.judged["log"].is_in(list(self.damaged)).sum())
 
     @property
     def answer(self) -> str:
@@ -105,7 +119,8 @@ class Qualification:
         judged = self.judged
         n_accelerated = int((self.applications["recommendation"] == ACCELERATED).sum())
         if not judged.height:
-            return f"None of {_count(self.applications.height)} could be judged."
+            told = f", {n_accelerated} already accelerated" if n_accelerated else ""
+            return f"None of {_count(self.applications.height)} could be judged{told}."
         counts = {
             name: int((judged["recommendation"] == name).sum())
             for name in (RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER)
@@ -116,6 +131,7 @@ class Qualification:
         rest = f"; {n_accelerated} already accelerated" if n_accelerated else ""
         rest += f"; {self.n_repeated} left out as copies or earlier attempts" if self.n_repeated else ""
         rest += f"; {left} could not be judged" if left else ""
+        rest += f"; {self.n_damaged} judged by a log with holes" if self.n_damaged else ""
         return (
             f"{_count(judged.height)} of {base:,.1f} s {'is' if judged.height == 1 else 'are'} predicted to take"
             f" {predicted:,.1f} s, {base / predicted:.2f}x as fast: {classes}{rest}."
@@ -143,7 +159,7 @@ def qualify_applications(
     applications
         Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, earlier attempts, logs whose times contradict each
         other, and applications on another engine than the baseline's are not judged; a cut or damaged log is judged by
-        its readable part.
+        its readable part, and is worth a trial at most.
     measured
         Their executions; `session` is the row's `log`.
     terms, overrides
@@ -173,7 +189,8 @@ def qualify_applications(
     table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
     at_stake = _build_operators_at_stake(predictions, predict_by_term(model, measured))
     n_repeated = int(applications["status"].is_in(["duplicate", "superseded"]).sum())
-    return Qualification(table, predictions, at_stake, terms.currency, n_repeated)
+    damaged = frozenset(applications.filter(pl.col("status").is_in(DAMAGED))["log"])
+    return Qualification(table, predictions, at_stake, terms.currency, n_repeated, damaged)
 
 
 def _build_application_row(
@@ -236,6 +253,8 @@ def _predict_application(
     low, high = fixed + max(predicted_sql - error_s[0], 0.0), fixed + predicted_sql + error_s[1]
     ratio, ratio_low, ratio_high = wall_s / predicted, wall_s / high, wall_s / low
     name = classify_recommendation(ratio, ratio_low, terms.least_ratio)
+    if name == RECOMMENDED and row["status"] in DAMAGED:
+        name = TRIAL
     share = {
         column: float((predictions[column] * predictions["baseline_s"]).sum()) / queries_s
         for column in ("unsupported_share", "unknown_share")
