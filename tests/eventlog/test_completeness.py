@@ -14,7 +14,7 @@ import pytest
 
 from tests.eventlog.conftest import LOGS, OTHERS, OWN
 from workbench.eventlog.codecs import decode_blocks
-from workbench.eventlog.completeness import describe_holes
+from workbench.eventlog.completeness import SHUTDOWN_MS, describe_holes
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.sources import list_logs
 from workbench.speedup.attribution.application_profile import Profile, build_profile
@@ -226,8 +226,27 @@ def test_one_bad_log_costs_the_others_nothing(tmp_path: Path) -> None:
 
 # An executor that ran nothing, and the end of one, leave no trace either.
 OF_SLOTS = ("slot_use_share", "n_task_slots")
-# What leaves no trace: the driver's updates of metrics, one version of a plan, all work after the last that is there.
+# What leaves no trace: the driver's updates of metrics, one version of a plan, all work after the last that is there,
+# and ends of tasks of a stage that failed shortly before the application ended, since such tasks may have run on.
 UNTRACED = ("DriverAccumUpdates", "AdaptiveExecutionUpdate", "SQLAdaptiveSQLMetricUpdates")
+
+
+def list_untraced(lines: list[bytes]) -> set[int]:
+    """Numbers of the lines that may go without a trace."""
+    events = [json.loads(line) for line in lines]
+    end_ms = next((event["Timestamp"] for event in events if event["Event"].endswith("ApplicationEnd")), 0)
+    stages = [event["Stage Info"] for event in events if event["Event"].endswith("StageCompleted")]
+    failed = {
+        (stage["Stage ID"], stage["Stage Attempt ID"])
+        for stage in stages
+        if stage.get("Failure Reason") and stage["Completion Time"] > end_ms - SHUTDOWN_MS
+    }
+    return {
+        place
+        for place, event in enumerate(events)
+        if event["Event"].endswith(UNTRACED)
+        or (event["Event"].endswith("TaskEnd") and (event["Stage ID"], event["Stage Attempt ID"]) in failed)
+    }
 
 
 def figures(profile: Profile) -> dict[str, float | None]:
@@ -241,7 +260,7 @@ def figures(profile: Profile) -> dict[str, float | None]:
 
 def make_holes(lines: list[bytes], rng: random.Random, count: int, folder: Path) -> Iterator[tuple[str, Path]]:
     """Logs with one hole each: lines, all events of a kind, or files of a roll are gone."""
-    names = [json.loads(line)["Event"].split(".")[-1] for line in lines]
+    names, untraced = [json.loads(line)["Event"].split(".")[-1] for line in lines], list_untraced(lines)
     for number in range(count):
         kind = rng.choice(("range", "kind", "event", "file"))
         first = rng.randrange(len(lines) - 1)
@@ -264,7 +283,7 @@ def make_holes(lines: list[bytes], rng: random.Random, count: int, folder: Path)
         )
         what = f"{kind} {names[first]} {first}-{last}"
         what += " with executors" if any("Executor" in names[i] for i in gone) else ""
-        if all(names[i].endswith(UNTRACED) for i in gone) or (last == len(lines) - 1 and kind == "range"):
+        if gone <= untraced or (last == len(lines) - 1 and kind == "range"):
             continue
         (folder / "log").write_bytes(b"".join(line for i, line in enumerate(lines) if i not in gone))
         yield what, folder / "log"
