@@ -265,7 +265,7 @@ def make_holes(lines: list[bytes], rng: random.Random, count: int, folder: Path)
         kind = rng.choice(("range", "kind", "event", "file"))
         first = rng.randrange(len(lines) - 1)
         if kind == "file":
-            cuts = [0, *sorted(rng.sample(range(1, len(lines)), rng.randint(2, 7))), len(lines)]
+            cuts = [0, *sorted(rng.sample(range(1, len(lines)), min(len(lines) - 1, rng.randint(2, 7)))), len(lines)]
             gone = set(rng.sample(range(len(cuts) - 1), rng.randint(1, len(cuts) - 2)))
             rolled = folder / f"eventlog_v2_app-{number}"
             rolled.mkdir()

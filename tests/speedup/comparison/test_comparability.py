@@ -77,7 +77,7 @@ def severities(frame: pl.DataFrame) -> dict[str, str]:
 def test_equal_sides_are_comparable_in_everything(session: Make) -> None:
     found = check_comparability([session(), session()], [session(), session()])
     assert severities(found) == {}
-    assert COMPARABILITY.check(found).height == 16
+    assert COMPARABILITY.check(found).height == 17
     assert by_property(found)["data"]["baseline"] == "1 table(s), 1,000 rows, 4.88 KiB"
 
 
@@ -101,6 +101,17 @@ def test_a_setting_that_differs_is_a_warning(name: str, properties: dict[str, st
     row = by_property(found)[name]
     assert (row["severity"], row["candidate"]) == ("warning", value)
     assert severities(found) == {name: "warning"}
+
+
+def test_logs_with_holes_make_no_pair(session: Make, tmp_path: Path) -> None:
+    whole = [session(), session()]
+    log = tmp_path / "log1"
+    lines = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(line for line in lines if b"TaskEnd" not in line))
+    found = check_comparability([session(), session()], [whole[0], read_event_logs(log)])
+    row = by_property(found)["logs with holes"]
+    assert (row["baseline"], row["candidate"], row["severity"]) == ("0 of 2 log(s)", "1 of 2 log(s)", "invalid")
+    assert row["why"] == "2 of 2 planned tasks have no end in the log (stage 0, stage 1)"
 
 
 def test_off_heap_memory_of_the_accelerator_is_memory(session: Make) -> None:

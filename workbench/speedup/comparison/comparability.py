@@ -9,9 +9,11 @@ from typing import Any, Literal
 import polars as pl
 
 from workbench.core.errors import InputError
-from workbench.core.formats import format_bytes, format_number
+from workbench.core.formats import format_bytes, format_items, format_number
+from workbench.eventlog.completeness import describe_holes
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import engines
+from workbench.speedup.attribution.measured_times import HARMLESS
 from workbench.speedup.attribution.session_settings import UNKNOWN, SessionSettings, read_session_settings
 from workbench.speedup.tables import COMPARABILITY
 
@@ -20,6 +22,7 @@ Severity = Literal["ok", "warning", "invalid"]
 SEVERITIES: dict[Severity, int] = {"invalid": 0, "warning": 1, "ok": 2}
 # A larger relative difference in rows and files means different data.
 DATA_TOLERANCE = 0.01
+MAX_HOLES = 3
 # Metrics of a scan that tell the size of its data.
 SCAN_METRICS = ("number of output rows", "size of files read")
 # A side with this share of accelerated operators counts as accelerated.
@@ -86,10 +89,11 @@ def check_comparability(
 
     Notes
     -----
-    Invalid: different data (rows and files of the same tables differ by more than 1 %), an application on both sides,
-    sessions of one side on different engines, sides that look swapped, and a side on which every query ran only once
-    (all runs are cold) unless `first_runs` are compared. Everything else is a warning. Different task slots are a
-    warning, too: comparing machines of different size is legitimate, but the factors then include the machines.
+    Invalid: different data (rows and files of the same tables differ by more than 1 %), logs with holes, an application
+    on both sides, sessions of one side on different engines, sides that look swapped, and a side on which every query
+    ran only once (all runs are cold) unless `first_runs` are compared. Everything else is a warning. Different task
+    slots are a warning, too: comparing machines of different size is legitimate, but the factors then include the
+    machines.
     Off-heap memory counts as memory, because accelerators use it.
 
     Settings are those that the driver started with; later changes by SET are not visible here.
@@ -103,6 +107,7 @@ def check_comparability(
         _compare_engines(*sides),
         _compare_acceleration(*sides, named=named),
         _compare_data(*sides),
+        _compare_holes(*sides),
         _compare_warm_runs(*sides, first_runs=first_runs),
         *(_compare_setting(name, value, why, *sides) for name, value, why in _SETTINGS),
     ]
@@ -242,6 +247,29 @@ def _compare_data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     if missing:
         return _build_row("data", texts, "warning", f"tables read on one side only: {', '.join(missing[:5])}")
     return _build_row("data", texts, "ok", "rows and files of the largest scan of each table agree within 1 %")
+
+
+def _compare_holes(baseline: _Side, candidate: _Side) -> dict[str, Any]:
+    """Logs of which something is missing: what is compared is then what is left of them."""
+    told = [_list_holes(side.facts) for side in (baseline, candidate)]
+    texts = [
+        f"{len(holes)} of {len(side.facts)} log(s)" for holes, side in zip(told, (baseline, candidate), strict=True)
+    ]
+    if found := list(dict.fromkeys(sentence for holes in told for sentences in holes for sentence in sentences)):
+        return _build_row("logs with holes", texts, "invalid", format_items(found, MAX_HOLES))
+    return _build_row("logs with holes", texts, "ok", "what is missing of a log would be missing of its times")
+
+
+def _list_holes(facts: Sequence[EventLogFacts]) -> list[list[str]]:
+    """What is missing of each log that is not whole."""
+    told = []
+    for one in facts:
+        log = one.logs.row(0, named=True)
+        holes = describe_holes(one.completeness.filter(~pl.col("kind").is_in(HARMLESS)))
+        holes += [log["fault"]] if log["fault"] else []
+        holes += [f"{log['n_bad_lines']:,} lines could not be read"] if log["n_bad_lines"] else []
+        told.append(holes)
+    return [holes for holes in told if holes]
 
 
 def _differs_beyond_tolerance(first: float | None, second: float | None) -> bool | None:
