@@ -80,10 +80,13 @@ def test_resources_that_the_cluster_does_not_serve_are_named(entry: dict[str, An
     assert asyncio.run(ask()) == absent
 
 
-def test_an_entry_that_is_made_suspended_is_named() -> None:
-    (found,) = _check_suspensions(scenario(training()))
-    assert (found.level, found.text) == (
-        "warning",
-        "template-0: made suspended and without a queue, so nothing makes their pods",
-    )
-    assert not _check_suspensions(scenario({"kind": "Job"}))
+@pytest.mark.parametrize(("schedulers", "n_findings"), [(["default"], 1), (["kueue"], 0)])
+def test_an_entry_that_is_made_suspended_is_named_unless_a_recipe_queues_it(
+    schedulers: list[str], n_findings: int
+) -> None:
+    job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": {"spec": {"containers": []}}}}
+    made = scenario({"kind": "Template", "template": job}, schedulers=schedulers)
+    found = _check_suspensions(scaletest_scenario.draw_plan(made, RUN))
+    assert [(one.level, one.text) for one in found] == n_findings * [
+        ("warning", "template-0: made suspended and without a queue, so nothing makes their pods")
+    ]

@@ -7,6 +7,8 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
+import orjson
+
 from workbench.core.formats import format_items
 from workbench.scaletest.cluster_api.api_discovery import ApiResource, find_kind_name
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
@@ -17,7 +19,6 @@ from workbench.scaletest.safety.confirmation import check_identity
 from workbench.scaletest.scenario.manifest_rules import QUEUE_LABEL, waits_for_release
 from workbench.scaletest.scenario.plan_summary import PlanSummary, find_peak_gpus, summarize_plan
 from workbench.scaletest.scenario.rbac_rules import Rule, list_kinds, list_rules
-from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.workload_entries import parse_quantity
 from workbench.scaletest.scenario.workload_objects import DELAY, GPU, ObjectRequest
 from workbench.scaletest.scenario.workload_plan import Plan
@@ -65,7 +66,7 @@ async def run_preflight(
         made += [await _check_quota(api, plan, space, own=found.own is not None) for space in plan.namespaces]
         made += await _check_priorities(api, plan)
         made += [] if by_command or absent or granted_later else await _check_dry_run(api, plan)
-    made += _check_suspensions(plan.scenario)
+    made += _check_suspensions(plan)
     return [*made, *check_capacity(plan, summarize_plan(plan), found), *_check_lifetimes(plan, found)]
 
 
@@ -81,11 +82,17 @@ def _describe_absence(kind: ApiResource) -> Finding:
     return Finding("refused", "resources", text, "install its CRD, or correct the entry's version and plural name")
 
 
-def _check_suspensions(scenario: Scenario) -> list[Finding]:
+def _list_first_workloads(plan: Plan) -> list[tuple[int, str]]:
+    """Index of the first workload of each entry, and the entry's name."""
+    return plan.schedule.unique("entry", keep="first", maintain_order=True).select("index", "entry").rows()
+
+
+def _check_suspensions(plan: Plan) -> list[Finding]:
+    """Warn of workloads that nothing lets go; a recipe may have put them into a queue."""
     named = [
-        entry.display_name(at)
-        for at, entry in enumerate(scenario.workloads)
-        if entry.template is not None and waits_for_release(entry.template)
+        entry
+        for index, entry in _list_first_workloads(plan)
+        if any(waits_for_release(orjson.loads(one.body)) for one in plan.workload_at(index).requests()[:2])
     ]
     if not named:
         return []
@@ -214,9 +221,8 @@ def _check_priority(name: str, found: dict[str, Any]) -> Finding:
 
 async def _check_dry_run(api: Connection, plan: Plan) -> list[Finding]:
     """Create one workload of each entry as a server-side dry run, admission included."""
-    first = plan.schedule.unique("entry", keep="first", maintain_order=True).select("index", "entry").rows()
     made = []
-    for index, entry in first:
+    for index, entry in _list_first_workloads(plan):
         # All pods of a gang are equal.
         for request in plan.workload_at(index).requests()[:2]:
             if (found := await _find_dry_run_refusal(api, request, entry)) is not None:
