@@ -426,3 +426,16 @@ def _plan(text: str) -> Any:
     from workbench.eventlog.plan_graph import PlanNode, build_columns
 
     return build_columns([PlanNode(0, "Filter", text, 0, None, [], [], {"a": text})], set())
+
+
+def test_what_is_missing_stays_readable_and_its_names_are_hashed(tmp_path: Path) -> None:
+    lines = (LOGS / "small" / "three_queries").read_bytes().splitlines(keepends=True)
+    whole = [line for line in lines if b"StageCompleted" not in line and b"ExecutorAdded" not in line]
+    (tmp_path / "log").write_bytes(b"".join(whole).replace(b'"Executor ID":"driver"', b'"Executor ID":"ann-pc"'))
+    found = read_event_logs(tmp_path / "log", redact=True).completeness
+    ends = found.filter(pl.col("kind") == "stage end")
+    assert ends["subject"].to_list() == [f"stage {number}" for number in ends["stage_id"]]
+    assert ends.height == 13
+    (named,) = found.filter(pl.col("kind") == "executors")["subject"]
+    assert named.startswith("executors h:")
+    assert "ann" not in named

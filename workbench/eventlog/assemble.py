@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from workbench.eventlog import tables
-from workbench.eventlog.completeness import COMPACTION, list_holes
+from workbench.eventlog.completeness import COMPACTION, NAMED, list_holes
 from workbench.eventlog.engine_detection import detect_engine
 from workbench.eventlog.fold import MAX_BAD_LINES, BadLine, ChunkFacts
 from workbench.eventlog.listener_events import (
@@ -188,9 +188,12 @@ class LogAssembler:
             self.rows.ledger.is_compacted = any(hole.kind == COMPACTION for hole in holes)
             holes += list_holes(self.rows.ledger)
             self.application.write_rows(self.queries.n_nodes_by_engine, is_whole=not faults and not self.source.holes)
+        redactor = self.rows.redactor
         for hole in holes:
-            row = {**asdict(hole), "subject": self.rows.redactor.redact_fault(hole.subject)}
-            self.rows.add_row(tables.COMPLETENESS.name, **row)
+            # Names of files, and of what the log calls its own; numbers of jobs, stages and queries tell nothing.
+            is_named = hole in self.source.holes or hole.kind in NAMED
+            subject = redactor.redact_fault(hole.subject) if is_named else hole.subject
+            self.rows.add_row(tables.COMPLETENESS.name, **{**asdict(hole), "subject": subject})
         self._write_log(faults)
 
     def _write_bad_line(self, bad: BadLine) -> None:

@@ -27,6 +27,8 @@ MAX_HOMELESS_SHARE = 0.6
 SHUTDOWN_MS = 10_000
 MAX_NAMED = 8
 COMPACTION = "compaction"
+# Kinds whose subjects are names that the log gives.
+NAMED = ("executors", "engine", "foreign part")
 TASK_FIGURES = "task time, shares, idle time and predictions"
 EVENT_FIGURES = "times and status of what it names"
 ALL_FIGURES = "all figures of the application"

@@ -100,9 +100,10 @@ MESSAGE_WORDS = PLAN_WORDS | frozenset(
     configuration configured connect connection consider contact container containers converted copy core cores corrupt
     corrupted could create created current data database deadline decommission decommissioned default denied dependent
     did different disassociated disconnected division do does done driver dropped due during each either empty enabled
-    encoded encountered end ended enough environment error errors evicted exceed exceeded exceeding exceeds exception
-    execution executor executors executorlostfailure exist existing exists exit exited expected expecting expired fail
-    failed failing failure failures false fatal fetch fetchfailed file files final find finished first for force forced
+    encoded encountered end ended enough environment error errors event events evicted exceed exceeded exceeding
+    exceeds exception execution executor executors executorlostfailure exist existing exists exit exited expected
+    expecting expired fail failed failing failure failures false fatal fetch fetchfailed file files final find
+    finished first for force forced
     found frame frames free from full function gave generate get getting given group had handle has have heap heartbeat
     heartbeats host idle ignore illegal in index input instance instead insufficient int integer internal interrupted
     invalid io is issue it its java job jobs join jvm keep key kill killed killing large larger last later leaving left
