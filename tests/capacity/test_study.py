@@ -218,6 +218,13 @@ def test_the_service_binds_where_it_asks_for_more_nodes(tmp_path: Path) -> None:
     assert relax == f"To need fewer nodes: {row['relief']}."
 
 
+def test_spark_is_relieved_by_the_work_that_holds_most_gpus(tmp_path: Path) -> None:
+    # 10 jobs of 1 GPU at once beside 2 of 8 GPUs: the few large ones hold more.
+    jobs = ["etl applications='etl*' gpus=1 per_hour=20 hours=9", "ml applications='etl*' gpus=8 per_hour=4 hours=9"]
+    rows = {row["constraint"]: row for row in by_hand(tmp_path, jobs=jobs).constraints.iter_rows(named=True)}
+    assert rows[peak.SPARK]["relief"].startswith("move jobs of ml out of 09:00")
+
+
 def test_packing_binds_where_whole_shapes_waste_more_than_each_work_takes(tmp_path: Path) -> None:
     # Five jobs of 5 GPUs want a node of 8 each: 5 nodes for 25 GPUs, where 4 would do; the service fits beside them.
     found = by_hand(tmp_path, jobs=["etl applications='etl*' gpus=5 per_hour=7 hours=9"], users=["100 hours=9"])

@@ -438,17 +438,15 @@ def conclude_run(folder: str | Path) -> Analysis:
 def _read_run_notes(folder: Path) -> tuple[str | None, tuple[str, ...], tuple[float, ...]]:
     """Reason of the submission's end, notes that invalidate the run, and times of resumes."""
     stopped, spoiled, resumed_s = None, [], []
-    if (folder / run_records.JOURNAL).is_file():
-        for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
-            if isinstance(one, run_records.Stopped):
-                stopped = one.reason
-            elif isinstance(one, run_records.Begun) and one.resumed:
-                resumed_s.append((one.at_ns - one.origin_ns) / NS_PER_S)
-            elif isinstance(one, run_records.Note) and one.spoils:
-                spoiled.append(one.text)
-    if (folder / run_records.HEALTH).is_file():
-        notes = run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
-        spoiled += [one.text for one in notes if isinstance(one, run_records.Note) and one.spoils]
+    for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
+        if isinstance(one, run_records.Stopped):
+            stopped = one.reason
+        elif isinstance(one, run_records.Begun) and one.resumed:
+            resumed_s.append((one.at_ns - one.origin_ns) / NS_PER_S)
+        elif isinstance(one, run_records.Note) and one.spoils:
+            spoiled.append(one.text)
+    notes = run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
+    spoiled += [one.text for one in notes if isinstance(one, run_records.Note) and one.spoils]
     if stopped is not None and stopped.startswith("aborted"):
         spoiled.append(stopped)
     return stopped, tuple(spoiled), tuple(resumed_s)
