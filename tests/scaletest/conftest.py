@@ -12,11 +12,12 @@ import inspect
 import os
 import secrets
 import time
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 
+from workbench.cli.app import main
 from workbench.core.errors import MissingToolError
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.connection import Connection, load_target
@@ -66,6 +67,30 @@ def _swept() -> list[str]:
     return owner_guard.stop_orphans(PREFIX)
 
 
+class Said(NamedTuple):
+    """What a command left."""
+
+    code: int
+    out: str
+    err: str
+
+
+Scaletest = Callable[..., Said]
+
+
+@pytest.fixture
+def scaletest(capsys: pytest.CaptureFixture[str]) -> Scaletest:
+    """Runs `workbench scaletest ARGUMENTS`."""
+
+    def run(*arguments: object) -> Said:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["scaletest", *map(str, arguments)])
+        return Said(int(ended.value.code or 0), *capsys.readouterr())
+
+    return run
+
+
 @contextlib.contextmanager
 def start_guarded_cluster(what: str, **options: Any) -> Iterator[LocalCluster]:
     """A cluster of its own that is stopped afterwards, and with this process if that is killed."""
@@ -103,12 +128,12 @@ def kai_cluster(_swept: list[str]) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def fresh_namespace(on: LocalCluster) -> Iterator[str]:
+def fresh_namespace(on: LocalCluster, name: str | None = None) -> Iterator[str]:
     """A namespace that tests may use, gone afterwards with all that is in it."""
-    name = f"workbench-{secrets.token_hex(5)}"
+    name = name or f"workbench-{secrets.token_hex(5)}"
     asyncio.run(_make_namespace(on, name))
     yield name
-    asyncio.run(_delete_namespace(on, name))
+    asyncio.run(delete_namespace(on, name))
 
 
 @pytest.fixture
@@ -135,7 +160,7 @@ async def _make_namespace(on: LocalCluster, name: str) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _delete_namespace(on: LocalCluster, name: str) -> None:
+async def delete_namespace(on: LocalCluster, name: str) -> None:
     """Asked for, not waited for: the controller empties it in its own time, under no other test's name."""
     async with Connection(load_target(on.kubeconfig, on.context)) as api:
         await api.request("DELETE", f"/api/v1/namespaces/{name}")

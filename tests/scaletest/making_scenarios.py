@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file as scenarios
 from workbench.scaletest.scenario.scenario_file import Scenario
 
 RUN = "st-0123abcd"
+FILES = {
+    run_records.JOURNAL: run_records.JournalLine,
+    run_records.OBSERVED: run_records.ObservedLine,
+    run_records.HEALTH: run_records.HealthLine,
+}
+
+
+def lines_of(folder: Path, *kinds: type[Any]) -> list[Any]:
+    """What a run wrote of these kinds, from whichever file."""
+    lines = (one for name, kind in FILES.items() for one in run_records.read_lines(folder / name, kind))
+    return [one for one in lines if isinstance(one, kinds)]
 
 
 def scenario(*workloads: dict[str, Any], arrival: dict[str, Any] | None = None, **more: Any) -> Scenario:

@@ -34,6 +34,12 @@ def busy(tmp_path_factory: pytest.TempPathFactory) -> Analysis:
     return analysis(plan, tmp_path_factory.mktemp("busy"))
 
 
+@pytest.fixture
+def lossy(tmp_path: Path) -> Analysis:
+    """7 of 200 are lost: p95 has a value, and nothing bounds it above."""
+    return analysis(Plan(np.arange(200) / 40, lost=tuple(range(0, 140, 20)), jitter=0.3), tmp_path)
+
+
 def rows(spec: dict[str, Any]) -> list[dict[str, Any]]:
     return max(spec["datasets"].values(), key=len)
 
@@ -99,8 +105,7 @@ def test_points_that_are_left_out_of_step_lines_change_no_line(busy: Analysis) -
         assert whole[column].to_list() == whole["count"].to_list()
 
 
-def test_steps_keep_their_order_whatever_their_intervals(tmp_path: Path) -> None:
-    lossy = analysis(Plan(np.arange(200) / 40, lost=tuple(range(0, 140, 20)), jitter=0.3), tmp_path)
+def test_steps_keep_their_order_whatever_their_intervals(lossy: Analysis) -> None:
     spec = charts.chart_steps(lossy.quantiles).to_dict()
     (order,) = {tuple(layer["encoding"]["y"]["sort"]) for layer in spec["layer"]}
     names = [name for name in STEP_NAMES if name in order]
@@ -125,9 +130,7 @@ def test_steps_that_never_ended_are_counted_in_the_subtitle(tmp_path: Path) -> N
     assert "scheduling" not in {row["step"] for row in rows(spec)}
 
 
-def test_an_interval_without_an_upper_end_is_drawn_dashed_to_the_longest(tmp_path: Path) -> None:
-    # 7 of 200 are lost: p95 has a value, and nothing bounds it above.
-    lossy = analysis(Plan(np.arange(200) / 40, lost=tuple(range(0, 140, 20)), jitter=0.3), tmp_path)
+def test_an_interval_without_an_upper_end_is_drawn_dashed_to_the_longest(lossy: Analysis) -> None:
     spec = charts.chart_steps(lossy.quantiles).to_dict()
     assert "dashed: not bounded above" in spec["title"]["subtitle"]
     ends = [row for row in rows(spec) if row["step"] == "due to scheduled"]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tests.scaletest import serving
 from tests.scaletest.making_scenarios import RUN
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.cluster_api import object_names
@@ -21,6 +22,7 @@ from workbench.scaletest.safety.run_cleanup import CleanupResult
 from workbench.scaletest.scenario.rbac_rules import PODS
 
 SPACE = "tests"
+FORGED = {"metadata": {"name": "workbench-run-st-00000000", "namespace": SPACE}, "data": {}}
 
 
 class Scripted:
@@ -82,18 +84,8 @@ def served(scripted: Scripted, work: Callable[[Connection], Awaitable[CleanupRes
     """What comes of some work with the scripted server."""
 
     async def run() -> CleanupResult:
-        app = web.Application()
-        app.router.add_route("*", "/{path:.*}", scripted.answer)
-        runner = web.AppRunner(app)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-        try:
-            async with Connection(Target(f"http://127.0.0.1:{port}", "scripted", None, dict)) as api:
-                return await work(api)
-        finally:
-            await runner.cleanup()
+        async with serving.served(scripted.answer) as url, Connection(Target(url, "scripted", None, dict)) as api:
+            return await work(api)
 
     return asyncio.run(run())
 
@@ -178,10 +170,7 @@ def record(run: str, *spaces: str) -> dict[str, Any]:
 def test_the_record_of_another_run_that_is_none_is_in_nobodys_way() -> None:
     scripted = Scripted(3)
     path = f"/api/v1/namespaces/{SPACE}/configmaps"
-    scripted.answers[path + "?records"] = (
-        200,
-        {"items": [{"metadata": {"name": "workbench-run-st-00000000"}, "data": {}}]},
-    )
+    scripted.answers[path + "?records"] = (200, {"items": [FORGED]})
     scripted.answers[f"{path}/{build_record_name(RUN)}"] = (200, record(RUN, SPACE, "gone"))
     found = served(scripted, lambda api: run_cleanup.delete_recorded_run(api, RUN, ("other", SPACE)))
     assert (found.namespaces, found.gone, found.complete) == ((SPACE, "gone"), ("gone",), True)
@@ -190,11 +179,8 @@ def test_the_record_of_another_run_that_is_none_is_in_nobodys_way() -> None:
 
 def test_a_forged_record_hides_no_other_from_the_list() -> None:
     scripted = Scripted(3)
-    forged = {"metadata": {"name": "workbench-run-st-00000000", "namespace": SPACE}, "data": {}}
-    scripted.answers[f"/api/v1/namespaces/{SPACE}/configmaps?records"] = (
-        200,
-        {"items": [forged, record(RUN, "kube-system"), record("st-00000001", SPACE)]},
-    )
+    items = [FORGED, record(RUN, "kube-system"), record("st-00000001", SPACE)]
+    scripted.answers[f"/api/v1/namespaces/{SPACE}/configmaps?records"] = (200, {"items": items})
     refused: list[InputError] = []
     found = served(scripted, lambda api: list_run_records(api, (SPACE,), refused.append))
     assert [one.run for one in found] == ["st-00000001"]

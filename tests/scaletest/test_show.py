@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,21 +12,14 @@ from typer.testing import CliRunner
 from tests.fakes.scale_runs import Plan, analysis
 from tests.scaletest.analysis.test_variants import session
 from tests.scaletest.compat_runai import making
-from workbench.cli import app as cli_app
+from tests.scaletest.conftest import Scaletest
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.command import app
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        cli_app.main(["scaletest", "show", *map(str, words)])
-    out = capsys.readouterr()
-    return int(ended.value.code or 0), out.out, out.err
-
-
-def test_a_run_is_told_with_its_steps_and_what_held_it_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_is_told_with_its_steps_and_what_held_it_up(tmp_path: Path, scaletest: Scaletest) -> None:
     analysis(Plan(np.arange(900) / 60, scheduled_per_s=40, lost=(3,)), tmp_path)
-    code, out, _ = told(capsys, tmp_path)
+    code, out, _ = scaletest("show", tmp_path)
     assert code == 0
     (line,) = [line for line in out.splitlines() if line.startswith("  scheduling")]
     assert line.split()[-2:] == ["900", "1"]  # n, and one that never was
@@ -38,14 +30,14 @@ def test_a_run_is_told_with_its_steps_and_what_held_it_up(tmp_path: Path, capsys
     assert "not yet: not completed by the end of the run" in out
 
 
-def test_a_run_in_which_all_got_there_has_no_legend(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_in_which_all_got_there_has_no_legend(tmp_path: Path, scaletest: Scaletest) -> None:
     analysis(Plan(np.arange(100) / 20), tmp_path)
-    _, out, _ = told(capsys, tmp_path)
+    _, out, _ = scaletest("show", tmp_path)
     assert "not yet:" not in out
 
 
-def test_runs_by_side_are_not_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = told(capsys, session(tmp_path, repeat=1))
+def test_runs_by_side_are_not_one_run(tmp_path: Path, scaletest: Scaletest) -> None:
+    code, out, err = scaletest("show", session(tmp_path, repeat=1))
     assert (code, out) == (2, "")
     assert f"workbench scaletest compare {tmp_path}" in err
 
@@ -63,23 +55,23 @@ def test_the_report_of_a_run_says_what_it_says_and_where_all_charts_are(tmp_path
     assert Path(document["times"]).is_file()
 
 
-def test_a_program_gets_the_same_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_gets_the_same_figures(tmp_path: Path, scaletest: Scaletest) -> None:
     found = analysis(Plan(np.arange(200) / 20), tmp_path)
-    code, out, _ = told(capsys, tmp_path, "--json")
+    code, out, _ = scaletest("show", tmp_path, "--json")
     document = json.loads(out)
     assert (code, document["verdict"], document["run"]) == (0, "valid", found.test.run)
     rows = {(row["step"], row["clock"], row["quantile"]): row["value_s"] for row in document["quantiles"]}
     assert rows["due to running", "client", 0.5] == pytest.approx(0.0155)
 
 
-def test_an_invalid_run_ends_with_one_and_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_run_ends_with_one_and_says_why(tmp_path: Path, scaletest: Scaletest) -> None:
     analysis(Plan(np.arange(100) / 20, unseen=(7,)), tmp_path)
-    code, out, _ = told(capsys, tmp_path)
+    code, out, _ = scaletest("show", tmp_path)
     assert code == 1
     assert "invalid: 1 of 100 accepted workloads were never seen" in out
 
 
-def test_a_folder_of_something_else_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, err = told(capsys, tmp_path)
+def test_a_folder_of_something_else_is_refused(tmp_path: Path, scaletest: Scaletest) -> None:
+    code, out, err = scaletest("show", tmp_path)
     assert (code, out) == (2, "")
     assert "not a folder of a scale test" in err

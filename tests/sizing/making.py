@@ -6,48 +6,21 @@ from typing import Any
 
 import polars as pl
 
+from workbench.core.tables import Table
 from workbench.sizing.tables import REQUESTS, STEPS
 
-STEP: dict[str, Any] = {
-    "step": 0,
-    "loop": "closed",
-    "users": 1,
-    "rate_per_s": None,
-    "think_s": 0.0,
-    "arrivals": "users",
-    "gpus": 1,
-    "clock": "real",
-    "simulated": False,
-    "started_at": None,
-    "duration_s": 1.0,
-    "timeout_s": 30.0,
-    "processes": 1,
-    "clock_error_s": None,
-    "loop_lag_p99_s": 0.0001,
-    "client_cpu_share": 0.1,
-    "stopped": "tight",
-}
-REQUEST: dict[str, Any] = {
-    "intended_s": 0.0,
-    "sent_s": 0.0,
-    "ended_s": 1.0,
-    "outcome": "ok",
-    "status": 200,
-    "retries": 0,
-    "runtime_s": 1.0,
-    "ttft_s": None,
-    "itl_s": None,
-    "llm_s": None,
-    "server_runtime_s": None,
-    "input_tokens": None,
-    "output_tokens": None,
-    "answer_bytes": None,
-    "answer_hash": None,
-    "retry_after_s": None,
-    "turn": None,
-    "worker": None,
-    "tail": False,
-}
+
+def row_of(table: Table, **given: Any) -> dict[str, Any]:
+    """A row with these values; the others are null, or some value where they may not be."""
+    some = {"int": 1, "float": 1.0, "str": "held", "bool": True}
+    return {column.name: None if column.nullable else some[column.dtype] for column in table.columns} | given
+
+
+QUIET = {"loop": "closed", "users": 1, "think_s": 0.0, "arrivals": "users", "clock": "real", "simulated": False}
+CLIENT = {"timeout_s": 30.0, "loop_lag_p99_s": 0.0001, "client_cpu_share": 0.1, "stopped": "tight"}
+STEP = row_of(STEPS, **QUIET, **CLIENT)
+DONE = {"intended_s": 0.0, "sent_s": 0.0, "outcome": "ok", "status": 200, "retries": 0, "runtime_s": 1.0, "tail": False}
+REQUEST = row_of(REQUESTS, **DONE)
 
 
 def steps(*rows: dict[str, Any]) -> pl.DataFrame:

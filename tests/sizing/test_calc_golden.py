@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import SHARED
-from workbench.cli import app
+from tests.sizing.conftest import Sizing
 
 GOLDEN = SHARED / "golden" / "sizing"
 CASES = sorted(path.name for path in GOLDEN.iterdir()) if GOLDEN.is_dir() else []
@@ -22,7 +22,7 @@ SIZED_ON_RUNTIME = "no_llm_latency_zero"
 REL = 1e-9
 
 
-def run(case: str, folder: Path, capsys: pytest.CaptureFixture[str], *extra: str) -> tuple[int, str, str, Any]:
+def run(case: str, folder: Path, sizing: Sizing, *extra: str) -> tuple[int, str, str, Any]:
     """Exit code, stdout, stderr and the document that was written, null for none."""
     calc_dir = folder / "calc_dir"
     shutil.copytree(GOLDEN / case / "calc_dir", calc_dir)
@@ -30,13 +30,10 @@ def run(case: str, folder: Path, capsys: pytest.CaptureFixture[str], *extra: str
         path.chmod(0o755 if path.is_dir() else 0o644)
     argv = json.loads((GOLDEN / case / "expected.json").read_text())["argv"]
     argv = [str(calc_dir) if word == "calc_dir" else word for word in argv]
-    with pytest.raises(SystemExit) as ended:
-        app.main(["sizing", "calc", *argv, *extra])
-    said = capsys.readouterr()
+    said = sizing("calc", *argv, *extra)
     written = list(calc_dir.glob("offline/job_*/calc_runner_output.json"))
     assert len(written) <= 1
-    code = int(ended.value.code or 0)
-    return code, said.out, said.err, json.loads(written[0].read_text()) if written else None
+    return *said, json.loads(written[0].read_text()) if written else None
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -65,10 +62,8 @@ def expected(shared: Path, request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_document_is_that_of_the_toolkit(
-    case: str, expected: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, _, _, document = run(case, tmp_path, capsys, "--no-plots")
+def test_the_document_is_that_of_the_toolkit(case: str, expected: Any, tmp_path: Path, sizing: Sizing) -> None:
+    code, _, _, document = run(case, tmp_path, sizing, "--no-plots")
     if case in CRASHED:
         assert (code, expected["returncode"]) == (2, 1)
         assert document["gpu_estimates"] == {"gpu_estimate_by_wf_runtime": None, "gpu_estimate_by_llm_latency": None}
@@ -89,9 +84,9 @@ def table_of(text: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("case", [c for c in CASES if c not in (SIZED_ON_RUNTIME, *CRASHED, *REFUSED)])
 def test_the_printed_table_and_estimates_are_those_of_the_toolkit(
-    case: str, expected: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    case: str, expected: Any, tmp_path: Path, sizing: Sizing
 ) -> None:
-    _, out, _, _ = run(case, tmp_path, capsys, "--no-plots")
+    _, out, _, _ = run(case, tmp_path, sizing, "--no-plots")
     theirs = (GOLDEN / case / "stdout.txt").read_text().replace("\x1b[0m", "")
     wanted, shown = table_of(theirs), table_of(out)
     # Columns of counts come in addition, at the right.
@@ -102,11 +97,9 @@ def test_the_printed_table_and_estimates_are_those_of_the_toolkit(
     assert [line for line in told if line not in out.splitlines()] == []
 
 
-def test_every_line_of_the_tables_is_set_as_the_toolkit_sets_it(
-    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_line_of_the_tables_is_set_as_the_toolkit_sets_it(shared: Path, tmp_path: Path, sizing: Sizing) -> None:
     """Without items over the target there is no further column: then the whole text is the same."""
-    _, out, _, _ = run("interrupted_two", tmp_path, capsys, "--no-plots")
+    _, out, _, _ = run("interrupted_two", tmp_path, sizing, "--no-plots")
     theirs = (GOLDEN / "interrupted_two" / "stdout.txt").read_text().replace("\x1b[0m", "")
     assert [line for line in out.splitlines() if not line.startswith("Concurrency ")] == theirs.splitlines()
 

@@ -9,14 +9,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.sizing import fake_nat
-from workbench.cli import app
+from tests.sizing.conftest import Sizing
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.sizing.compat_nat import calculator, workflow_runs
 from workbench.sizing.compat_nat.calculation import CalcGoal, Options
@@ -49,20 +51,22 @@ def document(done: CalculationResult) -> Any:
     return json.loads((done.folder / "calc_runner_output.json").read_text())
 
 
+def levels_of(done: CalculationResult) -> list[Any]:
+    """What was measured at each level, as it was written."""
+    return [level["sizing_metrics"] for level in document(done)["calc_data"].values()]
+
+
 @pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
 def test_a_workflow_is_run_at_each_level_and_written_as_the_toolkit_writes_it(tmp_path: Path) -> None:
     told: list[str] = []
     done = run_calculation(options(tmp_path, ["a", "b", "c", "d"]), report=told.append)
-    levels = document(done)["calc_data"]
-    assert list(levels) == ["1", "2", "4"]
-    assert [len(level["sizing_metrics"]["per_item_metrics"]) for level in levels.values()] == [4, 4, 4]
+    assert list(document(done)["calc_data"]) == ["1", "2", "4"]
+    items = [level["per_item_metrics"] for level in levels_of(done)]
+    assert [len(runs) for runs in items] == [4, 4, 4]
     # What the stand-in takes grows with the runs that are in flight, which are as many as asked for.
-    assert [
-        max(i["workflow_runtime"] for i in level["sizing_metrics"]["per_item_metrics"].values())
-        for level in levels.values()
-    ] == [1.5, 2.0, 3.0]
-    assert levels["4"]["sizing_metrics"]["per_item_metrics"]["0"]["llm_latency"] > 0
+    assert [max(run["workflow_runtime"] for run in runs.values()) for runs in items] == [1.5, 2.0, 3.0]
+    assert items[2]["0"]["llm_latency"] > 0
     assert done.folder is not None
     assert done.folder.parent == tmp_path / "out" / "online"
     assert [line.split(":")[0] for line in told] == ["concurrency 1", "concurrency 2", "concurrency 4"]
@@ -71,19 +75,9 @@ def test_a_workflow_is_run_at_each_level_and_written_as_the_toolkit_writes_it(tm
 
 @pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
-def test_what_was_measured_online_is_calculated_again_offline(tmp_path: Path) -> None:
-    online = run_calculation(options(tmp_path, ["a", "b", "c", "d"]))
-    offline = run_calculation(
-        Options(output_dir=tmp_path / "out", goal=CalcGoal(0.0, 4.0, 100, 2), offline=True, plots=False)
-    )
-    assert document(offline) == document(online)
-
-
-@pytest.mark.live
-@pytest.mark.usefixtures("toolkit")
 def test_a_failing_run_stops_its_level_and_tags_it_and_has_no_time(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["a", "fail", "c", "d"], concurrencies=(1, 2), num_passes=4))
-    level = document(done)["calc_data"]["1"]["sizing_metrics"]
+    level = levels_of(done)[0]
     assert level["alerts"] == {"workflow_interrupted": True}
     assert list(level["per_item_metrics"]) == ["0"]
     assert level["workflow_runtime_p95"] == 1.5
@@ -97,24 +91,9 @@ def test_a_failing_run_stops_its_level_and_tags_it_and_has_no_time(tmp_path: Pat
 
 @pytest.mark.live
 @pytest.mark.usefixtures("toolkit")
-def test_a_workflow_without_llm_calls_is_sized_on_its_runtime(tmp_path: Path) -> None:
-    done = run_calculation(options(tmp_path, [f"plain {n}" for n in range(4)], goal=CalcGoal(1.0, 4.0, 100, 2)))
-    assert {answer.metric: answer.gpus is not None for answer in done.calculation.answers} == {
-        "wf_runtime": True,
-        "llm_latency": False,
-    }
-    assert "no LLM calls" in str(done.calculation.answers[1].reason)
-    levels = document(done)["calc_data"].values()
-    assert [level["gpu_estimates"]["gpu_estimate_by_llm_latency"] for level in levels] == [None, None, None]
-
-
-@pytest.mark.live
-@pytest.mark.usefixtures("toolkit")
 def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["silent", "silent"], concurrencies=(1, 2)))
-    values = [
-        i["workflow_runtime"] for i in document(done)["calc_data"]["1"]["sizing_metrics"]["per_item_metrics"].values()
-    ]
+    values = [item["workflow_runtime"] for item in levels_of(done)[0]["per_item_metrics"].values()]
     assert len(values) == 2
     assert all(0 < value < 10 for value in values)
 
@@ -123,7 +102,7 @@ def test_a_workflow_without_events_is_timed_from_outside(tmp_path: Path) -> None
 @pytest.mark.usefixtures("toolkit")
 def test_calls_side_by_side_are_told_apart(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["parallel", "parallel"], concurrencies=(1, 2)))
-    items = document(done)["calc_data"]["1"]["sizing_metrics"]["per_item_metrics"].values()
+    items = levels_of(done)[0]["per_item_metrics"].values()
     # Calls of 8 s and of 0.25 s: their p95. One slot for both would know the longer one alone.
     assert [item["llm_latency"] for item in items] == [pytest.approx(0.25 + 0.95 * 7.75)] * 2
 
@@ -190,20 +169,17 @@ def test_a_config_that_the_toolkit_refuses_is_told_in_its_words(tmp_path: Path) 
 
 @pytest.mark.live
 def test_without_the_toolkit_the_install_command_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizing: Sizing
 ) -> None:
     monkeypatch.delenv("PYTHONPATH", raising=False)
     # This Python without the folders in which the toolkit might be installed.
     bare = tmp_path / "bare"
     bare.write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -S "$@"\n')
     bare.chmod(0o755)
-    path = config(tmp_path, ["a"])
-    with pytest.raises(SystemExit) as ended:
-        app.main(["sizing", "calc", "--config", str(path), "--nat-python", str(bare)])
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (2, "")
-    assert "pip install 'nvidia-nat[profiler]==1.9.0'" in said.err
-    assert "--nat_python" in said.err
+    code, out, err = sizing("calc", "--config", config(tmp_path, ["a"]), "--nat-python", bare)
+    assert (code, out) == (2, "")
+    assert "pip install 'nvidia-nat[profiler]==1.9.0'" in err
+    assert "--nat_python" in err
 
 
 @pytest.mark.live
@@ -215,21 +191,16 @@ def test_a_python_that_is_none_is_refused(tmp_path: Path) -> None:
 def stopped_at(level: int, outcome: str = "ok") -> Any:
     """A workflow that somebody ends at this concurrency."""
 
-    class Stopped:
-        name = "stopped"
+    async def run_level(concurrency: int, items: list[Any], told: Any) -> list[calculator.WorkflowRun]:
+        if concurrency == level:
+            raise KeyboardInterrupt
+        return [calculator.WorkflowRun(item.id, outcome, 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
 
-        async def __aenter__(self) -> Stopped:
-            return self
-
-        async def __aexit__(self, *_: object) -> None:
-            return None
-
-        async def run_level(self, concurrency: int, items: list[Any], told: Any) -> list[calculator.WorkflowRun]:
-            if concurrency == level:
-                raise KeyboardInterrupt
-            return [calculator.WorkflowRun(item.id, outcome, 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
-
-    return lambda options: Stopped()
+    workflow = MagicMock(run_level=run_level)
+    workflow.name = "stopped"
+    workflow.__aenter__.return_value = workflow
+    workflow.__aexit__.return_value = None
+    return lambda options: workflow
 
 
 def test_ctrl_c_keeps_the_levels_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,12 +267,9 @@ def served(answer: Answer) -> Iterator[tuple[str, list[str]]]:
 
 def events(runtime_s: float) -> bytes:
     payloads = [("LLM_START", 100.0), ("LLM_END", 100.0 + runtime_s)]
-    lines = [
-        b"intermediate_data: "
-        + json.dumps({"payload": json.dumps({"event_type": kind, "event_timestamp": at, "UUID": "a"})}).encode()
-        for kind, at in payloads
-    ]
-    return b"\n\n".join([*lines, b'data: {"value": "good"}', b""])
+    parts = [json.dumps({"event_type": kind, "event_timestamp": at, "UUID": "a"}) for kind, at in payloads]
+    lines = [f"intermediate_data: {json.dumps({'payload': part})}" for part in parts]
+    return "\n\n".join([*lines, 'data: {"value": "good"}', ""]).encode()
 
 
 @pytest.mark.live
@@ -310,10 +278,9 @@ def test_a_served_workflow_is_timed_by_this_clock_and_its_llm_calls_by_the_serve
     with served(lambda question: (200, events(8.0))) as (url, asked):
         done = run_calculation(options(tmp_path, ["a", "b", "c", "d"], endpoint=url))
     assert len(asked) == 12
-    levels = document(done)["calc_data"]
-    assert {level["sizing_metrics"]["llm_latency_p95"] for level in levels.values()} == {8.0}
-    assert all(0 < level["sizing_metrics"]["workflow_runtime_p95"] < 0.0625 * 100 for level in levels.values())
-    assert all(level["sizing_metrics"]["workflow_runtime_p95"] != 8.0 for level in levels.values())
+    levels = levels_of(done)
+    assert {level["llm_latency_p95"] for level in levels} == {8.0}
+    assert all(0 < level["workflow_runtime_p95"] < 0.0625 * 100 for level in levels)
     assert done.facts["clock"] == "client"
     assert not any("waits before the server starts" in notice for notice in done.notices)
 
@@ -341,8 +308,7 @@ def test_the_total_is_from_the_first_event_to_the_last() -> None:
 def test_the_servers_clock_is_taken_when_asked_for(tmp_path: Path) -> None:
     with served(lambda question: (200, events(0.0625))) as (url, _):
         done = run_calculation(options(tmp_path, ["a", "b"], endpoint=url, server_clock=True))
-    levels = document(done)["calc_data"].values()
-    assert {level["sizing_metrics"]["workflow_runtime_p95"] for level in levels} == {0.0625}
+    assert {level["workflow_runtime_p95"] for level in levels_of(done)} == {0.0625}
     assert done.facts["clock"] == "server events"
 
 
@@ -361,7 +327,7 @@ def test_a_failure_of_the_service_is_a_failure_and_never_a_time(
 ) -> None:
     with served(lambda question: (status, body) if question == "bad" else (200, events(0.01))) as (url, asked):
         done = run_calculation(options(tmp_path, ["a", "bad", "c"], endpoint=url, concurrencies=(1, 3)))
-    level = document(done)["calc_data"]["1"]["sizing_metrics"]
+    level = levels_of(done)[0]
     assert level["alerts"]["workflow_interrupted"]
     assert list(level["per_item_metrics"]) == ["0"]
     assert level["workflow_runtime_p95"] > 0
@@ -403,8 +369,7 @@ def test_nothing_is_sent_twice(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_a_service_that_is_not_there_gives_levels_without_a_time(tmp_path: Path) -> None:
     done = run_calculation(options(tmp_path, ["a", "b"], endpoint="http://127.0.0.1:9", concurrencies=(1, 2)))
-    levels = document(done)["calc_data"].values()
-    assert [level["sizing_metrics"]["workflow_runtime_p95"] for level in levels] == [0.0, 0.0]
+    assert [level["workflow_runtime_p95"] for level in levels_of(done)] == [0.0, 0.0]
     assert done.levels["wf_runtime_p95_s"].to_list() == [None, None]
     assert done.exit_code == 1
     assert done.facts["failures"]["1"]["refused"] == 1
@@ -415,19 +380,16 @@ def test_a_header_has_its_value_from_the_environment_and_nowhere_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_KEY", SECRET)
+    keyed = partial(options, tmp_path, ["a"], concurrencies=(1, 2), header_env={"X-Key": "A_KEY"})
     with served(lambda question: (200, events(0.01))) as (url, asked):
-        done = run_calculation(
-            options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"})
-        )
+        done = run_calculation(keyed(endpoint=url))
     assert set(asked) == {"a" + SECRET}
     assert SECRET not in "".join(path.read_text() for path in done.paths)
     with served(lambda question: (401, f"not the key {SECRET}".encode())) as (url, _):
-        done = run_calculation(
-            options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "A_KEY"})
-        )
+        done = run_calculation(keyed(endpoint=url))
     assert "HTTP 401: not the key [redacted]" in done.facts["failures"]["1"]["first"]
     with pytest.raises(ConfigError, match="a header's variable is not set"):
-        run_calculation(options(tmp_path, ["a"], endpoint=url, concurrencies=(1, 2), header_env={"X-Key": "NO_KEY"}))
+        run_calculation(keyed(endpoint=url, header_env={"X-Key": "NO_KEY"}))
 
 
 def test_another_machine_must_be_named_twice(tmp_path: Path) -> None:

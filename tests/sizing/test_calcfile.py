@@ -12,7 +12,6 @@ import pytest
 from workbench import sizing
 from workbench.core.errors import InputError
 from workbench.sizing.compat_nat import calc_file, calc_outputs
-from workbench.sizing.compat_nat.calc_file import SizingMetrics
 
 
 def document(**levels: Any) -> dict[str, Any]:
@@ -41,13 +40,8 @@ def test_fields_are_written_in_the_toolkits_order() -> None:
     written = json.loads(calc_file.CalcOutput.model_validate(document(c1=metrics())).text())
     assert list(written) == ["gpu_estimates", "fit_results", "calc_data"]
     assert list(written["calc_data"]["1"]) == ["gpu_estimates", "alerts", "sizing_metrics"]
-    assert list(written["calc_data"]["1"]["sizing_metrics"]) == [
-        "alerts",
-        "llm_latency_p95",
-        "workflow_runtime_p95",
-        "total_runtime",
-        "per_item_metrics",
-    ]
+    times = ("llm_latency_p95", "workflow_runtime_p95", "total_runtime")
+    assert list(written["calc_data"]["1"]["sizing_metrics"]) == ["alerts", *times, "per_item_metrics"]
 
 
 def test_texts_and_flags_in_place_of_numbers_are_taken_as_the_toolkit_takes_them(tmp_path: Path) -> None:
@@ -64,12 +58,6 @@ def test_texts_and_flags_in_place_of_numbers_are_taken_as_the_toolkit_takes_them
         ('{"calc_data": []}', "calc_data", "field has the wrong type"),
         ('{"calc_data": {"many": {}}}', "calc_data.many", "field has the wrong type"),
         (json.dumps(document(c1={"llm_latency_p95": "fast"})), "sizing_metrics.llm_latency_p95", "wrong type"),
-        (json.dumps(document(c1={"llm_latency_p95": None})), "sizing_metrics.llm_latency_p95", "wrong type"),
-        (
-            json.dumps(document(c1={"per_item_metrics": {"a": {"llm_latency": 1.0}}})),
-            "per_item_metrics.a.workflow_runtime",
-            "wrong type",
-        ),
         ("[" * 100_000, "", "not JSON"),
     ],
 )
@@ -164,20 +152,6 @@ def test_an_older_schema_that_is_broken_is_told(levels: Any, tmp_path: Path) -> 
             calc_file.read_calc_file(path)
     else:
         assert "without levels" in calc_file.read_calc_file(path)[1][0]
-
-
-@pytest.mark.parametrize(
-    ("level", "values", "why"),
-    [
-        (0, metrics(), "the load is below 1"),
-        (-3, metrics(), "the load is below 1"),
-        (1, {"workflow_runtime_p95": float("nan")}, "workflow_runtime_p95 is nan"),
-        (1, {"llm_latency_p95": float("inf")}, "llm_latency_p95 is inf"),
-        (1, metrics(-1.0), None),
-    ],
-)
-def test_levels_that_cannot_be_calculated_with_are_named(level: int, values: dict[str, float], why: str | None) -> None:
-    assert calc_file.find_unusable_reason(level, SizingMetrics.model_validate(values)) == why
 
 
 def test_jobs_of_one_second_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
 import pytest
 
-from workbench.cli.app import main
+from tests.sizing.conftest import Sizing
+from tests.sizing.making import row_of
 from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig, build_sweep_config
 from workbench.sizing.load import sweep_journal
@@ -21,7 +21,6 @@ from workbench.sizing.simulation.simulator_process import run_simulator
 from workbench.sizing.tables import ESTIMATES, SCALING, STEPS, VERIFICATION
 
 GOALS = [Goal(limit_s=1.5)]
-Said = tuple[int, str, str]
 
 
 def kept(out: Path, gpus: int, **settings: object) -> Path:
@@ -43,21 +42,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return kept(tmp_path_factory.mktemp("sweep"), 2)
 
 
-@pytest.fixture
-def sizing(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    def run(*arguments: object) -> Said:
-        code: object = 0
-        try:
-            main(["sizing", *map(str, arguments)])
-        except SystemExit as ended:
-            code = ended.code
-        said = capsys.readouterr()
-        return int(str(code or 0)), said.out, said.err
-
-    return run
-
-
-def test_an_estimate_is_told_and_kept_beside_its_sweep(sizing: Callable[..., Said], sweep: Path) -> None:
+def test_an_estimate_is_told_and_kept_beside_its_sweep(sizing: Sizing, sweep: Path) -> None:
     code, out, _ = sizing("estimate", sweep, "--target-users", 100, "--gpu-price", 2)
     assert code == 0
     run = run_folder.load_run(sweep)
@@ -67,26 +52,26 @@ def test_an_estimate_is_told_and_kept_beside_its_sweep(sizing: Callable[..., Sai
     assert (run.verdict, run.answer) == ("valid", out.splitlines()[0])
 
 
-def test_json_is_one_document_and_nothing_else(sizing: Callable[..., Said], sweep: Path) -> None:
+def test_json_is_one_document_and_nothing_else(sizing: Sizing, sweep: Path) -> None:
     code, out, err = sizing("estimate", sweep, "--target_users", 100, "--json")
     found = json.loads(out)
     assert (code, err, found["recommended"]) == (0, "", found["estimates"][0]["recommended"])
     assert found["simulated"] is True
 
 
-def test_other_goals_can_be_asked_of_the_same_sweep(sizing: Callable[..., Said], sweep: Path) -> None:
+def test_other_goals_can_be_asked_of_the_same_sweep(sizing: Sizing, sweep: Path) -> None:
     _, out, _ = sizing("estimate", sweep, "--target-users", 100, "--goal", "llm p95<=900ms", "--json")
     assert [row["target"] for row in json.loads(out)["estimates"]] == ["llm p95 <= 0.9 s"]
 
 
-def test_a_goal_out_of_reach_is_no_answer_and_says_what_to_measure(sizing: Callable[..., Said], sweep: Path) -> None:
+def test_a_goal_out_of_reach_is_no_answer_and_says_what_to_measure(sizing: Sizing, sweep: Path) -> None:
     code, out, _ = sizing("estimate", sweep, "--target-users", 100, "--goal", "p95<=60")
     assert code == 1
     assert "no GPU count for" in out
     assert "add levels, such as" in out
 
 
-def test_sweeps_of_several_counts_are_put_together(sizing: Callable[..., Said], tmp_path: Path) -> None:
+def test_sweeps_of_several_counts_are_put_together(sizing: Sizing, tmp_path: Path) -> None:
     folders = [kept(tmp_path, gpus) for gpus in (1, 2)]
     code, out, _ = sizing("estimate", *folders, "--target-users", 28)
     assert code == 0
@@ -104,28 +89,21 @@ def test_sweeps_of_several_counts_are_put_together(sizing: Callable[..., Said], 
         (("--target-users", 0), "nobody is to be served"),
     ],
 )
-def test_wrong_use_is_refused(
-    sizing: Callable[..., Said], sweep: Path, arguments: tuple[object, ...], words: str
-) -> None:
+def test_wrong_use_is_refused(sizing: Sizing, sweep: Path, arguments: tuple[object, ...], words: str) -> None:
     code, out, err = sizing("estimate", sweep, *arguments)
     assert (code, out) == (2, "")
     assert words in err
 
 
-def test_a_folder_without_a_sweep_is_refused(sizing: Callable[..., Said], tmp_path: Path) -> None:
-    code, _, err = sizing("estimate", tmp_path, "--target-users", 5)
-    assert code == 2
-    assert "no sweep here" in err
-
-
-def test_nothing_can_be_verified_before_it_is_estimated(sizing: Callable[..., Said], tmp_path: Path) -> None:
-    code, _, err = sizing("verify", kept(tmp_path, 1))
-    assert code == 2
-    assert "nothing was estimated yet" in err
+def test_without_a_sweep_or_an_estimate_there_is_nothing_to_go_on_from(sizing: Sizing, tmp_path: Path) -> None:
+    told = sizing("estimate", tmp_path, "--target-users", 5), sizing("verify", kept(tmp_path, 1))
+    assert [said.code for said in told] == [2, 2]
+    assert "no sweep here" in told[0].err
+    assert "nothing was estimated yet" in told[1].err
 
 
 @pytest.mark.live
-def test_the_whole_load_is_driven_where_the_predicted_gpus_are(sizing: Callable[..., Said], tmp_path: Path) -> None:
+def test_the_whole_load_is_driven_where_the_predicted_gpus_are(sizing: Sizing, tmp_path: Path) -> None:
     folder = kept(tmp_path, 1, users=[1, 4, 8], goals=[Goal(limit_s=1.2)], least_samples=50, most_samples=50)
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
     count = int(run_folder.load_run(folder).read_table(ESTIMATES)["recommended"][0])
@@ -164,13 +142,7 @@ def driven(tmp_path: Path, name: str, interrupt_at: int = 0, takes_s: float = 0.
     [(0, 380, 1, "--max-requests {}"), (0, 0, 1, "--max-requests {}"), (20, 9000, 130, "interrupted")],
 )
 def test_a_verification_that_is_cut_short_is_invalid(
-    sizing: Callable[..., Said],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    interrupt_at: int,
-    more: int,
-    code: int,
-    why: str,
+    sizing: Sizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupt_at: int, more: int, code: int, why: str
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     settings = driven(tmp_path, f"cut_{code}_{more}", interrupt_at, takes_s=0.1 if more == 380 else 0.01)
@@ -191,7 +163,7 @@ def test_a_verification_that_is_cut_short_is_invalid(
 
 
 @pytest.mark.live
-def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Path) -> None:
+def test_nobody_there_verifies_nothing(sizing: Sizing, tmp_path: Path) -> None:
     folder = kept(tmp_path, 1, users=[1, 4, 8])
     assert sizing("estimate", folder, "--target-users", 12)[0] == 0
     before = run_folder.load_run(folder).record
@@ -202,7 +174,7 @@ def test_nobody_there_verifies_nothing(sizing: Callable[..., Said], tmp_path: Pa
 
 @pytest.mark.live
 def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
-    sizing: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sizing: Sizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     # What the sweep measured in virtual time takes over a second; the function that is verified takes 10 ms.
@@ -218,10 +190,7 @@ def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
     assert str(verified.answer).endswith(f"; verification {said} (per-GPU load)")
     # Another count says nothing of the answer.
     sizing("verify", folder, "--predicted", count + 1)
-    assert (run_folder.load_run(folder).answer, run_folder.load_run(folder).verdict) == (
-        verified.answer,
-        verified.verdict,
-    )
+    assert run_folder.load_run(folder).record == verified.record
     path = ESTIMATES.path(verified.tables_folder)
     pl.read_parquet(path).with_columns(limit_s=pl.lit(0.001)).write_parquet(path)
     assert sizing("verify", folder)[0] == 1
@@ -233,7 +202,7 @@ def test_a_verification_concludes_the_answer_anew_if_it_is_of_its_count(
 @pytest.mark.live
 @pytest.mark.parametrize("unique_prefix", [False, True])
 def test_no_verification_sends_a_prompt_that_was_sent_before(
-    sizing: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique_prefix: bool
+    sizing: Sizing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, unique_prefix: bool
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     name = f"seen_{unique_prefix}"
@@ -250,13 +219,11 @@ def test_no_verification_sends_a_prompt_that_was_sent_before(
     assert len({prompt.split("] ")[-1] for prompt in seen}) == len(seen)
 
 
-def test_an_answer_anew_leaves_nothing_of_the_earlier_one(sizing: Callable[..., Said], tmp_path: Path) -> None:
+def test_an_answer_anew_leaves_nothing_of_the_earlier_one(sizing: Sizing, tmp_path: Path) -> None:
     folders = [kept(tmp_path, gpus) for gpus in (1, 2)]
     sizing("estimate", *folders, "--target-users", 28)
     run = run_folder.load_run(folders[0])
-    zeros = {"int": 1, "float": 1.0, "str": "held", "bool": True}
-    row = {column.name: None if column.nullable else zeros[column.dtype] for column in VERIFICATION.columns}
-    run.write_table(VERIFICATION, VERIFICATION.frame([row]))
+    run.write_table(VERIFICATION, VERIFICATION.frame([row_of(VERIFICATION)]))
     sizing("estimate", folders[0], "--target-users", 50)
     names = {entry["name"] for entry in run_folder.load_run(folders[0]).record["tables"]}
     assert not names & {SCALING.name, VERIFICATION.name}
@@ -272,7 +239,7 @@ def test_an_answer_anew_leaves_nothing_of_the_earlier_one(sizing: Callable[..., 
     ],
 )
 def test_run_refuses_half_a_question_before_it_drives(
-    sizing: Callable[..., Said], arguments: tuple[object, ...], words: str
+    sizing: Sizing, arguments: tuple[object, ...], words: str
 ) -> None:
     code, _, err = sizing("run", "--url", "http://127.0.0.1:9", "--users", "1,2", *arguments)
     assert code == 2
@@ -281,7 +248,7 @@ def test_run_refuses_half_a_question_before_it_drives(
 
 @pytest.mark.live
 @pytest.mark.smoke
-def test_run_goes_on_to_the_answer(sizing: Callable[..., Said], tmp_path: Path) -> None:
+def test_run_goes_on_to_the_answer(sizing: Sizing, tmp_path: Path) -> None:
     with run_simulator(Service(), time_scale=0.1) as url:
         code, out, _ = sizing(
             *("run", "--url", url, "--users", "1,4,24", "--goal", "p95<=0.15", "--target-users", 50, "--verify"),

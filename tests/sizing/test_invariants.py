@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import polars as pl
 import pytest
@@ -39,30 +41,20 @@ def test_an_answer_that_follows_from_its_sweep_holds(whole: tuple[Measurements, 
     assert checks.height == 12
 
 
-def points(found: SizingAnswer, **columns: pl.Expr) -> SizingAnswer:
-    return replace(found, points=found.points.with_columns(**columns))
+def changed(table: str, **columns: Any) -> Callable[[SizingAnswer], SizingAnswer]:
+    return lambda found: replace(found, **{table: getattr(found, table).with_columns(**columns)})
 
 
 BROKEN = {
-    "warm-up, kept and tail": lambda found: points(found, n_warmup=pl.col("n_warmup") + 1),
-    "successes and failures": lambda found: points(found, n_cut=pl.lit(1, dtype=pl.Int64)),
-    "number in flight": lambda found: points(found, in_flight=0.9 * pl.col("in_flight")),
-    "fall as q rises": lambda found: replace(
-        found, quantiles=found.quantiles.with_columns(value_s=1 - pl.col("q"), low_s=None, high_s=None)
-    ),
-    "quantiles outside": lambda found: replace(
-        found, quantiles=found.quantiles.with_columns(high_s=pl.col("value_s") / 2)
-    ),
-    "estimates outside": lambda found: replace(
-        found, estimates=found.estimates.with_columns(gpus=2 * pl.col("gpus_high"))
-    ),
-    "recommended counts": lambda found: replace(
-        found, estimates=found.estimates.with_columns(recommended=pl.lit(1, dtype=pl.Int64))
-    ),
-    "called held": lambda found: found.with_verification(
-        found.verification.with_columns(verdict=pl.lit("held"), limit_s=pl.lit(0.001))
-    ),
-    "served in time": lambda found: replace(found, goodput=found.goodput.with_columns(within_share=pl.lit(1.5))),
+    "warm-up, kept and tail": changed("points", n_warmup=pl.col("n_warmup") + 1),
+    "successes and failures": changed("points", n_cut=pl.lit(1, dtype=pl.Int64)),
+    "number in flight": changed("points", in_flight=0.9 * pl.col("in_flight")),
+    "fall as q rises": changed("quantiles", value_s=1 - pl.col("q"), low_s=None, high_s=None),
+    "quantiles outside": changed("quantiles", high_s=pl.col("value_s") / 2),
+    "estimates outside": changed("estimates", gpus=2 * pl.col("gpus_high")),
+    "recommended counts": changed("estimates", recommended=pl.lit(1, dtype=pl.Int64)),
+    "called held": changed("verification", verdict=pl.lit("held"), limit_s=pl.lit(0.001)),
+    "served in time": changed("goodput", within_share=pl.lit(1.5)),
 }
 
 

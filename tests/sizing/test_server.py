@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -22,7 +21,7 @@ import pytest
 import typer
 
 from tests.conftest import SAMPLES
-from workbench.cli.app import main
+from tests.sizing.conftest import Sizing
 from workbench.core.errors import RunFailedError
 from workbench.sizing.command import app
 from workbench.sizing.load.server_metrics import parse_server_metrics
@@ -86,12 +85,8 @@ def test_an_answer_holds_the_events_of_the_workflow_and_of_each_call(url: str) -
     status, text = ask(url + "/generate/full", {"input_message": "what?"})
     assert status == 200
     found = events(text)
-    ends = [("WORKFLOW", "FUNCTION"), ("FUNCTION", "WORKFLOW")]
-    assert [event["event_type"] for event in found] == [
-        *(f"{name}_START" for name in ends[0]),
-        *("LLM_START", "LLM_END") * 2,
-        *(f"{name}_END" for name in ends[1]),
-    ]
+    around = ("WORKFLOW_START", "FUNCTION_START"), ("FUNCTION_END", "WORKFLOW_END")
+    assert [event["event_type"] for event in found] == [*around[0], *("LLM_START", "LLM_END") * 2, *around[1]]
     assert [event["UUID"] for event in found[2::2]][:2] == [event["UUID"] for event in found[3::2]][:2]
     assert len({event["UUID"] for event in found}) == 4
     times = [event["event_timestamp"] for event in found]
@@ -175,11 +170,9 @@ def test_the_plain_endpoints_answer(url: str) -> None:
     ("path", "body", "status"),
     [
         ("/generate/full", {"q": "another name"}, 422),
-        ("/generate/full", {"input_message": 5}, 422),
         ("/generate/full", [1], 422),
         ("/generate/full", b"{", 400),
         ("/v1/chat/completions", {"messages": []}, 400),
-        ("/v1/chat/completions", {"messages": [1], "max_tokens": 0}, 400),
         ("/v1/chat/completions", {"messages": [1], "max_tokens": True}, 400),
         ("/generate/full", None, 405),
         ("/nowhere", {}, 404),
@@ -191,10 +184,14 @@ def test_a_wrong_request_is_refused_and_counted(url: str, path: str, body: objec
     assert stat(url)["refused"] == before + 1
 
 
+def connected(url: str) -> socket.socket:
+    host, port = url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), timeout=HANG_S)
+
+
 def raw(url: str, sent: bytes) -> bytes:
     """Everything that comes back on one connection until the server closes it."""
-    host, port = url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=HANG_S) as connection:
+    with connected(url) as connection:
         connection.sendall(sent)
         return b"".join(iter(lambda: connection.recv(65_536), b""))
 
@@ -228,8 +225,7 @@ def test_requests_on_one_connection_are_answered_in_their_order(url: str) -> Non
 
 
 def test_a_body_may_come_late_and_in_pieces(url: str) -> None:
-    host, port = url.removeprefix("http://").split(":")
-    with socket.create_connection((host, int(port)), timeout=HANG_S) as connection:
+    with connected(url) as connection:
         connection.sendall(ASK + b"Expect: 100-continue\r\nConnection: close\r\n\r\n")
         assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
         for byte in BODY:
@@ -293,8 +289,7 @@ def test_the_wait_for_admission_is_in_no_event() -> None:
 
 def test_a_client_that_hangs_up_is_counted_and_harms_nobody(url: str) -> None:
     before = stat(url)
-    host, port = url.removeprefix("http://").split(":")
-    connection = socket.create_connection((host, int(port)), timeout=HANG_S)
+    connection = connected(url)
     connection.sendall(ASK + b"\r\n" + BODY)
     until(lambda: stat(url)["in_flight"] == 1)
     connection.close()
@@ -316,13 +311,6 @@ def test_a_time_scale_multiplies_every_time() -> None:
     }
 
 
-def test_it_ends_with_the_block() -> None:
-    with run_simulator(QUICK) as url:
-        assert stat(url)["served"] == 0
-    with pytest.raises(urllib.error.URLError):
-        stat(url)
-
-
 def test_a_port_that_is_taken_is_said_so() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -341,13 +329,8 @@ def test_the_command_has_an_option_for_every_parameter_with_its_default() -> Non
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     ready = tmp_path / "url.txt"
     command = [sys.executable, "-m", "workbench", "sizing", "simulate", "--port", "0", "--slots", "3"]
-    process = subprocess.Popen(
-        [*command, "--ready-file", str(ready)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    )
+    command += ["--ready-file", str(ready)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     until(lambda: ready.exists() or process.poll() is not None)
     url = ready.read_text().strip()
     assert stat(url)["service"]["slots"] == 3
@@ -368,11 +351,10 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         (["--host", "203.0.113.1"], "--port"),
     ],
 )
-def test_a_wrong_option_is_named(options: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main(["sizing", "simulate", "--port", "0", *options])
-    assert ended.value.code == 2
-    assert named in capsys.readouterr().err
+def test_a_wrong_option_is_named(options: list[str], named: str, sizing: Sizing) -> None:
+    code, _, err = sizing("simulate", "--port", "0", *options)
+    assert code == 2
+    assert named in err
 
 
 def test_its_metrics_page_counts_what_runs_and_waits(url: str) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import polars as pl
 import pytest
 
-from workbench.core.errors import ConfigError, InputError
+from tests.sizing.making import row_of
+from workbench.core.errors import ConfigError
 from workbench.runs import run_folder
-from workbench.sizing.config import NotebookConfig, parse_assignments
+from workbench.sizing.config import NotebookConfig
 from workbench.sizing.estimation import sweep_store
 from workbench.sizing.estimation.method_comparison import (
     OURS_LABEL,
@@ -30,15 +31,8 @@ QUICK = ["least_samples=60", "most_samples=120"]
 
 
 def config(**changed: Any) -> NotebookConfig:
-    given: dict[str, Any] = {
-        "users": 60,
-        "goals": ["p95<=0.25"],
-        "gpu_counts": [1],
-        "service": SERVICE,
-        "settings": QUICK,
-        "truth_runs": 1,
-    }
-    return NotebookConfig(**(given | changed))
+    given: dict[str, Any] = {"users": 60, "goals": ["p95<=0.25"], "gpu_counts": [1], "truth_runs": 1}
+    return NotebookConfig(**(given | {"service": SERVICE, "settings": QUICK} | changed))
 
 
 def studied(folder: Path, **changed: Any) -> Study:
@@ -201,35 +195,13 @@ def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(t
     from workbench.sizing.load.measurement_sources import _stored_verification
 
     run = run_folder.start_run("sizing", tmp_path)
-    row = {
-        "target": "runtime p95 <= 0.25 s",
-        "limit_s": 0.25,
-        "predicted_gpus": 4,
-        "load": 60.0,
-        "gpus": 1,
-        "driven_load": 15.0,
-        "load_unit": "users",
-        "scope": "per-GPU load",
-        "simulated": True,
-        "n": 200,
-        "value_s": 0.2,
-        "low_s": 0.19,
-        "high_s": 0.21,
-        "verdict": "held",
-        "reason": None,
-    }
+    row = row_of(VERIFICATION, target="runtime p95 <= 0.25 s", predicted_gpus=4, load=60.0, load_unit="users")
     run.write_table(VERIFICATION, VERIFICATION.frame([row]))
     assert _stored_verification(run.folder, config())(4).height == 1
     assert _stored_verification(run.folder, config())(5).height == 0
     assert _stored_verification(run.folder, config(users=61))(4).height == 0
     assert _stored_verification(run.folder, config(goals=["p95<=0.3"]))(4).height == 0
     assert _stored_verification(tmp_path / "none", config())(4).height == 0
-
-
-def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(InputError, match="no sweep here"):
-        studied(tmp_path, sweep=[str(tmp_path / "empty")])
 
 
 @pytest.mark.parametrize(
@@ -259,13 +231,9 @@ def test_settings_that_contradict_each_other_are_refused(given: dict[str, Any], 
         ({"settings": ["sample=1"]}, "sample: there is no such field"),
         ({"settings": ["users"]}, "not a setting"),
         ({"goals": ["fast"]}, "not a goal"),
+        ({"service": ["slots=1", "slots=2"]}, "twice"),
     ],
 )
 def test_a_wrong_setting_is_one_message(tmp_path: Path, given: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         studied(tmp_path, **given)
-
-
-def test_a_setting_twice_is_refused() -> None:
-    with pytest.raises(ConfigError, match="twice"):
-        parse_assignments(["slots=1", "slots=2"], where="service")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -163,10 +164,11 @@ def held_gpus(scheduled: np.ndarray, created: np.ndarray, lifetime_s: float, gpu
     return {"gpus": build_gpu_timeline(schedule, pods, nodes, float(pods["ended_s"].max())), "pods": pods}  # type: ignore[arg-type]
 
 
-def passed(created: np.ndarray, scheduled: np.ndarray) -> StagePassages:
-    none = np.zeros(0)
-    end = float(scheduled.max()) + 1
-    return StagePassages(created, created, created, created, np.sort(scheduled), np.sort(scheduled), none, end)
+def blamed(created: np.ndarray, scheduled: np.ndarray, **gpus: pl.DataFrame) -> list[dict[str, Any]]:
+    """Who is found to hold pods up that came and were bound at these times."""
+    end, bound = float(scheduled.max()) + 1, np.sort(scheduled)
+    passages = StagePassages(created, created, created, created, bound, bound, np.zeros(0), end)
+    return find_bottlenecks(passages, REQUESTS.frame([]), (), **gpus).to_dicts()
 
 
 def test_a_full_cluster_is_not_blamed_on_the_scheduler() -> None:
@@ -174,17 +176,12 @@ def test_a_full_cluster_is_not_blamed_on_the_scheduler() -> None:
     scheduled = created + 0.01
     for place in range(48, 100):
         scheduled[place] = max(created[place], scheduled[place - 48] + 30.0)
-    (row,) = find_bottlenecks(
-        passed(created, scheduled), REQUESTS.frame([]), (), **held_gpus(scheduled, created, 30.0, 48)
-    ).to_dicts()
+    (row,) = blamed(created, scheduled, **held_gpus(scheduled, created, 30.0, 48))
     assert (row["step"], row["kind"], row["client"]) == ("pods scheduled", NO_ROOM, None)
-    assert (
-        "pods waited for room: 48 of 48 GPUs were taken; this says nothing about the scheduler's speed."
-        in row["sentence"]
-    )
+    told = "pods waited for room: 48 of 48 GPUs were taken; this says nothing about the scheduler's speed."
+    assert told in row["sentence"]
     # Without GPUs nobody knows of the room.
-    (row,) = find_bottlenecks(passed(created, scheduled), REQUESTS.frame([]), ()).to_dicts()
-    assert row["kind"] == BOTTLENECK
+    assert [row["kind"] for row in blamed(created, scheduled)] == [BOTTLENECK]
 
 
 def test_a_slow_scheduler_is_named_also_when_the_cluster_fills_up_later() -> None:
@@ -192,10 +189,7 @@ def test_a_slow_scheduler_is_named_also_when_the_cluster_fills_up_later() -> Non
     scheduled = queue(created, 20, 0.0, np.random.default_rng(1))
     for place in range(480, 1000):
         scheduled[place] = max(scheduled[place], scheduled[place - 480] + 60.0)
-    found = find_bottlenecks(
-        passed(created, scheduled), REQUESTS.frame([]), (), **held_gpus(scheduled, created, 60.0, 480)
-    )
-    row = found.row(0, named=True)
+    row = blamed(created, scheduled, **held_gpus(scheduled, created, 60.0, 480))[0]
     assert (row["step"], row["kind"]) == ("pods scheduled", BOTTLENECK)
     assert row["rate_per_s"] == pytest.approx(20, rel=0.05)
     assert row["end_s"] <= 24

@@ -28,10 +28,19 @@ def seen(resource: str, transition: str, uid: str, arrival: float | None, **more
     return none | own | {"arrival_s": arrival, "gap": False} | more
 
 
-def reached(rows: list[dict[str, Any]], n_pods: int = 1, kind: str = "Job") -> dict[str, tuple[float, float]]:
+def table_of(rows: list[dict[str, Any]], n_pods: int = 1, kind: str = "Job") -> pl.DataFrame:
     schedule, submissions = plan(n_pods, kind)
+    schedule = schedule.with_columns(gang=pl.lit(kind == "Gang"))
     transitions = TRANSITIONS.frame(rows)
-    found = build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions))
+    return build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions))
+
+
+def steps_of(rows: list[dict[str, Any]]) -> pl.DataFrame:
+    return build_step_table(table_of(rows), plan()[1])
+
+
+def reached(rows: list[dict[str, Any]], n_pods: int = 1, kind: str = "Job") -> dict[str, tuple[float, float]]:
+    found = table_of(rows, n_pods, kind)
     return {row["milestone"]: (row["client_s"], row["server_s"]) for row in found.to_dicts()}
 
 
@@ -110,28 +119,16 @@ def test_a_job_of_a_job_is_no_step_and_one_of_a_custom_workload_is() -> None:
 
 
 def test_an_arrival_after_a_gap_is_marked_in_the_step() -> None:
-    schedule, submissions = plan()
-    rows = [*pod("a", 1.0), seen("pod", "scheduled", "a", 30.0, workload=NAME, gap=True)]
-    transitions = TRANSITIONS.frame(rows)
-    found = build_step_table(
-        build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions)), submissions
-    )
+    found = steps_of([*pod("a", 1.0), seen("pod", "scheduled", "a", 30.0, workload=NAME, gap=True)])
     marked = {row["step"] for row in found.filter(pl.col("gap")).to_dicts()}
     assert "scheduling" in marked
     assert "admission" not in marked
 
 
 def test_an_imported_run_has_mixed_steps_and_says_so() -> None:
-    schedule, submissions = plan()
     only = {"workload": NAME, "resolution_s": 1.0}
-    rows = [
-        seen("pod", "created", "a", None, server_s=3.0, **only),
-        seen("pod", "scheduled", "a", None, server_s=4.0, **only),
-    ]
-    transitions = TRANSITIONS.frame(rows)
-    found = build_step_table(
-        build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions)), submissions
-    )
+    times = (("created", 3.0), ("scheduled", 4.0))
+    found = steps_of([seen("pod", step, "a", None, server_s=at, **only) for step, at in times])
     clocks = dict(found.select("step", "clock").iter_rows())
     assert (clocks["scheduling"], clocks["due to scheduled"], clocks["admission"]) == ("server", "mixed", "client")
     total = found.filter(pl.col("step") == "due to scheduled").row(0, named=True)
@@ -162,12 +159,9 @@ def test_the_servers_time_of_all_bound_is_that_of_the_pods_that_were_bound_then(
 
 
 def test_a_pod_of_a_gang_that_has_ended_is_missing_in_it() -> None:
-    schedule, submissions = plan(2, "Gang")
-    schedule = schedule.with_columns(gang=pl.lit(value=True))
-    transitions = TRANSITIONS.frame([*pod("a", 1.0, 1.1), ended("a", "succeeded", 4.0), *pod("b", 1.0, 5.0)])
-    found = build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions))
-    assert "all scheduled" not in found["milestone"].to_list()
-    assert "last pod" in found["milestone"].to_list()
+    found = reached([*pod("a", 1.0, 1.1), ended("a", "succeeded", 4.0), *pod("b", 1.0, 5.0)], 2, "Gang")
+    assert "all scheduled" not in found
+    assert "last pod" in found
 
 
 def test_pods_that_replace_others_are_no_throughput() -> None:
@@ -189,29 +183,20 @@ def test_a_workload_was_created_when_it_was_and_not_when_its_pods_were() -> None
 
 
 def test_a_job_that_was_found_after_a_gap_was_not_created_when_its_pods_were_seen() -> None:
-    schedule, submissions = plan()
     rows = [seen("job", "created", "j", 9.0, workload=NAME, gap=True), *pod("a", 3.0, 3.5)]
-    transitions = TRANSITIONS.frame(rows)
-    found = build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions))
-    (created,) = found.filter(pl.col("milestone") == "created").to_dicts()
+    (created,) = table_of(rows).filter(pl.col("milestone") == "created").to_dicts()
     assert (created["client_s"], created["gap"]) == (9.0, True)
-    made = set(build_step_table(found, submissions)["step"])
+    made = set(steps_of(rows)["step"])
     assert "first pod" not in made
     assert "scheduling" in made
 
 
 def test_only_the_times_that_were_found_after_a_gap_are_marked() -> None:
-    schedule, submissions = plan()
-    rows = [*pod("a", 1.0, 1.5), seen("pod", "running", "a", 30.0, workload=NAME, gap=True)]
-    transitions = TRANSITIONS.frame(rows)
-    found = build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions))
+    found = table_of([*pod("a", 1.0, 1.5), seen("pod", "running", "a", 30.0, workload=NAME, gap=True)])
     assert set(found.filter(pl.col("gap"))["milestone"]) == {"first running", "all running"}
 
 
 def test_a_gang_whose_pods_ended_in_a_gap_runs_only_if_it_was_bound() -> None:
-    schedule, submissions = plan(2, "Gang")
-    schedule = schedule.with_columns(gang=pl.lit(value=True))
-
     def found(first: float) -> list[str]:
         late = [seen("pod", "running", "a", 30.0, workload=NAME, gap=True), ended("a", "succeeded", 30.0)]
         other = [
@@ -219,9 +204,8 @@ def test_a_gang_whose_pods_ended_in_a_gap_runs_only_if_it_was_bound() -> None:
             seen("pod", "running", "b", 30.0, workload=NAME),
             ended("b", "failed", 30.0),
         ]
-        transitions = TRANSITIONS.frame([*pod("a", 1.0, first), *late, *other])
-        reached = build_milestones(schedule, submissions, transitions, build_pod_table(schedule, transitions))
-        return [one for one in reached["milestone"] if one in ("all scheduled", "all running")]
+        steps = table_of([*pod("a", 1.0, first), *late, *other], 2, "Gang")["milestone"]
+        return [one for one in steps if one in ("all scheduled", "all running")]
 
     # One was bound before the watch was away, the other in the gap: nobody knows whether they ever met.
     assert found(1.5) == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -33,18 +34,28 @@ def steady(n: int, rate: float) -> np.ndarray:
     return np.arange(n) / rate
 
 
+def of(n: int, rate: float, **more: Any) -> Plan:
+    """So many at a steady rate, with room for all."""
+    return Plan(steady(n, rate), **{"nodes": 200} | more)
+
+
 def poisson(n: int, rate: float) -> np.ndarray:
     return np.cumsum(np.random.default_rng(3).exponential(1 / rate, n))
 
 
 def until(moment: float) -> Passage:
     """What comes later is never through."""
-    return lambda came, random: np.where(came < moment, came + 0.01, np.inf)
+    return lambda came, _: np.where(came < moment, came + 0.01, np.inf)
+
+
+def changing(first_s: float, then_s: float) -> Passage:
+    """A delay that is another one from 30 s on."""
+    return lambda came, _: came + np.where(came < 30, first_s, then_s)
 
 
 def between(begin: float, end: float) -> Passage:
     """What comes between these times is through at the end, all together."""
-    return lambda came, random: np.where((came >= begin) & (came < end), end + (came - begin) / 100, came + 0.01)
+    return lambda came, _: np.where((came >= begin) & (came < end), end + (came - begin) / 100, came + 0.01)
 
 
 def room_for(pods: int, lives_s: float) -> Passage:
@@ -93,70 +104,60 @@ def looks(
     return PRESSURE.frame(rows)
 
 
+def waiting(component: str, n: int, mean_s: float) -> dict[str, pl.DataFrame]:
+    """Requests that waited in a component's own client."""
+    return {"pressure": looks(LIMITER, "", n=n, mean_s=mean_s, component=component)}
+
+
+def silent(stage: str, did: str | None = None, more: str = "", **passage: Passage) -> Truth:
+    """Of 100 pods not one came through a stage."""
+    said = f"No rate: 0 of 100 {f'pods {did}' if did else stage}; the last one that did: never{more}"
+    plan = of(100, 5, until_s=60, **passage)
+    return Truth(plan, {stage: STOPPED}, (said,), ("sustains", "at least"), valid=False)
+
+
 LIMITED = {"requests": creations(20, 0.002)}
 SLOW_CREATION = {"requests": creations(25, 0.2)}
 HOOK_OF_200_MS = {"pressure": looks(WEBHOOK, HOOK, n=125, mean_s=0.198)}
 HELD = (Component(name="kube-controller-manager", client_qps=20, client_burst=30),)
-WIDE = Plan(steady(800, 50), nodes=200)
-LATE = Plan(steady(300, 10), nodes=200)
+SLOW_ETCD = {"requests": creations(25, 0.16), "pressure": looks(ETCD, "create", n=125, mean_s=0.15)}
+AT_LEAST_10 = ("at least 10 pods/s",)
+BY_QUOTA = ({RELEASED: QUOTA}, ("bound by the quota of its queue (5 pods/s)",), ("controller", "the scheduler"))
+WIDE = of(800, 50)
+LATE = of(300, 10)
 
 TRUTHS = {
     # Delays: nobody is blamed, whatever the plan is like.
     "constant start delay": Truth(replace(WIDE, start=delayed(3.0)), {STARTED: DELAY}, ("at least 50 pods/s",)),
-    "delays that vary": Truth(replace(WIDE, start=delayed(2, 4)), {STARTED: DELAY}),
     "delays that vary widely": Truth(replace(WIDE, start=delayed(0.5, 20)), {STARTED: DELAY}),
-    "a delay that drifts": Truth(
-        Plan(steady(600, 20), start=lambda came, random: came + 2 + came / 20, nodes=200), {STARTED: DELAY}
-    ),
-    "a delay that waves": Truth(
-        Plan(steady(600, 20), start=lambda came, random: came + 3 + np.sin(came / 3), nodes=200), {STARTED: DELAY}
-    ),
-    "a long delay in a short run": Truth(Plan(poisson(60, 5), start=delayed(10), nodes=200), {STARTED: DELAY}),
+    "a delay that drifts": Truth(of(600, 20, start=lambda came, _: came + 2 + came / 20), {STARTED: DELAY}),
+    "a delay that waves": Truth(of(600, 20, start=lambda came, _: came + 3 + np.sin(came / 3)), {STARTED: DELAY}),
     "a delay under a ramp": Truth(Plan(RAMP_DUE, RAMP_STEPS, start=delayed(3), nodes=400), {STARTED: DELAY}),
     "a delay after a burst": Truth(Plan(np.zeros(400), start=delayed(5, 15), nodes=200), {STARTED: DELAY}),
     "a delay of the scheduler": Truth(replace(WIDE, kind="Pod", bind=delayed(2)), {SCHEDULED: DELAY}),
     "a delay and a gap of the watch": Truth(
-        Plan(steady(600, 15), away_s=(20, 32), start=delayed(3), nodes=200), {STARTED: DELAY}, ("at least 15 pods/s",)
+        of(600, 15, away_s=(20, 32), start=delayed(3)), {STARTED: DELAY}, ("at least 15 pods/s",)
     ),
-    "a delay that changes from 1 to 4 s": Truth(
-        Plan(steady(600, 10), start=lambda came, random: came + np.where(came < 30, 1.0, 4.0), nodes=200),
-        {STARTED: DELAY},
-        ("at least 10 pods/s",),
-        ("pods start at",),
-    ),
-    "a delay that is there from 30 s on": Truth(
-        Plan(steady(600, 10), start=lambda came, random: came + np.where(came < 30, 0.05, 6.0), nodes=200),
-        {STARTED: DELAY},
-        ("at least 10 pods/s",),
-        ("pods start at",),
-    ),
-    "a delay that goes away": Truth(
-        Plan(steady(600, 10), start=lambda came, random: came + np.where(came < 30, 6.0, 0.05), nodes=200),
-        {STARTED: DELAY},
-    ),
+    "a delay that changes": Truth(of(600, 10, start=changing(1, 4)), {STARTED: DELAY}, AT_LEAST_10, ("pods start at",)),
+    "a delay from 30 s on": Truth(of(600, 10, start=changing(0.05, 6)), {STARTED: DELAY}, AT_LEAST_10, ("start at",)),
+    "a delay that goes away": Truth(of(600, 10, start=changing(6, 0.05)), {STARTED: DELAY}),
     "nodes of two kinds": Truth(
-        replace(WIDE, start=lambda came, random: came + np.where(np.arange(len(came)) % 2, 10.0, 0.01)),
-        {STARTED: DELAY},
+        replace(WIDE, start=lambda came, _: came + np.where(np.arange(len(came)) % 2, 10.0, 0.01)), {STARTED: DELAY}
     ),
     # Nothing holds back.
     "bare pods at the offered rate": Truth(replace(WIDE, kind="Pod"), {}, ("at least 50 pods/s",)),
     "bare pods that our watch sees late": Truth(replace(WIDE, kind="Pod", make=delayed(2)), {}),
-    "a gap of the watch": Truth(Plan(steady(600, 15), away_s=(20, 32), nodes=200), {}, ("at least 15 pods/s",)),
+    "a gap of the watch": Truth(of(600, 15, away_s=(20, 32)), {}, ("at least 15 pods/s",)),
     "bursts that are through at once": Truth(
         Plan(np.repeat(np.arange(12) * 5.0, 40), nodes=200), {}, ("at least 8 pods/s",)
     ),
-    "8 a second, all through": Truth(Plan(steady(480, 8), nodes=200), {}, ("at least 8 pods/s",)),
+    "8 a second, all through": Truth(of(480, 8), {}, ("at least 8 pods/s",)),
     "a queue that comes and goes": Truth(
         Plan(poisson(1200, 19), scheduled_per_s=20, jitter=0.9, nodes=400), {SCHEDULED: QUEUE}
     ),
     # Stages that hold back, each named, and no other.
     "a scheduler of 5/s": Truth(
-        Plan(steady(300, 10), scheduled_per_s=5, jitter=0.5, nodes=200),
-        {SCHEDULED: BOTTLENECK},
-        ("bound by the scheduler", "to 5."),
-    ),
-    "a scheduler of 5/s in a short run": Truth(
-        Plan(steady(80, 10), scheduled_per_s=5, nodes=200), {SCHEDULED: BOTTLENECK}, ("bound by the scheduler",)
+        of(300, 10, scheduled_per_s=5, jitter=0.5), {SCHEDULED: BOTTLENECK}, ("bound by the scheduler", "to 5.")
     ),
     "a scheduler that is 5 % too slow": Truth(
         Plan(steady(2000, 50), scheduled_per_s=47.5, jitter=0.3, nodes=400), {SCHEDULED: BOTTLENECK}
@@ -176,19 +177,15 @@ TRUTHS = {
         (f"bound by the client limit of {CONTROLLER} (20 requests/s)",),
     ),
     "one job of many pods": Truth(Plan(np.zeros(1), pods=400, make=served(20), nodes=200), {MADE: BOTTLENECK}),
-    "slow kubelets": Truth(
-        Plan(steady(300, 20), start=served(5), nodes=200), {STARTED: BOTTLENECK}, ("pods start at 5/s only",)
-    ),
-    "slow kubelets with a delay": Truth(
-        Plan(steady(300, 20), start=served(5, 3.0), nodes=200), {STARTED: BOTTLENECK}, ("/s only",)
-    ),
+    "slow kubelets": Truth(of(300, 20, start=served(5)), {STARTED: BOTTLENECK}, ("pods start at 5/s only",)),
+    "slow kubelets with a delay": Truth(of(300, 20, start=served(5, 3.0)), {STARTED: BOTTLENECK}, ("/s only",)),
     "two slow stages": Truth(
-        Plan(steady(600, 50), made_per_s=30, scheduled_per_s=10, nodes=200),
+        of(600, 50, made_per_s=30, scheduled_per_s=10),
         {MADE: BOTTLENECK, SCHEDULED: BOTTLENECK},
         ("bound by the scheduler (10 pods/s)",),
     ),
     "a slow controller and a start delay": Truth(
-        Plan(steady(600, 50), made_per_s=20, start=delayed(3), nodes=200), {MADE: BOTTLENECK, STARTED: DELAY}
+        of(600, 50, made_per_s=20, start=delayed(3)), {MADE: BOTTLENECK, STARTED: DELAY}
     ),
     # Room.
     "GPUs for half the load": Truth(
@@ -197,7 +194,7 @@ TRUTHS = {
         ("The GPUs allow 5.2 pods/s", "of the 10 offered"),
     ),
     "GPUs that never get free": Truth(
-        replace(LATE, nodes=13, until_s=60.0, bind=lambda came, random: np.where(came < 10.4, came + 0.01, np.inf)),
+        replace(LATE, nodes=13, until_s=60.0, bind=lambda came, _: np.where(came < 10.4, came + 0.01, np.inf)),
         {SCHEDULED: NO_ROOM},
         ("bound by its GPUs", "176 of 300 pods were never scheduled"),
         ("bound by the scheduler",),
@@ -206,51 +203,29 @@ TRUTHS = {
         replace(LATE, bind=between(0, 20), unschedulable=tuple(range(200))), {SCHEDULED: NO_ROOM}
     ),
     # A queue with quota: nobody behind it is blamed.
-    "suspended jobs that a quota of 5/s lets go": Truth(
-        Plan(steady(300, 10), release=served(5), nodes=200),
-        {RELEASED: QUOTA},
-        ("bound by the quota of its queue (5 pods/s)",),
-        ("controller", "scheduler"),
-    ),
-    "jobs that Kueue lets go": Truth(
-        Plan(steady(300, 10), release=served(5), held_by="kueue", nodes=200),
-        {RELEASED: QUOTA},
-        ("bound by the quota of its queue",),
-        ("controller", "scheduler"),
-    ),
-    "gated pods that Kueue lets go": Truth(
-        Plan(steady(300, 10), kind="Pod", release=served(5), held_by="kueue", nodes=200),
-        {RELEASED: QUOTA},
-        ("bound by the quota of its queue",),
-        ("the scheduler",),
-    ),
+    "suspended jobs that a quota of 5/s lets go": Truth(of(300, 10, release=served(5)), *BY_QUOTA),
+    "jobs that Kueue lets go": Truth(of(300, 10, release=served(5), held_by="kueue"), *BY_QUOTA),
+    "gated pods that Kueue lets go": Truth(of(300, 10, kind="Pod", release=served(5), held_by="kueue"), *BY_QUOTA),
     "gated pods of somebody's gate": Truth(
-        Plan(steady(300, 10), kind="Pod", release=served(5), nodes=200), {RELEASED: QUOTA}, (), ("the scheduler",)
+        of(300, 10, kind="Pod", release=served(5)), {RELEASED: QUOTA}, (), ("the scheduler",)
     ),
     "a queue that lets all go at once": Truth(
-        Plan(steady(300, 10), release=delayed(0.05), held_by="kueue", nodes=200), {}, ("at least 10 pods/s",)
+        of(300, 10, release=delayed(0.05), held_by="kueue"), {}, ("at least 10 pods/s",)
     ),
     "a queue before a slow scheduler": Truth(
-        Plan(steady(300, 10), release=delayed(0.05), held_by="kueue", scheduled_per_s=5, nodes=200),
+        of(300, 10, release=delayed(0.05), held_by="kueue", scheduled_per_s=5),
         {SCHEDULED: BOTTLENECK},
         ("bound by the scheduler",),
         ("quota",),
     ),
     "a quota that is used up": Truth(
-        Plan(steady(300, 10), release=until(10), held_by="kueue", nodes=200, until_s=60.0),
+        of(300, 10, release=until(10), held_by="kueue", until_s=60.0),
         {RELEASED: QUOTA},
         ("of 300 pods were never released from their queue",),
         ("the scheduler", "controller"),
     ),
-    "a queue that lets nothing go": Truth(
-        Plan(steady(100, 5), release=never, nodes=200, until_s=60),
-        {RELEASED: STOPPED},
-        (
-            "No rate: 0 of 100 pods released from their queue; the last one that did: never; the cluster says: "
-            "suspended 100",
-        ),
-        ("sustains",),
-        valid=False,
+    "a queue that lets nothing go": silent(
+        RELEASED, "released from their queue", "; the cluster says: suspended 100", release=never
     ),
     # Calls that take long.
     "a webhook of 200 ms on pods": Truth(
@@ -269,58 +244,24 @@ TRUTHS = {
         (HOOK,),
     ),
     "an etcd of 150 ms": Truth(
-        replace(
-            WIDE,
-            made_per_s=25,
-            more={"requests": creations(25, 0.16), "pressure": looks(ETCD, "create", n=125, mean_s=0.15)},
-        ),
-        {MADE: SLOW_CALLS},
-        ("etcd took 150 ms",),
-        ("the controller",),
+        replace(WIDE, made_per_s=25, more=SLOW_ETCD), {MADE: SLOW_CALLS}, ("etcd took 150 ms",), ("the controller",)
     ),
     "a client limit that only metrics show": Truth(
-        replace(
-            WIDE,
-            made_per_s=20,
-            components=HELD,
-            more={"pressure": looks(LIMITER, "", n=100, mean_s=1.5, component="kube-controller-manager")},
-        ),
+        replace(WIDE, made_per_s=20, components=HELD, more=waiting("kube-controller-manager", 100, 1.5)),
         {MADE: CLIENT_LIMIT},
         ("bound by the client limit of kube-controller-manager (20 requests/s)",),
     ),
     "a scheduler's client limit that only metrics show": Truth(
-        Plan(
-            steady(300, 10),
-            scheduled_per_s=5,
-            nodes=200,
-            more={"pressure": looks(LIMITER, "", n=25, mean_s=2.5, component="kube-scheduler")},
-        ),
+        of(300, 10, scheduled_per_s=5, more=waiting("kube-scheduler", 25, 2.5)),
         {SCHEDULED: CLIENT_LIMIT},
         ("bound by the client limit of kube-scheduler",),
     ),
     # Silence.
-    "nothing ever starts": Truth(
-        Plan(steady(100, 5), start=never, nodes=200, until_s=60),
-        {STARTED: STOPPED},
-        ("No rate: 0 of 100 pods started; the last one that did: never",),
-        ("at least",),
-        valid=False,
-    ),
-    "nothing is ever scheduled": Truth(
-        Plan(steady(100, 5), bind=never, nodes=200, until_s=60),
-        {SCHEDULED: STOPPED},
-        ("No rate: 0 of 100 pods scheduled; the last one that did: never",),
-        ("sustains",),
-        valid=False,
-    ),
-    "no pod is ever made": Truth(
-        Plan(steady(100, 5), make=never, nodes=200, until_s=60),
-        {MADE: STOPPED},
-        ("No rate: 0 of 100 pods made; the last one that did: never",),
-        valid=False,
-    ),
+    "nothing ever starts": silent(STARTED, start=never),
+    "nothing is ever scheduled": silent(SCHEDULED, bind=never),
+    "no pod is ever made": silent(MADE, make=never),
     "starts that end at 10 s": Truth(
-        Plan(steady(200, 10), start=until(10), nodes=200, until_s=60),
+        of(200, 10, start=until(10), until_s=60),
         {STARTED: STOPPED},
         ("No rate: 100 of 200 pods started; the last one that did: at 9.9",),
         valid=False,
@@ -341,7 +282,7 @@ TRUTHS = {
     ),
     # The API server, and this machine.
     "an API server that throttles": Truth(
-        Plan(steady(150, 10), accept=served(2.5), throttled_s=np.where(np.arange(150) % 5 < 2, 1.05, 0), nodes=200),
+        of(150, 10, accept=served(2.5), throttled_s=np.where(np.arange(150) % 5 < 2, 1.05, 0)),
         {},
         ("the API server throttled the client: 120 of 270 requests, 63 s waited",),
         ("submitter",),
@@ -389,7 +330,7 @@ def test_a_webhook_of_200_ms_is_the_api_servers_time_and_not_the_submitters(tmp_
 
 @pytest.mark.parametrize("lag", ["grows", "constant", "the watch's own rate"])
 def test_a_watch_that_is_late_is_not_the_clusters_time(lag: str, tmp_path: Path) -> None:
-    found = analysis(Plan(steady(300, 10), nodes=200), tmp_path)
+    found = analysis(of(300, 10), tmp_path)
     seen = found.transitions.sort("arrival_s")
     at = seen["arrival_s"].to_numpy()
     late_s = {

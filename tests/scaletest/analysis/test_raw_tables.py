@@ -40,12 +40,16 @@ def written(folder: Path, name: str, *lines: Any, cut: bytes = b"") -> None:
     (folder / name).write_bytes(b"".join(map(run_records.encode_line, lines)) + cut)
 
 
+def submitted(folder: Path, *lines: Any, **begun: Any) -> None:
+    written(folder, run_records.JOURNAL, Begun(RUN, at(0), ORIGIN, **begun), *lines)
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A run of four workloads, planned and begun."""
     SCHEDULE.write(tables(Plan([0.0, 1.0, 2.0, 3.0]))["schedule"], tmp_path / "tables")
     run_conditions.write_conditions(tmp_path, record_of(Plan([0.0])))
-    written(tmp_path, run_records.JOURNAL, Begun(RUN, at(0), ORIGIN))
+    submitted(tmp_path)
     return tmp_path
 
 
@@ -55,10 +59,8 @@ def reduced(folder: Path, table: Any) -> pl.DataFrame:
 
 
 def test_each_ending_of_a_workload_has_its_row(folder: Path) -> None:
-    written(
+    submitted(
         folder,
-        run_records.JOURNAL,
-        Begun(RUN, at(0), ORIGIN),
         Intent(0, at(0.001)),
         Acked(0, at(0.002), at(0.004), 201, "uid-0", "2026-11-22T02:45:30Z", 3, 2, NS_PER_S),
         Intent(1, at(1)),
@@ -82,18 +84,13 @@ def test_each_ending_of_a_workload_has_its_row(folder: Path) -> None:
 
 def test_a_success_counts_before_an_earlier_failure(folder: Path) -> None:
     ended = (Failed(0, at(0), at(1), "timeout"), Acked(0, at(4), at(5), 201, "uid-0"))
-    written(folder, run_records.JOURNAL, Begun(RUN, at(0), ORIGIN), *ended)
+    submitted(folder, *ended)
     assert reduced(folder, SUBMISSIONS)["status"][0] == "created"
 
 
 def test_server_times_keep_their_resolution(folder: Path) -> None:
-    stamps = [
-        "2026-11-22T02:45:32Z",
-        "2026-11-22T02:45:32.250000Z",
-        "2026-11-22T02:45:32.123456789Z",
-        "0001-01-01T00:00:00Z",
-        None,
-    ]
+    stamps = [f"2026-11-22T02:45:32{part}Z" for part in ("", ".250000", ".123456789")]
+    stamps += ["0001-01-01T00:00:00Z", None]
     seen = [Seen("pod", "created", f"uid-{n}", "p", "n", at(2.5), server=text) for n, text in enumerate(stamps)]
     written(folder, run_records.OBSERVED, *seen)
     found = reduced(folder, TRANSITIONS)
@@ -163,7 +160,7 @@ def test_a_node_that_came_up_late_has_capacity(folder: Path) -> None:
 
 def test_a_commands_exit_code_is_no_answer_of_the_server(folder: Path) -> None:
     ended = (Acked(0, at(0), at(1), 0), Acked(1, at(1), at(2), 201), Failed(2, at(2), at(3), "no cluster"))
-    written(folder, run_records.JOURNAL, Begun(RUN, at(0), ORIGIN, mode="command"), *ended)
+    submitted(folder, *ended, mode="command")
     found = reduced(folder, SUBMISSIONS)
     assert found["http_status"].to_list() == [None, 201, None, None]
     assert found["status"].to_list() == ["created", "created", "failed", "unsent"]

@@ -9,9 +9,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from tests.fakes.scale_runs import Plan, analysis
+from tests.fakes.scale_runs import Plan, analysis, tables
 from workbench.scaletest.analysis.saturation import build_gang_table, build_gpu_timeline, find_saturation
-from workbench.scaletest.tables import GPUS, NODES, PODS, SCHEDULE
+from workbench.scaletest.tables import GPUS, NODES, PODS
 
 NODE = {"ready": True, "simulated": True, "cpus": 64.0, "memory_bytes": 1 << 39, "pods": 250}
 
@@ -21,43 +21,14 @@ def nodes(count: int, gpus: int) -> pl.DataFrame:
 
 
 def schedule(pods: list[int], gpus: float = 1.0, gang: bool = True) -> pl.DataFrame:
-    same: dict[str, Any] = {
-        "entry": "gang",
-        "kind": "Gang",
-        "namespace": "n",
-        "step": 0,
-        "rate_per_s": None,
-        "gpus_per_pod": gpus,
-        "cpus_per_pod": 0.1,
-        "memory_bytes_per_pod": 1,
-        "gang": gang,
-        "priority": None,
-        "lifetime_s": None,
-        "delete_after_s": None,
-        "object_bytes": 1,
-        "spec_sha256": "",
-    }
-    return SCHEDULE.frame(
-        [{"index": one, "name": f"g-{one}", "due_s": 0.0, "pods": count} | same for one, count in enumerate(pods)]
-    )
+    made = tables(Plan(np.zeros(len(pods)), gpus=gpus, gang=gang))["schedule"]
+    return made.with_columns(pods=pl.Series(pods, dtype=pl.Int64))
 
 
 def pod(index: int, number: int, scheduled: float | None, node: str | None, **more: Any) -> dict[str, Any]:
-    none = dict.fromkeys(column.name for column in PODS.columns)
-    own = {
-        "index": index,
-        "uid": f"{index}-{number}",
-        "name": f"p-{index}-{number}",
-        "attempt": 1,
-        "created_s": 1.0,
-        "scheduled_s": scheduled,
-        "unschedulable": scheduled is None,
-        "evicted": False,
-        "gap": False,
-        "node": node,
-        "gpus": 1.0,
-    }
-    return none | own | more
+    none = dict.fromkeys(column.name for column in PODS.columns) | {"evicted": False, "gap": False}
+    own = {"index": index, "uid": f"{index}-{number}", "name": f"p-{index}-{number}", "attempt": 1, "created_s": 1.0}
+    return none | own | {"scheduled_s": scheduled, "unschedulable": scheduled is None, "node": node, "gpus": 1.0} | more
 
 
 def deadlock() -> pl.DataFrame:

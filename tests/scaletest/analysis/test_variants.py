@@ -11,14 +11,14 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
+from tests.scaletest.conftest import Scaletest
 from tests.scaletest.making_scenarios import scenario
-from workbench.cli import app
 from workbench.core.errors import BrokenInvariantError, InputError
 from workbench.scaletest import invariants
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Session, VariantRun, compare_variants
+from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
 from workbench.scaletest.tables import NODES, QUANTILES
 from workbench.scaletest.test_run.run_and_resume import replace_schedulers
@@ -39,78 +39,71 @@ def session(folder: Path, slower: float = 40.0, repeat: int = 3) -> Path:
     return folder
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: Any) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        app.main(["scaletest", "compare", *map(str, words)])
-    out = capsys.readouterr()
-    return int(ended.value.code or 0), out.out, out.err
-
-
-def test_the_slower_scheduler_is_told_with_its_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = told(capsys, session(tmp_path))
+def test_the_slower_scheduler_is_told_with_its_ratio(tmp_path: Path, scaletest: Scaletest) -> None:
+    code, out, _ = scaletest("compare", session(tmp_path))
     assert code == 0
     assert "b against a: 3 run(s) each" in out
     assert "intervals of 95 %" in out
     (line,) = [line for line in out.splitlines() if line.startswith("  scheduling") and "p50" in line]
     assert line.endswith("SLOWER")
     assert "admission" not in out  # not told apart: left out without --all
-    code, out, _ = told(capsys, tmp_path, "--all")
+    code, out, _ = scaletest("compare", tmp_path, "--all")
     assert "admission" in out
 
 
-def test_one_run_each_claims_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = told(capsys, session(tmp_path, repeat=1))
+def test_one_run_each_claims_nothing(tmp_path: Path, scaletest: Scaletest) -> None:
+    code, out, _ = scaletest("compare", session(tmp_path, repeat=1))
     assert code == 0
     assert "No verdict: one run each" in out
     assert "SLOWER" not in out
 
 
-def test_two_folders_are_two_sides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_folders_are_two_sides(tmp_path: Path, scaletest: Scaletest) -> None:
     session(tmp_path)
-    code, out, _ = told(capsys, tmp_path / "run-0", tmp_path / "run-1", "--json")
+    code, out, _ = scaletest("compare", tmp_path / "run-0", tmp_path / "run-1", "--json")
     document = json.loads(out)
     assert code == 0
     assert document["sides"] == ["A", "B"]
     assert {row["verdict"] for row in document["comparison"]} == {"UNDECIDED"}
 
 
-def test_an_invalid_run_makes_the_comparison_end_with_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_run_makes_the_comparison_end_with_one(tmp_path: Path, scaletest: Scaletest) -> None:
     session(tmp_path)
     analysis(Plan(np.arange(300) / 60, unseen=(1,)), tmp_path / "run-0")
-    code, out, _ = told(capsys, tmp_path)
+    code, out, _ = scaletest("compare", tmp_path)
     assert code == 1
     assert "invalid: a, run 1: 1 of 300 accepted workloads were never seen" in out
 
 
-def test_runs_of_different_plans_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs_of_different_plans_are_not_compared(tmp_path: Path, scaletest: Scaletest) -> None:
     analysis(Plan(np.arange(30) / 10), tmp_path / "one")
     analysis(Plan(np.arange(30) / 10), tmp_path / "two", scenario_sha256="1" * 64)
-    code, out, err = told(capsys, tmp_path / "one", tmp_path / "two")
+    code, out, err = scaletest("compare", tmp_path / "one", tmp_path / "two")
     assert (code, out) == (2, "")
     assert "these runs had different plans" in err
 
 
 @pytest.mark.parametrize(("of_second", "code"), [({}, 0), ({"queue": "other"}, 2)])
 def test_runs_of_one_scenario_that_were_each_told_their_scheduler_are_compared(
-    of_second: dict[str, Any], code: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    of_second: dict[str, Any], code: int, tmp_path: Path, scaletest: Scaletest
 ) -> None:
     for name, more in (("default-scheduler", {}), ("kai-scheduler", of_second)):
         made = replace_schedulers(scenario({"kind": "Job", **more}), (name,))
-        scaletest_scenario.draw_plan(made).write(tmp_path / name)
+        draw_plan(made).write(tmp_path / name)
         analysis(
             Plan(np.arange(30) / 10), tmp_path / name, scenario_sha256=scenarios.hash_scenario(made), schedulers=(name,)
         )
-    found, _, err = told(capsys, tmp_path / "default-scheduler", tmp_path / "kai-scheduler")
+    found, _, err = scaletest("compare", tmp_path / "default-scheduler", tmp_path / "kai-scheduler")
     assert found == code
     assert ("these runs had different plans" in err) == (code == 2)
 
 
 @pytest.mark.parametrize(("words", "named"), [(("NONE",), "not a scale test"), (("run-0",), "name a second folder")])
 def test_folders_that_cannot_be_compared_are_named(
-    words: tuple[str, ...], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    words: tuple[str, ...], named: str, tmp_path: Path, scaletest: Scaletest
 ) -> None:
     session(tmp_path, repeat=1)
-    code, out, err = told(capsys, *(tmp_path / word for word in words))
+    code, out, err = scaletest("compare", *(tmp_path / word for word in words))
     assert (code, out) == (2, "")
     assert named in err
 
@@ -134,29 +127,27 @@ def test_runs_are_paired_by_turn_also_when_one_is_missing(tmp_path: Path) -> Non
     assert set(found.comparison()["n"]) == {2}
 
 
-def test_a_side_that_lost_more_than_half_is_named_in_the_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_side_that_lost_more_than_half_is_named_in_the_table(tmp_path: Path, scaletest: Scaletest) -> None:
     session(tmp_path)
     analysis(Plan(np.arange(300) / 60, lost=tuple(range(200)), nodes=50), tmp_path / "run-1")
-    _, out, _ = told(capsys, tmp_path)
+    _, out, _ = scaletest("compare", tmp_path)
     (line,) = [line for line in out.splitlines() if line.startswith("  due to scheduled") and "p50" in line]
     assert "UNDECIDED: more than 50 % of the workloads never completed it in 1 of 3 runs of b" in line
     assert "–" in line
 
 
-def test_turns_without_a_pair_are_told_with_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_turns_without_a_pair_are_told_with_what_to_do(tmp_path: Path, scaletest: Scaletest) -> None:
     session(tmp_path, repeat=2)
     for gone in ("run-0", "run-2"):
         (tmp_path / gone / "tables" / "submissions.parquet").unlink()
-    code, out, err = told(capsys, tmp_path)
+    code, out, err = scaletest("compare", tmp_path)
     assert (code, out) == (2, "")
     assert "no turn has a run of both variants" in err
     assert "run --resume" in err
 
 
-def test_a_clock_that_does_not_exist_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = told(capsys, session(tmp_path, repeat=1), "--clock", "wall")
+def test_a_clock_that_does_not_exist_is_refused(tmp_path: Path, scaletest: Scaletest) -> None:
+    code, _, err = scaletest("compare", session(tmp_path, repeat=1), "--clock", "wall")
     assert code == 2
     assert "client, server, mixed" in err
 

@@ -11,7 +11,6 @@ import shutil
 import ssl
 import subprocess
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import pytest
 import yaml
 from aiohttp import web
 
+from tests.scaletest.serving import Handler, served
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import connection, kubeconfig
 from workbench.scaletest.cluster_api.connection import (
@@ -32,38 +32,21 @@ from workbench.scaletest.cluster_api.connection import (
 )
 
 TOKEN = "abcdefghijklmnop0123456789"
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def written(folder: Path, *names: str, current: str | None = None, **cluster: Any) -> Path:
+def written(folder: Path, *names: str, current: str | None = None, token: str = TOKEN, **cluster: Any) -> Path:
     """A file with a context for each name, all to one server with one token."""
     server = {"server": "http://127.0.0.1:1"} | cluster
     given: dict[str, Any] = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": "c", "cluster": server}],
-        "users": [{"name": "u", "user": {"token": TOKEN}}],
+        "users": [{"name": "u", "user": {"token": token}}],
         "contexts": [{"name": name, "context": {"cluster": "c", "user": "u"}} for name in names],
     }
     path = folder / "kubeconfig"
     path.write_text(yaml.safe_dump(given | ({"current-context": current} if current else {})))
     return path
-
-
-@contextlib.asynccontextmanager
-async def served(handler: Handler, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-    """A scripted server on loopback, by its URL."""
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    try:
-        yield f"http{'s' if tls else ''}://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()
 
 
 def to(url: str, tls: ssl.SSLContext | None = None) -> Target:
@@ -338,13 +321,6 @@ def test_lines_are_the_same_however_the_bytes_come() -> None:
         for begin in range(0, len(text), size):
             found += splitter.split(text[begin : begin + size])
         assert found == lines
-
-
-def test_what_has_no_end_is_no_line() -> None:
-    splitter = LineSplitter()
-    assert splitter.split(b"a\nhalf") == [b"a"]
-    assert splitter.split(b" of it") == []
-    assert splitter.split(b"\n\n\n") == [b"half of it"]
 
 
 def test_a_line_that_is_too_long_is_said_and_not_kept() -> None:

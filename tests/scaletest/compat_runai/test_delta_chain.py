@@ -14,10 +14,12 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner, Result
 
+from tests.scaletest.conftest import delete_namespace
+from tests.scaletest.making_scenarios import lines_of
 from workbench.core.errors import ConfigError
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis import raw_tables
-from workbench.scaletest.cluster_api.connection import Connection, load_target
+from workbench.scaletest.cluster_api.connection import load_target
 from workbench.scaletest.command import app
 from workbench.scaletest.compat_runai import delta_chain, run_export, runai_submission, submit_flags
 from workbench.scaletest.compat_runai.delta_chain import STEPS
@@ -44,12 +46,7 @@ def project(local_cluster: LocalCluster) -> Iterator[str]:
     """The namespace is made by `submit`; it goes with the test."""
     name = f"p{secrets.token_hex(4)}"
     yield name
-    asyncio.run(_delete(local_cluster, f"runai-{name}"))
-
-
-async def _delete(on: LocalCluster, namespace: str) -> None:
-    async with Connection(load_target(on.kubeconfig, on.context)) as api:
-        await api.request("DELETE", f"/api/v1/namespaces/{namespace}")
+    asyncio.run(delete_namespace(local_cluster, f"runai-{name}"))
 
 
 def invoke(*words: str | Path) -> Result:
@@ -59,19 +56,15 @@ def invoke(*words: str | Path) -> Result:
     return done
 
 
-def submit(on: LocalCluster, project: str, folder: Path, *flags: str) -> dict[str, Any]:
-    done = invoke("submit", "--cluster", on.name, "--project", project, "-o", folder, "--json", *flags)
+def submit(on: LocalCluster, project: str, folder: Path, *flags: str, command: str = "submit") -> dict[str, Any]:
+    done = invoke(command, "--cluster", on.name, "--project", project, "-o", folder, "--json", *flags)
     assert done.exit_code == 0, done.output
     told: dict[str, Any] = json.loads(done.stdout)
     return told
 
 
 def sample(on: LocalCluster, project: str, folder: Path, *flags: str) -> dict[str, Any]:
-    words = ["--follow", "0.2", "--for", "120", "--json", *flags]
-    done = invoke("sample", "--cluster", on.name, "-p", project, "-o", folder, *words)
-    assert done.exit_code == 0, done.output
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    return submit(on, project, folder, "--follow", "0.2", "--for", "120", *flags, command="sample")
 
 
 def steps_of(folder: Path) -> dict[str, int]:
@@ -145,8 +138,7 @@ def test_failures_are_told_counted_and_no_success(runai_cluster: LocalCluster, p
     told = json.loads(done.stdout)
     assert (done.exit_code, told["submitted"], told["failed"]) == (1, 0, 3)
     assert json.loads((tmp_path / "o" / "submitted.json").read_text()) == []
-    lines = list(run_records.read_lines(tmp_path / "o" / run_records.JOURNAL, run_records.JournalLine))
-    assert sorted(one.index for one in lines if isinstance(one, run_records.Failed)) == [0, 1, 2]
+    assert sorted(one.index for one in lines_of(tmp_path / "o", run_records.Failed)) == [0, 1, 2]
 
 
 def test_a_command_is_no_way_around_the_guard_of_namespaces(
@@ -185,11 +177,6 @@ def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
     found = test_run.run_test(made, on, out=tmp_path / "runs", options=test_run.build_options(settle_s=2))
     assert found.outcome.acked == 6
     counts = dict(MILESTONES.read(found.folder / "tables").group_by("milestone").len().iter_rows())
-    assert {name: counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")} == {
-        "job": 6,
-        "last pod": 6,
-        "podgroup": 6,
-        "all scheduled": 6,
-    }
+    assert [counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")] == [6, 6, 6, 6]
     view = run_export.export_run(found.folder, tmp_path / "out").view
     assert (view.jobs.height, view.incomplete) == (6, {})

@@ -8,23 +8,13 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from tests.scaletest.compat_runai.test_runai_files import sampled, submitted, written
+from tests.scaletest.compat_runai.test_runai_files import jobs_of, sampled, submitted
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.command import app
-from workbench.scaletest.compat_runai import delta_chain, runai_files, runai_plots
+from workbench.scaletest.compat_runai import runai_plots
 from workbench.scaletest.compat_runai.runai_plots import write_upstream_report
 
 PNG = b"\x89PNG\r\n\x1a\n"
-
-
-@pytest.fixture
-def old(shared: Path) -> Path:
-    return shared / "golden" / "scaletest"
-
-
-@pytest.fixture
-def jobs(old: Path) -> pl.DataFrame:
-    return delta_chain.build_jobs(runai_files.read_files(old))
 
 
 def titles(made: Any) -> list[str]:
@@ -60,17 +50,12 @@ def test_the_detailed_plot_has_a_row_for_each_step_that_was_measured(jobs: pl.Da
 def test_all_rows_show_the_workloads_in_one_order(tmp_path: Path) -> None:
     """Several in one second, whose values fall while others rise: the old tool sorted each row by its own values."""
     rows = [submitted(f"j-{i}", f"2026-01-01T10:00:00.{i}00000+00:00") for i in range(4)]
-    samples = [
-        sampled(
-            f"j-{i}", workloadCreatedTimestamp=f"2026-01-01T10:00:0{4 - i}Z", jobCreatedTimestamp="2026-01-01T10:00:09Z"
-        )
-        for i in (2, 0, 3, 1)
-    ]
-    jobs = delta_chain.build_jobs(runai_files.read_files(written(tmp_path, rows, samples)))
+    later = {"jobCreatedTimestamp": "2026-01-01T10:00:09Z"}
+    order = (2, 0, 3, 1)
+    samples = [sampled(f"j-{i}", workloadCreatedTimestamp=f"2026-01-01T10:00:0{4 - i}Z", **later) for i in order]
+    jobs = jobs_of(tmp_path, rows, samples)
     spec = runai_plots.chart_plot(runai_plots.select_jobs(jobs), "detailed").to_dict()
-    drawn = []
-    for row in spec["vconcat"][:2]:
-        drawn.append([point["delta_s"] for point in row["hconcat"][0]["data"]["values"]])
+    drawn = [[point["delta_s"] for point in row["hconcat"][0]["data"]["values"]] for row in spec["vconcat"][:2]]
     assert drawn == [[4.0, 3.0, 2.0, 1.0], [5.0, 6.0, 7.0, 8.0]]
 
 

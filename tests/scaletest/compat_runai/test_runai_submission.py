@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.scaletest.cluster_api.test_connection import written
+from tests.scaletest.conftest import Scaletest
 from tests.scaletest.safety.facts_of_clusters import cluster
-from workbench.cli.app import main
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.scaletest import scenario
@@ -24,13 +25,6 @@ from workbench.scaletest.submission import SubmissionStatus
 NS = 1_000_000_000
 
 
-def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
-    with pytest.raises(SystemExit) as ended:
-        main([str(word) for word in ("scaletest", *words)])
-    assert ended.value.code == 2
-    return capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("words", "allowed"),
     [
@@ -43,25 +37,17 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str | Path) -> str:
     ],
 )
 def test_a_missing_or_wrong_flag_is_wrong_use(
-    words: list[str], allowed: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    words: list[str], allowed: str, scaletest: Scaletest, tmp_path: Path
 ) -> None:
     """The old tool dies of these with a traceback, or of a file general.yaml that is not there."""
-    told = refused(capsys, *words, "-o", tmp_path)
-    assert allowed in told
-    assert "Traceback" not in told
+    code, _, err = scaletest(*words, "-o", tmp_path)
+    assert (code, allowed in err, "Traceback" in err) == (2, True, False)
 
 
-def test_a_cluster_is_never_guessed(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    config = tmp_path / "config"
-    contexts = [{"name": one, "context": {"cluster": "c", "user": "u"}} for one in ("a", "b")]
-    made = {"apiVersion": "v1", "kind": "Config", "current-context": "a", "contexts": contexts}
-    made |= {
-        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
-        "users": [{"name": "u", "user": {}}],
-    }
-    config.write_text(json.dumps(made))
-    words = ["submit", "-t", "training", "-n", "1", "--kubeconfig", config, "-o", tmp_path / "o"]
-    assert "which cluster?" in refused(capsys, *words)
+def test_a_cluster_is_never_guessed(scaletest: Scaletest, tmp_path: Path) -> None:
+    config = written(tmp_path, "a", "b", current="a")
+    code, _, err = scaletest("submit", "-t", "training", "-n", "1", "--kubeconfig", config, "-o", tmp_path / "o")
+    assert (code, "which cluster?" in err) == (2, True)
     assert not (tmp_path / "o").exists()
 
 

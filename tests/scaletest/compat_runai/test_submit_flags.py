@@ -41,6 +41,12 @@ def flags(**changed: Any) -> SubmitFlags:
     return SubmitFlags(**{"workload_type": "training", "num_workloads": 10, **changed})
 
 
+def written(folder: Path, text: str = TEMPLATE) -> Path:
+    path = folder / "template.yaml"
+    path.write_text(text)
+    return path
+
+
 def bodies(of: SubmitFlags) -> list[Any]:
     plan = scenario.draw_plan(build_scenario(of))
     return [orjson.loads(one.requests()[0].body) for one in plan.iterate_workloads()]
@@ -105,8 +111,7 @@ def test_the_plan_counts_masters_and_workers() -> None:
 
 
 def test_a_template_of_the_old_tool_works_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "distributed.yaml"
-    path.write_text(TEMPLATE)
+    path = written(tmp_path)
     made = bodies(flags(workload_type="distributed", num_workers=4, project="b", template=path))
     name = made[1]["metadata"]["name"]
     assert len({one["metadata"]["name"] for one in made}) == 10
@@ -121,18 +126,15 @@ def test_a_template_of_the_old_tool_works_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_volume_is_added_to_a_template_that_has_none(tmp_path: Path) -> None:
-    path = tmp_path / "distributed.yaml"
-    path.write_text(TEMPLATE)
-    assert "pvc-new-0" in bodies(flags(template=path, pvc=True))[0]["spec"]["pvcs"]["items"]
+    assert "pvc-new-0" in bodies(flags(template=written(tmp_path), pvc=True))[0]["spec"]["pvcs"]["items"]
 
 
 def test_pods_of_a_known_kind_are_fenced(tmp_path: Path) -> None:
-    path = tmp_path / "job.yaml"
-    path.write_text(
+    text = (
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: JOB_NAME_PLACEHOLDER}\n"
         "spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: b}]}}}\n"
     )
-    pod = bodies(flags(template=path))[0]["spec"]["template"]["spec"]
+    pod = bodies(flags(template=written(tmp_path, text)))[0]["spec"]["template"]["spec"]
     assert pod["nodeSelector"] == {"workbench.local/sim": "true"}
     assert [one["key"] for one in pod["tolerations"]] == ["kwok.x-k8s.io/node"]
 
@@ -148,14 +150,11 @@ def test_pods_of_a_known_kind_are_fenced(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_template_is_refused(tmp_path: Path, text: str, what: str) -> None:
-    path = tmp_path / "bad.yaml"
-    path.write_text(text)
     with pytest.raises(InputError, match=what):
-        build_scenario(flags(template=path))
+        build_scenario(flags(template=written(tmp_path, text)))
 
 
 def test_a_template_that_reaches_beyond_a_workload_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "secret.yaml"
-    path.write_text("apiVersion: v1\nkind: Secret\nmetadata: {name: JOB_NAME_PLACEHOLDER}\nspec: {}\n")
+    secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: JOB_NAME_PLACEHOLDER}\nspec: {}\n"
     with pytest.raises(ConfigError, match="where: the template and the flags"):
-        build_scenario(flags(template=path))
+        build_scenario(flags(template=written(tmp_path, secret)))

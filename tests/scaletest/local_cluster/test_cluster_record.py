@@ -24,24 +24,7 @@ from workbench.scaletest.local_cluster.cluster_record import (
     parse_pools,
 )
 
-HOSTILE = [
-    "",
-    ".",
-    "..",
-    "../x",
-    "a/b",
-    "a b",
-    "A",
-    "-a",
-    "a-",
-    "a\n",
-    "a\x00",
-    "ä",
-    "a" * 41,
-    "$(id)",
-    "a;b",
-    "--name",
-]
+HOSTILE = ["", "../x", "a b", "A", "-a", "a-", "a\n", "a\x00", "ä", "a" * 41, "$(id)"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -125,23 +108,14 @@ def test_an_argument_that_would_open_the_cluster_is_refused(key: str) -> None:
         check_api_arguments({key: "0.0.0.0"})
 
 
-def _record(name: str, folder: Path, **more: object) -> ClusterRecord:
-    return ClusterRecord(
-        name=name,
-        state="up",
-        folder=folder,
-        settings=ClusterSettings(pools=(NodePool(nodes=1, gpus=8),)),
-        provider="folder",
-        **more,  # type: ignore[arg-type]
-    )
+def _record(folder: Path) -> ClusterRecord:
+    settings = ClusterSettings(pools=(NodePool(nodes=1, gpus=8),))
+    part = ClusterPart(name="etcd", command=("etcd",), health="http://x")
+    return ClusterRecord(name="one", state="up", folder=folder, settings=settings, provider="folder", parts=(part,))
 
 
 def test_a_record_is_read_as_it_was_written_and_private(cache: Path) -> None:
-    kept = _record(
-        "one",
-        cluster_record.find_cluster_folder("one"),
-        parts=(ClusterPart(name="etcd", command=("etcd",), health="http://x"),),
-    )
+    kept = _record(cluster_record.find_cluster_folder("one"))
     cluster_record.write_record(kept)
     assert cluster_record.read_record("one") == kept
     assert cluster_record.list_cluster_names() == ["one"]
@@ -167,10 +141,7 @@ def test_a_record_that_is_none_is_told_and_can_be_taken_down(cache: Path) -> Non
 
 
 def test_a_cluster_whose_processes_are_gone_is_not_found(cache: Path) -> None:
-    home = cluster_record.find_cluster_folder("one")
-    cluster_record.write_record(
-        _record("one", home, parts=(ClusterPart(name="etcd", command=("etcd",), health="http://x"),))
-    )
+    cluster_record.write_record(_record(cluster_record.find_cluster_folder("one")))
     with pytest.raises(ConfigError, match="components of the local cluster are not running") as caught:
         cluster_lifecycle.find_cluster("one")
     assert "etcd" in str(caught.value)
@@ -193,7 +164,7 @@ def test_a_record_cannot_make_us_remove_a_folder_that_is_not_a_clusters(cache: P
     precious = tmp_path / "precious"
     precious.mkdir()
     (precious / "thesis.txt").write_text("years of work")
-    cluster_record.write_record(_record("one", precious))
+    cluster_record.write_record(_record(precious))
     assert cluster_lifecycle.stop_cluster("one")
     assert (precious / "thesis.txt").read_text() == "years of work"
 
@@ -218,9 +189,8 @@ def test_a_second_holder_waits_for_the_first_and_leaves_no_file(cache: Path) -> 
     assert list(cluster_record.find_clusters_folder().iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["../x", "", "A"])
-def test_a_hostile_name_touches_nothing(cache: Path, name: str) -> None:
+def test_a_hostile_name_touches_nothing(cache: Path) -> None:
     for ask in (cluster_lifecycle.start_cluster, cluster_lifecycle.find_cluster, cluster_lifecycle.stop_cluster):
         with pytest.raises(ConfigError, match="not a cluster name"):
-            ask(name)
+            ask("../x")
     assert not cache.exists()

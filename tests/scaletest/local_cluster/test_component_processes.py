@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -24,60 +26,45 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _started(folder: Path, log: Path) -> psutil.Process:
-    component_processes.start_component(folder, [str(folder / "bin" / "sleeper"), "600"], log)
+def until(true: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + 60
-    # Until it has become its program, it has the name of what starts it.
-    while "sleeper" not in (found := component_processes.find_processes(folder)):
+    while not (found := true()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return found["sleeper"][0]
+    return found
+
+
+def _started(folder: Path, command: Sequence[str] = ("sleeper", "600"), name: str = "sleeper") -> list[psutil.Process]:
+    """The processes of the folder, once it has this one: first it has the name of what starts it."""
+    program, *arguments = command
+    component_processes.start_component(folder, [str(folder / "bin" / program), *arguments], folder / "a.log")
+    found: list[psutil.Process] = until(lambda: component_processes.find_processes(folder).get(name))
+    return found
 
 
 def test_a_started_process_is_found_by_its_program_and_ended(folder: Path) -> None:
-    assert _started(folder, folder / "a.log").ppid() != os.getpid()
-    component_processes.end_processes(component_processes.find_processes(folder)["sleeper"])
+    (process,) = _started(folder)
+    assert process.ppid() != os.getpid()
+    component_processes.end_processes([process])
     assert component_processes.find_processes(folder) == {}
 
 
-def test_a_process_that_ignores_the_request_is_killed(folder: Path, tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    stubborn = "trap '' TERM; echo ready; while :; do sleep 0.05; done"
+def test_a_process_that_ignores_the_request_is_killed(folder: Path) -> None:
     (folder / "bin" / "shell").symlink_to("/bin/sh")
-    component_processes.start_component(folder, [str(folder / "bin" / "shell"), "-c", stubborn], log)
-    deadline = time.monotonic() + 60
-    while "ready" not in (log.read_text() if log.exists() else ""):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    _started(folder, ("shell", "-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"), "shell")
+    until(lambda: "ready" in (folder / "a.log").read_text())
     begun = [one for name, found in component_processes.find_processes(folder).items() for one in found]
     component_processes.end_processes(begun, grace_s=0.2)
     # A `sleep` that the shell began meanwhile ends by itself.
-    while component_processes.find_processes(folder):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not component_processes.find_processes(folder))
 
 
-def test_what_a_script_turned_into_is_found_too(folder: Path, tmp_path: Path) -> None:
-    (folder / "bin" / "wrapper").write_text("#!/bin/sh\nexec sleep 600\n")
-    (folder / "bin" / "wrapper").chmod(0o755)
-    component_processes.start_component(folder, [str(folder / "bin" / "wrapper")], tmp_path / "log")
-    deadline = time.monotonic() + 60
-    while "sleep" not in (found := component_processes.find_processes(folder)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    component_processes.end_processes(found["sleep"])
-    assert component_processes.find_processes(folder) == {}
-
-
-def test_a_running_script_has_the_scripts_name(folder: Path, tmp_path: Path) -> None:
-    (folder / "bin" / "looper").write_text("#!/bin/sh\nwhile :; do sleep 0.05; done\n")
-    (folder / "bin" / "looper").chmod(0o755)
-    component_processes.start_component(folder, [str(folder / "bin" / "looper")], tmp_path / "log")
-    deadline = time.monotonic() + 60
-    while "looper" not in (found := component_processes.find_processes(folder)):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    component_processes.end_processes(found["looper"])
+@pytest.mark.parametrize(("does", "name"), [("exec sleep 600", "sleep"), ("while :; do sleep 0.05; done", "script")])
+def test_a_script_has_its_own_name_or_that_of_what_it_turned_into(folder: Path, does: str, name: str) -> None:
+    (folder / "bin" / "script").write_text(f"#!/bin/sh\n{does}\n")
+    (folder / "bin" / "script").chmod(0o755)
+    component_processes.end_processes(_started(folder, ("script",), name))
+    until(lambda: not component_processes.find_processes(folder))
 
 
 def test_a_stranger_elsewhere_is_not_ours(folder: Path, tmp_path: Path) -> None:
@@ -89,18 +76,15 @@ def test_a_stranger_elsewhere_is_not_ours(folder: Path, tmp_path: Path) -> None:
 
 
 def test_a_folder_whose_name_begins_alike_is_another(folder: Path) -> None:
-    process = _started(folder, folder / "a.log")
+    processes = _started(folder)
     assert component_processes.find_processes(folder.with_name(folder.name[:-1])) == {}
-    component_processes.end_processes([process])
+    component_processes.end_processes(processes)
 
 
 def test_what_a_program_says_is_in_its_log(folder: Path) -> None:
     log = folder / "logs" / "a.log"
     component_processes.start_component(folder, ["/bin/sh", "-c", "echo out; echo err >&2"], log)
-    deadline = time.monotonic() + 60
-    while component_processes.read_last_lines(log).split() != ["out", "err"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: component_processes.read_last_lines(log).split() == ["out", "err"])
     assert log.stat().st_mode & 0o777 == 0o600
 
 

@@ -7,8 +7,8 @@ import yaml
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import InputError
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.local_cluster.control_plane import add_lifetime_stage
+from workbench.scaletest.scenario import draw_plan
 
 # Made by hand in the shape of what kwokctl 0.8 writes.
 WRITTEN = """
@@ -39,12 +39,7 @@ def test_the_stage_waits_for_the_annotation_that_planned_pods_carry() -> None:
     expression = spec["delay"]["durationFrom"]["expressionFrom"]
     assert {"key": expression, "operator": "Exists"} in spec["selector"]["matchExpressions"]
     assert "ownerReferences" not in str(spec["selector"])
-    body = (
-        scaletest_scenario.draw_plan(scenario({"kind": "Pod", "lifetime": 5}), RUN)
-        .workload_at(0)
-        .requests()[0]
-        .body.decode()
-    )
+    body = draw_plan(scenario({"kind": "Pod", "lifetime": 5}), RUN).workload_at(0).requests()[0].body.decode()
     annotation = expression.split('"')[1]
     assert f'"{annotation}":"5.000s"' in body
 

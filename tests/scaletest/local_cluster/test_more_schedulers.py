@@ -124,13 +124,19 @@ def mixed_cluster() -> Iterator[LocalCluster]:
         yield cluster
 
 
+@pytest.fixture
+def space(mixed_cluster: LocalCluster) -> Iterator[str]:
+    """A fresh namespace on it."""
+    yield from fresh_namespace(mixed_cluster)
+
+
 @pytest.mark.network
-def test_a_quota_of_kueue_is_named_and_no_controller_is_blamed(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_quota_of_kueue_is_named_and_no_controller_is_blamed(
+    mixed_cluster: LocalCluster, space: str, tmp_path: Path
+) -> None:
     jobs = [{"kind": "Job", "gpus": 1, "lifetime": 4}]
-    spaces = fresh_namespace(mixed_cluster)
     # 40 GPUs would do for 6 a second of 4 s each; a quota of 8 is 2 a second.
-    found = measured(mixed_cluster, next(spaces), tmp_path, "kueue", arrival=constant(72, 6), workloads=jobs)
-    assert list(spaces) == []
+    found = measured(mixed_cluster, space, tmp_path, "kueue", arrival=constant(72, 6), workloads=jobs)
     kinds: dict[str, Any] = dict(found.limits.select("step", "kind").iter_rows())
     assert kinds["workloads released"] == QUOTA
     assert "bound by the quota of its queue" in found.answer
@@ -144,12 +150,11 @@ def test_a_quota_of_kueue_is_named_and_no_controller_is_blamed(mixed_cluster: Lo
 
 
 @pytest.mark.network
-def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
+def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluster, space: str, tmp_path: Path) -> None:
     """Two gangs of four pods run on the quota of 8 GPUs, and one waits; Kueue holds the pods of all three."""
-    spaces = fresh_namespace(mixed_cluster)
     described = {
         "name": "endless",
-        "namespace": next(spaces),
+        "namespace": space,
         "arrival": constant(3, 2),
         "workloads": [{"kind": "Gang", "pods": 4, "gpus": 1}],
         "limits": {"rate_per_s": 500},
@@ -159,7 +164,6 @@ def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluste
     found = test_run.run_test(
         scenario, place, scheduler="kueue", out=tmp_path, options=test_run.build_options(settle_s=3)
     )
-    assert list(spaces) == []
     assert found.cleaned is not None
     assert (found.cleaned.complete, sum(found.cleaned.found.values())) == (True, 12)
 
@@ -181,14 +185,10 @@ def test_only_the_schedulers_of_a_turn_run_and_all_come_back(mixed_cluster: Loca
 
 
 @pytest.mark.network
-def test_a_second_scheduler_places_its_own_pods(mixed_cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_second_scheduler_places_its_own_pods(mixed_cluster: LocalCluster, space: str, tmp_path: Path) -> None:
     # Both run; they are one program, and the audit log tells them apart by their accounts.
-    spaces = fresh_namespace(mixed_cluster)
     pods = [{"kind": "Pod", "gpus": 1}]
-    found = measured(
-        mixed_cluster, next(spaces), tmp_path, "second-scheduler", arrival=constant(20, 10), workloads=pods
-    )
-    assert list(spaces) == []
+    found = measured(mixed_cluster, space, tmp_path, "second-scheduler", arrival=constant(20, 10), workloads=pods)
     assert found.pods["scheduled_s"].is_not_null().all()
     # It fills nodes up: 20 pods of a GPU on nodes of 4, those that the API server placed on the fewest.
     assert found.pods["node"].n_unique() <= 8

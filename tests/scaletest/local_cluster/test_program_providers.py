@@ -97,10 +97,7 @@ def test_kai_is_found_beside_the_others(tmp_path: Path, script: Script) -> None:
     assert found.kai_version == "0.12.0"
 
 
-def test_without_programs_the_command_that_builds_them_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.delenv("WORKBENCH_CLUSTER_BINARIES", raising=False)
+def test_without_programs_the_command_that_builds_them_is_told() -> None:
     (check,) = program_providers.checks()
     assert (check.level, check.needed_for) == ("missing", "cluster")
     assert check.mend is not None
@@ -108,12 +105,7 @@ def test_without_programs_the_command_that_builds_them_is_told(tmp_path: Path, m
     assert check.mend.endswith("; then workbench scaletest cluster build")
 
 
-def test_a_provider_that_is_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv("WORKBENCH_CLUSTER_BINARIES", raising=False)
-    program = tmp_path / "kwokctl"
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+def test_a_provider_that_is_there_is_named(tmp_path: Path, script: Script) -> None:
+    script(tmp_path / "path" / "kwokctl", "true")
     (check,) = program_providers.checks()
     assert (check.level, check.found) == ("good", "provider kwokctl, without KAI")

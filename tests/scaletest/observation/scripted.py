@@ -13,6 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.scaletest.serving import served
 from workbench.scaletest.cluster_api.connection import Connection, Target
 
 NAMESPACE = "workbench-scripted"
@@ -228,17 +229,10 @@ async def scripted() -> AsyncIterator[tuple[ScriptedApi, Connection]]:
         response.headers["Date"] = formatdate(int(api.clock()), usegmt=True)
 
     app.on_response_prepare.append(date)
-    runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-        api.url = f"http://127.0.0.1:{port}"
-        async with Connection(api.target()) as connection:
-            yield api, connection
-    finally:
-        for streams in api.streams.values():
-            for stream in streams:
-                stream.orders.put_nowait(None)
-        await runner.cleanup()
+    async with served(app, handler_cancellation=True) as api.url:
+        try:
+            async with Connection(api.target()) as connection:
+                yield api, connection
+        finally:
+            for path in api.streams:
+                api.send(path, None)

@@ -57,127 +57,97 @@ def append(path: Path, *lines: bytes) -> None:
         file.write(b"".join(lines))
 
 
-def followed(path: Path) -> tuple[AuditFollower, list[run_records.Seen], list[str]]:
-    rows: list[run_records.Seen] = []
-    notes: list[str] = []
-    return AuditFollower(path, (NAMESPACE,), write=rows.append, note=notes.append), rows, notes
+class Followed(AuditFollower):
+    """A log that is followed from what it holds already, and what came of it."""
 
+    def __init__(self, folder: Path, *before: bytes, name: str = "audit.log") -> None:
+        self.log = folder / name
+        append(self.log, *before)
+        self.rows: list[run_records.Seen] = []
+        self.notes: list[str] = []
+        super().__init__(self.log, (NAMESPACE,), write=self.rows.append, note=self.notes.append)
 
-def finish(found: AuditFollower) -> None:
-    asyncio.run(found.finish())
+    def names_of(self, *lines: bytes) -> list[str]:
+        """Of all rows, once these lines are in the log and it is read to its end."""
+        append(self.log, *lines)
+        asyncio.run(self.finish())
+        return [one.name for one in self.rows]
 
 
 def test_bindings_and_creations_in_our_namespaces_are_rows(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
-    append(log, line("before"))
-    found, rows, notes = followed(log)
+    found = Followed(tmp_path, line("before"))
     bound = line("p1", subresource="binding", uid="uid-p1")
-    append(log, bound, line("j1", resource="jobs"), line("p2"))
-    append(
-        log, line("p3", namespace="theirs"), line("p4", code=409), line("p5", verb="update"), line("", resource="pods")
-    )
-    append(log, line("c", resource="configmaps"), line("p6", stage="ResponseStarted"), line("p7", subresource="status"))
-    finish(found)
-    assert [(one.transition, one.kind, one.name, one.uid, one.owner, one.owner_name) for one in rows] == [
+    others = [line("p3", namespace="theirs"), line("p4", code=409), line("p5", verb="update"), line("")]
+    others += [line("c", resource="configmaps"), line("p6", stage="ResponseStarted"), line("p7", subresource="status")]
+    found.names_of(bound, line("j1", resource="jobs"), line("p2"), *others)
+    assert [(one.transition, one.kind, one.name, one.uid, one.owner, one.owner_name) for one in found.rows] == [
         ("bound", "Pod", "p1", "uid-p1", "uid-p1", "p1"),
         ("created", "Job", "j1", "audit-j1", None, "j1"),
         ("created", "Pod", "p2", "audit-p2", None, "p2"),
     ]
-    assert {one.resource for one in rows} == {"audit"}
-    assert {one.reason for one in rows} == {"kube-scheduler"}
-    when = parse_timestamp(rows[0].server)
+    assert {(one.resource, one.reason) for one in found.rows} == {("audit", "kube-scheduler")}
+    when = parse_timestamp(found.rows[0].server)
     assert when is not None
     assert when.resolution_ns == 1000
     assert when.ns == parse_timestamp(json.loads(bound)["stageTimestamp"]).ns  # type: ignore[union-attr]
-    assert notes == []
+    assert found.notes == []
 
 
 def test_a_log_that_is_rotated_is_read_to_its_end_and_the_next_from_its_begin(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
-    append(log, line("before"))
-    found, rows, _ = followed(log)
-    append(log, line("a"))
+    found = Followed(tmp_path, line("before"))
+    append(found.log, line("a"))
     assert found._read_block()
-    append(log, line("b"))
-    log.rename(tmp_path / "audit-1.log")
-    append(log, line("c"))
+    append(found.log, line("b"))
+    found.log.rename(tmp_path / "audit-1.log")
+    append(found.log, line("c"))
     assert found._read_block()
     assert found._read_block()
-    append(log, line("d"))
-    finish(found)
-    assert [one.name for one in rows] == ["a", "b", "c", "d"]
+    assert found.names_of(line("d")) == ["a", "b", "c", "d"]
 
 
 def test_a_log_that_is_away_between_two_is_waited_for(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
-    append(log, line("before"))
-    found, rows, _ = followed(log)
-    log.rename(tmp_path / "audit-1.log")
+    found = Followed(tmp_path, line("before"))
+    found.log.rename(tmp_path / "audit-1.log")
     assert not found._read_block()
-    append(log, line("c"))
-    finish(found)
-    assert [one.name for one in rows] == ["c"]
+    assert found.names_of(line("c")) == ["c"]
 
 
 def test_a_log_that_is_emptied_is_read_from_its_begin(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
-    append(log, *[line("before")] * 5)
-    found, rows, _ = followed(log)
-    log.write_bytes(line("a"))
-    finish(found)
-    assert [one.name for one in rows] == ["a"]
+    found = Followed(tmp_path, *[line("before")] * 5)
+    found.log.write_bytes(b"")
+    assert found.names_of(line("a")) == ["a"]
 
 
 def test_a_line_that_was_begun_before_us_is_left_out(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
     whole = line("torn")
-    append(log, whole[:100])
-    found, rows, notes = followed(log)
-    append(log, whole[100:], line("a"))
-    finish(found)
+    found = Followed(tmp_path, whole[:100])
+    assert found.names_of(whole[100:], line("a")) == ["a"]
     found.write_requests(tmp_path, now_ns())
-    assert [one.name for one in rows] == ["a"]
-    assert notes == []
+    assert found.notes == []
 
 
 def test_lines_that_cannot_be_read_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    log = tmp_path / "audit.log"
-    log.touch()
     monkeypatch.setattr(audit_log, "MAX_LINE_BYTES", 2000)
-    found, rows, notes = followed(log)
-    append(log, b"garbage\n", b"[]\n", b'{"stage": 7}\n', b"x" * 5000 + b"\n", b"\xff\xfe\n", line("a"))
-    finish(found)
+    found = Followed(tmp_path)
+    odd = (b"garbage\n", b"[]\n", b'{"stage": 7}\n', b"x" * 5000 + b"\n", b"\xff\xfe\n")
+    assert found.names_of(*odd, line("a")) == ["a"]
     found.write_requests(tmp_path, now_ns())
-    assert [one.name for one in rows] == ["a"]
-    assert notes == ["5 lines of the audit log are not valid audit events and were skipped"]
+    assert found.notes == ["5 lines of the audit log are not valid audit events and were skipped"]
 
 
 def test_what_happened_before_the_run_does_not_count(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
-    log.touch()
-    found, rows, _ = followed(log)
-    append(log, line("old", at_ns=now_ns() - 3600 * NS_PER_S), line("new"))
-    finish(found)
-    assert [one.name for one in rows] == ["new"]
+    found = Followed(tmp_path)
+    assert found.names_of(line("old", at_ns=now_ns() - 3600 * NS_PER_S), line("new")) == ["new"]
     assert found.requests.to_frame(0)["requests"].sum() == 1
 
 
 def test_requests_are_counted_per_second_client_verb_and_code(tmp_path: Path) -> None:
-    log = tmp_path / "audit.log"
-    log.touch()
-    found, _, _ = followed(log)
-    origin = now_ns() // NS_PER_S * NS_PER_S
+    found, origin = Followed(tmp_path), now_ns() // NS_PER_S * NS_PER_S
+    first, second = origin + NS_PER_S, origin + 2 * NS_PER_S
     controller = "kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1a2b/job-controller"
-    for number in range(100):
-        append(
-            log,
-            line(f"p{number}", at_ns=origin + NS_PER_S + number, took_ns=(number + 1) * 1_000_000, agent=controller),
-        )
-    append(log, line("slow", verb="watch", at_ns=origin + NS_PER_S, took_ns=300 * NS_PER_S))
-    append(
-        log, line("p", code=429, at_ns=origin + NS_PER_S), line("p", at_ns=origin + 2 * NS_PER_S, subresource="binding")
-    )
-    finish(found)
+    lines = [line("p", at_ns=first + n, took_ns=(n + 1) * 1_000_000, agent=controller) for n in range(100)]
+    lines += [line("slow", verb="watch", at_ns=first, took_ns=300 * NS_PER_S), line("p", code=429, at_ns=first)]
+    found.names_of(*lines, line("p", at_ns=second, subresource="binding"))
     found.write_requests(tmp_path, origin)
     table = tables.REQUESTS.read(tmp_path / "tables")
     keys = ["at_s", "client", "verb", "resource", "subresource", "code", "requests"]
@@ -193,11 +163,8 @@ def test_requests_are_counted_per_second_client_verb_and_code(tmp_path: Path) ->
 def test_a_second_sampler_of_a_run_adds_to_the_table(tmp_path: Path) -> None:
     origin = now_ns() // NS_PER_S * NS_PER_S
     for number in (1, 2):
-        log = tmp_path / f"audit-{number}.log"
-        log.touch()
-        found, _, _ = followed(log)
-        append(log, line("a", at_ns=origin + NS_PER_S), line("b", at_ns=origin + (1 + number) * NS_PER_S))
-        finish(found)
+        found = Followed(tmp_path, name=f"audit-{number}.log")
+        found.names_of(line("a", at_ns=origin + NS_PER_S), line("b", at_ns=origin + (1 + number) * NS_PER_S))
         found.write_requests(tmp_path, origin)
     table = tables.REQUESTS.read(tmp_path / "tables")
     assert table.select("at_s", "requests").rows() == [(1.0, 2), (2.0, 1), (3.0, 1)]
@@ -205,10 +172,8 @@ def test_a_second_sampler_of_a_run_adds_to_the_table(tmp_path: Path) -> None:
 
 def test_the_runs_begin_is_the_journals(tmp_path: Path) -> None:
     assert audit_log.read_origin_ns(tmp_path, 7) == 7
-    journal = run_records.encode_line(run_records.Note(1, "text")) + run_records.encode_line(
-        run_records.Begun("st-00000001", 2, 3)
-    )
-    (tmp_path / run_records.JOURNAL).write_bytes(journal)
+    lines = [run_records.Note(1, "text"), run_records.Begun("st-00000001", 2, 3)]
+    (tmp_path / run_records.JOURNAL).write_bytes(b"".join(map(run_records.encode_line, lines)))
     assert audit_log.read_origin_ns(tmp_path, 7) == 3
 
 
@@ -250,18 +215,15 @@ def test_a_tail_gives_nothing_before_something_is_written(tmp_path: Path) -> Non
 def test_a_log_that_breaks_while_it_is_read_is_said_and_ends_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = tmp_path / "audit.log"
-    log.touch()
-    found, rows, notes = followed(log)
+    found = Followed(tmp_path)
 
     def broken(*arguments: object) -> bytes:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(audit_log.os, "pread", broken)
     asyncio.run(asyncio.wait_for(found.run(), 60))
-    finish(found)
-    assert notes == ["reading the audit log failed: Input/output error; later requests are missing"]
-    assert rows == []
+    assert found.names_of() == []
+    assert found.notes == ["reading the audit log failed: Input/output error; later requests are missing"]
 
 
 KEY = ("client", "create", "pods", "", 201)

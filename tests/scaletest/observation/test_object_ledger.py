@@ -44,13 +44,9 @@ def ledger() -> tuple[ObjectLedger, list[run_records.Seen]]:
 
 def test_only_the_first_of_each_transition_of_an_incarnation_is_kept() -> None:
     found, rows = ledger()
-    assert found.record_state(PODS, pod("a"), [Transition("created"), Transition("ready")], NOW) == 2
-    assert (
-        found.record_state(
-            PODS, pod("a"), [Transition("created"), Transition("ready"), Transition("running")], Sight(9, 2, True)
-        )
-        == 1
-    )
+    ready = [Transition("created"), Transition("ready")]
+    assert found.record_state(PODS, pod("a"), ready, NOW) == 2
+    assert found.record_state(PODS, pod("a"), [*ready, Transition("running")], Sight(9, 2, True)) == 1
     assert found.record_state(PODS, pod("a", uid="again"), [Transition("created")], NOW) == 1
     assert [(one.uid, one.transition, one.arrival_ns, one.session, one.gap) for one in rows] == [
         ("uid-a", "created", 7, 1, False),
@@ -136,9 +132,8 @@ def test_a_restarted_sampler_tells_nothing_twice_and_misses_what_went(tmp_path: 
     first.record_state(PODS, pod("b", labels={"release": "w"}), [Transition("created")], Sight(6))
     first.record_event(event("Scheduled", "uid-a"), Sight(8))
     path = tmp_path / run_records.OBSERVED
-    path.write_bytes(
-        b"".join(map(run_records.encode_line, [*rows, run_records.NodeSeen("n", 9, ready=True)])) + b'{"type":"se'
-    )
+    lines = [*rows, run_records.NodeSeen("n", 9, ready=True)]
+    path.write_bytes(b"".join(map(run_records.encode_line, lines)) + b'{"type":"se')
     again, more = ledger()
     assert again.restore(path) == 9
     assert len(again) == 2
@@ -185,58 +180,59 @@ def condition(kind: str, status: str = "True", **more: Any) -> dict[str, Any]:
     return {"type": kind, "status": status, "lastTransitionTime": T2, **more}
 
 
+def steps_of(pod: Pod) -> list[Transition]:
+    """All of a pod but its creation."""
+    created, *steps = object_ledger.pod_transitions(pod)
+    assert created == Transition("created", T1)
+    return steps
+
+
+def containers(state: str, *ats: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"state": {state: at}} for at in ats]
+
+
 def test_a_pod_is_scheduled_when_its_condition_says_so_and_not_when_it_says_unschedulable() -> None:
     good = pod_with(conditions=[condition("PodScheduled")])
-    assert list(object_ledger.pod_transitions(good)) == [
-        Transition("created", T1),
-        Transition("scheduled", T2, None, "n1"),
-    ]
+    assert steps_of(good) == [Transition("scheduled", T2, None, "n1")]
     for reason, step in (("Unschedulable", "unschedulable"), ("SchedulingGated", "gated")):
         waits = made(Pod, spec={}, status={"conditions": [condition("PodScheduled", "False", reason=reason)]})
-        assert list(object_ledger.pod_transitions(waits))[1:] == [Transition(step, T2, reason)]
+        assert steps_of(waits) == [Transition(step, T2, reason)]
 
 
 def test_a_pod_with_a_node_is_scheduled_even_where_its_scheduler_never_heard_of_it() -> None:
     bound = pod_with(phase="Running", conditions=[condition("PodScheduled", "False", reason="SchedulerError")])
-    assert list(object_ledger.pod_transitions(bound))[1:] == [
-        Transition("scheduled", None, "SchedulerError", "n1"),
-        Transition("running", None, None, "n1"),
-    ]
+    running = Transition("running", None, None, "n1")
+    assert steps_of(bound) == [Transition("scheduled", None, "SchedulerError", "n1"), running]
+    assert steps_of(pod_with(phase="Running")) == [running]
 
 
 def test_a_pod_runs_once_the_last_of_its_containers_does() -> None:
-    states = [{"state": {"running": {"startedAt": at}}} for at in (T3, T2)]
-    found = list(object_ledger.pod_transitions(pod_with(phase="Running", containerStatuses=states)))
-    assert found[1:] == [Transition("running", T3, None, "n1")]
-    assert list(object_ledger.pod_transitions(pod_with(phase="Running")))[1:] == [
-        Transition("running", None, None, "n1")
-    ]
+    states = containers("running", {"startedAt": T3}, {"startedAt": T2})
+    assert steps_of(pod_with(phase="Running", containerStatuses=states)) == [Transition("running", T3, None, "n1")]
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_a_pod_ends_when_the_last_of_its_containers_did(phase: str) -> None:
-    states = [{"state": {"terminated": {"finishedAt": at, "exitCode": 1}}} for at in (T2, T3)]
-    found = list(
-        object_ledger.pod_transitions(pod_with(phase=phase, reason="DeadlineExceeded", containerStatuses=states))
-    )
-    assert found[1:] == [Transition(phase.lower(), T3, "DeadlineExceeded")]
+    states = containers("terminated", {"finishedAt": T2, "exitCode": 1}, {"finishedAt": T3, "exitCode": 1})
+    ended = pod_with(phase=phase, reason="DeadlineExceeded", containerStatuses=states)
+    assert steps_of(ended) == [Transition(phase.lower(), T3, "DeadlineExceeded")]
 
 
 def test_a_pod_that_ended_unseen_has_run_since_its_last_container_began() -> None:
-    states = [{"state": {"terminated": {"startedAt": at, "finishedAt": T3}}} for at in (T1, T2)]
-    found = list(object_ledger.pod_transitions(pod_with(phase="Succeeded", containerStatuses=states)))
-    assert found[1:] == [Transition("running", T2, None, "n1"), Transition("succeeded", T3)]
+    states = containers("terminated", *({"startedAt": at, "finishedAt": T3} for at in (T1, T2)))
+    ended = pod_with(phase="Succeeded", containerStatuses=states)
+    assert steps_of(ended) == [Transition("running", T2, None, "n1"), Transition("succeeded", T3)]
 
 
 def test_a_pod_is_evicted_by_its_condition_or_its_reason() -> None:
     by_condition = pod_with(conditions=[condition("DisruptionTarget", reason="PreemptionByScheduler")])
-    assert list(object_ledger.pod_transitions(by_condition))[1:] == [Transition("evicted", T2, "PreemptionByScheduler")]
+    assert steps_of(by_condition) == [Transition("evicted", T2, "PreemptionByScheduler")]
     by_reason = pod_with(phase="Failed", reason="Evicted")
-    assert [step.transition for step in object_ledger.pod_transitions(by_reason)] == ["created", "evicted", "failed"]
+    assert [step.transition for step in steps_of(by_reason)] == ["evicted", "failed"]
 
 
 def test_a_pod_without_a_status_is_only_created() -> None:
-    assert list(object_ledger.pod_transitions(made(Pod))) == [Transition("created", T1)]
+    assert steps_of(made(Pod)) == []
 
 
 def test_a_job_is_suspended_and_resumed_complete_or_failed() -> None:
@@ -246,9 +242,8 @@ def test_a_job_is_suspended_and_resumed_complete_or_failed() -> None:
     assert steps(condition("Suspended")) == [Transition("suspended", T2)]
     assert steps(condition("Suspended", "False", reason="JobResumed")) == [Transition("resumed", T2, "JobResumed")]
     assert steps(condition("Complete"), condition("FailureTarget")) == [Transition("complete", T2)]
-    assert steps(condition("Failed", reason="BackoffLimitExceeded")) == [
-        Transition("failed", T2, "BackoffLimitExceeded")
-    ]
+    limit = "BackoffLimitExceeded"
+    assert steps(condition("Failed", reason=limit)) == [Transition("failed", T2, limit)]
 
 
 def test_any_workload_has_a_transition_per_true_condition_and_phase() -> None:
@@ -282,24 +277,21 @@ def test_a_status_with_very_many_conditions_is_cut() -> None:
 
 
 def test_a_bind_request_is_bound_or_failed() -> None:
-    spec = {"podName": "p", "selectedNode": "n1"}
-    assert list(object_ledger.bind_request_transitions(thing_with(spec=spec, status={"phase": "Succeeded"}))) == [
-        Transition("created", T1, None, "n1"),
-        Transition("bound", None, None, "n1"),
-    ]
-    failed = list(
-        object_ledger.bind_request_transitions(thing_with(spec=spec, status={"phase": "Failed", "reason": "no  node"}))
-    )
-    assert failed[1] == Transition("failed", None, "no node", "n1")
-    assert len(list(object_ledger.bind_request_transitions(thing_with(spec=spec, status={"phase": "Pending"})))) == 1
+    def steps(**status: str) -> list[Transition]:
+        given = thing_with(spec={"podName": "p", "selectedNode": "n1"}, status=status)
+        created, *later = object_ledger.bind_request_transitions(given)
+        assert created == Transition("created", T1, None, "n1")
+        return later
+
+    assert steps(phase="Succeeded") == [Transition("bound", None, None, "n1")]
+    assert steps(phase="Failed", reason="no  node") == [Transition("failed", None, "no node", "n1")]
+    assert steps(phase="Pending") == []
 
 
-def test_a_claim_is_bound() -> None:
-    assert list(object_ledger.pvc_transitions(thing_with(status={"phase": "Bound"}))) == [
-        Transition("created", T1),
-        Transition("pvc-bound"),
-    ]
-    assert list(object_ledger.pvc_transitions(thing_with(status={"phase": "Pending"}))) == [Transition("created", T1)]
+@pytest.mark.parametrize(("phase", "later"), [("Bound", [Transition("pvc-bound")]), ("Pending", [])])
+def test_a_claim_is_bound(phase: str, later: list[Transition]) -> None:
+    found = list(object_ledger.pvc_transitions(thing_with(status={"phase": phase})))
+    assert found == [Transition("created", T1), *later]
 
 
 def event_with(reason: str, note: str = "", **fields: Any) -> list[Transition]:
@@ -332,9 +324,8 @@ def test_an_eviction_names_who_preempted_where_the_event_does(reason: str, note:
 
 
 def test_a_pod_that_fits_nowhere_and_a_claim_say_why() -> None:
-    assert event_with("FailedScheduling", "0/3 nodes\n are available") == [
-        Transition("failed-scheduling", T1, "0/3 nodes are available")
-    ]
+    (waits,) = event_with("FailedScheduling", "0/3 nodes\n are available")
+    assert waits == Transition("failed-scheduling", T1, "0/3 nodes are available")
     assert event_with("ExternalProvisioning", "waiting")[0].transition == "pvc-requested"
     assert event_with("ProvisioningSucceeded")[0].transition == "pvc-bound"
 

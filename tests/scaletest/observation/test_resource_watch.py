@@ -53,19 +53,20 @@ def _hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(resource_watch, "GRACE_NS", 1_000_000)
 
 
+def prepared(api: ScriptedApi, connection: Connection, **options: Any) -> Watching:
+    found = Watching(api, None)  # type: ignore[arg-type]
+    target, sink = (
+        WatchTarget(SCOPE, PODS, ObjectDecoder(Pod)),
+        watch_targets.build_sink(ObjectLedger(found.seen.append), SCOPE),
+    )
+    found.made = ResourceWatch(connection, target, sink, write=found.gaps.append, note=found.notes.append, **options)
+    return found
+
+
 @asynccontextmanager
 async def watching(api: ScriptedApi, connection: Connection, **options: Any) -> AsyncIterator[Watching]:
     api.objects.setdefault(PODS, {})
-    found = Watching(api, None)  # type: ignore[arg-type]
-    ledger = ObjectLedger(found.seen.append)
-    found.made = ResourceWatch(
-        connection,
-        WatchTarget(SCOPE, PODS, ObjectDecoder(Pod)),
-        watch_targets.build_sink(ledger, SCOPE),
-        write=found.gaps.append,
-        note=found.notes.append,
-        **options,
-    )
+    found = prepared(api, connection, **options)
     task = asyncio.create_task(found.made.run())
     try:
         await until(lambda: found.made.ready.is_set() or task.done())
@@ -281,15 +282,8 @@ async def test_what_must_be_watched_and_is_forbidden_ends_with_advice() -> None:
     async with scripted() as (api, connection):
         api.refuse[f"watch {PODS}"] = [403]
         api.objects[PODS] = {}
-        made = ResourceWatch(
-            connection,
-            WatchTarget(SCOPE, PODS, ObjectDecoder(Pod)),
-            watch_targets.build_sink(ObjectLedger(lambda row: None), SCOPE),
-            write=lambda gap: None,
-            note=lambda text: None,
-        )
         with pytest.raises(ConfigError, match="not allowed to watch") as told:
-            await made.run()
+            await prepared(api, connection).made.run()
         assert "plan --rbac" in str(told.value)
 
 

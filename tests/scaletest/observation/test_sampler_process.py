@@ -17,8 +17,9 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 
+from tests.scaletest.cluster_api.test_connection import written
+from tests.scaletest.making_scenarios import lines_of
 from tests.scaletest.observation.scripted import NAMESPACE, PODS, ScriptedApi, pod, scripted
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.scaletest import observation, tables
@@ -82,17 +83,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def kubeconfig(server: Server, tmp_path: Path) -> Path:
-    path = tmp_path / "kubeconfig"
-    made = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": server.api.url}}],
-        "users": [{"name": "u", "user": {"token": SECRET}}],
-        "contexts": [{"name": "scripted", "context": {"cluster": "c", "user": "u"}}],
-        "current-context": "scripted",
-    }
-    path.write_text(yaml.safe_dump(made))
-    return path
+    return written(tmp_path, "scripted", current="scripted", token=SECRET, server=server.api.url)
 
 
 @contextmanager
@@ -113,21 +104,12 @@ def ours(name: str, **more: Any) -> dict[str, Any]:
 
 
 def seen(folder: Path) -> list[tuple[str, str, bool]]:
-    rows = run_records.read_lines(folder / run_records.OBSERVED, run_records.ObservedLine)
-    return [(one.name, one.transition, one.gap) for one in rows if isinstance(one, run_records.Seen)]
+    return [(one.name, one.transition, one.gap) for one in lines_of(folder, run_records.Seen)]
 
 
 def notes(folder: Path) -> list[run_records.Note]:
     """What was noted, without that the stand-in for an API server serves no metrics."""
-    return [note for note in health(folder, run_records.Note) if "the metrics of kube-apiserver" not in note.text]
-
-
-def health(folder: Path, kind: type[Any]) -> list[Any]:
-    return [
-        one
-        for one in run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
-        if isinstance(one, kind)
-    ]
+    return [note for note in lines_of(folder, run_records.Note) if "the metrics of kube-apiserver" not in note.text]
 
 
 def test_what_was_so_when_it_became_ready_is_told_beside_what_is_so_now(
@@ -168,16 +150,16 @@ def test_a_run_is_watched_from_ready_to_stop(server: Server, kubeconfig: Path, t
         found.check()
         assert found.lag_s() < LIMIT_S
         # The first look at the clocks; the last one is at the end.
-        wait(lambda: health(folder, run_records.Beat) and health(folder, run_records.Skew))
+        wait(lambda: lines_of(folder, run_records.Beat) and lines_of(folder, run_records.Skew))
         found.stop()
         assert not found.is_running
     assert seen(folder) == [("a", "created", False), ("a", "scheduled", False), ("a", "running", False)]
-    assert health(folder, run_records.Gap) == []
+    assert lines_of(folder, run_records.Gap) == []
     assert notes(folder) == []
-    first, *_, last = health(folder, run_records.Skew)
+    first, *_, last = lines_of(folder, run_records.Skew)
     assert first.low_ns <= 0 <= first.high_ns
     assert last.at_ns > first.at_ns
-    loads = health(folder, run_records.Load)
+    loads = lines_of(folder, run_records.Load)
     assert all(one.sampler_rss_bytes > 0 and one.sampler_cpu_s >= 0 for one in loads)
     assert next(iter(run_records.read_lines(folder / run_records.OBSERVED, run_records.ObservedLine))).name == "n1"
     assert tables.REQUESTS.read(folder / "tables").height == 0
@@ -255,7 +237,7 @@ def test_after_a_kill_it_goes_on_in_the_same_files(server: Server, kubeconfig: P
         ("b", "deleted", True),
         ("d", "created", False),
     ]
-    gap = next(one for one in health(folder, run_records.Gap) if one.resource == "pod")
+    gap = next(one for one in lines_of(folder, run_records.Gap) if one.resource == "pod")
     assert (gap.reason, gap.recovered, gap.relisted) == ("the sampler was not running", 4, True)
 
 

@@ -128,6 +128,9 @@ def test_of_listed_events_those_of_earlier_runs_are_left_out() -> None:
     assert sink.missing is None
 
 
+OURS, TORCH = "run.ai/v2alpha1/trainingworkloads", "kubeflow.org/v1/pytorchjobs"
+
+
 def with_runai(api: ScriptedApi) -> None:
     for group, version, plural, kind in (
         ("run.ai", "v2alpha1", "trainingworkloads", "TrainingWorkload"),
@@ -141,25 +144,19 @@ def with_runai(api: ScriptedApi) -> None:
 @pytest.mark.parametrize(
     ("kinds", "jobs"),
     [
-        (
-            ("run.ai/v2alpha1/trainingworkloads",),
-            ["batch/v1/jobs", "run.ai/v1/runaijobs", "kubeflow.org/v1/pytorchjobs"],
-        ),
+        ((OURS,), ["run.ai/v1/runaijobs", TORCH]),
         # The plan's own are watched once, as what they are.
-        (
-            ("run.ai/v2alpha1/trainingworkloads", "kubeflow.org/v1/pytorchjobs"),
-            ["batch/v1/jobs", "run.ai/v1/runaijobs"],
-        ),
-        (("kubeflow.org/v1/pytorchjobs",), ["batch/v1/jobs"]),
-        (("run.ai/v1/runaijobs",), ["batch/v1/jobs"]),
-        ((), ["batch/v1/jobs"]),
+        ((OURS, TORCH), ["run.ai/v1/runaijobs"]),
+        ((TORCH,), []),
+        (("run.ai/v1/runaijobs",), []),
+        ((), []),
     ],
 )
 def test_jobs_that_runais_operator_makes_are_watched_where_its_workloads_are_ours(
     kinds: tuple[str, ...], jobs: list[str]
 ) -> None:
     found = chosen(with_runai, kinds=tuple(api_discovery.parse_resource(text) for text in kinds), by_namespace=True)
-    assert [str(one.kind) for one in found if one.resource == "job"] == jobs
+    assert [str(one.kind) for one in found if one.resource == "job"] == ["batch/v1/jobs", *jobs]
 
 
 def node(ready: str = "True", **fields: Any) -> Node:
@@ -190,16 +187,9 @@ def test_a_node_that_exists_in_the_api_only_is_known_by_label_or_taint() -> None
 
 
 def test_only_labels_that_tell_what_a_node_is_are_kept() -> None:
-    labels = {
-        "topology.kubernetes.io/zone": "z1",
-        "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3",
-        "team.example/owner": "somebody",
-        "kubernetes.io/hostname": "host",
-    }
-    assert set(build_node_line(node(labels=labels), 0).labels) == {
-        "topology.kubernetes.io/zone",
-        "nvidia.com/gpu.product",
-    }
+    telling = {"topology.kubernetes.io/zone": "z1", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}
+    labels = telling | {"team.example/owner": "somebody", "kubernetes.io/hostname": "host"}
+    assert build_node_line(node(labels=labels), 0).labels == telling
     many = {f"topology.kubernetes.io/l{number}": "x" * 300 for number in range(100)}
     found = build_node_line(node(labels=many), 0).labels
     assert len(found) == MAX_LABELS
@@ -255,16 +245,9 @@ NOW = Sight(1)
 
 
 def pod(name: str, phase: str = "Running", namespace: str = "theirs", *, hit: bool = False) -> Pod:
-    conditions: list[dict[str, Any]] = []
-    if hit:
-        conditions = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
-    return msgspec.convert(
-        {
-            "metadata": {"name": name, "namespace": namespace, "uid": name},
-            "status": {"phase": phase, "conditions": conditions},
-        },
-        Pod,
-    )
+    condition = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
+    status = {"phase": phase, "conditions": [condition] if hit else []}
+    return msgspec.convert({"metadata": {"name": name, "namespace": namespace, "uid": name}, "status": status}, Pod)
 
 
 def watched() -> tuple[ForeignPods, WatchSink, list[str]]:

@@ -7,15 +7,14 @@ from typing import Any
 import yaml
 
 from tests.scaletest.making_scenarios import RUN, scenario
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.safety.cluster_setup import build_setup_objects, format_next_steps, format_setup_yaml
-from workbench.scaletest.scenario import Plan
+from workbench.scaletest.scenario import Plan, draw_plan
 
 
 def plan(**more: Any) -> Plan:
     """Of 20 Jobs of 2 pods with 4 GPUs each, in two namespaces."""
     job = {"kind": "Job", "parallelism": 2, "gpus": 4, "cpus": 0.5, "memory": "1Gi"}
-    return scaletest_scenario.draw_plan(scenario(job, namespaces=["a", "b"], **more), RUN)
+    return draw_plan(scenario(job, namespaces=["a", "b"], **more), RUN)
 
 
 def found(kind: str, **more: Any) -> list[dict[str, Any]]:
@@ -46,7 +45,7 @@ def test_one_container_may_ask_for_no_more_than_the_scenario_does() -> None:
 
 def test_what_containers_of_a_template_ask_for_is_unknown_and_not_limited() -> None:
     box = {"kind": "Template", "template": {"apiVersion": "x.io/v1", "kind": "Box", "spec": {}}}
-    made = build_setup_objects(scaletest_scenario.draw_plan(scenario(box), RUN))
+    made = build_setup_objects(draw_plan(scenario(box), RUN))
     assert [one["kind"] for one in made if one["metadata"]["name"] == "workbench-limits"] == ["ResourceQuota"]
 
 

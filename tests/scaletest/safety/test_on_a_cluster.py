@@ -11,12 +11,11 @@ import pytest
 from tests.scaletest.local_cluster.asking import on
 from tests.scaletest.making_scenarios import scenario
 from workbench.core.errors import ConfigError
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.safety import Finding, inspect_cluster, run_preflight, set_up_cluster
-from workbench.scaletest.scenario import Plan
+from workbench.scaletest.scenario import Plan, draw_plan
 from workbench.scaletest.scenario.rbac_rules import list_rules, select_namespace_rules
 
 pytestmark = pytest.mark.cluster
@@ -26,7 +25,7 @@ MIX: list[dict[str, Any]] = [{"kind": "Job", "lifetime": 5}, {"kind": "Gang", "p
 def plan(namespace: str, *entries: dict[str, Any], **more: Any) -> Plan:
     """Twenty workloads in a namespace."""
     limits = {"rate_per_s": 100}
-    return scaletest_scenario.draw_plan(scenario(*(entries or MIX), namespace=namespace, **({"limits": limits} | more)))
+    return draw_plan(scenario(*(entries or MIX), namespace=namespace, **({"limits": limits} | more)))
 
 
 def looked_at(cluster: LocalCluster, made: Plan, *, sets_up: bool = False) -> dict[str, list[Finding]]:
@@ -123,33 +122,6 @@ def test_the_server_itself_ends_what_goes_beyond_the_plan(local_cluster: LocalCl
     statuses = on(local_cluster, flood)
     assert statuses.count(201) <= 12
     assert statuses.count(403) >= 38
-
-
-def test_pods_that_reach_for_their_node_are_refused_by_the_server_too(
-    local_cluster: LocalCluster, namespace: str
-) -> None:
-    made = plan(namespace)
-    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
-
-    async def reach(api: Connection) -> int:
-        spec = {"containers": [{"name": "a", "image": "b"}], "hostNetwork": True}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "reaching"}, "spec": spec}
-        try:
-            await api.json("POST", f"/api/v1/namespaces/{namespace}/pods", body)
-        except ApiError as error:
-            return error.status
-        return 201
-
-    assert on(local_cluster, reach, admin=True) == 403
-
-
-def test_a_kind_that_the_cluster_does_not_know_is_told(local_cluster: LocalCluster, namespace: str) -> None:
-    box = {"kind": "Template", "template": {"apiVersion": "x.example.org/v1", "kind": "Box", "spec": {}}}
-    made = plan(namespace, box)
-    on(local_cluster, lambda api: set_up_cluster(api, made), admin=True)
-    (found,) = looked_at(local_cluster, made)["dry run"]
-    assert found.level == "refused"
-    assert "has no resource boxs" in found.text
 
 
 def test_a_field_that_the_server_refuses_is_told_in_its_words(local_cluster: LocalCluster, namespace: str) -> None:

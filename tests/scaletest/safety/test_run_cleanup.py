@@ -13,14 +13,13 @@ from tests.scaletest.conftest import fresh_namespace
 from tests.scaletest.local_cluster.asking import on
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.api_discovery import PODS, ApiResource
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.safety import run_cleanup, set_up_cluster, write_run_record
 from workbench.scaletest.safety.cleanup_record import list_run_records
-from workbench.scaletest.scenario import Plan
+from workbench.scaletest.scenario import Plan, draw_plan
 
 NOWHERE = Connection(Target("http://127.0.0.1:9", "nowhere", None, dict))
 
@@ -30,7 +29,7 @@ def plan(namespace: str, *entries: dict[str, Any], count: int = 40, run: str | N
     arrival = {"process": "constant", "rate_per_s": 10, "n": count}
     made = list(entries) or [{"kind": "Job", "gpus": 0}, {"kind": "Pod", "gpus": 0}]
     limits = {"objects": 10_000, "rate_per_s": 1000}
-    return scaletest_scenario.draw_plan(scenario(*made, namespace=namespace, arrival=arrival, limits=limits), run)
+    return draw_plan(scenario(*made, namespace=namespace, arrival=arrival, limits=limits), run)
 
 
 async def submit(api: Connection, made: Plan) -> None:

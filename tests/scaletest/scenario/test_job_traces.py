@@ -64,19 +64,17 @@ def write_philly(folder: Path) -> Path:
         detail = [{"ip": f"m{at}", "gpus": [f"gpu{one}" for one in range(n)]} for at, n in enumerate(servers)]
         return {"start_time": begin, "end_time": end, "detail": detail}
 
-    day = "2017-10-07 "
+    def job(submitted: str, *attempts: tuple[str, str | None, *tuple[int, ...]]) -> dict[str, Any]:
+        day = "2017-10-07 "
+        made = [attempt(day + begin, end and day + end, *servers) for begin, end, *servers in attempts]
+        return {"submitted_time": day + submitted, "attempts": made}
+
     jobs = [
-        {
-            "submitted_time": day + "01:00:00",
-            "attempts": [
-                attempt(day + "01:01:00", day + "01:02:00", 8, 8),
-                attempt(day + "01:03:00", day + "01:13:00", 8, 8),
-            ],
-        },
-        {"submitted_time": day + "02:00:00", "attempts": []},
-        {"submitted_time": day + "03:00:00", "attempts": [attempt(day + "03:00:05", None, 1)]},
-        {"submitted_time": day + "04:00:00", "attempts": [attempt(day + "04:00:05", day + "04:01:05", 8, 2)]},
-        {"submitted_time": day + "00:30:00", "attempts": [attempt(day + "00:30:10", day + "00:31:10", 1)]},
+        job("01:00:00", ("01:01:00", "01:02:00", 8, 8), ("01:03:00", "01:13:00", 8, 8)),
+        job("02:00:00"),
+        job("03:00:00", ("03:00:05", None, 1)),
+        job("04:00:00", ("04:00:05", "04:01:05", 8, 2)),
+        job("00:30:00", ("00:30:10", "00:31:10", 1)),
     ]
     path = folder / "cluster_job_log"
     path.write_text(json.dumps(jobs))

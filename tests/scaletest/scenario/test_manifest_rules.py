@@ -8,11 +8,12 @@ import orjson
 import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.scenario import manifest_rules
+from workbench.scaletest.scenario import draw_plan, manifest_rules
 
 POD = {"containers": [{"name": "main", "image": "x"}]}
+PRIVILEGED = {"securityContext": {"privileged": True}}
+CAPABLE = {"securityContext": {"capabilities": {"add": ["A"]}}}
 
 
 def template(kind: str = "Pod", version: str = "v1", **fields: Any) -> dict[str, Any]:
@@ -20,9 +21,18 @@ def template(kind: str = "Pod", version: str = "v1", **fields: Any) -> dict[str,
     return {"apiVersion": version, "kind": kind, **(fields or {"spec": POD})}
 
 
+def reaching(spec: dict[str, Any]) -> dict[str, Any]:
+    """A Pod with more in its specification."""
+    return template(spec=POD | spec)
+
+
+def job(pod: dict[str, Any]) -> dict[str, Any]:
+    return template("Job", "batch/v1", spec={"template": pod})
+
+
 def sent(entry: dict[str, Any], **more: Any) -> dict[str, Any]:
     """The first object that is sent for a template."""
-    plan = scaletest_scenario.draw_plan(scenario({"kind": "Template", **entry}, **more), RUN)
+    plan = draw_plan(scenario({"kind": "Template", **entry}, **more), RUN)
     found: dict[str, Any] = orjson.loads(plan.workload_at(0).requests()[0].body)
     return found
 
@@ -45,33 +55,22 @@ def sent(entry: dict[str, Any], **more: Any) -> dict[str, Any]:
         (template(metadata=[], spec=POD), "template.metadata: is no mapping"),
         (template(metadata={"labels": "a"}, spec=POD), "template.metadata.labels: is no mapping"),
         (template(status={"phase": "Running"}, spec=POD), "template.status: take it out"),
-        (template(spec={**POD, "hostNetwork": True}), "template.spec.hostNetwork: pods that reach for their node"),
-        (template(spec={**POD, "nodeName": "a"}), "template.spec.nodeName: take it out"),
-        (template(spec={**POD, "serviceAccountName": "admin"}), "template.spec.serviceAccountName: take it out"),
-        (template(spec={**POD, "volumes": [{"hostPath": {"path": "/"}}]}), r"template.spec.volumes\[0\].hostPath"),
-        (template(spec={**POD, "volumes": [{"secret": {}}]}), r"template.spec.volumes\[0\].secret"),
-        (template(spec={**POD, "volumes": "all"}), "no list of mappings"),
-        (
-            template(spec={"containers": [{"securityContext": {"privileged": True}}]}),
-            r"template.spec.containers\[0\].securityContext: privileged",
-        ),
-        (
-            template(
-                spec={"containers": [], "initContainers": [{"securityContext": {"capabilities": {"add": ["A"]}}}]}
-            ),
-            r"initContainers\[0\].securityContext.capabilities.add",
-        ),
-        (template(spec={"containers": [{"ports": [{"hostPort": 1}]}]}), "hostPort"),
-        (
-            template("Job", "batch/v1", spec={"template": {"spec": {**POD, "hostPID": True}}}),
-            "template.spec.template.spec.hostPID",
-        ),
+        (reaching({"hostNetwork": True}), "template.spec.hostNetwork: pods that reach for their node"),
+        (reaching({"nodeName": "a"}), "template.spec.nodeName: take it out"),
+        (reaching({"serviceAccountName": "admin"}), "template.spec.serviceAccountName: take it out"),
+        (reaching({"volumes": [{"hostPath": {"path": "/"}}]}), r"template.spec.volumes\[0\].hostPath"),
+        (reaching({"volumes": [{"secret": {}}]}), r"template.spec.volumes\[0\].secret"),
+        (reaching({"volumes": "all"}), "no list of mappings"),
+        (reaching({"containers": [PRIVILEGED]}), r"template.spec.containers\[0\].securityContext: privileged"),
+        (reaching({"initContainers": [CAPABLE]}), r"initContainers\[0\].securityContext.capabilities.add"),
+        (reaching({"containers": [{"ports": [{"hostPort": 1}]}]}), "hostPort"),
+        (job({"spec": POD | {"hostPID": True}}), "template.spec.template.spec.hostPID"),
         (template("Job", "batch/v1", spec={}), "no pod template at spec.template"),
-        (template("Job", "batch/v1", spec={"template": {}}), "is no pod template"),
-        (template(spec={**POD, "note": "${nane}"}), r"spec.note: there is no placeholder \$\{nane\}; known are name"),
-        (template(spec={**POD, "note": "${gpus|hex}"}), "there is no placeholder"),
-        (template(spec={**POD, "note": "@@workbench:hash@@"}), "the workbench's own"),
-        (template(spec={**POD, "note": "x" * 300_000}), "longer than 256 KiB"),
+        (job({}), "is no pod template"),
+        (reaching({"note": "${nane}"}), r"spec.note: there is no placeholder \$\{nane\}; known are name"),
+        (reaching({"note": "${gpus|hex}"}), "there is no placeholder"),
+        (reaching({"note": "@@workbench:hash@@"}), "the workbench's own"),
+        (reaching({"note": "x" * 300_000}), "longer than 256 KiB"),
     ],
 )
 def test_a_manifest_that_reaches_beyond_a_workload_is_refused_with_its_place(made: dict[str, Any], told: str) -> None:
@@ -81,18 +80,15 @@ def test_a_manifest_that_reaches_beyond_a_workload_is_refused_with_its_place(mad
 
 @pytest.mark.parametrize("path", ["spec.nothing", "spec.template.spec"])
 def test_a_path_that_leads_to_no_pod_is_refused(path: str) -> None:
-    made = template("Job", "batch/v1", spec={"template": {"spec": POD}})
+    made = job({"spec": POD})
     with pytest.raises(ValueError, match=r"leads nowhere|no pod template"):
         scenario({"kind": "Template", "template": made, "pods_at": [path]})
 
 
 def test_pods_are_found_by_paths_through_mappings_and_lists() -> None:
     made = {"kind": "X", "a": [{"b": {"p": {"spec": {}}, "q": {"spec": {}}}}, {"b": {"p": {"spec": {}}}}]}
-    assert [place for place, _ in manifest_rules.list_pod_templates(made, ("a.*.b.*",))] == [
-        "a.0.b.p",
-        "a.0.b.q",
-        "a.1.b.p",
-    ]
+    found = [place for place, _ in manifest_rules.list_pod_templates(made, ("a.*.b.*",))]
+    assert found == ["a.0.b.p", "a.0.b.q", "a.1.b.p"]
 
 
 def test_a_kind_that_is_unknown_has_no_known_pods() -> None:
@@ -118,12 +114,8 @@ def test_labels_selector_and_toleration_reach_every_pod_whatever_the_manifest_sa
     placed += [one["template"] for one in found["spec"]["workerGroupSpecs"]]
     assert len(placed) == 3
     for one in placed:
-        labels = one["metadata"]["labels"]
-        assert (labels[object_names.RUN], labels[object_names.WORKLOAD], labels["mine"]) == (
-            RUN,
-            f"{RUN}-0000000",
-            "kept",
-        )
+        ours = {object_names.RUN: RUN, object_names.WORKLOAD: f"{RUN}-0000000", "mine": "kept"}
+        assert one["metadata"]["labels"].items() >= ours.items()
         assert one["spec"]["nodeSelector"] == {object_names.SIMULATED: "true", "zone": "a"}
         assert one["spec"]["tolerations"][0]["key"] == "kwok.x-k8s.io/node"
         assert one["spec"]["schedulerName"] == "default-scheduler"
@@ -153,16 +145,16 @@ def test_placeholders_are_values_not_text() -> None:
 def test_a_plural_name_is_the_kinds_with_an_s_or_the_given_one() -> None:
     def path(**entry: Any) -> str:
         made = scenario({"kind": "Template", "template": template("Gateway", "x.io/v1", spec={}), **entry})
-        return scaletest_scenario.draw_plan(made, RUN).workload_at(0).requests()[0].path
+        return draw_plan(made, RUN).workload_at(0).requests()[0].path
 
     assert path() == "/apis/x.io/v1/namespaces/workbench-scaletest/gateways"
     assert path(plural="gatewaysets") == "/apis/x.io/v1/namespaces/workbench-scaletest/gatewaysets"
 
 
 def test_a_template_is_not_changed_by_planning() -> None:
-    made = scenario({"kind": "Template", "template": template("Job", "batch/v1", spec={"template": {"spec": POD}})})
+    made = scenario({"kind": "Template", "template": job({"spec": POD})})
     before = made.model_dump_json()
-    scaletest_scenario.draw_plan(made, RUN)
+    draw_plan(made, RUN)
     assert made.model_dump_json() == before
 
 

@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from tests.scaletest.making_scenarios import scenario
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.safety import inspect_cluster, run_cleanup, run_preflight, set_up_cluster, write_run_record
-from workbench.scaletest.scenario import Plan
+from workbench.scaletest.scenario import Plan, draw_plan
 
 pytestmark = pytest.mark.cluster
 
@@ -45,7 +44,7 @@ async def submitted(api: Connection, made: Plan) -> None:
 def test_gangs_run_on_kai_and_go_with_their_groups(kai_cluster: LocalCluster, kai_namespace: str) -> None:
     entries = [{"kind": "Gang", "pods": 4, "name": "gang"}, {"kind": "Pod"}, {"kind": "Job"}]
     arrival = {"process": "constant", "rate_per_s": 3, "n": 3}
-    made = scaletest_scenario.draw_plan(scenario(*entries, scheduler="kai", namespace=kai_namespace, arrival=arrival))
+    made = draw_plan(scenario(*entries, scheduler="kai", namespace=kai_namespace, arrival=arrival))
     groups = f"/apis/scheduling.run.ai/v2alpha2/namespaces/{kai_namespace}/podgroups"
     pods = f"/api/v1/namespaces/{kai_namespace}/pods"
 

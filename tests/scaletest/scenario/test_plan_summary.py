@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
-from workbench.scaletest import scenario as scaletest_scenario
+from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.plan_summary import (
     PlanSummary,
     format_plan,
@@ -22,7 +22,7 @@ WIDE = {"rate_per_s": 1000, "objects": 100_000}
 
 def summary(*entries: dict[str, Any], scheduler: str | None = None, **more: Any) -> PlanSummary:
     """Of a plan."""
-    return summarize_plan(scaletest_scenario.draw_plan(scenario(*entries, **more), RUN, scheduler=scheduler))
+    return summarize_plan(draw_plan(scenario(*entries, **more), RUN, scheduler=scheduler))
 
 
 def test_objects_are_counted_by_kind_as_they_are_sent() -> None:
@@ -36,7 +36,7 @@ def test_objects_are_counted_by_kind_as_they_are_sent() -> None:
 
 
 def test_bytes_are_those_that_are_sent() -> None:
-    plan = scaletest_scenario.draw_plan(scenario(), RUN)
+    plan = draw_plan(scenario(), RUN)
     sent = sum(len(request.body) for one in plan.iterate_workloads() for request in one.requests())
     assert summarize_plan(plan).sent_bytes == sent
     assert summarize_plan(plan).etcd_bytes > sent
@@ -66,9 +66,7 @@ def test_one_moment_has_no_rate() -> None:
 
 
 def test_the_words_tell_what_the_figures_say() -> None:
-    plan = scaletest_scenario.draw_plan(
-        scenario(limits=WIDE, arrival={"process": "constant", "rate_per_s": 10, "n": 50}), RUN
-    )
+    plan = draw_plan(scenario(limits=WIDE, arrival={"process": "constant", "rate_per_s": 10, "n": 50}), RUN)
     told = "\n".join([*format_plan(plan, summarize_plan(plan)), *format_schedule(plan), *format_rights(plan)])
     for part in ("50 made by us: 50 Job", "default-scheduler", "simulated ones only", f"{RUN}-0000049", "…", "nodes"):
         assert part in told
@@ -76,10 +74,8 @@ def test_the_words_tell_what_the_figures_say() -> None:
 
 
 def test_the_kinds_of_a_scenario_are_those_of_all_its_schedulers() -> None:
-    entries = [{"kind": "Gang", "pods": 2}, {"kind": "PyTorchJob"}]
-    entries += [
-        {"kind": "Template", "template": {"apiVersion": "x.io/v1", "kind": "Box", "spec": {}}, "plural": "boxes"}
-    ]
+    box = {"kind": "Template", "template": {"apiVersion": "x.io/v1", "kind": "Box", "spec": {}}, "plural": "boxes"}
+    entries = [{"kind": "Gang", "pods": 2}, {"kind": "PyTorchJob"}, box]
     found = [str(kind) for kind in list_kinds(scenario(*entries, schedulers=["default", "kai"]))]
     expected = ["v1/pods", "kubeflow.org/v1/pytorchjobs", "scheduling.run.ai/v2alpha2/podgroups", "x.io/v1/boxes"]
     assert found == expected
@@ -110,11 +106,8 @@ def test_only_gangs_of_kueue_need_its_workloads_deleted() -> None:
 def test_what_runais_operator_makes_may_be_watched(schedulers: list[str]) -> None:
     training = {"apiVersion": "run.ai/v2alpha1", "kind": "TrainingWorkload", "spec": {}}
     entry = {"kind": "Template", "template": training}
-    found = {
-        (rule.group, one): rule.verbs
-        for rule in list_rules(scenario(entry, schedulers=schedulers))
-        for one in rule.resources
-    }
+    rules = list_rules(scenario(entry, schedulers=schedulers))
+    found = {(rule.group, one): rule.verbs for rule in rules for one in rule.resources}
     assert "create" in found["run.ai", "trainingworkloads"]
     for wanted in (("run.ai", "runaijobs"), ("kubeflow.org", "pytorchjobs"), ("scheduling.run.ai", "podgroups")):
         assert found[wanted] == ("get", "list", "watch")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.scaletest.making_scenarios import refused, scenario
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest import scenario as scaletest_scenario
+from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
 from workbench.scaletest.scenario.plan_summary import summarize_plan
 from workbench.scaletest.scenario.rbac_rules import list_kinds
@@ -34,7 +34,7 @@ def test_six_lines_are_a_first_test() -> None:
     assert found.namespaces == ("workbench-scaletest",)
     assert found.schedulers == ("default-scheduler",)
     assert (found.limits.objects, found.limits.rate_per_s, found.limits.in_flight) == (1000, 20.0, 64)
-    assert len(scaletest_scenario.draw_plan(found)) == 100
+    assert len(draw_plan(found)) == 100
 
 
 def test_the_abort_criteria_are_on_by_default() -> None:
@@ -49,22 +49,19 @@ def test_the_abort_criteria_are_on_by_default() -> None:
 
 def test_the_printed_example_can_be_planned_and_shows_every_field() -> None:
     text = scenarios.read_example()
-    assert len(scaletest_scenario.draw_plan(scenarios.parse_scenario(text))) == 200
+    assert len(draw_plan(scenarios.parse_scenario(text))) == 200
     for model in (scenarios.Scenario, scenarios.ScenarioLimits, scenarios.AbortCriteria, scenarios.WorkloadEntry):
         for field in model.model_fields:
             assert field in text, f"{model.__name__}.{field} is not in the example"
 
 
-@pytest.mark.parametrize("path", sorted(SAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
-def test_the_shipped_scenarios_can_be_planned(path: Path) -> None:
-    found = scenarios.load_scenario(path)
-    assert found.name == path.stem
-    for scheduler in found.schedulers:
-        assert len(scaletest_scenario.draw_plan(found, scheduler=scheduler)) > 0
-
-
-def test_there_are_shipped_scenarios() -> None:
-    assert len(list(SAMPLES.glob("*.yaml"))) >= 4
+def test_the_shipped_scenarios_can_be_planned() -> None:
+    shipped = sorted(SAMPLES.glob("*.yaml"))
+    assert len(shipped) >= 4
+    for found in map(scenarios.load_scenario, shipped):
+        plans = [draw_plan(found, scheduler=scheduler) for scheduler in found.schedulers]
+        assert all(len(plan) > 0 for plan in plans), found.name
+    assert [scenarios.load_scenario(path).name for path in shipped] == [path.stem for path in shipped]
 
 
 def test_every_mistake_is_told_at_once_each_with_its_line_and_field() -> None:
@@ -152,7 +149,7 @@ def test_any_value_in_any_field_is_refused_in_words_or_can_be_planned(field: str
 
     given = yaml.safe_load(SIX_LINES) | {field: value}
     with contextlib.suppress(InputError, ConfigError):
-        scaletest_scenario.draw_plan(scenarios.parse_scenario(yaml.safe_dump(given)))
+        draw_plan(scenarios.parse_scenario(yaml.safe_dump(given)))
 
 
 @pytest.mark.parametrize(
@@ -289,15 +286,12 @@ def test_what_a_workload_owns_is_made_counted_and_deleted_and_not_watched(tmp_pa
     assert found.workloads[0].owned == (CONFIG,)
     assert [one.plural for one in list_kinds(found)] == ["jobs"]
     assert {one.plural for one in list_kinds(found, owned=True)} == {"jobs", "configmaps"}
-    assert summarize_plan(scaletest_scenario.draw_plan(found)).objects == {"ConfigMap": 100, "Job": 100}
+    assert summarize_plan(draw_plan(found)).objects == {"ConfigMap": 100, "Job": 100}
 
 
 def test_short_names_of_schedulers() -> None:
-    assert scenario(schedulers=["default", "kai", "volcano"]).schedulers == (
-        "default-scheduler",
-        "kai-scheduler",
-        "volcano",
-    )
+    found = scenario(schedulers=["default", "kai", "volcano"]).schedulers
+    assert found == ("default-scheduler", "kai-scheduler", "volcano")
     with pytest.raises(ValueError, match="named twice"):
         scenario(schedulers=["default", "default-scheduler"])
     with pytest.raises(ConfigError, match="no name of a scheduler"):

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.scenario import Plan
+from workbench.scaletest.scenario import Plan, draw_plan, read_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
 
 MIXED: list[dict[str, Any]] = [
@@ -50,57 +49,57 @@ def objects(plan: Plan, index: int = 0) -> list[dict[str, Any]]:
 
 
 def test_the_same_scenario_seed_and_run_give_the_same_bytes() -> None:
-    assert digest(scaletest_scenario.draw_plan(mixed(), RUN)) == digest(scaletest_scenario.draw_plan(mixed(), RUN))
+    assert digest(draw_plan(mixed(), RUN)) == digest(draw_plan(mixed(), RUN))
 
 
 def test_another_seed_or_run_gives_others() -> None:
-    first = digest(scaletest_scenario.draw_plan(mixed(), RUN))
-    assert digest(scaletest_scenario.draw_plan(mixed(seed=1), RUN)) != first
-    assert digest(scaletest_scenario.draw_plan(mixed(), "st-00000000")) != first
+    first = digest(draw_plan(mixed(), RUN))
+    assert digest(draw_plan(mixed(seed=1), RUN)) != first
+    assert digest(draw_plan(mixed(), "st-00000000")) != first
 
 
 def test_a_plan_that_was_written_gives_the_same_bytes_again(tmp_path: Path) -> None:
-    made = scaletest_scenario.draw_plan(mixed(), RUN, scheduler="kai-scheduler")
+    made = draw_plan(mixed(), RUN, scheduler="kai-scheduler")
     made.write(tmp_path)
-    again = scaletest_scenario.read_plan(tmp_path)
+    again = read_plan(tmp_path)
     assert (again.run, again.scheduler, again.scenario) == (RUN, "kai-scheduler", made.scenario)
     assert again.schedule.equals(made.schedule)
     assert digest(again) == digest(made)
 
 
 def test_a_plan_that_was_changed_on_disk_is_refused(tmp_path: Path) -> None:
-    path = scaletest_scenario.draw_plan(mixed(), RUN).write(tmp_path)
+    path = draw_plan(mixed(), RUN).write(tmp_path)
     path.write_text(json.dumps(json.loads(path.read_text()) | {"design_sha256": "0" * 64}))
     with pytest.raises(InputError, match="was changed"):
-        scaletest_scenario.read_plan(tmp_path)
+        read_plan(tmp_path)
     path.write_text("[]")
     with pytest.raises(InputError, match="no plan"):
-        scaletest_scenario.read_plan(tmp_path)
+        read_plan(tmp_path)
     with pytest.raises(InputError, match="no plan"):
-        scaletest_scenario.read_plan(tmp_path / "nowhere")
+        read_plan(tmp_path / "nowhere")
 
 
 def test_objects_that_would_differ_from_the_plan_are_not_sent(tmp_path: Path) -> None:
-    scaletest_scenario.draw_plan(mixed(), RUN).write(tmp_path)
+    draw_plan(mixed(), RUN).write(tmp_path)
     text = (tmp_path / "scenario.yaml").read_text()
     (tmp_path / "scenario.yaml").write_text(text.replace("cpus: 0.1", "cpus: 0.2"))
-    changed = scaletest_scenario.read_plan(tmp_path)
+    changed = read_plan(tmp_path)
     with pytest.raises(InputError, match="another version"):
         changed.workload_at(0).requests()
 
 
 def test_the_plans_of_an_ab_differ_in_names_and_scheduler_only() -> None:
-    first = scaletest_scenario.draw_plan(mixed(), "st-00000001", scheduler="default-scheduler")
-    second = scaletest_scenario.draw_plan(mixed(), "st-00000002", scheduler="kai-scheduler")
+    first = draw_plan(mixed(), "st-00000001", scheduler="default-scheduler")
+    second = draw_plan(mixed(), "st-00000002", scheduler="kai-scheduler")
     assert first.design_sha256 == second.design_sha256
-    assert scaletest_scenario.draw_plan(mixed(seed=1), "st-00000001").design_sha256 != first.design_sha256
+    assert draw_plan(mixed(seed=1), "st-00000001").design_sha256 != first.design_sha256
     one = next(at for at, kind in enumerate(first.schedule.get_column("entry")) if kind == "job-0")
     for plan, scheduler in ((first, "default-scheduler"), (second, "kai-scheduler")):
         assert objects(plan, one)[0]["spec"]["template"]["spec"]["schedulerName"] == scheduler
 
 
 def test_every_object_is_named_labelled_and_hashed_and_owned_by_none() -> None:
-    plan = scaletest_scenario.draw_plan(mixed(), RUN, scheduler="kai-scheduler")
+    plan = draw_plan(mixed(), RUN, scheduler="kai-scheduler")
     seen: set[tuple[str, str]] = set()
     for at, one in enumerate(plan.iterate_workloads()):
         assert one.name == object_names.build_workload_name(RUN, at)
@@ -128,7 +127,7 @@ def specs(body: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def test_every_pod_is_fenced_bounded_and_of_low_priority() -> None:
-    plan = scaletest_scenario.draw_plan(mixed(), RUN)
+    plan = draw_plan(mixed(), RUN)
     found = [pod for at in range(len(plan)) for body in objects(plan, at) for pod in specs(body)]
     assert len(found) > 70
     for pod in found:
@@ -142,34 +141,34 @@ def test_every_pod_is_fenced_bounded_and_of_low_priority() -> None:
 
 
 def test_a_job_ends_and_goes_by_itself_when_the_client_dies() -> None:
-    body = objects(scaletest_scenario.draw_plan(scenario(limits={"wall_clock_s": 100}), RUN))[0]["spec"]
+    body = objects(draw_plan(scenario(limits={"wall_clock_s": 100}), RUN))[0]["spec"]
     assert body["activeDeadlineSeconds"] == body["ttlSecondsAfterFinished"] == 700
     assert body["backoffLimit"] == 3
-    pod = objects(scaletest_scenario.draw_plan(scenario({"kind": "Pod"}, limits={"wall_clock_s": 100}), RUN))[0]
+    pod = objects(draw_plan(scenario({"kind": "Pod"}, limits={"wall_clock_s": 100}), RUN))[0]
     assert pod["spec"]["activeDeadlineSeconds"] == 700
 
 
 def test_a_gang_on_kai_is_a_pod_group_and_its_pods_and_else_just_pods() -> None:
     made = scenario({"kind": "Gang", "pods": 3, "queue": "q"}, schedulers=["default", "kai"], limits=WIDE)
-    group, *pods = objects(scaletest_scenario.draw_plan(made, RUN, scheduler="kai-scheduler"))
+    group, *pods = objects(draw_plan(made, RUN, scheduler="kai-scheduler"))
     assert (group["kind"], group["apiVersion"]) == ("PodGroup", "scheduling.run.ai/v2alpha2")
     assert group["spec"] == {"minMember": 3, "queue": "q", "priorityClassName": "workbench-scaletest"}
     assert [pod["metadata"]["annotations"]["pod-group-name"] for pod in pods] == [group["metadata"]["name"]] * 3
     assert {pod["metadata"]["labels"]["kai.scheduler/queue"] for pod in pods} == {"q"}
-    stock = objects(scaletest_scenario.draw_plan(made, RUN, scheduler="default-scheduler"))
+    stock = objects(draw_plan(made, RUN, scheduler="default-scheduler"))
     assert [one["kind"] for one in stock] == ["Pod"] * 3
     assert "pod-group-name" not in stock[0]["metadata"]["annotations"]
     assert "kai.scheduler/queue" not in stock[0]["metadata"]["labels"]
 
 
 def test_a_fraction_of_a_gpu_is_an_annotation_and_no_limit() -> None:
-    pod = objects(scaletest_scenario.draw_plan(scenario({"kind": "Pod", "fraction": 0.25}, scheduler="kai"), RUN))[0]
+    pod = objects(draw_plan(scenario({"kind": "Pod", "fraction": 0.25}, scheduler="kai"), RUN))[0]
     assert pod["metadata"]["annotations"]["gpu-fraction"] == "0.25"
     assert "limits" not in pod["spec"]["containers"][0]["resources"]
 
 
 def test_lifetimes_are_told_to_the_simulator_as_they_stand_in_the_plan() -> None:
-    plan = scaletest_scenario.draw_plan(mixed(), RUN)
+    plan = draw_plan(mixed(), RUN)
     for row in plan.schedule.iter_rows(named=True):
         for body in objects(plan, row["index"]):
             for pod in specs(body):
@@ -179,7 +178,7 @@ def test_lifetimes_are_told_to_the_simulator_as_they_stand_in_the_plan() -> None
 
 def test_real_nodes_get_an_image_that_sleeps_and_no_fence() -> None:
     entry = {"kind": "Pod", "image": "registry.example.org/sleeper:1", "lifetime": 9}
-    spec = objects(scaletest_scenario.draw_plan(scenario(entry, allow_real_nodes=True), RUN))[0]["spec"]
+    spec = objects(draw_plan(scenario(entry, allow_real_nodes=True), RUN))[0]["spec"]
     assert "nodeSelector" not in spec
     assert "tolerations" not in spec
     assert spec["containers"][0]["command"] == ["sleep", "9.000"]
@@ -191,7 +190,7 @@ def test_real_nodes_get_an_image_that_sleeps_and_no_fence() -> None:
 def test_the_mix_has_the_shares_that_the_weights_ask_for_to_the_nearest_whole(weights: list[float], n: int) -> None:
     entries = [{"kind": "Pod", "weight": weight, "name": f"e{at}"} for at, weight in enumerate(weights)]
     made = scenario(*entries, arrival={"process": "constant", "rate_per_s": 1, "n": n})
-    counts = scaletest_scenario.draw_plan(made, RUN).schedule.get_column("entry").value_counts()
+    counts = draw_plan(made, RUN).schedule.get_column("entry").value_counts()
     found = dict(counts.iter_rows())
     assert sum(found.values()) == n
     for at, weight in enumerate(weights):
@@ -200,7 +199,7 @@ def test_the_mix_has_the_shares_that_the_weights_ask_for_to_the_nearest_whole(we
 
 def test_namespaces_are_used_in_turns_and_an_entrys_own_one_always() -> None:
     made = scenario({"kind": "Pod"}, {"kind": "Job", "namespace": "c", "weight": 1e-6}, namespaces=["a", "b"])
-    plan = scaletest_scenario.draw_plan(made, RUN)
+    plan = draw_plan(made, RUN)
     assert plan.schedule.get_column("namespace").to_list() == ["a", "b"] * 10
     assert plan.namespaces == ("a", "b")
 
@@ -214,7 +213,7 @@ def test_namespaces_are_used_in_turns_and_an_entrys_own_one_always() -> None:
 )
 def test_a_plan_beyond_its_own_limits_is_refused_with_what_to_set(more: dict[str, Any], where: str, found: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        scaletest_scenario.draw_plan(scenario(**more), RUN)
+        draw_plan(scenario(**more), RUN)
     assert caught.value.facts["where"] == where
     assert found in str(caught.value.facts["found"])
     assert "set limits: {" in str(caught.value.facts["do"])
@@ -223,38 +222,36 @@ def test_a_plan_beyond_its_own_limits_is_refused_with_what_to_set(more: dict[str
 def test_the_rate_limit_counts_every_object_of_a_gang() -> None:
     arrival = {"process": "constant", "rate_per_s": 5, "n": 5}
     with pytest.raises(ConfigError, match="more than its own limit"):
-        scaletest_scenario.draw_plan(scenario({"kind": "Gang", "pods": 8}, arrival=arrival), RUN)
+        draw_plan(scenario({"kind": "Gang", "pods": 8}, arrival=arrival), RUN)
 
 
 def test_more_than_a_million_workloads_are_refused_before_they_are_drawn() -> None:
     arrival = {"process": "constant", "rate_per_s": 10_000, "duration_s": 604_800}
     with pytest.raises(ConfigError, match="too many workloads"):
-        scaletest_scenario.draw_plan(
-            scenario(arrival=arrival, limits={"rate_per_s": 10_000, "objects": 2_000_000}), RUN
-        )
+        draw_plan(scenario(arrival=arrival, limits={"rate_per_s": 10_000, "objects": 2_000_000}), RUN)
 
 
 def test_a_plan_without_workloads_is_refused() -> None:
     arrival = {"process": "poisson", "rate_per_s": 0.001, "duration_s": 0.001}
     with pytest.raises(ConfigError, match="the plan is empty"):
-        scaletest_scenario.draw_plan(scenario(arrival=arrival), RUN)
+        draw_plan(scenario(arrival=arrival), RUN)
 
 
 @pytest.mark.parametrize("run", ["", "st-xyz", "st-0123abcd;", "*"])
 def test_a_run_id_that_is_none_is_refused(run: str) -> None:
     with pytest.raises(ConfigError, match="not a run's id"):
-        scaletest_scenario.draw_plan(scenario(), run)
+        draw_plan(scenario(), run)
 
 
 @pytest.mark.parametrize("index", [-1, 20])
 def test_there_is_no_workload_outside_the_plan(index: int) -> None:
     with pytest.raises(InputError, match="no such workload"):
-        scaletest_scenario.draw_plan(scenario(), RUN).workload_at(index)
+        draw_plan(scenario(), RUN).workload_at(index)
 
 
 def test_a_hundred_thousand_workloads_are_planned_without_their_bodies() -> None:
     arrival = {"process": "poisson", "rate_per_s": 1000, "n": 100_000}
-    plan = scaletest_scenario.draw_plan(scenario(*MIXED[:2], arrival=arrival, limits=WIDE), RUN)
+    plan = draw_plan(scenario(*MIXED[:2], arrival=arrival, limits=WIDE), RUN)
     assert len(plan) == 100_000
     assert plan.schedule.estimated_size() < 64 << 20
     assert plan.schedule.get_column("spec_sha256").n_unique() == 100_000

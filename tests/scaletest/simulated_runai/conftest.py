@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from workbench.scaletest.cluster_api import object_names
+from tests.scaletest.conftest import fresh_namespace
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.simulated_runai import stand_in_process
@@ -32,24 +32,8 @@ def runai_cluster(local_cluster: LocalCluster) -> Iterator[LocalCluster]:
 def project(local_cluster: LocalCluster) -> Iterator[str]:
     """A project of its own: its namespace is allowed, and goes with the test."""
     made = f"p{secrets.token_hex(4)}"
-    asyncio.run(_make(local_cluster, f"runai-{made}"))
-    yield made
-    asyncio.run(_delete(local_cluster, f"runai-{made}"))
-
-
-async def _make(on: LocalCluster, namespace: str) -> None:
-    async with admin(on) as api:
-        metadata = {
-            "name": namespace,
-            "labels": {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER},
-        }
-        await api.json("POST", "/api/v1/namespaces", {"metadata": metadata})
-        await until(api, f"/api/v1/namespaces/{namespace}/serviceaccounts", lambda items: bool(items))
-
-
-async def _delete(on: LocalCluster, namespace: str) -> None:
-    async with admin(on) as api:
-        await api.request("DELETE", f"/api/v1/namespaces/{namespace}")
+    for _ in fresh_namespace(local_cluster, f"runai-{made}"):
+        yield made
 
 
 def workload(name: str, project: str, kind: str = "TrainingWorkload", **spec: Any) -> Json:

@@ -12,6 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.scaletest.serving import served
 from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
@@ -140,15 +141,8 @@ async def scripted_api(
     app.router.add_get(PATH, server.list)
     app.router.add_get(PATH + "2", server.list)
     app.router.add_get("/{path:.*}", server.get)
-    runner = web.AppRunner(app, handle_signals=False, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        async with Connection(server.target("canary-token-5f2c")) as api:
-            yield server, api
-    finally:
-        await runner.cleanup()
+    async with served(app) as server.url, Connection(server.target("canary-token-5f2c")) as api:
+        yield server, api
 
 
 def object_of(run: str, name: str, *, spec: str = "hash-1", path: str = PATH) -> ObjectRequest:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.scaletest.making_scenarios import scenario
+from tests.scaletest.making_scenarios import lines_of, scenario
 from tests.scaletest.submission.scripted import CREATED, PATH, Act, Post, ScriptedApi, object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.observation import run_records
@@ -35,11 +35,6 @@ RUN = "st-00c0ffee"
 BEGUN = run_records.Begun(RUN, 1, 1)
 LOOSE = SubmissionLimits(objects=100_000, rate_per_s=None)
 Sent = tuple[SubmissionOutcome, ScriptedApi]
-
-
-def lines(folder: Path, kind: type) -> list[run_records.JournalLine]:
-    found = run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine)
-    return [one for one in found if isinstance(one, kind)]
 
 
 def submitted(
@@ -74,7 +69,7 @@ def test_every_workload_is_made_once_with_its_own_name_and_acknowledged(tmp_path
     assert len(set(server.made)) == len(server.made) == 200
     assert (found.reason, found.acked, found.failed, found.unsent, found.known) == ("finished", 200, 0, 0, 0)
     assert found.complete
-    acks = lines(tmp_path, run_records.Acked)
+    acks = lines_of(tmp_path, run_records.Acked)
     assert sorted(one.index for one in acks) == list(range(200))
     assert {(one.status, one.created, one.attempts) for one in acks} == {(201, CREATED, 1)}
     assert all(one.uid for one in acks)
@@ -94,7 +89,7 @@ def test_what_a_workload_owns_comes_after_it_with_its_uid_also_when_it_was_made_
         assert (owned["kind"], owned["data"]) == ("ConfigMap", {"of": item.name})
         assert owned["metadata"]["labels"] == owner["metadata"]["labels"]
     # The workload is its own object, and not what it owns.
-    uids = {one.index: one.uid for one in lines(tmp_path, run_records.Acked)}
+    uids = {one.index: one.uid for one in lines_of(tmp_path, run_records.Acked)}
     assert uids == {item.index: objects[item.name]["metadata"]["uid"] for item in items}
 
 
@@ -102,7 +97,7 @@ def test_an_intent_is_on_disk_before_its_request_comes(tmp_path: Path) -> None:
     missing = []
 
     async def hold(post: Post) -> None:
-        if int(post.name[-7:]) not in {one.index for one in lines(tmp_path, run_records.Intent)}:
+        if int(post.name[-7:]) not in {one.index for one in lines_of(tmp_path, run_records.Intent)}:
             missing.append(post.name)
 
     submitted(tmp_path, plan(RUN, 60, every_s=0.002), hold=hold)
@@ -133,7 +128,7 @@ def test_a_429_is_waited_for_as_long_as_the_server_says_and_counted(tmp_path: Pa
     posts = [one for one in server.posts if one.name.endswith("3")]
     assert (found.acked, found.throttled, found.failed) == (5, 2, 0)
     assert [later.at_s - earlier.at_s >= 0.3 for earlier, later in itertools.pairwise(posts)] == [True, True]
-    acked = next(one for one in lines(tmp_path, run_records.Acked) if one.index == 3)
+    acked = next(one for one in lines_of(tmp_path, run_records.Acked) if one.index == 3)
     assert (acked.attempts, acked.throttled) == (3, 2)
     assert acked.throttled_ns >= 600_000_000
     assert acked.at_ns - acked.sent_ns >= acked.throttled_ns
@@ -178,7 +173,7 @@ def test_lost_answers_and_errors_are_tried_again_and_make_nothing_twice(act: Act
     assert (found.acked, found.failed, len(server.objects)) == (8, 0, 8)
     assert set(Counter(server.made).values()) == {1}
     assert found.known == (8 if act == "lost" else 0)
-    acks = lines(tmp_path, run_records.Acked)
+    acks = lines_of(tmp_path, run_records.Acked)
     assert {one.status for one in acks} == ({409} if act == "lost" else {201})
     assert all(one.uid for one in acks)
 
@@ -191,7 +186,7 @@ def test_what_the_server_refuses_for_good_is_told_in_its_words_and_not_tried_aga
     assert (found.acked, found.failed, found.unsent) == (3, 1, 0)
     assert sum(one.name.endswith("1") for one in server.posts) == 1
     assert not found.complete
-    failed = [(one.index, one.status, one.reason) for one in lines(tmp_path, run_records.Failed)]
+    failed = [(one.index, one.status, one.reason) for one in lines_of(tmp_path, run_records.Failed)]
     assert failed == [(1, 422, "Invalid: spec.containers: Required value")]
     assert found.first_failure == "422 Invalid: spec.containers: Required value"
 
@@ -203,8 +198,8 @@ def test_a_refusal_after_a_lost_answer_is_believed_only_when_the_object_is_not_t
     found, server = submitted(tmp_path, plan(RUN, 2), lambda post: first[post.name] if post.attempt == 1 else refusal)
     assert server.made == ["st-00c0ffee-0000000"]
     assert (found.acked, found.known, found.failed) == (1, 1, 1)
-    assert [(one.index, one.known) for one in lines(tmp_path, run_records.Acked)] == [(0, True)]
-    assert [(one.index, one.status) for one in lines(tmp_path, run_records.Failed)] == [(1, 422)]
+    assert [(one.index, one.known) for one in lines_of(tmp_path, run_records.Acked)] == [(0, True)]
+    assert [(one.index, one.status) for one in lines_of(tmp_path, run_records.Failed)] == [(1, 422)]
 
 
 def test_a_refusal_that_was_not_believed_is_tried_again_by_who_goes_on(tmp_path: Path) -> None:
@@ -241,7 +236,7 @@ def test_an_object_of_somebody_else_under_our_name_ends_the_run(tmp_path: Path) 
     assert found.reason == "aborted: an object named st-00c0ffee-0000002 is there, and not of this run"
     labels = server.objects[f"{PATH}/st-00c0ffee-0000002"]["metadata"]["labels"]
     assert labels["workbench.local/run-id"] == "st-0badf00d"
-    assert [one.reason for one in lines(tmp_path, run_records.Stopped)] == [found.reason]
+    assert [one.reason for one in lines_of(tmp_path, run_records.Stopped)] == [found.reason]
 
 
 def test_an_object_of_this_run_from_another_plan_ends_it_too(tmp_path: Path) -> None:
@@ -254,7 +249,7 @@ def test_a_workload_of_several_objects_is_made_in_order_and_acknowledged_with_th
     assert (found.acked, found.objects) == (2, 8)
     name = "st-00c0ffee-0000000"
     assert [one for one in server.made if one.startswith(name)] == [f"{name}.0", f"{name}.1", f"{name}.2", name]
-    acked = next(one for one in lines(tmp_path, run_records.Acked) if one.index == 0)
+    acked = next(one for one in lines_of(tmp_path, run_records.Acked) if one.index == 0)
     assert (acked.uid, acked.attempts) == (server.objects[f"{PATH}/{name}"]["metadata"]["uid"], 4)
 
 
@@ -280,7 +275,7 @@ async def test_a_resumed_run_sends_only_what_is_missing_and_keeps_its_origin(tmp
     assert (second.acked, second.known, second.resumed, second.unsent) == (1200, 10, True, 0)
     assert second.origin_ns == first.origin_ns
     assert [query["limit"] for query in server.lists] == ["500", "500"]
-    begun = lines(tmp_path, run_records.Begun)
+    begun = lines_of(tmp_path, run_records.Begun)
     assert [(one.resumed, one.origin_ns) for one in begun] == [(False, first.origin_ns), (True, first.origin_ns)]
     assert read_journal(tmp_path).acked == set(range(1200))
 
@@ -382,7 +377,7 @@ def test_submission_does_not_go_on_when_nobody_looks_after_it_any_more(part: str
     with pytest.raises(BrokenPipeError, match="any more"):
         submitted(tmp_path, plan(RUN, 100, every_s=60), script, watcher=Broken(), health=health)
     assert len(came) == 1
-    assert lines(tmp_path, run_records.Stopped) == []
+    assert lines_of(tmp_path, run_records.Stopped) == []
 
 
 def test_when_it_ends_a_lost_answer_is_looked_up_once_more(tmp_path: Path) -> None:

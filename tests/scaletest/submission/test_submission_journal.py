@@ -53,14 +53,13 @@ def test_notes_are_written_in_order_and_all_by_the_end(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", [b'{"type":"int', b"\x00\x00", b'{"type":"intent","index":7,"at_ns":1}'])
 def test_a_line_that_a_kill_cut_is_gone_before_the_next_is_written(cut: bytes, tmp_path: Path) -> None:
-    whole = run_records.encode_line(run_records.Begun(RUN, 1, 1)) + run_records.encode_line(run_records.Intent(3, 1))
+    begun, acked = [run_records.Begun(RUN, 1, 1), run_records.Intent(3, 1)], run_records.Acked(3, 1, 2, 201)
+    whole = b"".join(map(run_records.encode_line, begun))
     (tmp_path / run_records.JOURNAL).write_bytes(whole + cut)
     journal = SubmissionJournal(tmp_path)
-    journal.write_soon(run_records.Acked(3, 1, 2, 201))
+    journal.write_soon(acked)
     journal.close()
-    assert (tmp_path / run_records.JOURNAL).read_bytes() == whole + run_records.encode_line(
-        run_records.Acked(3, 1, 2, 201)
-    )
+    assert (tmp_path / run_records.JOURNAL).read_bytes() == whole + run_records.encode_line(acked)
     assert read_journal(tmp_path).acked == {3}
 
 
@@ -90,18 +89,15 @@ def test_no_journal_is_an_empty_one(tmp_path: Path) -> None:
 
 
 def test_a_journal_of_two_runs_is_none(tmp_path: Path) -> None:
-    text = run_records.encode_line(run_records.Begun(RUN, 1, 1)) + run_records.encode_line(
-        run_records.Begun("st-0badf00d", 2, 2)
-    )
-    (tmp_path / run_records.JOURNAL).write_bytes(text)
+    lines = [run_records.Begun(RUN, 1, 1), run_records.Begun("st-0badf00d", 2, 2)]
+    (tmp_path / run_records.JOURNAL).write_bytes(b"".join(map(run_records.encode_line, lines)))
     with pytest.raises(InputError, match="a journal of two runs"):
         read_journal(tmp_path)
 
 
 def test_only_refusals_are_final() -> None:
-    assert [
-        status for status in (None, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503) if is_final_status(status)
-    ] == [403, 404, 413, 422]
+    statuses = (None, 401, 403, 404, 408, 409, 413, 422, 429, 500, 503)
+    assert [status for status in statuses if is_final_status(status)] == [403, 404, 413, 422]
 
 
 HOLD = """

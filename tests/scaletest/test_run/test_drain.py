@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from tests.scaletest.making_scenarios import scenario
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.cluster_api.clock import now_ns
 from workbench.scaletest.observation import run_records
+from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.submission import AbortLimits, ClusterHealth, StopRequest
 from workbench.scaletest.test_run.drain import (
     OVERTIME_S,
@@ -26,10 +26,15 @@ from workbench.scaletest.test_run.health_check import HealthCheck, PodFollower
 ARRIVAL = {"process": "constant", "rate_per_s": 1, "n": 2}
 
 
-def seen(folder: Path, *steps: tuple[str, str], resource: str = "pod") -> None:
+@pytest.fixture(autouse=True)
+def _looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.scaletest.test_run.health_check.HEALTH_EVERY_S", 0)
+
+
+def seen(folder: Path, *steps: tuple[str, str], resource: str = "pod", **more: Any) -> None:
     with (folder / run_records.OBSERVED).open("ab") as file:
         for uid, transition in steps:
-            line = run_records.Seen(resource, transition, uid, uid, "ns", now_ns())
+            line = run_records.Seen(resource, transition, uid, uid, "ns", now_ns(), **more)
             file.write(run_records.encode_line(line))
 
 
@@ -78,14 +83,8 @@ def test_waiting_said_again_is_no_change(tmp_path: Path) -> None:
 
 
 def drained(found: PodFollower, expected: DrainTarget, **given: Any) -> str:
-    told = {
-        "settle_s": 0.3,
-        "until_ns": None,
-        "asked": StopRequest(),
-        "health": ClusterHealth,
-        "tell": lambda: None,
-    } | given
-    return asyncio.run(wait_for_drain(found, expected, **told))
+    told = {"settle_s": 0.3, "until_ns": None, "asked": StopRequest(), "health": ClusterHealth, "tell": lambda: None}
+    return asyncio.run(wait_for_drain(found, expected, **told | given))
 
 
 def test_it_is_over_when_all_pods_that_end_have_ended_and_the_others_run(tmp_path: Path) -> None:
@@ -110,7 +109,7 @@ def test_a_replay_waits_for_its_longest_job_also_where_nothing_changes_for_long(
     assert drained(follower(tmp_path), dataclasses.replace(late, awaits_ends=True)) == "nothing changed for 0.5 s"
     trace = {"process": "trace", "times_s": [0.0], "entries": ["job-0"], "lifetimes_s": [9.0], "speed": 1}
     replay = scenario({"kind": "Job", "lifetime": 1}, arrival=trace)
-    rows = scaletest_scenario.draw_plan(replay).schedule
+    rows = draw_plan(replay).schedule
     jobs = frozenset(rows["name"])
     assert build_drain_target(rows, replay) == DrainTarget(1, 1, 9.0, kept=1, awaits_ends=True, jobs=jobs)
 
@@ -126,17 +125,13 @@ def test_the_later_pods_of_a_job_are_waited_for_while_its_first_ones_run(tmp_pat
 
 
 def test_a_job_whose_pod_was_lost_is_waited_for_until_it_is_complete(tmp_path: Path) -> None:
-    def note(transition: str) -> None:
-        line = run_records.Seen("job", transition, "j", "j", "ns", now_ns(), workload="job-0")
-        with (tmp_path / run_records.OBSERVED).open("ab") as file:
-            file.write(run_records.encode_line(line))
-
+    job = {"resource": "job", "workload": "job-0"}
     seen(tmp_path, ("a", "running"), ("a", "deleted"), ("b", "running"))
-    note("created")
+    seen(tmp_path, ("j", "created"), **job)
     found, expected = follower(tmp_path), DrainTarget(1, 1, 0.5 - OVERTIME_S, jobs=frozenset({"job-0"}))
     assert drained(found, expected) == "nothing changed for 0.5 s"
     seen(tmp_path, ("b", "succeeded"))
-    note("complete")
+    seen(tmp_path, ("j", "complete"), **job)
     found.update()
     assert drained(found, expected) == "all are done"
 
@@ -146,7 +141,7 @@ def test_pods_that_only_come_when_others_end_are_not_expected_where_none_ends() 
 
     def of(**more: Any) -> DrainTarget:
         made = scenario({"kind": "Job", "parallelism": 2, "completions": 6, **more}, arrival=ARRIVAL)
-        plan = scaletest_scenario.draw_plan(made).schedule
+        plan = draw_plan(made).schedule
         names.update(plan["name"])
         return build_drain_target(plan, made)
 
@@ -158,7 +153,7 @@ def test_pods_that_only_come_when_others_end_are_not_expected_where_none_ends() 
 def test_pods_that_a_template_is_said_to_make_need_not_come() -> None:
     template = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": {"spec": {"containers": []}}}}
     made = scenario({"kind": "Template", "template": template, "pods": 3}, arrival=ARRIVAL)
-    assert build_drain_target(scaletest_scenario.draw_plan(made).schedule, made).kept == 0
+    assert build_drain_target(draw_plan(made).schedule, made).kept == 0
 
 
 @pytest.mark.parametrize(
@@ -246,10 +241,7 @@ class ToldSampler:
         ({"nodes_not_ready": 1, "foreign_pending": 16}, None),
     ],
 )
-def test_trouble_is_what_was_not_there_at_the_start(
-    later: dict[str, Any], trouble: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.scaletest.test_run.health_check.HEALTH_EVERY_S", 0)
+def test_trouble_is_what_was_not_there_at_the_start(later: dict[str, Any], trouble: str | None, tmp_path: Path) -> None:
     start = {"nodes_not_ready_at_start": 1, "foreign_pending_at_start": 7}
     sampler = ToldSampler(nodes_not_ready=1, foreign_pending=7, away_s=0.0, **start)
     care = HealthCheck(sampler, PodFollower(tmp_path), AbortLimits())
@@ -265,8 +257,7 @@ def test_what_happened_before_the_first_look_counts(tmp_path: Path) -> None:
     assert HealthCheck(sampler, PodFollower(tmp_path), AbortLimits())().trouble == "1 node(s) stopped being ready"
 
 
-def test_criteria_that_are_off_are_not_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.scaletest.test_run.health_check.HEALTH_EVERY_S", 0)
+def test_criteria_that_are_off_are_not_looked_at(tmp_path: Path) -> None:
     sampler = ToldSampler(nodes_not_ready=0)
     aborts = AbortLimits(node_not_ready=False, foreign_pods=None)
     care = HealthCheck(sampler, PodFollower(tmp_path), aborts, others_evicted=False)
@@ -275,10 +266,7 @@ def test_criteria_that_are_off_are_not_looked_at(tmp_path: Path, monkeypatch: py
     assert care().trouble is None
 
 
-def test_a_dead_sampler_is_trouble_and_a_server_that_is_away_is_no_lag(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.scaletest.test_run.health_check.HEALTH_EVERY_S", 0)
+def test_a_dead_sampler_is_trouble_and_a_server_that_is_away_is_no_lag(tmp_path: Path) -> None:
     sampler = ToldSampler(away_s=3.0)
     sampler.lag = 9.0
     care = HealthCheck(sampler, PodFollower(tmp_path), AbortLimits())

@@ -40,23 +40,14 @@ def test_a_course_reads_what_is_new(folder: Path) -> None:
     course = Course(folder)
     assert course.update().is_empty()
     begun = now_ns() - 5 * NS_PER_S
-    add(
-        folder,
-        run_records.JOURNAL,
-        Begun(RUN, begun, begun),
-        Acked(0, begun, begun, 201),
-        Failed(1, begun, begun, "no"),
-    )
+    ends = Acked(0, begun, begun, 201), Failed(1, begun, begun, "no")
+    add(folder, run_records.JOURNAL, Begun(RUN, begun, begun), *ends)
     add(folder, run_records.OBSERVED, pod("a", "created", begun), pod("b", "created", begun))
     first = course.update().row(-1, named=True)
     assert [first[name] for name in ("accepted", "refused", "made", "scheduled")] == [1, 1, 2, 0]
     assert first["p50_s"] is None
-    add(
-        folder,
-        run_records.OBSERVED,
-        pod("a", "scheduled", begun + 3 * NS_PER_S),
-        pod("a", "running", begun + 4 * NS_PER_S),
-    )
+    later = pod("a", "scheduled", begun + 3 * NS_PER_S), pod("a", "running", begun + 4 * NS_PER_S)
+    add(folder, run_records.OBSERVED, *later)
     second = course.update().row(-1, named=True)
     assert [second[name] for name in ("scheduled", "running", "p50_s")] == [1, 1, 3.0]
     assert (course.planned, course.stopped, course.ended) == (3, None, False)

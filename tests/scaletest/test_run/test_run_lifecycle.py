@@ -17,7 +17,7 @@ import yaml
 
 from tests.conftest import ROOT
 from tests.scaletest.conftest import reasons_of_the_run
-from workbench.core.errors import ConfigError
+from tests.scaletest.making_scenarios import lines_of
 from workbench.runs import run_folder
 from workbench.scaletest import test_run
 from workbench.scaletest.cluster_api import object_names
@@ -139,28 +139,7 @@ def test_a_killed_test_leaves_no_process_and_is_gone_on_with(
     assert second.returncode == (0 if told["verdict"] == "valid" else 1)
     assert set(SUBMISSIONS.read(folder / "tables")["status"]) <= {"created", "known"}
     # Nobody watched for a while: that is marked, and every workload was seen all the same.
-    gaps = [
-        one
-        for one in run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
-        if isinstance(one, run_records.Gap)
-    ]
-    assert gaps
+    assert lines_of(folder, run_records.Gap)
     assert not [one for one in told["reasons"] if "accepted was seen" in one]
-    begun = [
-        one
-        for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine)
-        if isinstance(one, run_records.Begun)
-    ]
-    assert [one.resumed for one in begun] == [False, True]
+    assert [one.resumed for one in lines_of(folder, run_records.Begun)] == [False, True]
     assert not holding(folder, secrets(local_cluster))
-
-
-def test_a_cluster_that_nobody_confirmed_is_not_touched(
-    local_cluster: LocalCluster, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr("workbench.scaletest.safety.cluster_facts._find_local_cluster", lambda target: None)
-    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context)
-    with pytest.raises(ConfigError, match="not confirmed"):
-        test_run.run_test(scenario_file.parse_scenario(yaml.safe_dump(described(namespace))), on, out=tmp_path / "out")
-    assert not (tmp_path / "out").exists()

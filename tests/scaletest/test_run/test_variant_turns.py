@@ -9,6 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.fakes import scale_runs
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.runs import run_folder
 from workbench.scaletest.analysis import variants
@@ -79,21 +80,9 @@ class SimulatedRuns:
 
 
 def _test(drawn: Plan) -> run_conditions.RunConditions:
-    return run_conditions.RunConditions(
-        run=drawn.run,
-        scenario_name=drawn.scenario.name,
-        scenario_sha256=scenario_file.hash_scenario(drawn.scenario),
-        created_at="2026-11-22T03:00:00Z",
-        context="nowhere",
-        fingerprint="0123456789",
-        server_sha256="0" * 64,
-        server_version="v1.36.3",
-        identity="simulated",
-        namespaces=drawn.namespaces,
-        schedulers=(drawn.scheduler,),
-        simulated_nodes=True,
-        mode="api",
-    )
+    made = drawn.scenario
+    more = {"scenario_sha256": scenario_file.hash_scenario(made), "schedulers": (drawn.scheduler,)}
+    return scale_runs.record_of(scale_runs.Plan([0.0]), run=drawn.run, namespaces=drawn.namespaces, **more)
 
 
 @pytest.fixture
@@ -151,6 +140,7 @@ def test_what_earlier_turns_left_goes_before_the_next_one(simulated: SimulatedRu
     simulated.left = {"ns/pods": 3}
     with pytest.raises(RunFailedError, match="not emptied"):
         variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path)
+    assert len(simulated.asked) == 1
     folder = next((tmp_path / "scaletest").iterdir())
     simulated.asked = []
     # The turn has a verdict and is kept, but its pods are still there.
@@ -243,13 +233,6 @@ def test_ctrl_c_before_a_turn_has_begun_keeps_the_turns_before_it(
     monkeypatch.setattr(variant_turns, "run_test", run)
     found = variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path)
     assert (len(found.results), found.left, found.exit_code) == (1, 3, 130)
-
-
-def test_a_cluster_that_was_not_emptied_gets_no_further_turn(simulated: SimulatedRuns, tmp_path: Path) -> None:
-    simulated.left = {"ns/pods": 3}
-    with pytest.raises(RunFailedError, match="not emptied"):
-        variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path)
-    assert len(simulated.asked) == 1
 
 
 @pytest.mark.parametrize("names", [("default-scheduler",), ("kai-scheduler", "kai-scheduler"), ()])

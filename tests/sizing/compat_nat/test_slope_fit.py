@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +16,20 @@ from workbench.sizing.compat_nat.slope_fit import FitRules, Line, Rough, fit_lin
 DOCUMENTED = ([1, 2, 4, 8, 16, 32], [4.03488, 4.71197, 5.67581, 7.90895, 12.677, 24.5307])
 
 
-def test_the_documented_table_gives_the_toolkits_line_and_gpus() -> None:
-    line = fit_line(*DOCUMENTED).line
+def line_of(*given: Any) -> Line:
+    line = fit_line(*given).line
     assert line is not None
+    return line
+
+
+def rough_at(llm_s: float, runtime_s: float) -> Rough:
+    """Of 100 users on 8 GPUs with targets of 3 and 10 s, by what was measured at 4."""
+    target = {"target_llm_s": 3, "target_runtime_s": 10, "users": 100, "test_gpus": 8}
+    return rough_gpus(4, llm_latency_s=llm_s, wf_runtime_s=runtime_s, **target)
+
+
+def test_the_documented_table_gives_the_toolkits_line_and_gpus() -> None:
+    line = line_of(*DOCUMENTED)
     assert math.isclose(line.slope, 0.6568376759061832, rel_tol=1e-12)
     assert math.isclose(line.intercept, 3.026422736318409, rel_tol=1e-12)
     estimate = gpus_by_slope(line, target_s=10, users=100, test_gpus=8)
@@ -26,15 +38,13 @@ def test_the_documented_table_gives_the_toolkits_line_and_gpus() -> None:
 
 
 def test_an_exact_line_is_found_and_explains_everything() -> None:
-    line = fit_line([1, 2, 4], [3.5, 4.0, 5.0]).line
+    line = line_of([1, 2, 4], [3.5, 4.0, 5.0])
     assert line == Line(0.5, 3.0, 1.0)
     assert line.at(10) == 8.0
 
 
 def test_one_outlier_among_five_is_left_out_and_among_four_is_not() -> None:
-    five = fit_line([1, 2, 4, 8, 16], [3.5, 4.0, 5.0, 7.0, 55.0])
-    assert five.line is not None
-    assert five.line.outliers_removed == (16,)
+    assert line_of([1, 2, 4, 8, 16], [3.5, 4.0, 5.0, 7.0, 55.0]).outliers_removed == (16,)
     four = fit_line([1, 2, 4, 8], [3.5, 12.0, 5.0, 7.0])
     assert four.line is None
     assert four.reason == "p95 does not follow a line over the load: R² = 0.000, at least 0.7 needed"
@@ -42,22 +52,18 @@ def test_one_outlier_among_five_is_left_out_and_among_four_is_not() -> None:
 
 def test_the_top_of_a_geometric_ladder_is_called_an_outlier_as_the_toolkit_does() -> None:
     levels = [2**power for power in range(8)]
-    line = fit_line(levels, [1.0 + 0.5 * level for level in levels]).line
-    assert line is not None
+    line = line_of(levels, [1.0 + 0.5 * level for level in levels])
     assert line.outliers_removed[0] == 128
 
 
 def test_a_bend_is_accepted_as_a_line_as_the_toolkit_does() -> None:
     levels = list(range(1, 33))
-    line = fit_line(levels, [3.0 + max(0, level - 16) for level in levels]).line
-    assert line is not None
+    line = line_of(levels, [3.0 + max(0, level - 16) for level in levels])
     assert 0.7 < line.r_squared < 0.9
 
 
 def test_outliers_stay_when_the_rules_say_so() -> None:
-    line = fit_line([1, 2, 4, 8, 16], [3.5, 4.0, 5.0, 7.0, 55.0], FitRules(remove_outliers=False)).line
-    assert line is not None
-    assert line.outliers_removed == ()
+    assert line_of([1, 2, 4, 8, 16], [3.5, 4.0, 5.0, 7.0, 55.0], FitRules(remove_outliers=False)).outliers_removed == ()
 
 
 @pytest.mark.parametrize(
@@ -83,8 +89,7 @@ def test_values_too_large_for_a_sum_of_squares_are_no_line() -> None:
 
 def test_levels_whose_squares_do_not_fit_an_integer_are_still_fitted() -> None:
     levels = [10**9, 2 * 10**9, 4 * 10**9, 5 * 10**9]
-    line = fit_line(levels, [1.0 + 1e-9 * level for level in levels]).line
-    assert line is not None
+    line = line_of(levels, [1.0 + 1e-9 * level for level in levels])
     assert math.isclose(line.slope, 1e-9, rel_tol=1e-9)
 
 
@@ -114,17 +119,11 @@ def test_a_line_that_does_not_rise_gives_a_reason(slope: float) -> None:
 
 
 def test_rough_gpus_are_in_proportion() -> None:
-    found = rough_gpus(
-        4, llm_latency_s=1.5, wf_runtime_s=5, target_llm_s=3, target_runtime_s=10, users=100, test_gpus=8
-    )
-    assert found == Rough(by_llm_latency=100.0, by_wf_runtime=100.0)
+    assert rough_at(1.5, 5) == Rough(by_llm_latency=100.0, by_wf_runtime=100.0)
 
 
 def test_one_metric_over_its_target_takes_both_rough_estimates() -> None:
-    found = rough_gpus(
-        4, llm_latency_s=3.1, wf_runtime_s=5, target_llm_s=3, target_runtime_s=10, users=100, test_gpus=8
-    )
-    assert found == Rough()
+    assert rough_at(3.1, 5) == Rough()
 
 
 @given(
@@ -137,10 +136,7 @@ def test_all_times_scaled_alike_leave_the_gpus_alone(
     slope: float, intercept: float, factor: float, levels: list[int]
 ) -> None:
     values = [intercept + slope * level for level in levels]
-    one = fit_line(levels, values).line
-    other = fit_line(levels, [factor * value for value in values]).line
-    assert one is not None
-    assert other is not None
+    one, other = line_of(levels, values), line_of(levels, [factor * value for value in values])
     target = intercept + slope * 20
     first = gpus_by_slope(one, target_s=target, users=100, test_gpus=8).gpus
     second = gpus_by_slope(other, target_s=factor * target, users=100, test_gpus=8).gpus
@@ -154,19 +150,15 @@ def test_the_order_of_the_levels_moves_nothing_but_the_last_digits(order: list[i
     levels = [3 * number + 1 for number in range(9)]
     noise = np.random.default_rng(4).normal(0, 0.3, 9)
     values = [2.0 + 0.4 * level + extra for level, extra in zip(levels, noise, strict=True)]
-    one = fit_line(levels, values).line
-    other = fit_line([levels[n] for n in order], [values[n] for n in order]).line
-    assert one is not None
-    assert other is not None
+    one = line_of(levels, values)
+    other = line_of([levels[n] for n in order], [values[n] for n in order])
     assert math.isclose(one.slope, other.slope, rel_tol=1e-9)
     assert sorted(one.outliers_removed) == sorted(other.outliers_removed)
 
 
 def test_four_levels_keep_a_point_that_five_would_lose() -> None:
     """Beyond Q3 + 2 IQR (28), yet R² is 0.9: the line stands, and the point in it."""
-    line = fit_line([1, 2, 4, 8], [1.0, 2.0, 4.0, 30.0]).line
-    assert line is not None
-    assert line.outliers_removed == ()
+    assert line_of([1, 2, 4, 8], [1.0, 2.0, 4.0, 30.0]).outliers_removed == ()
 
 
 @pytest.mark.parametrize(
@@ -181,14 +173,9 @@ def test_four_levels_keep_a_point_that_five_would_lose() -> None:
 def test_residuals_outside_one_and_a_half_interquartile_ranges_are_outliers(
     values: list[float], removed: tuple[int, ...]
 ) -> None:
-    line = fit_line(range(1, 12), values).line
-    assert line is not None
-    assert line.outliers_removed == removed
+    assert line_of(range(1, 12), values).outliers_removed == removed
 
 
 def test_what_just_meets_a_threshold_is_good_enough() -> None:
     assert fit_line([1, 2, 4], [3.5, 4.0, 5.0], FitRules(min_r_squared=1.0)).line is not None
-    at_both = rough_gpus(
-        4, llm_latency_s=3, wf_runtime_s=10, target_llm_s=3, target_runtime_s=10, users=100, test_gpus=8
-    )
-    assert at_both == Rough(200.0, 200.0)
+    assert rough_at(3, 10) == Rough(200.0, 200.0)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from workbench.cli.app import main
+from tests.sizing.conftest import Sizing
 from workbench.core.errors import InputError, MissingToolError
 from workbench.sizing.deployment.manifest_check import check_manifests, read_crd_schemas
 from workbench.sizing.deployment.replica_plan import plan_replicas
@@ -17,7 +17,7 @@ from workbench.sizing.deployment.service_manifests import PROFILES, ServiceSpec,
 
 pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
 
-NAME = {"type": "object", "properties": {"name": {"type": "string"}, "namespace": {"type": "string"}}}
+ASKED = ("manifests", "--gpus", "4", "--image", "a:1")
 TEXT = {"type": "string"}
 QUOTA = {"type": "object", "properties": {"name": TEXT, "nominalQuota": {"x-kubernetes-int-or-string": True}}}
 FLAVOR = {"type": "object", "properties": {"name": TEXT, "resources": {"type": "array", "items": QUOTA}}}
@@ -156,27 +156,19 @@ def test_a_broken_schema_is_a_fault_and_no_crash(broken: dict[str, Any], fault: 
     assert any(fault in one for one in faults) if fault else faults == []
 
 
-def told(capsys: pytest.CaptureFixture[str], *options: object) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["sizing", "manifests", "--gpus", "4", "--image", "a:1", *map(str, options)])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
-
-
-def test_the_command_says_what_was_checked(capsys: pytest.CaptureFixture[str], crds: Path) -> None:
-    code, out, _ = told(capsys, "--validate", "--queue", "team", "--crd", crds, "--kubernetes", "1.31")
+def test_the_command_says_what_was_checked(sizing: Sizing, crds: Path) -> None:
+    code, out, _ = sizing(*ASKED, "--validate", "--queue", "team", "--crd", crds, "--kubernetes", "1.31")
     assert code == 0
     assert "# Checked by the schemas of Kubernetes 1.31: valid." in out
-    code, out, _ = told(capsys, "--validate", "--queue", "team", "--json")
+    code, out, _ = sizing(*ASKED, "--validate", "--queue", "team", "--json")
     assert code == 1
     assert len(json.loads(out)["faults"]) == 3
-    assert told(capsys)[0] == 0
+    assert sizing(*ASKED).code == 0
 
 
 @pytest.mark.parametrize(
     ("options", "named"),
     [
-        (("--kubernetes", "1.999"), "--kubernetes"),
         (("--kubernetes", "../x"), "--kubernetes"),
         (("--crd", "no/such.yaml"), "no/such.yaml"),
         (("--profile", "tgi"), "--profile"),
@@ -184,20 +176,13 @@ def test_the_command_says_what_was_checked(capsys: pytest.CaptureFixture[str], c
         (("--shared-memory", "much"), "--shared-memory"),
     ],
 )
-def test_a_wrong_option_is_named(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], named: str) -> None:
-    code, out, err = told(capsys, "--validate", *options)
+def test_a_wrong_option_is_named(sizing: Sizing, options: tuple[str, ...], named: str) -> None:
+    code, out, err = sizing(*ASKED, "--validate", *options)
     assert (code, out) == (2, "")
     assert named in err
 
 
 def test_without_the_validator_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name == "kubernetes_validate":
-            raise ModuleNotFoundError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "kubernetes_validate", None)
     with pytest.raises(MissingToolError, match="kubernetes-validate"):
         check_manifests([], None, {})

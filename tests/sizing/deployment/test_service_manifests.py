@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from workbench.cli.app import main
+from tests.sizing.conftest import Sizing
+from tests.sizing.making import row_of
 from workbench.runs import run_folder
 from workbench.sizing.deployment.replica_plan import plan_replicas
 from workbench.sizing.deployment.service_manifests import (
@@ -37,13 +38,8 @@ def made(**options: Any) -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("gpus_per_replica", [1, 4])
 def test_every_object_is_valid_by_the_schemas_of_kubernetes(version: str, gpus_per_replica: int) -> None:
     validator = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
-    deployed = ServiceSpec(
-        name="chat",
-        namespace="llm",
-        image="a/b:1",
-        args=["--model", "m"],
-        node_selector={"nvidia.com/gpu.product": "X"},
-    )
+    selected = {"nvidia.com/gpu.product": "X"}
+    deployed = ServiceSpec(name="chat", namespace="llm", image="a/b:1", args=["--model", "m"], node_selector=selected)
     found = build_manifests(plan_replicas(14, gpus_per_replica=gpus_per_replica), deployed, in_flight=20.0)
     for one in yaml.safe_load_all(format_manifests_yaml(found, ["a note"])):
         validator.validate(one, version, strict=True)
@@ -121,21 +117,16 @@ def test_a_quota_covers_the_gpus_of_all_replicas() -> None:
     assert found["Deployment"]["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "team"
 
 
-def told(capsys: pytest.CaptureFixture[str], *options: str | Path) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as ended:
-        main(["sizing", "manifests", *map(str, options)])
-    said = capsys.readouterr()
-    return int(ended.value.code or 0), said.out, said.err
-
-
-def test_the_command_prints_yaml_that_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = told(capsys, "--gpus", "14", "--gpus-per-replica", "3", "--in-flight", "20", "--image", "a/b:1")
+def test_the_command_prints_yaml_that_says_what_it_rests_on(sizing: Sizing) -> None:
+    code, out, _ = sizing(
+        "manifests", "--gpus", "14", "--gpus-per-replica", "3", "--in-flight", "20", "--image", "a/b:1"
+    )
     assert code == 0
     assert out.startswith("# 14 GPUs as given.\n# 14 GPUs -> 5 replicas of 3 and 1 spare: 6 replicas\n")
     assert "placeholder" not in out
     assert "&" not in out
     assert next(one["kind"] for one in yaml.safe_load_all(out)) == "Deployment"
-    code, out, _ = told(capsys, "--gpus", "4", "--json")
+    code, out, _ = sizing("manifests", "--gpus", "4", "--json")
     found = json.loads(out)
     assert (found["plan"]["replicas"], len(found["objects"])) == (5, 3)
     assert any("placeholder" in note for note in found["notes"])
@@ -157,55 +148,32 @@ def test_the_command_prints_yaml_that_says_what_it_rests_on(capsys: pytest.Captu
         (("no/such/sweep",), "no/such/sweep"),
     ],
 )
-def test_a_wrong_option_is_named(capsys: pytest.CaptureFixture[str], options: tuple[str, ...], named: str) -> None:
-    code, out, err = told(capsys, *options)
+def test_a_wrong_option_is_named(sizing: Sizing, options: tuple[str, ...], named: str) -> None:
+    code, out, err = sizing("manifests", *options)
     assert (code, out) == (2, "")
     assert named in err
 
 
-ESTIMATE = {
-    "target": "runtime p95 <= 2 s",
-    "metric": "runtime",
-    "q": 0.95,
-    "limit_s": 2.0,
-    "load": 100.0,
-    "load_unit": "users",
-    "test_gpus": 2,
-    "method": "isotonic",
-    "capacity": 30.0,
-    "capacity_low": 25.0,
-    "capacity_high": 35.0,
-    "gpus": 6.7,
-    "gpus_low": 5.7,
-    "gpus_high": 8.0,
-    "recommended": 8,
-    "binding": True,
-    "slope_gpus": 5.0,
-    "n_levels": 5,
-    "n_samples": 1000,
-    "verdict": "linear scaling assumed",
-    "reason": None,
-}
+ASKED = {"target": "runtime p95 <= 2 s", "load": 100.0, "load_unit": "users", "test_gpus": 2}
+ESTIMATE = ASKED | {"capacity": 30.0, "capacity_low": 25.0, "gpus": 6.7, "recommended": 8}
 
 
 def sweep(folder: Path, *estimates: dict[str, Any], in_flight: dict[float, float] | None = None) -> Path:
     """A sweep folder with these estimates, and points with so many in flight at each load."""
     run = run_folder.start_run("sizing", folder)
-    columns = {column.name: None for column in ESTIMATES.columns}
-    run.write_table(ESTIMATES, ESTIMATES.frame([columns | ESTIMATE | one for one in estimates]))
-    zeros = {"int": 0, "float": 0.0, "str": "users"}
-    empty = {column.name: None if column.nullable else zeros[column.dtype] for column in POINTS.columns}
+    estimate = row_of(ESTIMATES, **ESTIMATE, verdict="linear scaling assumed")
+    run.write_table(ESTIMATES, ESTIMATES.frame([estimate | one for one in estimates]))
     points = [
-        empty | {"step": step, "load": load, "in_flight": flying, "n_ok": 200, "gpus": 2}
+        row_of(POINTS, step=step, load=load, load_unit="users", in_flight=flying, n_ok=200, gpus=2)
         for step, (load, flying) in enumerate((in_flight or {10.0: 10.0, 40.0: 40.0}).items())
     ]
     run.write_table(POINTS, POINTS.frame(points))
     return run.folder
 
 
-def test_a_sweep_gives_the_gpus_of_its_largest_estimate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_gives_the_gpus_of_its_largest_estimate(tmp_path: Path, sizing: Sizing) -> None:
     folder = sweep(tmp_path, {"target": "ttft", "gpus": 3.0, "recommended": 4, "binding": False}, {})
-    code, out, _ = told(capsys, folder, "--gpus-per-replica", "2", "--json")
+    code, out, _ = sizing("manifests", folder, "--gpus-per-replica", "2", "--json")
     found = json.loads(out)
     assert code == 0
     assert (found["plan"]["gpus"], found["plan"]["needed"]) == (8, 4)
@@ -217,48 +185,40 @@ def test_a_sweep_gives_the_gpus_of_its_largest_estimate(tmp_path: Path, capsys: 
     }
 
 
-def test_what_is_in_flight_is_measured_where_the_load_is_something_else(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_in_flight_is_measured_where_the_load_is_something_else(tmp_path: Path, sizing: Sizing) -> None:
     folder = sweep(tmp_path, {"load_unit": "1/s"}, in_flight={20.0: 4.0, 30.0: 6.0})
-    _, out, _ = told(capsys, folder, "--json")
+    _, out, _ = sizing("manifests", folder, "--json")
     target = by_kind(json.loads(out)["objects"])["HorizontalPodAutoscaler"]["spec"]["metrics"][0]["pods"]["target"]
     # At 25 arrivals a second 5 are in flight on two GPUs: 2.5 on each, and 80 % of that.
     assert target["averageValue"] == "2"
 
 
-def test_a_sweep_on_a_part_of_a_replica_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, _, err = told(capsys, sweep(tmp_path, {}), "--gpus-per-replica", "4")
+def test_a_sweep_on_a_part_of_a_replica_is_refused(tmp_path: Path, sizing: Sizing) -> None:
+    code, _, err = sizing("manifests", sweep(tmp_path, {}), "--gpus-per-replica", "4")
     assert code == 2
     assert "did not run on whole replicas" in err
 
 
-def test_a_sweep_without_an_answer_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_without_an_answer_says_why(tmp_path: Path, sizing: Sizing) -> None:
     none = {"recommended": None, "gpus": None, "verdict": "no estimate", "reason": "beyond what was measured"}
-    code, _, err = told(capsys, sweep(tmp_path, none))
+    code, _, err = sizing("manifests", sweep(tmp_path, none))
     assert code == 2
     assert "beyond what was measured" in err
 
 
-def test_a_target_without_an_answer_may_need_more_than_the_others(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_target_without_an_answer_may_need_more_than_the_others(tmp_path: Path, sizing: Sizing) -> None:
     none = {"target": "ttft", "recommended": None, "gpus": None, "binding": False, "reason": "beyond what was measured"}
     folder = sweep(tmp_path, {}, none)
-    code, _, err = told(capsys, folder)
+    code, _, err = sizing("manifests", folder)
     assert code == 2
     assert "ttft: beyond what was measured" in err
-    assert told(capsys, folder, "--gpus", "12")[0] == 0
+    assert sizing("manifests", folder, "--gpus", "12")[0] == 0
 
 
-def test_a_verification_that_failed_stands_above_the_manifests(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_verification_that_failed_stands_above_the_manifests(tmp_path: Path, sizing: Sizing) -> None:
     folder = sweep(tmp_path, {})
-    zeros = {"int": 1, "float": 1.0, "str": "x", "bool": True}
-    row = {column.name: None if column.nullable else zeros[column.dtype] for column in VERIFICATION.columns}
-    row |= {"target": "runtime p95 <= 2 s", "verdict": "failed", "reason": "2.4 s at 8 GPUs", "load_unit": "users"}
-    row |= {"predicted_gpus": 8, "load": 150.0}
+    failed = {"verdict": "failed", "reason": "2.4 s at 8 GPUs", "predicted_gpus": 8}
+    row = row_of(VERIFICATION, **ASKED | failed | {"load": 150.0})
     run_folder.load_run(folder).write_table(VERIFICATION, VERIFICATION.frame([row]))
     said = "# Verification of runtime p95 <= 2 s, 8 GPUs for 150 users: failed (2.4 s at 8 GPUs).\n"
-    assert said in told(capsys, folder)[1]
+    assert said in sizing("manifests", folder)[1]

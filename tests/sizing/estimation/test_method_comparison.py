@@ -41,16 +41,8 @@ def test_a_target_below_the_line_has_no_number() -> None:
 
 def test_two_passes_know_the_burst_exactly() -> None:
     # One slot, fixed lengths: of c at once, twice, every request waits for all before it but its own last one.
-    service = Service(
-        calls=1,
-        input_cv=0,
-        output_cv=0,
-        output_tokens=10,
-        slots=1,
-        prefill_tokens_per_s=1e12,
-        decode_base_s=0.1,
-        decode_per_sequence_s=0,
-    )
+    times = {"prefill_tokens_per_s": 1e12, "decode_base_s": 0.1, "decode_per_sequence_s": 0}
+    service = FIXED.model_copy(update={"slots": 1, **times})
     # p95 is c seconds: the line has slope 1 and nothing without load, and 5 s carry 5 users.
     gpus = estimate_like_toolkit(service, Goal(limit_s=5.0), 20, [8, 16, 32])
     assert gpus is not None

@@ -1,5 +1,7 @@
 """Verification: held, failed or undecided, by the interval and not by the point."""
 
+from typing import Any
+
 import numpy as np
 import polars as pl
 import pytest
@@ -13,11 +15,15 @@ RUNTIMES = list(np.random.default_rng(0).lognormal(sigma=0.2, size=800))
 P95 = float(np.quantile(RUNTIMES, 0.95))
 
 
+def verified(
+    frame: pl.DataFrame, *rows: dict[str, Any], limit_s: float = 9, gpus: int = 1, load: float = 4
+) -> pl.DataFrame:
+    return verify_goals(frame, steps(*rows), [Goal(limit_s=limit_s)], predicted_gpus=gpus, load=load)
+
+
 @pytest.mark.parametrize(("factor", "verdict"), [(1.2, "held"), (0.8, "failed"), (1.0, "undecided")])
 def test_the_interval_decides(factor: float, verdict: str) -> None:
-    table = verify_goals(
-        closed(4, RUNTIMES), steps({"users": 4, "gpus": 3}), [Goal(limit_s=factor * P95)], predicted_gpus=3, load=4
-    )
+    table = verified(closed(4, RUNTIMES), {"users": 4, "gpus": 3}, limit_s=factor * P95, gpus=3)
     row = table.row(0, named=True)
     assert (row["verdict"], row["scope"]) == (verdict, "whole load")
     assert row["low_s"] < row["value_s"] < row["high_s"]
@@ -25,31 +31,27 @@ def test_the_interval_decides(factor: float, verdict: str) -> None:
 
 
 def test_fewer_gpus_than_predicted_get_their_share() -> None:
-    table = verify_goals(closed(4, RUNTIMES), steps({"users": 4}), [Goal(limit_s=9)], predicted_gpus=3, load=12)
+    table = verified(closed(4, RUNTIMES), {"users": 4}, gpus=3, load=12)
     assert (table["scope"][0], table["driven_load"][0], table["load"][0]) == ("per-GPU load", 4, 12)
 
 
 def test_failures_fail_it() -> None:
     rows = [{"outcome": "cut" if n % 10 == 0 else "ok", "sent_s": n / 10, "ended_s": n / 10 + 1} for n in range(300)]
     rows = [row | ({"runtime_s": None} if row["outcome"] == "cut" else {}) for row in rows]
-    table = verify_goals(requests(rows), steps({"users": 1}), [Goal(limit_s=9)], predicted_gpus=1, load=1)
+    table = verified(requests(rows), {"users": 1}, load=1)
     assert table["verdict"].to_list() == ["failed"]
     assert "failed: 29 cut" in table["reason"][0]
 
 
 def test_a_busy_client_verifies_nothing() -> None:
-    table = verify_goals(
-        closed(4, RUNTIMES), steps({"users": 4, "client_cpu_share": 1.0}), [Goal(limit_s=9)], predicted_gpus=1, load=4
-    )
+    table = verified(closed(4, RUNTIMES), {"users": 4, "client_cpu_share": 1.0})
     assert table["verdict"].to_list() == ["invalid"]
 
 
 def test_between_two_whole_loads_it_is_the_value_between() -> None:
     slow = [2 * runtime for runtime in RUNTIMES]
     frame = pl.concat([closed(6, RUNTIMES), closed(7, slow, step=1)])
-    table = verify_goals(
-        frame, steps({"users": 6}, {"users": 7}), [Goal(limit_s=1.7 * P95)], predicted_gpus=18, load=120
-    )
+    table = verified(frame, {"users": 6}, {"users": 7}, limit_s=1.7 * P95, gpus=18, load=120)
     row = table.row(0, named=True)
     assert (row["driven_load"], row["verdict"]) == (pytest.approx(120 / 18), "undecided")
     assert row["value_s"] == pytest.approx((1 / 3 + 2 * 2 / 3) * P95, rel=0.05)
@@ -57,4 +59,4 @@ def test_between_two_whole_loads_it_is_the_value_between() -> None:
 
 def test_it_takes_one_step_or_two() -> None:
     with pytest.raises(InputError, match="one step, or two"):
-        verify_goals(closed(4, RUNTIMES), steps(), [Goal(limit_s=9)], predicted_gpus=1, load=4)
+        verified(closed(4, RUNTIMES))

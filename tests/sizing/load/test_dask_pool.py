@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import builtins
 import os
 import signal
+import sys
 from typing import Any
 
 import psutil
@@ -136,13 +136,6 @@ def test_a_function_of_this_process_cannot_be_sent_away() -> None:
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name == "distributed":
-            raise ModuleNotFoundError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingToolError, match="distributed"):
         run_sweep(url="http://127.0.0.1:9", users=[1], workers="local:2", **FEW)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -47,21 +46,6 @@ def test_a_loop_that_is_free_is_hardly_ever_late() -> None:
     lags, _ = sampled(0.001)
     assert lags
     assert 0 <= min(lags) <= max(lags) <= 0.001
-
-
-@pytest.mark.live
-def test_a_workflow_that_blocks_the_loop_makes_the_point_client_limited() -> None:
-    async def blocks(prompt: str) -> str:
-        await asyncio.sleep(0.01)
-        # What an async function must not do, and often does.
-        end = time.perf_counter() + 0.02
-        while time.perf_counter() < end:
-            pass
-        return prompt
-
-    found = run_sweep(blocks, users=[4], **FEW)
-    assert found.points["verdict"].to_list() == ["client-limited"]
-    assert found.steps["loop_lag_p99_s"][0] >= 0.01
 
 
 def test_more_connections_than_the_system_allows_are_refused_with_what_to_do() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from tests.fakes.nvml_library import ManagementLibrary
 from tests.fakes.vllm_server import METRICS_FAULTS, vllm_server
+from tests.sizing.making import row_of
 from workbench.core import nvml
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
@@ -30,18 +31,13 @@ TARGET: dict[str, Any] = {"protocol": "openai", "model": "m", "metrics_every_s":
 
 
 def test_a_page_of_vllm_is_read_over_its_engines() -> None:
-    found = parse_server_metrics(RECORDED.read_text())
-    assert found == {
+    assert parse_server_metrics(RECORDED.read_text()) == dict.fromkeys(QUANTITIES) | {
         "running": 21.0,
         "waiting": 3.0,
         "kv_cache": 0.9710982658959537,
         "preemptions": 7.0,
         "prompt_tokens": 51234.0,
         "generated_tokens": 9876.0,
-        "gpu_busy": None,
-        "gpu_memory": None,
-        "gpu_power_w": None,
-        "gpu_clock_mhz": None,
     }
 
 
@@ -96,8 +92,7 @@ def test_what_is_no_page_of_a_known_server_is_refused(text: str) -> None:
 
 
 def samples(rows: list[dict[str, Any]]) -> pl.DataFrame:
-    empty = dict.fromkeys(column.name for column in SERVER_METRICS.columns)
-    return SERVER_METRICS.frame([empty | {"step": 0, "at_s": float(at)} | row for at, row in enumerate(rows)])
+    return SERVER_METRICS.frame([row_of(SERVER_METRICS, step=0, at_s=float(at)) | row for at, row in enumerate(rows)])
 
 
 @pytest.mark.parametrize(

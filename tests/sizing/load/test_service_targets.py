@@ -83,65 +83,16 @@ def test_a_port_without_a_service_is_refused() -> None:
     assert (reply.outcome, reply.status) == ("refused", None)
 
 
-def test_an_answer_that_is_no_http_is_malformed_or_cut() -> None:
-    async def work() -> Reply:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"\x00\x01 this is no HTTP\r\n\r\n")
-            await writer.drain()
-            writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        target = create_target(described(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-        await target.open()
-        reply = await target.send("x")
-        await target.close()
-        server.close()
-        await server.wait_closed()
-        return reply
-
-    assert asyncio.run(work()).outcome == "malformed"
-
-
 def test_an_event_line_of_five_megabytes_is_read() -> None:
     reply = reply_to("big", plan={"big_bytes": 5_000_000})
     assert reply.outcome == "ok"
     assert reply.llm_s is not None
 
 
-def test_an_event_line_beyond_the_bound_is_malformed() -> None:
+def test_what_is_beyond_the_bound_is_malformed() -> None:
     reply = reply_to("huge", plan={"big_bytes": 1_000_000}, max_answer_bytes=1 << 20)
     assert (reply.outcome, reply.detail) == ("malformed", "a line of more than 1048576 bytes")
-
-
-def test_an_answer_beyond_the_bound_is_malformed() -> None:
     assert reply_to("ok", "http", max_answer_bytes=20).outcome == "malformed"
-
-
-def test_a_redirect_is_not_followed_to_a_host_that_nobody_confirmed() -> None:
-    async def work() -> tuple[Reply, int]:
-        asked = 0
-
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal asked
-            asked += 1
-            head = await reader.readuntil(b"\r\n\r\n")
-            await reader.readexactly(int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]))
-            writer.write(b"HTTP/1.1 307 Moved\r\nLocation: /generate/full\r\nContent-Length: 0\r\n\r\n")
-            await writer.drain()
-            writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        target = create_target(described(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"))
-        await target.open()
-        reply = await target.send("x")
-        await target.close()
-        server.close()
-        await server.wait_closed()
-        return reply, asked
-
-    reply, asked = asyncio.run(work())
-    assert (reply.outcome, reply.status, asked) == ("http_error", 307, 1)
 
 
 @pytest.mark.live
@@ -152,17 +103,6 @@ def test_the_toolkits_events_give_the_servers_own_times() -> None:
     assert len(reply.llm_s) == 4
     assert sum(reply.llm_s) == pytest.approx(reply.server_runtime_s, rel=1e-3)
     assert (reply.input_tokens, reply.output_tokens) == (44, 12)
-
-
-@pytest.mark.live
-def test_the_first_token_and_the_gaps_between_tokens_are_the_clients() -> None:
-    began = clock()
-    reply = reply_to("ok", "openai", plan={"delay_s": 0.1, "tokens": 4, "token_s": 0.25})
-    assert reply.first_token is not None
-    assert reply.itl_s is not None
-    assert began + 0.1 <= reply.first_token < reply.ended - 0.3
-    assert 0.1 <= reply.itl_s <= (reply.ended - reply.first_token) / 3
-    assert (reply.input_tokens, reply.output_tokens) == (9, 4)
 
 
 def test_a_connection_is_used_again_even_after_a_refusal() -> None:
@@ -183,10 +123,8 @@ def test_nothing_is_sent_twice_behind_our_back(protocol: str, method: str) -> No
 def test_what_is_sent_is_what_the_protocol_says() -> None:
     with hostile() as server:
         sent(create_target(described(server.url + "/")), prompt='say "hi"')
-        sent(
-            create_target(described(server.url + "/v1", "openai", output_tokens=7, extra_body=b'{"top_k": 1}')),
-            prompt="q",
-        )
+        chat_spec = described(server.url + "/v1", "openai", output_tokens=7, extra_body=b'{"top_k": 1}')
+        sent(create_target(chat_spec), prompt="q")
         sent(create_target(described(server.url, "http", body=b'{"a": ["<{prompt}>"]}')), prompt='say "hi"')
         toolkit, chat, template = (orjson.loads(body) for body in server.bodies)
         paths = [head.split(b" ")[1] for head in server.heads]

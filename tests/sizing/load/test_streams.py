@@ -235,10 +235,15 @@ def test_stream_options_that_are_refused_are_left_out_and_it_is_said() -> None:
     assert notes[0].startswith("the server refuses stream_options (422)")
 
 
-def test_a_redirect_is_named_and_its_query_is_not() -> None:
+def test_an_answer_that_is_no_http_is_malformed() -> None:
+    (reply,), _, _ = send_to(lambda _head, _body: b"\x00\x01 this is no HTTP\r\n\r\n", 1, protocol="nat")
+    assert reply.outcome == "malformed"
+
+
+def test_a_redirect_is_named_and_its_query_is_not_and_nobody_follows_it() -> None:
     answer = b"HTTP/1.1 307 Moved\r\nLocation: https://me:pw@there/v1/?token=s3\r\nContent-Length: 0\r\n\r\n"
-    (reply,), _, _ = send_to(lambda _head, _body: answer, 1)
-    assert (reply.outcome, reply.status) == ("http_error", 307)
+    (reply,), _, n_asked = send_to(lambda _head, _body: answer, 1)
+    assert (reply.outcome, reply.status, n_asked) == ("http_error", 307, 1)
     assert reply.detail == "redirected to https://there/v1/: if that is the service, give it as the URL"
 
 
@@ -268,9 +273,7 @@ def test_a_goal_on_what_was_not_measured_is_refused_and_the_others_are_answered(
             least_samples=40, most_samples=40, min_step_s=0.0,
         )  # fmt: skip
     requests = sweep.requests.with_columns(
-        stream=pl.lit(BUFFERED),
-        ttft_s=pl.lit(None, pl.Float64),
-        itl_s=pl.lit(None, pl.Float64),
+        stream=pl.lit(BUFFERED), ttft_s=pl.lit(None, pl.Float64), itl_s=pl.lit(None, pl.Float64)
     )
     points, _ = step_points.assess_steps(requests, sweep.steps)
     assert all("buffers it" in note for note in points["stream_note"])

@@ -80,9 +80,8 @@ def test_each_step_is_on_disk_when_it_ends(tmp_path: Path) -> None:
 
 def test_the_toolkits_calculator_finds_the_levels(tmp_path: Path) -> None:
     with hostile(delay_s=0.01) as server:
-        good = run_sweep(
-            url=server.url, users=[2, 3], out=tmp_path, **FEW | {"least_samples": 200, "most_samples": 200}
-        )
+        many = FEW | {"least_samples": 200, "most_samples": 200}
+        good = run_sweep(url=server.url, users=[2, 3], out=tmp_path, **many)
     assert good.folder is not None
     levels = calc_file.read_recorded_levels(good.folder).metrics
     assert sorted(levels) == [2, 3]
@@ -205,38 +204,11 @@ def test_ctrl_c_lets_requests_end_keeps_the_data_and_says_how_to_go_on(number: i
     assert run_folder.load_run(folder).status == "cancelled"
 
 
-def test_a_second_ctrl_c_breaks_off_what_stalls(tmp_path: Path) -> None:
-    with Hostile(Plan(cycle=["stall"], stall_s=600.0)) as server:
-        arguments = command(server, tmp_path, "--users", "3", "--timeout", "500")
-        sweep = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        try:
-            until(lambda: server.in_flight == 3, "three in flight")
-            assert sweep.stderr is not None
-            sweep.send_signal(signal.SIGINT)
-            line = ""
-            while "stopping" not in line:
-                line = sweep.stderr.readline()
-                assert line, "it said nothing"
-            sweep.send_signal(signal.SIGINT)
-            _, err = sweep.communicate(timeout=GUARD_S)
-        finally:
-            sweep.kill()
-    assert sweep.returncode == 130
-    assert "aborting the requests in flight" in err
-    assert json.loads((only_folder(tmp_path) / "sweep.json").read_text())["notes"][0]["broken_off"] == 3
-
-
 def test_no_file_of_a_sweep_holds_a_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     secret = "Bearer s3cr3t-0123456789"
     monkeypatch.setenv("KEY_OF_TEST", secret)
     with hostile(shares={"4xx": 0.5}, echo=True) as server:
-        found = run_sweep(
-            url=server.url,
-            users=[2],
-            out=tmp_path,
-            header_env={"Authorization": "KEY_OF_TEST"},
-            **FEW | {"processes": 1},
-        )
+        found = run_sweep(url=server.url, users=[2], out=tmp_path, header_env={"Authorization": "KEY_OF_TEST"}, **FEW)
         assert all(secret.encode() in head for head in server.heads)
     assert any("[redacted]" in what for what in found.failures[0])
     for path in tmp_path.rglob("*"):
@@ -259,11 +231,6 @@ def test_no_file_of_a_sweep_holds_a_secret(tmp_path: Path, monkeypatch: pytest.M
 def test_a_journal_that_is_none_is_refused(text: str, told: str, tmp_path: Path) -> None:
     (tmp_path / "sweep.json").write_text(text)
     with pytest.raises(InputError, match=told):
-        run_sweep(resume=tmp_path)
-
-
-def test_a_folder_without_a_sweep_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no sweep here"):
         run_sweep(resume=tmp_path)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -16,7 +18,8 @@ from tests.fakes.hostile import Hostile, Plan, hostile
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.sizing.estimation.metrics import METRICS
 from workbench.sizing.load import client_messages
-from workbench.sizing.load.load_step import StepResult
+from workbench.sizing.load.client_pool import split_command
+from workbench.sizing.load.load_step import StepResult, StopRequest
 from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult
 from workbench.sizing.load.sweep_runner import run_sweep, run_sweep_async
 
@@ -34,6 +37,7 @@ OUTCOME_OF = {
     "error": "failed",
 }
 FEW = {"least_samples": 20, "most_samples": 20, "min_step_s": 0.0, "processes": 0, "timeout_s": 20.0}
+ENDLESS = FEW | {"least_samples": 100_000, "most_samples": 100_000}
 
 
 def outcomes(sweep: SweepResult) -> Counter[str]:
@@ -50,7 +54,7 @@ def expected(server: Hostile) -> Counter[str]:
 class When(SilentWatcher):
     """Does something once, when something holds of the running step."""
 
-    def __init__(self, holds: Callable[[StepResult], bool], do: Callable[[], None]) -> None:
+    def __init__(self, holds: Callable[[StepResult], bool], do: Callable[[], object]) -> None:
         self._holds = holds
         self._do = do
         self.done = False
@@ -61,13 +65,18 @@ class When(SilentWatcher):
             self._do()
 
 
-@pytest.mark.parametrize("users", [1, 64, pytest.param(256, marks=pytest.mark.live)])
-def test_the_service_counts_exactly_as_many_in_flight_as_asked(users: int) -> None:
+@pytest.mark.parametrize(
+    ("users", "processes"), [(1, 0), (7, 2), (64, 0), pytest.param(256, 0, marks=pytest.mark.live)]
+)
+def test_the_service_counts_exactly_as_many_in_flight_as_asked(users: int, processes: int) -> None:
     with hostile(hold_until=users, events=0) as server:
-        found = run_sweep(url=server.url, users=[users], **FEW | {"timeout_s": 120.0})
+        found = run_sweep(url=server.url, users=[users], **FEW | {"timeout_s": 120.0, "processes": processes})
         assert server.peak == users
-        assert users <= server.connections <= users + 1  # the first one rests a moment
+        # The first one of each process rests a moment.
+        assert users <= server.connections <= users + max(1, processes)
         assert expected(server) == outcomes(found) == {"ok": server.total}
+    assert found.steps["processes"].to_list() == [max(1, processes)]
+    assert found.requests["item"].n_unique() == found.requests.height
     assert found.points["in_flight"][0] <= users
 
 
@@ -118,12 +127,9 @@ def test_a_service_that_dies_and_returns_is_counted_and_the_sweep_goes_on() -> N
     assert up.done
     assert counted["refused"] >= 8
     assert set(counted) <= {"ok", "cut", "refused"}
-    refused = found.requests.filter((pl.col("step") == 0) & (pl.col("outcome") == "refused"))
-    later = found.requests.filter(
-        (pl.col("step") == 0) & (pl.col("outcome") == "ok") & (pl.col("sent_s") > refused["ended_s"].max())
-    )
-    assert later.height > 0
-    assert set(found.requests.filter(pl.col("step") == 1)["outcome"]) == {"ok"}
+    refused = found.requests.filter(step=0, outcome="refused")
+    assert found.requests.filter(pl.col("sent_s") > refused["ended_s"].max(), step=0, outcome="ok").height > 0
+    assert set(found.requests.filter(step=1)["outcome"]) == {"ok"}
     assert found.ended == "finished"
 
 
@@ -170,15 +176,6 @@ def test_rows_are_numbered_by_intended_times_and_times_are_in_order() -> None:
     ).item() == pytest.approx(0, abs=1e-12)
 
 
-def test_two_processes_share_the_users_and_the_prompts() -> None:
-    with hostile(hold_until=7) as server:
-        found = run_sweep(url=server.url, users=[7], **FEW | {"processes": 2, "least_samples": 60, "most_samples": 60})
-        assert server.peak == 7
-        assert 7 <= server.connections <= 9  # the first one of each process rests a moment
-    assert found.steps["processes"].to_list() == [2]
-    assert found.requests["item"].n_unique() == found.requests.height
-
-
 @pytest.mark.live
 def test_an_open_loop_sends_when_it_is_time_and_not_when_there_is_room() -> None:
     with hostile(delay_s=0.5) as server:
@@ -214,7 +211,7 @@ def test_users_that_think_pause_between_requests_and_end_with_the_step() -> None
     assert found.steps["duration_s"][0] < 20
 
 
-def test_the_mix_of_prompts_is_the_same_at_every_level(tmp_path: Any) -> None:
+def test_the_mix_of_prompts_is_the_same_at_every_level(tmp_path: Path) -> None:
     path = tmp_path / "prompts.txt"
     path.write_text("\n".join(f"p{number}" for number in range(5)))
     with hostile() as server:
@@ -248,8 +245,7 @@ def test_limits_on_requests_are_exact(processes: int, users: int) -> None:
 )
 def test_other_limits_end_the_sweep_and_say_so(limits: dict[str, Any], told: str) -> None:
     with hostile(delay_s=0.01) as server:
-        settings = FEW | {"least_samples": 100_000, "most_samples": 100_000}
-        found = run_sweep(url=server.url, users=[2, 4], **settings, **limits)
+        found = run_sweep(url=server.url, users=[2, 4], **ENDLESS, **limits)
         assert server.total == found.requests.height
     assert (found.ended, found.limit) == ("limit", told)
     assert found.steps["stopped"].to_list() == ["limit"]
@@ -258,11 +254,7 @@ def test_other_limits_end_the_sweep_and_say_so(limits: dict[str, Any], told: str
 
 @pytest.mark.parametrize("limits", [{"max_tokens": 300}, {"max_cost": 1.0, "price_million_input": 1.0}])
 def test_a_limit_on_tokens_ends_a_sweep_of_a_service_that_tells_none(limits: dict[str, Any]) -> None:
-    async def workflow(prompt: str) -> str:
-        await asyncio.sleep(0.001)
-        return prompt
-
-    found = run_sweep(workflow, users=[2, 4], **FEW | {"least_samples": 100_000, "most_samples": 100_000}, **limits)
+    found = run_sweep(workflow, users=[2, 4], **ENDLESS, **limits)
     assert found.ended == "limit"
     assert "cannot be kept: the service reports no tokens" in str(found.limit)
     assert found.steps.height == 1
@@ -319,19 +311,10 @@ def test_a_function_that_always_fails_is_a_table_of_failures() -> None:
     assert found.quantiles["value_s"].null_count() == found.quantiles.height
 
 
-def test_a_function_of_a_module_is_driven_by_processes() -> None:
-    name = "tests.sizing.load.test_sweep_runner:workflow"
-    found = run_sweep(protocol="function", function=name, users=[4], **FEW | {"processes": 2})
-    assert outcomes(found) == {"ok": found.requests.height}
-    assert found.steps["processes"].to_list() == [2]
-
-
 def test_what_no_process_can_load_is_a_configuration_error() -> None:
     for processes in (0, 1):
         with pytest.raises(ConfigError, match="cannot load the function"):
-            run_sweep(
-                protocol="function", function="no_such_module_here:f", users=[1], **FEW | {"processes": processes}
-            )
+            run_sweep(protocol="function", function="no_such_module:f", users=[1], **FEW | {"processes": processes})
 
 
 def test_a_client_process_that_dies_is_told_and_not_waited_for() -> None:
@@ -352,10 +335,11 @@ async def chatty(prompt: str) -> str:
     return prompt
 
 
-def test_what_a_workflow_prints_does_not_spoil_the_reports() -> None:
+def test_a_function_of_a_module_is_driven_by_processes_and_what_it_prints_does_not_spoil_the_reports() -> None:
     name = "tests.sizing.load.test_sweep_runner:chatty"
-    found = run_sweep(protocol="function", function=name, users=[2], **FEW | {"processes": 1})
+    found = run_sweep(protocol="function", function=name, users=[4], **FEW | {"processes": 2})
     assert outcomes(found) == {"ok": found.requests.height}
+    assert found.steps["processes"].to_list() == [2]
 
 
 def test_openai_streams_give_ttft_and_itl() -> None:
@@ -370,46 +354,23 @@ def test_openai_streams_give_ttft_and_itl() -> None:
     assert found.points["tokens_per_s"][0] > 0
 
 
-def test_a_second_request_to_stop_breaks_off_what_is_in_flight() -> None:
-    from workbench.sizing.load.load_step import StopRequest
-
+def test_a_second_request_to_stop_breaks_off_what_is_in_flight_and_counts_it(tmp_path: Path) -> None:
     async def work(server: Hostile) -> SweepResult:
         asked = StopRequest()
 
-        def twice() -> None:
-            asked.request_stop()
-            asked.request_stop()
-
-        watcher = When(lambda held: held.in_flight == 3, twice)
-        return await run_sweep_async(url=server.url, users=[3], asked=asked, watcher=watcher, **FEW)
+        watcher = When(lambda held: held.in_flight == 3, lambda: [asked.request_stop() for _ in range(2)])
+        return await run_sweep_async(url=server.url, users=[3], asked=asked, watcher=watcher, out=tmp_path, **FEW)
 
     with Hostile(Plan(cycle=["stall"], stall_s=60.0)) as server:
         found = asyncio.run(work(server))
     assert found.ended == "interrupted"
     assert found.requests.height == 0
     assert found.steps["stopped"].to_list() == ["interrupted"]
-
-
-@pytest.mark.live
-def test_a_first_request_to_stop_lets_what_is_in_flight_end() -> None:
-    from workbench.sizing.load.load_step import StopRequest
-
-    async def work(server: Hostile) -> SweepResult:
-        asked = StopRequest()
-        watcher = When(lambda held: len(held.requests) >= 10, asked.request_stop)
-        settings = FEW | {"least_samples": 100_000, "most_samples": 100_000}
-        return await run_sweep_async(url=server.url, users=[5, 6], asked=asked, watcher=watcher, **settings)
-
-    with hostile(delay_s=0.05) as server:
-        found = asyncio.run(work(server))
-        assert outcomes(found) == {"ok": server.total}
-    assert found.ended == "interrupted"
-    assert found.steps["stopped"].to_list() == ["interrupted"]
+    assert found.folder is not None
+    assert json.loads((found.folder / "sweep.json").read_text())["notes"][0]["broken_off"] == 3
 
 
 def test_an_allowance_is_shared_without_loss() -> None:
-    from workbench.sizing.load.client_pool import split_command
-
     load = client_messages.StepLoad(step=0, loop="closed", seed=0, users=5)
     for allowance, size in itertools.product((0, 1, 7, 100), (1, 2, 3, 8)):
         parts = [split_command(client_messages.Begin(load, 0.0, allowance), number, size) for number in range(size)]

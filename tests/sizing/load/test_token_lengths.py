@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
 import itertools
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -102,14 +102,7 @@ def test_a_file_that_is_no_tokenizer_is_refused(text: str, tmp_path: Path) -> No
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *rest: Any, **more: Any) -> Any:
-        if name == "tokenizers":
-            raise ModuleNotFoundError(name)
-        return real(name, *rest, **more)
-
-    monkeypatch.setattr(builtins, "__import__", without)
+    monkeypatch.setitem(sys.modules, "tokenizers", None)
     with pytest.raises(MissingToolError, match="tokenizers"):
         load_tokenizer("x")
 
