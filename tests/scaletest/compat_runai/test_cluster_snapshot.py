@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.scaletest.cluster_api.clock import NS_PER_S, parse_timestamp
-from workbench.scaletest.compat_runai.cluster_snapshot import Snapshot, join_lists
+from workbench.scaletest.compat_runai.cluster_snapshot import Snapshot, join_lists, map_owner_names
 
 SPACE = "runai-a"
 Json = dict[str, Any]
@@ -142,3 +142,14 @@ def test_a_workload_whose_group_waits_for_more_pods_is_short() -> None:
     assert whole(groups=[group(3)]).complete == ["j-1"]
     for members in (2, 1, None, "many"):
         assert whole(groups=[group(members)]).short == []
+
+
+def test_objects_and_claims_belong_to_the_workload_that_is_known() -> None:
+    def mounted(name: str, claim: str, release: str) -> Json:
+        claims = {"volumes": [{"persistentVolumeClaim": {"claimName": claim}}]}
+        made = thing(name, 3, {"release": release}, spec=claims)
+        return made | {"metadata": made["metadata"] | {"uid": f"uid-{name}"}}
+
+    pods = [mounted("a", "data", "j-1"), mounted("b", "strange", "j-9")]
+    found = map_owner_names(Snapshot(SPACE, {"j-1": {}}), workloads=(), jobs=(), pods=pods, groups=())
+    assert found == {"uid-a": "j-1", "claim/data": "j-1"}
