@@ -111,7 +111,6 @@ def serve_in_thread(handle: Callable[[web.Request], Awaitable[web.StreamResponse
         site = web.TCPSite(runner, "127.0.0.1", 0)
         await site.start()
         found.append(site._server.sockets[0].getsockname()[1])  # type: ignore[union-attr]
-        ready.set()
         return runner
 
     async def end_tasks() -> None:
@@ -122,6 +121,8 @@ def serve_in_thread(handle: Callable[[web.Request], Awaitable[web.StreamResponse
 
     def serve() -> None:
         runner = loop.run_until_complete(start())
+        # Not before the loop runs for good: it would take no notice of being stopped earlier.
+        loop.call_soon(ready.set)
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())
         loop.run_until_complete(end_tasks())
