@@ -283,6 +283,7 @@ def _fetch_script(url: str, path: Path, fetch: bool) -> tuple[str, list[str]]:
             do="read it first; then --fetch-script loads and runs it (its sha256 is noted)",
         )
     import http.client
+    import urllib.error
     import urllib.request
 
     if not url.lower().startswith(("http://", "https://")):
@@ -296,6 +297,8 @@ def _fetch_script(url: str, path: Path, fetch: bool) -> tuple[str, list[str]]:
         raise RunFailedError("cannot fetch the script", where=shown, found=type(error).__name__) from None
     except (OSError, ValueError) as error:
         told = getattr(error, "reason", None) or error
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the answer, too
         raise RunFailedError("cannot fetch the script", where=shown, found=str(told)[:200]) from None
     if len(raw) > MAX_SCRIPT_BYTES:
         raise InputError("too large for a script", where=shown, allowed="up to 1 MiB")
