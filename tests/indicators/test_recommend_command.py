@@ -45,8 +45,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_answer_comes_first_and_the_tables_are_written(recommend: Command, folder: Path) -> None:
-    code, out, _ = recommend(folder, "--mix", "loop=0.5,matmul=0.5")
-    assert code == 0
+    path = folder / "requirements.txt"
+    code, out, _ = recommend(folder, "--mix", "loop=0.5,matmul=0.5", "--requirements", path)
+    assert (code, path.read_text()) == (0, NUMPY["2.4.6"].lock)
+    assert f"written: {path}" in out
     assert out.splitlines()[0].startswith(f"Use {NEW}: 5.")
     tables = folder / "tables"
     assert RECOMMENDATIONS.read(tables).filter(RECOMMENDATIONS.read(tables)["recommended"])["stack"].to_list() == [NEW]
@@ -59,13 +61,6 @@ def test_what_is_left_out_stands_there_with_its_reason(recommend: Command, folde
     assert code == 0
     assert out.startswith("Equivalent within 2 %: keep ")
     assert f"  {OLD}: wrong answers: Sin: {making.ULP} (inspections/inspection-sin-" in out
-
-
-def test_the_recommended_lock_is_written_as_requirements(recommend: Command, folder: Path, tmp_path: Path) -> None:
-    path = tmp_path / "requirements.txt"
-    code, out, _ = recommend(folder, "--mix", "loop=1", "--requirements", path)
-    assert (code, path.read_text()) == (0, NUMPY["2.4.6"].lock)
-    assert f"written: {path}" in out
 
 
 def test_without_locks_at_hand_it_says_what_to_give(recommend: Command, folder: Path, tmp_path: Path) -> None:
@@ -84,6 +79,7 @@ def test_what_is_proposed_can_be_measured(recommend: Command, folder: Path, tmp_
     more = making.stack({"numpy": "2.4.7"})
     making.stack_set([*NUMPY.values(), more]).write(folder / stack_sets.FILE_NAME)
     path = tmp_path / "next.json"
+    assert "1 solved stack(s) were not measured: --predict" in recommend(folder)[1]
     code, out, _ = recommend(folder, "--mix", "loop=1", "--predict", "--next", 3, "--next-stacks", path)
     assert code == 0
     assert "Measure next, beside the baseline" in out
@@ -93,12 +89,13 @@ def test_what_is_proposed_can_be_measured(recommend: Command, folder: Path, tmp_
     assert more.name in names
 
 
-def test_stacks_that_were_not_measured_are_mentioned(recommend: Command, folder: Path) -> None:
-    making.stack_set([*NUMPY.values(), making.stack({"numpy": "2.4.7"})]).write(folder / stack_sets.FILE_NAME)
-    assert "1 solved stack(s) were not measured: --predict" in recommend(folder)[1]
-
-
-def test_an_invalid_session_recommends_nothing_with_code_1(recommend: Command, tmp_path: Path) -> None:
+def test_an_invalid_session_or_nothing_that_is_left_recommends_nothing_with_code_1(
+    recommend: Command, folder: Path, tmp_path: Path
+) -> None:
+    code, out, _ = recommend(folder, "--require", "pandas>=2")
+    assert code == 1
+    assert out.startswith("Nothing is recommended: every stack was excluded")
+    assert out.count("pandas is missing; pandas>=2 is required") == 5
     session = making.numpy_plan().model_copy(update={"design": "blocks"})
     folder = making.archive(tmp_path / "blocks", session, making.NUMPY_LOGS)
     path = tmp_path / "r.txt"
@@ -110,27 +107,16 @@ def test_an_invalid_session_recommends_nothing_with_code_1(recommend: Command, t
     assert (code, json.loads(out)["recommended"]) == (1, None)
 
 
-def test_nothing_left_is_code_1_too(recommend: Command, folder: Path) -> None:
-    code, out, _ = recommend(folder, "--require", "pandas>=2")
-    assert code == 1
-    assert out.startswith("Nothing is recommended: every stack was excluded")
-    assert out.count("pandas is missing; pandas>=2 is required") == 5
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["--mix", "fft=1"], "no such metric"),
         (["--type", "fastest"], "where: --type"),
         (["--type", "security"], "give --vulnerabilities FILE"),
-        (["--require", "numpy>>2"], "not a requirement"),
-        (["--margin", "2"], "where: --margin"),
-        (["--next", "-1"], "where: --next"),
         (["--next-stacks", "next.json"], "where: --next-stacks"),
         (["--unit", "nope"], "not a unit"),
         (["--session", "1999"], "no such session"),
         (["--predict", "--stacks", "nothing.json"], "cannot read the stacks"),
-        (["--vulnerabilities", "nothing.json"], "cannot read the vulnerabilities"),
         (["--database", "nothing.db"], "nothing.db"),
         (["--database", "postgresql://ann:hunter22@h/x"], "command line contains a password"),
     ],
@@ -195,13 +181,12 @@ def test_a_users_unit_may_ask_the_database(recommend: Command, folder: Path, tmp
     assert (code, "the query failed" in err, "colour" in err) == (2, True, True)
 
 
-def test_tables_go_elsewhere_when_asked(recommend: Command, folder: Path, tmp_path: Path) -> None:
+def test_tables_go_elsewhere_when_asked_and_a_place_that_cannot_be_written_is_told(
+    recommend: Command, folder: Path, tmp_path: Path
+) -> None:
     assert recommend(folder, "--out", tmp_path / "there")[0] == 0
     assert RECOMMENDATIONS.path(tmp_path / "there").is_file()
     assert not (folder / "tables").exists()
-
-
-def test_a_place_that_cannot_be_written_is_told(recommend: Command, folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, _, err = recommend(folder, "--out", tmp_path / "file" / "tables")
     assert code == 2

@@ -50,9 +50,7 @@ def test_sorting_got_faster_with_vector_instructions_and_the_fast_sine_went(nump
     assert sine["verdict"] == "FASTER"
     assert sine["ratio"] > 8
     assert cell(numpy, "numpy 1.26.4", SIN)["ratio"] == pytest.approx(1, abs=0.05)
-
-
-def test_no_version_is_faster_or_slower_at_multiplying_matrices(numpy: Comparison) -> None:
+    # None is faster or slower at multiplying matrices.
     verdicts = numpy.effects.filter(pl.col("metric") == "Matmul")["verdict"].to_list()
     assert len(verdicts) == 5
     assert not {"FASTER", "SLOWER"} & set(verdicts)
@@ -66,11 +64,8 @@ def test_the_fast_sine_is_left_out_for_its_error_and_the_sentence_says_so(numpy:
     assert all((NUMPY / run).is_file() for run in row["runs"])
     messages = said.justifications["message"].to_list()
     assert any("numpy 1.24.4" in message and "3.087 ULP" in message for message in messages)
-
-
-def test_every_sentence_leads_to_runs_that_are_there(numpy: Comparison) -> None:
-    said = recommend(numpy, build_request())
-    for runs in said.justifications["runs"].to_list():
+    # Every sentence leads to runs that are there.
+    for runs in recommend(numpy, build_request()).justifications["runs"].to_list():
         assert runs
         assert all((NUMPY / run).is_file() for run in runs)
 

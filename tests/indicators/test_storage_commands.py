@@ -114,11 +114,8 @@ def test_show_prints_a_table_or_one_document_and_nothing_else(filled: tuple[str,
 def test_show_refuses_what_it_cannot_answer(filled: tuple[str, str], arguments: tuple[str, ...], told: str) -> None:
     error = refused("show", *arguments, *filled)
     assert (error.exit_code, error.what.startswith(told)) == (2, True)
-
-
-def test_show_makes_no_database(tmp_path: Path) -> None:
-    assert "does not exist" in str(refused("show", "runs", "--database", "x.db"))
-    assert not (tmp_path / "x.db").exists()
+    assert "does not exist" in str(refused("show", "runs", "--database", "none.db"))
+    assert not Path("none.db").exists()
 
 
 def test_import_finds_the_format_by_itself(tmp_path: Path) -> None:
@@ -146,12 +143,6 @@ def test_import_leaves_out_what_it_cannot_read_and_says_so(tmp_path: Path) -> No
     assert call("import", "a.stdout").exit_code == 1, "without one value it is no success"
 
 
-def test_import_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    assert refused("import", "nowhere").exit_code == 2
-    assert refused("import", "nowhere", "--format", "csv").what == "no such format"
-    assert refused("import", "nowhere", "--indicator", "nix").exit_code == 2
-
-
 def test_an_imported_session_goes_all_the_way_and_out_again(tmp_path: Path) -> None:
     (tmp_path / "matmul.stdout").write_text(json.dumps(STDOUT))
     folder = json.loads(call("import", "matmul.stdout", "--json").stdout)["sessions"][0]["folder"]
@@ -165,7 +156,10 @@ def test_an_imported_session_goes_all_the_way_and_out_again(tmp_path: Path) -> N
     assert list(pyperf.Benchmark.load(told["paths"][0]).get_values()) == [0.0006355]
 
 
-def test_export_refuses_what_it_cannot_write(tmp_path: Path) -> None:
+def test_import_and_export_refuse_what_they_do_not_know_or_cannot_write(tmp_path: Path) -> None:
+    assert refused("import", "nowhere").exit_code == 2
+    assert refused("import", "nowhere", "--format", "csv").what == "no such format"
+    assert refused("import", "nowhere", "--indicator", "nix").exit_code == 2
     making.archive(tmp_path / "a")
     (tmp_path / "file").write_text("")
 

@@ -83,24 +83,17 @@ def test_another_mix_gives_another_stack(folder: Path, tmp_path: Path) -> None:
     assert any(step.startswith("Weigh the metrics as your work does") for step in even.next_steps())
 
 
-def pinning(found: Study) -> list[str]:
-    """The command that the next steps tell to pin the answer with."""
-    return shlex.split(found.next_steps()[0].split("`")[1])
-
-
 def test_the_command_that_pins_gives_the_stack_that_was_recommended(folder: Path, tmp_path: Path) -> None:
     found = made(folder, tmp_path, mix="Sin=1", seed=3)
-    words = pinning(found)
+    words = shlex.split(found.next_steps()[0].split("`")[1])
     assert words[-2:] == ["--requirements", "requirements.txt"]
     asked = [str(folder) if word == "SESSION" else word for word in words[2:-2]]
     told = json.loads(CliRunner().invoke(app, [*asked, "--out", str(tmp_path / "tables"), "--json"]).output)
     assert told["recommended"] == found.recommendation.answer.stack == "slow"
-
-
-def test_the_command_that_pins_has_all_that_the_notebook_asked_for(folder: Path, tmp_path: Path) -> None:
-    found = made(folder, tmp_path, mix="Sort=1")
-    asked = build_request(mix="Sort=1", type="stable", require=("numpy<2", "numpy>=1.26"))
-    words = pinning(replace(found, recommendation=replace(found.recommendation, request=asked)))
+    # It has all that the notebook asked for.
+    wanted = build_request(mix="Sort=1", type="stable", require=("numpy<2", "numpy>=1.26"))
+    other = replace(found, recommendation=replace(found.recommendation, request=wanted))
+    words = shlex.split(other.next_steps()[0].split("`")[1])
     assert words[4:-2] == ["--mix", "Sort=1", "--type", "stable", "--require", "numpy<2", "--require", "numpy>=1.26"]
 
 
@@ -208,8 +201,6 @@ def test_an_indicator_is_tried_in_a_process_of_its_own() -> None:
         ("elapsed_ms", "result", "25", "ms"),
     ]
 
-
-def test_a_script_that_prints_something_else_is_refused() -> None:
     class Broken(Square):
         script: ClassVar[str] = "print('{}')\n"
 

@@ -120,23 +120,28 @@ def result(
     )
 
 
+def list_results(
+    plan: Session, values: Mapping[tuple[str, str], Sequence[float | None]], **more: object
+) -> list[tuple[str, int, Result]]:
+    """Runs with these values by arm and case, one a round; null: the run failed."""
+    return [
+        (inspection_id(plan.session_id, arm, case), number, result(plan, arm, case, number, value, **status | more))
+        for (arm, case), series in values.items()
+        for number, value in enumerate(series)
+        for status in ({"status": "ok" if value is not None else "timeout"},)
+    ]
+
+
 def of_values(plan: Session, values: Mapping[tuple[str, str], Sequence[float | None]], **more: object) -> Observations:
-    """A session with these values by arm and case, one a round; null: the run failed."""
-    found = []
-    for (arm, case), series in values.items():
-        for number, value in enumerate(series):
-            made = result(plan, arm, case, number, value, status="ok" if value is not None else "timeout", **more)
-            found.append((inspection_id(plan.session_id, arm, case), number, made))
-    return build_observations(plan, found)
+    """A session of these runs."""
+    return build_observations(plan, list_results(plan, values, **more))
 
 
 def on_disk(folder: Path, plan: Session, values: Mapping[tuple[str, str], Sequence[float | None]]) -> Path:
     """The same as an archive."""
     write_session(folder, plan)
-    for (arm, case), series in values.items():
-        for number, value in enumerate(series):
-            made = result(plan, arm, case, number, value, status="ok" if value is not None else "timeout")
-            write_result(folder, inspection_id(plan.session_id, arm, case), number, made)
+    for found in list_results(plan, values):
+        write_result(folder, *found)
     return folder
 
 

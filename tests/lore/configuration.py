@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 
 from tests.lore import matrix_data, spark4
+from tests.lore.local_spark import run_python
 from tests.lore.matrix import CANARY_CONFS, CANARY_VARIABLE
 
-ROOT = Path(__file__).parents[2]
 CANARY = "yellow-bird-5d2f"
-TIMEOUT_S = 900
 
 
 @dataclass(frozen=True)
@@ -92,11 +89,7 @@ def run(
     options: tuple[str, ...] = (),
     extra: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Dump in one process and replay in another; skips where this machine lacks the Spark line.
-
-    The folder is empty, and gets the tables, a home and the dumps; `only` are queries, of the matrix all when empty;
-    `options` are those of `tests.lore.matrix`, `extra` variables of both processes.
-    """
+    """Dump in one process and replay in another; of `only` some queries; skips where this machine lacks the line."""
     home, out = folder / f"home-{CANARY}", folder / "dumps"
     data = matrix_data.write(folder / f"tables-{CANARY}")
     for path in (home, out):
@@ -112,7 +105,8 @@ def run(
     }
     for work in ("dump", "replay"):
         arguments = [work, str(out), "--data", str(data), "--adaptive", adaptive, *options, "--only", *only]
-        _process(arguments, environment, log=folder / f"{work}.log")
+        done = run_python("-m", "tests.lore.matrix", *arguments, **environment)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     secrets = {"home": str(home), "data": str(data), "canary": CANARY, "python": sys.executable}
     return Outcome(
         out, {name: text.encode() for name, text in secrets.items()} | {key: key.encode() for key in CANARY_CONFS}
@@ -124,25 +118,10 @@ def _environment(line: str) -> dict[str, str]:
 
     pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
     if line == "3.5":
-        return dict(os.environ) | build_spark_environment()
+        return build_spark_environment()
     if spark4.java_home() is None:
         pytest.skip(f"no full JDK of {spark4.OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless)")
     try:
-        return dict(os.environ) | build_spark_environment() | spark4.environment()
+        return build_spark_environment() | spark4.environment()
     except RuntimeError as error:
         pytest.skip(f"Spark {spark4.VERSION} cannot be had here: {error}")
-
-
-def _process(arguments: list[str], environment: dict[str, str], *, log: Path) -> Any:
-    with open(log, "wb") as sink:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.lore.matrix", *arguments],
-            cwd=ROOT,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
-    assert done.returncode == 0, log.read_text(errors="replace")[-4000:]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests import jvm
+from tests.lore.local_spark import run_python
 from workbench.core.errors import WorkbenchError
 from workbench.lore import dump
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 1500
 N_ROWS = 20_000
 BAD = 13_577
 # Range(0, 20000) in four partitions.
@@ -63,10 +60,6 @@ def _range(spark: SparkSession) -> DataFrame:
     return spark.range(0, N_ROWS, 1, 4)
 
 
-def _division(spark: SparkSession) -> DataFrame:
-    return _range(spark).selectExpr(f"100 / (id - {BAD}) AS q")
-
-
 def _cast(spark: SparkSession) -> DataFrame:
     texts = _range(spark).selectExpr("CASE WHEN id = 7777 THEN '12a' ELSE CAST(id AS STRING) END AS s")
     return texts.repartition(3).selectExpr("CAST(s AS INT) AS n")
@@ -75,14 +68,6 @@ def _cast(spark: SparkSession) -> DataFrame:
 def _overflow(spark: SparkSession) -> DataFrame:
     large = "CASE WHEN id IN (300, 15300) THEN 9223372036854775000 ELSE 0 END AS v"
     return _range(spark).selectExpr("id % 1000 AS k", large).groupBy("k").agg({"v": "sum"})
-
-
-def _join(spark: SparkSession) -> DataFrame:
-    return _joined(spark, "")
-
-
-def _broadcast(spark: SparkSession) -> DataFrame:
-    return _joined(spark, "/*+ BROADCAST(r) */")
 
 
 def _joined(spark: SparkSession, hint: str) -> DataFrame:
@@ -106,23 +91,19 @@ def _zero_columns(spark: SparkSession) -> DataFrame:
     return _range(spark).selectExpr("1 AS one").where("one = 1").agg(f.sum(f.lit(9223372036854775000)))
 
 
-def _position(spark: SparkSession) -> DataFrame:
-    """Fails at the third row of the first partition, whichever row that is."""
-    return _range(spark).selectExpr("100 / (monotonically_increasing_id() - 2) AS q", "id")
-
-
 FAILING: dict[str, Callable[[SparkSession], DataFrame]] = {
     "udf": _udf,
-    "division": _division,
+    "division": lambda spark: _range(spark).selectExpr(f"100 / (id - {BAD}) AS q"),
     "cast": _cast,
     "overflow": _overflow,
 }
 MORE_FAILING: dict[str, Callable[[SparkSession], DataFrame]] = {
-    "join": _join,
-    "broadcast": _broadcast,
+    "join": lambda spark: _joined(spark, ""),
+    "broadcast": lambda spark: _joined(spark, "/*+ BROADCAST(r) */"),
     "subquery": _subquery,
     "zero_columns": _zero_columns,
-    "position": _position,
+    # Fails at the third row of the first partition, whichever row that is.
+    "position": lambda spark: _range(spark).selectExpr("100 / (monotonically_increasing_id() - 2) AS q", "id"),
 }
 
 
@@ -245,27 +226,15 @@ def _work_all(folder: Path, dumped: dict[str, Any]) -> dict[str, Any]:
 
 def outcome(folder: Path) -> dict[str, Any]:
     """What both processes wrote, by `dump` and `work`. The tests' config folder must be set."""
-    pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
-    for work in ("dump", "work"):
-        _process(work, folder)
-    return {work: json.loads((folder / f"{work}.json").read_text()) for work in ("dump", "work")}
-
-
-def _process(work: str, folder: Path) -> None:
     from workbench.spark.jvm import build_spark_environment
 
-    with open(folder / f"{work}.log", "wb") as log:
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.lore.failures", work, str(folder)],
-            cwd=ROOT,
-            env=dict(os.environ) | build_spark_environment() | {"SPARK_LOCAL_IP": "127.0.0.1"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            timeout=TIMEOUT_S,
-            check=False,
+    pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
+    for work in ("dump", "work"):
+        done = run_python(
+            "-m", "tests.lore.failures", work, folder, SPARK_LOCAL_IP="127.0.0.1", **build_spark_environment()
         )
-    assert done.returncode == 0, (folder / f"{work}.log").read_text(errors="replace")[-4000:]
+        assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    return {work: json.loads((folder / f"{work}.json").read_text()) for work in ("dump", "work")}
 
 
 def main() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,16 +103,23 @@ def sign_other_rows(folder: Path) -> None:
     signed_anew(folder, sidecar.model_copy(update={"output": output}))
 
 
+def run_python(*arguments: str | Path, text: str | None = None, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A Python of its own, which knows nothing of a Spark of this process; `text` is its stdin."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
+    command, given = [sys.executable, *map(str, arguments)], {"env": kept | environment, "input": text or ""}
+    return subprocess.run(command, cwd=ROOT, **given, capture_output=True, text=True, timeout=1500, check=False)
+
+
 def lore_command(*arguments: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """`workbench lore …` as a user runs it."""
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
-    return subprocess.run(
-        [sys.executable, "-m", "workbench", "lore", *map(str, arguments)],
-        cwd=ROOT,
-        env=kept | environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
+    return run_python("-m", "workbench", "lore", *arguments, **environment)
+
+
+def lore_session(lines: Sequence[Sequence[str | Path]]) -> list[dict[str, Any]]:
+    """What one `workbench lore session` answers to each of these lines."""
+    text = "".join(shlex.join(map(str, line)) + "\n" for line in lines)
+    done = run_python("-m", "workbench", "lore", "session", "--json", text=text)
+    assert done.returncode == 0, done.stderr[-4000:]
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(lines)
+    return answers

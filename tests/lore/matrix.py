@@ -13,7 +13,6 @@ import contextlib
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,9 +70,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
     jvm.remember_names()
-    begun = time.monotonic()
     with _session(options) as spark:
-        ready = time.monotonic()
         line = tuple(int(part) for part in spark.version.split(".")[:2])
         listed = [] if options.kinds else queries.of_line((line[0], line[1]), quick=options.quick)
         if options.kinds or options.quick:
@@ -85,8 +82,7 @@ def main() -> None:
             if options.work == "dump"
             else _replay_all(spark, chosen, options.out, trees=not options.kinds)
         )
-        record |= {"spark": spark.version, "start_s": ready - begun, "work_s": time.monotonic() - ready}
-        record["cpu_s"] = _cpu_s(spark)
+        record["spark"] = spark.version
     (options.out / f"{options.work}.json").write_text(json.dumps(record, indent=1))
 
 
@@ -110,14 +106,6 @@ def _session(options: argparse.Namespace) -> Iterator[SparkSession]:
         master=options.master, settings=settings, filtered=options.work == "replay"
     ) as spark:
         yield spark
-
-
-def _cpu_s(spark: SparkSession) -> float:
-    """What this process and its JVM computed: tells more than the clock on a machine that others use."""
-    import psutil
-
-    processes = (psutil.Process(), psutil.Process(spark.sparkContext._gateway.proc.pid))
-    return sum(times.user + times.system for times in (process.cpu_times() for process in processes))
 
 
 @contextlib.contextmanager
@@ -152,7 +140,6 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
         },
     }
     for one in chosen:
-        begun = time.monotonic()
         with _confs(spark, one):
             frame, tree = _tree(spark, one)
             record["trees"][one.name] = tree.plan_shape()
@@ -162,7 +149,7 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
             # The root has the last id.
             if record["operators"][-1]["refused"] is None:
                 record["answers"][one.name] = _answer(frame, tree)
-        print(f"{one.name}: {len(tree.nodes)} operators, {time.monotonic() - begun:.1f} s", flush=True)
+        print(f"{one.name}: {len(tree.nodes)} operators", flush=True)
     return record
 
 
@@ -204,7 +191,6 @@ def _digest(bridge: Any, rdd: Any, attributes: list[Any]) -> str:
 def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path, *, trees: bool) -> dict[str, Any]:
     record: dict[str, Any] = {"operators": [], "trees": {}, "answers": {}}
     for one in chosen:
-        begun = time.monotonic()
         root = None
         if trees:
             with _confs(spark, one):
@@ -214,7 +200,7 @@ def _replay_all(spark: SparkSession, chosen: list[queries.Query], out: Path, *, 
         for folder in folders:
             is_root = folder.name == f"loreId-{root}" if trees else folder == folders[-1]
             record["operators"].append(_replayed(spark, one, folder, record["answers"], is_root=is_root))
-        print(f"{one.name}: {len(folders)} dumps, {time.monotonic() - begun:.1f} s", flush=True)
+        print(f"{one.name}: {len(folders)} dumps", flush=True)
     return record
 
 

@@ -19,21 +19,7 @@ BATCHES = "spark.sql.parquet.enableVectorizedReader"
 
 @dataclass(frozen=True)
 class Query:
-    """A query of the matrix.
-
-    Attributes
-    ----------
-    make
-        Gives the DataFrame, on a session with the views of `matrix_data`.
-    shows
-        Operator classes that its final plan has on every Spark line, with adaptive execution and without.
-    confs
-        Set on the session before it is made.
-    since
-        First Spark line that has what it needs.
-    quick
-        Is it one of those in the quick tier?
-    """
+    """A query of the matrix, and the operator classes that its final plan has on every line, adaptive or not."""
 
     name: str
     make: Make

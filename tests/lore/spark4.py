@@ -52,13 +52,7 @@ def _version(home: Path) -> int | None:
 
 
 def installed() -> Path:
-    """The folder with pyspark 4 and its py4j in the user's cache, made when it is not there, whole or not at all.
-
-    Raises
-    ------
-    RuntimeError
-        It cannot be installed; the message says why.
-    """
+    """The folder with pyspark 4 and its py4j in the user's cache, made whole or not at all: a RuntimeError says why."""
     folder = cache_folder() / "spark4" / VERSION
     if folder.is_dir():
         return folder
@@ -92,13 +86,7 @@ def _install(folder: Path) -> None:
 
 
 def environment() -> dict[str, str]:
-    """Variables that put this Spark first for a process of the same Python.
-
-    Raises
-    ------
-    RuntimeError
-        There is no such JDK, or pyspark cannot be installed.
-    """
+    """Variables that put this Spark first for a process of the same Python."""
     home = java_home()
     if home is None:
         raise RuntimeError(f"no full JDK of {OLDEST_JAVA} or newer")

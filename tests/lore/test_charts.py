@@ -18,18 +18,9 @@ def partitions(*n_rows: int | None, lore_ids: tuple[int, ...] = (7,)) -> pl.Data
     """One input a dump, with so many rows by partition; the median is given as 10."""
     return PARTITIONS.frame(
         [
-            {
-                "lore_id": lore_id,
-                "input": "input-0",
-                "partition": number,
-                "n_batches": 1,
-                "promised_batches": None,
-                "n_rows": count,
-                "n_bytes": 1000 + number,
-                "rows_share": None,
-                "skew_ratio": None if count is None else count / 10,
-                "note": "",
-            }
+            dict.fromkeys(column.name for column in PARTITIONS.columns)
+            | {"lore_id": lore_id, "input": "input-0", "partition": number, "n_batches": 1, "note": ""}
+            | {"n_rows": count, "n_bytes": 1000 + number, "skew_ratio": None if count is None else count / 10}
             for lore_id in lore_ids
             for number, count in enumerate(n_rows)
         ]
@@ -56,15 +47,14 @@ def test_bytes_are_drawn_on_request_and_claim_no_skew_of_rows() -> None:
     assert "times the median" not in text
 
 
-def test_partitions_of_several_dumps_are_told_apart() -> None:
+def test_dumps_are_told_apart_unknown_rows_counted_and_another_table_refused() -> None:
     rows, _ = drawn(chart_partitions(partitions(10, lore_ids=(7, 9))))
     assert {row["label"] for row in rows} == {"loreId-7 · input-0 · 0", "loreId-9 · input-0 · 0"}
-
-
-def test_rows_that_are_not_known_are_counted_and_not_drawn_as_0() -> None:
     rows, text = drawn(chart_partitions(partitions(None, 10)))
-    assert [row["n_rows"] for row in rows] == [10]
+    assert [row["n_rows"] for row in rows] == [10], "what is not known is not drawn as 0"
     assert "1 row without a value not drawn" in text
+    with pytest.raises(InputError, match="missing"):
+        chart_partitions(pl.DataFrame({"partition": [1]}))
 
 
 @pytest.mark.parametrize("of", ["n_rows", "n_bytes"])
@@ -72,11 +62,6 @@ def test_rows_that_are_not_known_are_counted_and_not_drawn_as_0() -> None:
 def test_none_one_and_many_partitions_draw(n_rows: tuple[int | None, ...], of: Literal["n_rows", "n_bytes"]) -> None:
     rows, _ = drawn(chart_partitions(partitions(*n_rows), of=of))
     assert len(rows) <= 100
-
-
-def test_another_table_is_refused() -> None:
-    with pytest.raises(InputError, match="missing"):
-        chart_partitions(pl.DataFrame({"partition": [1]}))
 
 
 def test_every_run_is_a_dot_and_every_median_a_bar() -> None:
@@ -89,18 +74,9 @@ def test_every_run_is_a_dot_and_every_median_a_bar() -> None:
         f"{side} · {quantity}" for side in "AB" for quantity in ("operator", "reading its inputs")
     ]
     assert "dots: 3 runs each" in text
-
-
-def test_of_one_side_its_name_is_left_out() -> None:
-    found = outcomes.outcome(outcomes.replayed({"replay": (1.0, 2.0)}))
-    rows, _ = drawn(chart_times(found.timings, found.times))
-    assert {row["label"] for row in rows} == {"operator", "reading its inputs"}
-
-
-def test_no_run_at_all_draws_nothing_and_does_not_fail() -> None:
-    found = outcomes.outcome(outcomes.replayed({}))
-    rows, _ = drawn(chart_times(found.timings, found.times))
-    assert rows == []
+    for seconds, labels in (({"replay": (1.0, 2.0)}, {"operator", "reading its inputs"}), ({}, set())):
+        found = outcomes.outcome(outcomes.replayed(seconds))
+        assert {row["label"] for row in drawn(chart_times(found.timings, found.times))[0]} == labels
 
 
 def test_of_more_runs_than_a_page_should_carry_the_first_of_each_side_are_drawn() -> None:
@@ -149,18 +125,14 @@ def test_operators_of_a_fused_stage_have_a_line_each_and_one_figure() -> None:
     assert pieces[0]["bottom"] == pieces[1]["top"] == 0.5
 
 
-@pytest.mark.parametrize("count", [1, 400])
-def test_small_and_large_plans_draw(count: int) -> None:
-    chain = outcomes.plan(*(("Filter", count - 1 - place, None, None, None) for place in range(count)))
-    rows, _ = drawn(chart_plan(chain))
-    assert len({row["position"] for row in rows if "label" in row}) == count
-
-
-def test_of_a_plan_of_more_operators_the_first_are_drawn() -> None:
+def test_small_and_large_plans_draw_and_of_more_operators_the_first() -> None:
     chain = outcomes.plan(
         *(("Filter", 402 - place, None, None, "a leaf" if place == 402 else None) for place in range(403))
     )
     rows, text = drawn(chart_plan(chain, lore_id=0))
     assert {row["position"] for row in rows if "label" in row} == set(range(400))
     assert "402 of 403 operators can be dumped · 3 more not drawn" in text
-    assert "more not drawn" not in drawn(chart_plan(chain.head(400)))[1]
+    for count in (1, 400):
+        rows, text = drawn(chart_plan(chain.head(count)))
+        assert len({row["position"] for row in rows if "label" in row}) == count
+        assert "more not drawn" not in text

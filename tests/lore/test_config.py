@@ -69,9 +69,7 @@ def test_arguments_win_over_keys_and_none_leaves_the_key() -> None:
     get = keys(idsToDump="1[*]", dumpPath="a", nonStrictMode__enabled="true")
     found = settings_from_session(get, ids={2: [0]}, path=None, strict=True)
     assert (found.ids, found.path, found.strict) == (parse_selection("2[0]"), "a", True)
-
-
-def test_a_key_that_an_argument_replaces_is_not_read() -> None:
+    # A key that is replaced is not read.
     assert settings_from_session(keys(idsToDump="nonsense", dumpPath="a"), ids="3[*]").ids == {3: ALL_PARTITIONS}
 
 
@@ -107,20 +105,10 @@ def test_a_bad_text_of_ids_names_the_key_it_was_given_by() -> None:
     assert error.value.facts["where"] == "ids"
 
 
-@pytest.mark.parametrize(
-    ("value", "n_bytes"),
-    [
-        ("512m", 512 << 20),
-        ("1g", 1 << 30),
-        ("1GB", 1 << 30),
-        (" 2 kb ", 2048),
-        ("7", 7),
-        ("7b", 7),
-        (4096, 4096),
-        ("3T", 3 << 40),
-        ("1p", 1 << 50),
-    ],
-)
+SIZES = {"512m": 512 << 20, "1GB": 1 << 30, " 2 kb ": 2048, "7": 7, "7b": 7, 4096: 4096, "3T": 3 << 40, "1p": 1 << 50}
+
+
+@pytest.mark.parametrize(("value", "n_bytes"), SIZES.items())
 def test_sizes_are_read_in_powers_of_1024(value: object, n_bytes: int) -> None:
     assert parse_size(value) == n_bytes
     assert build_dump_settings(max_bytes=value).max_bytes == n_bytes
@@ -157,31 +145,19 @@ def test_all_faults_of_the_arguments_are_said_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
-    [
-        {"batch_rows": True},
-        {"batch_rows": 2**31},
-        {"keep_output_rows": False},
-        {"columns": {-1: ["a"]}},
-        {"columns": "a"},
-        {"columns": []},
-        {"path": 3},
-    ],
-    ids=str,
+    ("name", "values"),
+    [("batch_rows", [True, 2**31]), ("keep_output_rows", [False]), ("columns", [{-1: ["a"]}, "a", []]), ("path", [3])],
 )
-def test_values_of_a_wrong_type_or_range_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError):
-        build_dump_settings(**given)
+def test_values_of_a_wrong_type_or_range_are_refused(name: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(ConfigError):
+            build_dump_settings(**{name: value})
 
 
-def test_columns_are_of_every_input_or_by_input_and_paths_may_be_objects() -> None:
+def test_columns_are_of_every_input_or_by_input_paths_may_be_objects_and_nothing_changes_once_made() -> None:
     assert build_dump_settings(columns=["a", "b"]).columns == ["a", "b"]
-    assert build_dump_settings(columns={1: ["a"]}).columns == {1: ["a"]}
-    assert build_dump_settings(path=Path("dumps", "x"), ids="1[*]").path == str(Path("dumps", "x"))
-
-
-def test_settings_do_not_change_once_made() -> None:
-    made = build_dump_settings(batch_rows=5)
+    made = build_dump_settings(columns={1: ["a"]}, path=Path("dumps", "x"), ids="1[*]")
+    assert (made.columns, made.path) == ({1: ["a"]}, str(Path("dumps", "x")))
     with pytest.raises(ValueError, match="frozen"):
         made.batch_rows = 6
 

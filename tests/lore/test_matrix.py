@@ -83,16 +83,12 @@ def outcome(request: pytest.FixtureRequest, running: dict[Configuration, Future[
     return running[request.param].result()
 
 
-def test_each_query_has_every_class_that_it_is_there_for(outcome: Outcome) -> None:
-    met = {name: {one.kind for one in outcome.operators if one.query == name} for name in outcome.queries}
+def test_the_matrix_is_whole_and_each_query_has_every_class_that_it_is_there_for(outcome: Outcome) -> None:
     line = tuple(int(part) for part in outcome.spark.split(".")[:2])
-    wanted = {one.name: one.shows for one in queries.of_line((line[0], line[1])) if one.name in met}
+    wanted = {one.name: one.shows for one in queries.of_line((line[0], line[1]))}
+    assert outcome.queries == list(wanted)
+    met = {name: {one.kind for one in outcome.operators if one.query == name} for name in wanted}
     assert {name: sorted(shows - met[name]) for name, shows in wanted.items() if not shows <= met[name]} == {}
-
-
-def test_the_matrix_is_whole(outcome: Outcome) -> None:
-    line = tuple(int(part) for part in outcome.spark.split(".")[:2])
-    assert outcome.queries == [one.name for one in queries.of_line((line[0], line[1]))]
     assert len(outcome.queries) >= 53
     dumped = [one.kind for one in outcome.operators if one.dumped]
     assert len(dumped) >= 175
@@ -108,16 +104,9 @@ def test_every_operator_is_dumped_but_those_that_are_refused_by_design(outcome: 
         if one.refused and not any(reason and reason in one.refused for reason in reasons):
             unexpected.append(f"{one.query} {one.lore_id} {one.kind}: {one.refused}")
     assert unexpected == []
-
-
-def test_what_is_refused_by_design_is_refused_wherever_it_comes_up(outcome: Outcome) -> None:
     assert {one.kind for one in outcome.operators if one.dumped} & set(REFUSED) == set()
-
-
-def test_values_that_cannot_be_kept_are_refused(outcome: Outcome) -> None:
-    assert {one.query for one in outcome.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")} == set(
-        REFUSED_VALUES
-    )
+    reached = {one.query for one in outcome.operators if REFUSED_VALUES.get(one.query, "?") in (one.refused or "")}
+    assert reached == set(REFUSED_VALUES)
 
 
 def test_inputs_of_every_kind_are_dumped_and_such_without_columns_or_with_one_name_twice(outcome: Outcome) -> None:
@@ -136,12 +125,9 @@ def test_every_replay_gives_the_rows_of_the_original(outcome: Outcome) -> None:
     }
 
 
-def test_nearly_every_replay_gives_them_in_the_same_partitions_and_order(outcome: Outcome) -> None:
+def test_nearly_every_replay_keeps_the_order_and_only_blocks_of_a_shuffle_come_in_another(outcome: Outcome) -> None:
     moved = [str(one) for one in outcome.replays if not one.row_for_row]
     assert len(moved) <= 0.01 * len(outcome.replays), moved
-
-
-def test_only_the_blocks_of_a_shuffle_come_in_another_order(outcome: Outcome) -> None:
     kinds = {(one.query, one.lore_id): one.kind for one in outcome.operators}
     # In which order a shuffle's blocks are fetched is nobody's promise.
     assert {kinds[one.query, one.lore_id] for one in outcome.replays if not one.row_for_row} <= {"ShuffleExchangeExec"}

@@ -126,11 +126,8 @@ def test_after_its_session_has_ended_nothing_more_can_be_dumped(live: Study, tmp
     assert "rows in" in str(ended.build_picker())
 
 
-def test_the_files_of_a_script_and_of_views_are_its_inputs() -> None:
-    assert list_query_files(NotebookConfig(query_file="q.py:sales", views=["a=x.csv"])) == ["q.py", "x.csv"]
-
-
 def test_settings_that_are_none_are_refused_before_spark_starts(tmp_path: Path) -> None:
+    assert list_query_files(NotebookConfig(query_file="q.py:sales", views=["a=x.csv"])) == ["q.py", "x.csv"]
     with pytest.raises(ConfigError, match="not a setting"):
         build_study(config(confs=["spark.sql.ansi.enabled"]), run_folder.start_run("lore", tmp_path))
     assert OpenQuery._open is None
@@ -157,24 +154,16 @@ def made(**changed: Any) -> tuple[OperatorControls, Any]:
     return OperatorControls(study), study
 
 
-def test_operators_that_can_be_dumped_are_buttons_and_the_replayed_one_is_marked() -> None:
+def test_operators_are_buttons_by_their_depth_the_replayed_one_marked_and_a_refused_one_greyed() -> None:
     controls, _ = made()
-    assert sorted(controls.buttons) == [1, 2, 3, 4]
-    assert [number for number, button in controls.buttons.items() if button.button_style] == [3]
-
-
-def test_a_refused_operator_is_greyed_with_its_reason() -> None:
-    controls, _ = made()
+    margins = [int(line.children[0].layout.margin.rpartition(" ")[2].removesuffix("px")) for line in controls.lines]
+    assert margins == sorted(set(margins))
     button, words = controls.lines[-1].children
     assert button.disabled
     assert button.tooltip == "it is a leaf: its only input is its source"
     assert "it is a leaf" in words.value
-
-
-def test_deeper_operators_are_indented_more() -> None:
-    controls, _ = made()
-    margins = [int(line.children[0].layout.margin.rpartition(" ")[2].removesuffix("px")) for line in controls.lines]
-    assert margins == sorted(set(margins))
+    assert sorted(controls.buttons) == [1, 2, 3, 4]
+    assert [number for number, button in controls.buttons.items() if button.button_style] == [3]
 
 
 def test_a_press_dumps_the_picked_operator_and_partition() -> None:
@@ -185,13 +174,9 @@ def test_a_press_dumps_the_picked_operator_and_partition() -> None:
     assert study.asked == [(2, 1)]
     assert controls.result.sides["side"].to_list() == ["replay"]
     assert not controls.go.disabled
-
-
-def test_what_is_no_partition_is_said_and_nothing_is_dumped() -> None:
-    controls, study = made()
     controls.partition.value = "first"
     controls.go.click()
-    assert study.asked == []
+    assert study.asked == [(2, 1)]
     assert "whole number" in controls.sentence.value
 
 
@@ -243,10 +228,7 @@ def test_shown_live_it_draws_what_the_last_press_found() -> None:
     assert "Rows by partition" in str(partitions.to_dict())
 
 
-@pytest.mark.parametrize("sides", [{"replay": (1.0,)}, {}])
-def test_without_two_sides_there_is_no_comparison_to_draw(sides: Any) -> None:
-    assert chart_outcome_ratios(outcomes.outcome(outcomes.replayed(sides))) is None
-
-
-def test_two_sides_are_drawn_with_their_settings() -> None:
+def test_two_sides_are_drawn_with_their_settings_and_without_two_there_is_no_comparison() -> None:
     assert "A: key=A" in str(chart_outcome_ratios(outcomes.outcome()).to_dict())
+    for sides in ({"replay": (1.0,)}, {}):
+        assert chart_outcome_ratios(outcomes.outcome(outcomes.replayed(sides))) is None

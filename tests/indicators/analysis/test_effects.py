@@ -85,6 +85,9 @@ def test_a_run_without_a_value_is_counted_and_its_round_left_out() -> None:
     assert (found["n"], found["failed"]) == (7, 3)
     nothing = row(two([None] * 10), "other")
     assert (nothing["ratio"], nothing["verdict"], nothing["n"], nothing["failed"]) == (None, "UNDECIDED", 0, 10)
+    # At an earlier look only the first rounds count.
+    early = row(estimate_effects(beside([2 * v for v in STEADY[:5]] + STEADY[5:]), rounds=5), "other")
+    assert (early["n"], early["ratio"]) == (5, pytest.approx(0.5))
 
 
 def test_holm_goes_over_stacks_and_metrics_and_leaves_the_control_out() -> None:
@@ -133,6 +136,14 @@ def test_a_control_without_values_vouches_for_nothing(control: list[float | None
     assert any("round(s) of the control" in reason for reason in judged.judgement["reasons"][0])
 
 
+def test_a_quiet_session_is_valid_and_failures_and_cases_that_nobody_is_compared_by_stand_beside_it() -> None:
+    judged = compare_session(beside([None, *STEADY[1:]]))
+    assert judged.valid
+    assert judged.judgement["reasons"][0].to_list() == ["other, Sort: 1 run(s) without values: timeout"]
+    values = {(arm, "Sort"): STEADY for arm in ("base", "other", CONTROL)} | {("base", "Lost"): [None, None]}
+    assert compare_session(of_values(session(cases=("Sort", "Lost")), values)).valid
+
+
 def test_one_stack_alone_is_measured_and_nothing_is_claimed() -> None:
     values = {("base", "Sort"): STEADY, (CONTROL, "Sort"): STEADY[::-1]}
     judged = compare_session(of_values(session(("base",)), values))
@@ -140,12 +151,6 @@ def test_one_stack_alone_is_measured_and_nothing_is_claimed() -> None:
     assert judged.effects.filter(~pl.col("control")).height == 0
     short = {key: series[:3] for key, series in values.items()}
     assert not compare_session(of_values(session(("base",)), short)).valid
-
-
-def test_a_case_that_nobody_is_compared_by_needs_no_control() -> None:
-    plan = session(cases=("Sort", "Lost"))
-    values = {(arm, "Sort"): STEADY for arm in ("base", "other", CONTROL)} | {("base", "Lost"): [None, None]}
-    assert compare_session(of_values(plan, values)).valid
 
 
 def test_rounds_on_several_machines_or_in_several_versions_are_no_session() -> None:
@@ -166,12 +171,6 @@ def test_values_beyond_all_measure_cost_their_own_row_alone() -> None:
     assert row(table, "third")["verdict"] == "SLOWER"
 
 
-def test_a_quiet_session_is_valid_and_failures_stand_beside_it() -> None:
-    judged = compare_session(beside([None, *STEADY[1:]]))
-    assert judged.valid
-    assert judged.judgement["reasons"][0].to_list() == ["other, Sort: 1 run(s) without values: timeout"]
-
-
 def test_checks_that_fail_or_differ_from_the_baseline_stand_at_the_stack() -> None:
     plan = session(("base", "other", "third"), compared_checks=("digest",))
     found = []
@@ -188,11 +187,6 @@ def test_checks_that_fail_or_differ_from_the_baseline_stand_at_the_stack() -> No
     told = {arm: (row(table, arm)["passed"], row(table, arm)["reason"]) for arm in ("other", "third")}
     assert told == {"other": (False, "digest differs from the baseline's"), "third": (False, "error is 3 ulp")}
     assert row(table, CONTROL)["passed"]
-
-
-def test_only_the_first_rounds_count_at_an_earlier_look() -> None:
-    found = estimate_effects(beside([2 * v for v in STEADY[:5]] + STEADY[5:]), rounds=5)
-    assert (row(found, "other")["n"], row(found, "other")["ratio"]) == (5, pytest.approx(0.5))
 
 
 def test_all_is_decided_when_only_the_control_is_open() -> None:

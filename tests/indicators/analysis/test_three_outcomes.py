@@ -102,12 +102,8 @@ def test_cpu_time_decides_where_wall_time_cannot_and_the_row_says_so() -> None:
     assert verdicts == ("UNDECIDED", "SLOWER", "cpu", True)
     assert "; by CPU time: SLOWER 0.90" in str(row["undecided_because"])
     row = other(compare_by_clock(found, "cpu"))
-    assert (row["verdict"], row["clock"], row["decided_by"], row["other_verdict"]) == (
-        "SLOWER",
-        "cpu",
-        "cpu",
-        "UNDECIDED",
-    )
+    told = [row[name] for name in ("verdict", "clock", "decided_by", "other_verdict")]
+    assert told == ["SLOWER", "cpu", "cpu", "UNDECIDED"]
     assert recommend(found, build_request(clock="cpu")).answer.kind == "keep"
 
 

@@ -139,51 +139,14 @@ def test_locks_become_arms_and_the_first_is_the_baseline(tmp_path: Path) -> None
         import_documents([tmp_path / "in"], tmp_path / "out", baseline="nix")
 
 
-def test_machines_are_kept_apart(tmp_path: Path) -> None:
-    other = result_of(printed(), hwinfo={"cpu_info": {"brand_raw": "Model Y"}})
-
-    report = imported(tmp_path, result_of(printed()), other)
-
-    assert [one.session.hardware.cpu_model for one in report.sessions] == ["Model X", "Model Y"]
-
-
-def test_parameters_that_differ_make_cases(tmp_path: Path) -> None:
-    large = printed(parameters=MATMUL | {"matrix_size": 1024})
-
-    (one,) = imported(tmp_path, result_of(printed()), result_of(large)).sessions
-
-    assert [case.label for case in one.session.cases] == ["PiMatmul[matrix_size=512]", "PiMatmul[matrix_size=1024]"]
-
-
-def test_scripts_of_one_name_are_versions_that_are_never_compared(tmp_path: Path) -> None:
-    (one,) = imported(tmp_path, result_of(printed()), result_of(printed(), script_sha256="b" * 64)).sessions
-
-    versions = {case.indicator_version for case in one.session.cases}
-    assert len(versions) == 2
-    assert {case.label for case in one.session.cases} == {f"PiMatmul@{version[:6]}" for version in versions}
-
-
-def test_names_of_hosts_are_nowhere(tmp_path: Path) -> None:
-    found = result_of(printed(), node=HOST)
-    found["stdout"]["tensorflow_upstream_buildinfo"]["where"] = HOST
-
-    report = imported(tmp_path, found)
-
-    texts = [path.read_text() for path in report.sessions[0].folder.rglob("*") if path.is_file()]
-    assert len(texts) == 3
-    assert not any(HOST in text for text in texts)
-
-
 @pytest.mark.parametrize(
     "hidden",
     [
         {"environment": {"HUB_TOKEN": "hunter22"}},
-        {"environment": [{"name": "AWS_SECRET_ACCESS_KEY", "value": "hunter22"}]},
         {"build": {"environment": [{"name": "GITHUB_PAT", "value": "hunter22"}]}},
         {"build": {"deep": [{"registryCredentials": {"user": "ann", "x": "hunter22"}}]}},
         {"run": {"apikey": "hunter22", "db_passwd": ["hunter22"], "PASSWORD": "hunter22"}},
         {"base": {"image": "x", "token": "hunter22"}},
-        {"default": {"token": "hunter22"}},
         {"script": "https://ann:hunter22@example.org/s.py"},
         {"@amun_api_url": "https://hunter22.example.org"},
     ],
@@ -198,6 +161,32 @@ def test_secrets_are_cut_out_wherever_they_stand(tmp_path: Path, hidden: dict[st
     (path,) = one.folder.rglob("specification")
     kept = json.loads(path.read_text())
     assert kept["kept"] == kept.get("script", kept["kept"]) == "https://example.org/s.py"
+
+
+def test_machines_are_kept_apart_parameters_make_cases_and_scripts_of_one_name_versions(tmp_path: Path) -> None:
+    large, other = printed(parameters=MATMUL | {"matrix_size": 1024}), {"cpu_info": {"brand_raw": "Model Y"}}
+    found = [result_of(printed()), result_of(large), result_of(printed(), hwinfo=other, script_sha256="b" * 64)]
+    report = imported(tmp_path, *found)
+    assert [one.session.hardware.cpu_model for one in report.sessions] == ["Model X", "Model Y"]
+    labels = [case.label for case in report.sessions[0].session.cases]
+    assert labels == ["PiMatmul[matrix_size=512]", "PiMatmul[matrix_size=1024]"]
+    (one,) = import_documents(
+        [inspection(tmp_path / "two", found[0], found[2] | {"hwinfo": found[0]["hwinfo"]})], tmp_path / "o"
+    ).sessions
+    versions = {case.indicator_version for case in one.session.cases}
+    assert len(versions) == 2
+    assert {case.label for case in one.session.cases} == {f"PiMatmul@{version[:6]}" for version in versions}
+
+
+def test_names_of_hosts_are_nowhere_and_a_document_of_one_time_has_no_duration(tmp_path: Path) -> None:
+    found = result_of(printed(), node=HOST, datetime="2020-08-05T14:49:50.644642")
+    del found["start_datetime"], found["end_datetime"]
+    found["stdout"]["tensorflow_upstream_buildinfo"]["where"] = HOST
+    report = imported(tmp_path, found)
+    texts = [path.read_text() for path in report.sessions[0].folder.rglob("*") if path.is_file()]
+    assert [HOST in text for text in texts] == [False] * 3
+    (run,) = runs_of(report)
+    assert (run["started_at"], run["duration_s"]) == ("2020-08-05T14:49:50.644642", None)
 
 
 def test_packages_of_a_lock_are_no_secrets_by_their_names() -> None:
@@ -245,20 +234,14 @@ def test_a_signal_convolution_that_calls_itself_2d_is_known_by_its_fields(tmp_pa
     [
         (result_of("No GPU available"), "not JSON", "it begins 'No GPU available'"),
         (result_of({}), "empty", "nothing on stdout"),
-        (result_of(""), "empty", "nothing on stdout"),
         (result_of(None), "empty", "nothing on stdout"),
         (result_of([1]), "not JSON", "a JSON object is needed"),
         (result_of(printed(), exit_code=3), "exit code", "exit code 3"),
-        (result_of("", exit_code=1), "exit code", "exit code 1"),
         (result_of(printed(elapsed=float("nan"))), "not finite", "NaN"),
         (json.dumps(result_of(printed())).replace("40.5", "1e999"), "not finite", "Infinity"),
-        (result_of(printed(elapsed="40")), "invalid document", "elapsed"),
-        (result_of(printed(more=1)), "invalid document", "more"),
         (result_of(printed(ru_utime=-1)), "invalid document", "ru_utime"),
         (result_of(printed("PiPyPerformance")), "invalid document", "PiPyPerformance"),
-        (result_of({"@result": {}}), "invalid document", "None"),
         (result_of(printed() | {"@samples": {"elapsed": "x"}}), "invalid document", "@samples"),
-        (result_of(printed() | {"stuff": 1}), "invalid document", "unknown key"),
         (result_of({"name": "x" * (1 << 20)}), "too long", "bytes on stdout"),
     ],
 )
@@ -302,15 +285,6 @@ def test_an_older_document_has_its_result_in_the_job_log(tmp_path: Path) -> None
     assert report.problems == [
         (tmp_path / "failed.json", "nothing was run: it has no job_log (did its build fail?)"),
     ]
-
-
-def test_a_document_of_2020_has_one_time_and_so_no_duration(tmp_path: Path) -> None:
-    found = result_of(printed(), datetime="2020-08-05T14:49:50.644642")
-    del found["start_datetime"], found["end_datetime"]
-
-    (run,) = runs_of(imported(tmp_path, found))
-
-    assert (run["started_at"], run["duration_s"]) == ("2020-08-05T14:49:50.644642", None)
 
 
 def test_a_folder_of_printed_documents_is_read_by_component(shared: Path, tmp_path: Path) -> None:
@@ -388,12 +362,8 @@ def test_links_out_of_the_folder_given_are_not_followed(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert {reason for _, reason in report.problems} == {amun_files.OUTSIDE}
     assert report.sessions[0].runs == 2
-
-
-def test_a_link_that_is_given_itself_is_followed(tmp_path: Path) -> None:
-    (tmp_path / "link").symlink_to(inspection(tmp_path / "in" / "own", result_of(printed())))
-
-    assert import_documents([tmp_path / "link"], tmp_path / "out").sessions[0].ok == 1
+    (tmp_path / "link").symlink_to(own)
+    assert import_documents([tmp_path / "link"], tmp_path / "out").sessions[0].ok == 1, "one that is given itself"
 
 
 def test_a_specification_of_nonsense_leaves_the_stack_unknown(tmp_path: Path) -> None:

@@ -84,17 +84,11 @@ def test_all_that_cannot_be_honoured_is_named_at_once(write: Write) -> None:
         assert f"--ignore {field}" in str(caught.value)
     (found,) = amun_specification.read_specifications(path, ignored=named)
     assert len(found.notes) == len(named)
-
-
-def test_what_asks_for_nothing_is_not_refused(write: Write) -> None:
-    amun_specification.read_specifications(
-        write(base="process", packages=[], update=False, build={"requests": {"cpu": "1"}})
-    )
-
-
-def test_a_field_that_cannot_be_ignored_is_refused(write: Write) -> None:
     with pytest.raises(ConfigError, match="not a field to leave out"):
         amun_specification.read_specifications(write(), ignored=["script"])
+    # What asks for nothing is not refused.
+    nothing = {"base": "process", "packages": [], "update": False, "build": {"requests": {"cpu": "1"}}}
+    amun_specification.read_specifications(write(**nothing))
 
 
 def test_a_lock_of_another_python_is_refused_unless_told_otherwise(write: Write) -> None:
@@ -106,7 +100,9 @@ def test_a_lock_of_another_python_is_refused_unless_told_otherwise(write: Write)
     assert amun_specification.read_specifications(path, ignored=["python_version"])[0].python == "3.6"
 
 
-def test_yaml_is_read_too(tmp_path: Path) -> None:
+def test_yaml_is_read_too_and_a_script_that_lies_beside(write: Write, tmp_path: Path) -> None:
+    (tmp_path / "old.py").write_text("print(2)\n")
+    assert amun_specification.read_specifications(write(script="old.py"))[0].sources["script.py"] == "print(2)\n"
     path = tmp_path / "spec.yaml"
     text = "script: |\n  def f(*args, **more):\n    return a & b\n"
     path.write_text(text + "python:\n  requirements_locked: " + json.dumps(LOCK) + "\n")
@@ -129,21 +125,13 @@ def test_what_is_no_specification_is_refused(tmp_path: Path, name: str, text: st
         amun_specification.read_specifications(tmp_path / name)
 
 
-def test_the_script_may_lie_beside_the_specification(write: Write, tmp_path: Path) -> None:
-    (tmp_path / "old.py").write_text("print(2)\n")
-    assert amun_specification.read_specifications(write(script="old.py"))[0].sources["script.py"] == "print(2)\n"
-
-
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"script": None}, "no script"),
-        ({"script": "  "}, "no script"),
         ({"script": "missing.py"}, "cannot read the script"),
         ({"script": "../outside.py"}, "leaves the run's folder"),
-        ({"script": "/etc/passwd.py"}, "leaves the run's folder"),
         ({"files": [{"path": "../x", "content": ""}]}, "leaves the run's folder"),
-        ({"files": [{"path": "/x", "content": ""}]}, "leaves the run's folder"),
         ({"files": [{"path": "script.py", "content": ""}]}, "there already"),
         ({"files": [{"path": "a", "content": ""}, {"path": "./a", "content": ""}]}, "there already"),
         ({"files": [{"path": "a"}]}, "not a file"),
@@ -152,7 +140,6 @@ def test_the_script_may_lie_beside_the_specification(write: Write, tmp_path: Pat
         ({"environment": [{"name": "A", "value": ["1"]}]}, "not a variable's value"),
         ({"environment": {"A": "1"}}, "not a list of variables"),
         ({"batch_size": 0}, "not a number of runs"),
-        ({"batch_size": True}, "not a number of runs"),
         ({"batch_size": 100_000}, "not a number of runs"),
         ({"run": {"requests": {"cpu": "many"}}}, "not a number of cores"),
         ({"run": {"requests": {"memory": "a lot"}}}, "not a size"),
@@ -276,9 +263,7 @@ def test_a_password_in_the_script_s_url_is_refused_and_not_shown(write: Write, s
         {"version": "==1.0"},
         {"hashes": [HASH]},
         {"version": ">=1.0", "hashes": [HASH]},
-        {"version": "==1.*", "hashes": [HASH]},
         {"git": "https://example.org/x.git", "version": "==1.0", "hashes": [HASH]},
-        {"path": ".", "version": "==1.0", "hashes": [HASH]},
         {"version": "==1.0", "hashes": ["md5:abc"]},
         "==1.0",
     ],
@@ -296,9 +281,12 @@ def test_a_package_without_a_version_and_hashes_is_refused(entry: Any) -> None:
         (("one",), {"markers": "os_name ~= 'posix'"}, "a marker that cannot be read"),
     ],
 )
-def test_two_spellings_and_markers_that_cannot_be_read_are_refused(
+def test_two_spellings_and_markers_that_cannot_be_read_are_refused_and_other_systems_left_out(
     names: tuple[str, ...], markers: dict[str, str], told: str
 ) -> None:
+    lock = {"default": {"one": ENTRY, "two": {**ENTRY, "markers": "sys_platform == 'other'"}}}
+    found, python = amun_specification.read_lock_packages(lock, "a lock")
+    assert ([one.name for one in found], python) == (["one"], None)
     with pytest.raises(InputError, match=told):
         amun_specification.read_lock_packages({"default": dict.fromkeys(names, ENTRY | markers)}, "a lock")
 
@@ -306,12 +294,6 @@ def test_two_spellings_and_markers_that_cannot_be_read_are_refused(
 def test_a_name_cannot_steer_a_terminal(write: Write) -> None:
     assert amun_specification.read_specifications(write(identifier="a\x1b[2J\nb"))[0].name == "a [2J b"
     assert amun_specification.read_specifications(write(identifier="\n"))[0].name == "specified"
-
-
-def test_a_package_for_another_system_is_left_out() -> None:
-    lock = {"default": {"one": ENTRY, "two": {**ENTRY, "markers": "sys_platform == 'other'"}}}
-    found, python = amun_specification.read_lock_packages(lock, "a lock")
-    assert ([one.name for one in found], python) == (["one"], None)
 
 
 def test_the_published_example_is_refused_by_name_and_read_with_consent(shared: Path) -> None:

@@ -81,13 +81,10 @@ def test_a_good_document_is_read() -> None:
     assert found.samples == {}
 
 
-def test_component_is_another_word_for_framework() -> None:
+def test_a_field_is_found_by_its_alias_and_component_is_another_word_for_framework() -> None:
     document = changed("framework", to=...)
     assert read({**document, "component": "torch"}).component == "torch"
     assert read(document).component is None
-
-
-def test_a_field_is_found_by_its_alias() -> None:
     assert read(changed("@parameters", "OLD_NAME", to=3)).parameters["old"] == 3
     # The name behind it was not announced to the script.
     assert refused(changed("@parameters", "old", to=3)).status == "invalid document"
@@ -97,25 +94,18 @@ def test_a_field_is_found_by_its_alias() -> None:
     ("stdout", "status"),
     [
         (b"", "empty"),
-        (b" \n\t\n", "empty"),
-        (b"hello", "not JSON"),
         (b"{", "not JSON"),
         (b"{}{}", "not JSON"),
         (b'{"a": 1}\nbye', "not JSON"),
-        (b'warning\n{"a": 1}', "not JSON"),
         (b"[1]", "not JSON"),
         (b'"text"', "not JSON"),
-        (b"null", "not JSON"),
-        (b"12", "not JSON"),
         (b'{"a": 1, "a": 2}', "not JSON"),
         (b'{"a": {"b": 1, "b": 1}}', "not JSON"),
         (b"\xff\xfe{}", "not JSON"),
         (b"\xef\xbb\xbf{}", "not JSON"),
-        (b"{'a': 1}", "not JSON"),
         (b'{"a": NaN}', "not finite"),
         (b'{"a": [-Infinity]}', "not finite"),
         (b'{"a": 1e999}', "not finite"),
-        (b'{"a": -1e999}', "not finite"),
         (b'{"a": ' + b"9" * 30 + b"}", "invalid document"),
         (b'{"a": ' + b"9" * 5_000 + b"}", "not JSON"),
         (b"[" * 100_000, "not JSON"),
@@ -136,13 +126,6 @@ def test_an_output_that_is_no_document_has_its_status(stdout: bytes, status: str
     assert 0 < len(caught.value.reason) <= 500
 
 
-def test_an_output_at_the_limit_is_read() -> None:
-    text = b'{"a": 1}'
-    assert parse_document(text + b" " * (MAX_STDOUT_BYTES - len(text))) == {"a": 1}
-    with pytest.raises(DocumentError):
-        parse_document(text, max_bytes=len(text) - 1)
-
-
 @pytest.mark.parametrize(
     ("document", "told"),
     [
@@ -152,18 +135,13 @@ def test_an_output_at_the_limit_is_read() -> None:
         (changed("@parameters", to=...), "@parameters is missing"),
         (changed("@result", to=...), "@result is missing"),
         (changed("@result", to=[1]), "not an object"),
-        (changed("@result", to="x"), "not an object"),
         (changed("@checks", to=None), "@checks is missing"),
         (changed("@checks", to=...), "Field required"),
         (changed("@checks", "wrong", to=...), "wrong: Field required"),
         (changed("@parameters", "n", to=...), "n is not told"),
         (changed("extra", to=1), "unknown key(s): extra"),
-        (changed("@extra", to={}), "unknown key(s): @extra"),
         (changed("@result", "more", to=1), "@result.more is not declared by Sorting"),
-        (changed("@parameters", "more", to=1), "@parameters.more is not declared by Sorting"),
         (changed("@result", "n", to=5), "n stands in @parameters and in @result"),
-        (changed("@checks", "elapsed_ms", to=5), "elapsed_ms stands in @result and in @checks"),
-        (changed("@result", "wrong", to=0), "@result.wrong is not declared"),
         (changed("@parameters", "n", to=0), "n: "),
         (changed("@parameters", "n", to="5"), "n: "),
         (changed("@parameters", "n", to=True), "n: "),
@@ -173,7 +151,6 @@ def test_an_output_at_the_limit_is_read() -> None:
         (changed("@result", "elapsed_ms", to="1.5"), "elapsed_ms: "),
         (changed("@result", "elapsed_ms", to=None), "elapsed_ms: "),
         (changed("@result", "elapsed_ms", to=-1), "elapsed_ms: "),
-        (changed("@result", "elapsed_ms", to=[1]), "elapsed_ms: "),
         (changed("@checks", "sorted_", to=1), "sorted_: "),
         (changed("framework", to=5), "framework is 5"),
         (changed("framework", to="x" * 257), "framework is 'xxx"),
@@ -182,11 +159,9 @@ def test_an_output_at_the_limit_is_read() -> None:
         (changed("overall_score", to=True), "overall_score is True"),
         (changed("@samples", to=[1]), "@samples is list"),
         (changed("@samples", to={"n": [1]}), "@samples.n"),
-        (changed("@samples", to={"none": [1]}), "@samples.none"),
         (changed("@samples", to={"elapsed_ms": 1}), "@samples.elapsed_ms"),
         (changed("@samples", to={"elapsed_ms": ["1"]}), "holds something that is no number"),
         (changed("@samples", to={"elapsed_ms": [True]}), "holds something that is no number"),
-        (changed("@samples", to={"elapsed_ms": [None]}), "holds something that is no number"),
         (changed("@samples", to={"elapsed_ms": [0] * (MAX_SAMPLES + 1)}), "10,001 numbers, at most 10,000"),
     ],
 )
@@ -234,6 +209,15 @@ def test_a_check_that_does_not_pass_is_a_sentence(name: str, value: Any, sentenc
     assert found.results == {"elapsed_ms": 1.5, "swaps": None}
 
 
+def test_an_output_at_the_limit_is_read_and_samples_are_kept_as_numbers() -> None:
+    text = b'{"a": 1}'
+    assert parse_document(text + b" " * (MAX_STDOUT_BYTES - len(text))) == {"a": 1}
+    with pytest.raises(DocumentError):
+        parse_document(text, max_bytes=len(text) - 1)
+    assert read(changed("@samples", to={"elapsed_ms": [1, 2.5]})).samples == {"elapsed_ms": [1.0, 2.5]}
+    assert read(changed("@samples", to={})).samples == {}
+
+
 def test_what_was_asked_for_must_have_been_used() -> None:
     assert read(GOOD, n=5, most=2, library="numpy").parameters["n"] == 5
     assert refused(GOOD, n=6).reason == "@parameters.n: 6 was asked for, 5 was used"
@@ -241,11 +225,6 @@ def test_what_was_asked_for_must_have_been_used() -> None:
     # Null asks for nothing.
     assert read(GOOD, old=None).parameters["old"] is None
     assert refused(GOOD, old=4).reason == "@parameters.old: 4 was asked for, None was used"
-
-
-def test_samples_are_kept_as_numbers() -> None:
-    assert read(changed("@samples", to={"elapsed_ms": [1, 2.5]})).samples == {"elapsed_ms": [1.0, 2.5]}
-    assert read(changed("@samples", to={})).samples == {}
 
 
 def test_a_reason_is_bounded_however_long_a_document_is() -> None:

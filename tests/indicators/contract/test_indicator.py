@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Union
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import Field
 
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import (
@@ -52,10 +53,7 @@ OTHER_NAME = Field(alias="Off", json_schema_extra=check().json_schema_extra)
 
 
 def test_usage_has_the_sixteen_fields_of_a_process() -> None:
-    import resource
-
-    names = {name for name in dir(resource.struct_rusage) if name.startswith("ru_")}
-    assert set(USAGE) == names
+    assert set(USAGE) == {name for name in dir(resource.struct_rusage) if name.startswith("ru_")}
     assert len(USAGE) == 16
 
 
@@ -80,19 +78,12 @@ def test_no_field_is_called_like_what_the_class_has(own: str) -> None:
         ({"took": TIME, "x": (int, 5)}, "a field without a role"),
         ({"took": TIME, "x": (int, Field(5))}, "a field without a role"),
         ({"took": TIME, "x": (list[int], parameter(None))}, "a type that no column has"),
-        ({"took": TIME, "x": (dict, parameter(None))}, "a type that no column has"),
         ({"took": TIME, "x": (Any, parameter(None))}, "a type that no column has"),
-        ({"took": TIME, "x": (BaseModel, parameter(None))}, "a type that no column has"),
-        ({"took": TIME, "x": (bytes, parameter(b""))}, "a type that no column has"),
         ({"took": TIME, "x": (None, parameter(None))}, "a type that no column has"),
         ({"took": TIME, "x" * 64: (int, parameter(1))}, "not a name for a field"),
-        ({"took": TIME, "ü": (int, parameter(1))}, "not a name for a field"),
         ({"x": (int, parameter(1))}, "an indicator without a result"),
-        ({}, "an indicator without a result"),
         ({"took": (str, result(unit="", better="lower"))}, "only numbers can be better"),
-        ({"took": (bool, result(unit="", better="lower"))}, "only numbers can be better"),
         ({"took": (float, result(unit="", alias="Took"))}, "only parameters have an alias"),
-        ({"took": (float, result(unit="", validation_alias="Took"))}, "only parameters have an alias"),
         ({"took": TIME, "off": (int, OTHER_NAME)}, "only parameters have an alias"),
         ({"took": TIME, "off": (str, check(at_most=1))}, "only numbers have a bound"),
         ({"took": TIME, "off": BOUND}, "a bound that is no parameter"),
@@ -122,19 +113,20 @@ def test_parameters_have_their_defaults_and_may_come_as_texts() -> None:
     assert Sorting.parameters() == {"n": 1000, "library": "numpy", "share": 0.5, "stable": False, "note": None}
     found = Sorting.parameters({"n": "5", "share": "0.25", "stable": "true", "note": "x"})
     assert found == {"n": 5, "library": "numpy", "share": 0.25, "stable": True, "note": "x"}
+    made = declared(took=TIME, n=(int, parameter()))
+    with pytest.raises(ConfigError, match="a parameter without a value"):
+        made.parameters()
+    assert made.parameters({"n": 3}) == {"n": 3}
 
 
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
         ({"m": 1}, "unknown parameter"),
-        ({"elapsed_ms": 1}, "unknown parameter"),
         ({"n": 0}, "not a value for this parameter"),
         ({"n": "1.5"}, "not a value for this parameter"),
-        ({"n": None}, "not a value for this parameter"),
         ({"library": "jax"}, "not a value for this parameter"),
         ({"share": "nan"}, "not a value for this parameter"),
-        ({"share": float("inf")}, "not a value for this parameter"),
         ({"note": "x" * 11}, "not a value for this parameter"),
     ],
 )
@@ -142,13 +134,6 @@ def test_a_parameter_that_is_none_or_out_of_bounds_is_refused(given: dict[str, A
     with pytest.raises(ConfigError, match=sentence) as caught:
         Sorting.parameters(given)
     assert "indicator Sorting" in str(caught.value)
-
-
-def test_a_parameter_without_a_default_must_be_given() -> None:
-    made = declared(took=TIME, n=(int, parameter()))
-    with pytest.raises(ConfigError, match="a parameter without a value"):
-        made.parameters()
-    assert made.parameters({"n": 3}) == {"n": 3}
 
 
 def test_the_environment_carries_parameters_under_their_variables_and_leaves_null_ones_out() -> None:
@@ -164,15 +149,12 @@ def test_a_stack_lacks_what_it_has_under_none_of_its_names() -> None:
     assert Sorting.lacks(given, ()) == ("torch", "numpy|numpy-quick")
 
 
-def test_a_label_names_only_what_differs_from_the_defaults() -> None:
-    assert Case.from_parameters(Sorting).label == "Sorting"
-    assert Case.from_parameters(Sorting, {"n": 5, "library": "numpy"}).label == "Sorting[n=5]"
-
-
 def test_several_compared_results_are_told_apart_by_their_fields() -> None:
     made = declared(took_ms=(float, result(unit="ms", better="lower")), used=(int, result(unit="B", better="lower")))
     assert [name for name, _ in Case.from_parameters(made).metrics()] == ["Made.took_ms", "Made.used"]
     assert [name for name, _ in Case.from_parameters(Sorting).metrics()] == ["Sorting"]
+    # A label names only what differs from the defaults.
+    assert Case.from_parameters(Sorting, {"n": 5, "library": "numpy"}).label == "Sorting[n=5]"
 
 
 def test_a_version_changes_with_what_is_measured_and_not_with_prose() -> None:
@@ -234,7 +216,6 @@ def test_a_script_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:
         (OLD_FLOAT, {float}, True),
         (int | str | None, {int, str}, True),
         (Literal["a", 1], {str, int}, False),
-        (Literal["a"] | None, {str}, True),
         (list, {object}, False),
         (None, set(), True),
     ],

@@ -59,12 +59,9 @@ def test_the_class_of_a_document_accepts_it_and_compares_its_time() -> None:
     validate_document({**DOCUMENT, "@result": {"elapsed": 5.25, "rate": 1, "total": 7.5}}, case.indicator)
     with pytest.raises(DocumentError, match="not declared"):
         validate_document({**DOCUMENT, "@result": {**DOCUMENT["@result"], "more": 1}}, case.indicator)
-
-
-def test_the_class_is_the_same_after_it_was_written_down() -> None:
-    declaration = declare()
-    again = ScriptDeclaration.model_validate(json.loads(declaration.model_dump_json()), strict=False)
-    assert build_script_case(again).indicator.version() == build_script_case(declaration).indicator.version()
+    # It is the same after it was written down.
+    again = ScriptDeclaration.model_validate(json.loads(declare().model_dump_json()), strict=False)
+    assert build_script_case(again).indicator.version() == case.indicator.version()
 
 
 def test_a_given_direction_holds_and_a_rate_beside_it_too() -> None:
@@ -89,9 +86,6 @@ def test_a_document_that_no_table_can_hold_is_refused(change: dict[str, Any], wo
     with pytest.raises(DocumentError) as refused:
         infer_fields({**DOCUMENT, **change}, {})
     assert words in refused.value.reason
-
-
-def test_a_result_with_the_name_of_a_column_is_refused() -> None:
     with pytest.raises(ConfigError, match="every run has a column"):
         build_script_case(declare({**DOCUMENT, "@result": {"elapsed": 1.0, "ru_utime": -1}}))
 

@@ -78,12 +78,6 @@ def test_a_control_that_stands_for_the_followed_stack_is_its_point() -> None:
     assert followed["log_ratio"].to_list() == control["log_ratio"].to_list()
 
 
-def test_two_versions_of_a_stack_in_one_session_are_two_series() -> None:
-    rows = build_rows(2)
-    points = points_of(rows + copied([row for row in rows if row["arm"] == "numpy 2.3.0"], **NEWER))
-    assert sorted(of_kind(points, "followed")["stack"].unique()) == ["numpy 2.3.0", "numpy 2.4.6"]
-
-
 def test_a_session_of_two_versions_does_not_rename_those_of_one() -> None:
     rows = build_rows(4)
     last = [row for row in rows if (row["arm"], row["session_id"]) == ("numpy 2.3.0", "s003")]
@@ -132,17 +126,10 @@ def test_the_other_clock_is_taken_where_it_is_known() -> None:
     assert points["clock"].unique().to_list() == ["cpu"]
 
 
-@pytest.mark.parametrize(
-    ("stack", "versions", "short"),
-    [
-        ("numpy 2.4.6", {"numpy": "2.4.6"}, "numpy"),
-        ("numpy 2.4.6, no pandas", {"numpy": "2.4.6"}, "numpy, no pandas"),
-        ("my env", {"numpy": "2.4.6"}, "my env"),
-        ("numpy 1.0", {"numpy": "2.4.6"}, "numpy 1.0"),
-    ],
-)
-def test_names_lose_the_versions_of_their_packages_alone(stack: str, versions: dict[str, str], short: str) -> None:
-    assert strip_versions(stack, versions) == short
+def test_names_lose_the_versions_of_their_packages_alone() -> None:
+    stacks = ("numpy 2.4.6", "numpy 2.4.6, no pandas", "my env", "numpy 1.0")
+    found = [strip_versions(stack, {"numpy": "2.4.6"}) for stack in stacks]
+    assert found == ["numpy", "numpy, no pandas", "my env", "numpy 1.0"]
 
 
 def test_a_table_of_points_is_read_and_a_damaged_one_is_refused(tmp_path: Path) -> None:

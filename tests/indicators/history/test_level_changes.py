@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.indicators.history.planted import PACKAGES, build_planted_history, build_rows, when
-from workbench.core.errors import ConfigError
 from workbench.indicators.history import history_summary
 from workbench.indicators.history.history_points import HistoryFilter, build_history
 from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history, format_package_changes
@@ -18,17 +17,15 @@ def analysed(n: int, *args: Any, since: int | None = None, **given: Any) -> Hist
     return analyse_history(build_planted_history(n, *args, **given), since=None if since is None else when(since))
 
 
-def followed_changes(found: HistoryAnalysis) -> list[dict[str, Any]]:
-    return found.list_changes("followed")
-
-
 def test_a_slower_version_is_a_change_with_its_packages_commits_and_size() -> None:
     key = lambda session: ("b" if session < 20 else "c") * 64  # noqa: E731
     found = analysed(40, lambda session: 1.0 if session < 20 else 0.8, key=key)
-    (change,) = followed_changes(found)
+    (change,) = found.list_changes("followed")
     assert (change["session_id"], change["last_before"], change["verdict"]) == ("s020", "s019", "SLOWER")
     assert change["low"] < 0.8 < change["high"]
     assert change["packages"] == "numpy 2.3.0 -> 2.4.6"
+    assert format_package_changes("a==1 b==2", "b==3 c==1") == "a 1 -> none, b 2 -> 3, c none -> 1"
+    assert format_package_changes("a==1", "a==1") == ""
     assert change["revisions"] == "r19..r20"
     assert "became 1.25 times slower" in history_summary.format_answer(found)
     step = "`workbench indicators bisect numpy 2.3.0..2.4.6 --indicator sort`"
@@ -37,7 +34,7 @@ def test_a_slower_version_is_a_change_with_its_packages_commits_and_size() -> No
 
 def test_a_slower_machine_is_named_and_is_no_regression() -> None:
     found = analysed(40, machine=lambda session: 1.0 if session < 20 else 3.0, since=20)
-    assert followed_changes(found) == []
+    assert found.list_changes("followed") == []
     assert found.regressions.height == 0
     change = found.list_changes("machine")[-1]
     assert change["session_id"] == "s020"
@@ -45,13 +42,10 @@ def test_a_slower_machine_is_named_and_is_no_regression() -> None:
     assert any("the machine changed: Sort" in note for note in history_summary.list_notes(found))
 
 
-def test_without_a_change_the_answer_says_so() -> None:
+def test_without_a_change_the_answer_says_so_and_few_sessions_are_not_enough_to_know() -> None:
     found = analysed(60)
     assert history_summary.format_answer(found) == "No change of level found in 1 series over 60 sessions."
     assert history_summary.is_known(found)
-
-
-def test_few_sessions_are_not_enough_to_know() -> None:
     found = analysed(11, lambda session: 1.0 if session < 5 else 0.5)
     assert history_summary.format_answer(found).startswith("Not known: changes of level need 12 sessions")
     assert not history_summary.is_known(found)
@@ -89,12 +83,9 @@ def test_nothing_since_the_date_and_too_few_sessions_before_it_are_not_known() -
     found = analysed(20, since=3)
     assert found.followed["reason"].to_list() == ["3 session(s) before the date, 4 needed"]
     assert not history_summary.is_known(found)
-
-
-def test_an_undecided_figure_that_is_not_slower_does_not_hold_up_the_gate() -> None:
+    # What is undecided and not slower does not hold up the gate.
     found = analysed(30, lambda session: 1.0 if session < 24 else 1.021, since=24, noise=0.004)
-    assert found.followed["verdict"].to_list() == ["UNDECIDED"]
-    assert found.unknown.height == 0
+    assert (found.followed["verdict"].to_list(), found.unknown.height) == (["UNDECIDED"], 0)
 
 
 @pytest.mark.slow
@@ -114,13 +105,3 @@ def test_families_of_equal_stacks_rarely_get_a_false_regression() -> None:
         found = analyse_history(build_history(rows, PACKAGES, HistoryFilter()), since=when(10))
         false += found.followed["verdict"].is_in(["SLOWER", "FASTER"]).any()
     assert false <= 5  # 2 expected at most; 5 or fewer in 98 % of such draws
-
-
-def test_what_is_no_date_is_refused() -> None:
-    with pytest.raises(ConfigError, match="not a time"):
-        analyse_history(build_planted_history(3), since="last week")
-
-
-def test_packages_that_came_and_went_are_named() -> None:
-    assert format_package_changes("a==1 b==2", "b==3 c==1") == "a 1 -> none, b 2 -> 3, c none -> 1"
-    assert format_package_changes("a==1", "a==1") == ""

@@ -95,14 +95,12 @@ def test_all_rounds_are_made_collected_and_tidied_up(folder: Path, plane: Plane,
 
 
 def test_the_server_checks_everything_before_anything_is_made(folder: Path, plane: Plane, cluster: Cluster) -> None:
-    measured(folder, cluster)
+    measured(folder, cluster, keep=True)
+    assert {kind for kind, _ in plane.objects} == {"ConfigMap", "Secret", "NetworkPolicy", "Job"}, "kept when asked for"
     posts = [(kind, dry) for method, kind, dry in plane.asked if method == "POST"]
     assert posts[:4] == [("ConfigMap", True), ("Secret", True), ("NetworkPolicy", True), ("Job", True)]
     assert posts[4:] == [("Job", False), ("ConfigMap", False), ("Secret", False), ("NetworkPolicy", False)]
-
-
-def test_the_job_begins_when_all_is_there_and_owns_the_rest(folder: Path, plane: Plane, cluster: Cluster) -> None:
-    measured(folder, cluster)
+    # The Job begins when all is there, and owns the rest.
     job, *others = plane.submitted
     assert job["spec"]["suspend"] is True
     owner = {"apiVersion": "batch/v1", "kind": "Job", "name": job["metadata"]["name"], "uid": job["metadata"]["uid"]}
@@ -145,15 +143,8 @@ def test_a_session_that_is_there_already_is_left_alone(folder: Path, plane: Plan
     with pytest.raises(ConfigError, match="already exists on the cluster"):
         measured(folder, cluster)
     assert plane.objects == before
-    assert delete_objects(cluster, made) == []
-    assert plane.objects == {}
-
-
-def test_only_what_was_made_here_is_deleted(folder: Path, plane: Plane, cluster: Cluster) -> None:
-    session = archive.read_session(folder)
-    made = submit_objects(cluster, build_manifests(session, STACKS, CASES, cluster_options(), key=KEY))
+    # Only what was made here is deleted: somebody deleted the Secret and made another one of its name.
     name = build_object_name(session.session_id)
-    # Somebody deleted the Secret and made another one of its name.
     plane.objects["Secret", name]["metadata"]["uid"] = "somebody-elses"
     assert delete_objects(cluster, made) == []
     assert list(plane.objects) == [("Secret", name)]
@@ -312,11 +303,6 @@ def test_it_stops_at_a_look_that_decides(tmp_path: Path, plane: Plane, cluster: 
     assert plane.objects == {}
 
 
-def test_objects_may_be_kept(folder: Path, plane: Plane, cluster: Cluster) -> None:
-    measured(folder, cluster, keep=True)
-    assert {kind for kind, _ in plane.objects} == {"ConfigMap", "Secret", "NetworkPolicy", "Job"}
-
-
 def test_a_cluster_that_is_not_this_machine_must_be_confirmed(cluster: Cluster) -> None:
     assert cluster.is_local
     for given in (None, "here", "fa"):
@@ -325,13 +311,7 @@ def test_a_cluster_that_is_not_this_machine_must_be_confirmed(cluster: Cluster) 
     assert not connect_cluster("far", "far", "default").is_local
 
 
-def test_without_a_kubeconfig_it_says_what_can_be_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=re.escape("apply manifests.yaml")):
-        connect_cluster(None, None, "default")
-
-
-def test_a_cluster_that_does_not_answer_is_told(
+def test_a_cluster_that_does_not_answer_is_told_and_without_a_kubeconfig_what_can_be_done(
     folder: Path, plane: Plane, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with Server(plane) as server:
@@ -339,6 +319,9 @@ def test_a_cluster_that_does_not_answer_is_told(
         away = connect_cluster(None, None, "default")
     with pytest.raises(RunFailedError, match="cannot reach the cluster"):
         measured(folder, away)
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=re.escape("apply manifests.yaml")):
+        connect_cluster(None, None, "default")
 
 
 def told(capsys: pytest.CaptureFixture[str], *options: str | Path) -> tuple[int, str, str]:

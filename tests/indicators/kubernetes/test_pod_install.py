@@ -127,15 +127,16 @@ def test_a_file_with_another_hash_is_not_installed(tmp_path: Path, index: tuple[
     assert not (tmp_path / "environments" / "0" / "complete").exists()
 
 
-def test_an_image_of_another_python_is_named(tmp_path: Path, index: tuple[str, Path]) -> None:
-    done = installed(tmp_path, index, "uv", python="3.99")
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"python": "3.99"}, f"the image has Python {PYTHON}, but tiny-1.0 is for 3.99: give another --image"),
+        ({"packages": {"tiny-thing": "1.0", "more": "1"}}, "was installed than the lock says: {'tiny-thing': '1.0'}"),
+    ],
+)
+def test_another_python_and_other_packages_than_the_lock_says_are_told(
+    tmp_path: Path, index: tuple[str, Path], changed: dict[str, Any], told: str
+) -> None:
+    done = installed(tmp_path, index, "uv", **changed)
     assert done.returncode == 1
-    assert done.stderr.splitlines()[-1] == (
-        f"workbench: the image has Python {PYTHON}, but tiny-1.0 is for 3.99: give another --image"
-    )
-
-
-def test_other_packages_than_the_lock_says_are_told(tmp_path: Path, index: tuple[str, Path]) -> None:
-    done = installed(tmp_path, index, "uv", packages={"tiny-thing": "1.0", "more": "1"})
-    assert done.returncode == 1
-    assert "something else was installed than the lock says: {'tiny-thing': '1.0'}" in done.stderr
+    assert told in done.stderr.splitlines()[-1]

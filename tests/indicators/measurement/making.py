@@ -35,15 +35,7 @@ class Tiny(Indicator):
 def scripted(text: str) -> type[Indicator]:
     """The same indicator with another script."""
 
-    class Tiny(Indicator):
-        """Another one."""
-
-        script: ClassVar[Path | str] = text
-        n: int = parameter(2, ge=1)
-        elapsed_ms: float = result(unit="ms", better="lower")
-        wrong: int = check(equals=0)
-
-    return Tiny
+    return type("Tiny", (Tiny,), {"__doc__": "Another one.", "__module__": __name__, "script": text})
 
 
 def printing(document: Any) -> str:
@@ -61,11 +53,7 @@ def valid(**changes: Any) -> dict[str, Any]:
 @functools.cache
 def two_sides() -> tuple[Variant, ...]:
     """This interpreter under two names, and as the control."""
-    return tuple(_sides())
-
-
-def _sides() -> list[Variant]:
-    return stack_variants.build_python_variants({"one": sys.executable, "two": sys.executable})
+    return tuple(stack_variants.build_python_variants({"one": sys.executable, "two": sys.executable}))
 
 
 def session(cases: Sequence[Case] = (), found: Sequence[Variant] | None = None, **settings: Any) -> Session:

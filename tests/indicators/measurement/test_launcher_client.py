@@ -188,11 +188,6 @@ def test_an_allocation_above_the_limit_is_out_of_memory(run: Run) -> None:
     assert ended.exit_code != 0
 
 
-def test_a_memory_error_is_out_of_memory_whatever_the_limit(run: Run) -> None:
-    ended = run("bytearray(1 << 62)")
-    assert (ended.outcome, ended.exit_code) == ("out of memory", 1)
-
-
 def test_a_bounded_fork_bomb_is_stopped_by_the_limit_and_swept_away(run: Run, launcher: Launcher) -> None:
     if launcher.isolation["processes"] == "no limit":
         pytest.skip("no limit of processes binds here: neither a control group nor a user of its own")
@@ -236,26 +231,19 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("ignored", [False, True])
-def test_processor_time_is_limited_also_for_who_ignores_the_signal(run: Run, ignored: bool) -> None:
+def test_processor_time_is_limited_also_for_who_ignores_the_signal_and_so_are_files(run: Run, ignored: bool) -> None:
+    large = RunCommand(sys.executable, {"script.py": "open('f', 'wb').write(bytes(2 << 20))"})
+    ended = run_once(large, RunLimits(file_bytes=1 << 20))
+    assert (ended.outcome, ended.exit_code, b"File too large" in ended.stderr) == ("exit code", 1, True)
     ignore = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\n"
     ended = run(f"{ignore if ignored else ''}while True: pass", cpu_s=1)
     assert (ended.outcome, ended.signal) == ("cpu limit", signal.SIGKILL if ignored else signal.SIGXCPU)
-
-
-def test_a_large_file_is_refused(launcher: Launcher) -> None:
-    limits = RunLimits(file_bytes=1 << 20)
-    ended = run_once(RunCommand(sys.executable, {"script.py": "open('f', 'wb').write(bytes(2 << 20))"}), limits)
-    assert (ended.outcome, ended.exit_code) == ("exit code", 1)
-    assert b"File too large" in ended.stderr
 
 
 def test_endless_output_is_stopped_and_kept_to_its_limit(run: Run) -> None:
     ended = run("while True: print('x' * 10000)")
     assert (ended.outcome, len(ended.stdout)) == ("too long", (1 << 20) + 1)
     assert ended.stdout_bytes > 1 << 20
-
-
-def test_output_of_just_the_limit_is_kept_whole(run: Run) -> None:
     ended = run("print('x' * 99, flush=True)", stdout_bytes=100)
     assert (ended.outcome, len(ended.stdout)) == ("exited", 100)
     assert run("print('x' * 100, flush=True)", stdout_bytes=100).outcome == "too long"
@@ -298,6 +286,7 @@ print(os.read(reader, 20).decode())
     [
         ("raise SystemExit(3)", "exit code", 3, None),
         ("raise ValueError('no')", "exit code", 1, None),
+        ("bytearray(1 << 62)", "out of memory", 1, None),
         ("import ctypes; ctypes.string_at(0)", "killed", None, signal.SIGSEGV),
         ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "killed", None, signal.SIGKILL),
         ("import os; os.abort()", "killed", None, signal.SIGABRT),

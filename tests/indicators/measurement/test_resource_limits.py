@@ -57,6 +57,11 @@ def test_version_1_has_a_group_for_each(tmp_path: Path, kernel: dict[str, list[s
     assert (groups.memory / "memory.limit_in_bytes").read_text() == str((1 << 30) + (32 << 20))
     assert (groups.processes / "pids.max").read_text() == "51"
     assert (groups.processes / "cgroup.procs").read_text() == str(os.getpid())
+    # Where no memory is asked for there is no group for it.
+    groups.leave_groups()
+    groups = resource_limits.enter_groups(RunLimits(), tmp_path, tmp_path / "own")
+    assert (groups.memory, groups.processes is not None) == (None, True)
+    assert resource_limits.describe_limits(RunLimits(), groups, False)["memory"] == "no limit"
 
 
 @pytest.mark.parametrize("told", [True, False], ids=["an empty list of controllers", "no list of controllers"])
@@ -94,16 +99,6 @@ def test_a_group_whose_limit_cannot_be_set_or_is_not_told_is_not_kept(
     (tmp_path / "pids").mkdir()
     groups = resource_limits.enter_groups(ASKED, tmp_path, own(tmp_path, text))
     assert groups == resource_limits.ControlGroups(None, None)
-
-
-def test_no_limit_of_memory_makes_no_group_for_it(tmp_path: Path, kernel: dict[str, list[str]]) -> None:
-    kernel |= {"memory": FILES_1["memory"], "pids": FILES_1["pids"]}
-    for name in ("memory", "pids"):
-        (tmp_path / name).mkdir()
-    groups = resource_limits.enter_groups(RunLimits(), tmp_path, own(tmp_path, "4:memory:/\n8:pids:/\n"))
-    assert groups.memory is None
-    assert groups.processes is not None
-    assert resource_limits.describe_limits(RunLimits(), groups, False)["memory"] == "no limit"
 
 
 @pytest.mark.parametrize(

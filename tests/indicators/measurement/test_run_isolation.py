@@ -110,11 +110,5 @@ def test_where_nothing_can_be_isolated_it_is_said_of_each_thing(tmp_path: Path) 
     assert notes[0] == f"network: not isolated ({found['network reason']})"
     if found["user"] == "root":
         assert found["processes"] == "no limit"
+        assert _build_isolation_notes({"network": "isolated", "processes": "at most 5", "user": "of its own"}) == []
         assert notes[1:] == ["processes: no limit could be set", f"runs are made as root ({found['user reason']})"]
-
-
-def test_nothing_is_noted_where_all_is_isolated() -> None:
-    assert (
-        _build_isolation_notes({"network": "isolated", "processes": "at most 5", "user": "unprivileged, of its own"})
-        == []
-    )

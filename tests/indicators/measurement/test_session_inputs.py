@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.indicators.compat_thoth.test_thoth_indicators import OLD_SCRIPT as OLD
 from tests.indicators.measurement.making import printing, session, two_sides
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import Case
@@ -16,14 +17,6 @@ from workbench.indicators.measurement.rounds import measure_session
 from workbench.indicators.measurement.session_inputs import Undeclared, bind_script, probe_script, reload_case
 from workbench.indicators.store.archive import Result, read_results
 
-OLD = """
-import json, os, sys
-size = int(os.getenv("MATMUL_MATRIX_SIZE", "512"))
-print("MATMUL_MATRIX_SIZE set to", size, file=sys.stderr)
-json.dump({"name": "PiMatmul", "component": "numpy", "numpy_buildinfo": {"blas": "some"},
-           "@parameters": {"dtype": "float32", "device": "cpu", "reps": 5, "matrix_size": size},
-           "@result": {"rate": 4.5, "elapsed": 0.25}}, sys.stdout)
-"""
 CONV = {
     "name": "PiConv2D",
     "@parameters": {"batch": 4, "input_width": 161, "padding": 1},
@@ -76,8 +69,6 @@ def named(name: object) -> str:
         (named("PiUnheardOf"), "PiUnheardOf: no indicator of this name", "invalid document"),
         # A script must not choose what the workbench imports.
         (named("os:system"), "os:system: no indicator of this name", "invalid document"),
-        (named("evil.py"), "evil.py: no indicator of this name", "invalid document"),
-        (named(None), "None: no indicator of this name", "invalid document"),
         (printing("no JSON"), "printed no valid document", "not JSON"),
         ("raise SystemExit(3)", "printed no valid document: exit code", "exit code"),
         (printing({"name": "PiMatmul", "@parameters": {}, "@result": {}}), "no valid document", "invalid document"),

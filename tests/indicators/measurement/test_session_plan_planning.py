@@ -62,16 +62,10 @@ def test_nothing_to_measure_and_the_same_twice_are_refused() -> None:
         session([Case.from_parameters(Tiny), Case.from_parameters(Tiny, {"n": 2})])
 
 
-def test_more_threads_than_cores_are_noted() -> None:
+def test_a_seed_is_chosen_threads_that_share_a_core_noted_and_memory_left_to_the_machine() -> None:
+    assert session(seed=None).seed != session(seed=None).seed
     assert any("threads share" in note for note in session(threads=1000).notes)
     assert session(threads=1).notes == ()
-
-
-def test_a_seed_is_chosen_and_told() -> None:
-    assert session(seed=None).seed != session(seed=None).seed
-
-
-def test_the_memory_limit_leaves_the_machine_something() -> None:
     config = session_config()
     assert config.memory_limit_bytes(4 << 30) == 3 << 30
     assert config.memory_limit_bytes(1 << 40) == 8 << 30
@@ -91,9 +85,6 @@ def test_a_session_that_cannot_be_is_refused(setting: str, values: list[object])
     for value in values:
         with pytest.raises(ConfigError, match=rf"not a valid session[\s\S]*{setting}"):
             session_config(**{setting: value})
-
-
-def test_all_that_is_wrong_is_told_at_once() -> None:
     with pytest.raises(ConfigError, match=r"(?s)threads.*alpha|alpha.*threads"):
         session_config(threads=0, alpha=2.0)
 
@@ -112,11 +103,8 @@ def test_a_folder_of_an_environment_will_do_and_the_link_is_kept(tmp_path: Path)
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     found = stack_variants.build_python_variants({"a": str(tmp_path)})
     assert found[0].python == str(tmp_path / "bin" / "python")
-
-
-def test_the_baseline_comes_first() -> None:
     found = stack_variants.build_python_variants({"a": sys.executable, "b": sys.executable}, "b")
-    assert [one.arm.name for one in found] == ["b", "a", "control"]
+    assert [one.arm.name for one in found] == ["b", "a", "control"], "the baseline comes first"
     assert found[-1].arm.stack == "b"
 
 

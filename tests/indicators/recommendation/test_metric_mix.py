@@ -45,18 +45,15 @@ def test_an_unknown_or_ambiguous_name_is_refused_with_the_names_there_are() -> N
     with pytest.raises(ConfigError, match="an ambiguous name of a metric") as caught:
         Mix.from_text("f=sin=1", ["Ufunc[f=sin,n=1]", "Ufunc[f=sin,n=2]", "Sort"])
     assert "allowed: Ufunc[f=sin,n=1], Ufunc[f=sin,n=2]" in str(caught.value)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match="no such metric in this session") as caught:
         Mix.from_text("fft=1", METRICS)
     assert all(name in str(caught.value) for name in METRICS)
 
 
-def test_a_mix_is_told_in_words() -> None:
+def test_without_a_mix_all_metrics_weigh_the_same_and_are_told_in_words() -> None:
     assert str(Mix.equal_weights(["Sort", "Sin"])) == "equal weights of Sort, Sin"
     assert str(Mix.equal_weights([f"m{number}" for number in range(5)])) == "equal weights of 5 metrics"
     assert str(Mix.equal_weights(["Sort"])) == "1 Sort"
-
-
-def test_without_a_mix_all_metrics_weigh_the_same() -> None:
     assert Mix.equal_weights(["a", "b", "c", "d"]).weights == dict.fromkeys("abcd", 0.25)
     with pytest.raises(InvalidResultError, match="no metric to compare"):
         Mix.equal_weights([])
@@ -65,12 +62,9 @@ def test_without_a_mix_all_metrics_weigh_the_same() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("fft=1", "no such metric in this session"),
-        ("mat=1", "an ambiguous name of a metric"),
         ("=1", "an empty name"),
         ("sort", "a metric without a weight"),
         ("sort=0", "a number above 0"),
-        ("sort=-1", "a number above 0"),
         ("sort=nan", "a number above 0"),
         ("sort=inf", "a number above 0"),
         ("sort=much", "a number above 0"),

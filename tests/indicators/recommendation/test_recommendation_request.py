@@ -110,12 +110,16 @@ def test_a_case_that_does_not_apply_leaves_the_stack_out_of_a_mix_with_it() -> N
     assert reasons(recommended(found, mix="sort=1")) == {}
 
 
+def osv(folder: Path, name: str = "numpy", **affected: object) -> Path:
+    record = {"id": "PYSEC-7", "summary": "overflow"}
+    record["affected"] = [{"package": {"ecosystem": "PyPI", "name": name}, **affected}]  # type: ignore[assignment]
+    (folder / "osv.json").write_text(json.dumps([record]))
+    return folder / "osv.json"
+
+
 def test_a_known_vulnerability_leaves_the_stack_out_and_links_to_the_advisory(tmp_path: Path) -> None:
     ranges = [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "2.4"}]}]
-    affected = [{"package": {"ecosystem": "PyPI", "name": "numpy"}, "ranges": ranges}]
-    path = tmp_path / "osv.json"
-    path.write_text(json.dumps([{"id": "PYSEC-7", "summary": "overflow", "affected": affected}]))
-    made = recommended(making.numpy_session(), vulnerabilities=path)
+    made = recommended(making.numpy_session(), vulnerabilities=osv(tmp_path, ranges=ranges))
     assert made.table["stack"].to_list() == [NAMES["2.4.6"]]
     row = made.excluded.filter(made.excluded["stack"] == NAMES["2.2.6"]).row(0, named=True)
     assert row["reason"] == "known vulnerability PYSEC-7 in numpy 2.2.6 (overflow)"
@@ -144,9 +148,7 @@ def test_security_wants_a_file_and_leaves_out_what_nobody_looked_at(tmp_path: Pa
 def test_security_by_osv_records_tells_which_packages_none_of_them_names(
     named: str, warned: bool, tmp_path: Path
 ) -> None:
-    affected = [{"package": {"ecosystem": "PyPI", "name": named}, "versions": ["0.1"]}]
-    path = tmp_path / "osv.json"
-    path.write_text(json.dumps([{"id": "PYSEC-7", "affected": affected}]))
+    path = osv(tmp_path, named, versions=["0.1"])
     made = recommended(making.numpy_session(), type="security", vulnerabilities=path)
     assert reasons(made) == {}
     told = {stack: one.message for stack, one in made.said if one.type == "WARNING" and "OSV" in one.message}

@@ -20,11 +20,6 @@ BASE, OLD, NEW = NAMES["2.2.6"], NAMES["1.24.4"], NAMES["2.4.6"]
 TRIG = "sin=0.8,matmul=0.2"
 
 
-def test_a_trig_heavy_mix_without_the_check_recommends_the_fast_wrong_stack() -> None:
-    made = recommended(making.numpy_session(), mix=TRIG)
-    assert (made.answer.stack, made.answer.kind) == (OLD, "better")
-
-
 def test_with_the_check_it_is_left_out_and_the_sentence_says_why() -> None:
     found = making.numpy_session(failed_checks={(OLD, "Sin"): making.ULP})
     made = recommended(found, mix=TRIG)
@@ -41,6 +36,8 @@ def test_with_the_check_it_is_left_out_and_the_sentence_says_why() -> None:
         ("loop=1", NEW, "better"),
         ("matmul=1", BASE, "no difference"),
         (None, NEW, "better"),
+        # The fast wrong stack, without the check.
+        (TRIG, OLD, "better"),
     ],
 )
 def test_the_answer_depends_on_the_mix(mix: str | None, stack: str, kind: str) -> None:
@@ -73,6 +70,15 @@ def test_equal_stacks_make_no_difference_and_the_baseline_is_kept() -> None:
     assert set(made.table["p_near"]) == {1.0}
 
 
+def test_a_baseline_that_beats_all_others_is_kept_and_a_margin_of_ones_own_replaces_that_of_the_metrics() -> None:
+    made = recommended(pair(0.3))
+    assert (made.answer.stack, made.answer.kind) == (BASE, "keep")
+    assert "every other stack is worse" in made.answer.sentence
+    assert recommended(pair(-0.1)).answer.stack == NEW
+    wide = recommended(pair(-0.1), margin=0.2)
+    assert (wide.answer.kind, wide.margin) == ("no difference", 0.2)
+
+
 def test_what_is_not_decided_is_said_with_the_rounds_that_would_decide() -> None:
     made = recommended(pair(-0.03, noise=0.04, seed=1))
     assert (made.answer.stack, made.answer.kind) == (BASE, "not decided")
@@ -86,12 +92,6 @@ def test_what_is_not_decided_is_said_with_the_rounds_that_would_decide() -> None
     assert made.answer.sentence.startswith(f"Not decided for {NEW}: intervals reach ±")
     assert "wider than the 2 % margin" in made.answer.sentence
     assert f"about {row['rounds_needed']} rounds would likely decide" in made.answer.sentence
-
-
-def test_a_baseline_that_beats_all_others_is_kept() -> None:
-    made = recommended(pair(0.3))
-    assert (made.answer.stack, made.answer.kind) == (BASE, "keep")
-    assert "every other stack is worse" in made.answer.sentence
 
 
 def test_the_rounds_needed_are_those_at_which_the_interval_would_clear_the_margin() -> None:
@@ -125,9 +125,7 @@ def test_latest_takes_the_newest_versions_and_warns_where_they_are_slower() -> N
     warned = [one.message for stack, one in made.said if stack == NEW and one.type == "WARNING"]
     assert len(warned) == 1
     assert "SLOWER" in warned[0]
-
-
-def test_versions_are_ordered_as_versions_not_as_texts() -> None:
+    # Versions are ordered as versions, not as texts.
     stacks = [making.stack({"numpy": v}) for v in ("2.9.0", "2.10.0", "1.99.0")]
     made = recommended(compare_session(making.observed(making.plan(stacks, ("Sort",)), {})), type="latest")
     assert made.table["stack"].to_list() == ["numpy 2.10.0", "numpy 2.9.0", "numpy 1.99.0"]
@@ -251,13 +249,6 @@ def test_two_sides_of_one_key_cannot_be_predicted_from() -> None:
     assert NEW in str(caught.value)
 
 
-def test_a_margin_of_ones_own_replaces_that_of_the_metrics() -> None:
-    found = pair(-0.1)
-    assert recommended(found).answer.stack == NEW
-    wide = recommended(found, margin=0.2)
-    assert (wide.answer.kind, wide.margin) == ("no difference", 0.2)
-
-
 @pytest.mark.parametrize(
     "settings",
     [{"type": "fastest"}, {"margin": -0.1}, {"margin": 1.0}, {"min_age_days": -1}, {"nope": 1}, {"propose": 101}],
@@ -280,7 +271,11 @@ def grid() -> tuple[making.StackSet, making.Comparison, list[str]]:
 
 def test_stacks_never_run_are_predicted_from_their_versions_and_say_so() -> None:
     stacks, found, (best, worst) = grid()
-    made = recommended(found, stacks=stacks, predict=True)
+    made = recommended(found, stacks=stacks, predict=True, propose=3)
+    proposed = made.proposals["stack"].to_list()
+    assert proposed[0] == best
+    assert len(set(proposed)) == len(proposed)
+    assert not {BASE, worst} & set(proposed)
     assert made.table.height == 9
     row = made.table.filter(pl.col("stack") == best).row(0, named=True)
     assert (row["rank"], row["predicted"], row["n"], row["arm"]) == (1, True, 0, None)
@@ -324,16 +319,6 @@ def test_a_version_never_measured_is_not_predicted_but_may_be_proposed() -> None
     assert reasons == {unseen.name: "cannot be predicted: a 9.0 is in no measured stack with right answers"}
     assert all(one.evidence.runs for _, one in made.said)
     assert unseen.name in made.proposals["stack"].to_list()
-
-
-def test_proposals_are_distinct_and_never_the_baseline() -> None:
-    stacks, found, (best, worst) = grid()
-    made = recommended(found, stacks=stacks, predict=True, propose=3)
-    proposed = made.proposals["stack"].to_list()
-    assert proposed[0] == best
-    assert len(set(proposed)) == len(proposed)
-    assert BASE not in proposed
-    assert worst not in proposed
 
 
 def test_measured_stacks_keep_their_side_when_a_model_judges_them() -> None:

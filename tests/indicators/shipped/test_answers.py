@@ -54,13 +54,10 @@ NAN = "lambda a, b: [found := real(a, b), found.__setitem__((-1, -1), float('nan
         (Conv1d, "tensordot", "lambda *a, **k: real(*a, **k)[:, ::-1]", {"width": 64}, BOTH),
         (Conv2d, "tensordot", "lambda *a, **k: real(*a, **k) * 1.0001", {"width": 16, "height": 16}, BOTH),
         (Sort, "sort", "lambda x: real(x)[::-1]", {"n": 1000}, ["wrong"]),
-        (Sort, "sort", "lambda x: real(x)[1:]", {"n": 1000}, ["wrong"]),
         (Argsort, "argsort", "lambda x: numpy.arange(len(x))", {"n": 1000}, ["wrong"]),
-        (Argsort, "argsort", "lambda x: numpy.full(len(x), x.argmin())", {"n": 1000}, ["wrong"]),
         (Argsort, "argsort", "lambda x: numpy.arange(1, len(x) + 1)", {"n": 1000}, ["wrong"]),
         (Ufunc, "sin", "lambda x: real(x) * (1 + 2**-51)", {"n": 1000}, ["error_ulp"]),
         (Ufunc, "sin", "lambda x: x * numpy.nan", {"n": 1000}, ["error_ulp"]),
-        (Ufunc, "exp", "lambda x: real(x * (1 + 2**-50))", {"n": 1000, "function": "exp"}, ["error_ulp"]),
         (ScalarLoop, "array", "lambda values, **k: real(values[1:] + values[:1], **k)", {}, ["wrong"]),
         (Hello, "array", "lambda values: real(values[::-1])", {}, ["wrong"]),
     ],
@@ -122,11 +119,8 @@ def test_two_libraries_get_the_same_input_and_give_the_same_answer(indicator: ty
 def test_input_and_answer_are_the_same_on_every_machine(indicator: type[Indicator], digests: dict[str, str]) -> None:
     found = document(indicator).checks
     assert {name: found[name] for name in digests} == digests
-
-
-@pytest.mark.live
-def test_another_seed_is_another_input() -> None:
-    assert document(Sort, {"seed": 1}).checks["input_digest"] != document(Sort).checks["input_digest"]
+    if indicator is Sort:
+        assert document(Sort, {"seed": 1}).checks["input_digest"] != found["input_digest"]
 
 
 @pytest.mark.parametrize("bits", [52, 23, 10])
@@ -200,17 +194,12 @@ def test_operations_of_a_convolution_are_counted_as_by_hand(
 
 
 @pytest.mark.live
-def test_a_rate_is_operations_over_time() -> None:
-    found = document(Matmul, {"n": 32})
-    assert found.results["rate_gflops"] == pytest.approx((2 * 32**3 - 32**2) / found.results["elapsed_ms"] / 1e6)
-
-
-@pytest.mark.live
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32", "uint8"])
 def test_products_are_right_in_every_type(dtype: str) -> None:
     found = document(Matmul, {"n": 48, "dtype": dtype})
     assert found.failed_checks == ()
     assert found.checks["error_eps"] < 3
+    assert found.results["rate_gflops"] == pytest.approx((2 * 48**3 - 48**2) / found.results["elapsed_ms"] / 1e6)
 
 
 @pytest.mark.live
@@ -219,14 +208,6 @@ def test_products_are_right_in_every_type(dtype: str) -> None:
 def test_convolutions_are_right_in_every_type_and_stride(dtype: str, stride: int) -> None:
     found = document(Conv2d, {"height": 13, "width": 11, "dtype": dtype, "stride": stride, "filter_height": 2})
     assert found.failed_checks == ()
-
-
-@pytest.mark.live
-def test_a_filter_larger_than_its_input_is_refused() -> None:
-    from tests.indicators.shipped.making import ended
-
-    done = ended(Conv1d, {"PI_WIDTH": "4"})
-    assert (done.returncode, done.stderr.strip()) == (2, "Conv1d: the filter is larger than the input: (5,) over (4,)")
 
 
 @pytest.mark.live
@@ -345,17 +326,9 @@ def test_the_parquet_file_is_read_by_three_readers(tmp_path: Any, rows: int, gzi
     import pyarrow.parquet as pq
 
     columns = {"id": [k * 7 - 3 for k in range(rows)], "value": [k / 8 for k in range(rows)]}
-    columns |= {"word": [f"wörd-{k}" for k in range(rows)]}
+    columns |= {"word": [f"wörd-{k}" for k in range(rows)], **{f"column_{k}": [2**62 - k] * rows for k in range(40)}}
     path = tmp_path / "table.parquet"
     path.write_bytes(_parquet.written(columns, gzip=gzip))
     assert pl.read_parquet(path).to_dict(as_series=False) == columns
     assert pq.read_table(path).to_pydict() == columns
     assert duckdb.sql(f"SELECT * FROM '{path}'").fetchall() == list(zip(*columns.values(), strict=True))
-
-
-def test_many_columns_fit_the_parquet_file(tmp_path: Any) -> None:
-    import polars as pl
-
-    columns = {f"column_{k}": [k, 2**62 - k] for k in range(40)}
-    (tmp_path / "wide.parquet").write_bytes(_parquet.written(columns))
-    assert pl.read_parquet(tmp_path / "wide.parquet").to_dict(as_series=False) == columns

@@ -47,16 +47,18 @@ def test_what_is_told_is_kept_and_what_is_not_is_null() -> None:
     assert (third.sha256, third.uploaded, third.size_bytes) == (None, None, None)
 
 
-def test_only_wheels_are_kept() -> None:
+def test_only_wheels_are_kept_a_yanked_one_may_have_a_reason_and_too_many_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     page = "".join(f'<a href="{name}">x</a>' for name in ("aaa-1.tar.gz", "aaa-1.exe", "aaa.whl", "a b.whl"))
     assert parse_page(page, "text/html", AT) == []
-
-
-def test_a_yanked_file_may_have_a_reason() -> None:
     document = json.loads(json_page(WHEELS[:1]))
     document["files"][0]["yanked"] = "broken on one platform"
     assert parse_page(json.dumps(document), "", AT)[0].yanked
     assert parse_page(html_page(WHEELS[:1]).replace("<a ", '<a data-yanked="broken" '), "", AT)[0].yanked
+    monkeypatch.setattr(package_index, "MAX_FILES", 2)
+    with pytest.raises(ValueError, match="more than 2 files"):
+        parse_page(html_page(WHEELS), "text/html", AT)
 
 
 @pytest.mark.parametrize(
@@ -73,12 +75,6 @@ def test_a_yanked_file_may_have_a_reason() -> None:
 def test_a_page_that_is_none_is_refused(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_page(text, "", AT)
-
-
-def test_a_page_of_too_many_files_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(package_index, "MAX_FILES", 2)
-    with pytest.raises(ValueError, match="more than 2 files"):
-        parse_page(html_page(WHEELS), "text/html", AT)
 
 
 @pytest.mark.parametrize("time", [5, "0001-01-01T00:00:00+10:00", "9999-12-31T23:59:59-10:00"])

@@ -83,24 +83,14 @@ def test_times_have_a_zone() -> None:
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2024-13-01", ""])
-def test_what_is_no_day_is_refused(text: str) -> None:
+def test_what_is_no_day_and_no_size_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="where: --exclude-newer"):
         parse_moment(text, "--exclude-newer")
     with pytest.raises(ConfigError, match="where: --from"):
         stack_request.parse_day(text, "--from")
-
-
-@pytest.mark.parametrize("text", ["", "GB", "-1GB", "1e9", "2 parsecs", "1" * 16])
-def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="like 2GB"):
-        parse_size(text)
-
-
-def test_a_context_is_json_or_a_file_with_it(tmp_path: Path) -> None:
-    (tmp_path / "context.json").write_text('{"base": "fedora:32", "batch_size": 2}')
-    expected = {"base": "fedora:32", "batch_size": 2}
-    assert read_context('{"base": "fedora:32", "batch_size": 2}') == read_context(str(tmp_path / "context.json"))
-    assert read_context(str(tmp_path / "context.json")) == expected
+    for size in ("", "GB", "-1GB", "1e9", "2 parsecs", "1" * 16):
+        with pytest.raises(ConfigError, match="like 2GB"):
+            parse_size(size)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +104,13 @@ def test_a_context_is_json_or_a_file_with_it(tmp_path: Path) -> None:
         ('{"script": "https://ann:s3cret@example.org/x.py"}', "a secret cannot be part of the context"),
     ],
 )
-def test_a_context_that_cannot_be_used_is_refused(text: str, said: str) -> None:
+def test_a_context_is_json_or_a_file_and_one_that_cannot_be_used_is_refused(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "context.json").write_text('{"base": "fedora:32", "batch_size": 2}')
+    expected = {"base": "fedora:32", "batch_size": 2}
+    assert read_context('{"base": "fedora:32", "batch_size": 2}') == read_context(str(tmp_path / "context.json"))
+    assert read_context(str(tmp_path / "context.json")) == expected
     with pytest.raises(WorkbenchError, match=said) as caught:
         read_context(text)
     assert caught.value.exit_code == 2

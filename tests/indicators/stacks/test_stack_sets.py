@@ -84,15 +84,11 @@ def changed(path: Path, change: Any) -> Path:
     [
         (lambda d: d["stacks"][0].update(lock=d["stacks"][0]["lock"].replace("a", "c")), "the lock does not match"),
         (lambda d: d["stacks"][0].update(key="0" * 64), "the file was edited"),
-        (lambda d: d["stacks"][0].update(python="3.12.1"), "the file was edited"),
         (lambda d: d["stacks"][0]["packages"].reverse(), "not sorted"),
         (lambda d: d["stacks"].append(d["stacks"][0]), "two stacks have the name"),
         (lambda d: d.update(surprise=1), "surprise: there is no such field"),
-        (lambda d: d["stacks"][0]["packages"][0].update(hashes=[]), "hashes"),
         (lambda d: d["stacks"][0]["packages"][0].update(name="numpy\n--index-url x"), "name"),
-        (lambda d: d["stacks"][0]["packages"][0].update(version="1 --index-url x"), "version"),
         (lambda d: d.update(format_version=2), "newer workbench"),
-        (lambda d: d.update(format_version=True), "no format_version"),
         (lambda d: d.pop("format_version"), "no format_version"),
     ],
 )

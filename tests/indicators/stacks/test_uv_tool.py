@@ -19,42 +19,38 @@ def home(tmp_path: Path) -> dict[str, str]:
     return {"HOME": str(tmp_path), "PIP_CONFIG_FILE": "/dev/null", "UV_CONFIG_FILE": str(tmp_path / "uv.toml")}
 
 
-def test_without_a_setting_it_is_the_public_index(home: dict[str, str]) -> None:
+def test_uvs_variable_wins_over_pips_and_uvs_file_over_pips_variable(home: dict[str, str]) -> None:
     found = load_sources(home)
     assert (found.indexes, found.find_links, found.told_by) == ((DEFAULT_INDEX,), (), "the default")
-
-
-def test_uvs_variable_wins_over_pips(home: dict[str, str]) -> None:
     found = load_sources(home | {"PIP_INDEX_URL": PIP, "UV_INDEX_URL": UV})
     assert (found.indexes, found.told_by) == ((UV,), "UV_INDEX_URL")
     newer = load_sources(home | {"UV_INDEX_URL": PIP, "UV_DEFAULT_INDEX": UV})
     assert (newer.indexes, newer.told_by) == ((UV,), "UV_DEFAULT_INDEX")
-
-
-def test_uvs_file_wins_over_pips_variable(home: dict[str, str]) -> None:
     Path(home["UV_CONFIG_FILE"]).write_text(f'[pip]\nindex-url = "{UV}"\n')
     assert load_sources(home | {"PIP_INDEX_URL": PIP}).indexes == (UV,)
     assert load_sources(home | {"PIP_INDEX_URL": PIP, "UV_NO_CONFIG": "1"}).indexes == (PIP,)
 
 
-def test_uvs_file_may_hold_several_indexes(home: dict[str, str]) -> None:
+def test_further_indexes_of_a_variable_or_uvs_file_are_asked_first_and_uv_is_told_the_same(
+    home: dict[str, str],
+) -> None:
+    found = load_sources(home | {"UV_DEFAULT_INDEX": UV, "UV_INDEX": f"mine={PIP}?a=b https://b.example"})
+    assert found.indexes == (f"{PIP}?a=b", "https://b.example", UV)
     Path(home["UV_CONFIG_FILE"]).write_text(
         '[[index]]\nurl = "https://extra.example/simple"\n'
         '[[index]]\nurl = "https://pinned.example"\nexplicit = true\n'
         f'[[index]]\nurl = "{UV}"\ndefault = true\n'
     )
     assert load_sources(home).indexes == ("https://extra.example/simple", UV)
+    told = Sources((PIP, UV), ("file:///wheels",), "unsafe-best-match").build_environment()
+    indexes = {"UV_DEFAULT_INDEX": UV, "UV_INDEX": PIP}
+    assert told == indexes | {"UV_FIND_LINKS": "file:///wheels", "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
 def test_pips_file_counts_when_uv_has_no_setting(home: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "pip.conf").write_text(f"[global]\nindex-url = {PIP}\nextra-index-url =\n  {UV}\n")
     found = load_sources(home | {"PIP_CONFIG_FILE": str(tmp_path / "pip.conf")})
     assert (found.indexes, found.told_by) == ((UV, PIP), "pip's configuration")
-
-
-def test_further_indexes_are_asked_first_and_lose_their_names(home: dict[str, str]) -> None:
-    found = load_sources(home | {"UV_DEFAULT_INDEX": UV, "UV_INDEX": f"mine={PIP}?a=b https://b.example"})
-    assert found.indexes == (f"{PIP}?a=b", "https://b.example", UV)
 
 
 def test_a_named_index_gets_the_login_that_uv_keeps_for_it(home: dict[str, str]) -> None:
@@ -78,12 +74,6 @@ def test_no_index_at_all_and_an_unknown_strategy(home: dict[str, str]) -> None:
     assert "UV_DEFAULT_INDEX" not in found.build_environment()
     with pytest.raises(ConfigError, match="unknown index strategy"):
         load_sources(home | {"UV_INDEX_STRATEGY": "best"})
-
-
-def test_uv_is_told_the_same() -> None:
-    told = Sources((PIP, UV), ("file:///wheels",), "unsafe-best-match").build_environment()
-    indexes = {"UV_DEFAULT_INDEX": UV, "UV_INDEX": PIP}
-    assert told == indexes | {"UV_FIND_LINKS": "file:///wheels", "UV_INDEX_STRATEGY": "unsafe-best-match"}
 
 
 def test_a_password_is_in_no_text_of_it() -> None:

@@ -68,14 +68,8 @@ def test_the_index_is_in_no_argument(stand_in: Path) -> None:
 )
 def test_messages_lose_colours_frames_hosts_and_paths(raw: str, clean: str) -> None:
     assert uv_tool.clean_message(raw) == clean
-
-
-def test_a_long_message_is_cut() -> None:
     assert len(uv_tool.clean_message("word " * 10_000)) == MAX_REASON
     assert uv_tool.clean_message("word " * 10_000).endswith("…")
-
-
-def test_warnings_are_no_explanation() -> None:
     assert uv_tool.UvOutput(1, "", "warning: old\nerror: it is not there").explanation == "it is not there"
 
 
@@ -102,7 +96,3 @@ def test_a_uv_that_tells_no_version_does_not_end_or_cannot_start_is_told(stand_i
     stand_in.chmod(0o600)
     with pytest.raises(MissingToolError, match="cannot start uv"):
         uv_tool.run_uv(["--version"], sources=None)
-
-
-def test_the_real_one_tells_its_version() -> None:
-    assert uv_tool.read_uv_version().count(".") == 2

@@ -52,15 +52,15 @@ def test_final_versions_with_a_wheel_are_taken_in_their_order(sources: Sources) 
 def test_ends_count_as_they_are(sources: Sources) -> None:
     assert versions("2.0rc1..2.1", sources) == ("2.0rc1", "2.1")
     assert versions("1.10..2.0", sources) == ("1.10", "2.0")
+    for text in ("2.0rc1..3.0", "1.10..2.0"):
+        found = find_version_range("one", parse_range(text), sources=sources)
+        solved = {stack.name for stack in solve_version_range(found, max_download_bytes=10**9, sources=sources).stacks}
+        assert {f"one {found.versions[0]}", f"one {found.versions[-1]}"} <= solved
+    # Named ones are taken in place of all.
+    found = find_version_range("one", parse_range("1.0..3.0"), [Version("2.0"), Version("2.0rc1")], sources)
+    assert (found.versions, found.yanked) == (("1.0", "2.0rc1", "2.0", "3.0"), ())
     # As the index writes it.
     assert versions("1.0.0..1.9", sources) == ("1.0", "1.9")
-
-
-def test_named_versions_are_taken_in_place_of_all(sources: Sources) -> None:
-    named = [Version("2.0"), Version("2.0rc1")]
-    found = find_version_range("one", parse_range("1.0..3.0"), named, sources)
-    assert found.versions == ("1.0", "2.0rc1", "2.0", "3.0")
-    assert found.yanked == ()
 
 
 @pytest.mark.parametrize(
@@ -118,11 +118,3 @@ def test_each_version_has_a_stack_or_a_reason(sources: Sources) -> None:
     solved = solve_version_range(found, ["aaa<2"], max_download_bytes=10**9, sources=sources)
     assert [one.point for one in solved.rejected] == ["one 2.1", "one 2.2"]
     assert {stack.versions["aaa"] for stack in solved.stacks} == {"1.0"}
-
-
-def test_ends_that_are_yanked_or_no_final_versions_are_solved(sources: Sources) -> None:
-    for text in ("2.0rc1..3.0", "1.10..2.0"):
-        found = find_version_range("one", parse_range(text), sources=sources)
-        solved = solve_version_range(found, max_download_bytes=10**9, sources=sources)
-        named = {stack.name for stack in solved.stacks}
-        assert {f"one {found.versions[0]}", f"one {found.versions[-1]}"} <= named

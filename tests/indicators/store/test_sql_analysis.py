@@ -31,7 +31,10 @@ def test_duckdb_answers_the_same_of_archive_database_and_export(tmp_path: Path, 
     assert answers == [[("2.2.6", 1.1875), ("2.4.6", 1.1875), ("control", 1.1875)]] * 3
 
 
-def test_a_database_file_is_read_with_its_typed_tables(tmp_path: Path) -> None:
+def test_a_database_file_is_read_with_its_typed_tables_and_without_pyarrow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
     making.archive(tmp_path / "a")
     with open_database(tmp_path / "x.db") as database:
         sync_sessions([tmp_path / "a"], database)
@@ -53,14 +56,6 @@ def test_a_table_that_is_too_large_is_refused_and_not_cut(tmp_path: Path, monkey
             export_tables(database, tmp_path / "tables")
         with pytest.raises(InputError, match="too many rows"):
             connect_duckdb(database)
-
-
-def test_it_needs_no_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    making.archive(tmp_path)
-
-    with connect_duckdb(tmp_path) as duck:
-        assert duck.execute("SELECT count(*) FROM runs").fetchone() == (12,)
 
 
 def test_what_is_none_of_the_three_is_refused(tmp_path: Path) -> None:

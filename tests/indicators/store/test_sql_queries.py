@@ -117,8 +117,6 @@ def test_rows_are_bounded_and_the_rest_is_told(filled: Database) -> None:
         ("values", {"indicator": "PiSorted", "status": "ok"}, "values does not support this filter"),
         ("packages", {"since": "2026-01-01"}, "packages does not support this filter"),
         ("runs", {"session": "nix"}, "no such session"),
-        ("runs", {"stack": "numpy"}, "no such stack"),
-        ("runs", {"indicator": "Nix"}, "no such indicator"),
         ("runs", {"status": "bad"}, "unknown status"),
         ("runs", {"since": "yesterday"}, "not a time"),
         # A filter is never part of the SQL.
@@ -140,14 +138,9 @@ def test_a_select_of_ones_own_is_answered(filled: Database) -> None:
     )
 
     assert answer.frame.to_dict(as_series=False) == {"case": ["PiScanned", "PiSorted"], "n": [13, 24], "d": [0.5, 0.5]}
-
-
-def test_sums_and_means_are_numbers_in_both_databases(filled: Database) -> None:
     sql = "SELECT sum(run) AS total, avg(run + 0.5) AS mean, sum(run) * 1.5 AS more FROM run"
-
     frame = sql_analysis.select_rows(filled, sql).frame
-
-    assert [str(dtype) for dtype in frame.dtypes] == ["Int64", "Float64", "Float64"]
+    assert [str(dtype) for dtype in frame.dtypes] == ["Int64", "Float64", "Float64"], "in both databases"
     assert frame["more"][0] == frame["total"][0] * 1.5
 
 
@@ -156,7 +149,6 @@ def test_sums_and_means_are_numbers_in_both_databases(filled: Database) -> None:
     [
         ("3", 3),
         ("3.000", 3),
-        ("2.5", 2.5),
         ("1E+30", 1e30),
         ("Infinity", math.inf),
         ("-9223372036854775807", 1 - 2**63),
@@ -180,12 +172,9 @@ def test_a_comment_at_the_end_and_names_that_come_twice_do_no_harm(filled: Datab
     "sql",
     [
         "",
-        ";",
         "DELETE FROM run",
-        "DROP TABLE run",
         "SELECT 1; DROP TABLE sample",
         "SELECT 1) AS x; DROP TABLE sample; SELECT (1",
-        "COMMIT; DROP TABLE sample",
         "ATTACH DATABASE 'other.db' AS other",
         "PRAGMA writable_schema=ON",
         "SET TRANSACTION READ WRITE",

@@ -16,12 +16,9 @@ def forged(key: str = "n", **schema: Any) -> dict[str, Any]:
 
 
 def test_every_field_has_a_column_of_its_type() -> None:
-    found = {
-        field.column: (field.part, field.kind, field.nullable)
-        for field in parse_declaration_fields(PiSorted.model_json_schema())
-    }
+    fields = parse_declaration_fields(PiSorted.model_json_schema())
 
-    assert found == {
+    assert {field.column: (field.part, field.kind, field.nullable) for field in fields} == {
         "n": ("@parameters", "int", False),
         "dtype": ("@parameters", "str", False),
         "padding": ("@parameters", "str", False),
@@ -78,14 +75,11 @@ def test_a_name_from_outside_becomes_a_plain_one_of_at_most_63_bytes(key: str) -
     ("declaration", "told"),
     [
         ({}, "no properties"),
-        ({"properties": []}, "no properties"),
         (forged(role="other"), "without a role"),
         ({"properties": {"n": 1}}, "without a role"),
         (forged(type="array"), "unsupported field type"),
         (forged(type=None), "unsupported field type"),
-        (forged(type="object"), "unsupported field type"),
         (forged("ru_utime"), "this column name is reserved"),
-        (forged("RU_UTIME"), "this column name is reserved"),
         (forged("run_id"), "this column name is reserved"),
         ({"properties": {f"n{i}": {"role": "result", "type": "number"} for i in range(501)}}, "too many fields"),
     ],

@@ -12,6 +12,7 @@ from workbench.core.errors import ConfigError
 from workbench.lore.bisection.input_bisection import BisectionResult, BisectOptions
 from workbench.lore.bisection.output_checks import is_fault, load_user_check
 from workbench.lore.bisection.search_journal import SearchJournal
+from workbench.lore.dumps.dump_folder import read_sidecar
 
 pytestmark = MARKS
 ENGINE = ("--master", "local[2]", "--driver-memory", "1g")
@@ -21,6 +22,8 @@ def test_false_and_rows_are_faults_and_anything_else_is_refused() -> None:
     assert [is_fault(one) for one in (True, False, [], ["row"])] == [False, True, False, True]
     with pytest.raises(ConfigError, match="neither true or false nor rows"):
         is_fault(1.5)
+    with pytest.raises(ConfigError, match="a check looks at one side"):
+        BisectOptions(sql_check="a < 0", confs_b={"spark.sql.x": "1"}).list_checks()
 
 
 def test_a_check_is_a_function_of_a_module_or_file(tmp_path: Path) -> None:
@@ -35,11 +38,6 @@ def test_a_check_is_a_function_of_a_module_or_file(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=said):
             load_user_check(place)
-
-
-def test_a_check_looks_at_one_side() -> None:
-    with pytest.raises(ConfigError, match="a check looks at one side"):
-        BisectOptions(sql_check="a < 0", confs_b={"spark.sql.x": "1"}).list_checks()
 
 
 def test_a_journal_gives_the_answers_that_were_asked_for_before(tmp_path: Path) -> None:
@@ -79,15 +77,10 @@ def bisect(folder: Path, *arguments: str) -> BisectionResult:
     return BisectionResult.model_validate_json(done.stdout)
 
 
-def column_of(folder: Path) -> str:
-    """The output of the operator that calls Python functions has a name of Spark's own for the result."""
-    from workbench.lore.dumps.dump_folder import read_sidecar
-
-    return read_sidecar(folder).output.columns[-1].name
-
-
 def test_one_wrong_row_of_many_is_found_by_sql(folder: Path, tmp_path: Path) -> None:
-    found = bisect(folder, "--sql-check", f"`{column_of(folder)}` < 0", "--out", str(tmp_path / "small"))
+    # Spark has a name of its own for the result of a Python function.
+    column = read_sidecar(folder).output.columns[-1].name
+    found = bisect(folder, "--sql-check", f"`{column}` < 0", "--out", str(tmp_path / "small"))
     assert found.reproduced
     assert found.minimal
     assert [one["n_rows"] for one in found.inputs] == [1]

@@ -25,50 +25,33 @@ def spark_type(name: str, /, **fields: Value) -> JavaObject:
 
 def test_a_vector_of_two_levels_gives_what_lies_between_its_bounds() -> None:
     leaves = [array(*range(32 * index, 32 * index + 32)) for index in range(3)]
-    vector = made(
-        "scala.collection.immutable.Vector", depth=2, startIndex=30, endIndex=70, display0=None, display1=array(*leaves)
-    )
+    vector = immutable("Vector", depth=2, startIndex=30, endIndex=70, display0=None, display1=array(*leaves))
     assert java_values.list_items(vector) == list(range(30, 70))
 
 
-def test_a_buffer_gives_the_used_part_of_its_array() -> None:
+def immutable(name: str, **fields: Value) -> JavaObject:
+    return made(f"scala.collection.immutable.{name}", **fields)
+
+
+def test_a_buffer_gives_the_used_part_of_its_array_and_a_range_ends_where_its_class_says() -> None:
     buffer = made("scala.collection.mutable.ArrayBuffer", size0=2, array=array("a", "b", None, None))
     assert java_values.list_items(buffer) == ["a", "b"]
+    assert java_values.list_items(immutable("Range", start=1, end=7, step=3)) == [1, 4]
+    assert java_values.list_items(immutable("Range$Inclusive", start=1, end=7, step=3)) == [1, 4, 7]
+    longest = immutable("Range", start=0, end=2**31 - 1, step=1)
+    assert len(java_values.list_items(longest)) == java_values.MAX_SEQ_ITEMS
 
 
-@pytest.mark.parametrize(("class_name", "expected"), [("Range", [1, 4]), ("Range$Inclusive", [1, 4, 7])])
-def test_a_range_ends_where_its_class_says(class_name: str, expected: list[int]) -> None:
-    value = made(f"scala.collection.immutable.{class_name}", start=1, end=7, step=3)
-    assert java_values.list_items(value) == expected
-
-
-@pytest.mark.parametrize(
-    "value",
-    [
-        pytest.param(made("scala.collection.immutable.Stream$Cons"), id="a lazy one"),
-        pytest.param(made("scala.collection.immutable.Range", start=0, end=1, step=0), id="a range that stands still"),
-        pytest.param(made("scala.collection.immutable.Vector", depth=9, startIndex=0, endIndex=1), id="too deep"),
-        pytest.param(made("scala.collection.immutable.Vector", depth=1, startIndex=0, endIndex=1), id="no leaves"),
-        pytest.param(made("scala.collection.immutable.Vector"), id="no bounds"),
-        pytest.param(None, id="null"),
-        pytest.param("text", id="a text"),
-    ],
-)
-def test_what_is_no_known_sequence_is_refused(value: Value) -> None:
-    with pytest.raises(InputError):
-        java_values.list_items(value)
-
-
-def test_a_list_that_wraps_itself_is_refused() -> None:
+def test_what_is_no_known_sequence_or_wraps_itself_is_refused() -> None:
+    lazy, still = immutable("Stream$Cons"), immutable("Range", start=0, end=1, step=0)
+    deep, bare = (immutable("Vector", depth=depth, startIndex=0, endIndex=1) for depth in (9, 1))
+    for value in (lazy, still, deep, bare, immutable("Vector"), None, "text"):
+        with pytest.raises(InputError):
+            java_values.list_items(value)
     wrapper = made("scala.collection.convert.Wrappers$JListWrapper")
     wrapper.fields["underlying"] = wrapper
     with pytest.raises(InputError, match="wrapped list"):
         java_values.list_items(wrapper)
-
-
-def test_a_range_as_long_as_an_int_is_cut() -> None:
-    value = made("scala.collection.immutable.Range", start=0, end=2**31 - 1, step=1)
-    assert len(java_values.list_items(value)) == java_values.MAX_SEQ_ITEMS
 
 
 def test_a_type_that_holds_itself_twice_is_cut() -> None:

@@ -53,6 +53,8 @@ def test_columns_of_many_types_and_twice_the_same_name_are_read(scala: str) -> N
     assert (found.origin, found.n_partitions, found.output_partitions) == ("gpu", 5, [0, 1, 2, 3, 4])
     assert [(column.name, column.type, column.nullable) for column in found.columns] == COLUMNS
     assert len({column.expr_id for column in found.columns}) == len(COLUMNS)
+    partition = meta_files.read_partition_meta(SAMPLES / scala / "simulated_partition.meta")
+    assert (partition.origin, partition.n_batches, partition.types) == ("gpu", 2, [column[1] for column in COLUMNS])
 
 
 @pytest.mark.parametrize("scala", SCALAS)
@@ -61,12 +63,6 @@ def test_every_kind_of_sequence_gives_its_items(scala: str, name: str, n_columns
     found = meta_files.read_rdd_meta(SAMPLES / scala / f"simulated_rdd_{name}.meta")
     assert found.output_partitions == [0, 1, 2, 3, 4]
     assert [column.name for column in found.columns] == [column[0] for column in COLUMNS[:n_columns]]
-
-
-@pytest.mark.parametrize("scala", SCALAS)
-def test_a_partition_says_how_many_batches_it_has(scala: str) -> None:
-    found = meta_files.read_partition_meta(SAMPLES / scala / "simulated_partition.meta")
-    assert (found.origin, found.n_batches, found.types) == ("gpu", 2, [column[1] for column in COLUMNS])
 
 
 def test_metas_of_ours_are_json(tmp_path: Path) -> None:
@@ -86,6 +82,8 @@ def test_kryo_is_recognised_and_the_setting_that_mends_it_named(tmp_path: Path) 
         meta_files.read_rdd_meta(path)
     assert "Kryo" in str(caught.value)
     assert "spark.serializer" in str(caught.value)
+    with pytest.raises(InputError, match="not Java serialization"):
+        meta_files.read_plan_meta(path)
 
 
 BAD = {
@@ -109,14 +107,13 @@ def test_what_is_no_meta_is_refused(name: str, tmp_path: Path) -> None:
         meta_files.read_rdd_meta(written(tmp_path, BAD[name]))
 
 
-def test_a_missing_meta_and_a_folder_are_refused(tmp_path: Path) -> None:
+def test_a_missing_meta_a_folder_and_a_meta_beyond_all_measure_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(InputError, match="missing"):
         meta_files.read_rdd_meta(tmp_path / "rdd.meta")
     with pytest.raises(InputError, match="not a file"):
         meta_files.read_rdd_meta(tmp_path)
-
-
-def test_a_meta_beyond_all_measure_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meta_files, "MAX_META_BYTES", 100)
     with pytest.raises(InputError, match="too large"):
         meta_files.read_rdd_meta(written(tmp_path, b"{" + b" " * 200))
@@ -138,8 +135,8 @@ def test_damaged_metas_are_refused_or_read(
     assert found.n_partitions >= 0
 
 
-@pytest.mark.parametrize("scala", ["scala_2.12", "scala_2.13"])
-def test_operator_nodes_attributes_and_functions_are_named(scala: str) -> None:
+@pytest.mark.parametrize("scala", SCALAS)
+def test_operator_nodes_attributes_and_functions_are_named_and_objects_counted_most_first(scala: str) -> None:
     found = meta_files.read_plan_meta(SAMPLES / scala / "plan.meta")
     assert (found.operator, found.operator_class) == ("Project", "org.apache.spark.sql.execution.ProjectExec")
     assert [(node.depth, node.name) for node in found.nodes] == [
@@ -154,11 +151,6 @@ def test_operator_nodes_attributes_and_functions_are_named(scala: str) -> None:
     ]
     assert [(each.name, each.evaluation, each.python) for each in found.functions] == [("double_it", "batched", "3.11")]
     assert 100 < (found.functions[0].n_bytes or 0) < found.n_bytes
-
-
-@pytest.mark.parametrize("scala", ["scala_2.12", "scala_2.13"])
-def test_objects_are_counted_by_class_most_first(scala: str) -> None:
-    found = meta_files.read_plan_meta(SAMPLES / scala / "plan.meta")
     assert found.classes["org.apache.spark.sql.execution.FilterExec"] == 1
     assert found.classes["org.apache.spark.sql.types.LongType$"] == 1
     assert list(found.classes.values()) == sorted(found.classes.values(), reverse=True)
@@ -167,10 +159,3 @@ def test_objects_are_counted_by_class_most_first(scala: str) -> None:
 def test_a_stream_of_something_else_has_no_nodes() -> None:
     found = meta_files.read_plan_meta(SAMPLES / "hidden_in_numbers.bin")
     assert (found.operator_class, found.nodes, found.functions) == ("Protocol$Direct", [], [])
-
-
-def test_a_plan_that_kryo_wrote_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "plan.meta"
-    path.write_bytes(b"\x01\x02\x03")
-    with pytest.raises(InputError, match="not Java serialization"):
-        meta_files.read_plan_meta(path)

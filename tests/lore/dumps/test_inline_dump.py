@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,15 +43,30 @@ def test_a_record_is_read_as_the_hooks_write_it() -> None:
     assert found.is_good
 
 
-def test_the_last_attempt_wins_for_inputs_and_output_alike() -> None:
-    # A range partitioning samples its child first; what is shuffled comes after.
-    found = attempts([*task(0, 1), *task(1, 2), *task(0, 3), *task(1, 4)])
-    assert found == {place: {0: 3, 1: 4} for place in ("input-0", "input-1", OUTPUT_PLACE)}
+BROKEN = [record("input-0", 0, 2, fault="disk"), record("input-1", 0, 2), record(OUTPUT_PLACE, 0, 2)]
+LOST = [record("input-0", 0, 3), record("input-1", 0, 3)]
+# A range partitioning samples its child first; what is shuffled comes after.
+TWICE = [*task(0, 1), *task(1, 2), *task(0, 3), *task(1, 4)]
 
 
-def test_an_attempt_that_failed_gives_way_to_an_earlier_good_one() -> None:
-    found = attempts([*task(0, 1), *task(0, 2, error_class="java.lang.ArithmeticException")])
-    assert found["input-0"] == found["input-1"] == found[OUTPUT_PLACE] == {0: 1}
+@pytest.mark.parametrize(
+    ("records", "inputs", "output"),
+    [
+        pytest.param(TWICE, {0: 3, 1: 4}, {0: 3, 1: 4}, id="the last attempt wins"),
+        pytest.param([*task(0, 1), *task(0, 2, error_class="X")], {0: 1}, {0: 1}, id="a failed one gives way"),
+        pytest.param([*task(0, 1), *BROKEN], {0: 1}, {0: 1}, id="a fault of one tap rules out the whole attempt"),
+        pytest.param([*task(0, 1), *LOST], {0: 3}, {}, id="the output of another attempt is left out"),
+    ],
+)
+def test_of_several_attempts_one_is_picked_for_inputs_and_output_alike(
+    records: list[TapRecord], inputs: dict[int, int], output: dict[int, int]
+) -> None:
+    assert attempts(records) == {"input-0": inputs, "input-1": inputs, OUTPUT_PLACE: output}
+
+
+def test_inputs_of_different_attempts_are_never_put_together_and_of_nothing_there_are_no_records() -> None:
+    assert attempts([record("input-0", 0, 1), record("input-1", 0, 2)]) == {OUTPUT_PLACE: {}}
+    assert pick_records([], ["input-0"], one_to_one=True) == {OUTPUT_PLACE: {}}
 
 
 def test_a_failed_attempt_is_taken_where_there_is_no_other() -> None:
@@ -59,42 +75,18 @@ def test_a_failed_attempt_is_taken_where_there_is_no_other() -> None:
     assert not picked[OUTPUT_PLACE][0].is_good
 
 
-def test_inputs_of_different_attempts_are_never_put_together() -> None:
-    one, other = record("input-0", 0, 1), record("input-1", 0, 2)
-    assert attempts([one, other]) == {OUTPUT_PLACE: {}}
-
-
-def test_a_fault_of_one_tap_rules_out_the_whole_attempt() -> None:
-    broken = [record("input-0", 0, 2, fault="disk"), record("input-1", 0, 2), record(OUTPUT_PLACE, 0, 2)]
-    assert attempts([*task(0, 1), *broken])["input-1"] == {0: 1}
-
-
-def test_the_output_of_another_attempt_than_the_inputs_is_left_out() -> None:
-    lost = [record("input-0", 0, 3), record("input-1", 0, 3)]
-    assert attempts([*task(0, 1), *lost])[OUTPUT_PLACE] == {}
-
-
-def test_where_partitions_mix_each_place_is_taken_by_itself() -> None:
+def test_where_partitions_mix_each_place_is_taken_by_itself_and_no_output_where_something_ran_twice() -> None:
     # A union: partition 1 of its output is partition 0 of its second input.
     told = [record("input-0", 0, 1), record("input-1", 0, 2), record(OUTPUT_PLACE, 0, 1), record(OUTPUT_PLACE, 1, 2)]
     found = attempts(told, one_to_one=False)
     assert found == {"input-0": {0: 1}, "input-1": {0: 2}, OUTPUT_PLACE: {0: 1, 1: 2}}
-
-
-def test_where_partitions_mix_and_something_ran_twice_no_output_is_taken() -> None:
-    told = [record("input-0", 0, 1), record("input-0", 0, 3), record(OUTPUT_PLACE, 0, 1), record("input-1", 0, 2)]
-    found = attempts(told, one_to_one=False)
-    assert found["input-0"] == {0: 3}
-    assert found[OUTPUT_PLACE] == {}
+    found = attempts([*told[:3], record("input-0", 0, 3)], one_to_one=False)
+    assert (found["input-0"], found[OUTPUT_PLACE]) == ({0: 3}, {})
 
 
 def test_a_broadcast_is_picked_without_regard_to_the_tasks_of_the_join() -> None:
     picked = pick_records([*task(0, 1), record("input-2", 0, 7)], ["input-0", "input-1"], one_to_one=True)
     assert picked["input-2"][0].attempt == 7
-
-
-def test_an_operator_that_nothing_was_told_of_has_no_records() -> None:
-    assert pick_records([], ["input-0"], one_to_one=True) == {OUTPUT_PLACE: {}}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))

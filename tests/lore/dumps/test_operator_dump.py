@@ -137,19 +137,19 @@ def test_without_strictness_an_operator_that_fails_does_not_stop_the_others(
 
 @pytest.mark.parametrize(
     ("ids", "message"),
-    [("0[*]", "it is a leaf"), ("1[7]", r"no such partition(.|\n)*0 to 2"), ("77[*]", "no operator has this id")],
+    [
+        ("0[*]", "it is a leaf"),
+        ("1[7]", r"no such partition(.|\n)*0 to 2"),
+        ("77[*]", "no operator has this id"),
+        (None, r"no operator is chosen(.|\n)*lore tag"),
+    ],
 )
 def test_strictly_a_refusal_ends_the_dump_and_leaves_nothing(
-    spark: SparkSession, tmp_path: Path, ids: str, message: str
+    spark: SparkSession, tmp_path: Path, ids: str | None, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         lore.dump(spark.sql(JOIN), ids, tmp_path / "d")
     assert files_of(tmp_path) == set()
-
-
-def test_no_ids_is_an_error_that_says_where_they_come_from(spark: SparkSession, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no operator is chosen(.|\n)*lore tag"):
-        lore.dump(spark.sql(JOIN), path=tmp_path / "d")
 
 
 def test_keys_of_the_session_choose_what_is_dumped(spark: SparkSession, tmp_path: Path) -> None:

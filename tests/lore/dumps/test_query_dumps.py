@@ -31,31 +31,20 @@ def counted(spark: Any) -> Any:
     return spark.range(1000).selectExpr("id % 7 AS k").groupBy("k").count()
 
 
-def test_an_ordinary_action_is_dumped(spark: Any, keys: Any, tmp_path: Path) -> None:
+def test_actions_and_writes_are_dumped_but_not_into_a_path_in_use(spark: Any, keys: Any, tmp_path: Path) -> None:
     with lore.enable(spark) as watch:
         keys("2[*]", tmp_path / "a")
         rows = counted(spark).collect()
-    assert watch.problems == []
-    assert list(watch.dumped[0].folders) == [2]
+        # The keys are read when Spark tells of the action's end.
+        watch.wait_for_dumps()
+        keys("2[*]", tmp_path / "b")
+        counted(spark).write.parquet(str(tmp_path / "out"))
+        counted(spark).collect()
+    # The dumps themselves are actions, too, and none of them is dumped.
+    assert [list(one.folders) for one in watch.dumped] == [[2], [2]]
+    assert ["the dump path is not empty" in problem for problem in watch.problems] == [True]
     found = trust_check.check_trust(tmp_path / "a" / "loreId-2")
     assert (len(rows), found.operator, found.inputs[0].n_rows) == (7, "HashAggregate", 1000)
-
-
-def test_a_write_is_dumped_and_the_dump_itself_is_not(spark: Any, keys: Any, tmp_path: Path) -> None:
-    with lore.enable(spark) as watch:
-        keys("2[*]", tmp_path / "a")
-        counted(spark).write.parquet(str(tmp_path / "out"))
-    assert [list(one.folders) for one in watch.dumped] == [[2]]
-    assert watch.problems == []
-
-
-def test_a_second_action_finds_the_path_in_use_and_says_so(spark: Any, keys: Any, tmp_path: Path) -> None:
-    with lore.enable(spark) as watch:
-        keys("2[*]", tmp_path / "a")
-        counted(spark).collect()
-        counted(spark).collect()
-    assert len(watch.dumped) == 1
-    assert "the dump path is not empty" in watch.problems[0]
 
 
 def test_without_keys_or_with_ids_switched_off_nothing_is_dumped(spark: Any, keys: Any, tmp_path: Path) -> None:
@@ -75,7 +64,6 @@ def test_wrong_keys_and_failing_queries_are_kept_as_problems_and_commands_are_pa
     with lore.enable(spark) as watch:
         keys("2", tmp_path / "a")
         counted(spark).collect()
-        # The keys are read when Spark tells of the action's end.
         watch.wait_for_dumps()
         keys("2[*]", tmp_path / "b")
         spark.sql("CREATE OR REPLACE TEMP VIEW nothing AS SELECT 1 AS a")

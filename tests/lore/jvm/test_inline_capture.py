@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lore.local_spark import run_python
 from workbench.core.errors import ConfigError
 from workbench.lore.dumps.dump_sidecar import ORIGINAL_RUN, RECOMPUTED
 from workbench.lore.jvm import inline_capture
 
 pytestmark = pytest.mark.timeout(900)
-ROOT = Path(__file__).parents[3]
 Facts = dict[str, Any]
 
 
@@ -48,27 +45,23 @@ class Outcome:
 
 
 # Without AQE in test-all alone: each takes half a minute.
-@pytest.fixture(scope="module", params=["on", pytest.param("off", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param("on", marks=pytest.mark.spark),
+        pytest.param("off", marks=[pytest.mark.spark, pytest.mark.slow]),
+    ],
+)
 def outcome(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     from workbench.spark.jvm import build_spark_environment
 
     folder = tmp_path_factory.mktemp("inline")
     for work in (["capture", str(folder), "--adaptive", request.param], ["verify", str(folder)]):
-        done = subprocess.run(
-            [sys.executable, "-m", "tests.lore.inline_scenarios", *work],
-            cwd=ROOT,
-            env=os.environ | build_spark_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=800,
-            check=False,
-        )
+        done = run_python("-m", "tests.lore.inline_scenarios", *work, **build_spark_environment())
         assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
     return Outcome(folder)
 
 
-@pytest.mark.spark
 def test_everything_that_was_captured_is_verified_in_another_process(outcome: Outcome) -> None:
     told = {
         f"{name} {operator}": one["said"]
@@ -78,9 +71,10 @@ def test_everything_that_was_captured_is_verified_in_another_process(outcome: Ou
     }
     assert told == {}
     assert sum(map(len, outcome.verified.values())) >= 10
+    # No folder of the executors is left.
+    assert list(outcome.folder.glob("*/.*")) + list(outcome.folder.rglob("*.crc")) == []
 
 
-@pytest.mark.spark
 def test_hooks_are_nodes_of_the_plan_while_armed_and_only_then(outcome: Outcome) -> None:
     plan = outcome.captured["join"]["plan"]
     lore_id = outcome.sidecar("join", "SortMergeJoin")["lore_id"]
@@ -93,7 +87,6 @@ def test_hooks_are_nodes_of_the_plan_while_armed_and_only_then(outcome: Outcome)
     assert outcome.captured["nothing_armed"]["n_rows"] == 2000
 
 
-@pytest.mark.spark
 def test_a_join_is_compared_with_the_original_run_row_for_row(outcome: Outcome) -> None:
     found = outcome.verified["join"]["SortMergeJoin"]
     assert found["compared_with"] == ORIGINAL_RUN
@@ -105,21 +98,17 @@ def test_a_join_is_compared_with_the_original_run_row_for_row(outcome: Outcome) 
     assert max(entry["batches"].values()) > 1
 
 
-@pytest.mark.spark
-def test_only_chosen_partitions_are_written_and_fingerprinted(outcome: Outcome) -> None:
+def test_only_chosen_partitions_are_written_and_an_exchange_is_compared_with_itself_recomputed(
+    outcome: Outcome,
+) -> None:
+    assert outcome.verified["join"]["ShuffleExchange"]["compared_with"] == RECOMPUTED
+    assert any("recomputed over the captured inputs" in text for text in outcome.captured["join"]["warnings"])
     sidecar = outcome.sidecar("join", "HashAggregate")
     assert sidecar["inputs"][0]["partitions"] == [0, 2]
     assert sorted(sidecar["output"]["fingerprint"]) == ["0", "2"]
     assert sidecar["output"]["compared_with"] == ORIGINAL_RUN
 
 
-@pytest.mark.spark
-def test_an_exchange_is_compared_with_itself_recomputed_and_says_so(outcome: Outcome) -> None:
-    assert outcome.verified["join"]["ShuffleExchange"]["compared_with"] == RECOMPUTED
-    assert any("recomputed over the captured inputs" in text for text in outcome.captured["join"]["warnings"])
-
-
-@pytest.mark.spark
 def test_a_noisy_upstream_is_captured_as_this_run_had_it(outcome: Outcome) -> None:
     facts = outcome.captured["noisy_upstream"]
     assert sorted(facts["rows"]) != sorted(facts["another_run"]), "the upstream is not noisy"
@@ -127,7 +116,6 @@ def test_a_noisy_upstream_is_captured_as_this_run_had_it(outcome: Outcome) -> No
     assert outcome.verified["noisy_upstream"]["Sort"]["compared_with"] == ORIGINAL_RUN
 
 
-@pytest.mark.spark
 def test_of_a_child_computed_twice_the_rows_that_went_on_are_captured(outcome: Outcome) -> None:
     rows = sorted(row[1] for row in outcome.captured["computed_twice"]["rows"])
     assert sorted(outcome.stored("computed_twice", "Sort", "x")) == rows
@@ -136,7 +124,6 @@ def test_of_a_child_computed_twice_the_rows_that_went_on_are_captured(outcome: O
     assert outcome.verified["computed_twice"]["Filter"]["compared_with"] == ORIGINAL_RUN
 
 
-@pytest.mark.spark
 def test_under_a_limit_what_was_read_is_dumped_and_the_rest_is_told(outcome: Outcome) -> None:
     facts = outcome.captured["limit_above"]
     assert len(facts["rows"]) == 3
@@ -145,15 +132,6 @@ def test_under_a_limit_what_was_read_is_dumped_and_the_rest_is_told(outcome: Out
     assert any("not computed: partitions 1, 2, 3" in text for text in facts["warnings"])
 
 
-@pytest.mark.spark
-def test_a_chosen_partition_that_the_run_did_not_compute_is_refused(outcome: Outcome) -> None:
-    facts = outcome.captured["partition_not_computed"]
-    assert "did not compute all chosen partitions" in facts["refused"]
-    assert "not computed: 3" in facts["refused"]
-    assert facts["left"] == []
-
-
-@pytest.mark.spark
 def test_broadcasts_and_subqueries_are_whole_whatever_partitions_are_chosen(outcome: Outcome) -> None:
     join = outcome.sidecar("broadcast_and_subquery", "BroadcastHashJoin")
     assert {entry["kind"] for entry in join["inputs"]} >= {"broadcast"}
@@ -167,7 +145,6 @@ def test_broadcasts_and_subqueries_are_whole_whatever_partitions_are_chosen(outc
     assert next(entry for entry in entries if entry["kind"] == "broadcast")["n_rows"] > 0
 
 
-@pytest.mark.spark
 def test_masked_values_are_never_written(outcome: Outcome) -> None:
     sidecar = outcome.sidecar("masked", "HashAggregate")
     assert sidecar["masked"] is not None
@@ -175,7 +152,6 @@ def test_masked_values_are_never_written(outcome: Outcome) -> None:
     assert not set(outcome.stored("masked", "HashAggregate", "s")) & {str(number) for number in range(2000)}
 
 
-@pytest.mark.spark
 def test_the_key_of_masks_is_in_no_plan_that_spark_logs(outcome: Outcome) -> None:
     logged = b"".join(path.read_bytes() for path in (outcome.folder / "events").rglob("*") if path.is_file())
     assert b"LoreDump [loreId=" in logged
@@ -184,35 +160,28 @@ def test_the_key_of_masks_is_in_no_plan_that_spark_logs(outcome: Outcome) -> Non
     assert key.encode() not in logged
 
 
-@pytest.mark.spark
-def test_the_cap_ends_the_capture_and_not_the_query(outcome: Outcome) -> None:
-    facts = outcome.captured["too_large"]
-    assert len(facts["rows"]) == 2000
-    assert "could not be written" in facts["refused"]
-    assert "1000 bytes" in facts["refused"]
+REFUSED = [
+    ("too_large", ["could not be written", "1000 bytes"]),
+    ("partition_not_computed", ["did not compute all chosen partitions", "not computed: 3"]),
+    ("another_query", ["did not reach this operator"]),
+]
+
+
+@pytest.mark.parametrize(("name", "told"), REFUSED)
+def test_what_cannot_be_captured_is_refused_and_leaves_nothing(name: str, told: list[str], outcome: Outcome) -> None:
+    facts = outcome.captured[name]
+    assert [words for words in told if words not in facts["refused"]] == []
     assert facts["left"] == []
+    if name == "too_large":
+        assert len(facts["rows"]) == 2000, "the cap ends the capture and not the query"
 
 
-@pytest.mark.spark
 def test_a_query_that_fails_is_dumped_with_the_error_that_a_replay_gives(outcome: Outcome) -> None:
     assert outcome.captured["failing"]["failure"] == "ValueError"
     error = outcome.sidecar("failing", "BatchEvalPython")["output"]["error"]
     assert (error["error_class"], error["message"]) == ("ValueError", "not 77")
     assert outcome.verified["failing"]["BatchEvalPython"]["compared_with"] == ORIGINAL_RUN
     assert 77 in outcome.stored("failing", "BatchEvalPython", "id")
-
-
-@pytest.mark.spark
-def test_another_query_than_the_tagged_one_is_refused_and_leaves_nothing(outcome: Outcome) -> None:
-    facts = outcome.captured["another_query"]
-    assert "did not reach this operator" in facts["refused"]
-    assert facts["left"] == []
-
-
-@pytest.mark.spark
-def test_no_folder_of_the_executors_is_left(outcome: Outcome) -> None:
-    assert list(outcome.folder.glob("*/.*")) == []
-    assert list(outcome.folder.rglob("*.crc")) == []
 
 
 def test_the_users_own_jars_and_extensions_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

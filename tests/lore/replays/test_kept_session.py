@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +10,7 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
-from tests.lore.local_spark import MARKS, ROOT, dumped, local
+from tests.lore.local_spark import MARKS, dumped, local, lore_session
 
 pytestmark = MARKS
 Answers = list[dict[str, Any]]
@@ -80,15 +76,7 @@ def answers(
         ["juggle", join],
         ["verify", join],
     ]
-    text = "".join(shlex.join(map(str, line)) + "\n" for line in lines)
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench", "lore", "session", "--json"],
-        cwd=ROOT, input=text, capture_output=True, text=True, timeout=600, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-4000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(found) == len(lines)
-    return [{**one, "home": home} for one in found]
+    return [{**one, "home": home} for one in lore_session(lines)]
 
 
 def test_several_dumps_are_verified_on_one_spark_and_a_refused_one_ends_none(answers: Answers) -> None:

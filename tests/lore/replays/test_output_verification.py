@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.lore.local_spark import MARKS, dumped, sign_other_rows, signed_anew, verified
+from tests.lore.replays.test_output_verification_fingerprint import of_frame
 from workbench.core.errors import ConfigError
 from workbench.lore.dumps.dump_sidecar import ExpectedError, PartitionPrint
 from workbench.lore.replays.row_differences import are_rows_close
@@ -29,15 +30,7 @@ SUM = "SELECT s, sum(v / 3) AS x, count(*) AS n FROM a GROUP BY s"
 
 @pytest.fixture(scope="module")
 def sums(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from workbench import lore
-    from workbench.lore.spark_bridge.physical_plan import PlanTree
-
-    frame = spark.sql(SUM)
-    tree = PlanTree.from_frame(frame)
-    assert tree.root.name == "HashAggregate"
-    path = tmp_path_factory.mktemp("sums") / "d"
-    lore.dump(frame, {tree.root.lore_id or 0: None}, path)
-    return path / f"loreId-{tree.root.lore_id}"
+    return dumped(spark.sql(SUM), "root", tmp_path_factory.mktemp("sums") / "d")
 
 
 def with_rows(folder: Path, target: Path, spark: SparkSession, sql: str) -> Path:
@@ -45,7 +38,6 @@ def with_rows(folder: Path, target: Path, spark: SparkSession, sql: str) -> Path
     import shutil
 
     from workbench.lore.dumps.dump_store import DumpStore
-    from workbench.lore.replays import row_fingerprints
     from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
     shutil.copytree(folder, target)
@@ -53,8 +45,8 @@ def with_rows(folder: Path, target: Path, spark: SparkSession, sql: str) -> Path
     prints = {}
     for number in sidecar.output.fingerprint:
         paths = [str(folder / name) for name in sidecar.files if name.startswith(f"output/partition-{number}/")]
-        for name in [name for name in sidecar.files if name.startswith(f"output/partition-{number}/")]:
-            (target / name).unlink()
+        for path in paths:
+            (target / Path(path).relative_to(folder)).unlink()
         if not paths:
             prints[number] = sidecar.output.fingerprint[number]
             continue
@@ -64,10 +56,7 @@ def with_rows(folder: Path, target: Path, spark: SparkSession, sql: str) -> Path
         (target / f"output/partition-{number}").mkdir(exist_ok=True)
         next((target / "new").glob("part-*.parquet")).rename(target / f"output/partition-{number}/batch-0.parquet")
         shutil.rmtree(target / "new")
-        query = changed._jdf.queryExecution()
-        attributes = found.to_list(query.executedPlan().output())
-        rows = row_fingerprints.number_columns(found.quiet_bridge(), query.toRdd(), attributes)
-        prints[number] = row_fingerprints.fingerprint_partitions(rows)[0]
+        prints[number] = of_frame(spark, changed)[0]
     (target / "plan.json").unlink()
     (target / ".crc").unlink(missing_ok=True)
     files = DumpStore(found, str(target)).list_entries(known={})
@@ -120,6 +109,9 @@ def test_last_bits_pass_within_a_tolerance_only_and_say_so(spark: SparkSession, 
     assert close.note == ("not bit for bit: equal within a relative tolerance of 1e-10",)
     assert not verified(spark, folder, tolerance=1e-14).passed
     assert not verified(spark, folder, tolerance=0).passed
+    # A tolerance does not hide what is exact.
+    sql = "SELECT c0, c1 * (1 + 1e-12D) AS c1, IF(c0 = 'n3', c2 + 1, c2) AS c2 FROM kept"
+    assert not verified(spark, with_rows(sums, tmp_path / "exact", spark, sql), tolerance=0.5).passed
 
 
 def test_sums_of_floats_may_differ_in_their_last_bits_and_the_verdict_says_within_what(
@@ -145,11 +137,6 @@ def test_an_operator_that_gives_other_rows_each_time_is_neither_passed_nor_faile
     found = verified(spark, dumped(frame, "BatchEvalPython", tmp_path / "d"))
     assert (found.passed, found.word, found.repeatable) == (False, "UNDECIDED", False)
     assert "other rows in each run over the same inputs" in found.answer
-
-
-def test_a_tolerance_does_not_hide_what_is_exact(spark: SparkSession, sums: Path, tmp_path: Path) -> None:
-    sql = "SELECT c0, c1 * (1 + 1e-12D) AS c1, IF(c0 = 'n3', c2 + 1, c2) AS c2 FROM kept"
-    assert not verified(spark, with_rows(sums, tmp_path / "d", spark, sql), tolerance=0.5).passed
 
 
 NAN, INF = float("nan"), float("inf")
@@ -181,13 +168,10 @@ def test_within_a_tolerance_the_order_of_rows_does_not_matter(rows: list[tuple[A
     assert not are_rows_close(rows, [shaken(row, 1e-6) for row in other], 1e-9)
 
 
-def test_floats_of_one_row_belong_together() -> None:
+def test_floats_of_one_row_belong_together_and_a_chain_is_paired_as_far_as_each_row_finds_a_close_one() -> None:
     rows = [(1.0, 2.0), (3.0, 4.0), (1.0, 4.0)]
     assert are_rows_close(rows, [rows[1], rows[2], rows[0]], 1e-9)
     assert not are_rows_close(rows[:2], [(1.0, 4.0), (3.0, 2.0)], 1e-9)
-
-
-def test_a_chain_of_close_floats_is_paired_as_far_as_each_row_finds_a_close_one() -> None:
     rows = [(1.0, 5.0), (1.05, 4.0), (1.1, 4.5)]
     assert are_rows_close(rows, [(1.09, 5.0), *rows[1:]], 0.1)
     assert not are_rows_close(rows, [(1.09, 5.0), *rows[1:]], 0.01)
@@ -211,14 +195,12 @@ def test_true_means_that_rows_can_be_paired(rows: list[tuple[Any, ...]]) -> None
     assert can == are_rows_close(one, turned, 0.1)
 
 
-def test_a_tolerance_needs_the_rows(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_kept_rows_there_is_no_tolerance_and_a_failure_says_how_to_see_them(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     folder = dumped(spark.sql(HOURS), "root", tmp_path / "d", keep_output_rows=0)
     with pytest.raises(ConfigError, match=r"--tolerance(.|\n)*--keep-output-rows"):
         verified(spark, folder, tolerance=1e-9)
-
-
-def test_without_kept_rows_a_failure_says_how_to_see_them(spark: SparkSession, sums: Path, tmp_path: Path) -> None:
-    folder = dumped(spark.sql(HOURS), "root", tmp_path / "d", keep_output_rows=0)
     sign_other_rows(folder)
     found = verified(spark, folder)
     assert not found.passed

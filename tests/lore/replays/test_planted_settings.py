@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.lore.local_spark import MARKS, ROOT, dumped, local
+from tests.lore.local_spark import MARKS, dumped, local, lore_session
 
 pytestmark = MARKS
 
@@ -21,7 +17,6 @@ PLANTED = [
     # Planning-time, planned anew.
     ("join", "spark.sql.autoBroadcastJoinThreshold=1g", "--replan", "A is SortMergeJoin, B is BroadcastHashJoin"),
     ("join", "spark.sql.adaptive.enabled=true", "--replan", "A is SortMergeJoin, B is SortMergeJoin"),
-    ("join", "spark.sql.shuffle.partitions=7", "--replan", "A is SortMergeJoin, B is SortMergeJoin"),
     ("outer", "spark.sql.autoBroadcastJoinThreshold=1g", "--replan", "A is SortMergeJoin, B is BroadcastHashJoin"),
     ("broadcast", "spark.sql.autoBroadcastJoinThreshold=1g", "--replan", "A is SortMergeJoin, B is BroadcastHashJoin"),
     (
@@ -33,21 +28,12 @@ PLANTED = [
     # Planning-time, without an effect on this plan.
     ("join", "spark.sql.adaptive.skewJoin.enabled=false", "--replan", "refused: the same with and without it"),
     ("join", "spark.sql.ansi.enabled=true", "--replan", "refused: when the query is analysed"),
-    ("join", "spark.sql.session.timeZone=UTC", "--replan", "refused: when the query is analysed"),
-    ("join", "spark.sql.caseSensitive=true", "--replan", "refused: when the query is analysed"),
     ("filter", "spark.sql.adaptive.enabled=true", "--replan", "refused: only joins are planned anew"),
-    # The same without planning anew.
+    # The same without planning anew; what else is refused has `test_setting_check`.
     ("join", "spark.sql.autoBroadcastJoinThreshold=1g", "", "refused: add --replan"),
-    ("filter", "spark.sql.session.timeZone=UTC", "", "refused: decided at planning"),
     # Read while the operator runs.
     ("join", "spark.sql.codegen.wholeStage=false", "", "A and B gave the same rows"),
-    ("join", "spark.sql.sortMergeJoinExec.buffer.in.memory.threshold=2", "", "A and B gave the same rows"),
     ("map", "spark.sql.mapKeyDedupPolicy=EXCEPTION", "", "A and B differ"),
-    # Misspelt, of an engine, and no comparison.
-    ("join", "spark.sql.shufle.partitions=7", "", "refused: spark.sql.shuffle.partitions"),
-    ("join", "spark.comet.enabled=true", "", "refused: Comet"),
-    ("join", "spark.rapids.sql.enabled=true", "", "refused: RAPIDS"),
-    ("join", "spark.sql.shuffle.partitions=3", "", "refused: the same value on both sides"),
 ]
 QUERIES = {
     "join": (JOIN, "SortMergeJoin"),
@@ -71,17 +57,7 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
         ["replay", folders[name], "--b", setting, "--repeat", "0", *flags.split()]
         for name, setting, flags, _ in PLANTED
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench", "lore", "session", "--json"],
-        cwd=ROOT,
-        input="".join(shlex.join(map(str, line)) + "\n" for line in lines),
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    return lore_session(lines)
 
 
 @pytest.mark.parametrize("number", range(len(PLANTED)), ids=lambda number: f"{PLANTED[number][0]} {PLANTED[number][1]}")

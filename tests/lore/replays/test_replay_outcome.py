@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -20,7 +21,13 @@ from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
 
 
 def test_the_answer_tells_verification_time_and_the_other_side() -> None:
-    said = format_answer(outcomes.outcome())
+    found = outcomes.outcome()
+    assert found.reasons == ()
+    assert len(build_key_numbers(found)) <= 6
+    ratios = RATIOS.check(found.ratios)
+    assert dict(ratios.select("quantity", "verdict").iter_rows())["operator"] == "SLOWER"
+    assert ratios.filter(quantity="scan (control)").row(0, named=True)["speed_ratio"] == pytest.approx(1.0)
+    said = format_answer(found)
     assert said.startswith("B (key=B) is 1.99x slower than A (90 % interval 1.89 to 2.10). PASS: Filter (loreId 3) ")
     assert " replayed alone gives the same 7 rows, row for row, in 0.41 s " in said
 
@@ -30,12 +37,6 @@ def test_without_another_side_there_is_no_ratio() -> None:
     assert "B" not in format_answer(found)
     assert found.ratios.height == 0
     assert found.times["quantity"].to_list() == ["operator", "reading its inputs"]
-
-
-def test_reading_the_inputs_is_a_ratio_of_its_own() -> None:
-    ratios = RATIOS.check(outcomes.outcome().ratios)
-    assert dict(ratios.select("quantity", "verdict").iter_rows())["operator"] == "SLOWER"
-    assert ratios.filter(quantity="scan (control)").row(0, named=True)["speed_ratio"] == pytest.approx(1.0)
 
 
 def test_an_operator_that_once_took_no_time_has_no_ratio() -> None:
@@ -51,10 +52,6 @@ def test_settings_that_both_sides_share_are_not_named_as_a_difference() -> None:
         side["settings"] = f"shared=1, key={side['side']}"
     assert find_differing_settings(outcomes.outcome(both)) == ("key=A", "key=B")
     assert find_differing_settings(outcomes.outcome(outcomes.replayed({"replay": (1.0,)}))) == ("", "")
-
-
-def test_a_verified_replay_is_valid() -> None:
-    assert outcomes.outcome().reasons == ()
 
 
 INVALID: list[tuple[dict[str, Any], str]] = [
@@ -121,10 +118,6 @@ def test_a_failing_operator_is_told_by_its_error() -> None:
     assert format_answer(outcomes.outcome(failed)) == "PASS: Filter (loreId 3), the same error: X: y."
 
 
-def test_a_headline_has_no_more_figures_than_it_may() -> None:
-    assert len(build_key_numbers(outcomes.outcome())) <= 6
-
-
 def test_intervals_follow_the_level() -> None:
     narrow, wide = (TIMES.check(type(one)(**{**vars(one), "level": level}).times) for one, level in
                     ((outcomes.outcome(), 0.6), (outcomes.outcome(), 0.99)))  # fmt: skip
@@ -165,16 +158,13 @@ def test_a_broken_invariant_stops_and_is_named(made: Any, named: str) -> None:
         check_outcome(made(), 3)
 
 
-def test_a_plan_whose_ids_are_not_in_post_order_stops() -> None:
+def test_a_plan_whose_ids_are_not_in_post_order_or_that_names_another_operator_stops() -> None:
     turned = outcomes.plan(("Filter", 0, 1, 1, None), ("Scan", 1, None, 1, None))
     with pytest.raises(BrokenInvariantError, match="larger than those of all below"):
         check_outcome(outcomes.outcome(), 3, turned)
     twice = outcomes.plan(("Filter", 1, 1, 1, None), ("Scan", 1, None, 1, None))
     with pytest.raises(BrokenInvariantError, match="missing or duplicate"):
         check_outcome(outcomes.outcome(), 3, twice)
-
-
-def test_a_plan_that_names_another_operator_stops() -> None:
     other = outcomes.plan(("Sort", 3, 1, 1, None), ("A", 2, 1, 1, None), ("B", 1, 1, 1, None), ("C", 0, 1, 1, None))
     with pytest.raises(BrokenInvariantError, match="another name in the plan"):
         check_outcome(outcomes.outcome(), 3, other)
@@ -206,27 +196,16 @@ def process(monkeypatch: pytest.MonkeyPatch) -> Process:
 
 
 def test_options_become_those_of_the_command(process: Process) -> None:
-    lore.replay(
-        Path("d"),
-        partition=0,
-        repeat=0,
-        confs={"a": "1", "b": "x=y"},
-        confs_a={"c": "2"},
-        confs_b={"c": "3"},
-        tolerance=1e-9,
-        trust=True,
-        profile=None,
-        driver_memory="2g",
-    )
+    confs: dict[str, Any] = {"confs": {"a": "1", "b": "x=y"}, "confs_a": {"c": "2"}, "confs_b": {"c": "3"}}
+    more: dict[str, Any] = {"tolerance": 1e-9, "trust": True, "profile": None, "driver_memory": "2g"}
+    assert lore.replay(Path("d"), partition=0, repeat=0, **confs, **more) == ANSWER
     head, options, end = process.command[:6], process.command[6:-1], process.command[-1]
     assert (head, end) == ([sys.executable, "-m", "workbench", "lore", "replay", "d"], "--json")
     assert " ".join(options) == (
         "--partition 0 --repeat 0 --conf a=1 --conf b=x=y --a c=2 --b c=3 --tolerance 1e-09 --trust --driver-memory 2g"
     )
-
-
-def test_verify_times_nothing(process: Process) -> None:
-    lore.verify("d")
+    process.code = 1
+    assert lore.verify("d") == ANSWER, "a verdict comes back be it good or bad"
     assert process.command[-3:] == ["--repeat", "0", "--json"]
 
 
@@ -239,18 +218,6 @@ def test_the_session_s_own_arguments_stay_at_home(process: Process, monkeypatch:
     assert process.environment["MINE"] == "kept"
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_a_verdict_comes_back_be_it_good_or_bad(process: Process, code: int) -> None:
-    process.code = code
-    assert lore.replay("d") == ANSWER
-
-
-def test_a_refusal_comes_back_in_its_own_words(process: Process) -> None:
-    process.code, process.out, process.err = 2, "", "Error: this dump is not signed by you\n  where: d"
-    with pytest.raises(InputError, match=r"was refused(.|\n)*not signed by you"):
-        lore.replay("d")
-
-
 @pytest.mark.parametrize(("code", "out"), [(3, ""), (-9, ""), (1, "Traceback"), (0, "")])
 def test_a_process_that_dies_is_told_with_its_code(process: Process, code: int, out: str) -> None:
     process.code, process.out, process.err = code, out, "the last words"
@@ -258,11 +225,13 @@ def test_a_process_that_dies_is_told_with_its_code(process: Process, code: int, 
         lore.replay("d")
 
 
-def test_a_process_that_takes_too_long_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    def late(command: list[str], **options: Any) -> None:
-        raise subprocess.TimeoutExpired(command, options["timeout"])
-
-    monkeypatch.setattr(subprocess, "run", late)
+def test_a_refusal_comes_back_in_its_own_words_and_one_that_takes_too_long_is_told(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process.code, process.out, process.err = 2, "", "Error: this dump is not signed by you\n  where: d"
+    with pytest.raises(InputError, match=r"was refused(.|\n)*not signed by you"):
+        lore.replay("d")
+    monkeypatch.setattr(subprocess, "run", Mock(side_effect=subprocess.TimeoutExpired("d", 1)))
     with pytest.raises(RunFailedError, match="took too long"):
         lore.replay("d")
 

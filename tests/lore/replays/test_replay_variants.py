@@ -108,14 +108,24 @@ def test_the_time_of_the_scan_is_taken_off(clock: Clock) -> None:
     assert row["settings"] == "spark.sql.x=replay"
     assert row["accelerated"] is None
     assert (found.ratio, found.verdict) == (None, None)
+    # One run has no interval.
+    row = measure_variants([side(clock, "replay", 0.1, [1.0])], 1).sides.to_dicts()[0]
+    assert (row["operator_s"], row["low_s"], row["high_s"]) == (pytest.approx(0.9), None, None)
 
 
 def test_two_sides_take_turns_to_be_first(clock: Clock) -> None:
-    measure_variants([side(clock, "A", 0.1, [1.0] * 3), side(clock, "B", 0.1, [1.0] * 3)], 3)
+    told: list[tuple[int, int]] = []
+    sides = [side(clock, "A", 0.1, [1.0] * 3), side(clock, "B", 0.1, [1.0] * 3)]
+    found = measure_variants(sides, 3, on_progress=lambda *done: told.append(done))
+    assert told == [(number, 6) for number in range(1, 7)]
     assert [run for run in clock.runs if not run.startswith("scan")] == ["A", "B", "B", "A", "A", "B"]
     # The first two warm the reader.
     assert clock.runs[:2] == ["scan A", "scan B"]
     assert clock.runs[2::2] == [f"scan {name}" for name in ["A", "B", "B", "A", "A", "B"]]
+    for declared, frame in ((tables.SIDES, found.sides), (tables.TIMINGS, found.timings)):
+        declared.check(frame)
+    one = ("Sort.sortTime", 7, "ms")
+    assert tables.METRICS.check(found.metrics).rows() == [("A", *one), ("B", *one)], "of one run"
 
 
 def test_before_many_timed_runs_the_operator_runs_untimed(clock: Clock) -> None:
@@ -179,41 +189,11 @@ def test_runs_go_on_until_the_interval_is_tight_or_the_budget_ends(clock: Clock)
     assert measure_variants([side(clock, "replay", 1.0, shaky)], 4, budget_s=1e9).sides["n"].item() == 4, "exact"
 
 
-def test_one_run_has_no_interval(clock: Clock) -> None:
-    row = measure_variants([side(clock, "replay", 0.1, [1.0])], 1).sides.to_dicts()[0]
-    assert (row["low_s"], row["high_s"]) == (None, None)
-    assert row["operator_s"] == pytest.approx(0.9)
-
-
-def test_progress_is_told_run_by_run(clock: Clock) -> None:
-    told: list[tuple[int, int]] = []
-    measure_variants(
-        [side(clock, "A", 0.1, [1.0] * 2), side(clock, "B", 0.1, [1.0] * 2)],
-        2,
-        on_progress=lambda *done: told.append(done),
-    )
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
-def test_the_tables_are_the_declared_ones_and_metrics_are_of_one_run(clock: Clock) -> None:
-    found: ReplayTimings = measure_variants([side(clock, "A", 0.1, [1.0] * 3), side(clock, "B", 0.1, [1.0] * 3)], 3)
-    for declared, frame in ((tables.SIDES, found.sides), (tables.TIMINGS, found.timings)):
-        declared.check(frame)
-    assert tables.METRICS.check(found.metrics).rows() == [
-        ("A", "Sort.sortTime", 7, "ms"),
-        ("B", "Sort.sortTime", 7, "ms"),
-    ]
-
-
 ENGINE = ("--master", "local[2]", "--driver-memory", "1g", "--engine", "comet")
 
 
-def test_plain_spark_needs_no_settings() -> None:
-    assert engine_settings("spark") == {}
-    assert variant_settings("spark", "spark") == {}
-
-
-def test_an_engine_is_off_on_the_side_of_plain_spark() -> None:
+def test_an_engine_is_off_on_the_side_of_plain_spark_which_needs_no_settings() -> None:
+    assert engine_settings("spark") == variant_settings("spark", "spark") == {}
     assert variant_settings("spark", "comet")["spark.comet.exec.enabled"] == "false"
     assert variant_settings("comet", "comet")["spark.comet.exec.enabled"] == "true"
 
@@ -236,11 +216,8 @@ class TestComet:
                 "generate": dumped(exploded, "Generate", home / "generate"),
             }
 
-    @pytest.fixture(scope="class")
-    def accelerated(self, folders: dict[str, Path]) -> Any:
-        return lore_command("replay", folders["join"], *ENGINE, "--repeat", "5", "--json")
-
-    def test_a_sort_merge_join_runs_in_comet_and_gives_the_same_rows(self, accelerated: Any) -> None:
+    def test_a_sort_merge_join_runs_in_comet_and_gives_the_same_rows(self, folders: dict[str, Path]) -> None:
+        accelerated = lore_command("replay", folders["join"], *ENGINE, "--repeat", "5", "--json")
         assert accelerated.returncode == 0, accelerated.stderr
         found = ReplayResult.model_validate_json(accelerated.stdout)
         assert found.passed
@@ -248,16 +225,10 @@ class TestComet:
         assert found.comparison["equal"]
         assert "CometSortMergeJoin" in found.plans["B"]
         assert "Comet" not in found.plans["A"]
-
-    def test_the_ratio_comes_with_its_sides(self, accelerated: Any) -> None:
-        found = ReplayResult.model_validate_json(accelerated.stdout)
-        assert [(side["side"], side["accelerated"], side["n"]) for side in found.sides] == [
-            ("A", None, 5),
-            ("B", True, 5),
-        ]
+        sides = [(side["side"], side["accelerated"], side["n"]) for side in found.sides]
+        assert sides == [("A", None, 5), ("B", True, 5)]
         positive = all(row["operator_s"] > 0 for row in found.timings)
-        assert (found.ratio is not None) is positive
-        assert (found.verdict is not None) is positive
+        assert (found.ratio is not None) is (found.verdict is not None) is positive
 
     def test_an_operator_that_comet_leaves_to_spark_has_a_reason_and_no_ratio(self, folders: dict[str, Path]) -> None:
         done = lore_command("replay", folders["generate"], *ENGINE, "--repeat", "2")

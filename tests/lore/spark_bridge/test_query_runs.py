@@ -103,12 +103,9 @@ def test_after_the_end_nothing_changes_any_more(seen: dict[str, Any]) -> None:
     assert after[0]["status"] == "COMPLETED"
     assert after[0]["description"] == "the user's own words"
     assert names(after[0]) == names(seen["during"][-1])
-
-
-def test_rows_and_times_are_known_after_the_run(seen: dict[str, Any]) -> None:
-    assert {node.name: node for node in seen["tree"].nodes.values()}["SortMergeJoin"].rows == 230
-    assert "230 rows" in seen["tree"].render_text()
-    assert not seen["tree"].provisional
+    tree = seen["tree"]
+    assert {node.name: node for node in tree.nodes.values()}["SortMergeJoin"].rows == 230
+    assert ("230 rows" in tree.render_text(), tree.provisional) == (True, False)
 
 
 # No value has this hash.
@@ -135,9 +132,7 @@ def test_operators_that_gave_no_rows_are_told_with_0_rows(spark: SparkSession) -
         ("Range", None, 1000),
     ]
     assert [node.rows for node in again.nodes.values()] == plan.sort("lore_id")["n_rows"].to_list()
-
-
-def test_a_plan_that_ran_and_counted_nothing_has_0_rows(spark: SparkSession) -> None:
+    # A plan that ran and counted nothing.
     tree = lore.tag(spark.sql("SELECT rand() > 2 AS x FROM VALUES (1) AS t(y) WHERE false"), labels=False)
     assert [node.rows for node in tree.nodes.values()] == [0]
 
@@ -154,6 +149,7 @@ def test_a_sample_that_is_interpreted_is_not_said_to_give_no_rows(spark: SparkSe
 def test_a_second_tag_runs_nothing_and_gives_the_same(spark: SparkSession, seen: dict[str, Any]) -> None:
     before = len(executions(spark))
     assert lore.tag(seen["frame"]).plan_shape() == seen["tree"].plan_shape()
+    assert lore.tag(spark.sql(QUERY), run=False).provisional, "it is not run"
     assert len(executions(spark)) == before
 
 
@@ -162,12 +158,6 @@ def test_without_labels_spark_s_own_names_stand(spark: SparkSession) -> None:
     last = executions(spark)[-1]
     assert last["status"] == "COMPLETED"
     assert not [name for name in names(last) if "loreId" in name]
-
-
-def test_a_query_that_is_not_run_stays_provisional(spark: SparkSession) -> None:
-    before = len(executions(spark))
-    assert lore.tag(spark.sql(QUERY), run=False).provisional
-    assert len(executions(spark)) == before
 
 
 def test_a_query_that_fails_is_shown_as_failed(spark: SparkSession) -> None:

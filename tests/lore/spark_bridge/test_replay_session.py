@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 
-from tests.lore.local_spark import MARKS, ROOT
+from tests.lore.local_spark import MARKS, run_python
 from workbench.lore.trust.trust_check import JDK_SERIAL_FILTER
 
 pytestmark = MARKS
@@ -82,74 +79,42 @@ print(json.dumps(found))
 
 @pytest.fixture(scope="module")
 def found() -> dict[str, Any]:
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        cwd=ROOT,
-        env=kept | {"SPARK_LOCAL_IP": "127.0.0.1"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=800,
-        check=False,
-    )
+    done = run_python("-c", SCRIPT, SPARK_LOCAL_IP="127.0.0.1")
     assert done.returncode == 0, done.stderr[-4000:]
     return dict(json.loads(done.stdout.splitlines()[-1]), stderr=done.stderr)
 
 
-def test_a_replay_has_the_filter_and_listens_on_loopback_only(found: dict[str, Any]) -> None:
-    assert found["first"]["filter"] == JDK_SERIAL_FILTER
+def test_a_replay_has_a_jvm_of_its_own_with_the_filter_and_listens_on_loopback_only(found: dict[str, Any]) -> None:
+    assert found["first"]["filter"] == found["second"]["filter"] == JDK_SERIAL_FILTER
+    assert found["second"]["pid"] != found["first"]["pid"]
+    assert found["unfiltered"] is None
     assert found["first"]["host"] == "127.0.0.1"
     assert found["first"]["ui"] is None
 
 
-def test_each_has_a_jvm_of_its_own(found: dict[str, Any]) -> None:
-    assert found["second"]["filter"] == JDK_SERIAL_FILTER
-    assert found["second"]["pid"] != found["first"]["pid"]
-    assert found["unfiltered"] is None
+HAS_A_JVM = ["Spark already runs in this process", "workbench lore replay DIR"]
+REFUSED = {
+    "inside another": ("ConfigError", HAS_A_JVM),
+    "after a Spark of the user's": ("ConfigError", HAS_A_JVM),
+    "filter taken away": ("ConfigError", ["no deserialization filter", "PYSPARK_SUBMIT_ARGS"]),
+    "another Spark": ("InputError", ["allowed: 3.5.0", "pip install pyspark==3.5.0"]),
+    "static": ("ConfigError", ["spark.executor.memory=1g"]),
+    "no number": ("ConfigError", ["spark.sql.shuffle.partitions=many"]),
+    "memory": ("ConfigError", ["Spark does not start"]),
+}
 
 
-@pytest.mark.parametrize("name", ["inside another", "after a Spark of the user's"])
-def test_a_process_that_has_a_jvm_is_refused(found: dict[str, Any], name: str) -> None:
-    kind, text = found[name]
-    assert kind == "ConfigError"
-    assert "Spark already runs in this process" in text
-    assert "workbench lore replay DIR" in text
-
-
-def test_a_jvm_without_the_filter_is_refused(found: dict[str, Any]) -> None:
-    kind, text = found["filter taken away"]
-    assert kind == "ConfigError"
-    assert "no deserialization filter" in text
-    assert "PYSPARK_SUBMIT_ARGS" in text
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_replay_can_run_in_is_refused_with_the_reason(found: dict[str, Any], name: str) -> None:
+    kind, told = REFUSED[name]
+    assert found[name][0] == kind
+    assert [words for words in told if words not in found[name][1]] == []
 
 
 def test_settings_are_those_of_the_dump_and_then_those_that_were_asked_for(found: dict[str, Any]) -> None:
     assert found["zone"] == "Asia/Kathmandu"
     assert found["ansi"] == "true"
     assert found["partitions"] == "9"
-
-
-def test_a_dump_of_another_spark_is_refused_with_the_version_to_install(found: dict[str, Any]) -> None:
-    kind, text = found["another Spark"]
-    assert kind == "InputError"
-    assert "allowed: 3.5.0" in text
-    assert "pip install pyspark==3.5.0" in text
-
-
-@pytest.mark.parametrize(
-    ("name", "setting"), [("static", "spark.executor.memory=1g"), ("no number", "spark.sql.shuffle.partitions=many")]
-)
-def test_a_setting_that_no_session_takes_is_refused_by_name(found: dict[str, Any], name: str, setting: str) -> None:
-    kind, text = found[name]
-    assert kind == "ConfigError"
-    assert setting in text
-
-
-def test_settings_that_no_jvm_starts_with_are_an_error_and_no_trace(found: dict[str, Any]) -> None:
-    kind, text = found["memory"]
-    assert kind == "ConfigError"
-    assert "Spark does not start" in text
 
 
 def test_spark_s_warnings_and_banner_do_not_reach_the_user(found: dict[str, Any]) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import re
 import struct
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.lore.filtered_session import GADGETS
+from tests.lore.local_spark import run_python
 from workbench.lore.trust.allow_lists import (
     ALLOWED_CLASSES,
     JDK_SERIAL_FILTER,
@@ -24,7 +22,6 @@ from workbench.lore.trust.allow_lists import (
     list_refused_classes,
 )
 
-ROOT = Path(__file__).parents[3]
 HOOKS = {
     "readObject(Ljava/io/ObjectInputStream;)V",
     "readExternal(Ljava/io/ObjectInput;)V",
@@ -167,26 +164,12 @@ def test_no_class_of_a_plan_runs_code_while_it_is_read_but_those_that_were_revie
 @pytest.mark.spark
 @pytest.mark.timeout(600)
 def test_a_session_with_the_filter_runs_ordinary_queries_and_reads_no_gadget() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.lore.filtered_session"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python("-m", "tests.lore.filtered_session")
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["filter"] == JDK_SERIAL_FILTER
-    assert found["rows"] == {
-        "joined": 143,
-        "broadcast": 1000,
-        "sorted": 999,
-        "ranked": 143,
-        "udf": 999_000,
-        "pandas_udf": 249_750.0,
-        "cached": 143,
-    }
+    ordinary = {"joined": 143, "broadcast": 1000, "sorted": 999, "ranked": 143, "cached": 143}
+    assert found["rows"] == ordinary | {"udf": 999_000, "pandas_udf": 249_750.0}
     assert "DIVIDE_BY_ZERO" in found["error"]
     for name, told in {**found["gadgets"], "own": found["own_gadget"]}.items():
         assert "REJECTED" in told, name
