@@ -149,6 +149,15 @@ def test_unequal_conditions_stand_at_every_verdict_that_rests_on_them() -> None:
     told = "other runs under other conditions than the baseline: threads: 4"
     assert any(told in one for one in found.judgement["reasons"][0])
     assert found.effects.filter(pl.col("control"))["unequal"].to_list() == [[]]
+    # Nothing is unequal that the matrix varies on purpose.
+    varied = tuple(
+        arm.model_copy(
+            update={"factors": {"LANG": arm.name}, "conditions": {"locale": arm.name, "hash seed": arm.name}}
+        )
+        for arm in plan.arms
+    )
+    found = compare_session(world(0.1, plan=plan.model_copy(update={"arms": varied})))
+    assert other(found)["unequal"] == [f"hash seed: other (baseline: {plan.baseline})"]
 
 
 def test_a_session_of_looks_is_judged_as_it_was_planned() -> None:

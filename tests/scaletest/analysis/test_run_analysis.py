@@ -11,6 +11,7 @@ import pytest
 from tests.fakes.scale_runs import Plan, analysis, ramp_of
 from workbench.scaletest.analysis.run_analysis import RESULT_BUILDERS
 from workbench.scaletest.analysis.sustainable_rate import NOT_SUSTAINED, SUSTAINED
+from workbench.scaletest.observation import run_records
 
 # Nothing is found in a run without trouble, and nothing of its requests is known.
 FINDINGS = ("limits", "obstacles", "unfinished", "api_calls", "components")
@@ -31,6 +32,14 @@ def test_an_idle_cluster_is_measured_to_the_millisecond(tmp_path: Path) -> None:
     assert value(found.quantiles, "due to running", 0.5) == pytest.approx(0.0155)
     assert found.reasons == ()
     assert found.warnings == ()
+
+
+def test_notes_of_submitter_and_sampler_spoil_a_run_where_they_say_so(tmp_path: Path) -> None:
+    found = analysis(Plan(np.arange(200) / 10), tmp_path)
+    for file, text in ((run_records.JOURNAL, "sent twice"), (run_records.HEALTH, "a foreign pod with our name")):
+        notes = [run_records.Note(1, text, spoils=True), run_records.Note(2, "a remark")]
+        (tmp_path / file).write_bytes(b"".join(map(run_records.encode_line, notes)))
+    assert found.reasons == ("sent twice; a foreign pod with our name",)
 
 
 def test_steps_add_up_to_the_whole(tmp_path: Path) -> None:
