@@ -132,6 +132,29 @@ def test_damaged_artifacts_of_aiperf_give_tables_or_are_refused(records: bytes, 
         check_import(place, "aiperf")
 
 
+ENTRY = {"start_time": 5.0, "end_time": 6.0, "error": None}
+ENTRY |= {"info": {"input_tokens": 9, "response_metrics": {"output_tokens": 3, "chunk_times": [5.1, 5.5, 5.9]}}}
+STAGE = {"load_summary": {"count": 2, "send_duration": 1.0, "requested_rate": 2.0, "concurrency": None}}
+
+
+@fuzz(
+    100,
+    entries=json_documents([[ENTRY, ENTRY | {"start_time": 4.0}]]),
+    stage=json_documents([STAGE]),
+    damage=st.sampled_from(["entries", "stage"]),
+)
+def test_damaged_reports_of_inference_perf_give_tables_or_are_refused(
+    entries: bytes, stage: bytes, damage: str
+) -> None:
+    whole = json.dumps([ENTRY, ENTRY | {"start_time": 4.0}]).encode()
+    with scratch() as place:
+        (place / "per_request_lifecycle_metrics.json").write_bytes(entries if damage == "entries" else whole)
+        (place / "stage_0_lifecycle_metrics.json").write_bytes(
+            stage if damage == "stage" else json.dumps(STAGE).encode()
+        )
+        check_import(place, "inference-perf")
+
+
 @fuzz(60, content=damaged([gzip.compress(json.dumps(GUIDELLM).encode())]))
 def test_damaged_gzip_is_refused(content: bytes) -> None:
     with scratch() as place:
