@@ -146,6 +146,13 @@ def drop(*conditions: Damage) -> list[bytes]:
     ]
 
 
+def test_parts_of_two_contexts_in_one_file_are_said_to_be_mixed(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(part(0) + part(1) + part(0, 78))
+    assert said(tmp_path)[:1] == ["context 77, context 78: parts of several applications are mixed"]
+    (tmp_path / "log").write_bytes(part(0) + part(1))
+    assert not any("mixed" in sentence for sentence in said(tmp_path))
+
+
 def is_(name: str, **ids: int) -> Damage:
     """An event of this name with these ids; blanks stand for underscores."""
 
