@@ -10,14 +10,11 @@ from hypothesis import strategies as st
 
 from workbench.core.errors import ConfigError
 from workbench.lore.dumps.operator_selection import (
-    ALL_PARTITIONS,
     MAX_CHARS,
     MAX_NUMBER,
     MAX_PARTITIONS,
     Selection,
     build_selection,
-    check_selection,
-    find_problems,
     format_selection,
     parse_selection,
 )
@@ -143,38 +140,3 @@ def test_ids_of_python_are_checked(ids: Any, what: str) -> None:
     with pytest.raises(ConfigError) as error:
         build_selection(ids)
     assert what in error.value.what
-
-
-def test_all_of_nothing_is_nothing_and_numbers_past_the_end_are_left_out() -> None:
-    assert ALL_PARTITIONS.resolve_partitions(0) == []
-    assert Selection(frozenset({9, 1})).resolve_partitions(2) == [1]
-
-
-def test_what_is_there_passes() -> None:
-    check_selection(parse_selection("1[0-3], 2[*]"), {1, 2, 3}, {1: 3, 2: 0})
-    # Of an operator whose partitions are not known yet, none is missed.
-    check_selection(parse_selection("1[900]"), {1}, {})
-
-
-def test_an_unknown_id_names_those_of_the_plan() -> None:
-    with pytest.raises(ConfigError) as error:
-        check_selection(parse_selection("38[0 1]"), range(38), {})
-    assert str(error.value).splitlines()[0] == "the plan has no operator with id 38"
-    assert "allowed: 0 to 37" in str(error.value)
-    assert "workbench lore tag" in str(error.value)
-
-
-def test_ids_with_gaps_are_listed_and_cut() -> None:
-    (problem,) = find_problems(parse_selection("1[*]"), range(0, 100, 2), {}).values()
-    assert "0, 2, 4" in str(problem)
-    assert "and 30 more" in str(problem)
-    (problem,) = find_problems(parse_selection("1[*]"), [], {}).values()
-    assert "allowed: the plan has none" in str(problem)
-
-
-def test_an_unknown_partition_names_those_of_the_operator() -> None:
-    found = find_problems(parse_selection("1[0 3 9], 2[*], 7[0], 3[0]"), [1, 2, 3], {1: 3, 2: 8, 3: 0})
-    assert list(found) == [1, 7, 3]
-    assert found[1].what == "operator 1 has no partition 3, 9"
-    assert "allowed: 0 to 2" in str(found[1])
-    assert "it has no partition at all" in str(found[3])

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from workbench.core.errors import ConfigError
-from workbench.core.formats import format_items
 
 IDS_KEY = "spark.rapids.sql.lore.idsToDump"
 EXAMPLE_SELECTION = "1[0 2 5-9], 4[*]"
@@ -21,7 +20,6 @@ MAX_NUMBER = 2**31 - 1
 # Of the whole text: "0-2147483647" is short, and a set of as many numbers would fill the memory.
 MAX_PARTITIONS = 1_000_000
 MAX_CHARS = 1_000_000
-MAX_SHOWN_NUMBERS = 20
 _ENTRY = re.compile(r"([0-9]+)\s*\[([^\[\]]*)\]", re.ASCII)
 _RANGE = re.compile(r"([0-9]+)-([0-9]+)", re.ASCII)
 _COMMA_INSIDE = re.compile(r"[0-9]*\s*\[[^\[\]]*,[^\[\]]*\]", re.ASCII)
@@ -33,8 +31,8 @@ class Selection:
 
     Examples
     --------
-    >>> Selection().resolve_partitions(3), Selection(frozenset({7, 2})).resolve_partitions(4)
-    ([0, 1, 2], [2])
+    >>> Selection().partitions, sorted(Selection(frozenset({7, 2})).partitions)
+    (None, [2, 7])
     """
 
     partitions: frozenset[int] | None = None
@@ -42,12 +40,6 @@ class Selection:
     def __post_init__(self) -> None:
         if self.partitions is not None and not self.partitions:
             raise ConfigError("no partition is chosen", where=IDS_KEY, allowed="numbers, or * for all")
-
-    def resolve_partitions(self, n_partitions: int) -> list[int]:
-        """Which of so many partitions are chosen, in order; numbers past the end are left out (see `check`)."""
-        if self.partitions is None:
-            return list(range(n_partitions))
-        return sorted(number for number in self.partitions if number < n_partitions)
 
 
 ALL_PARTITIONS = Selection()
@@ -78,7 +70,7 @@ def parse_selection(text: str, *, where: str = IDS_KEY) -> dict[int, Selection]:
 
     Examples
     --------
-    >>> parse_selection("1[0 2 5-9], 4[*]")[1].resolve_partitions(9)
+    >>> sorted(parse_selection("1[0 2 5-9], 4[*]")[1].partitions)
     [0, 2, 5, 6, 7, 8]
     """
     if len(text) > MAX_CHARS:
@@ -138,60 +130,6 @@ def format_selection(selection: Mapping[int, Selection]) -> str:
     '4[*], 1[5-8 9]'
     """
     return ", ".join(f"{lore_id}[{_format_items(chosen)}]" for lore_id, chosen in selection.items())
-
-
-def find_problems(
-    selection: Mapping[int, Selection], known_ids: Iterable[int], n_partitions: Mapping[int, int]
-) -> dict[int, ConfigError]:
-    """Which ids cannot be dumped as chosen, and why?
-
-    Parameters
-    ----------
-    selection
-        What was chosen.
-    known_ids
-        The ids of the plan.
-    n_partitions
-        Partitions by id, where they are known; of other ids the partitions are not checked.
-
-    Returns
-    -------
-    dict[int, ConfigError]
-        By id; empty when all is there. Non-strict mode warns of these and goes on with the other ids.
-    """
-    known = sorted(known_ids)
-    found: dict[int, ConfigError] = {}
-    for lore_id, chosen in selection.items():
-        if lore_id not in known:
-            found[lore_id] = ConfigError(
-                f"the plan has no operator with id {lore_id}",
-                where=IDS_KEY,
-                found=format_selection({lore_id: chosen}),
-                allowed=_format_numbers(known, "the plan has none"),
-                do="see the ids of the plan: workbench lore tag",
-            )
-        elif lore_id in n_partitions and (beyond := _partitions_beyond(chosen, n_partitions[lore_id])):
-            found[lore_id] = ConfigError(
-                f"operator {lore_id} has no partition {_format_numbers(beyond, '')}",
-                where=IDS_KEY,
-                found=format_selection({lore_id: chosen}),
-                allowed=_format_numbers(range(n_partitions[lore_id]), "it has no partition at all"),
-            )
-    return found
-
-
-def check_selection(
-    selection: Mapping[int, Selection], known_ids: Iterable[int], n_partitions: Mapping[int, int]
-) -> None:
-    """Are all chosen operators and partitions there? Parameters as of `problems`.
-
-    Raises
-    ------
-    ConfigError
-        The first of the problems; it names what there is.
-    """
-    for problem in find_problems(selection, known_ids, n_partitions).values():
-        raise problem
 
 
 def _parse_entry(entry: str, where: str, room: int) -> tuple[int, Selection]:
@@ -319,20 +257,6 @@ def _find_runs(numbers: list[int]) -> list[tuple[int, int]]:
         else:
             runs.append((number, number + 1))
     return runs
-
-
-def _partitions_beyond(selection: Selection, n_partitions: int) -> list[int]:
-    return sorted(number for number in selection.partitions or () if number >= n_partitions)
-
-
-def _format_numbers(numbers: Iterable[int], none: str) -> str:
-    """Numbers for people: a run as `0 to 37`, else the first ones and how many more."""
-    listed = list(numbers)
-    if not listed:
-        return none
-    if len(listed) > 2 and listed[-1] - listed[0] == len(listed) - 1:
-        return f"{listed[0]} to {listed[-1]}"
-    return format_items(listed, MAX_SHOWN_NUMBERS)
 
 
 def _shorten_text(text: str) -> str:
