@@ -10,10 +10,8 @@ from workbench.console.tables import (
     CONTROL_CHARACTERS,
     cut_text,
     escape_cell,
-    find_terminal_width,
     format_table,
     measure_width,
-    print_table,
 )
 
 ROWS = [["a rather long name of something", "4.2 ms", 12345], ["b", "17 ms", None]]
@@ -65,9 +63,3 @@ def test_no_text_breaks_a_line_or_steers_the_terminal(rows: list[tuple[str, obje
 @given(st.text(), st.integers(1, 20))
 def test_a_cut_text_fits(text: str, width: int) -> None:
     assert measure_width(cut_text(escape_cell(text), width)) <= width
-
-
-def test_behind_a_pipe_nothing_is_cut(capsys: pytest.CaptureFixture[str]) -> None:
-    assert find_terminal_width() is None
-    print_table([["x" * 300, 1]])
-    assert capsys.readouterr().out == "x" * 300 + "  1\n"

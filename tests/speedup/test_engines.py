@@ -38,7 +38,6 @@ from workbench.speedup.engines.engine_table import Engine, Operator
 def test_a_node_is_told_by_its_name(node: str, engine: str, operator: str) -> None:
     found = engines.classify_operator(node)
     assert (found.engine, found.name) == (engine, operator)
-    assert engines.is_accelerated(node) == (engine != "spark")
 
 
 def test_support_is_that_of_the_engines_own_tables() -> None:

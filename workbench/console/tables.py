@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import os
-import sys
 import textwrap
 import unicodedata
 from collections.abc import Collection, Iterable, Sequence
 from itertools import zip_longest
 from numbers import Number
-from typing import Any, Literal
+from typing import Literal
 
 from workbench.core import formats
 from workbench.core.formats import CONTROL_CHARACTERS
@@ -80,26 +78,6 @@ def format_table(
             shown = [_pad_cell(*one) for one in zip(line, widths, at_right, strict=True)]
             lines.append((" " * indent + (" " * gap).join(shown)).rstrip())
     return lines
-
-
-def print_table(
-    rows: Iterable[Sequence[object]], headers: Sequence[str] = (), *, err: bool = False, **options: Any
-) -> None:
-    """Print a table that fits the terminal; behind a pipe nothing is cut. Options as of `format_table`."""
-    from workbench.console.terminal import print_text
-
-    options.setdefault("max_width", find_terminal_width(err=err))
-    for line in format_table(rows, headers, **options):
-        print_text(line, err=err)
-
-
-def find_terminal_width(*, err: bool = False) -> int | None:
-    """Characters of a terminal's line; None where the output is no terminal, and so nothing has to be cut."""
-    stream = sys.stderr if err else sys.stdout
-    try:
-        return max(20, os.get_terminal_size(stream.fileno()).columns) if stream.isatty() else None
-    except (OSError, ValueError):
-        return None
 
 
 def escape_cell(text: object) -> str:

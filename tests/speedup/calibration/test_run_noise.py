@@ -91,7 +91,7 @@ def held_out_errors(kind: str, seed: int) -> list[tuple[bool, float, float]]:
     measured, draw = found.measured, np.random.default_rng(seed)
     queries = sorted(set(measured.executions["query"]))
     sessions = {
-        label: draw.permutation(sorted(set(measured.select_label(label).executions["session"]))).tolist()
+        label: draw.permutation(sorted(set(measured.select(pl.col("label") == label).executions["session"]))).tolist()
         for label in ("spark", "comet")
     }
     fitted = draw.choice(queries, 11, replace=False).tolist()

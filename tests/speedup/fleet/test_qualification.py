@@ -26,7 +26,7 @@ def model() -> FactorModel:
 
 @pytest.fixture(scope="module")
 def logs() -> Measured:
-    return planted(RICH, 2).select_label(BASELINE)
+    return planted(RICH, 2).select(pl.col("label") == BASELINE)
 
 
 def application(log: str, **facts: Any) -> dict[str, Any]:

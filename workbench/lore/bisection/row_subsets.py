@@ -283,7 +283,3 @@ class InputSubset:
             }
             for row in taken
         ]
-
-    def release_memory(self) -> None:
-        """Release the cached frame."""
-        self._held.unpersist()

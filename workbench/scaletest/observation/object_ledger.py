@@ -394,8 +394,3 @@ def _build_seen_line(known: ObjectHistory, meta: Meta, step: Transition, sight: 
         node=step.node,
         reason=step.reason,
     )
-
-
-def list_transitions(maker: Callable[[Any], Iterator[Transition]], thing: Any) -> list[Transition]:
-    """All transitions of an object, in order."""
-    return list(maker(thing))

@@ -42,10 +42,6 @@ class Measured:
     executions: pl.DataFrame
     pieces: pl.DataFrame
 
-    def select_label(self, label: str) -> Measured:
-        """One side."""
-        return self.select(pl.col("label") == label)
-
     def select(self, *conditions: pl.Expr) -> Measured:
         """The executions that meet all conditions, with their pieces."""
         kept = self.executions.filter(*conditions)

@@ -423,8 +423,3 @@ def _cross_validation_log_error(both: PairedTimes) -> float | None:
 
 def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def replace_model(result: CalibrationResult, model: FactorModel) -> CalibrationResult:
-    """The same result with another model."""
-    return replace(result, model=model)

@@ -51,11 +51,6 @@ def classify_operator(node_name: str) -> Operator:
     return Operator("spark", name, kind="plain")
 
 
-def is_accelerated(node_name: str) -> bool:
-    """Whether the node runs on an accelerator."""
-    return classify_operator(node_name).accelerated
-
-
 @lru_cache(maxsize=32)
 def get_supported_operators(engine: str) -> frozenset[str] | None:
     """Operators that an engine supports, by Spark's names; null if unknown."""

@@ -37,11 +37,6 @@ class Template:
         # Split once, so that each request costs one join.
         self._parts = orjson.dumps(body).split(PLACEHOLDER.encode())
 
-    @property
-    def takes_a_prompt(self) -> bool:
-        """Whether the template contains `{prompt}`."""
-        return len(self._parts) > 1
-
     def fill_prompt(self, prompt: str) -> bytes:
         """Body of one request."""
         return orjson.dumps(prompt)[1:-1].join(self._parts)
