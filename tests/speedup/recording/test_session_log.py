@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import zstandard
 
 from workbench.core.errors import RunFailedError
-from workbench.speedup.recording import session_log
+from workbench.speedup.recording import recorder, session_log
 
 LINES = [
     '{"Event":"SparkListenerLogStart","Spark Version":"3.5.9"}',
@@ -90,3 +92,15 @@ def test_findings_see_paths_hosts_and_names(line: str, finding: str) -> None:
 def test_findings_leave_stand_ins_alone() -> None:
     line = '{"Host":"localhost","p":"file:/data/tables/a","q":"127.0.0.1"}'
     assert session_log.list_machine_traces(line, names=("ann",)) == []
+
+
+def test_a_recording_names_no_folder_of_the_machine_unless_it_may() -> None:
+    plan = SimpleNamespace(folder="/home/ann/work")
+    facts = {"java_home": "/home/ann/java"}
+    for scrub in (True, False):
+        prepared = SimpleNamespace(
+            config=SimpleNamespace(scrub=scrub), data=SimpleNamespace(place="/home/ann/data"), jars={}
+        )
+        found = recorder._build_stand_ins(cast(Any, prepared), cast(Any, plan), facts, "/home/ann/scratch")
+        line = " ".join(f"/home/ann/{name}" for name in ("work", "data", "java", "scratch"))
+        assert ("ann" in session_log.scrub_line(line, found or {})) is not scrub
