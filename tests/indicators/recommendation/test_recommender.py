@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -13,8 +15,9 @@ from tests.indicators.recommendation import making
 from tests.indicators.recommendation.making import NAMES, NUMPY, pair, recommended
 from workbench.core.errors import ConfigError, InvalidResultError
 from workbench.indicators.analysis.effects import compare_session
+from workbench.indicators.recommendation import conclusion
 from workbench.indicators.recommendation.recommendation_request import build_request
-from workbench.stats import count_required_pairs, paired_log_ratio
+from workbench.stats import Interval, count_required_pairs, paired_log_ratio
 
 BASE, OLD, NEW = NAMES["2.2.6"], NAMES["1.24.4"], NAMES["2.4.6"]
 TRIG = "sin=0.8,matmul=0.2"
@@ -92,6 +95,21 @@ def test_what_is_not_decided_is_said_with_the_rounds_that_would_decide() -> None
     assert made.answer.sentence.startswith(f"Not decided for {NEW}: intervals reach ±")
     assert "wider than the 2 % margin" in made.answer.sentence
     assert f"about {row['rounds_needed']} rounds would likely decide" in made.answer.sentence
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ((1.1, 1.2, 1.3), "20.0 % better than base (95 % interval 10.0 to 30.0 %, 7 rounds)"),
+        ((0.7, 0.8, 0.9), "20.0 % worse than base (95 % interval 10.0 to 30.0 %, 7 rounds)"),
+        ((0.98, 1.02, 1.06), "2.0 % better than base (95 % interval -2.0 to 6.0 %, 7 rounds)"),
+        ((None, 1.02, None), "2.0 % better than base (no interval, 7 rounds)"),
+    ],
+)
+def test_an_effect_is_said_with_its_interval(ends: tuple[float | None, float, float | None], said: str) -> None:
+    interval = Interval(ends[1], ends[0], ends[2], 0.95, 7, "by hand")
+    stack = SimpleNamespace(baseline=False, predicted=False, rounds=7, interval=interval)
+    assert conclusion._format_ratio(cast(Any, SimpleNamespace(stack=stack)), "base") == said
 
 
 def test_the_rounds_needed_are_those_at_which_the_interval_would_clear_the_margin() -> None:
