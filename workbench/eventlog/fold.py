@@ -39,6 +39,7 @@ from workbench.eventlog.stage_statistics import (
 )
 
 TASK_END_HEAD = b'{"Event":"SparkListenerTaskEnd"'
+CUT_OFF = "cut off at the end of the file"
 TASK_START_HEAD = b'{"Event":"SparkListenerTaskStart","Stage ID":'
 EVENT_HEAD = b'{"Event":"'
 STAGE_AND_ATTEMPT = re.compile(rb'(\d{1,18})(?:,"Stage Attempt ID":(\d{1,18}))?')
@@ -338,7 +339,7 @@ class _ChunkFolder:
         self.facts.n_bad += 1
         if len(self.facts.bad) < MAX_BAD_LINES:
             cut = not line.endswith(b"\n")
-            reason = "cut off at the end of the file" if cut else str(error)[:200]
+            reason = CUT_OFF if cut else str(error)[:200]
             self.facts.bad.append(BadLine(number, offset, reason, format_bad_line(line)))
 
 

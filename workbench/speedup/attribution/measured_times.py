@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 
 from workbench.eventlog.completeness import describe_holes, select_touching
+from workbench.eventlog.fold import CUT_OFF
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
 from workbench.speedup.attribution.executions import (
@@ -171,7 +172,8 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
     queries = facts.sql_executions.filter(of_log, ~pl.col("sql_id").is_in(streaming))
     roots = queries.filter(~pl.col("sql_id").is_in(list_inner_ids(facts, log_row["log_id"])))
     holes = facts.completeness.filter(of_log)
-    status, reason = _application_status(log_row, app, time, holes)
+    n_torn = facts.bad_lines.filter(of_log, pl.col("reason") == CUT_OFF).height
+    status, reason = _application_status(log_row, app, time, holes, n_torn)
     n_unfinished = roots.filter(pl.col("status") == "running").join(last_work, on="sql_id").height
     if n_unfinished:
         reason = "; ".join(
@@ -301,7 +303,7 @@ def _sum_span_lengths(spans: Spans) -> float:
 
 
 def _application_status(
-    log: dict[str, Any], app: dict[str, Any], time: ApplicationTime, holes: pl.DataFrame
+    log: dict[str, Any], app: dict[str, Any], time: ApplicationTime, holes: pl.DataFrame, n_torn: int
 ) -> tuple[str, str | None]:
     if touching := describe_holes(select_touching(holes)):
         return "partial", "; ".join(touching)
@@ -309,10 +311,12 @@ def _application_status(
         return "contradictory", f"its times contradict each other: {'; '.join(time.contradictions)}"
     if log["fault"]:
         return "damaged", str(log["fault"])
-    if log["n_bad_lines"]:
-        return "damaged", f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read"
+    told = f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read" if log["n_bad_lines"] else None
+    # A log that is being written ends anywhere.
+    if told and not (app["status"] != "complete" and n_torn == log["n_bad_lines"]):
+        return "damaged", told
     if holes.filter(~pl.col("kind").is_in(HARMLESS)).height:
         return "damaged", None
     if app["status"] != "complete":
-        return "incomplete", f"the log does not hold the application's {describe_missing_times(app)}"
+        return "incomplete", told or f"the log does not hold the application's {describe_missing_times(app)}"
     return "complete", None
