@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from workbench.eventlog import tables
-from workbench.eventlog.completeness import COMPACTION, NAMED, list_holes
+from workbench.eventlog.completeness import COMPACTION, NAMED_KINDS, list_holes
 from workbench.eventlog.engine_detection import detect_engine
 from workbench.eventlog.fold import MAX_BAD_LINES, BadLine, ChunkFacts
 from workbench.eventlog.listener_events import (
@@ -191,7 +191,7 @@ class LogAssembler:
         redactor = self.rows.redactor
         for hole in holes:
             # Names of files, and of what the log calls its own; numbers of jobs, stages and queries tell nothing.
-            is_named = hole in self.source.holes or hole.kind in NAMED
+            is_named = hole in self.source.holes or hole.kind in NAMED_KINDS
             subject = redactor.redact_fault(hole.subject) if is_named else hole.subject
             self.rows.add_row(tables.COMPLETENESS.name, **{**asdict(hole), "subject": subject})
         self._write_log(faults)

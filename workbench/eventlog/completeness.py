@@ -28,7 +28,9 @@ SHUTDOWN_MS = 10_000
 MAX_NAMED = 8
 COMPACTION = "compaction"
 # Kinds whose subjects are names that the log gives.
-NAMED = ("executors", "engine", "foreign part")
+NAMED_KINDS = ("executors", "engine", "foreign part")
+# Kinds that make no figure wrong, or that are said in words of their own.
+HARMLESS_KINDS = ("application start", "application end", "environment", "engine")
 TASK_FIGURES = "task time, shares, idle time and predictions"
 EVENT_FIGURES = "times and status of what it names"
 ALL_FIGURES = "all figures of the application"
@@ -360,3 +362,10 @@ def select_touching(completeness: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     return completeness.filter(pl.col("touches").is_in([TASK_FIGURES, ALL_FIGURES]))
+
+
+def select_harmful(completeness: pl.DataFrame) -> pl.DataFrame:
+    """The rows that say that a log is not whole."""
+    import polars as pl
+
+    return completeness.filter(~pl.col("kind").is_in(HARMLESS_KINDS))

@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from workbench.eventlog.completeness import describe_holes, select_touching
+from workbench.eventlog.completeness import describe_holes, select_harmful, select_touching
 from workbench.eventlog.fold import CUT_OFF
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
@@ -29,7 +29,6 @@ UNFINISHED = "no end event: timed until its last stage"
 NOT_COUNTED = ("unreadable", "contradictory", "partial", "duplicate", "superseded")
 # Holes that the row of an application tells in its own words, or that change none of its figures.
 TOLD_ELSEWHERE = ("query end", "environment", "application start")
-HARMLESS = ("application start", "application end", "environment", "engine")
 REPEATED_TASKS = "tasks failed or were killed"
 NO_TIME = "took no time by its own stamps"
 # Whether an execution counts.
@@ -315,7 +314,7 @@ def _application_status(
     # A log that is being written ends anywhere.
     if told and not (app["status"] != "complete" and n_torn == log["n_bad_lines"]):
         return "damaged", told
-    if holes.filter(~pl.col("kind").is_in(HARMLESS)).height:
+    if select_harmful(holes).height:
         return "damaged", None
     if app["status"] != "complete":
         return "incomplete", told or f"the log does not hold the application's {describe_missing_times(app)}"

@@ -10,10 +10,9 @@ import polars as pl
 
 from workbench.core.errors import InputError
 from workbench.core.formats import format_bytes, format_items, format_number
-from workbench.eventlog.completeness import describe_holes
+from workbench.eventlog.completeness import describe_holes, select_harmful
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import engines
-from workbench.speedup.attribution.measured_times import HARMLESS
 from workbench.speedup.attribution.session_settings import UNKNOWN, SessionSettings, read_session_settings
 from workbench.speedup.tables import COMPARABILITY
 
@@ -265,7 +264,7 @@ def _list_holes(facts: Sequence[EventLogFacts]) -> list[list[str]]:
     told = []
     for one in facts:
         log = one.logs.row(0, named=True)
-        holes = describe_holes(one.completeness.filter(~pl.col("kind").is_in(HARMLESS)))
+        holes = describe_holes(select_harmful(one.completeness))
         holes += [log["fault"]] if log["fault"] else []
         holes += [f"{log['n_bad_lines']:,} lines could not be read"] if log["n_bad_lines"] else []
         told.append(holes)

@@ -31,7 +31,7 @@ from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
 FAR_PACE = 2.0
-DAMAGED = ("unreadable", "partial", "contradictory", "damaged")
+DAMAGED_STATUSES = ("unreadable", "partial", "contradictory", "damaged")
 RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER = "recommended", "worth a trial", "little gain", "slower"
 # Applications without a prediction.
 ACCELERATED, NOT_JUDGED = "already accelerated", "not judged"
@@ -189,7 +189,7 @@ def qualify_applications(
     table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
     at_stake = _build_operators_at_stake(predictions, predict_by_term(model, measured))
     n_repeated = int(applications["status"].is_in(["duplicate", "superseded"]).sum())
-    damaged = frozenset(applications.filter(pl.col("status").is_in(DAMAGED))["log"])
+    damaged = frozenset(applications.filter(pl.col("status").is_in(DAMAGED_STATUSES))["log"])
     return Qualification(table, predictions, at_stake, terms.currency, n_repeated, damaged)
 
 
@@ -253,7 +253,7 @@ def _predict_application(
     low, high = fixed + max(predicted_sql - error_s[0], 0.0), fixed + predicted_sql + error_s[1]
     ratio, ratio_low, ratio_high = wall_s / predicted, wall_s / high, wall_s / low
     name = classify_recommendation(ratio, ratio_low, terms.least_ratio)
-    if name == RECOMMENDED and row["status"] in DAMAGED:
+    if name == RECOMMENDED and row["status"] in DAMAGED_STATUSES:
         name = TRIAL
     share = {
         column: float((predictions[column] * predictions["baseline_s"]).sum()) / queries_s
