@@ -54,7 +54,7 @@ def test_a_database_of_sessions(version: Path, tmp_path: Path) -> None:
 def test_the_journal_of_a_sweep(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "gpu" / "sizing", tmp_path / "sweep")
     journal, config = load_sweep_journal(tmp_path / "sweep")
-    assert (config.gpus, journal.next_step, journal.folder) == (1, 7, tmp_path / "sweep")
+    assert (config.gpus, journal.next_step, journal.folder) == (1, 6, tmp_path / "sweep")
 
 
 def test_the_journal_of_a_recording() -> None:
