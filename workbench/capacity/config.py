@@ -25,6 +25,19 @@ JOB_CLASS_FORM = "NAME applications='etl *' gpus=1 pods=2 per_hour=60 hours=8-18
 _JOB_FIELDS = ("applications", "gpus", "pods", "per_hour", "hours", "stack_share")
 
 
+SAMPLES = "../data/samples/capacity"
+_RUN = Pick("run folder", folders=("run.json",))
+Price = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+JOBS = [
+    "reports applications='tpch spark*' gpus=1 pods=2 per_hour=720 hours=8-18",
+    "nightly applications='tpch spark*' gpus=4 pods=5 per_hour=360 hours=1-5 stack_share=0.2",
+]
+USERS = ["60 hours=22-6", "400 hours=6-8,18-22", "1000 hours=8-9,12-13,16-18", "1200 hours=9-12,13-16"]
+MAX_BYTES = 1_000_000
+RUNS = ("speedup", "sizing", "indicators", "scaletest")
+
+
 class JobClass(StrictModel):
     """A class of similar jobs: its applications, GPUs and pods of one job, and arrivals by hour."""
 
@@ -127,17 +140,6 @@ def _parse_hour_span(part: str, where: str) -> list[int]:
     if not (0 <= begin < HOURS and 0 < end <= HOURS) or begin == end:
         raise ConfigError("not hours of a day", where=where, found=part[:40], allowed="8, 8-18, 22-4")
     return [hour % HOURS for hour in range(begin, end if end > begin else end + HOURS)]
-
-
-SAMPLES = "../data/samples/capacity"
-_RUN = Pick("run folder", folders=("run.json",))
-Price = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
-JOBS = [
-    "reports applications='tpch spark*' gpus=1 pods=2 per_hour=720 hours=8-18",
-    "nightly applications='tpch spark*' gpus=4 pods=5 per_hour=360 hours=1-5 stack_share=0.2",
-]
-USERS = ["60 hours=22-6", "400 hours=6-8,18-22", "1000 hours=8-9,12-13,16-18", "1200 hours=9-12,13-16"]
 
 
 class PlanConfig(StrictModel):
@@ -298,10 +300,6 @@ def build_plan_config(given: dict[str, Any], *, where: str) -> PlanConfig:
     """
     do = "workbench capacity settings explains each setting"
     return validate_model(PlanConfig, given, noun="capacity plan", where=where, do=do, error_type=ConfigError)
-
-
-MAX_BYTES = 1_000_000
-RUNS = ("speedup", "sizing", "indicators", "scaletest")
 
 
 def read_plan_file(path: Path | None, given: Mapping[str, Any]) -> PlanConfig:

@@ -16,6 +16,12 @@ from workbench.core.errors import ConfigError
 Ints = NDArray[np.int64]
 
 
+HOUR_S = 3600.0
+# A smaller fraction of a job or replica is floating-point rounding.
+ROUNDING = 1e-9
+MAX_AT_ONCE = 10_000_000
+
+
 def count_whole_nodes(size: int, node: int) -> int:
     """Whole nodes that a shape larger than a node takes."""
     return -(-size // node)
@@ -130,12 +136,6 @@ def _sum_earlier_room(case: Ints, fits: Ints) -> Ints:
     total = np.cumsum(fits) - fits
     first = np.searchsorted(case, case, side="left")
     return np.asarray(total - total[first], dtype=np.int64)
-
-
-HOUR_S = 3600.0
-# A smaller fraction of a job or replica is floating-point rounding.
-ROUNDING = 1e-9
-MAX_AT_ONCE = 10_000_000
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ GPUS, SPARK_GPUS, SERVICE_GPUS, NODES = "GPUs at the peak", "Spark GPUs at their
 COST_SCALED, COST_FIXED, PODS = "cost, scaled by the hour", "cost, fixed at the peak", "pods a second at their peak"
 
 
+WHAT_IF_PERCENTS = tuple(range(50, 201, 25))
+
+
 def compute_quantiles(values: Any) -> Any:
     """P5, P50 and P95 along the first axis, as drawn values, so that nodes stay whole.
 
@@ -216,9 +219,6 @@ def _build_rate_constraint(scheduler: Scheduler | None, pods_per_s: float) -> di
         "nodes_saved": None,
         "relief": relief,
     }
-
-
-WHAT_IF_PERCENTS = tuple(range(50, 201, 25))
 
 
 def build_tornado(model: Model) -> pl.DataFrame:

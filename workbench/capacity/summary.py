@@ -18,6 +18,12 @@ if TYPE_CHECKING:
     from workbench.capacity.study import Study
 
 
+_OWN = (
+    "Inputs are simulated: use your own runs, `workbench run capacity_plan -p sizing=RUN -p scaletest=RUN`,"
+    " and set day, nodes and prices (`workbench capacity settings`)."
+)
+
+
 def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
     """GPUs of Spark and service, nodes, both costs and the pod rate, each with P5 and P95."""
     figures = set(plan_study.day["figure"].to_list())
@@ -50,12 +56,6 @@ def _build_rate_number(found: Study) -> KeyNumber:
     low = None if scheduler is None else scheduler.low_per_s
     sustained = "sustained rate not measured" if low is None else f"{format_number(low)} sustained"
     return ("pods at their peak", found.pods_per_s, "pods/s", f"P95; {sustained}")
-
-
-_OWN = (
-    "Inputs are simulated: use your own runs, `workbench run capacity_plan -p sizing=RUN -p scaletest=RUN`,"
-    " and set day, nodes and prices (`workbench capacity settings`)."
-)
 
 
 def list_next_steps(plan_study: Study) -> list[str]:

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from workbench.core.tables import Column, Table
 
-
-def _quantile_columns(name: str, meaning: str, unit: str) -> tuple[Column, ...]:
-    return tuple(
-        Column(f"{name}_p{share}", "float", f"{meaning}, P{share}.", unit, nullable=True) for share in (5, 50, 95)
-    )
-
-
-def _added_column(name: str, meaning: str, unit: str) -> Column:
-    return Column(name, "float", meaning, unit, nullable=True, added=True)
-
-
 SOURCES = Table(
     "sources",
     "One row per input: its value, its interval and its source.",
@@ -32,6 +21,111 @@ SOURCES = Table(
         Column("note", "str", "How it is used, and its caveats."),
     ),
 )
+DAY = Table(
+    "day",
+    "One row per figure of the day.",
+    ("figure",),
+    (
+        Column("figure", "str", "Figure."),
+        Column("unit", "str", "Its unit."),
+        Column("p5", "float", "5 % of the draws are at or below it."),
+        Column("p50", "float", "Half of them."),
+        Column("p95", "float", "95 % of them."),
+    ),
+)
+CONSTRAINTS = Table(
+    "constraints",
+    "One row per constraint at the peak hour: its demand, and the nodes without it.",
+    ("constraint",),
+    (
+        Column("constraint", "str", "Spark work, service replicas, packing, or the scheduler's rate."),
+        Column("figure", "float", "Its demand.", nullable=True),
+        Column("unit", "str", "Unit of the figure."),
+        Column("nodes_without", "int", "Nodes at that hour without it.", nullable=True),
+        Column("nodes_saved", "int", "Nodes saved without it.", nullable=True),
+        Column("binding", "bool", "It is the binding constraint."),
+        Column("relief", "str", "How to relax it."),
+    ),
+)
+TORNADO = Table(
+    "tornado",
+    "One row per input: the plan with it at its P5 and P95, all others at their medians; largest swing first.",
+    ("input",),
+    (
+        Column("input", "str", "The varied input."),
+        Column("input_p5", "float", "Its P5."),
+        Column("input_p95", "float", "Its P95."),
+        Column("unit", "str", "Its unit."),
+        Column("gpus_at_p5", "float", "GPUs at the peak with it at P5.", unit="GPUs"),
+        Column("gpus_median", "float", "GPUs at the peak with everything at its median.", unit="GPUs"),
+        Column("gpus_at_p95", "float", "GPUs at the peak with it at P95.", unit="GPUs"),
+        Column("nodes_at_p5", "int", "Nodes at the peak with it at P5.", unit="nodes"),
+        Column("nodes_at_p95", "int", "The same at P95.", unit="nodes"),
+        Column("cost_at_p5", "float", "Cost of the day, scaled by the hour.", nullable=True),
+        Column("cost_at_p95", "float", "The same at P95.", nullable=True),
+        Column("swing_gpus", "float", "Difference of the GPUs.", unit="GPUs"),
+    ),
+)
+INFORMATION = Table(
+    "information",
+    "One row per input: what knowing it exactly would save a day; most first.",
+    ("input",),
+    (
+        Column("input", "str", "The input."),
+        Column("kind", "str", "measurement: a run can narrow it; forecast: it varies by day."),
+        Column("saving", "float", "Expected saving, the most that a measurement can be worth.", unit="a day"),
+        Column("share", "float", "Share of what knowing all inputs would save."),
+        Column("resolved", "bool", "It stands out of the chance of the draws."),
+    ),
+)
+WHAT_IF = Table(
+    "what_if",
+    "One row per hour, share of the jobs and share of the users: GPUs and nodes with every input at its median.",
+    ("jobs_percent", "users_percent", "hour"),
+    (
+        Column("jobs_percent", "int", "Jobs as a share of the planned ones.", unit="%"),
+        Column("users_percent", "int", "Users as a share of the planned ones.", unit="%"),
+        Column("hour", "int", "The hour.", unit="h"),
+        Column("gpus", "float", "GPUs of both.", unit="GPUs"),
+        Column("nodes", "int", "Nodes.", unit="nodes"),
+        Column("capacity_gpus", "float", "GPUs of the nodes.", unit="GPUs"),
+    ),
+)
+INPUT_SCALING = Table(
+    "scaling",
+    "Of a sizing estimate on several GPU counts: scaling of the capacity.",
+    ("target", "model"),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("model", "str", "linear, Amdahl or USL; the answer of a target uses the last one."),
+        Column("counts", "list[int]", "Measured GPU counts."),
+        Column("contention", "float", "Serial share of the work."),
+        Column("coherency", "float", "Cost of each pair of GPUs."),
+    ),
+)
+INPUT_STEPS = Table(
+    "steps",
+    "Of a sizing estimate: its steps.",
+    ("step",),
+    (Column("step", "int", "Number of the step."), Column("simulated", "bool", "The service was a simulator.")),
+)
+INPUT_EFFECTS = Table(
+    "effects",
+    "Of an indicator recommendation: measured metrics.",
+    ("metric", "arm"),
+    (Column("metric", "str", "Metric."), Column("arm", "str", "The side.")),
+)
+
+
+def _quantile_columns(name: str, meaning: str, unit: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(f"{name}_p{share}", "float", f"{meaning}, P{share}.", unit, nullable=True) for share in (5, 50, 95)
+    )
+
+
+def _added_column(name: str, meaning: str, unit: str) -> Column:
+    return Column(name, "float", meaning, unit, nullable=True, added=True)
+
 
 HOURS_TABLE = Table(
     "hours",
@@ -55,80 +149,6 @@ HOURS_TABLE = Table(
     ),
 )
 
-DAY = Table(
-    "day",
-    "One row per figure of the day.",
-    ("figure",),
-    (
-        Column("figure", "str", "Figure."),
-        Column("unit", "str", "Its unit."),
-        Column("p5", "float", "5 % of the draws are at or below it."),
-        Column("p50", "float", "Half of them."),
-        Column("p95", "float", "95 % of them."),
-    ),
-)
-
-CONSTRAINTS = Table(
-    "constraints",
-    "One row per constraint at the peak hour: its demand, and the nodes without it.",
-    ("constraint",),
-    (
-        Column("constraint", "str", "Spark work, service replicas, packing, or the scheduler's rate."),
-        Column("figure", "float", "Its demand.", nullable=True),
-        Column("unit", "str", "Unit of the figure."),
-        Column("nodes_without", "int", "Nodes at that hour without it.", nullable=True),
-        Column("nodes_saved", "int", "Nodes saved without it.", nullable=True),
-        Column("binding", "bool", "It is the binding constraint."),
-        Column("relief", "str", "How to relax it."),
-    ),
-)
-
-TORNADO = Table(
-    "tornado",
-    "One row per input: the plan with it at its P5 and P95, all others at their medians; largest swing first.",
-    ("input",),
-    (
-        Column("input", "str", "The varied input."),
-        Column("input_p5", "float", "Its P5."),
-        Column("input_p95", "float", "Its P95."),
-        Column("unit", "str", "Its unit."),
-        Column("gpus_at_p5", "float", "GPUs at the peak with it at P5.", unit="GPUs"),
-        Column("gpus_median", "float", "GPUs at the peak with everything at its median.", unit="GPUs"),
-        Column("gpus_at_p95", "float", "GPUs at the peak with it at P95.", unit="GPUs"),
-        Column("nodes_at_p5", "int", "Nodes at the peak with it at P5.", unit="nodes"),
-        Column("nodes_at_p95", "int", "The same at P95.", unit="nodes"),
-        Column("cost_at_p5", "float", "Cost of the day, scaled by the hour.", nullable=True),
-        Column("cost_at_p95", "float", "The same at P95.", nullable=True),
-        Column("swing_gpus", "float", "Difference of the GPUs.", unit="GPUs"),
-    ),
-)
-
-INFORMATION = Table(
-    "information",
-    "One row per input: what knowing it exactly would save a day; most first.",
-    ("input",),
-    (
-        Column("input", "str", "The input."),
-        Column("kind", "str", "measurement: a run can narrow it; forecast: it varies by day."),
-        Column("saving", "float", "Expected saving, the most that a measurement can be worth.", unit="a day"),
-        Column("share", "float", "Share of what knowing all inputs would save."),
-        Column("resolved", "bool", "It stands out of the chance of the draws."),
-    ),
-)
-
-WHAT_IF = Table(
-    "what_if",
-    "One row per hour, share of the jobs and share of the users: GPUs and nodes with every input at its median.",
-    ("jobs_percent", "users_percent", "hour"),
-    (
-        Column("jobs_percent", "int", "Jobs as a share of the planned ones.", unit="%"),
-        Column("users_percent", "int", "Users as a share of the planned ones.", unit="%"),
-        Column("hour", "int", "The hour.", unit="h"),
-        Column("gpus", "float", "GPUs of both.", unit="GPUs"),
-        Column("nodes", "int", "Nodes.", unit="nodes"),
-        Column("capacity_gpus", "float", "GPUs of the nodes.", unit="GPUs"),
-    ),
-)
 
 PLAN_TABLES = (SOURCES, HOURS_TABLE, DAY, CONSTRAINTS, TORNADO, INFORMATION, WHAT_IF)
 
@@ -170,25 +190,6 @@ INPUT_ESTIMATES = Table(
     ),
 )
 
-INPUT_SCALING = Table(
-    "scaling",
-    "Of a sizing estimate on several GPU counts: scaling of the capacity.",
-    ("target", "model"),
-    (
-        Column("target", "str", "Name of the target."),
-        Column("model", "str", "linear, Amdahl or USL; the answer of a target uses the last one."),
-        Column("counts", "list[int]", "Measured GPU counts."),
-        Column("contention", "float", "Serial share of the work."),
-        Column("coherency", "float", "Cost of each pair of GPUs."),
-    ),
-)
-
-INPUT_STEPS = Table(
-    "steps",
-    "Of a sizing estimate: its steps.",
-    ("step",),
-    (Column("step", "int", "Number of the step."), Column("simulated", "bool", "The service was a simulator.")),
-)
 
 INPUT_RECOMMENDATIONS = Table(
     "recommendations",
@@ -207,12 +208,6 @@ INPUT_RECOMMENDATIONS = Table(
     ),
 )
 
-INPUT_EFFECTS = Table(
-    "effects",
-    "Of an indicator recommendation: measured metrics.",
-    ("metric", "arm"),
-    (Column("metric", "str", "Metric."), Column("arm", "str", "The side.")),
-)
 
 INPUT_SUSTAINED_RATES = Table(
     "sustained",

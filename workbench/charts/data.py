@@ -19,6 +19,9 @@ MAX_CHART_ROWS = 5_000
 MAX_POSITIONS = 2_000
 
 
+_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
 def downsample_ecdf(values: pl.Series, *, positions: int = MAX_POSITIONS) -> pl.DataFrame:
     """The steps of the empirical distribution function, thinned to at most `positions` of them.
 
@@ -193,9 +196,6 @@ def assign_sub_rows(starts: list[float], ends: list[float]) -> list[int]:
         rows[index] = row
         heapq.heappush(busy, (ends[index], row))
     return rows
-
-
-_PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 def select_columns(

@@ -29,6 +29,11 @@ CHART_MIME = "application/vnd.vegalite.v6+json"
 SUBTITLE_CHARS = 110
 
 
+# What XML, and so an SVG, forbids.
+_NOT_DRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_END_MARK = "\n/* whole */"
+
+
 def is_headless() -> bool:
     """Is this kernel run by `workbench run`, so that nobody watches its cells?"""
     return bool(os.environ.get("WORKBENCH_RUN_DIR"))
@@ -89,10 +94,6 @@ def wrap_subtitle(spec: dict[str, Any]) -> dict[str, Any]:
     return spec | {"title": title | {"subtitle": textwrap.wrap(told, SUBTITLE_CHARS)}}
 
 
-# What XML, and so an SVG, forbids.
-_NOT_DRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
-
-
 def find_vegalite_version() -> str:
     """The Vega-Lite version for Altair's specs among those that vl-convert carries."""
     import altair as alt
@@ -151,9 +152,6 @@ def load_vega_bundle() -> str:
     with contextlib.suppress(OSError):
         files.write_text(path, text)
     return text
-
-
-_END_MARK = "\n/* whole */"
 
 
 def format_script_json(value: Any) -> str:

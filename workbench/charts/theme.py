@@ -58,6 +58,42 @@ _INK = {
 }
 
 
+_AXIS = {
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+    "titlePadding": 8,
+    "labelPadding": 4,
+    "labelSeparation": 8,
+    "ticks": False,
+    "domain": False,
+    "gridDash": [],
+}
+_LEGEND = {
+    "orient": "top",
+    "direction": "horizontal",
+    "labelFontSize": 12,
+    "titleFontSize": 12,
+    "titleFontWeight": "normal",
+    "symbolSize": 90,
+    "symbolStrokeWidth": 0,
+    "symbolOpacity": 1,
+    "labelLimit": 200,
+    "offset": 8,
+}
+_TITLE = {
+    "anchor": "start",
+    "frame": "group",
+    "fontSize": 15,
+    "fontWeight": 600,
+    "subtitleFontSize": 12,
+    "subtitlePadding": 4,
+    "offset": 12,
+}
+WIDTH_PX = 640
+ROW_PX = 24
+
+
 def find_colour(category: str) -> str | None:
     """The colour of a category that has a meaning, else null.
 
@@ -110,40 +146,6 @@ def build_vega_config(mode: str = "light") -> dict[str, Any]:
     }
 
 
-_AXIS = {
-    "labelFontSize": 12,
-    "titleFontSize": 12,
-    "titleFontWeight": "normal",
-    "titlePadding": 8,
-    "labelPadding": 4,
-    "labelSeparation": 8,
-    "ticks": False,
-    "domain": False,
-    "gridDash": [],
-}
-_LEGEND = {
-    "orient": "top",
-    "direction": "horizontal",
-    "labelFontSize": 12,
-    "titleFontSize": 12,
-    "titleFontWeight": "normal",
-    "symbolSize": 90,
-    "symbolStrokeWidth": 0,
-    "symbolOpacity": 1,
-    "labelLimit": 200,
-    "offset": 8,
-}
-_TITLE = {
-    "anchor": "start",
-    "frame": "group",
-    "fontSize": 15,
-    "fontWeight": 600,
-    "subtitleFontSize": 12,
-    "subtitlePadding": 4,
-    "offset": 12,
-}
-
-
 def enable_theme() -> None:
     """Make this the theme of every Altair chart from here on."""
     import altair as alt
@@ -153,10 +155,6 @@ def enable_theme() -> None:
 
 def _build_theme() -> Any:
     return {"config": build_vega_config(), "padding": 6}
-
-
-WIDTH_PX = 640
-ROW_PX = 24
 
 
 def encode_rows(label: str) -> Any:

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+LAYOUT = ("bar_start", "bar_figure", "bar_below", "bar_joint", "bar_edge", "bar_room")
+
+
 def waterfall(
     table: pl.DataFrame,
     *,
@@ -161,9 +164,6 @@ def _encode_opacity(low: str | None) -> dict[str, Any]:
     import altair as alt
 
     return {"opacity": alt.condition(f"isValid(datum.{low})", alt.value(WITH_INTERVAL), alt.value(1))} if low else {}
-
-
-LAYOUT = ("bar_start", "bar_figure", "bar_below", "bar_joint", "bar_edge", "bar_room")
 
 
 def _build_layers(

@@ -60,6 +60,27 @@ AREAS = {
 OWN_GROUPS = {"runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, copy and delete them.")}
 
 
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out",
+        metavar="DIR",
+        help="Folder or URL (s3://…) for the runs; by default data/runs in the project or checkout, else your cache.",
+    ),
+]
+# Faults of the disk or the machine, not of the user or the workbench.
+_SYSTEM_FAULTS = (
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENOMEM,
+)
+
+
 class _RootGroup(CommandGroup):
     """Own commands, followed by the areas."""
 
@@ -82,15 +103,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Out = Annotated[
-    str | None,
-    typer.Option(
-        "--out",
-        metavar="DIR",
-        help="Folder or URL (s3://…) for the runs; by default data/runs in the project or checkout, else your cache.",
-    ),
-]
 
 
 def _version(wanted: bool) -> None:
@@ -254,19 +266,6 @@ def doctor(
     raise typer.Exit(
         ExitCode.FAILED if any(checks.list_missing(found, ability) for ability in needed) else ExitCode.GOOD
     )
-
-
-# Faults of the disk or the machine, not of the user or the workbench.
-_SYSTEM_FAULTS = (
-    errno.ENOSPC,
-    errno.EDQUOT,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EIO,
-    errno.EMFILE,
-    errno.ENFILE,
-    errno.ENOMEM,
-)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -36,6 +36,12 @@ _SET_PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
 OnLine = Callable[[str], None]
 
 
+# Loaded here: between fork and exec nothing may be imported.
+_prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
+_RUNNING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
+_OWNER = os.getpid()
+
+
 @dataclass(frozen=True)
 class CommandResult:
     """How a command ended: its exit code (negative for a signal), and the first part of what it printed."""
@@ -396,12 +402,6 @@ def format_last_lines(text: str, max_lines: int = _SHOWN_LINES, max_line_chars: 
     """
     lines = [line.rstrip()[:max_line_chars] for line in text.splitlines() if line.strip()]
     return "\n    ".join(lines[-max_lines:])
-
-
-# Loaded here: between fork and exec nothing may be imported.
-_prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
-_RUNNING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()
-_OWNER = os.getpid()
 
 
 @atexit.register

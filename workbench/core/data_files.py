@@ -18,6 +18,10 @@ MAX_DEPTH = 100
 MAX_YAML_NODES = 1_000_000
 
 
+_TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
+_Context = tuple[str, object, int, str | None, type[WorkbenchError]]
+
+
 def read_text_file(
     path: str | Path,
     *,
@@ -93,9 +97,6 @@ def parse_json(
     if measure_depth(value, max_depth) > max_depth:
         raise _too_deep(noun, where, max_depth, do, error_type)
     return value
-
-
-_TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
 
 
 def parse_yaml(
@@ -205,9 +206,6 @@ def measure_depth(value: object, limit: int = MAX_DEPTH) -> int:
         depth += 1
         level = [item for one in level for item in (one.values() if isinstance(one, dict) else one)]
     return depth
-
-
-_Context = tuple[str, object, int, str | None, type[WorkbenchError]]
 
 
 def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, allow_aliases: bool) -> None:

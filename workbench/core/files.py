@@ -14,6 +14,20 @@ from typing import Any
 from workbench.core.errors import InputError, WorkbenchError
 from workbench.core.redaction import strip_user_info
 
+# Packages that fsspec needs, by URL scheme.
+DRIVERS = {
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "az": "adlfs",
+    "http": "aiohttp",
+    "https": "aiohttp",
+    "hdfs": "pyarrow",
+}
+
 
 @contextlib.contextmanager
 def replace_atomically(path: str | Path) -> Iterator[Path]:
@@ -104,21 +118,6 @@ def hash_file(path: str | Path) -> str:
         while count := file.readinto(block):
             digest.update(block[:count])
     return digest.hexdigest()
-
-
-# Packages that fsspec needs, by URL scheme.
-DRIVERS = {
-    "s3": "s3fs",
-    "s3a": "s3fs",
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "abfs": "adlfs",
-    "abfss": "adlfs",
-    "az": "adlfs",
-    "http": "aiohttp",
-    "https": "aiohttp",
-    "hdfs": "pyarrow",
-}
 
 
 def open_store(url: str, *, format_url: Callable[[str], str] = strip_user_info) -> tuple[Any, str]:

@@ -32,6 +32,10 @@ _UNITS = {
 }
 
 
+# Terminal control characters, and characters that change the writing direction.
+CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
 def escape_html(text: object) -> str:
     """Text escaped for HTML, also inside quoted attributes."""
     return html.escape(str(text), quote=True)
@@ -203,10 +207,6 @@ def format_moment(text: str | None) -> str:
         return text
     when = when if when.tzinfo else when.replace(tzinfo=UTC)
     return when.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-# Terminal control characters, and characters that change the writing direction.
-CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def replace_controls(text: str) -> str:

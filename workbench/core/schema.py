@@ -24,6 +24,10 @@ FieldPath = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
 
 
+_UNKNOWN = "there is no such field"
+_MISSING = "is missing"
+
+
 class StrictModel(BaseModel):
     """Base of settings and documents: an unknown field is an error, and no field changes afterwards.
 
@@ -213,10 +217,6 @@ def _describe_single(
         return {"where": where, "found": f"{place} is missing"}
     allowed = problem.message.removeprefix("must be ")
     return {"where": place if where is None else f"{where}, {place}", "found": problem.found, "allowed": allowed}
-
-
-_UNKNOWN = "there is no such field"
-_MISSING = "is missing"
 
 
 def _has_deeper(path: Sequence[object], details: Sequence[Any]) -> bool:

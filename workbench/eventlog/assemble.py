@@ -26,6 +26,8 @@ from workbench.eventlog.spark_jobs import JobAssembler
 from workbench.eventlog.sql_executions import SqlAssembler
 from workbench.eventlog.table_sink import RowWriter, TableSink
 
+NO_EVENT = "no event in it"
+
 
 class ApplicationAssembler:
     """Collects the events of one application; `write_rows` writes its rows."""
@@ -139,9 +141,6 @@ def _parse_property_pairs(properties: object) -> dict[str, str]:
     if isinstance(properties, list):
         return {str(pair[0]): str(pair[1]) for pair in properties if isinstance(pair, list) and len(pair) == 2}
     return {}
-
-
-NO_EVENT = "no event in it"
 
 
 class LogAssembler:

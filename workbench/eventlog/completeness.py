@@ -36,6 +36,33 @@ EVENT_FIGURES = "times and status of what it names"
 ALL_FIGURES = "all figures of the application"
 
 
+# How the holes of a kind are said together: {subjects} are their names, {s} is empty for one.
+_SENTENCES: Mapping[str, str] = {
+    "part": "{subjects} {verb} not in the log: {evidence}",
+    "task ends": "{missing:,} of {expected:,} planned tasks have no end in the log ({subjects})",
+    "tasks": "{missing:,} of {expected:,} tasks are not in the log: their numbers are missing",
+    "queries": "{subjects} not in the log: {evidence}",
+    "jobs": "{subjects} not in the log: {evidence}",
+    "stages": "{subjects} not in the log: {evidence}",
+    "query start": "the start of {subjects} is not in the log: {evidence}",
+    "query end": "the end of {subjects} is not in the log",
+    "root query": "{subjects} is not in the log: {evidence}",
+    "job start": "the start of {n:,} job{s} is not in the log ({subjects})",
+    "job of a stage": "{subjects} ran, and no job in the log lists {pronoun}",
+    "job end": "the end of {n:,} job{s} is not in the log ({subjects})",
+    "stage events": "{n:,} stage{s} ran and left no event of their own in the log ({subjects})",
+    "stage end": "the end of {n:,} stage{s} is not in the log ({subjects})",
+    "plans": "{subjects} are in no plan of the log: updates of plans are missing, and times of operators",
+    "engine": "unknown engine: {subjects} are plan nodes of no engine that is known here",
+    "executors": "tasks ran on {subjects}, whose start is not in the log: the number of task slots is not known",
+    "environment": "the log does not hold the application's properties",
+    "application start": "the log does not hold the application's start",
+    "log start": "the log does not begin with Spark's first event",
+}
+# Told by the application's times: of work that goes on, and of clusters, no log has an end.
+_TOLD_ELSEWHERE = ("application end",)
+
+
 @dataclass(frozen=True)
 class Hole:
     """One thing that is missing; `touches` says which figures it makes wrong."""
@@ -292,33 +319,6 @@ def list_missing_numbers(numbers: Collection[int]) -> list[int]:
 def _format_noun(plural: str, count: int) -> str:
     singular = {"queries": "query"}.get(plural, plural.removesuffix("s"))
     return singular if count == 1 else plural
-
-
-# How the holes of a kind are said together: {subjects} are their names, {s} is empty for one.
-_SENTENCES: Mapping[str, str] = {
-    "part": "{subjects} {verb} not in the log: {evidence}",
-    "task ends": "{missing:,} of {expected:,} planned tasks have no end in the log ({subjects})",
-    "tasks": "{missing:,} of {expected:,} tasks are not in the log: their numbers are missing",
-    "queries": "{subjects} not in the log: {evidence}",
-    "jobs": "{subjects} not in the log: {evidence}",
-    "stages": "{subjects} not in the log: {evidence}",
-    "query start": "the start of {subjects} is not in the log: {evidence}",
-    "query end": "the end of {subjects} is not in the log",
-    "root query": "{subjects} is not in the log: {evidence}",
-    "job start": "the start of {n:,} job{s} is not in the log ({subjects})",
-    "job of a stage": "{subjects} ran, and no job in the log lists {pronoun}",
-    "job end": "the end of {n:,} job{s} is not in the log ({subjects})",
-    "stage events": "{n:,} stage{s} ran and left no event of their own in the log ({subjects})",
-    "stage end": "the end of {n:,} stage{s} is not in the log ({subjects})",
-    "plans": "{subjects} are in no plan of the log: updates of plans are missing, and times of operators",
-    "engine": "unknown engine: {subjects} are plan nodes of no engine that is known here",
-    "executors": "tasks ran on {subjects}, whose start is not in the log: the number of task slots is not known",
-    "environment": "the log does not hold the application's properties",
-    "application start": "the log does not hold the application's start",
-    "log start": "the log does not begin with Spark's first event",
-}
-# Told by the application's times: of work that goes on, and of clusters, no log has an end.
-_TOLD_ELSEWHERE = ("application end",)
 
 
 def describe_holes(completeness: pl.DataFrame) -> list[str]:

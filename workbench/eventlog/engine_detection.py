@@ -10,6 +10,28 @@ from functools import lru_cache
 SPARK, UNKNOWN = "spark", "unknown"
 
 
+# Plan nodes of Spark that are work. A node with one of these names and something around it is another engine's.
+WORK = (
+    "BroadcastHashJoin|BroadcastNestedLoopJoin|ShuffledHashJoin|SortMergeJoin|CartesianProduct|HashAggregate|"
+    "SortAggregate|BroadcastExchange|ShuffleExchange|Exchange|Filter|Project|Sort|Window|Expand|Generate|Aggregate|"
+    "Scan|Limit|Union|Coalesce"
+)
+OTHERS_WORK = re.compile(rf"(?:[A-Z][a-z0-9]*)*?(?:{WORK})(?:Exec)?(?:[A-Z]\w*)?")
+SPARKS_WORK = re.compile(rf"Object(?:{WORK})|(?:{WORK})")
+# Spark's own names that hold one of those, and more.
+SPARKS_OWN = re.compile(
+    r"(Global|Local|Collect|GlobalTail|CollectTail)Limit|CollectTail|"
+    r"TakeOrderedAndProject|InMemoryTableScan|LocalTableScan|(Batch|File|Micro|Continuous)?Scan\w*|WindowGroupLimit|"
+    r"(Flat)?MapGroups\w*|\w*InPandas\w*|\w*InArrow|ArrowWindow|"
+    r"(Streaming|StateStore|Session|Update|Merging|MergingSessions)\w*|EventTimeWatermark|\w*Python\w*|UnionLoop|"
+    r"(Row)?DataSourceScan|HiveTableScan|ExternalRDDScan|OneRowRelation\w*|RDDScan|CustomShuffleReader|"
+    r"(Append|Collect)Columns\w*|Subquery\w*|Reused\w*|Execute\w*|Command\w*"
+)
+MIN_UNKNOWN_SHARE = 0.25
+NUMBER = re.compile(r"\s*(\(\d+\))?\s*$")
+DATABRICKS_ENGINE = "spark.databricks.clusterUsageTags.runtimeEngine"
+
+
 @dataclass(frozen=True)
 class EngineSigns:
     """How an engine is seen: names of its plan nodes, its classes in properties, the property that turns it off."""
@@ -43,26 +65,6 @@ ENGINES: dict[str, EngineSigns] = {
         "spark.auron.enabled",
     ),
 }
-# Plan nodes of Spark that are work. A node with one of these names and something around it is another engine's.
-WORK = (
-    "BroadcastHashJoin|BroadcastNestedLoopJoin|ShuffledHashJoin|SortMergeJoin|CartesianProduct|HashAggregate|"
-    "SortAggregate|BroadcastExchange|ShuffleExchange|Exchange|Filter|Project|Sort|Window|Expand|Generate|Aggregate|"
-    "Scan|Limit|Union|Coalesce"
-)
-OTHERS_WORK = re.compile(rf"(?:[A-Z][a-z0-9]*)*?(?:{WORK})(?:Exec)?(?:[A-Z]\w*)?")
-SPARKS_WORK = re.compile(rf"Object(?:{WORK})|(?:{WORK})")
-# Spark's own names that hold one of those, and more.
-SPARKS_OWN = re.compile(
-    r"(Global|Local|Collect|GlobalTail|CollectTail)Limit|CollectTail|"
-    r"TakeOrderedAndProject|InMemoryTableScan|LocalTableScan|(Batch|File|Micro|Continuous)?Scan\w*|WindowGroupLimit|"
-    r"(Flat)?MapGroups\w*|\w*InPandas\w*|\w*InArrow|ArrowWindow|"
-    r"(Streaming|StateStore|Session|Update|Merging|MergingSessions)\w*|EventTimeWatermark|\w*Python\w*|UnionLoop|"
-    r"(Row)?DataSourceScan|HiveTableScan|ExternalRDDScan|OneRowRelation\w*|RDDScan|CustomShuffleReader|"
-    r"(Append|Collect)Columns\w*|Subquery\w*|Reused\w*|Execute\w*|Command\w*"
-)
-MIN_UNKNOWN_SHARE = 0.25
-NUMBER = re.compile(r"\s*(\(\d+\))?\s*$")
-DATABRICKS_ENGINE = "spark.databricks.clusterUsageTags.runtimeEngine"
 
 
 @lru_cache(maxsize=4096)

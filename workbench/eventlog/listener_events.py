@@ -14,6 +14,9 @@ import msgspec
 BoundedInt = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
 
 
+_SQL = "org.apache.spark.sql.execution.ui."
+
+
 class Struct(msgspec.Struct, gc=False, frozen=False):
     """Not tracked by the garbage collector, since there are millions and none forms a cycle (2x faster)."""
 
@@ -377,7 +380,6 @@ class ExecutorRemoved(Struct, rename={"id": "Executor ID", "time_ms": "Timestamp
     reason: str | None = None
 
 
-_SQL = "org.apache.spark.sql.execution.ui."
 KINDS: dict[str, type[Struct]] = {
     "SparkListenerLogStart": LogStart,
     "DBCEventLoggingListenerMetadata": PartStart,

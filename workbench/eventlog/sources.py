@@ -35,6 +35,9 @@ PART_START = b"DBCEventLoggingListenerMetadata"
 FIRST_LINE_BYTES = 1 << 20
 
 
+CHUNK_BYTES = 32 << 20
+
+
 @dataclass(frozen=True)
 class LogFile:
     """One file of a log; `local` is its path on this machine, or None."""
@@ -434,9 +437,6 @@ def _entry_name(entry: dict[str, Any]) -> str:
 def _natural_sort_key(name: str) -> list[tuple[int, int, str]]:
     """Sort key under which attempt_2 comes before attempt_10."""
     return [(0, int(piece), "") if piece.isdigit() else (1, 0, piece) for piece in re.split(r"(\d+)", name) if piece]
-
-
-CHUNK_BYTES = 32 << 20
 
 
 class LogCutter:

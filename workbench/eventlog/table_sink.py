@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 PART_ROWS = 10_000
 
 
+STATISTICS = ("n", "min", "median", "p95", "max", "total")
+
+
 class TableSink:
     """Collects rows by table; `table_frames()` returns them as checked polars tables."""
 
@@ -121,9 +124,6 @@ class ParquetSink(TableSink):
             scan = pl.scan_ipc(parts, glob=False)
             scan.sink_parquet(temporary, compression="zstd", maintain_order=True, row_group_size=PART_ROWS)
         return table.path(self.folder)
-
-
-STATISTICS = ("n", "min", "median", "p95", "max", "total")
 
 
 class RowWriter:

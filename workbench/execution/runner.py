@@ -31,6 +31,10 @@ FAILURE_TAG = "papermill-error-cell-tag"
 FAILURE_ANCHOR = "papermill-error-cell"
 
 
+MAX_JOBS = 64
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+
+
 def write_executed_copy(
     item: RunPlan, run: run_folder.Run, session: Session, failure: dict[str, Any] | None, secrets: tuple[str, ...]
 ) -> None:
@@ -62,10 +66,6 @@ def _mark_failing_cell(notebook: Any, failure: Mapping[str, Any], index: int | N
     if index is not None:
         notebook.cells.insert(index, anchor)
     notebook.cells.insert(0, top)
-
-
-MAX_JOBS = 64
-_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,11 @@ FULL_COLOUR = 2.0
 """Ratio at which a cell of the heat map reaches its full colour."""
 
 
+LIMIT_ROWS = 5_000
+MAX_SLIDERS = 12
+STEP = 0.05
+
+
 def chart_forests(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.FacetChart | alt.Chart:
     """Draw a small forest plot per metric: which stacks differ from the baseline?
 
@@ -230,11 +235,6 @@ def _select_metrics(metrics: list[str], first: Collection[str], max_metrics: int
         return metrics, ""
     kept = {*[*filter(first.__contains__, metrics), *(name for name in metrics if name not in first)][:max_metrics]}
     return [name for name in metrics if name in kept], f"{len(metrics) - max_metrics:,} more metrics not drawn"
-
-
-LIMIT_ROWS = 5_000
-MAX_SLIDERS = 12
-STEP = 0.05
 
 
 def build_round_log_ratios(comparison: Comparison) -> pl.DataFrame:

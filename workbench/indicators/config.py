@@ -20,6 +20,12 @@ MAX_ROUNDS = 1000
 MAX_MEMORY_BYTES = 8 << 30
 
 
+SAMPLE = "../data/samples/indicators/numpy"
+_SESSION = Pick("session", folders=("session.json",))
+HISTORY_SAMPLE = "../data/samples/indicators/history/points.parquet"
+_HISTORY = Pick("source", files=("*.parquet", "*.db"))
+
+
 class SessionConfig(FiniteModel):
     """Settings of a session, as the options of `workbench indicators run` name them.
 
@@ -104,10 +110,6 @@ def session_config(**settings: Any) -> SessionConfig:
     return validate_model(SessionConfig, values, noun="valid session", error_type=ConfigError)
 
 
-SAMPLE = "../data/samples/indicators/numpy"
-_SESSION = Pick("session", folders=("session.json",))
-
-
 class NotebookConfig(StrictModel):
     """Parameters of the notebook: the session to read or to measure, and the question."""
 
@@ -164,10 +166,6 @@ class NotebookConfig(StrictModel):
             threads=self.threads,
             seed=self.seed,
         )
-
-
-HISTORY_SAMPLE = "../data/samples/indicators/history/points.parquet"
-_HISTORY = Pick("source", files=("*.parquet", "*.db"))
 
 
 class HistoryConfig(StrictModel):

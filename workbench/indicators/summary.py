@@ -26,6 +26,11 @@ if TYPE_CHECKING:
     from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
 
 
+_HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
+MAX_SHOWN_ROWS = 30
+MAX_SENTENCES = 40
+
+
 def list_key_numbers(comparison: Comparison, recommendation: Recommendation) -> list[KeyNumber]:
     """Key numbers: the recommended stack's ratio and chances, the claims, the control, the excluded stacks."""
     numbers: list[KeyNumber] = []
@@ -172,9 +177,6 @@ def _format_single_answer(row: dict[str, Any], rounds: int) -> str:
     return f"{what}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
 
 
-_HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
-
-
 def format_session(outcome: SessionOutcome) -> str:
     """A session as text: table of verdicts, validity with reasons, notes, folder."""
     session, judgement = outcome.session, outcome.compared.judgement.row(0, named=True)
@@ -286,10 +288,6 @@ def _format_load(row: dict[str, Any]) -> str:
         low, high = f"{row['mhz_low']:.0f}", f"{row['mhz_high']:.0f}"
         parts.append(f"{low} MHz" if low == high else f"{low}-{high} MHz")
     return ", ".join(parts) or NULL
-
-
-MAX_SHOWN_ROWS = 30
-MAX_SENTENCES = 40
 
 
 def format_recommendation(recommendation: Recommendation) -> str:

@@ -17,6 +17,9 @@ MAX_LISTED = 300
 MAX_MEMBERS = 200
 
 
+MAX_VISIBLE_ROWS = 8
+
+
 @dataclass(frozen=True)
 class Pick:
     """Marks a field as a path, with the paths that fit: ``Annotated[str, Pick("event log", files=("*.zstd",))]``.
@@ -146,9 +149,6 @@ def format_chosen_path(path: Path, base: Path) -> str:
     """
     inside = path.is_relative_to(base.parent) and base.parent != base.parent.parent
     return Path(os.path.relpath(path, base)).as_posix() if inside else str(path)
-
-
-MAX_VISIBLE_ROWS = 8
 
 
 class FilePicker:

@@ -31,6 +31,12 @@ ADDED: JsonDict = {"added": True}
 """Mark of a field that notebooks of earlier versions lack: `Field(..., json_schema_extra=ADDED)`."""
 
 
+Kind = Literal["choice", "truth", "whole", "number", "text", "list"]
+_KIND_OF_TYPE: dict[Any, Kind] = {bool: "truth", int: "whole", float: "number", str: "text"}
+LABEL_PX = 165
+_MAX_LINES = 6
+
+
 def select_values(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
     """Select the values of a model's fields from a notebook's names.
 
@@ -104,10 +110,6 @@ def _format_finding(detail: Any) -> str:
     found = repr(detail.get("input"))
     found = found if len(found) <= _MAX_VALUE_CHARS else found[: _MAX_VALUE_CHARS - 1] + "…"
     return f"{text[:1].lower()}{text[1:]}; found {found}{place}"
-
-
-Kind = Literal["choice", "truth", "whole", "number", "text", "list"]
-_KIND_OF_TYPE: dict[Any, Kind] = {bool: "truth", int: "whole", float: "number", str: "text"}
 
 
 @dataclass(frozen=True)
@@ -224,10 +226,6 @@ def _parse_typed_text(kind: Any, text: str) -> Any:
         return parameter_types.parse_value(kind, text)
     except (ValueError, TypeError):
         return text
-
-
-LABEL_PX = 165
-_MAX_LINES = 6
 
 
 class Form:

@@ -26,6 +26,13 @@ if TYPE_CHECKING:
 ANSWER_CHARS = 300
 
 
+_panels: dict[str, Panel] = {}
+_NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
+_NO_FILE_HTML = (
+    '<p class="wb-help">This notebook has no file in the kernel\'s folder: save it there to run it from here.</p>'
+)
+
+
 def build_run_table(found: Sequence[run_folder.Run]) -> pl.DataFrame:
     """Table of runs, newest first: `when`, `status`, `verdict` (nullable), `took`, `answer` (nullable), `run`."""
     import polars as pl
@@ -82,10 +89,6 @@ def select_changes(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> di
 def find_last_finished_run(found: Sequence[run_folder.Run]) -> run_folder.Run | None:
     """The newest run that succeeded."""
     return next((run for run in found if run.status == "succeeded"), None)
-
-
-_panels: dict[str, Panel] = {}
-_NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
 
 
 def get_panel(area: str, model: type[BaseModel], values: Mapping[str, Any]) -> Panel:
@@ -269,11 +272,6 @@ class Panel:
 
     def _show_notes(self, notes: list[str]) -> None:
         self.reading.value = "".join(f'<div class="wb-help" role="status">{escape_html(note)}</div>' for note in notes)
-
-
-_NO_FILE_HTML = (
-    '<p class="wb-help">This notebook has no file in the kernel\'s folder: save it there to run it from here.</p>'
-)
 
 
 def _read_declared_parameters(notebook: Path | None) -> tuple[parameters.Parameter, ...]:

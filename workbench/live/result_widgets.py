@@ -22,6 +22,14 @@ MAX_ROWS = 5_000
 MAX_CELLS = 60_000
 
 
+MAX_REPORT_BYTES = 30_000_000
+MAX_TABLES = 60
+_SECURITY_POLICY = (
+    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; "
+    "style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'\">"
+)
+
+
 def build_grid_content(frame: pl.DataFrame, *, caption: str = "", n_rows: int | None = None) -> dict[str, Any]:
     """Content of a grid: headers with units, cell texts, sort keys.
 
@@ -100,10 +108,6 @@ def read_style() -> str:
     return f"<style>{(STATIC / 'live.css').read_text(encoding='utf-8')}</style>"
 
 
-MAX_REPORT_BYTES = 30_000_000
-MAX_TABLES = 60
-
-
 class ResultsView:
     """Widgets with the results of one run."""
 
@@ -171,12 +175,6 @@ def render_report_frame(run: run_folder.Run) -> str:
         return '<p class="wb-help">This run has no report: its cells were run by hand, or it did not get so far.</p>'
     title = escape_html(f"Report of run {run.run_id}")
     return f'<iframe sandbox="allow-scripts" title="{title}" srcdoc="{escape_html(_SECURITY_POLICY + page)}"></iframe>'
-
-
-_SECURITY_POLICY = (
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; "
-    "style-src 'unsafe-inline'; img-src data:; font-src data:; base-uri 'none'; form-action 'none'\">"
-)
 
 
 def list_run_tables(run: run_folder.Run) -> list[tuple[str, int | None]]:

@@ -31,6 +31,9 @@ _TAIL_CHARS = 4_000
 _MAX_PROGRESS_BYTES = 10_000
 
 
+POLL_EVERY_S = 0.5
+
+
 @dataclass
 class StartedRun:
     """A process started by the panel, with the private folder of its settings and output."""
@@ -160,9 +163,6 @@ def read_progress(run: run_folder.Run) -> RunProgress | None:
         return None
     good = all(isinstance(one, int) and not isinstance(one, bool) for one in (cell, cells)) and 0 <= cell <= cells
     return RunProgress(cell, cells, label[:200]) if good else None
-
-
-POLL_EVERY_S = 0.5
 
 
 class RunBar:

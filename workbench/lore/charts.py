@@ -27,6 +27,23 @@ if TYPE_CHECKING:
 MAX_DOTS = 2_000
 
 
+MAX_CHART_NODES = 400
+LINE_PX = 21
+# Dumped, dumpable and refused operators.
+KIND_COLOURS = {"replayed": CATEGORIES[1], "can be dumped": COLOURS["accent"], "refused": COLOURS["neutral"]}
+# Columns of figures, from the right edge.
+STAGE_PX, TIME_PX, ROWS_PX, BAR_PX = 4, 82, 142, 56
+# Below this width, only rows are shown beside the names.
+NARROW_PX = 460
+_IDS = r"#\d+L?|,? ?\[?plan_id=\d+\]?"
+# The deepest operator starts within a third of the width.
+_STEP = f"min(14 * datum.depths, width * (width < {NARROW_PX} ? 0.17 : 0.3))"
+_WIDE = f"width >= {NARROW_PX} ? 1 : 0"
+# Without the other columns, rows move to the right edge; hidden marks stay inside, or Vega would reserve space.
+_ROWS_SHIFT = f"(width < {NARROW_PX} ? {ROWS_PX - STAGE_PX} : 0)"
+_ROWS_END = f"width - {ROWS_PX} + {_ROWS_SHIFT}"
+
+
 def chart_partitions(
     partitions: pl.DataFrame, *, of: Literal["n_rows", "n_bytes"] = "n_rows", top: int = 20
 ) -> alt.Chart:
@@ -163,17 +180,6 @@ def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> a
     )
 
 
-MAX_CHART_NODES = 400
-LINE_PX = 21
-# Dumped, dumpable and refused operators.
-KIND_COLOURS = {"replayed": CATEGORIES[1], "can be dumped": COLOURS["accent"], "refused": COLOURS["neutral"]}
-# Columns of figures, from the right edge.
-STAGE_PX, TIME_PX, ROWS_PX, BAR_PX = 4, 82, 142, 56
-# Below this width, only rows are shown beside the names.
-NARROW_PX = 460
-_IDS = r"#\d+L?|,? ?\[?plan_id=\d+\]?"
-
-
 def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
     """Chart of the plan with rows and times, and of the operators that can be dumped.
 
@@ -241,10 +247,6 @@ def _prepare_plan(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
     ).with_columns(indent_up=(pl.col("depth") - 1) / depth)
 
 
-# The deepest operator starts within a third of the width.
-_STEP = f"min(14 * datum.depths, width * (width < {NARROW_PX} ? 0.17 : 0.3))"
-
-
 def _edge_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
     import altair as alt
 
@@ -278,12 +280,6 @@ def _name_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
         opacity=alt.ExprRef("datum.kind == 'refused' ? 0.62 : 1"),
     )
     return [dots, words]
-
-
-_WIDE = f"width >= {NARROW_PX} ? 1 : 0"
-# Without the other columns, rows move to the right edge; hidden marks stay inside, or Vega would reserve space.
-_ROWS_SHIFT = f"(width < {NARROW_PX} ? {ROWS_PX - STAGE_PX} : 0)"
-_ROWS_END = f"width - {ROWS_PX} + {_ROWS_SHIFT}"
 
 
 def _figure_layers(frame: pl.DataFrame, y: Any) -> list[Any]:

@@ -21,6 +21,15 @@ _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgtp]?b?)", re.IGNORECASE | re.ASCII)
 GetConf = Callable[[str, str | None], str | None]
 
 
+InputNumber = Annotated[int, Field(ge=0, le=1_000)]
+ColumnNames = Annotated[list[str], Field(min_length=1)]
+_QUERY_PICK = Pick("query", files=("*.sql", "*.py"))
+_TABLES_PICK = Pick("folder of tables", folders=("*.parquet",))
+_DUMP_PICK = Pick("dump or bundle", files=("*.zip",), folders=("plan.json", "plan.meta"))
+_PLACE_PICK = Pick("folder", folders=("*",))
+_NUMBER_PATTERN = re.compile(r"\s*\d+\s*", re.ASCII)
+
+
 def parse_size(value: object, *, where: str = "max_bytes") -> int:
     """Parse a size such as `512m`, `1g` or a number of bytes; units are powers of 1024, as in Spark.
 
@@ -114,8 +123,6 @@ def _refuse_booleans(value: object) -> object:
 
 
 RowCount = Annotated[int, BeforeValidator(_refuse_booleans)]
-InputNumber = Annotated[int, Field(ge=0, le=1_000)]
-ColumnNames = Annotated[list[str], Field(min_length=1)]
 
 
 class DumpSettings(BaseModel):
@@ -252,13 +259,6 @@ def build_dump_settings(**values: Any) -> DumpSettings:
 
 def _is_selection_map(ids: object) -> bool:
     return isinstance(ids, Mapping) and all(isinstance(one, Selection) for one in ids.values())
-
-
-_QUERY_PICK = Pick("query", files=("*.sql", "*.py"))
-_TABLES_PICK = Pick("folder of tables", folders=("*.parquet",))
-_DUMP_PICK = Pick("dump or bundle", files=("*.zip",), folders=("plan.json", "plan.meta"))
-_PLACE_PICK = Pick("folder", folders=("*",))
-_NUMBER_PATTERN = re.compile(r"\s*\d+\s*", re.ASCII)
 
 
 class NotebookConfig(BaseModel):

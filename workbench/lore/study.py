@@ -30,6 +30,14 @@ DUMP_FOLDER = "dump"
 MEASURE_BUDGET_S = 5.0
 
 
+MAX_OPERATORS = 150
+LABEL_CHARS = 60
+REASON_CHARS = 90
+# Answer, times, ratios, partitions.
+N_PLACES = 4
+NOTHING = CellDisplay("", "")
+
+
 @dataclass(frozen=True)
 class Study:
     """Study of one operator of a query, or of one existing dump.
@@ -226,13 +234,7 @@ def _parse_variant_settings(config: NotebookConfig) -> dict[str, dict[str, str]]
     return {name: parse_settings(getattr(config, name), where=name) for name in ("confs_a", "confs_b")}
 
 
-MAX_OPERATORS = 150
-LABEL_CHARS = 60
 INDENT_PX, MAX_INDENT_PX = 14, 280
-REASON_CHARS = 90
-# Answer, times, ratios, partitions.
-N_PLACES = 4
-NOTHING = CellDisplay("", "")
 
 
 def render_operators(plan: pl.DataFrame) -> CellDisplay:

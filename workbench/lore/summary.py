@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from workbench.lore.replays.replay_outcome import ReplayOutcome
 
 
+SetStatus = Callable[[str], None]
+MAX_TEXT_CHARS = 20_000
+
+
 def format_answer(found: ReplayOutcome) -> str:
     """The result in one sentence, two with a comparison: whether A and B agree and the ratio, then A itself.
 
@@ -187,10 +191,6 @@ def _format_ratio_step(found: ReplayOutcome) -> str:
         UNDECIDED: "Repeat more often, the interval is too wide to decide: `workbench run lore -p repeat=20`.",
     }
     return steps[found.ratio["verdict"]].format(b=format_other_side(found))
-
-
-SetStatus = Callable[[str], None]
-MAX_TEXT_CHARS = 20_000
 
 
 @contextlib.contextmanager

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from workbench.runs.run_folder import Run
 
 
+# Where a step says what the word in its command stands for.
+RUN_NOTE = " (RUN: this report's folder)"
+_RUN_WORD = re.compile(r"\bRUN\b((?:/[\w.-]+)*)")
+
+
 class Study(Protocol):
     """The result that `build_study(config, run)` of an area returns; its notebook and report show it."""
 
@@ -74,11 +79,6 @@ def name_run_folder(step: str, place: str) -> str:
         return _RUN_WORD.sub(lambda word: shlex.quote(f"{place}{word[1]}"), command[0])
 
     return re.sub(r"`[^`]*`", fill, step.replace(RUN_NOTE, ""))
-
-
-# Where a step says what the word in its command stands for.
-RUN_NOTE = " (RUN: this report's folder)"
-_RUN_WORD = re.compile(r"\bRUN\b((?:/[\w.-]+)*)")
 
 
 def conclude(run: Run, study: Study) -> CellDisplay:

@@ -27,6 +27,11 @@ MAX_LINES = 12
 MAX_NAMES = 5
 
 
+MAX_CHARTED = 40
+MAX_TABLE_ROWS = 60
+_RANK_NO_DIFFERENCE = 4
+
+
 def format_counts(counts: dict[str, int]) -> str:
     """Verdicts and how often each was given.
 
@@ -163,10 +168,6 @@ def _build_interval_document(value: Interval) -> dict[str, Any]:
     return {"estimate": value.estimate, "low": value.low, "high": value.high, "level": value.level}
 
 
-MAX_CHARTED = 40
-MAX_TABLE_ROWS = 60
-
-
 def write_comparison_page(found: Comparison, path: str | Path) -> Path:
     """Write the comparison as one page that needs no network, whole or not at all.
 
@@ -299,9 +300,6 @@ def _build_notebook(found: Comparison) -> Any:
     cells += [v4.new_markdown_cell("## What this does not show")]
     cells += [_build_cell("found.notes", display.bullets(found.notes))]
     return v4.new_notebook(cells=cells)
-
-
-_RANK_NO_DIFFERENCE = 4
 
 
 def _rank_table(table: TableDiff) -> int:

@@ -27,6 +27,12 @@ Scalar = bool | int | float | str
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
+# Areas whose notebooks were part of another one: its rules hold for them where a file has none of their own.
+SPLIT_AREAS = {"fleet": "speedup", "profile": "speedup"}
+_OUTCOME_ORDER = ("refused", "broken", "passed")
+_OUTCOME_WORDS = {"refused": "cannot be checked", "broken": "broken", "passed": "passed"}
+
+
 class _Model(FiniteModel):
     model_config = ConfigDict(strict=True)
 
@@ -129,10 +135,6 @@ def _format_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-# Areas whose notebooks were part of another one: its rules hold for them where a file has none of their own.
-SPLIT_AREAS = {"fleet": "speedup", "profile": "speedup"}
-
-
 class Thresholds:
     """The rules of a file, by area.
 
@@ -209,10 +211,6 @@ def _list_problems(error: ValidationError, max_problems: int = 8) -> list[str]:
         found.append(f"{' '.join(place)[:120]}: {text}" if place else text)
     found = list(dict.fromkeys(found))
     return found[:max_problems] + ([f"and {len(found) - max_problems} more"] if len(found) > max_problems else [])
-
-
-_OUTCOME_ORDER = ("refused", "broken", "passed")
-_OUTCOME_WORDS = {"refused": "cannot be checked", "broken": "broken", "passed": "passed"}
 
 
 def format_threshold_summary(gate_result: Mapping[str, Any]) -> str:

@@ -18,6 +18,12 @@ from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 MAX_KEY_NUMBERS = 6
 
 
+_OWN_CLUSTER = (
+    "To test your own cluster: `workbench scaletest plan --example` prints a scenario, and `workbench scaletest plan"
+    " scenario.yaml` shows what it would do."
+)
+
+
 def build_key_numbers(variants: Variants, comparison: pl.DataFrame, league: pl.DataFrame) -> list[KeyNumber]:
     """The ratio of medians, each variant's sustained rate, client limits, complete gangs, p95; as many as fit.
 
@@ -121,12 +127,6 @@ def _count_complete_gangs(runs: tuple[Analysis, ...]) -> tuple[float, str, str]:
     complete = sum(int(run.gangs["complete"].sum()) for run in runs)
     partial = sum(run.gangs.filter(~pl.col("complete") & (pl.col("scheduled") > 0)).height for run in runs)
     return complete, f"of {sum(run.gangs.height for run in runs)}", f"{partial} held GPUs without ever being complete"
-
-
-_OWN_CLUSTER = (
-    "To test your own cluster: `workbench scaletest plan --example` prints a scenario, and `workbench scaletest plan"
-    " scenario.yaml` shows what it would do."
-)
 
 
 def list_next_steps(variants: Variants, comparison: pl.DataFrame, league: pl.DataFrame) -> list[str]:

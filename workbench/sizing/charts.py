@@ -31,6 +31,10 @@ MAX_CHART_POINTS = 1_000
 USED, LEFT_OUT = "used", "left out"
 
 
+MAX_BACKLOG_STEPS = 4
+MAX_SCALING_POINTS = 200
+
+
 def chart_ladder(
     points: pl.DataFrame, quantiles: pl.DataFrame, estimate: dict[str, Any], curve: pl.DataFrame | None = None
 ) -> alt.Chart:
@@ -328,9 +332,6 @@ def list_server_charts(points: pl.DataFrame) -> list[alt.Chart]:
     return found
 
 
-MAX_BACKLOG_STEPS = 4
-
-
 def list_backlog_charts(points: pl.DataFrame, backlog: pl.DataFrame) -> list[alt.Chart]:
     """How did the requests that waited grow, where the service did not keep up?
 
@@ -388,9 +389,6 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
         subtitle="where the lines part, requests are late",
     )
     return chart.properties(height=220)
-
-
-MAX_SCALING_POINTS = 200
 
 
 def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:

@@ -33,6 +33,12 @@ GOAL_PATTERN = re.compile(
 )
 
 
+_SWEEP = Pick("sweep", folders=("sweep.json",))
+Gpus = Annotated[int, Field(ge=1, le=4096)]
+# Set by other parameters of the notebook.
+SERVICE_FIELDS = ("protocol", "url", "function", "target_confirm", "header_env", "gpus", "goals", "seed")
+
+
 class Goal(StrictModel):
     """A quantile of a metric and its largest allowed value.
 
@@ -317,12 +323,6 @@ def build_sweep_config(**values: Any) -> SweepConfig:
         Unknown names, wrong types, values out of range, or settings that contradict each other.
     """
     return validate_model(SweepConfig, values, noun="sweep's setting", error_type=ConfigError, show_values=False)
-
-
-_SWEEP = Pick("sweep", folders=("sweep.json",))
-Gpus = Annotated[int, Field(ge=1, le=4096)]
-# Set by other parameters of the notebook.
-SERVICE_FIELDS = ("protocol", "url", "function", "target_confirm", "header_env", "gpus", "goals", "seed")
 
 
 class NotebookConfig(StrictModel):

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from workbench.sizing.estimation.sizing_answer import SizingAnswer
 
 
+_PLAN_STEP = (
+    "Cost and nodes, beside Spark jobs: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder)."
+)
+
+
 def build_key_numbers(found: SizingAnswer) -> list[KeyNumber]:
     """GPUs with their interval, what the test GPUs carry, the quantile at the load, goodput, what a line says."""
     row = found.binding or (found.estimates.row(0, named=True) if found.estimates.height else {})
@@ -74,11 +79,6 @@ def _goodput_number(found: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]
 
 def _format_interval(low: float | None, high: float | None) -> str:
     return "(no interval)" if low is None and high is None else f"[{format_number(low)}, {format_number(high)}]"
-
-
-_PLAN_STEP = (
-    "Cost and nodes, beside Spark jobs: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder)."
-)
 
 
 def _measure_own_step(found: SizingAnswer) -> str:

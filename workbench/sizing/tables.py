@@ -123,24 +123,6 @@ STEPS = Table(
 )
 
 
-def _server_column(name: str, dtype: Dtype, meaning: str) -> Column:
-    return Column(name, dtype, f"By the server's metrics: {meaning}.", nullable=True, added=True)
-
-
-_SERVER_POINT_COLUMNS = (
-    _server_column("server_samples", "int", "samples within the kept window; null without server or GPU metrics"),
-    _server_column("server_running", "float", "median of the requests running"),
-    _server_column("server_waiting", "float", "median of the requests waiting"),
-    _server_column("waiting_share", "float", "fraction of the samples in which a request waited"),
-    _server_column("kv_cache", "float", "highest used fraction of the KV cache"),
-    _server_column("kv_cache_full_share", "float", "fraction of the samples in which that was 0.95 or more"),
-    _server_column("preemptions", "int", "requests preempted; null without that counter"),
-    _server_column("gpu_busy", "float", "mean of the GPUs' utilization"),
-    _server_column("gpu_power_w", "float", "mean of the GPUs' power, in watts, all together"),
-    _server_column("gpu_clock_mhz", "float", "mean of the GPUs' clock, in MHz"),
-    _server_column("server_binds", "str", "what binds: queue, kv cache, or host (no GPU); null where nothing does"),
-)
-
 SERVER_METRICS = Table(
     "server_metrics",
     "One row per sample of the server's metrics (--metrics-url) and GPUs (--gpu-metrics); null where they do not say.",
@@ -160,6 +142,194 @@ SERVER_METRICS = Table(
         Column("gpu_clock_mhz", "float", "Mean clock of the GPUs.", unit="MHz", nullable=True, added=True),
     ),
 )
+BACKLOG = Table(
+    "backlog",
+    "Requests over the time of each step, at forty moments: offered, begun, ended, waiting.",
+    ("step", "at_s"),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("at_s", "float", "Time since the start of the step.", unit="s"),
+        Column("n_offered", "int", "Requests that were due until then."),
+        Column("n_begun", "int", "Requests that were sent until then."),
+        Column("n_ended", "int", "Requests that had ended by then, failed ones too."),
+        Column("in_flight", "int", "Requests sent and not ended."),
+        Column("waiting", "int", "Requests due and not ended: those in flight, and those that the client holds back."),
+    ),
+)
+QUANTILES = Table(
+    "quantiles",
+    "Quantiles per step and metric over kept requests; failures count as infinitely slow.",
+    ("step", "metric", "q"),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("load", "float", "Load of the step."),
+        Column("metric", "str", f"{METRIC_NAMES_TEXT}."),
+        Column("q", "float", "Quantile, 0.95 for p95."),
+        Column("n", "int", "Number of values: kept requests, or LLM calls for llm."),
+        Column("value_s", "float", "Quantile; null if it falls among failures.", unit="s", nullable=True),
+        Column("low_s", "float", "Lower end of the 90 % interval.", unit="s", nullable=True),
+        Column(
+            "high_s", "float", "Upper end; null if it falls among failures or n is too small.", unit="s", nullable=True
+        ),
+        Column("ok_only_s", "float", "Quantile of successful requests only.", unit="s", nullable=True),
+        Column("note", "str", "Reason for a null value, such as '> timeout'.", nullable=True),
+    ),
+)
+ESTIMATES = Table(
+    "estimates",
+    "One row per target: required GPUs with a 90 % interval.",
+    ("target",),
+    (
+        Column("target", "str", "Name of the target: metric, quantile, limit."),
+        Column("metric", "str", f"{METRIC_NAMES_TEXT}."),
+        Column("q", "float", "The quantile."),
+        Column("limit_s", "float", "Largest allowed value.", unit="s"),
+        Column("load", "float", "Load to serve: users or arrivals per second."),
+        Column("load_unit", "str", "users or 1/s."),
+        Column("test_gpus", "int", "Number of GPUs in the sweep."),
+        Column("method", "str", "Selected estimator.", nullable=True),
+        Column("capacity", "float", "Largest load of the test GPUs within the target.", nullable=True),
+        Column("capacity_low", "float", "Lower end of its 90 % interval.", nullable=True),
+        Column("capacity_high", "float", "Upper end.", nullable=True),
+        Column("gpus", "float", "GPUs for the load, not rounded.", nullable=True),
+        Column("gpus_low", "float", "Lower end of the 90 % interval.", nullable=True),
+        Column("gpus_high", "float", "Upper end.", nullable=True),
+        Column("recommended", "int", "Upper end, rounded up to whole GPUs.", nullable=True),
+        Column("binding", "bool", "Whether this target needs the most GPUs."),
+        Column("slope_gpus", "float", "Answer of the slope-based calculator for the same points.", nullable=True),
+        Column("n_levels", "int", "Number of levels in the fit."),
+        Column("n_samples", "int", "Number of samples in the fit."),
+        Column("verdict", "str", "no estimate, at least (capacity_low is a lower bound), or the assumption made."),
+        Column("reason", "str", "Assumptions, missing data, and what to do.", nullable=True),
+        Column("bound", "str", "What bounds the capacity where it is not the latency.", nullable=True, added=True),
+    ),
+)
+SCALING = Table(
+    "scaling",
+    "One row per target and scaling law fitted over several GPU counts.",
+    ("target", "model"),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("model", "str", "Scaling law: linear, Amdahl or USL."),
+        Column("counts", "list[int]", "Measured GPU counts."),
+        Column("load", "float", "Load to serve: users or arrivals per second."),
+        *(
+            Column(f"{name}{end}", "float", f"{words}{of}.")
+            for name, words in (
+                ("per_gpu", "Capacity of one GPU"),
+                ("contention", "Fraction of the work that is serial"),
+                ("coherency", "Cost of coordination per pair of GPUs"),
+            )
+            for end, of in (("", ""), ("_low", ", lower end of its 90 % interval"), ("_high", ", upper end"))
+        ),
+        Column("gpus", "int", "Smallest sufficient GPU count, up to twice the largest measured one.", nullable=True),
+        Column("gpus_low", "int", "Lower end of its 90 % interval.", nullable=True),
+        Column("gpus_high", "int", "Upper end.", nullable=True),
+        Column("verdict", "str", "estimated or no estimate."),
+        Column("reason", "str", "Reason for a missing estimate.", nullable=True),
+    ),
+)
+VERIFICATION = Table(
+    "verification",
+    "One row per target: verification at the predicted load.",
+    ("target",),
+    (
+        Column("target", "str", "Name of the target."),
+        Column("limit_s", "float", "Largest allowed value.", unit="s"),
+        Column("predicted_gpus", "int", "Predicted GPU count."),
+        Column("load", "float", "Load of the prediction."),
+        Column("gpus", "int", "Number of GPUs under load."),
+        Column("driven_load", "float", "Load that was sent."),
+        Column("load_unit", "str", "users or 1/s."),
+        Column("scope", "str", "whole load, or per-GPU load: the share of the test GPUs."),
+        Column("simulated", "bool", "The service was a simulator."),
+        Column("n", "int", "Number of values in the quantile."),
+        Column("value_s", "float", "Quantile; null if it falls among failures.", unit="s", nullable=True),
+        Column("low_s", "float", "Lower end of its 90 % interval.", unit="s", nullable=True),
+        Column("high_s", "float", "Upper end.", unit="s", nullable=True),
+        Column("verdict", "str", "held, failed, undecided or invalid."),
+        Column("reason", "str", "The verdict in words; null when held.", nullable=True),
+    ),
+)
+GOODPUT = Table(
+    "goodput",
+    "One row per step: requests served within all targets, and throughput per GPU.",
+    ("step",),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("load", "float", "Load of the step."),
+        Column(
+            "within_share",
+            "float",
+            "Kept requests within the limits of all targets; null if a target's metric is missing.",
+            nullable=True,
+        ),
+        Column("goodput_per_s", "float", "Requests per second within all limits.", unit="1/s", nullable=True),
+        Column("goodput_per_gpu", "float", "Goodput per GPU.", unit="1/s", nullable=True),
+        Column("tokens_per_s_per_gpu", "float", "Output tokens per second and GPU.", unit="1/s", nullable=True),
+        Column("cost_per_1000", "float", "Price of 1,000 requests within the limits.", nullable=True),
+    ),
+)
+CAPACITIES = Table(
+    "capacities",
+    "One row per GPU count and latency limit: the largest load within the limit.",
+    ("gpus", "limit_ms"),
+    (
+        Column("gpus", "int", "Measured GPU count."),
+        Column("limit_ms", "int", "Largest allowed value.", unit="ms"),
+        Column("capacity", "float", "Largest load within the limit; null if not determined.", nullable=True),
+        Column("capacity_low", "float", "Lower end of its 90 % interval.", nullable=True),
+        Column("capacity_high", "float", "Upper end.", nullable=True),
+    ),
+)
+CURVE = Table(
+    "curve",
+    "Fitted curve of the binding target on the largest measured GPU count.",
+    ("load",),
+    (
+        Column("load", "float", "Load."),
+        Column("value_s", "float", "Quantile according to the curve.", unit="s"),
+    ),
+)
+COMPARISON = Table(
+    "comparison",
+    "One row per method: its answer.",
+    ("answer",),
+    (
+        Column("answer", "str", "Method."),
+        Column("gpus", "float", "GPUs, not rounded; null without an estimate.", nullable=True),
+        Column("gpus_low", "float", "Lower end of the 90 % interval.", nullable=True),
+        Column("gpus_high", "float", "Upper end.", nullable=True),
+        Column(
+            "deployed",
+            "int",
+            "GPUs to deploy: upper end, or the estimate, rounded up.",
+            nullable=True,
+        ),
+        Column("off", "int", "Deployed minus required GPUs; negative if the target is missed.", nullable=True),
+        Column("basis", "str", "Data behind the answer."),
+    ),
+)
+
+
+def _server_column(name: str, dtype: Dtype, meaning: str) -> Column:
+    return Column(name, dtype, f"By the server's metrics: {meaning}.", nullable=True, added=True)
+
+
+_SERVER_POINT_COLUMNS = (
+    _server_column("server_samples", "int", "samples within the kept window; null without server or GPU metrics"),
+    _server_column("server_running", "float", "median of the requests running"),
+    _server_column("server_waiting", "float", "median of the requests waiting"),
+    _server_column("waiting_share", "float", "fraction of the samples in which a request waited"),
+    _server_column("kv_cache", "float", "highest used fraction of the KV cache"),
+    _server_column("kv_cache_full_share", "float", "fraction of the samples in which that was 0.95 or more"),
+    _server_column("preemptions", "int", "requests preempted; null without that counter"),
+    _server_column("gpu_busy", "float", "mean of the GPUs' utilization"),
+    _server_column("gpu_power_w", "float", "mean of the GPUs' power, in watts, all together"),
+    _server_column("gpu_clock_mhz", "float", "mean of the GPUs' clock, in MHz"),
+    _server_column("server_binds", "str", "what binds: queue, kv cache, or host (no GPU); null where nothing does"),
+)
+
 
 POINTS = Table(
     "points",
@@ -218,182 +388,5 @@ POINTS = Table(
             "saturated, other answers, cached, unsteady, drift.",
         ),
         Column("reason", "str", "The verdict in words; null when valid.", nullable=True),
-    ),
-)
-
-BACKLOG = Table(
-    "backlog",
-    "Requests over the time of each step, at forty moments: offered, begun, ended, waiting.",
-    ("step", "at_s"),
-    (
-        Column("step", "int", "Number of the step."),
-        Column("at_s", "float", "Time since the start of the step.", unit="s"),
-        Column("n_offered", "int", "Requests that were due until then."),
-        Column("n_begun", "int", "Requests that were sent until then."),
-        Column("n_ended", "int", "Requests that had ended by then, failed ones too."),
-        Column("in_flight", "int", "Requests sent and not ended."),
-        Column("waiting", "int", "Requests due and not ended: those in flight, and those that the client holds back."),
-    ),
-)
-
-QUANTILES = Table(
-    "quantiles",
-    "Quantiles per step and metric over kept requests; failures count as infinitely slow.",
-    ("step", "metric", "q"),
-    (
-        Column("step", "int", "Number of the step."),
-        Column("load", "float", "Load of the step."),
-        Column("metric", "str", f"{METRIC_NAMES_TEXT}."),
-        Column("q", "float", "Quantile, 0.95 for p95."),
-        Column("n", "int", "Number of values: kept requests, or LLM calls for llm."),
-        Column("value_s", "float", "Quantile; null if it falls among failures.", unit="s", nullable=True),
-        Column("low_s", "float", "Lower end of the 90 % interval.", unit="s", nullable=True),
-        Column(
-            "high_s", "float", "Upper end; null if it falls among failures or n is too small.", unit="s", nullable=True
-        ),
-        Column("ok_only_s", "float", "Quantile of successful requests only.", unit="s", nullable=True),
-        Column("note", "str", "Reason for a null value, such as '> timeout'.", nullable=True),
-    ),
-)
-
-ESTIMATES = Table(
-    "estimates",
-    "One row per target: required GPUs with a 90 % interval.",
-    ("target",),
-    (
-        Column("target", "str", "Name of the target: metric, quantile, limit."),
-        Column("metric", "str", f"{METRIC_NAMES_TEXT}."),
-        Column("q", "float", "The quantile."),
-        Column("limit_s", "float", "Largest allowed value.", unit="s"),
-        Column("load", "float", "Load to serve: users or arrivals per second."),
-        Column("load_unit", "str", "users or 1/s."),
-        Column("test_gpus", "int", "Number of GPUs in the sweep."),
-        Column("method", "str", "Selected estimator.", nullable=True),
-        Column("capacity", "float", "Largest load of the test GPUs within the target.", nullable=True),
-        Column("capacity_low", "float", "Lower end of its 90 % interval.", nullable=True),
-        Column("capacity_high", "float", "Upper end.", nullable=True),
-        Column("gpus", "float", "GPUs for the load, not rounded.", nullable=True),
-        Column("gpus_low", "float", "Lower end of the 90 % interval.", nullable=True),
-        Column("gpus_high", "float", "Upper end.", nullable=True),
-        Column("recommended", "int", "Upper end, rounded up to whole GPUs.", nullable=True),
-        Column("binding", "bool", "Whether this target needs the most GPUs."),
-        Column("slope_gpus", "float", "Answer of the slope-based calculator for the same points.", nullable=True),
-        Column("n_levels", "int", "Number of levels in the fit."),
-        Column("n_samples", "int", "Number of samples in the fit."),
-        Column("verdict", "str", "no estimate, at least (capacity_low is a lower bound), or the assumption made."),
-        Column("reason", "str", "Assumptions, missing data, and what to do.", nullable=True),
-        Column("bound", "str", "What bounds the capacity where it is not the latency.", nullable=True, added=True),
-    ),
-)
-
-SCALING = Table(
-    "scaling",
-    "One row per target and scaling law fitted over several GPU counts.",
-    ("target", "model"),
-    (
-        Column("target", "str", "Name of the target."),
-        Column("model", "str", "Scaling law: linear, Amdahl or USL."),
-        Column("counts", "list[int]", "Measured GPU counts."),
-        Column("load", "float", "Load to serve: users or arrivals per second."),
-        *(
-            Column(f"{name}{end}", "float", f"{words}{of}.")
-            for name, words in (
-                ("per_gpu", "Capacity of one GPU"),
-                ("contention", "Fraction of the work that is serial"),
-                ("coherency", "Cost of coordination per pair of GPUs"),
-            )
-            for end, of in (("", ""), ("_low", ", lower end of its 90 % interval"), ("_high", ", upper end"))
-        ),
-        Column("gpus", "int", "Smallest sufficient GPU count, up to twice the largest measured one.", nullable=True),
-        Column("gpus_low", "int", "Lower end of its 90 % interval.", nullable=True),
-        Column("gpus_high", "int", "Upper end.", nullable=True),
-        Column("verdict", "str", "estimated or no estimate."),
-        Column("reason", "str", "Reason for a missing estimate.", nullable=True),
-    ),
-)
-
-VERIFICATION = Table(
-    "verification",
-    "One row per target: verification at the predicted load.",
-    ("target",),
-    (
-        Column("target", "str", "Name of the target."),
-        Column("limit_s", "float", "Largest allowed value.", unit="s"),
-        Column("predicted_gpus", "int", "Predicted GPU count."),
-        Column("load", "float", "Load of the prediction."),
-        Column("gpus", "int", "Number of GPUs under load."),
-        Column("driven_load", "float", "Load that was sent."),
-        Column("load_unit", "str", "users or 1/s."),
-        Column("scope", "str", "whole load, or per-GPU load: the share of the test GPUs."),
-        Column("simulated", "bool", "The service was a simulator."),
-        Column("n", "int", "Number of values in the quantile."),
-        Column("value_s", "float", "Quantile; null if it falls among failures.", unit="s", nullable=True),
-        Column("low_s", "float", "Lower end of its 90 % interval.", unit="s", nullable=True),
-        Column("high_s", "float", "Upper end.", unit="s", nullable=True),
-        Column("verdict", "str", "held, failed, undecided or invalid."),
-        Column("reason", "str", "The verdict in words; null when held.", nullable=True),
-    ),
-)
-
-GOODPUT = Table(
-    "goodput",
-    "One row per step: requests served within all targets, and throughput per GPU.",
-    ("step",),
-    (
-        Column("step", "int", "Number of the step."),
-        Column("load", "float", "Load of the step."),
-        Column(
-            "within_share",
-            "float",
-            "Kept requests within the limits of all targets; null if a target's metric is missing.",
-            nullable=True,
-        ),
-        Column("goodput_per_s", "float", "Requests per second within all limits.", unit="1/s", nullable=True),
-        Column("goodput_per_gpu", "float", "Goodput per GPU.", unit="1/s", nullable=True),
-        Column("tokens_per_s_per_gpu", "float", "Output tokens per second and GPU.", unit="1/s", nullable=True),
-        Column("cost_per_1000", "float", "Price of 1,000 requests within the limits.", nullable=True),
-    ),
-)
-
-CAPACITIES = Table(
-    "capacities",
-    "One row per GPU count and latency limit: the largest load within the limit.",
-    ("gpus", "limit_ms"),
-    (
-        Column("gpus", "int", "Measured GPU count."),
-        Column("limit_ms", "int", "Largest allowed value.", unit="ms"),
-        Column("capacity", "float", "Largest load within the limit; null if not determined.", nullable=True),
-        Column("capacity_low", "float", "Lower end of its 90 % interval.", nullable=True),
-        Column("capacity_high", "float", "Upper end.", nullable=True),
-    ),
-)
-
-CURVE = Table(
-    "curve",
-    "Fitted curve of the binding target on the largest measured GPU count.",
-    ("load",),
-    (
-        Column("load", "float", "Load."),
-        Column("value_s", "float", "Quantile according to the curve.", unit="s"),
-    ),
-)
-
-COMPARISON = Table(
-    "comparison",
-    "One row per method: its answer.",
-    ("answer",),
-    (
-        Column("answer", "str", "Method."),
-        Column("gpus", "float", "GPUs, not rounded; null without an estimate.", nullable=True),
-        Column("gpus_low", "float", "Lower end of the 90 % interval.", nullable=True),
-        Column("gpus_high", "float", "Upper end.", nullable=True),
-        Column(
-            "deployed",
-            "int",
-            "GPUs to deploy: upper end, or the estimate, rounded up.",
-            nullable=True,
-        ),
-        Column("off", "int", "Deployed minus required GPUs; negative if the target is missed.", nullable=True),
-        Column("basis", "str", "Data behind the answer."),
     ),
 )

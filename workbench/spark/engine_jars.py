@@ -16,6 +16,12 @@ from workbench.core import files
 from workbench.core.errors import InputError, MissingToolError
 from workbench.core.paths import cache_folder
 
+FETCH_TIMEOUT_S = 600
+# Certificates that the machine trusts, in Debian's Java key store; often with that of a company's proxy.
+SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
+COPY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
+OnMessage = Callable[[str], None]
+
 
 @dataclass(frozen=True)
 class Artifact:
@@ -72,11 +78,6 @@ def class_path_settings(jar: Path) -> dict[str, str]:
     }
 
 
-FETCH_TIMEOUT_S = 600
-# Certificates that the machine trusts, in Debian's Java key store; often with that of a company's proxy.
-SYSTEM_TRUST = Path("/etc/ssl/certs/java/cacerts")
-COPY_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
-OnMessage = Callable[[str], None]
 # Each downloads an artifact into a folder, or returns the reason why it failed.
 Fetcher = Callable[[Artifact, Path], str | None]
 

@@ -16,6 +16,9 @@ _RECORDING = Pick("recording", folders=("recording.json",))
 _FACTORS = Pick("factor model", files=("*.json",))
 
 
+MEMORY = r"^[1-9]\d{0,6}[kmgt]$"
+
+
 class ProfileConfig(StrictModel):
     """Settings of `workbench speedup profile`."""
 
@@ -114,9 +117,6 @@ class NotebookConfig(_FleetSettings, ProfileConfig, PairConfig):
         if self.mode == "fleet" and not self.logs:
             raise ValueError("mode fleet needs logs")
         return self
-
-
-MEMORY = r"^[1-9]\d{0,6}[kmgt]$"
 
 
 class RecordConfig(StrictModel):

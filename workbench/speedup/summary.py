@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from workbench.speedup.fleet.qualification import Qualification
 
 
+_QUALIFY = "`workbench speedup qualify LOGS --factors RUN/factors.json` (RUN: this report's folder)"
+
+
 def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValidation | None) -> list[KeyNumber]:
     """Overall ratio, queries and operators by verdict, and the errors of left-out queries."""
     overall = calibrated.overall
@@ -86,9 +89,6 @@ def list_profile_key_numbers(profile: Profile) -> list[KeyNumber]:
         ("queries", row["n_queries"], "", f"{row['n_failed_queries']} failed"),
         ("failed tasks", row["n_failed_tasks"], "", f"of {row['n_tasks']:,}"),
     ]
-
-
-_QUALIFY = "`workbench speedup qualify LOGS --factors RUN/factors.json` (RUN: this report's folder)"
 
 
 def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]) -> list[str]:

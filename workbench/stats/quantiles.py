@@ -15,6 +15,10 @@ MIN_CLUSTERS = 5
 Statistic = Callable[[Floats], float]
 
 
+MIN_BLOCKS = 8  # of a resample
+MAX_VALUES_IN_MEMORY = 4_000_000  # resampled values
+
+
 def quantile_interval(values: Iterable[float], q: float, *, level: float = LEVEL) -> Interval:
     """A quantile with its distribution-free interval between order statistics.
 
@@ -183,10 +187,6 @@ def _check_clusters(clusters: Sequence[Iterable[float]]) -> list[Floats]:
             "cluster(s) without values", where=f"position(s) {format_items(empty)}", do="leave them out and count them"
         )
     return groups
-
-
-MIN_BLOCKS = 8  # of a resample
-MAX_VALUES_IN_MEMORY = 4_000_000  # resampled values
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import numpy as np
 from workbench.core.errors import InputError
 from workbench.stats.intervals import LEVEL, Interval, check_level, t_interval, to_float_array
 
+INDEPENDENT_RATIO_METHOD = "ratio of independent estimates, half widths in quadrature"
+
 
 def paired_log_ratio(baseline: Iterable[float], candidate: Iterable[float], *, level: float = LEVEL) -> Interval:
     """Ratio baseline / candidate over pairs, with interval; above 1 the candidate is faster.
@@ -138,9 +140,6 @@ def _build_ratio_interval(
         known = estimate if estimate > 0 and np.isfinite(estimate) else None
         return Interval(known, None, None, level, n, method, reason="the values are too far apart for an interval")
     return Interval(estimate, low, high, level, n, method, p_value=p_value)
-
-
-INDEPENDENT_RATIO_METHOD = "ratio of independent estimates, half widths in quadrature"
 
 
 def independent_ratio(baseline: Interval, candidate: Interval) -> Interval:

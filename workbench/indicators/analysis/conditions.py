@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from workbench.indicators.store.archive import Arm, Session
 
+_BY_VARIABLE = {"LANG": "locale", "LC_ALL": "locale", "LC_CTYPE": "locale", "PYTHONHASHSEED": "hash seed"}
+
 
 def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
     """Conditions of an arm that differ from the baseline's, in words; empty where all that is known is equal."""
@@ -15,7 +17,6 @@ def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
     ]
 
 
-_BY_VARIABLE = {"LANG": "locale", "LC_ALL": "locale", "LC_CTYPE": "locale", "PYTHONHASHSEED": "hash seed"}
 _BY_VARIABLE |= {"PYTHONOPTIMIZE": "interpreter", "PYTHONDEVMODE": "interpreter", "PYTHON_GIL": "interpreter"}
 
 

@@ -19,6 +19,9 @@ from workbench.stats.verdicts import DIFFERENT, FASTER, SAME, SLOWER, UNDECIDED
 STEP_METHOD = "ratio of two versions to a common baseline, sum of half widths"
 
 
+_MAX_LOG = 300.0
+
+
 @dataclass(frozen=True)
 class Step:
     """Change from one measured version to the next measured one.
@@ -217,9 +220,6 @@ def _widen(ratio: Interval, n_compared: int) -> float | None:
     # Equal ratios in all rounds leave nothing to widen, however few rounds there are.
     half = factor * error if error else 0.0
     return half if math.isfinite(half) and half < _MAX_LOG else None
-
-
-_MAX_LOG = 300.0
 
 
 def decide_by_interval(ratio: Interval, margin: float) -> Verdict:

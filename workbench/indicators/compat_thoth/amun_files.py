@@ -24,6 +24,11 @@ _Any = TypeVar("_Any")
 _RESULT_KEYS = ("stdout", "usage", "exit_code", "hwinfo", "script_sha256")
 
 
+MAX_SCRIPT_BYTES = 1 << 20
+MAX_EXTRA_FILES = 200
+FETCH_TIMEOUT_S = 30
+
+
 @dataclass(frozen=True)
 class RawRun:
     """A run's result as it was found, with the specification it belongs to (empty when there is none)."""
@@ -238,11 +243,6 @@ def _check_encodable(found: _Any) -> _Any:
     except UnicodeEncodeError:
         raise InputError("half of a pair of code units in a text", found="a text that no file can hold") from None
     return found
-
-
-MAX_SCRIPT_BYTES = 1 << 20
-MAX_EXTRA_FILES = 200
-FETCH_TIMEOUT_S = 30
 
 
 def read_script(found: Mapping[str, Any], path: Path, fetch: bool) -> tuple[str, list[str]]:

@@ -27,6 +27,9 @@ _PACKAGES = ("packages", "dev-packages", "default", "develop")
 _VERSION = re.compile(r"==\s*([0-9A-Za-z][0-9A-Za-z.!+_-]{0,99})")
 
 
+MAX_STDERR = 64 << 10
+
+
 def build_arm(
     specification: Mapping[str, Any], document: Mapping[str, Any], component: str | None, names: dict[str, str]
 ) -> Arm:
@@ -169,9 +172,6 @@ def _format_field(value: Any) -> str:
     """A field as a short text without users in its URLs."""
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
     return redaction.strip_user_info(text)[:500]
-
-
-MAX_STDERR = 64 << 10
 
 
 def import_documents(

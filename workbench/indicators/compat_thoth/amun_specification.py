@@ -20,6 +20,30 @@ _PINNED = re.compile(r"==\s*([^\s,;*]+)")
 _NOT_AN_INDEX = ("git", "hg", "svn", "bzr", "path", "file", "editable")
 
 
+MAX_BYTES = 16 << 20
+SUFFIXES = (".json", ".yaml", ".yml")
+_KNOWN = frozenset(
+    {
+        *("base", "identifier", "package_manager", "packages", "python_packages", "python", "update", "upgrade_pip"),
+        *("batch_size", "build", "run", "files", "environment", "script", "send_messages", "force_sync"),
+    }
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|K|M|G|T|)")
+_FACTORS = {
+    "": 1,
+    "k": 1e3,
+    "K": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 2**10,
+    "Mi": 2**20,
+    "Gi": 2**30,
+    "Ti": 2**40,
+}
+
+
 def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) -> tuple[tuple[Package, ...], str | None]:
     """The packages of a lock that apply here, and the minor version of Python that it is for (null: not told).
 
@@ -99,30 +123,6 @@ def _build_package(name: str, entry: Any, where: str) -> Package:
     except (ValidationError, TypeError) as error:
         told = str(error).splitlines()[-1]
         raise InputError("not a package of a lock", where=f"{where}, {name[:80]}", found=told[:200]) from None
-
-
-MAX_BYTES = 16 << 20
-SUFFIXES = (".json", ".yaml", ".yml")
-_KNOWN = frozenset(
-    {
-        *("base", "identifier", "package_manager", "packages", "python_packages", "python", "update", "upgrade_pip"),
-        *("batch_size", "build", "run", "files", "environment", "script", "send_messages", "force_sync"),
-    }
-)
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
-_MEMORY = re.compile(r"(\d{1,12}(?:\.\d{1,3})?)(Ki|Mi|Gi|Ti|k|K|M|G|T|)")
-_FACTORS = {
-    "": 1,
-    "k": 1e3,
-    "K": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "Ki": 2**10,
-    "Mi": 2**20,
-    "Gi": 2**30,
-    "Ti": 2**40,
-}
 
 
 @dataclass(frozen=True)

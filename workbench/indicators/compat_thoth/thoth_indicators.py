@@ -20,6 +20,39 @@ Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int6
 Device = Literal["cpu", "gpu"]
 
 
+# fmt: off
+_PYBENCH = (
+    "built_in_function_calls", "built_in_method_lookup", "compare_floats", "compare_floats_integers",
+    "compare_integers", "compare_interned_strings", "compare_longs", "compare_strings", "compare_unicode",
+    "concat_strings", "concat_unicode", "create_instances", "create_new_instances", "create_strings_with_concat",
+    "create_unicode_with_concat", "dict_creation", "dict_with_float_keys", "dict_with_integer_keys",
+    "dict_with_string_keys", "for_loops", "if_then_else", "list_slicing", "nested_for_loops",
+    "normal_class_attribute", "normal_instance_attribute", "python_function_calls", "python_method_calls",
+    "recursion", "second_import", "second_package_import", "second_submodule_import", "simple_complex_arithmetic",
+    "simple_dict_manipulation", "simple_float_arithmetic", "simple_int_float_arithmetic",
+    "simple_integer_arithmetic", "simple_list_manipulation", "simple_long_arithmetic", "small_lists",
+    "small_tuples", "special_class_attribute", "special_instance_attribute", "string_mappings", "string_predicates",
+    "string_slicing", "try_except", "try_raise_except", "tuple_slicing", "unicode_mappings", "unicode_predicates",
+    "unicode_properties", "unicode_slicing", "totals",
+)
+# fmt: on
+_average: dict[str, Any] = {
+    f"{name}_average": (float, result(unit="", better="lower" if name == "totals" else None)) for name in _PYBENCH
+}
+PiPyBench: type[Indicator] = create_model(
+    "PiPyBench",
+    __base__=Indicator,
+    __module__=__name__,
+    __doc__="""PyBench's averages; stacks are compared by their total alone. Documents do not tell the unit.
+
+    For documents of old archives: the package that the script needs is not in the index any more (the one of this
+    name there is another).
+    """,
+    rounds=(int | None, parameter(None, env="ROUNDS", ge=1)),
+    **_average,
+)
+
+
 class Legacy(Indicator):
     """A parameter that was not given is null: the script has a default of its own, which its document tells.
 
@@ -114,38 +147,6 @@ class PiHelloWorld(Legacy):
     hello_world_reps: int | None = parameter(None, env="HELLO_WORLD_REPS", alias="HELLO_WORLD_REPS", ge=1)
     elapsed: float = result(unit="s", better="lower")
 
-
-# fmt: off
-_PYBENCH = (
-    "built_in_function_calls", "built_in_method_lookup", "compare_floats", "compare_floats_integers",
-    "compare_integers", "compare_interned_strings", "compare_longs", "compare_strings", "compare_unicode",
-    "concat_strings", "concat_unicode", "create_instances", "create_new_instances", "create_strings_with_concat",
-    "create_unicode_with_concat", "dict_creation", "dict_with_float_keys", "dict_with_integer_keys",
-    "dict_with_string_keys", "for_loops", "if_then_else", "list_slicing", "nested_for_loops",
-    "normal_class_attribute", "normal_instance_attribute", "python_function_calls", "python_method_calls",
-    "recursion", "second_import", "second_package_import", "second_submodule_import", "simple_complex_arithmetic",
-    "simple_dict_manipulation", "simple_float_arithmetic", "simple_int_float_arithmetic",
-    "simple_integer_arithmetic", "simple_list_manipulation", "simple_long_arithmetic", "small_lists",
-    "small_tuples", "special_class_attribute", "special_instance_attribute", "string_mappings", "string_predicates",
-    "string_slicing", "try_except", "try_raise_except", "tuple_slicing", "unicode_mappings", "unicode_predicates",
-    "unicode_properties", "unicode_slicing", "totals",
-)
-# fmt: on
-_average: dict[str, Any] = {
-    f"{name}_average": (float, result(unit="", better="lower" if name == "totals" else None)) for name in _PYBENCH
-}
-PiPyBench: type[Indicator] = create_model(
-    "PiPyBench",
-    __base__=Indicator,
-    __module__=__name__,
-    __doc__="""PyBench's averages; stacks are compared by their total alone. Documents do not tell the unit.
-
-    For documents of old archives: the package that the script needs is not in the index any more (the one of this
-    name there is another).
-    """,
-    rounds=(int | None, parameter(None, env="ROUNDS", ge=1)),
-    **_average,
-)
 
 MODELS: tuple[type[Indicator], ...] = (PiMatmul, PiConv1D, PiConv2D, PiImport, PiHelloWorld, PiPyBench)
 

@@ -232,6 +232,9 @@ def test_the_query_has_an_answer_and_it_is_the_same_each_time() -> None:
 MAX_SQL_BYTES = 1 << 20
 
 
+MAX_STDERR = 2_000
+
+
 @dataclass(frozen=True)
 class Skeleton:
     """The written skeleton: the class's name, its reference, and the paths of declaration, script, test (and query)."""
@@ -339,9 +342,6 @@ def _refuse_taken_name(title: str) -> None:
             found=taken[title.lower()],
             do=f"choose another name, such as My{title}",
         )
-
-
-MAX_STDERR = 2_000
 
 
 def try_indicator(

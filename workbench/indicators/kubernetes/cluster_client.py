@@ -37,6 +37,12 @@ _LINE = re.compile(
 _LONGEST = LINE_CHARACTERS + 200
 
 
+FIELD_MANAGER = "workbench"
+_TIMEOUT_S = (10, 60)
+_LOG_TIMEOUT_S = (10, 300)
+_BLOCK = 1 << 20
+
+
 @dataclass(frozen=True, order=True)
 class RecordKey:
     """Identity of a document: round, subject (position of a run, `pod` or `done`), and attempt at the round."""
@@ -171,12 +177,6 @@ def _assemble_document(parts: _Parts) -> dict[str, Any] | None:
     except (binascii.Error, zlib.error, ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
-
-
-FIELD_MANAGER = "workbench"
-_TIMEOUT_S = (10, 60)
-_LOG_TIMEOUT_S = (10, 300)
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -64,6 +64,16 @@ _REASONS = {
 _OUT_OF = re.compile(r"OutOf(\w+)")
 
 
+POLL_S = 2.0
+MAX_FAILURES = 15
+"""Maximum number of consecutive failed polls; a control plane may be unavailable for half a minute."""
+ACCELERATOR_LABELS = {
+    "nvidia.com/gpu.product": "",
+    "amd.com/gpu.product-name": "",
+    "cloud.google.com/gke-accelerator": "",
+}
+
+
 def read_pod_name(pod: Pod) -> str:
     """Name of the pod."""
     return str(pod.get("metadata", {}).get("name", ""))
@@ -176,16 +186,6 @@ def _redact_text(pod: Pod, text: str) -> str:
         text = text.replace(node, "(node)")
     cleaned: str = redaction.redact_value(redaction.strip_user_info(text))
     return cleaned if len(cleaned) <= MAX_TEXT else cleaned[: MAX_TEXT - 1] + "…"
-
-
-POLL_S = 2.0
-MAX_FAILURES = 15
-"""Maximum number of consecutive failed polls; a control plane may be unavailable for half a minute."""
-ACCELERATOR_LABELS = {
-    "nvidia.com/gpu.product": "",
-    "amd.com/gpu.product-name": "",
-    "cloud.google.com/gke-accelerator": "",
-}
 
 
 def submit_objects(cluster: Cluster, objects: Sequence[Object]) -> list[CreatedObject]:

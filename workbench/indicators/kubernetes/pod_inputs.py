@@ -36,6 +36,14 @@ SECRET_KEY = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/[-._a-zA-Z0-9]{1,
 TOLERATION = re.compile(r"(?P<key>[^=:\s]+)(=(?P<value>[^:\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?")
 
 
+MiB = 1 << 20
+MAX_BYTES = 1 << 20
+"""Of a ConfigMap, keys and texts together: what Kubernetes takes."""
+MAX_MAPS = 16
+_SPARE_BYTES = 16 << 10
+PARTS = ("pod.py", "pod_install.py")
+
+
 def _match_pattern(pattern: re.Pattern[str], allowed: str) -> AfterValidator:
     def check(value: str) -> str:
         if not pattern.fullmatch(value):
@@ -107,7 +115,6 @@ def _check_labels(value: Mapping[str, str]) -> Mapping[str, str]:
 
 
 DnsLabel = Annotated[str, _match_pattern(LABEL, "lower-case letters, digits and -, at most 63")]
-MiB = 1 << 20
 
 
 class ClusterOptions(FiniteModel):
@@ -209,13 +216,6 @@ def parse_cluster_options(texts: Iterable[str]) -> ClusterOptions:
         else:
             given[name] = value
     return cluster_options(**given)
-
-
-MAX_BYTES = 1 << 20
-"""Of a ConfigMap, keys and texts together: what Kubernetes takes."""
-MAX_MAPS = 16
-_SPARE_BYTES = 16 << 10
-PARTS = ("pod.py", "pod_install.py")
 
 
 def build_pod_files(

@@ -32,6 +32,9 @@ _TAIL = 4096
 _ALLOCATION_ERRORS = (b"MemoryError", b"std::bad_alloc", b"Cannot allocate memory")
 
 
+_ANSWERS = 1
+
+
 class RequestPipe(Protocol):
     """The pipe that commands come by: `is_closed` says whether the client has gone."""
 
@@ -350,9 +353,6 @@ def select_ready(descriptors: list[int], timeout_s: float) -> set[int]:
 
 def _format_now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
-
-
-_ANSWERS = 1
 
 
 def main() -> None:

@@ -27,6 +27,32 @@ STDOUT_BYTES = 1 << 20
 STDERR_BYTES = 64 << 10
 
 
+PACKAGE_ROOT = Path(__file__).resolve().parents[3]
+GRACE_S = 30.0
+"""How much longer than a run's own limit its launcher may take before it counts as hung."""
+_SLICE_S = 1.0
+DIED = "the process that watches over runs died with it"
+"""How the detail of a run begins that ended so: it says little of the run, and more of the machine."""
+THREAD_VARIABLES = (
+    "PI_THREADS",
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "NUMEXPR_MAX_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMBA_NUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+    "ARROW_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "TF_NUM_INTEROP_THREADS",
+    "GOTO_NUM_THREADS",
+)
+"""Environment variables that set the number of threads of libraries."""
+
+
 @dataclass(frozen=True)
 class RunLimits:
     """What every run of a launcher may use at most.
@@ -148,33 +174,6 @@ def _encode_default(value: object) -> object:
     if isinstance(value, Mapping):
         return dict(value)
     raise TypeError(type(value).__name__)
-
-
-PACKAGE_ROOT = Path(__file__).resolve().parents[3]
-GRACE_S = 30.0
-"""How much longer than a run's own limit its launcher may take before it counts as hung."""
-_SLICE_S = 1.0
-DIED = "the process that watches over runs died with it"
-"""How the detail of a run begins that ended so: it says little of the run, and more of the machine."""
-
-THREAD_VARIABLES = (
-    "PI_THREADS",
-    "OMP_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "BLIS_NUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-    "NUMEXPR_MAX_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMBA_NUM_THREADS",
-    "POLARS_MAX_THREADS",
-    "RAYON_NUM_THREADS",
-    "ARROW_NUM_THREADS",
-    "TF_NUM_INTRAOP_THREADS",
-    "TF_NUM_INTEROP_THREADS",
-    "GOTO_NUM_THREADS",
-)
-"""Environment variables that set the number of threads of libraries."""
 
 
 def build_clean_environment(threads: int, parameters: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -40,6 +40,13 @@ GIVE_UP_AFTER = 2
 """An arm that fails a case in each of its first rounds, this many, does not run it again: it would only time out."""
 
 
+MAX_WARM_UP_S = 10.0
+"""Time limit of a run that only warms up."""
+MAX_NOT_MADE = 3
+"""After this many runs in a row that could not be made the session ends: the cause is the machine."""
+Verdicts = Mapping[str, int]
+
+
 @dataclass
 class SessionState:
     """Progress of a session: the status of each (case, arm) by round, and the pairs that were given up."""
@@ -113,14 +120,6 @@ def is_look(session: Session, rounds: int) -> bool:
         return rounds in session.looks
     is_due = rounds <= 40 or rounds % (rounds // 40 + 1) == 0 or rounds in session.looks
     return is_due and rounds >= min(session.looks)
-
-
-MAX_WARM_UP_S = 10.0
-"""Time limit of a run that only warms up."""
-MAX_NOT_MADE = 3
-"""After this many runs in a row that could not be made the session ends: the cause is the machine."""
-
-Verdicts = Mapping[str, int]
 
 
 @dataclass(frozen=True)

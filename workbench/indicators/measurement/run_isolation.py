@@ -37,6 +37,16 @@ _PR_SET_NO_NEW_PRIVS = 38
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+_FIRST = 1_900_000_000
+_FIRST_IN_CONTAINER = 60_000
+ISOLATED = "isolated"
+NOT_ISOLATED = "not isolated"
+_SIOCGIFFLAGS = 0x8913
+_SIOCSIFFLAGS = 0x8914
+_IFF_UP = 1
+PREFIX = "workbench-run-"
+
+
 def unshare_namespaces(flags: int) -> None:
     """Leave namespaces behind and get new ones."""
     _check_answer(_libc.unshare(ctypes.c_int(flags)), "unshare")
@@ -67,10 +77,6 @@ def _check_answer(answer: int, what: str) -> None:
     if answer != 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
-
-
-_FIRST = 1_900_000_000
-_FIRST_IN_CONTAINER = 60_000
 
 
 def find_free_user() -> int | None:
@@ -177,13 +183,6 @@ def become_user(uid: int) -> None:
     os.setresuid(uid, uid, uid)
 
 
-ISOLATED = "isolated"
-NOT_ISOLATED = "not isolated"
-_SIOCGIFFLAGS = 0x8913
-_SIOCSIFFLAGS = 0x8914
-_IFF_UP = 1
-
-
 def isolate_network() -> str | None:
     """Move this process where no network is; null when that was done, else why it could not be.
 
@@ -237,9 +236,6 @@ def _try_in_child(step: Callable[[], None]) -> str | None:
         told = file.read()
     os.waitpid(pid, 0)
     return told.decode(errors="replace") or None
-
-
-PREFIX = "workbench-run-"
 
 
 @dataclass

@@ -23,6 +23,12 @@ from workbench.indicators.measurement.launcher_client import RunEnd
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm, PlannedCase, PlannedMetric, Pressure, Result, RunDetails, Session
 
+MAX_TEXT = 64 << 10
+"""Bytes kept of an output that is no document."""
+_MAX_REASON = 400
+BATCH = "process"
+"""Stands in place of the image in Amun's specification: this backend uses none."""
+
 
 @dataclass(frozen=True)
 class Slot:
@@ -69,11 +75,6 @@ def _order_in_blocks(session: Session) -> Iterator[tuple[int, str, str]]:
         for case in session.cases:
             for number in range(count_max_rounds(session)):
                 yield number, case.label, arm.name
-
-
-MAX_TEXT = 64 << 10
-"""Bytes kept of an output that is no document."""
-_MAX_REASON = 400
 
 
 @dataclass(frozen=True)
@@ -213,10 +214,6 @@ def _make_writable(result: Result, ended: RunEnd) -> Result:
         measured = result.workbench.model_copy(update={"status": "not JSON", "reason": reason, "failed_checks": ()})
         return result.model_copy(update={"stdout": _decode_output(ended.stdout), "workbench": measured})
     return result
-
-
-BATCH = "process"
-"""Stands in place of the image in Amun's specification: this backend uses none."""
 
 
 def build_session_plan(

@@ -27,6 +27,9 @@ from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import CHECKS, DIMENSIONS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
 from workbench.runs import run_folder
 
+AREA = "indicators"
+TITLE = "Which stack is faster?"
+
 
 def lock_session(folder: Path) -> AbstractContextManager[None]:
     """Hold the lock on measuring this session; see `workbench.core.locks.lock_exclusively`."""
@@ -35,10 +38,6 @@ def lock_session(folder: Path) -> AbstractContextManager[None]:
         "another process is measuring this session",
         do="wait for it or stop it, then continue: workbench indicators run --resume, with this folder",
     )
-
-
-AREA = "indicators"
-TITLE = "Which stack is faster?"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,10 @@ _PROBE = (
 _PROBE_TIMEOUT_S = 60
 
 
+# Spaces, or commas, before a name; those in numpy>=1.24,<2 and in brackets belong to the requirement.
+_SEPARATORS = re.compile(r"(?:\s+|\s*,\s*)(?=[A-Za-z])(?![^\[]*\])")
+
+
 @dataclass(frozen=True)
 class Variant:
     """An arm with the interpreter of its runs, the hashes of its lock by package, and variables of its runs alone."""
@@ -190,10 +194,6 @@ def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None
                 where=arm.name,
                 do="start a new session: figures of different environments are not mixed",
             )
-
-
-# Spaces, or commas, before a name; those in numpy>=1.24,<2 and in brackets belong to the requirement.
-_SEPARATORS = re.compile(r"(?:\s+|\s*,\s*)(?=[A-Za-z])(?![^\[]*\])")
 
 
 def solve_requirement_sets(

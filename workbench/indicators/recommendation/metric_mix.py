@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float64]
 
 
+MAX_NAMED = 4
+DRAWS = 4000
+MODEL = "additive model"
+"""Method of a predicted interval."""
+
+
 @dataclass(frozen=True)
 class Mix:
     """Weights of metrics, all above 0, with a sum of 1.
@@ -185,12 +191,6 @@ def _parse_weight(text: str, metric: str) -> float:
             do="leave out metrics that do not matter",
         )  # fmt: skip
     return weight
-
-
-MAX_NAMED = 4
-DRAWS = 4000
-MODEL = "additive model"
-"""Method of a predicted interval."""
 
 
 @dataclass(frozen=True)

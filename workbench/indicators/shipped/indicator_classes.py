@@ -17,6 +17,12 @@ ALTERNATIVES = {
 """Frameworks that come in packages of several names."""
 
 
+ArrayFramework = Literal["numpy", "torch", "tensorflow", "jax", "cupy"]
+Device = Literal["cpu", "gpu", "auto"]
+MAX_EPS = 16.0
+FrameFramework = Literal["pandas", "polars"]
+
+
 def list_helper_files(*names: str) -> dict[str, Path]:
     """The files that lie beside a script: `_measure.py`, and those of these names; with `_arrays` what it imports."""
     found = {f"{name}.py": SCRIPTS / f"{name}.py" for name in ("_measure", *names)}
@@ -46,11 +52,6 @@ class Timed(Shipped):
     seed: int = parameter(0, ge=0, le=2**31, about="Start of the random input; the same input in every framework.")
     warmup: int = parameter(3, ge=0, le=1_000, about="Calls before the clock starts.")
     reps: int = parameter(20, ge=1, le=1_000, about="Calls on the clock.")
-
-
-ArrayFramework = Literal["numpy", "torch", "tensorflow", "jax", "cupy"]
-Device = Literal["cpu", "gpu", "auto"]
-MAX_EPS = 16.0
 
 
 class OnDevice(Timed):
@@ -192,9 +193,6 @@ class Ufunc(OnDevice):
     dtype: Literal["float64", "float32"] = parameter("float64", about="Type of numbers.")
     most_ulp: float = parameter(1.0, gt=0, le=1e6, unit="ULP", about="Largest error that is accepted.")
     error_ulp: float = check(at_most="most_ulp", unit="ULP", about="Largest error.")
-
-
-FrameFramework = Literal["pandas", "polars"]
 
 
 class OnTables(Timed):

@@ -22,6 +22,8 @@ from workbench.indicators.stacks.stack_sets import Package, Stack, format_lock
 from workbench.indicators.stacks.target_platform import this_python_version
 from workbench.indicators.stacks.uv_tool import Sources
 
+COMPILE_TIMEOUT_S = 900
+
 
 def interpreter_path(folder: Path) -> Path:
     """Path of the environment's interpreter."""
@@ -116,9 +118,6 @@ def _matches_record(path: Path, digest: str, size: str, deep: bool) -> bool:
         return base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).rstrip(b"=").decode() == digest
     except OSError:
         return False
-
-
-COMPILE_TIMEOUT_S = 900
 
 
 def create_venv(folder: Path, stack: Stack, lock_descriptor: int) -> None:

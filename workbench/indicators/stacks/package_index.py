@@ -34,6 +34,13 @@ _SCHEMES = ("https", "http", "file")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
+MAX_BYTES = 64 << 20
+TIMEOUT_S = 60.0
+AT_ONCE = 4
+ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
+REACH = "set UV_DEFAULT_INDEX (or PIP_INDEX_URL) to an index that this machine reaches, or check the network"
+
+
 @dataclass(frozen=True)
 class Wheel:
     """Wheel on an index.
@@ -167,13 +174,6 @@ def _parse_html_entries(text: str) -> Iterable[dict[str, Any]]:
     if not parser.is_html:
         raise ValueError("neither JSON nor HTML")
     return parser.found
-
-
-MAX_BYTES = 64 << 20
-TIMEOUT_S = 60.0
-AT_ONCE = 4
-ACCEPT = "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, text/html;q=0.1"
-REACH = "set UV_DEFAULT_INDEX (or PIP_INDEX_URL) to an index that this machine reaches, or check the network"
 
 
 class PackageIndex:

@@ -24,6 +24,14 @@ from workbench.indicators.stacks.target_platform import (
 )
 from workbench.indicators.stacks.uv_tool import Sources, load_sources
 
+MAX_REASONS = 10
+MAX_SHOWN_POINTS = 3
+MAX_OTHERS = 4
+MAX_CONTEXT = 200
+"""Maximum length of a context on a command line; a longer one is a file of the user."""
+MAX_REASON = 240
+"""Maximum length of a reason in the table; the file has the full text."""
+
 
 def format_pylock(stack: Stack, sources: Sources | None = None) -> str:
     """Text of a pylock.toml that installs exactly the files of a stack's lock.
@@ -99,15 +107,6 @@ def _format_wheel(one: Wheel) -> str:
 def _quote_text(text: str) -> str:
     # JSON strings are valid TOML strings, except for DEL, which TOML requires to be escaped.
     return re.sub("\x7f", r"\\u007f", json.dumps(text))
-
-
-MAX_REASONS = 10
-MAX_SHOWN_POINTS = 3
-MAX_OTHERS = 4
-MAX_CONTEXT = 200
-"""Maximum length of a context on a command line; a longer one is a file of the user."""
-MAX_REASON = 240
-"""Maximum length of a reason in the table; the file has the full text."""
 
 
 def format_stacks(stacks: StackSet) -> str:

@@ -28,6 +28,13 @@ Every = Literal["month", "quarter", "year"]
 _MONTHS: dict[Every, int] = {"month": 1, "quarter": 3, "year": 12}
 
 
+MAX_LINES = 1000
+MAX_FILE_BYTES = 1 << 20
+MAX_POINTS = 200
+COUNT = 3
+"""Default number of random stacks, and of newest steps."""
+
+
 @dataclass(frozen=True)
 class Point:
     """Input of one solver run: pinned versions, an upload time limit, a resolution direction.
@@ -196,13 +203,6 @@ def index_by_name(requirements: Iterable[Requirement]) -> dict[str, Requirement]
             raise ConfigError("a free package occurs twice", where="--free", found=name, do="combine both limits")
         found[name] = one
     return found
-
-
-MAX_LINES = 1000
-MAX_FILE_BYTES = 1 << 20
-MAX_POINTS = 200
-COUNT = 3
-"""Default number of random stacks, and of newest steps."""
 
 
 class StackRequest(StrictModel):

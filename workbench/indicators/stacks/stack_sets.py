@@ -31,6 +31,10 @@ PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}(\.\d{1,2}
 Decision = Literal["grid", "random", "latest", "dates", "bounds"]
 
 
+MAX_EXTRA = 3
+KEY_DIGITS = 6
+
+
 class Package(StrictModel):
     """One package of a lock.
 
@@ -270,10 +274,6 @@ def read_stack_set(path: str | Path) -> StackSet:
     document = read_json_file(path, noun=noun, max_bytes=MAX_BYTES, do="workbench indicators stacks --free numpy")
     check_format_version(document, FORMAT_VERSION, noun=noun, where=path, is_required=True)
     return validate_model(StackSet, document, noun=noun, where=path)
-
-
-MAX_EXTRA = 3
-KEY_DIGITS = 6
 
 
 def list_varying_packages(stacks: Sequence[Stack]) -> list[str]:

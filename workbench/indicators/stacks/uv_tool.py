@@ -25,6 +25,30 @@ DEFAULT_INDEX = "https://pypi.org/simple"
 STRATEGIES = ("first-index", "unsafe-first-match", "unsafe-best-match")
 
 
+SOLVE_TIMEOUT_S = 300
+INSTALL_TIMEOUT_S = 1800
+# User settings that affect access to an index or uv's folders, but not the solution.
+_KEPT = frozenset(
+    {
+        "UV_CACHE_DIR",
+        "UV_CONCURRENT_DOWNLOADS",
+        "UV_HTTP_TIMEOUT",
+        "UV_HTTP_RETRIES",
+        "UV_INSECURE_HOST",
+        "UV_KEYRING_PROVIDER",
+        "UV_LINK_MODE",
+        "UV_NATIVE_TLS",
+        "UV_SYSTEM_CERTS",
+        "UV_PYTHON_INSTALL_DIR",
+    }
+)
+_DROPPED = frozenset({"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "COLUMNS", "FORCE_COLOR"})
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>)]+")
+_PATH = re.compile(r"(?<![\w.:/])(?:/[\w.@%+~-]+){2,}/?|\b[A-Za-z]:\\[^\s`'\"]+")
+_FRAME = re.compile(r"^[ \t]*(?:[×╰├│▶─]+|error:|cause:|help:)[ \t]*", re.MULTILINE)
+
+
 @dataclass(frozen=True)
 class Sources:
     """Package indexes in the order of requests; the default index is the last.
@@ -219,30 +243,6 @@ def _add_login(url: str, name: str, env: Mapping[str, str]) -> str:
 def _drop_empty_links(links: Iterable[str]) -> list[str]:
     # uv fails on a missing folder, whereas pip only warns.
     return [link for link in links if not link.startswith("file:") or Path(unquote(urlsplit(link).path)).exists()]
-
-
-SOLVE_TIMEOUT_S = 300
-INSTALL_TIMEOUT_S = 1800
-# User settings that affect access to an index or uv's folders, but not the solution.
-_KEPT = frozenset(
-    {
-        "UV_CACHE_DIR",
-        "UV_CONCURRENT_DOWNLOADS",
-        "UV_HTTP_TIMEOUT",
-        "UV_HTTP_RETRIES",
-        "UV_INSECURE_HOST",
-        "UV_KEYRING_PROVIDER",
-        "UV_LINK_MODE",
-        "UV_NATIVE_TLS",
-        "UV_SYSTEM_CERTS",
-        "UV_PYTHON_INSTALL_DIR",
-    }
-)
-_DROPPED = frozenset({"VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "COLUMNS", "FORCE_COLOR"})
-_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_URL = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s`'\"<>)]+")
-_PATH = re.compile(r"(?<![\w.:/])(?:/[\w.@%+~-]+){2,}/?|\b[A-Za-z]:\\[^\s`'\"]+")
-_FRAME = re.compile(r"^[ \t]*(?:[×╰├│▶─]+|error:|cause:|help:)[ \t]*", re.MULTILINE)
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,11 @@ _UNITS: dict[str, tuple[str, int, int]] = {
 }
 
 
+MAX_BYTES = 256 << 20
+MAX_RUNS = 100_000
+MAX_VALUES = 10_000
+
+
 @dataclass(frozen=True)
 class ExportReport:
     """Result of an export: files, numbers of benchmarks and runs, and omissions."""
@@ -168,11 +173,6 @@ def _build_file_names(arms: Iterable[str]) -> dict[str, str]:
         taken = set(names.values())
         names[arm] = name if name not in taken else f"{name}-{len(taken)}"
     return names
-
-
-MAX_BYTES = 256 << 20
-MAX_RUNS = 100_000
-MAX_VALUES = 10_000
 
 
 class PyperfSeconds(Indicator):

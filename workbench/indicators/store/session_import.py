@@ -32,6 +32,9 @@ NOT_TOLD = "imported: threads, time limit and memory limit are unknown"
 OUTSIDE = "link to a target outside the given folder"
 
 
+MAX_FLAGS = 1000
+
+
 @dataclass(frozen=True)
 class ImportedCase:
     """Case of a run: an indicator with its parameters, or the name of an unknown one."""
@@ -326,9 +329,6 @@ def _select_usage(value: Any) -> dict[str, float]:
         for name in USAGE
         if isinstance(found.get(name), int | float) and not isinstance(found[name], bool) and abs(found[name]) < 2**63
     }
-
-
-MAX_FLAGS = 1000
 
 
 def parse_hardware(document: Mapping[str, Any]) -> Hardware:

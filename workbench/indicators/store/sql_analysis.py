@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 MAX_S = 60.0
 
 
+MAX_TABLE_ROWS = 10_000_000
+_QUERIES = ("sessions", "stacks", "indicators", "runs", "observations", "checks", "packages")
+
+
 def select_rows(database: Database, sql: str, *, max_rows: int = MAX_ROWS, max_s: float = MAX_S) -> Answer:
     """Run one SELECT statement.
 
@@ -134,10 +138,6 @@ def _convert_decimal(value: Decimal) -> int | float:
     """Convert PostgreSQL's sums and means to int if whole, otherwise to float."""
     whole = value.is_finite() and value == value.to_integral_value() and abs(value) < 2**63
     return int(value) if whole else float(value)
-
-
-MAX_TABLE_ROWS = 10_000_000
-_QUERIES = ("sessions", "stacks", "indicators", "runs", "observations", "checks", "packages")
 
 
 def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:

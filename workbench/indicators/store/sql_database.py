@@ -43,6 +43,10 @@ _WRONG_USE = ("authentication failed", "does not exist", "no password supplied",
 _NO_SERVER = ("connect", "name or service not known", "resolve", "timeout expired", "no address")
 
 
+# Arbitrary constant: key of the advisory lock for creating tables.
+_LOCK = 7_114_020_250
+
+
 @dataclass(frozen=True)
 class Database:
     """Open database; a context manager that closes it.
@@ -311,10 +315,6 @@ def _parse_postgresql_url(text: str) -> URL:
             "the URL's options contain a password", where="database", do="put it before the host, or PGPASSWORD"
         )
     return url.set(drivername="postgresql+psycopg")
-
-
-# Arbitrary constant: key of the advisory lock for creating tables.
-_LOCK = 7_114_020_250
 
 
 def prepare_database(database: Database, *, create: bool) -> None:

@@ -42,6 +42,9 @@ IDENTITY = ("session_id", "inspection_id", "run", "round", "arm", "case", "stack
 _FAILED = func.count(case((RUN.c.status != "ok", 1)))
 
 
+_ALL = frozenset({"session", "stack", "indicator", "status", "since"})
+
+
 @dataclass(frozen=True)
 class Filters:
     """Filters of runs; null means all.
@@ -323,7 +326,6 @@ def _select_values(connection: Connection, filters: Filters, max_rows: int) -> A
     return Answer(pl.DataFrame(got[:max_rows], schema=schema, orient="row"), len(got) > max_rows)
 
 
-_ALL = frozenset({"session", "stack", "indicator", "status", "since"})
 QUERIES: dict[str, _Query] = {
     "sessions": _Query(tables.SESSIONS, _ALL, _select_sessions, "measured sessions with machine and progress"),
     "stacks": _Query(tables.STACKS, _ALL, _select_stacks, "the arms of sessions"),

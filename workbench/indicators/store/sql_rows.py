@@ -49,6 +49,9 @@ _NOT_HASHED = _PROGRESS | {"method", "revision"}
 _CASE_NOTES = {"skipped", "declaration", "about"}
 
 
+MAX_SAMPLES = 10_000
+
+
 def register_session(connection: Connection, session: Session, declare: Declare) -> None:
     """Register a session.
 
@@ -213,9 +216,6 @@ def _arm_row(arm: Arm) -> dict[str, Any]:
 def _case_row(case: PlannedCase) -> dict[str, Any]:
     names = ("indicator", "indicator_version", "parameters", "skipped")
     return {"case": case.label, **{name: getattr(case, name) for name in names}}
-
-
-MAX_SAMPLES = 10_000
 
 
 @dataclass(frozen=True)

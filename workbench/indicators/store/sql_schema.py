@@ -41,6 +41,110 @@ _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
+FORMAT_VERSION = 1
+METADATA = MetaData()
+TEXT = Text().with_variant(Text(collation="C"), "postgresql")
+_KINDS: dict[str, TypeEngine[Any]] = {"int": BigInteger(), "float": Double(), "bool": Boolean(), "str": TEXT}
+# Auto-increment needs BIGSERIAL in PostgreSQL and INTEGER in SQLite.
+_ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
+ABOUT = Table(
+    "workbench_about",
+    METADATA,
+    Column("key", TEXT, primary_key=True),
+    Column("value", TEXT, nullable=False),
+)
+"""Marks the database and the version of its format."""
+INDICATOR = Table(
+    "indicator",
+    METADATA,
+    Column("name", TEXT, primary_key=True),
+    Column("version", TEXT, primary_key=True),
+    Column("table_name", TEXT, unique=True),
+    Column("declaration", TEXT),
+)
+"""Version of an indicator; table and declaration are empty if no session has a declaration."""
+STACK = Table(
+    "stack",
+    METADATA,
+    Column("stack_key", TEXT, primary_key=True),
+    Column("lock_sha256", TEXT, nullable=False),
+    Column("packages", BigInteger, nullable=False),
+    Column("content_sha256", TEXT, nullable=False),
+)
+STACK_PACKAGE = Table(
+    "stack_package",
+    METADATA,
+    Column("stack_key", TEXT, ForeignKey("stack.stack_key"), primary_key=True),
+    Column("package", TEXT, primary_key=True),
+    Column("version", TEXT, nullable=False),
+)
+HARDWARE = Table(
+    "hardware",
+    METADATA,
+    Column("hardware_key", TEXT, primary_key=True),
+    Column("cpu_model", TEXT, nullable=False),
+    Column("cores", BigInteger),
+    Column("memory_bytes", BigInteger),
+    Column("document", TEXT, nullable=False),
+)
+SESSION = Table(
+    "session",
+    METADATA,
+    Column("session_id", TEXT, primary_key=True),
+    Column("created_at", TEXT, nullable=False),
+    Column("baseline", TEXT, nullable=False),
+    Column("backend", TEXT, nullable=False),
+    Column("design", TEXT, nullable=False),
+    Column("revision", TEXT),
+    Column("seed", BigInteger),
+    Column("alpha", Double),
+    Column("threads", BigInteger),
+    Column("timeout_s", Double),
+    Column("memory_bytes", BigInteger),
+    Column("hardware_key", TEXT, ForeignKey("hardware.hardware_key"), nullable=False),
+    Column("looks", TEXT, nullable=False),
+    Column("notes", TEXT, nullable=False),
+    Column("rounds_done", BigInteger, nullable=False),
+    Column("ended_at", TEXT),
+    Column("stop_reason", TEXT),
+    Column("plan_sha256", TEXT, nullable=False),
+)
+ARM = Table(
+    "arm",
+    METADATA,
+    Column("session_id", TEXT, ForeignKey("session.session_id"), primary_key=True),
+    Column("arm", TEXT, primary_key=True),
+    Column("stack", TEXT, nullable=False),
+    Column("stack_key", TEXT, ForeignKey("stack.stack_key"), nullable=False),
+    Column("copy_number", BigInteger, nullable=False),
+    Column("python", TEXT, nullable=False),
+    Column("platform", TEXT),
+    Column("notes", TEXT, nullable=False),
+)
+PLANNED_CASE = Table(
+    "planned_case",
+    METADATA,
+    Column("session_id", TEXT, ForeignKey("session.session_id"), primary_key=True),
+    Column("case", TEXT, primary_key=True),
+    Column("indicator", TEXT, nullable=False),
+    Column("indicator_version", TEXT, nullable=False),
+    Column("parameters", TEXT, nullable=False),
+    Column("skipped", TEXT, nullable=False),
+    ForeignKeyConstraint(["indicator", "indicator_version"], ["indicator.name", "indicator.version"]),
+)
+INSPECTION = Table(
+    "inspection",
+    METADATA,
+    Column("inspection_id", TEXT, primary_key=True),
+    Column("session_id", TEXT, nullable=False),
+    Column("arm", TEXT, nullable=False),
+    Column("case", TEXT, nullable=False),
+    ForeignKeyConstraint(["session_id", "arm"], ["arm.session_id", "arm.arm"]),
+    ForeignKeyConstraint(["session_id", "case"], ["planned_case.session_id", "planned_case.case"]),
+)
+_WHICH_RUN = ("session_id", "inspection_id", "run", "round", "arm", "case")
+
+
 @dataclass(frozen=True)
 class Field:
     """Column of an indicator's table.
@@ -215,112 +319,6 @@ def clean_text(text: str) -> str:
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode("utf-8")
 
 
-FORMAT_VERSION = 1
-METADATA = MetaData()
-TEXT = Text().with_variant(Text(collation="C"), "postgresql")
-_KINDS: dict[str, TypeEngine[Any]] = {"int": BigInteger(), "float": Double(), "bool": Boolean(), "str": TEXT}
-# Auto-increment needs BIGSERIAL in PostgreSQL and INTEGER in SQLite.
-_ROW_NUMBER = BigInteger().with_variant(Integer(), "sqlite")
-
-ABOUT = Table(
-    "workbench_about",
-    METADATA,
-    Column("key", TEXT, primary_key=True),
-    Column("value", TEXT, nullable=False),
-)
-"""Marks the database and the version of its format."""
-
-INDICATOR = Table(
-    "indicator",
-    METADATA,
-    Column("name", TEXT, primary_key=True),
-    Column("version", TEXT, primary_key=True),
-    Column("table_name", TEXT, unique=True),
-    Column("declaration", TEXT),
-)
-"""Version of an indicator; table and declaration are empty if no session has a declaration."""
-
-STACK = Table(
-    "stack",
-    METADATA,
-    Column("stack_key", TEXT, primary_key=True),
-    Column("lock_sha256", TEXT, nullable=False),
-    Column("packages", BigInteger, nullable=False),
-    Column("content_sha256", TEXT, nullable=False),
-)
-STACK_PACKAGE = Table(
-    "stack_package",
-    METADATA,
-    Column("stack_key", TEXT, ForeignKey("stack.stack_key"), primary_key=True),
-    Column("package", TEXT, primary_key=True),
-    Column("version", TEXT, nullable=False),
-)
-HARDWARE = Table(
-    "hardware",
-    METADATA,
-    Column("hardware_key", TEXT, primary_key=True),
-    Column("cpu_model", TEXT, nullable=False),
-    Column("cores", BigInteger),
-    Column("memory_bytes", BigInteger),
-    Column("document", TEXT, nullable=False),
-)
-SESSION = Table(
-    "session",
-    METADATA,
-    Column("session_id", TEXT, primary_key=True),
-    Column("created_at", TEXT, nullable=False),
-    Column("baseline", TEXT, nullable=False),
-    Column("backend", TEXT, nullable=False),
-    Column("design", TEXT, nullable=False),
-    Column("revision", TEXT),
-    Column("seed", BigInteger),
-    Column("alpha", Double),
-    Column("threads", BigInteger),
-    Column("timeout_s", Double),
-    Column("memory_bytes", BigInteger),
-    Column("hardware_key", TEXT, ForeignKey("hardware.hardware_key"), nullable=False),
-    Column("looks", TEXT, nullable=False),
-    Column("notes", TEXT, nullable=False),
-    Column("rounds_done", BigInteger, nullable=False),
-    Column("ended_at", TEXT),
-    Column("stop_reason", TEXT),
-    Column("plan_sha256", TEXT, nullable=False),
-)
-ARM = Table(
-    "arm",
-    METADATA,
-    Column("session_id", TEXT, ForeignKey("session.session_id"), primary_key=True),
-    Column("arm", TEXT, primary_key=True),
-    Column("stack", TEXT, nullable=False),
-    Column("stack_key", TEXT, ForeignKey("stack.stack_key"), nullable=False),
-    Column("copy_number", BigInteger, nullable=False),
-    Column("python", TEXT, nullable=False),
-    Column("platform", TEXT),
-    Column("notes", TEXT, nullable=False),
-)
-PLANNED_CASE = Table(
-    "planned_case",
-    METADATA,
-    Column("session_id", TEXT, ForeignKey("session.session_id"), primary_key=True),
-    Column("case", TEXT, primary_key=True),
-    Column("indicator", TEXT, nullable=False),
-    Column("indicator_version", TEXT, nullable=False),
-    Column("parameters", TEXT, nullable=False),
-    Column("skipped", TEXT, nullable=False),
-    ForeignKeyConstraint(["indicator", "indicator_version"], ["indicator.name", "indicator.version"]),
-)
-INSPECTION = Table(
-    "inspection",
-    METADATA,
-    Column("inspection_id", TEXT, primary_key=True),
-    Column("session_id", TEXT, nullable=False),
-    Column("arm", TEXT, nullable=False),
-    Column("case", TEXT, nullable=False),
-    ForeignKeyConstraint(["session_id", "arm"], ["arm.session_id", "arm.arm"]),
-    ForeignKeyConstraint(["session_id", "case"], ["planned_case.session_id", "planned_case.case"]),
-)
-
-
 def _build_columns(table: tables.Table, *, key: str = "", without: Iterable[str] = ()) -> list[Column[Any]]:
     """Columns of a declared table; lists as JSON."""
     return [
@@ -329,8 +327,6 @@ def _build_columns(table: tables.Table, *, key: str = "", without: Iterable[str]
         if column.name not in without
     ]
 
-
-_WHICH_RUN = ("session_id", "inspection_id", "run", "round", "arm", "case")
 
 RUN = Table(
     "run",

@@ -8,11 +8,6 @@ from workbench.indicators.contract.indicator import USAGE
 _USAGE_UNITS = {"ru_utime": "s", "ru_stime": "s", "ru_maxrss": "KiB"}
 
 
-def _added_column(name: str, dtype: Dtype, meaning: str, unit: str = "") -> Column:
-    """A column that tables of older runs lack; null there."""
-    return Column(name, dtype, meaning, unit, nullable=True, added=True)
-
-
 _RUN = (
     Column("session_id", "str", "The session."),
     Column("inspection_id", "str", "One arm and one case of it."),
@@ -23,6 +18,253 @@ _WHAT = (
     Column("arm", "str", "The arm: a stack, or the control."),
     Column("case", "str", "The indicator, with parameters that differ from their defaults."),
 )
+CHECKS = Table(
+    "checks",
+    "One row per check of a run that is ok.",
+    ("inspection_id", "run", "field"),
+    (
+        *_RUN,
+        *_WHAT,
+        Column("field", "str", "Name of the check."),
+        Column("value", "str", "Its value, as text.", nullable=True),
+        Column("compared", "bool", "It must be the baseline's value; else it was judged by the script's own bound."),
+    ),
+)
+DIMENSIONS = Table(
+    "dimensions",
+    "One row per metric and level of a stack matrix's dimension: what it is worth, whatever the others.",
+    ("session_id", "metric", "dimension", "level"),
+    (
+        Column("session_id", "str", "The session."),
+        Column("metric", "str", "What is compared."),
+        Column("dimension", "str", "python, a package, its index, threads, or a variable."),
+        Column("level", "str", "The level that is compared."),
+        Column("base_level", "str", "The baseline's level."),
+        Column("ratio", "float", "How many times better, by the additive model; null: not told.", nullable=True),
+        Column("low", "float", "Low end of the interval.", nullable=True),
+        Column("high", "float", "High end of the interval.", nullable=True),
+        Column("n", "int", "Rounds with values of all arms.", unit="rounds"),
+        Column("n_arms", "int", "Arms of this level in the model."),
+        Column("margin", "float", "Practical margin, as a share.", unit="share"),
+        Column("adjusted_p_value", "float", "Against the margin, by Holm over levels and metrics.", nullable=True),
+        Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED."),
+        Column("undecided_because", "str", "UNDECIDED: why; null otherwise.", nullable=True),
+        Column("interaction_arm", "str", "The arm of this level that deviates most from the model.", nullable=True),
+        Column("interaction", "float", "Its ratio to the model; null where the model leaves nothing.", nullable=True),
+        Column("interaction_low", "float", "Low end of its interval.", nullable=True),
+        Column("interaction_high", "float", "High end of its interval.", nullable=True),
+        Column("is_additive", "bool", "False: it deviates beyond the margin; null: not told.", nullable=True),
+    ),
+)
+DRIFT = Table(
+    "drift",
+    "One row per metric: did the machine change while the baseline was measured?",
+    ("session_id", "metric"),
+    (
+        Column("session_id", "str", "The session."),
+        Column("metric", "str", "What was measured."),
+        Column("n", "int", "Rounds with a value of the baseline.", unit="rounds"),
+        Column("change_at", "int", "First round after the most likely change; null for too few rounds.", nullable=True),
+        Column("factor", "float", "Value after it over value before it.", nullable=True),
+        Column("p_value", "float", "How often steady noise looks like this.", nullable=True),
+        Column("adjusted_p_value", "float", "The same, by Holm over all metrics.", nullable=True),
+        Column("changed", "bool", "The machine changed: told apart at 5 %."),
+    ),
+)
+_SESSION_COLUMN = Column("session_id", "str", "The session.")
+_STACK_COLUMN = Column("stack", "str", "Name of the stack.")
+_KEY_COLUMN = Column("stack_key", "str", "Hash of its lock, Python and platform.")
+RECOMMENDATIONS = Table(
+    "recommendations",
+    "One row per stack that no constraint left out, the best score first.",
+    ("session_id", "stack"),
+    (
+        _SESSION_COLUMN,
+        Column("rank", "int", "Place by score, from 1."),
+        _STACK_COLUMN,
+        _KEY_COLUMN,
+        Column("arm", "str", "Its arm of the session; null if it was not measured.", nullable=True),
+        Column("baseline", "bool", "It is the baseline."),
+        Column("recommended", "bool", "It is the answer."),
+        Column("score", "float", "Sum of the scores of all steps, as logarithms."),
+        Column("ratio", "float", "How many times better than the baseline over the mix.", nullable=True),
+        Column("low", "float", "Low end of the interval.", nullable=True),
+        Column("high", "float", "High end of the interval.", nullable=True),
+        Column("level", "float", "Confidence of the interval.", unit="share"),
+        Column("n", "int", "Rounds in which it and the baseline have all values of the mix.", unit="rounds"),
+        Column("p_best", "float", "Chance that its score is the highest.", unit="share", nullable=True),
+        Column("p_near", "float", "Chance that it is within the margin of the highest.", unit="share", nullable=True),
+        Column("regret_pct", "float", "Expected loss against the highest.", unit="%", nullable=True),
+        Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED over the mix; BASELINE."),
+        Column("rounds_needed", "int", "UNDECIDED: rounds that would likely decide.", nullable=True),
+        Column("predicted", "bool", "From stacks that share its versions, not from runs of its own."),
+    ),
+)
+EXCLUDED = Table(
+    "excluded",
+    "One row per stack that was left out, and why.",
+    ("session_id", "stack"),
+    (
+        _SESSION_COLUMN,
+        _STACK_COLUMN,
+        _KEY_COLUMN,
+        Column("unit", "str", "The unit that left it out."),
+        Column("reason", "str", "Why, as a sentence."),
+        Column("link", "str", "Where to see it.", nullable=True),
+        Column("runs", "list[str]", "The runs behind it, as paths below the session's folder."),
+    ),
+)
+JUSTIFICATIONS = Table(
+    "justifications",
+    "One row per sentence of the justification.",
+    ("session_id", "number"),
+    (
+        _SESSION_COLUMN,
+        Column("number", "int", "Place, from 1."),
+        Column("stack", "str", "The stack it is about; null for the session.", nullable=True),
+        Column("type", "str", "INFO, WARNING or ERROR."),
+        Column("message", "str", "The sentence."),
+        Column("link", "str", "Where to see it: a path below the session's folder, or an address.", nullable=True),
+        Column("package_name", "str", "The package it is about.", nullable=True),
+        Column("version_range", "str", "Its versions.", nullable=True),
+        Column("metric", "str", "The metric it is about; `mix` for all of them.", nullable=True),
+        Column("effect_pct", "float", "How much better than the baseline.", unit="%", nullable=True),
+        Column("low_pct", "float", "Low end of its interval.", unit="%", nullable=True),
+        Column("high_pct", "float", "High end of its interval.", unit="%", nullable=True),
+        Column("n_rounds", "int", "Rounds behind it.", unit="rounds", nullable=True),
+        Column("runs", "list[str]", "The runs behind it, as paths below the session's folder."),
+        Column("hardware", "str", "The machine they were measured on.", nullable=True),
+    ),
+)
+PROPOSALS = Table(
+    "proposals",
+    "One row per stack that is worth measuring next.",
+    ("session_id", "stack"),
+    (
+        _SESSION_COLUMN,
+        Column("place", "int", "Order in which they were drawn, from 1."),
+        _STACK_COLUMN,
+        _KEY_COLUMN,
+        Column("ratio", "float", "Predicted ratio to the baseline."),
+        Column("low", "float", "Low end of its interval."),
+        Column("high", "float", "High end of its interval."),
+        Column("n", "int", "Rounds it was measured in so far.", unit="rounds"),
+    ),
+)
+_STORED_SESSION_COLUMN = Column("session_id", "str", "The session.")
+_STORED_RUNS_COLUMN = Column("runs", "int", "Runs that are kept.")
+_STORED_FAILED_COLUMN = Column("failed", "int", "Of these, runs without values.")
+SESSIONS = Table(
+    "sessions",
+    "One row per session.",
+    ("session_id",),
+    (
+        _STORED_SESSION_COLUMN,
+        Column("created_at", "str", "When it was planned, UTC."),
+        Column("backend", "str", "process, kubernetes, imported or simulated."),
+        Column("design", "str", "rounds (arms in turn), or blocks: no pairs, so no verdicts."),
+        Column("baseline", "str", "The arm that others are compared with."),
+        Column("arms", "int", "Stacks, the control among them."),
+        Column("cases", "int", "Indicators with their parameters."),
+        _STORED_RUNS_COLUMN,
+        _STORED_FAILED_COLUMN,
+        Column("rounds_done", "int", "Rounds that were done.", unit="rounds"),
+        Column("cpu_model", "str", "The machine's processor."),
+        Column("ended_at", "str", "End, UTC; null while it goes on.", nullable=True),
+        Column("stop_reason", "str", "Why it ended.", nullable=True),
+        Column("revision", "str", "Commit of the measured code, where it was told.", nullable=True),
+    ),
+)
+STACKS = Table(
+    "stacks",
+    "One row per session and arm.",
+    ("session_id", "arm"),
+    (
+        _STORED_SESSION_COLUMN,
+        Column("arm", "str", "The arm: a stack, or the control."),
+        Column("stack", "str", "Name of the stack."),
+        Column("stack_key", "str", "Hash of its lock, Python and platform."),
+        Column("copy_number", "int", "0; above, another environment of the same lock."),
+        Column("python", "str", "Version of Python."),
+        Column("platform", "str", "Platform, where it was told.", nullable=True),
+        Column("packages", "int", "Packages in the lock."),
+        _STORED_RUNS_COLUMN,
+        _STORED_FAILED_COLUMN,
+    ),
+)
+INDICATORS = Table(
+    "indicators",
+    "One row per version of an indicator; versions are never compared.",
+    ("indicator", "indicator_version"),
+    (
+        Column("indicator", "str", "Its name."),
+        Column("indicator_version", "str", "Hash of declaration and script."),
+        Column("table_name", "str", "Its typed table; null where no session declared it.", nullable=True),
+        Column("sessions", "int", "Sessions with runs of it."),
+        _STORED_RUNS_COLUMN,
+        _STORED_FAILED_COLUMN,
+    ),
+)
+FAILURES = Table(
+    "failures",
+    "One row per run that has no values, or that did not pass its own checks.",
+    ("inspection_id", "run"),
+    (
+        _STORED_SESSION_COLUMN,
+        Column("inspection_id", "str", "One arm and one case of it."),
+        Column("run", "int", "Number of the run in its inspection."),
+        Column("arm", "str", "The arm."),
+        Column("case", "str", "The indicator with its parameters."),
+        Column("status", "str", "ok (with failed checks), or why there are no values."),
+        Column("reason", "str", "More about that.", nullable=True),
+        Column("failed_checks", "list[str]", "The checks that did not pass, in words."),
+        Column("exit_code", "int", "Exit code; null when a signal ended it.", nullable=True),
+        Column("signal", "int", "Signal that ended it.", nullable=True),
+        Column("started_at", "str", "Start, UTC."),
+    ),
+)
+PACKAGES = Table(
+    "packages",
+    "One row per package of a stack.",
+    ("stack_key", "package"),
+    (
+        Column("stack_key", "str", "Hash of the stack's lock, Python and platform."),
+        Column("package", "str", "Name of the package."),
+        Column("version", "str", "Its version."),
+    ),
+)
+STACK_PACKAGES = Table(
+    "packages",
+    "One row per package of each stack, measured or not.",
+    ("stack", "package"),
+    (
+        Column("stack", "str", "Name of the stack."),
+        Column("stack_key", "str", "Hash of its lock, Python and platform."),
+        Column("arm", "str", "Its arm of the session; null if it was not measured.", nullable=True),
+        Column("package", "str", "Name of the package."),
+        Column("version", "str", "Its version."),
+        Column("newest_upload", "str", "Upload time of its newest file.", nullable=True),
+        Column("yanked", "bool", "Whether a file was yanked; null if the index does not say.", nullable=True),
+    ),
+)
+TRIED = Table(
+    "tried",
+    "One row per field of the document of a single run.",
+    ("field",),
+    (
+        Column("field", "str", "Name of the field."),
+        Column("role", "str", "parameter, result or check."),
+        Column("value", "str", "Its value.", nullable=True),
+        Column("unit", "str", "Its unit."),
+        Column("about", "str", "Its description."),
+    ),
+)
+
+
+def _added_column(name: str, dtype: Dtype, meaning: str, unit: str = "") -> Column:
+    """A column that tables of older runs lack; null there."""
+    return Column(name, dtype, meaning, unit, nullable=True, added=True)
+
 
 RUNS = Table(
     "runs",
@@ -90,18 +332,6 @@ OBSERVATIONS = Table(
     ),
 )
 
-CHECKS = Table(
-    "checks",
-    "One row per check of a run that is ok.",
-    ("inspection_id", "run", "field"),
-    (
-        *_RUN,
-        *_WHAT,
-        Column("field", "str", "Name of the check."),
-        Column("value", "str", "Its value, as text.", nullable=True),
-        Column("compared", "bool", "It must be the baseline's value; else it was judged by the script's own bound."),
-    ),
-)
 
 EFFECTS = Table(
     "effects",
@@ -187,48 +417,6 @@ EFFECTS = Table(
     ),
 )
 
-DIMENSIONS = Table(
-    "dimensions",
-    "One row per metric and level of a stack matrix's dimension: what it is worth, whatever the others.",
-    ("session_id", "metric", "dimension", "level"),
-    (
-        Column("session_id", "str", "The session."),
-        Column("metric", "str", "What is compared."),
-        Column("dimension", "str", "python, a package, its index, threads, or a variable."),
-        Column("level", "str", "The level that is compared."),
-        Column("base_level", "str", "The baseline's level."),
-        Column("ratio", "float", "How many times better, by the additive model; null: not told.", nullable=True),
-        Column("low", "float", "Low end of the interval.", nullable=True),
-        Column("high", "float", "High end of the interval.", nullable=True),
-        Column("n", "int", "Rounds with values of all arms.", unit="rounds"),
-        Column("n_arms", "int", "Arms of this level in the model."),
-        Column("margin", "float", "Practical margin, as a share.", unit="share"),
-        Column("adjusted_p_value", "float", "Against the margin, by Holm over levels and metrics.", nullable=True),
-        Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED."),
-        Column("undecided_because", "str", "UNDECIDED: why; null otherwise.", nullable=True),
-        Column("interaction_arm", "str", "The arm of this level that deviates most from the model.", nullable=True),
-        Column("interaction", "float", "Its ratio to the model; null where the model leaves nothing.", nullable=True),
-        Column("interaction_low", "float", "Low end of its interval.", nullable=True),
-        Column("interaction_high", "float", "High end of its interval.", nullable=True),
-        Column("is_additive", "bool", "False: it deviates beyond the margin; null: not told.", nullable=True),
-    ),
-)
-
-DRIFT = Table(
-    "drift",
-    "One row per metric: did the machine change while the baseline was measured?",
-    ("session_id", "metric"),
-    (
-        Column("session_id", "str", "The session."),
-        Column("metric", "str", "What was measured."),
-        Column("n", "int", "Rounds with a value of the baseline.", unit="rounds"),
-        Column("change_at", "int", "First round after the most likely change; null for too few rounds.", nullable=True),
-        Column("factor", "float", "Value after it over value before it.", nullable=True),
-        Column("p_value", "float", "How often steady noise looks like this.", nullable=True),
-        Column("adjusted_p_value", "float", "The same, by Holm over all metrics.", nullable=True),
-        Column("changed", "bool", "The machine changed: told apart at 5 %."),
-    ),
-)
 
 JUDGEMENTS = Table(
     "judgements",
@@ -245,208 +433,5 @@ JUDGEMENTS = Table(
         _added_column("compared", "int", "Comparisons of a stack by a metric, by the session's clock."),
         _added_column("decided", "int", "Of these, decided ones."),
         _added_column("sound", "bool", "The measurement holds; an invalid one may only be undecided."),
-    ),
-)
-
-
-_SESSION_COLUMN = Column("session_id", "str", "The session.")
-_STACK_COLUMN = Column("stack", "str", "Name of the stack.")
-_KEY_COLUMN = Column("stack_key", "str", "Hash of its lock, Python and platform.")
-
-RECOMMENDATIONS = Table(
-    "recommendations",
-    "One row per stack that no constraint left out, the best score first.",
-    ("session_id", "stack"),
-    (
-        _SESSION_COLUMN,
-        Column("rank", "int", "Place by score, from 1."),
-        _STACK_COLUMN,
-        _KEY_COLUMN,
-        Column("arm", "str", "Its arm of the session; null if it was not measured.", nullable=True),
-        Column("baseline", "bool", "It is the baseline."),
-        Column("recommended", "bool", "It is the answer."),
-        Column("score", "float", "Sum of the scores of all steps, as logarithms."),
-        Column("ratio", "float", "How many times better than the baseline over the mix.", nullable=True),
-        Column("low", "float", "Low end of the interval.", nullable=True),
-        Column("high", "float", "High end of the interval.", nullable=True),
-        Column("level", "float", "Confidence of the interval.", unit="share"),
-        Column("n", "int", "Rounds in which it and the baseline have all values of the mix.", unit="rounds"),
-        Column("p_best", "float", "Chance that its score is the highest.", unit="share", nullable=True),
-        Column("p_near", "float", "Chance that it is within the margin of the highest.", unit="share", nullable=True),
-        Column("regret_pct", "float", "Expected loss against the highest.", unit="%", nullable=True),
-        Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED over the mix; BASELINE."),
-        Column("rounds_needed", "int", "UNDECIDED: rounds that would likely decide.", nullable=True),
-        Column("predicted", "bool", "From stacks that share its versions, not from runs of its own."),
-    ),
-)
-
-EXCLUDED = Table(
-    "excluded",
-    "One row per stack that was left out, and why.",
-    ("session_id", "stack"),
-    (
-        _SESSION_COLUMN,
-        _STACK_COLUMN,
-        _KEY_COLUMN,
-        Column("unit", "str", "The unit that left it out."),
-        Column("reason", "str", "Why, as a sentence."),
-        Column("link", "str", "Where to see it.", nullable=True),
-        Column("runs", "list[str]", "The runs behind it, as paths below the session's folder."),
-    ),
-)
-
-JUSTIFICATIONS = Table(
-    "justifications",
-    "One row per sentence of the justification.",
-    ("session_id", "number"),
-    (
-        _SESSION_COLUMN,
-        Column("number", "int", "Place, from 1."),
-        Column("stack", "str", "The stack it is about; null for the session.", nullable=True),
-        Column("type", "str", "INFO, WARNING or ERROR."),
-        Column("message", "str", "The sentence."),
-        Column("link", "str", "Where to see it: a path below the session's folder, or an address.", nullable=True),
-        Column("package_name", "str", "The package it is about.", nullable=True),
-        Column("version_range", "str", "Its versions.", nullable=True),
-        Column("metric", "str", "The metric it is about; `mix` for all of them.", nullable=True),
-        Column("effect_pct", "float", "How much better than the baseline.", unit="%", nullable=True),
-        Column("low_pct", "float", "Low end of its interval.", unit="%", nullable=True),
-        Column("high_pct", "float", "High end of its interval.", unit="%", nullable=True),
-        Column("n_rounds", "int", "Rounds behind it.", unit="rounds", nullable=True),
-        Column("runs", "list[str]", "The runs behind it, as paths below the session's folder."),
-        Column("hardware", "str", "The machine they were measured on.", nullable=True),
-    ),
-)
-
-PROPOSALS = Table(
-    "proposals",
-    "One row per stack that is worth measuring next.",
-    ("session_id", "stack"),
-    (
-        _SESSION_COLUMN,
-        Column("place", "int", "Order in which they were drawn, from 1."),
-        _STACK_COLUMN,
-        _KEY_COLUMN,
-        Column("ratio", "float", "Predicted ratio to the baseline."),
-        Column("low", "float", "Low end of its interval."),
-        Column("high", "float", "High end of its interval."),
-        Column("n", "int", "Rounds it was measured in so far.", unit="rounds"),
-    ),
-)
-
-
-_STORED_SESSION_COLUMN = Column("session_id", "str", "The session.")
-_STORED_RUNS_COLUMN = Column("runs", "int", "Runs that are kept.")
-_STORED_FAILED_COLUMN = Column("failed", "int", "Of these, runs without values.")
-
-SESSIONS = Table(
-    "sessions",
-    "One row per session.",
-    ("session_id",),
-    (
-        _STORED_SESSION_COLUMN,
-        Column("created_at", "str", "When it was planned, UTC."),
-        Column("backend", "str", "process, kubernetes, imported or simulated."),
-        Column("design", "str", "rounds (arms in turn), or blocks: no pairs, so no verdicts."),
-        Column("baseline", "str", "The arm that others are compared with."),
-        Column("arms", "int", "Stacks, the control among them."),
-        Column("cases", "int", "Indicators with their parameters."),
-        _STORED_RUNS_COLUMN,
-        _STORED_FAILED_COLUMN,
-        Column("rounds_done", "int", "Rounds that were done.", unit="rounds"),
-        Column("cpu_model", "str", "The machine's processor."),
-        Column("ended_at", "str", "End, UTC; null while it goes on.", nullable=True),
-        Column("stop_reason", "str", "Why it ended.", nullable=True),
-        Column("revision", "str", "Commit of the measured code, where it was told.", nullable=True),
-    ),
-)
-
-STACKS = Table(
-    "stacks",
-    "One row per session and arm.",
-    ("session_id", "arm"),
-    (
-        _STORED_SESSION_COLUMN,
-        Column("arm", "str", "The arm: a stack, or the control."),
-        Column("stack", "str", "Name of the stack."),
-        Column("stack_key", "str", "Hash of its lock, Python and platform."),
-        Column("copy_number", "int", "0; above, another environment of the same lock."),
-        Column("python", "str", "Version of Python."),
-        Column("platform", "str", "Platform, where it was told.", nullable=True),
-        Column("packages", "int", "Packages in the lock."),
-        _STORED_RUNS_COLUMN,
-        _STORED_FAILED_COLUMN,
-    ),
-)
-
-INDICATORS = Table(
-    "indicators",
-    "One row per version of an indicator; versions are never compared.",
-    ("indicator", "indicator_version"),
-    (
-        Column("indicator", "str", "Its name."),
-        Column("indicator_version", "str", "Hash of declaration and script."),
-        Column("table_name", "str", "Its typed table; null where no session declared it.", nullable=True),
-        Column("sessions", "int", "Sessions with runs of it."),
-        _STORED_RUNS_COLUMN,
-        _STORED_FAILED_COLUMN,
-    ),
-)
-
-FAILURES = Table(
-    "failures",
-    "One row per run that has no values, or that did not pass its own checks.",
-    ("inspection_id", "run"),
-    (
-        _STORED_SESSION_COLUMN,
-        Column("inspection_id", "str", "One arm and one case of it."),
-        Column("run", "int", "Number of the run in its inspection."),
-        Column("arm", "str", "The arm."),
-        Column("case", "str", "The indicator with its parameters."),
-        Column("status", "str", "ok (with failed checks), or why there are no values."),
-        Column("reason", "str", "More about that.", nullable=True),
-        Column("failed_checks", "list[str]", "The checks that did not pass, in words."),
-        Column("exit_code", "int", "Exit code; null when a signal ended it.", nullable=True),
-        Column("signal", "int", "Signal that ended it.", nullable=True),
-        Column("started_at", "str", "Start, UTC."),
-    ),
-)
-
-PACKAGES = Table(
-    "packages",
-    "One row per package of a stack.",
-    ("stack_key", "package"),
-    (
-        Column("stack_key", "str", "Hash of the stack's lock, Python and platform."),
-        Column("package", "str", "Name of the package."),
-        Column("version", "str", "Its version."),
-    ),
-)
-
-STACK_PACKAGES = Table(
-    "packages",
-    "One row per package of each stack, measured or not.",
-    ("stack", "package"),
-    (
-        Column("stack", "str", "Name of the stack."),
-        Column("stack_key", "str", "Hash of its lock, Python and platform."),
-        Column("arm", "str", "Its arm of the session; null if it was not measured.", nullable=True),
-        Column("package", "str", "Name of the package."),
-        Column("version", "str", "Its version."),
-        Column("newest_upload", "str", "Upload time of its newest file.", nullable=True),
-        Column("yanked", "bool", "Whether a file was yanked; null if the index does not say.", nullable=True),
-    ),
-)
-
-TRIED = Table(
-    "tried",
-    "One row per field of the document of a single run.",
-    ("field",),
-    (
-        Column("field", "str", "Name of the field."),
-        Column("role", "str", "parameter, result or check."),
-        Column("value", "str", "Its value.", nullable=True),
-        Column("unit", "str", "Its unit."),
-        Column("about", "str", "Its description."),
     ),
 )

@@ -59,6 +59,11 @@ BATCH_ROWS = 1_000_000
 KEEP_OUTPUT_ROWS = 100_000
 
 
+MAX_STEPS = 2000
+MAX_SHOWN_ROWS = 20
+ReportLine = Callable[[str], None]
+
+
 def check_target_is_empty(store: DumpStore) -> None:
     """Refuse a target that is not empty, before the search starts.
 
@@ -193,11 +198,6 @@ class ReducedDump:
         if len(keep) < int(rdd.getNumPartitions()):
             rdd = self.bridge.prune_partitions(rdd, keep)
         return row_fingerprints.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
-
-
-MAX_STEPS = 2000
-MAX_SHOWN_ROWS = 20
-ReportLine = Callable[[str], None]
 
 
 class BisectOptions(operator_replay.VariantOptions):

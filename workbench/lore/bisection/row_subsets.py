@@ -19,6 +19,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+PLACE_BITS = 33
+# The cached frame is rebuilt when this many times fewer rows remain, or when their runs make a long filter.
+SHRINK_FACTOR = 4
+SMALL_ROWS = 4096
+MAX_RUNS = 64
+MAX_VALUE_CHARS = 2000
+
+
 class Divisible(Protocol):
     """An ordered sequence that can be sliced and joined: a list, or `RowNumbers`."""
 
@@ -151,14 +159,8 @@ class RowNumbers:
         return RowNumbers.from_runs(found)
 
 
-PLACE_BITS = 33
 # Additional columns: number of the row in the cached frame, and in the dump.
 _ROW_COLUMN, _ORIGIN_COLUMN = "lore_row", "lore_origin"
-# The cached frame is rebuilt when this many times fewer rows remain, or when their runs make a long filter.
-SHRINK_FACTOR = 4
-SMALL_ROWS = 4096
-MAX_RUNS = 64
-MAX_VALUE_CHARS = 2000
 
 
 class InputSubset:

@@ -22,6 +22,15 @@ SKETCH_SIZE = 1024
 _SPAN = 2.0**64
 
 
+# A row group may be unpacked in memory as a whole, and a small file can claim a large one.
+MAX_GROUP_BYTES = 1 << 30
+MAX_COLUMNS = 2_000
+MAX_MISSING_BATCHES = 100
+BATCH_ROWS = 65_536
+# Column of the files of an input without columns.
+ROWS_ONLY = "__rows"
+
+
 class ColumnStatistics:
     """Nulls, NaNs, extremes and number of distinct values of all added data.
 
@@ -123,15 +132,6 @@ def _format_value(value: Any) -> str | None:
         return None
     text = value[:MAX_VALUE_CHARS].hex() if isinstance(value, bytes) else str(value)
     return text if len(text) <= MAX_VALUE_CHARS else text[:MAX_VALUE_CHARS] + "…"
-
-
-# A row group may be unpacked in memory as a whole, and a small file can claim a large one.
-MAX_GROUP_BYTES = 1 << 30
-MAX_COLUMNS = 2_000
-MAX_MISSING_BATCHES = 100
-BATCH_ROWS = 65_536
-# Column of the files of an input without columns.
-ROWS_ONLY = "__rows"
 
 
 @dataclass(frozen=True)

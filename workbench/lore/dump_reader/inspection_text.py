@@ -19,6 +19,14 @@ MAX_LINE_CHARS = 200
 _MAKER_TEXTS = {"workbench": "the workbench", "gpu": "the GPU plugin", "unknown": "an unknown maker"}
 
 
+_SIGNATURE_TEXTS = {
+    "yours": "with your key",
+    "another's": "with another key than yours; loading it asks for --trust",
+    "none": "no; loading it asks for --trust",
+    None: "not checked",
+}
+
+
 def format_inspection(found: Inspection, *, limit: int = 12) -> str:
     """The inspection as text, by dump; `limit` rows of each table."""
     parts = [found.answer]
@@ -58,14 +66,6 @@ def _format_sidecar(dump: InspectedDump) -> list[str]:
     if sidecar.python_functions:
         lines.append(f"Python functions: {', '.join(sidecar.python_functions[:MAX_LINES])}")
     return lines
-
-
-_SIGNATURE_TEXTS = {
-    "yours": "with your key",
-    "another's": "with another key than yours; loading it asks for --trust",
-    "none": "no; loading it asks for --trust",
-    None: "not checked",
-}
 
 
 def _format_plan(plan: PlanMeta) -> list[str]:

@@ -15,6 +15,23 @@ Value: TypeAlias = (
 WRITE_METHOD, SERIALIZABLE, EXTERNALIZABLE, BLOCK_DATA, ENUM = 0x01, 0x02, 0x04, 0x08, 0x10
 
 
+MODULE_PROXY = "scala.runtime.ModuleSerializationProxy"
+MAX_SEQ_ITEMS = 1_000_000
+MAX_TEXT_CHARS = 200
+# Maximum parts of a formatted type; the graph of a stream may be cyclic.
+MAX_TYPE_PARTS = 400
+_SQL_NAMES = {
+    "long": "bigint",
+    "integer": "int",
+    "short": "smallint",
+    "byte": "tinyint",
+    "timestampntz": "timestamp_ntz",
+    "null": "void",
+    "calendarinterval": "interval",
+}
+_INTERVALS = {"DayTimeInterval": ("day", "hour", "minute", "second"), "YearMonthInterval": ("year", "month")}
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A field of a class descriptor: type code (one of BCDFIJSZ, L, [) and signature."""
@@ -103,22 +120,6 @@ class JavaClass:
     def class_name(self) -> str:
         """Name of this class."""
         return self.descriptor.name
-
-
-MODULE_PROXY = "scala.runtime.ModuleSerializationProxy"
-MAX_SEQ_ITEMS = 1_000_000
-MAX_TEXT_CHARS = 200
-# Maximum parts of a formatted type; the graph of a stream may be cyclic.
-MAX_TYPE_PARTS = 400
-_SQL_NAMES = {
-    "long": "bigint",
-    "integer": "int",
-    "short": "smallint",
-    "byte": "tinyint",
-    "timestampntz": "timestamp_ntz",
-    "null": "void",
-    "calendarinterval": "interval",
-}
 
 
 def value_class_name(value: Value) -> str:
@@ -293,9 +294,6 @@ class _TypeFormatter:
             ]
             return f"struct<{','.join(inner + ['…'] * (len(parts) > 50))}>"
         return "udt" if kind == "udt" else "…"
-
-
-_INTERVALS = {"DayTimeInterval": ("day", "hour", "minute", "second"), "YearMonthInterval": ("year", "month")}
 
 
 def _format_interval_type(units: tuple[str, ...], start: Value, end: Value) -> str:

@@ -18,6 +18,28 @@ NOT_JAVA = "not Java serialization: Kryo, if Spark wrote it"
 MetaOrigin = Literal["workbench", "gpu"]
 
 
+PLAN_CLASS = "org.apache.spark.sql.execution.SparkPlan"
+ATTRIBUTE_CLASS = "org.apache.spark.sql.catalyst.expressions.AttributeReference"
+MAX_PLAN_NODES = 1_000
+# Numbers of org.apache.spark.api.python.PythonEvalType.
+EVALUATIONS = {
+    100: "batched",
+    101: "arrow batched",
+    200: "pandas",
+    201: "pandas, grouped map",
+    202: "pandas, grouped aggregate",
+    203: "pandas, window aggregate",
+    204: "pandas iterator",
+    205: "pandas, map",
+    206: "pandas, cogrouped map",
+    207: "arrow, map",
+    209: "arrow, grouped map",
+    210: "arrow, cogrouped map",
+    300: "table",
+    301: "arrow table",
+}
+
+
 @dataclass(frozen=True)
 class ColumnMeta:
     """A column of an input for its operator; unknown parts are null."""
@@ -176,28 +198,6 @@ def _read_partition_numbers(found: dict[str, Any], path: Path) -> list[int]:
     return [
         _read_number_field({"item": item}, "item", path) for item in _read_list_field(found, "outputPartitions", path)
     ]
-
-
-PLAN_CLASS = "org.apache.spark.sql.execution.SparkPlan"
-ATTRIBUTE_CLASS = "org.apache.spark.sql.catalyst.expressions.AttributeReference"
-MAX_PLAN_NODES = 1_000
-# Numbers of org.apache.spark.api.python.PythonEvalType.
-EVALUATIONS = {
-    100: "batched",
-    101: "arrow batched",
-    200: "pandas",
-    201: "pandas, grouped map",
-    202: "pandas, grouped aggregate",
-    203: "pandas, window aggregate",
-    204: "pandas iterator",
-    205: "pandas, map",
-    206: "pandas, cogrouped map",
-    207: "arrow, map",
-    209: "arrow, grouped map",
-    210: "arrow, cogrouped map",
-    300: "table",
-    301: "arrow table",
-}
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,9 @@ _VERSION_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,60}", re.ASCII)
 _ENTRY_TIME = (1980, 1, 1, 0, 0, 0)
 
 
+MAX_UNPACKED_BYTES = 64 << 30
+
+
 @dataclass(frozen=True)
 class Bundle:
     """A written bundle.
@@ -259,9 +262,6 @@ def _store_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, sha
             where=path,
             do="bundle it again when nothing writes to it",
         )
-
-
-MAX_UNPACKED_BYTES = 64 << 30
 
 
 def strip_file_scheme(folder: str) -> str:

@@ -23,6 +23,12 @@ MAX_SIDECAR_BYTES = 16 << 20
 MAX_SIDECAR_PARTITIONS = 1_000_000
 
 
+MAX_FILES = 500_000
+_NUMBERED = re.compile(r"(loreId|input|partition|batch)-(\d{1,9})(\.parquet)?")
+OUTPUT_FOLDER = "output"
+_PATH_HINT = "choose a folder loreId-N, or one with such folders in it"
+
+
 def read_sidecar(folder: Path) -> Sidecar:
     """Read plan.json, with limits and validation; `check_integrity` compares it with the files.
 
@@ -229,12 +235,6 @@ def format_some_names(names: Iterable[str], max_names: int = 8) -> list[str]:
     listed = list(names)
     shown = [ascii(name)[1:-1][:200] for name in listed[:max_names]]
     return [*shown, f"and {len(listed) - max_names} more"] if len(listed) > max_names else shown
-
-
-MAX_FILES = 500_000
-_NUMBERED = re.compile(r"(loreId|input|partition|batch)-(\d{1,9})(\.parquet)?")
-OUTPUT_FOLDER = "output"
-_PATH_HINT = "choose a folder loreId-N, or one with such folders in it"
 
 
 @dataclass

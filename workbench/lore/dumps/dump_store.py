@@ -22,6 +22,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+SCRATCH_FOLDER = "_write"
+POLL_S = 0.3
+_PART_PATTERN = re.compile(r"part-(\d+)-.*-c(\d+)\b")
+# No .crc and _SUCCESS files on local disks: the sidecar has digests, and without its native library Hadoop starts chmod
+# for each new file.
+_WRITER_CONFS = {
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+}
+
+
 class DumpStore:
     """A folder on a Hadoop file system.
 
@@ -166,18 +178,6 @@ class DumpStore:
         frame = self.bridge.spark.read.format("binaryFile").load(list(urls))
         rows = frame.selectExpr("path", "sha2(content, 256) AS digest").collect()
         return {urls[row["path"]]: row["digest"] for row in rows}
-
-
-SCRATCH_FOLDER = "_write"
-POLL_S = 0.3
-_PART_PATTERN = re.compile(r"part-(\d+)-.*-c(\d+)\b")
-# No .crc and _SUCCESS files on local disks: the sidecar has digests, and without its native library Hadoop starts chmod
-# for each new file.
-_WRITER_CONFS = {
-    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-    "fs.file.impl.disable.cache": "true",
-    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-}
 
 
 def write_frame(

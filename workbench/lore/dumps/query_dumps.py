@@ -26,6 +26,9 @@ STATUS_WAIT_MS = 10_000
 MAX_TASKS = 100_000
 
 
+FLUSH_MS = 60_000
+
+
 def dump_query(
     frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str, Any] | None = None, failed: bool = False
 ) -> DumpResult:
@@ -205,9 +208,6 @@ def _read_stage_scopes(found: Bridge, stage_id: int) -> set[str]:
         return names
     collect_names(graph.rootCluster())
     return names
-
-
-FLUSH_MS = 60_000
 
 
 class SessionWatch:

@@ -48,6 +48,12 @@ _ENTRY_TIME = (1980, 1, 1, 0, 0, 0)
 Say = Callable[[str], None]
 
 
+# Inputs that are computed in the tasks of the operator itself.
+JOINT_KINDS = ("rows", "columnar")
+# Operators of an accelerator pass batches to each other, so hooks cannot stand between them.
+_SPARK_PACKAGE = "org.apache.spark.sql.execution."
+
+
 def find_jar(spark_version: str, say: Say) -> Path:
     """Find the jar for this Spark in the cache, or compile it.
 
@@ -241,12 +247,6 @@ def _run_compiler(command: list[str]) -> str | None:
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return "; ".join((errors or lines or ["failed without a message"])[:5])[:1000]
-
-
-# Inputs that are computed in the tasks of the operator itself.
-JOINT_KINDS = ("rows", "columnar")
-# Operators of an accelerator pass batches to each other, so hooks cannot stand between them.
-_SPARK_PACKAGE = "org.apache.spark.sql.execution."
 
 
 @dataclass(frozen=True)

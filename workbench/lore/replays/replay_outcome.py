@@ -36,6 +36,20 @@ Answer = TypeVar("Answer", bound=BaseModel)
 Replay = Callable[..., ReplayResult]
 
 
+QUANTITY_COLUMNS = {
+    "operator, CPU": "operator_cpu_s",
+    "operator": "operator_s",
+    "operator and scan": "total_s",
+    "scan (control)": "scan_s",
+}
+TIMED_COLUMNS = {
+    "operator": "operator_s",
+    "reading its inputs": "scan_s",
+    "operator, CPU": "operator_cpu_s",
+    "reading its inputs, CPU": "scan_cpu_s",
+}
+
+
 def replay_in_process(folder: str, **options: Any) -> ReplayResult:
     """Run `workbench lore replay` in a separate process.
 
@@ -109,21 +123,6 @@ def _build_arguments(options: Mapping[str, Any]) -> list[str]:
         elif value is not None and value is not False:
             found += [f"--{name.replace('_', '-')}", str(value)]
     return found
-
-
-QUANTITY_COLUMNS = {
-    "operator, CPU": "operator_cpu_s",
-    "operator": "operator_s",
-    "operator and scan": "total_s",
-    "scan (control)": "scan_s",
-}
-
-TIMED_COLUMNS = {
-    "operator": "operator_s",
-    "reading its inputs": "scan_s",
-    "operator, CPU": "operator_cpu_s",
-    "reading its inputs, CPU": "scan_cpu_s",
-}
 
 
 @dataclass(frozen=True)

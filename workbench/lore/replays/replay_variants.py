@@ -37,6 +37,12 @@ WARM_UP_S = 2.0
 CONVERSION_NODES = ("CometSparkToColumnarExec", "CometSparkRowToColumnarExec")
 
 
+# Classes of an engine in the results and errors of its tasks.
+SERIAL_FILTER = {"comet": "org.apache.comet.**;org.apache.spark.sql.comet.**;"}
+# Nodes of Comet that only convert between rows and batches.
+_BORDER_NODES = (*CONVERSION_NODES, "CometColumnarToRowExec", "CometNativeColumnarToRowExec", "CometSinkPlaceHolder")
+
+
 @dataclass(frozen=True)
 class ReplayVariant:
     """A variant of the operator: name, settings, and how to build it.
@@ -256,12 +262,6 @@ def record_profile(spark: SparkSession, profiler: str | None, target: Path | Non
         recording.stop()
         recording.dump(jvm.java.nio.file.Path.of(jvm.java.net.URI(path.as_uri())))
         recording.close()
-
-
-# Classes of an engine in the results and errors of its tasks.
-SERIAL_FILTER = {"comet": "org.apache.comet.**;org.apache.spark.sql.comet.**;"}
-# Nodes of Comet that only convert between rows and batches.
-_BORDER_NODES = (*CONVERSION_NODES, "CometColumnarToRowExec", "CometNativeColumnarToRowExec", "CometSinkPlaceHolder")
 
 
 class NotAcceleratedError(Exception):

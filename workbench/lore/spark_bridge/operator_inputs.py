@@ -40,6 +40,12 @@ _FILE_FUNCTIONS = re.compile(r"\b(input_file_name|input_file_block_start|input_f
 _ILLEGAL_NAME = re.compile(r"[ ,;{}()\n\t=]")
 
 
+MASKED_NOTE = "masked: results differ from the original"
+MaskMethod = Literal["hash", "null"]
+# Keys of a hashed relation are bound by position, as are the columns of a union's inputs.
+_KINDS_BY_POSITION = ("broadcast", "subquery")
+
+
 @dataclass(frozen=True)
 class OperatorInput:
     """One input.
@@ -240,12 +246,6 @@ def choose_stored_names(attributes: list[Any], *, original: bool = True) -> list
     if original and unique and not any(not name or _ILLEGAL_NAME.search(name) for name in names):
         return names
     return [f"c{index}" for index in range(len(names))]
-
-
-MASKED_NOTE = "masked: results differ from the original"
-MaskMethod = Literal["hash", "null"]
-# Keys of a hashed relation are bound by position, as are the columns of a union's inputs.
-_KINDS_BY_POSITION = ("broadcast", "subquery")
 
 
 def build_key_literal() -> str:

@@ -22,6 +22,22 @@ if TYPE_CHECKING:
 KEPT_ENVIRONMENT = ("PYTHONHASHSEED",)
 
 
+# Operators whose output partition P needs other input partitions than P.
+PARTITION_MIXING_OPERATORS = (
+    "ShuffleExchange",
+    "Coalesce",
+    "Union",
+    "CartesianProduct",
+    "CollectLimit",
+    "CollectTail",
+    "TakeOrderedAndProject",
+)
+# Of Spark's types of metrics; an average is kept times ten.
+METRIC_UNITS = {"size": "bytes", "timing": "ms", "nsTiming": "ns", "average": "tenths"}
+# Returns the RDD of an input and its number of partitions.
+RowSource = Callable[[int], tuple[Any, int]]
+
+
 def serialize_plan_meta(
     operator: Any,
     inputs: list[OperatorInput],
@@ -132,22 +148,6 @@ def rebind_python_functions(plan: Any, bridge: Bridge) -> None:
         bridge.set_field(function, "accumulator", bridge.context._javaAccumulator)
 
 
-# Operators whose output partition P needs other input partitions than P.
-PARTITION_MIXING_OPERATORS = (
-    "ShuffleExchange",
-    "Coalesce",
-    "Union",
-    "CartesianProduct",
-    "CollectLimit",
-    "CollectTail",
-    "TakeOrderedAndProject",
-)
-
-
-# Of Spark's types of metrics; an average is kept times ten.
-METRIC_UNITS = {"size": "bytes", "timing": "ms", "nsTiming": "ns", "average": "tenths"}
-
-
 @dataclass(frozen=True)
 class RebuiltOperator:
     """An operator over its inputs, ready to run.
@@ -217,10 +217,6 @@ def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool
     if operator in PARTITION_MIXING_OPERATORS or operator.startswith(SUBTREE_PREFIX):
         return False
     return set(n_inputs) == {n_output}
-
-
-# Returns the RDD of an input and its number of partitions.
-RowSource = Callable[[int], tuple[Any, int]]
 
 
 def assemble_operator(

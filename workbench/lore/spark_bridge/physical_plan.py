@@ -36,6 +36,14 @@ _VOLATILE = (
 _EXPR_ID = re.compile(r"#(\d+)L?")
 
 
+# Has the metric, but does not count when it is interpreted.
+_UNCOUNTED_OPERATORS = ("SampleExec",)
+# One row out for each row in, without a metric of their own.
+_ROW_PRESERVING_OPERATORS = ("ProjectExec", "SortExec", "WindowExec", "ColumnarToRowExec", "RowToColumnarExec")
+# Nodes of the inline jar.
+HOOK_OPERATORS = ("LoreDumpExec", "LoreFingerprintExec")
+
+
 @dataclass(eq=False)
 class PlanNode:
     """An operator of the plan.
@@ -217,14 +225,6 @@ def unwrap_operator(plan: Any, *, max_steps: int = 1_000_000) -> Any:
         else:
             break
     return plan
-
-
-# Has the metric, but does not count when it is interpreted.
-_UNCOUNTED_OPERATORS = ("SampleExec",)
-# One row out for each row in, without a metric of their own.
-_ROW_PRESERVING_OPERATORS = ("ProjectExec", "SortExec", "WindowExec", "ColumnarToRowExec", "RowToColumnarExec")
-# Nodes of the inline jar.
-HOOK_OPERATORS = ("LoreDumpExec", "LoreFingerprintExec")
 
 
 class _TreeBuilder:

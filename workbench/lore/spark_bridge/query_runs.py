@@ -23,6 +23,10 @@ _PYTHON_EXCEPTION = "org.apache.spark.api.python.PythonException"
 _LOST_TASK = re.compile(r"[Ll]ost task (\d+)\.\d+ in stage (\d+)\.(\d+)")
 
 
+# Joins and aggregates take most of the time and cause most wrong results.
+PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
+
+
 @dataclass(frozen=True)
 class OperatorFailure:
     """An error: its class, its message without parts that differ from run to run, and its place.
@@ -242,10 +246,6 @@ def _list_shown_children(plan: Any, found: Bridge) -> list[Any]:
     if kind == "CommandResultExec":
         return [plan.commandPhysicalPlan()]
     return [*found.to_list(plan.children()), *found.to_list(plan.subqueries())]
-
-
-# Joins and aggregates take most of the time and cause most wrong results.
-PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,12 @@ _FORMATS = {".parquet": "parquet", ".orc": "orc", ".json": "json", ".jsonl": "js
 MAX_SQL_BYTES = 4 << 20
 
 
+# Below this size, the second JIT compiler costs more time than it saves for a single query.
+MAX_SMALL_BYTES = 32 << 20
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+_PYTHON_SOURCE = re.compile(r"(.+\.py):\w+")
+
+
 @dataclass(frozen=True)
 class NamedQuery:
     """A query with the tables that it names.
@@ -251,12 +257,6 @@ def _first_error_line(error: BaseException) -> str:
     text = str(describe_failure(error) if is_wrapped else error)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return (lines or [type(error).__name__])[0][:300]
-
-
-# Below this size, the second JIT compiler costs more time than it saves for a single query.
-MAX_SMALL_BYTES = 32 << 20
-_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
-_PYTHON_SOURCE = re.compile(r"(.+\.py):\w+")
 
 
 class OpenQuery:

@@ -160,6 +160,50 @@ _TASK_CLASSES = (
 )
 
 
+TIME_ZONE = "spark.sql.session.timeZone"
+MAX_CONF_CHARS = 500
+_KEY_PATTERN = re.compile(r"spark\.sql\.[A-Za-z][A-Za-z0-9_.-]{0,200}", re.ASCII)
+_ZONE_PATTERN = re.compile(r"[A-Za-z0-9_+:-]{1,32}(?:/[A-Za-z0-9_+:-]{1,32}){0,2}", re.ASCII)
+_VALUE_PATTERN = re.compile(r"[A-Za-z0-9_ .,;:+*=<>()%|?-]*", re.ASCII)
+# Like org.example.Name, but not numbers with a dot.
+_CLASS_PATTERN = re.compile(r"(?:^|[^\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
+# Parts of forbidden keys: code to load, places of data, programs and services.
+_FORBIDDEN_PARTS = {
+    "extension": "extensions are code",
+    "class": "it names classes",
+    "jar": "it names jars",
+    "plugin": "plugins are code",
+    "javaoption": "Java's options",
+    "option": "options of other programs",
+    "listener": "listeners are code",
+    "catalog": "catalogs are code and places",
+    "provider": "it names classes",
+    "serializer": "it names classes",
+    "hive": "Hive loads code",
+    "artifact": "artifacts are code",
+    "maven": "it names places that code comes from",
+    "repositories": "it names places that code comes from",
+    "streaming": "streams are not replayed",
+    "warehouse": "it names a place",
+    "path": "it names a place",
+    "location": "it names a place",
+    "dir": "it names a place",
+    "uri": "it names a place",
+    "url": "it names a place",
+    "sources.default": "it names classes",
+    "excludedrules": "it names classes",
+    "pyspark.python": "it names a program",
+    "pyspark.driver": "it names a program",
+    "worker": "it names a program",
+    "command": "it names a program",
+    "redaction": "it changes what is hidden",
+    "secret": "it may be a secret",
+    "password": "it may be a secret",
+    "token": "it may be a secret",
+    "credential": "it may be a secret",
+}
+
+
 def _format_filter(patterns: Iterable[str]) -> str:
     return ";".join([*patterns, "!*"])
 
@@ -208,50 +252,6 @@ def _matches_pattern(name: str, pattern: str) -> bool:
     if pattern.endswith(".*"):
         return name.startswith(pattern[:-1]) and "." not in name[len(pattern) - 1 :]
     return name.startswith(pattern[:-1]) if pattern.endswith("*") else name == pattern
-
-
-TIME_ZONE = "spark.sql.session.timeZone"
-MAX_CONF_CHARS = 500
-_KEY_PATTERN = re.compile(r"spark\.sql\.[A-Za-z][A-Za-z0-9_.-]{0,200}", re.ASCII)
-_ZONE_PATTERN = re.compile(r"[A-Za-z0-9_+:-]{1,32}(?:/[A-Za-z0-9_+:-]{1,32}){0,2}", re.ASCII)
-_VALUE_PATTERN = re.compile(r"[A-Za-z0-9_ .,;:+*=<>()%|?-]*", re.ASCII)
-# Like org.example.Name, but not numbers with a dot.
-_CLASS_PATTERN = re.compile(r"(?:^|[^\w.])[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+", re.ASCII)
-# Parts of forbidden keys: code to load, places of data, programs and services.
-_FORBIDDEN_PARTS = {
-    "extension": "extensions are code",
-    "class": "it names classes",
-    "jar": "it names jars",
-    "plugin": "plugins are code",
-    "javaoption": "Java's options",
-    "option": "options of other programs",
-    "listener": "listeners are code",
-    "catalog": "catalogs are code and places",
-    "provider": "it names classes",
-    "serializer": "it names classes",
-    "hive": "Hive loads code",
-    "artifact": "artifacts are code",
-    "maven": "it names places that code comes from",
-    "repositories": "it names places that code comes from",
-    "streaming": "streams are not replayed",
-    "warehouse": "it names a place",
-    "path": "it names a place",
-    "location": "it names a place",
-    "dir": "it names a place",
-    "uri": "it names a place",
-    "url": "it names a place",
-    "sources.default": "it names classes",
-    "excludedrules": "it names classes",
-    "pyspark.python": "it names a program",
-    "pyspark.driver": "it names a program",
-    "worker": "it names a program",
-    "command": "it names a program",
-    "redaction": "it changes what is hidden",
-    "secret": "it may be a secret",
-    "password": "it may be a secret",
-    "token": "it may be a secret",
-    "credential": "it may be a secret",
-}
 
 
 def find_conf_fault(key: str, value: str) -> str | None:

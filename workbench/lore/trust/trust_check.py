@@ -33,6 +33,12 @@ _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
 
 
+MAX_PLAN_BYTES = 32 << 20
+MAX_SHOWN_CHARS = 2_000
+ReportLine = Callable[[str], None]
+ClassNameReader = Callable[[bytes], set[str]]
+
+
 def find_key_file() -> Path:
     """Path of the key: workbench/lore.key below $XDG_CONFIG_HOME, else ~/.config.
 
@@ -142,12 +148,6 @@ def _write_new_key(path: Path) -> None:
         raise _build_unfit_key_error("cannot make the key of dumps", path, error.strerror) from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-MAX_PLAN_BYTES = 32 << 20
-MAX_SHOWN_CHARS = 2_000
-ReportLine = Callable[[str], None]
-ClassNameReader = Callable[[bytes], set[str]]
 
 
 def sign_sidecar(sidecar: Sidecar) -> Sidecar:

@@ -42,6 +42,16 @@ _ENDS = ("succeeded", "failed", "evicted", "deleted")
 _FINER = ("event", "audit")
 
 
+_SHAPE = {
+    "index": pl.Int64,
+    "milestone": pl.String,
+    "client_s": pl.Float64,
+    "server_s": pl.Float64,
+    "resolution_s": pl.Float64,
+    "gap": pl.Boolean,
+}
+
+
 def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
     """Every incarnation of the run's pods.
 
@@ -144,16 +154,6 @@ def build_milestones(
     found = pl.concat([part.select(*_SHAPE) for part in parts]).with_columns(pl.col("milestone").cast(order))
     known = found.filter(pl.col("client_s").is_not_null() | pl.col("server_s").is_not_null())
     return MILESTONES.check(known.sort("index", "milestone").with_columns(pl.col("milestone").cast(pl.String)))
-
-
-_SHAPE = {
-    "index": pl.Int64,
-    "milestone": pl.String,
-    "client_s": pl.Float64,
-    "server_s": pl.Float64,
-    "resolution_s": pl.Float64,
-    "gap": pl.Boolean,
-}
 
 
 def _milestone_rows(

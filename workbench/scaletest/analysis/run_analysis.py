@@ -75,6 +75,26 @@ from workbench.scaletest.tables import (
     VALIDITY,
 )
 
+RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = (
+    (PODS, lambda run: run.pods),
+    (MILESTONES, lambda run: run.milestones),
+    (STEPS, lambda run: run.steps),
+    (QUANTILES, lambda run: run.quantiles),
+    (SHARES, lambda run: run.shares),
+    (FLOW, lambda run: run.flow),
+    (RAMP, lambda run: run.ramp),
+    (SUSTAINED, lambda run: run.sustained),
+    (LIMITS, lambda run: run.limits),
+    (OBSTACLES, lambda run: run.obstacles),
+    (UNFINISHED, lambda run: run.unfinished),
+    (CALLS, lambda run: run.calls),
+    (SERVERS, lambda run: run.servers),
+    (STARTUP, lambda run: run.startup),
+    (GPUS, lambda run: run.gpus),
+    (GANGS, lambda run: run.gangs),
+    (VALIDITY, lambda run: run.validity),
+)
+
 
 @dataclass(frozen=True)
 class Analysis:
@@ -385,27 +405,6 @@ class Analysis:
         own = (pl.col("step") == step) & (pl.col("clock") == clock) & (pl.col("quantile") == share)
         found = self.quantiles.filter(own)["value_s"]
         return found[0] if len(found) else None
-
-
-RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = (
-    (PODS, lambda run: run.pods),
-    (MILESTONES, lambda run: run.milestones),
-    (STEPS, lambda run: run.steps),
-    (QUANTILES, lambda run: run.quantiles),
-    (SHARES, lambda run: run.shares),
-    (FLOW, lambda run: run.flow),
-    (RAMP, lambda run: run.ramp),
-    (SUSTAINED, lambda run: run.sustained),
-    (LIMITS, lambda run: run.limits),
-    (OBSTACLES, lambda run: run.obstacles),
-    (UNFINISHED, lambda run: run.unfinished),
-    (CALLS, lambda run: run.calls),
-    (SERVERS, lambda run: run.servers),
-    (STARTUP, lambda run: run.startup),
-    (GPUS, lambda run: run.gpus),
-    (GANGS, lambda run: run.gangs),
-    (VALIDITY, lambda run: run.validity),
-)
 
 
 def analyse_run(folder: str | Path) -> Analysis:

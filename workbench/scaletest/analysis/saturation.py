@@ -17,6 +17,9 @@ NEARLY_FULL = 0.05
 _NONE = 1e-9
 
 
+MAX_MOMENTS = 600
+
+
 @dataclass(frozen=True)
 class Saturation:
     """The cluster's GPUs at moments of a run; each holds until the next.
@@ -130,9 +133,6 @@ def find_gpu_ceiling(schedule: pl.DataFrame, gpus: pl.DataFrame) -> GpuCeiling |
     pods = float(schedule["pods"].sum())
     most = float(gpus["capacity"].max())  # type: ignore[arg-type]
     return GpuCeiling(most, held / pods) if held > 0 and most > 0 else None
-
-
-MAX_MOMENTS = 600
 
 
 def build_gpu_timeline(

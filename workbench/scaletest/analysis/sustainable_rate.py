@@ -25,6 +25,14 @@ THROUGH = 0.95
 MIN_STEP_S = 1.0
 
 
+CONFIDENCE_LEVEL = 0.95
+MIN_PODS = 20
+_Interval = tuple[float, float, float]
+_MORE = "its windows are too few or vary too much; use steps of at least 20 s"
+_OTHERS = "the other windows are too few or vary too much"
+_IN_TURN = "Jobs with completions above parallelism create pods when others end, so their due times are unknown"
+
+
 @dataclass(frozen=True)
 class ArrivalStep:
     """A step of the arrival process; it always has a length.
@@ -208,13 +216,7 @@ def count_before(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
     return np.searchsorted(times, at, side="left").astype(np.int64)
 
 
-CONFIDENCE_LEVEL = 0.95
-MIN_PODS = 20
 SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
-_Interval = tuple[float, float, float]
-_MORE = "its windows are too few or vary too much; use steps of at least 20 s"
-_OTHERS = "the other windows are too few or vary too much"
-_IN_TURN = "Jobs with completions above parallelism create pods when others end, so their due times are unknown"
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,28 @@ QUANTILE_LEVEL = 0.95
 STEP_QUANTILES = (0.5, 0.9, 0.95, 0.99)
 
 
+# What was held waits for these from its release on, and for no controller or scheduler before.
+_AFTER_RELEASE = ("first pod", "last pod", "decision", "first binding", "scheduling")
+_CLOCKS = (("client", "client_s", "client_s"), ("server", "server_s", "server_s"), ("mixed", "client_s", "server_s"))
+# By one clock nothing ends before it begins; between two, whole seconds may be off by one.
+_IMPOSSIBLE = pl.col("duration_s") < -pl.when(pl.col("clock") == "mixed").then("resolution_s").otherwise(0.0)
+TAIL_FRACTION = 0.05
+SHARE_LEVEL = 0.95
+BLOCKS = 20
+DRAWS = 1_000
+# Milestone that ends it -> name of the segment.
+SEGMENTS = {
+    "sent": "waiting to be sent",
+    "acked": "accepted by the API server",
+    "job": "job made",
+    "released": "held by its queue",
+    "last pod": "pods made",
+    "podgroup": "podgroup made",
+    "all scheduled": "scheduled",
+    "all running": "started",
+}
+
+
 @dataclass(frozen=True)
 class Step:
     """A step's name, its ends among `milestones.MILESTONE_ORDER`, and the component that works on it.
@@ -53,11 +75,8 @@ WORKLOAD_STEPS = (
     Step("due to scheduled", "due", "all scheduled", "all of it"),
     Step("due to running", "due", "all running", "all of it"),
 )
-# What was held waits for these from its release on, and for no controller or scheduler before.
-_AFTER_RELEASE = ("first pod", "last pod", "decision", "first binding", "scheduling")
 # The old tool's total, for its runs alone: "unschedulable" ends it, too.
 IMPORTED_STEP = Step("sent to decided", "sent", "decided", "all of it", expected=False)
-_CLOCKS = (("client", "client_s", "client_s"), ("server", "server_s", "server_s"), ("mixed", "client_s", "server_s"))
 STEP_NAMES = tuple(step.name for step in (*WORKLOAD_STEPS, IMPORTED_STEP))
 
 
@@ -95,10 +114,6 @@ def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imp
         .sort("index", "step", "clock")
         .with_columns(pl.col("step").cast(pl.String))
     )
-
-
-# By one clock nothing ends before it begins; between two, whole seconds may be off by one.
-_IMPOSSIBLE = pl.col("duration_s") < -pl.when(pl.col("clock") == "mixed").then("resolution_s").otherwise(0.0)
 
 
 def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) -> tuple[int, int]:
@@ -248,23 +263,6 @@ def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
 
 def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-TAIL_FRACTION = 0.05
-SHARE_LEVEL = 0.95
-BLOCKS = 20
-DRAWS = 1_000
-# Milestone that ends it -> name of the segment.
-SEGMENTS = {
-    "sent": "waiting to be sent",
-    "acked": "accepted by the API server",
-    "job": "job made",
-    "released": "held by its queue",
-    "last pod": "pods made",
-    "podgroup": "podgroup made",
-    "all scheduled": "scheduled",
-    "all running": "started",
-}
 
 
 def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:

@@ -28,6 +28,12 @@ COMPARED_QUANTILES = (0.5, 0.95)
 ONE_RUN_NOTE = "one run each does not show how much runs of the same variant differ"
 
 
+SESSION_FILE = "sides.json"
+CLOCKS = ("client", "server", "mixed")
+MAX_REPEAT = 100
+_MAX_BYTES = 1 << 20
+
+
 def compare_variants(
     a: Sequence[pl.DataFrame],
     b: Sequence[pl.DataFrame],
@@ -206,12 +212,6 @@ def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -
 def _geometric_mean(values: list[float]) -> float | None:
     """Geometric mean."""
     return math.exp(sum(map(math.log, values)) / len(values)) if values else None
-
-
-SESSION_FILE = "sides.json"
-CLOCKS = ("client", "server", "mixed")
-MAX_REPEAT = 100
-_MAX_BYTES = 1 << 20
 
 
 class VariantRun(StrictModel):

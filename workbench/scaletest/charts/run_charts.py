@@ -58,6 +58,9 @@ _GPUS = {
 }
 
 
+MARKED_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
+
+
 def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerChart:
     """How long does each step take, at the median and in the tail?
 
@@ -308,9 +311,6 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
     asked = line.encode(x=alt.X("at_s", type="quantitative"), y=alt.Y("waiting", type="quantitative"))
     told = "dashed: GPUs that pods wait for; only this run's own pods are known"
     return finish_chart(alt.layer(areas, asked), "What were the GPUs doing?", told, table, height=HEIGHT_PX)
-
-
-MARKED_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
 def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:

@@ -8,6 +8,19 @@ from dataclasses import dataclass
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 
+# Groups whose scheduler makes objects of its own: (group, plural, resource as in run_records.Seen).
+SCHEDULER_RESOURCES = (
+    ("scheduling.run.ai", "podgroups", "podgroup"),
+    ("scheduling.run.ai", "bindrequests", "bindrequest"),
+    ("scheduling.k8s.io", "podgroups", "podgroup"),
+    ("scheduling.x-k8s.io", "podgroups", "podgroup"),
+    ("scheduling.volcano.sh", "podgroups", "podgroup"),
+    ("kueue.x-k8s.io", "workloads", "podgroup"),
+)
+# What Run:ai's operator makes of its workloads.
+_RUNAI, _RUNAI_JOBS = "run.ai", "runaijobs"
+_RUNAI_RESOURCES = ((_RUNAI, _RUNAI_JOBS, "job"), ("kubeflow.org", "pytorchjobs", "job"))
+
 
 @dataclass(frozen=True, order=True, slots=True)
 class ApiResource:
@@ -37,18 +50,6 @@ POD_GROUPS = ApiResource("scheduling.run.ai", "v2alpha2", "podgroups")
 NATIVE_POD_GROUPS = ApiResource("scheduling.k8s.io", "v1alpha2", "podgroups")
 KUEUE_WORKLOADS = ApiResource("kueue.x-k8s.io", "v1beta2", "workloads")
 EVENTS = ApiResource("events.k8s.io", "v1", "events")
-# Groups whose scheduler makes objects of its own: (group, plural, resource as in run_records.Seen).
-SCHEDULER_RESOURCES = (
-    ("scheduling.run.ai", "podgroups", "podgroup"),
-    ("scheduling.run.ai", "bindrequests", "bindrequest"),
-    ("scheduling.k8s.io", "podgroups", "podgroup"),
-    ("scheduling.x-k8s.io", "podgroups", "podgroup"),
-    ("scheduling.volcano.sh", "podgroups", "podgroup"),
-    ("kueue.x-k8s.io", "workloads", "podgroup"),
-)
-# What Run:ai's operator makes of its workloads.
-_RUNAI, _RUNAI_JOBS = "run.ai", "runaijobs"
-_RUNAI_RESOURCES = ((_RUNAI, _RUNAI_JOBS, "job"), ("kubeflow.org", "pytorchjobs", "job"))
 
 
 def parse_resource(text: str) -> ApiResource:

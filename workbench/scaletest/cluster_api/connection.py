@@ -24,6 +24,12 @@ MAX_LINE_BYTES = 16 << 20
 TOO_LONG = b""
 
 
+MAX_ANSWER_BYTES = 256 << 20
+CONNECT_TIMEOUT_S = 10.0
+_BLOCK = 4 << 20
+_MAX_WHOLE_BYTES = 1 << 20
+
+
 class LineSplitter:
     """Splits blocks of bytes into lines, in linear time for long lines too."""
 
@@ -57,13 +63,9 @@ class LineSplitter:
             self._parts.append(piece)
 
 
-MAX_ANSWER_BYTES = 256 << 20
-CONNECT_TIMEOUT_S = 10.0
 # A server that is too busy answers 429 before it does anything, so the same request may be sent again; as often as
 # client-go does.
 THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
-_BLOCK = 4 << 20
-_MAX_WHOLE_BYTES = 1 << 20
 
 
 class UnreachableError(RunFailedError):

@@ -25,6 +25,11 @@ _GROUP = re.compile(r"\bpg-[\w.-]{1,250}")
 _PVC_EVENTS: dict[str, Milestone] = {"ExternalProvisioning": "pvc_request", "ProvisioningSucceeded": "pvc_bind"}
 
 
+JsonObject = dict[str, Any]
+Lists = dict[str, list[JsonObject]]
+_RESOURCES = {"workloads": "workload", "jobs": "job", "pods": "pod", "groups": "podgroup"}
+
+
 @dataclass
 class Snapshot:
     """Lists of one namespace, put together by workload.
@@ -236,11 +241,6 @@ def _find_label(one: Json, keys: tuple[str, ...]) -> str | None:
 def _parse_second(text: object) -> int | None:
     found = clock.parse_timestamp(text)
     return None if found is None else found.ns // clock.NS_PER_S
-
-
-JsonObject = dict[str, Any]
-Lists = dict[str, list[JsonObject]]
-_RESOURCES = {"workloads": "workload", "jobs": "job", "pods": "pod", "groups": "podgroup"}
 
 
 def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: int) -> int:

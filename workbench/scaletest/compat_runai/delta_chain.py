@@ -67,6 +67,42 @@ HEADINGS: dict[Milestone, str] = {
 }
 
 
+_ROW = Column("row", "int", "Place of the workload in sampled.json, from 0.")
+_NAME = Column("name", "str", "Name of the workload.")
+_NAMESPACE = Column("namespace", "str", "Its namespace.")
+DELTAS = Table(
+    "upstream_deltas",
+    "One row per sampled workload and step of the old tool's chain; both sides cut to whole seconds.",
+    ("row", "step"),
+    (
+        _ROW,
+        _NAME,
+        _NAMESPACE,
+        Column("kept", "bool", "Counted by the old tool with --skip-errors."),
+        Column("step", "str", "Name of the step."),
+        Column("reference", "str", "The milestone that it counts from."),
+        Column("delta_s", "int", "From the reference to the step, true to within 1 s; null: not measured.", "s", True),
+        Column("upstream_s", "int", "What the old tool prints for it: clamped, with its fallbacks, PVC bind 0.", "s"),
+        Column("clamped", "bool", "The old tool made a delta of -1 s into 0."),
+    ),
+)
+ODD = Table(
+    "upstream_odd",
+    "One row per entry of submitted.json or sampled.json that was left out or is worth a word.",
+    (),
+    (
+        Column("file", "str", "Name of the file."),
+        Column("row", "int", "Place in it, from 0."),
+        Column("name", "str", "jobName, where it is one.", nullable=True),
+        Column("left_out", "bool", "Not part of anything else."),
+        Column("why", "str", "What is odd about it."),
+    ),
+)
+EARLY_PODGROUP = "pod group earlier than the first pod: the pod was replaced"
+NEGATIVE_TOTAL = "decided before it was submitted"
+US_PER_S = 1_000_000
+
+
 @dataclass(frozen=True, slots=True)
 class ChainStep:
     """A delta of the old tool: from `since` to `at`.
@@ -107,11 +143,6 @@ STEPS = (
 )
 
 
-_ROW = Column("row", "int", "Place of the workload in sampled.json, from 0.")
-_NAME = Column("name", "str", "Name of the workload.")
-_NAMESPACE = Column("namespace", "str", "Its namespace.")
-
-
 def _time_column(name: str, meaning: str, *, nullable: bool = False) -> Column:
     return Column(name, "int", meaning, "s since 1970", nullable=nullable)
 
@@ -140,41 +171,6 @@ JOBS = Table(
         Column("skipped", "str", "Why it is not.", nullable=True),
     ),
 )
-
-DELTAS = Table(
-    "upstream_deltas",
-    "One row per sampled workload and step of the old tool's chain; both sides cut to whole seconds.",
-    ("row", "step"),
-    (
-        _ROW,
-        _NAME,
-        _NAMESPACE,
-        Column("kept", "bool", "Counted by the old tool with --skip-errors."),
-        Column("step", "str", "Name of the step."),
-        Column("reference", "str", "The milestone that it counts from."),
-        Column("delta_s", "int", "From the reference to the step, true to within 1 s; null: not measured.", "s", True),
-        Column("upstream_s", "int", "What the old tool prints for it: clamped, with its fallbacks, PVC bind 0.", "s"),
-        Column("clamped", "bool", "The old tool made a delta of -1 s into 0."),
-    ),
-)
-
-ODD = Table(
-    "upstream_odd",
-    "One row per entry of submitted.json or sampled.json that was left out or is worth a word.",
-    (),
-    (
-        Column("file", "str", "Name of the file."),
-        Column("row", "int", "Place in it, from 0."),
-        Column("name", "str", "jobName, where it is one.", nullable=True),
-        Column("left_out", "bool", "Not part of anything else."),
-        Column("why", "str", "What is odd about it."),
-    ),
-)
-
-
-EARLY_PODGROUP = "pod group earlier than the first pod: the pod was replaced"
-NEGATIVE_TOTAL = "decided before it was submitted"
-US_PER_S = 1_000_000
 
 
 def build_jobs(found: RunaiFiles) -> pl.DataFrame:

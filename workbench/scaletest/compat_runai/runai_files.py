@@ -39,6 +39,19 @@ _OLDEST_NS, _NEWEST_NS = 946_684_800 * clock.NS_PER_S, 7_258_118_400 * clock.NS_
 Key = tuple[str, str]
 
 
+TIMES_FILE = "times.csv"
+_NAMES = {"name": "Job Name", "namespace": "Namespace", "project": "Project"}
+# The old tool's headings: 23 over 26 columns, right up to the ninth only.
+_OLD_HEADINGS = (
+    "Job Name,Namespace,projectName,Workload Created,Job Created,First Pod Created,Last Pod Created,Pod Group Created,"
+    "Pod Scheduling Decision,Workload Submitted,Backend Job Created,Workload Creation,Job Creation,First Pod Creation,"
+    "Last Pod Creation,Pod Group Creation,Pod Scheduling Decision,First Eviction,First PVC Bind Request,First PVC Bind,"
+    "Backend Job Creation,Total Pod Scheduling Decision,Total Backend Job Creation"
+)
+# It writes these as the API gave them, the others from Python's datetimes.
+_AS_SERVED: frozenset[Milestone] = frozenset({"workload", "job", "podgroup"})
+
+
 class _SubmittedRow(msgspec.Struct, rename="camel"):
     job_name: str
     project_name: str
@@ -235,18 +248,6 @@ def _compare_files(found: RunaiFiles) -> RunaiFiles:
     return found
 
 
-TIMES_FILE = "times.csv"
-_NAMES = {"name": "Job Name", "namespace": "Namespace", "project": "Project"}
-
-# The old tool's headings: 23 over 26 columns, right up to the ninth only.
-_OLD_HEADINGS = (
-    "Job Name,Namespace,projectName,Workload Created,Job Created,First Pod Created,Last Pod Created,Pod Group Created,"
-    "Pod Scheduling Decision,Workload Submitted,Backend Job Created,Workload Creation,Job Creation,First Pod Creation,"
-    "Last Pod Creation,Pod Group Creation,Pod Scheduling Decision,First Eviction,First PVC Bind Request,First PVC Bind,"
-    "Backend Job Creation,Total Pod Scheduling Decision,Total Backend Job Creation"
-)
-
-
 def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compatible: bool = False) -> str:
     """The file's content.
 
@@ -301,10 +302,6 @@ def _format_time(row: dict[str, int | None], name: Milestone, *, fallback: bool 
         return ""
     second = found // US_PER_S if name == "submitted" else found
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-# It writes these as the API gave them, the others from Python's datetimes.
-_AS_SERVED: frozenset[Milestone] = frozenset({"workload", "job", "podgroup"})
 
 
 @dataclass(frozen=True, slots=True)

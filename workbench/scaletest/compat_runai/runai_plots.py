@@ -28,6 +28,9 @@ _SCALE = 1.5
 _COLUMNS = {"x": pl.Float64, "delta_s": pl.Float64}
 
 
+_SUBTITLE = "both ends of a time are cut to whole seconds: each value is true to within 1 s"
+
+
 def select_jobs(
     jobs: pl.DataFrame, *, skip_errors: bool = True, head: int | None = None, tail: int | None = None
 ) -> Any:
@@ -98,9 +101,6 @@ def chart_plot(jobs: pl.DataFrame, plot: Plot) -> alt.VConcatChart:
     title = alt.TitleParams(f"Total number of workloads: {jobs.height:,}", subtitle=_SUBTITLE, anchor="start")
     made: alt.VConcatChart = alt.vconcat(*rows, spacing=18, title=title)
     return made
-
-
-_SUBTITLE = "both ends of a time are cut to whole seconds: each value is true to within 1 s"
 
 
 def render_png(made: alt.VConcatChart) -> bytes:

@@ -27,6 +27,10 @@ Json = dict[str, Any]
 _VERSIONS = ("v1", "v2alpha2")  # of pod groups: the platform's, KAI's own
 
 
+_RUNAI_JOBS = "/apis/run.ai/v1/namespaces/{}/runaijobs"
+_COLUMNS = {column.name for column in JOBS.columns} - {"row", "submitted_at_us", "kept", "skipped"}
+
+
 @dataclass(frozen=True)
 class SampleResult:
     """One look at the cluster.
@@ -168,9 +172,6 @@ async def sample_once(
     return SampleResult(file, found, count, mine.height, table.height - mine.height, ended)
 
 
-_RUNAI_JOBS = "/apis/run.ai/v1/namespaces/{}/runaijobs"
-
-
 def read_submit_progress(folder: Path) -> tuple[set[str] | None, bool]:
     """Names of the workloads submitted so far (None if unknown), and whether submission has ended."""
     if (folder / run_records.JOURNAL).is_file():
@@ -212,9 +213,6 @@ def _build_jobs_table(found: Snapshot) -> pl.DataFrame:
     schema = {name: kind for name, kind in JOBS.schema().items() if name in _COLUMNS}
     rows = [{**row, "project": find_project(row["namespace"])} for row in found.build_rows()]
     return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-_COLUMNS = {column.name for column in JOBS.columns} - {"row", "submitted_at_us", "kept", "skipped"}
 
 
 def _add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame:

@@ -43,6 +43,15 @@ _KEY = "pace"
 _ANEW = "start a new submission in another folder"
 
 
+MODES = ("api", "kubectl", "command")
+_SAVE_EVERY_S = 2.0
+UNWATCHED = (
+    "the cluster is not watched: submission stops at its limits and when requests fail or are slow, but not "
+    "when pods wait, pods of others are evicted or a node fails (workbench scaletest run does)"
+)
+UNLABELLED = "what the command makes has no label of ours: cleanup does not find it"
+
+
 @dataclass(frozen=True)
 class SubmissionPace:
     """What a scenario has no place for.
@@ -123,14 +132,7 @@ def check_same_cluster(folder: Path, found: ClusterFacts) -> None:
         )
 
 
-MODES = ("api", "kubectl", "command")
-_SAVE_EVERY_S = 2.0
 _GRANTED, _RIGHTS_LIMIT_S, _AGAIN_S = ("rights", "namespace"), 15.0, 0.25
-UNWATCHED = (
-    "the cluster is not watched: submission stops at its limits and when requests fail or are slow, but not "
-    "when pods wait, pods of others are evicted or a node fails (workbench scaletest run does)"
-)
-UNLABELLED = "what the command makes has no label of ours: cleanup does not find it"
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,9 @@ _IMAGE = "simulated.invalid/nothing:none"
 STORAGE_CLASS = "openebs-lvmpv"
 
 
+RATE_PER_S = 20.0
+
+
 def check_workload(workload_type: str | None, project: str, gpus: str, workers: int) -> None:
     """Refuse what the old tool would run into.
 
@@ -130,7 +133,6 @@ def _replace_name(value: Any) -> Any:
 
 
 OUTPUT, DEFAULT_PROJECT, PROCESSES = "logs", "project-0", 8
-RATE_PER_S = 20.0
 _BURST_S, _LEAST_S, _MOST_S = 60.0, 1800.0, 7 * 86_400.0
 
 

@@ -35,6 +35,16 @@ _OURS = re.compile(
 )
 
 
+# Gates of Kubernetes 1.36's own gang scheduling, and the API that its PodGroups need.
+NATIVE_GANGS = ("GenericWorkload", "GangScheduling")
+NATIVE_GANGS_API = "scheduling.k8s.io/v1alpha2=true"
+_GATE = re.compile(r"[A-Z][A-Za-z0-9]{1,60}")
+_SHORT = {"controller-manager": "kube-controller-manager", "scheduler": "kube-scheduler"}
+RECORD_FILE = "cluster.json"
+_MAX_BYTES = 4 << 20
+_POLL_S = 0.05
+
+
 class ClientLimit(FiniteModel):
     """Client limit of a component: requests per second to the API server, and burst."""
 
@@ -85,11 +95,6 @@ DEFAULT_LIMITS = {
     "kai-queuecontroller": ClientLimit(qps=50, burst=300),
     "kueue": ClientLimit(qps=300, burst=500),
 }
-# Gates of Kubernetes 1.36's own gang scheduling, and the API that its PodGroups need.
-NATIVE_GANGS = ("GenericWorkload", "GangScheduling")
-NATIVE_GANGS_API = "scheduling.k8s.io/v1alpha2=true"
-_GATE = re.compile(r"[A-Z][A-Za-z0-9]{1,60}")
-_SHORT = {"controller-manager": "kube-controller-manager", "scheduler": "kube-scheduler"}
 
 
 class ClusterSettings(FiniteModel):
@@ -338,11 +343,6 @@ def check_api_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
                 do="remove it: the cluster listens on the loopback interface and writes its audit log",
             )
     return dict(arguments)
-
-
-RECORD_FILE = "cluster.json"
-_MAX_BYTES = 4 << 20
-_POLL_S = 0.05
 
 
 class ClusterPart(BaseModel):

@@ -26,6 +26,12 @@ LOOPBACK = "127.0.0.1"
 _LOWEST, _HIGHEST = 20_000, 31_999
 
 
+MARK = "WORKBENCH_LOCAL_CLUSTER"  # set for every component: the cluster's folder
+_SCHEDULERS = "schedulers"
+_GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
+_POLL_S = 0.05
+
+
 def find_free_ports(count: int) -> list[int]:
     """Find different free ports.
 
@@ -60,12 +66,6 @@ def is_port_free(port: int) -> bool:
             except OSError:
                 return False
     return True
-
-
-MARK = "WORKBENCH_LOCAL_CLUSTER"  # set for every component: the cluster's folder
-_SCHEDULERS = "schedulers"
-_GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)
-_POLL_S = 0.05
 
 
 def find_scheduler_folder(folder: Path, name: str) -> Path:

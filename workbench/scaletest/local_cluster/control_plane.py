@@ -34,6 +34,19 @@ POD_STAGE, START_STAGE = "pod-complete", "pod-ready"
 _DELAY_FIELD = f'.metadata.annotations["{DELAY}"]'
 
 
+COMPONENT_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
+_AUDIT_POLICY = """\
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  resources: [{group: coordination.k8s.io, resources: [leases]}]
+- level: Metadata
+"""
+_DOWNLOAD_S = 900  # a kwokctl of the user's fetches its programs itself
+
+
 def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = None, where: str = "kwok.yaml") -> str:
     """Change kwok's configuration so that a running pod ends after the time in its annotation, and never without one.
 
@@ -86,20 +99,9 @@ def _is_stage(document: Any, name: str) -> bool:
     return bool((document.get("metadata") or {}).get("name") == name and isinstance(document.get("spec"), dict))
 
 
-COMPONENT_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 # Rotated by the API server itself: at most a GiB of it.
 _AUDIT_MIB, _AUDIT_OLD = 256, 3
-_AUDIT_POLICY = """\
-apiVersion: audit.k8s.io/v1
-kind: Policy
-omitStages: [RequestReceived]
-rules:
-- level: None
-  resources: [{group: coordination.k8s.io, resources: [leases]}]
-- level: Metadata
-"""
 _POLL_S, _GONE_POLLS = 0.1, 5
-_DOWNLOAD_S = 900  # a kwokctl of the user's fetches its programs itself
 
 
 class PortTakenError(RunFailedError):

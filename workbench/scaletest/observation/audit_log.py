@@ -31,15 +31,24 @@ MAX_ROWS = 2_000_000
 OTHER = "other"
 
 
+Key = tuple[str, str, str, str, int]  # client, verb, resource, subresource, code
+POLL_S = 0.2
+BLOCK = 128 << 10  # about 150 lines: blocks the watches for about 2 ms
+END_LIMIT_S = 10.0
+MAX_LINE_BYTES = 1 << 20
+MAX_CLIENT_CHARS = 120
+MARGIN_NS = 5 * NS_PER_S  # tolerated clock offset
+CREATED_RESOURCES = {("pods", ""), ("jobs", "")}
+_CONTROLLER = re.compile(r"^([^/ ]+)(?:/[^ ]*)?(?: \([^)]*\))?(?: kubernetes/[^/ ]*)?(?:/(\S+))?")
+_OWN_ACCOUNTS = f"system:serviceaccount:{object_names.SYSTEM_NAMESPACE}:"
+
+
 @dataclass
 class _Second:
     """Requests of one key in one second."""
 
     count: int = 0
     durations_s: list[float] = field(default_factory=list)
-
-
-Key = tuple[str, str, str, str, int]  # client, verb, resource, subresource, code
 
 
 class RequestCounts:
@@ -133,16 +142,6 @@ def _upper_quantile(ordered: list[float], q: float) -> float:
     return ordered[min(len(ordered) - 1, max(0, -int(-q * len(ordered) // 1) - 1))]
 
 
-POLL_S = 0.2
-BLOCK = 128 << 10  # about 150 lines: blocks the watches for about 2 ms
-END_LIMIT_S = 10.0
-MAX_LINE_BYTES = 1 << 20
-MAX_CLIENT_CHARS = 120
-MARGIN_NS = 5 * NS_PER_S  # tolerated clock offset
-CREATED_RESOURCES = {("pods", ""), ("jobs", "")}
-_CONTROLLER = re.compile(r"^([^/ ]+)(?:/[^ ]*)?(?: \([^)]*\))?(?: kubernetes/[^/ ]*)?(?:/(\S+))?")
-
-
 class _User(msgspec.Struct):
     username: str = ""
 
@@ -171,9 +170,6 @@ class Line(msgspec.Struct):
     responseStatus: _Answer | None = None  # noqa: N815
     requestReceivedTimestamp: str | None = None  # noqa: N815
     stageTimestamp: str | None = None  # noqa: N815
-
-
-_OWN_ACCOUNTS = f"system:serviceaccount:{object_names.SYSTEM_NAMESPACE}:"
 
 
 def find_client_name(user: str, agent: str) -> str:

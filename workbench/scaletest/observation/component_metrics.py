@@ -30,6 +30,11 @@ _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: -?\d+)?")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
 
 
+_SUFFIXES = ("_bucket", "_sum", "_count", "")
+# Of a subject (measure, label): a gauge's or counter's value, or a histogram's sum, count and buckets by upper bound.
+Look = dict[tuple[str, str], "Series"]
+
+
 @dataclass(frozen=True)
 class Measure:
     """A family of metrics that is kept, and the label that tells its subjects apart."""
@@ -55,9 +60,6 @@ MEASURES = (
     Measure(ATTEMPT, "scheduler_scheduling_attempt_duration_seconds", "histogram", "result"),
 )
 _BY_FAMILY = {measure.family: measure for measure in MEASURES}
-_SUFFIXES = ("_bucket", "_sum", "_count", "")
-# Of a subject (measure, label): a gauge's or counter's value, or a histogram's sum, count and buckets by upper bound.
-Look = dict[tuple[str, str], "Series"]
 
 
 @dataclass

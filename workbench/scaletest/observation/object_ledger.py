@@ -29,6 +29,35 @@ MAX_REASON_CHARS = 200
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 
 
+TRANSITIONS_BY_REASON = {
+    "Scheduled": "scheduled",
+    "FailedScheduling": "failed-scheduling",
+    "Unschedulable": "failed-scheduling",
+    "FailedCreate": "failed-create",
+    "Failed": "failed-start",
+    "BackOff": "failed-start",
+    "FailedCreatePodSandBox": "failed-start",
+    "FailedMount": "failed-start",
+    "FailedAttachVolume": "failed-start",
+    "NodeNotReady": "node-lost",
+    "Evict": "evicted",
+    "Evicted": "evicted",
+    "Preempted": "evicted",
+    "ExternalProvisioning": "pvc-requested",
+    "ProvisioningSucceeded": "pvc-bound",
+}
+WORKLOAD_LABELS = (
+    object_names.WORKLOAD,
+    "release",
+    "job-name",
+    "batch.kubernetes.io/job-name",
+    "training.kubeflow.org/job-name",
+)
+MAX_TRANSITIONS = 256
+MAX_BITS_EACH = 32
+DELETED = "deleted"
+
+
 class Transition(NamedTuple):
     """One transition: its name, server timestamp, reason and node."""
 
@@ -140,25 +169,6 @@ def pvc_transitions(thing: Thing) -> Iterator[Transition]:
         yield Transition("pvc-bound")
 
 
-TRANSITIONS_BY_REASON = {
-    "Scheduled": "scheduled",
-    "FailedScheduling": "failed-scheduling",
-    "Unschedulable": "failed-scheduling",
-    "FailedCreate": "failed-create",
-    "Failed": "failed-start",
-    "BackOff": "failed-start",
-    "FailedCreatePodSandBox": "failed-start",
-    "FailedMount": "failed-start",
-    "FailedAttachVolume": "failed-start",
-    "NodeNotReady": "node-lost",
-    "Evict": "evicted",
-    "Evicted": "evicted",
-    "Preempted": "evicted",
-    "ExternalProvisioning": "pvc-requested",
-    "ProvisioningSucceeded": "pvc-bound",
-}
-
-
 def event_transitions(event: Event) -> Iterator[Transition]:
     """Transition of the event's object, by the event's reason; none for other reasons."""
     transition = TRANSITIONS_BY_REASON.get(event.reason or "")
@@ -185,18 +195,6 @@ def _hyphenate_name(text: str) -> str:
 
 def _shorten_text(text: str | None) -> str | None:
     return " ".join(text.split())[:MAX_REASON_CHARS] if text else None
-
-
-WORKLOAD_LABELS = (
-    object_names.WORKLOAD,
-    "release",
-    "job-name",
-    "batch.kubernetes.io/job-name",
-    "training.kubeflow.org/job-name",
-)
-MAX_TRANSITIONS = 256
-MAX_BITS_EACH = 32
-DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,13 @@ from workbench.scaletest.observation.object_ledger import Scope, Sight
 GRACE_NS = NS_PER_S // 10
 
 
+IDLE_S = 150.0  # bookmarks arrive every minute
+RELIST_EVERY_NS = 60 * NS_PER_S
+PATIENCE = 3  # consecutive unknown errors before a relist
+MAX_LIST_PAUSE_S = 30.0
+SLICE = 100
+
+
 @dataclass
 class _Gap:
     from_ns: int
@@ -121,13 +128,6 @@ class WatchAbsence:
     def _write_gap(self, gap: _Gap) -> None:
         self._gap = None
         self._write(run_records.Gap(self._resource, gap.from_ns, gap.to_ns, gap.reason, gap.relisted, gap.recovered))
-
-
-IDLE_S = 150.0  # bookmarks arrive every minute
-RELIST_EVERY_NS = 60 * NS_PER_S
-PATIENCE = 3  # consecutive unknown errors before a relist
-MAX_LIST_PAUSE_S = 30.0
-SLICE = 100
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,13 @@ HEALTH = "health.jsonl"
 MAX_LINE_BYTES = 1 << 20
 
 
+_ENCODER = msgspec.json.Encoder()
+_BLOCK = 4 << 20
+_Record = TypeVar("_Record")
+SPILL_BYTES = 1 << 20
+MAX_NOTES = 1000
+
+
 class Begun(msgspec.Struct, tag_field="type", tag="begun", omit_defaults=True):
     """Start or resumption of a submission. `origin_ns` is the start of the run, to which due times are relative."""
 
@@ -194,7 +201,6 @@ class Note(msgspec.Struct, tag_field="type", tag="note", omit_defaults=True):
 JournalLine = Begun | Intent | Acked | Failed | Stopped | Note
 ObservedLine = Seen | NodeSeen
 HealthLine = Gap | Beat | Skew | Load | Pressure | Note
-_ENCODER = msgspec.json.Encoder()
 
 
 def encode_line(record: msgspec.Struct) -> bytes:
@@ -240,10 +246,6 @@ def _decode_lines(file: IO[bytes], decoder: Any, path: Path) -> Iterator[Any]:
             ) from None
 
 
-_BLOCK = 4 << 20
-_Record = TypeVar("_Record")
-
-
 class LineTail(Generic[_Record]):
     """New lines of a growing file.
 
@@ -271,10 +273,6 @@ class LineTail(Generic[_Record]):
         for line in lines:
             if line:
                 yield self._decoder.decode(line)
-
-
-SPILL_BYTES = 1 << 20
-MAX_NOTES = 1000
 
 
 class LineAppender:

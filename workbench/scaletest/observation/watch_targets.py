@@ -31,6 +31,22 @@ _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?)?")
 _POWERS = {letter: power for power, letter in enumerate("kMGTPE", 1)}
 
 
+MAX_NAMES = 20
+MIN_GROWTH = 5  # additional pending pods before the first note
+TRANSITIONS_BY_RESOURCE: dict[str, Callable[[Any], Iterator[Transition]]] = {
+    "pod": object_ledger.pod_transitions,
+    "job": object_ledger.job_transitions,
+    "workload": object_ledger.workload_transitions,
+    "podgroup": object_ledger.workload_transitions,
+    "bindrequest": object_ledger.bind_request_transitions,
+    "pvc": object_ledger.pvc_transitions,
+}
+# Resources that may be missing or forbidden without making the run invalid.
+OPTIONAL = frozenset({"podgroup", "bindrequest", "pvc", "event"})
+MARGIN_NS = 10 * NS_PER_S  # tolerated clock offset
+_OWN_DECODERS: dict[str, type[Any]] = {"pod": Pod, "event": Event}
+
+
 def parse_quantity(text: str | None) -> float:
     """Parse a Kubernetes quantity into its base unit; 0 if there is none.
 
@@ -114,10 +130,6 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
     )
 
 
-MAX_NAMES = 20
-MIN_GROWTH = 5  # additional pending pods before the first note
-
-
 class ForeignPods:
     """Evictions and pending pods of other users, in all namespaces but the run's.
 
@@ -195,20 +207,6 @@ class ForeignPods:
         self._pending &= present
         self._hit &= present
         return 0
-
-
-TRANSITIONS_BY_RESOURCE: dict[str, Callable[[Any], Iterator[Transition]]] = {
-    "pod": object_ledger.pod_transitions,
-    "job": object_ledger.job_transitions,
-    "workload": object_ledger.workload_transitions,
-    "podgroup": object_ledger.workload_transitions,
-    "bindrequest": object_ledger.bind_request_transitions,
-    "pvc": object_ledger.pvc_transitions,
-}
-# Resources that may be missing or forbidden without making the run invalid.
-OPTIONAL = frozenset({"podgroup", "bindrequest", "pvc", "event"})
-MARGIN_NS = 10 * NS_PER_S  # tolerated clock offset
-_OWN_DECODERS: dict[str, type[Any]] = {"pod": Pod, "event": Event}
 
 
 @dataclass(frozen=True)

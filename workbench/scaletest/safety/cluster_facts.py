@@ -19,6 +19,9 @@ from workbench.scaletest.scenario.workload_objects import GPU, KWOK_NODE
 Level = Literal["ok", "warning", "refused"]
 
 
+_DIGITS = 10
+
+
 @dataclass(frozen=True)
 class Finding:
     """Result of one check.
@@ -62,9 +65,6 @@ def raise_refusals(findings: Iterable[Finding]) -> None:
         raise ConfigError("the test was not begun", where=bad[0].check, found=bad[0].text, do=bad[0].do)
     told = "".join(f"\n    {one.check}: {one.text}" + (f"\n      do: {one.do}" if one.do else "") for one in bad)
     raise ConfigError(f"the test was not begun, for {len(bad)} reasons", found=told)
-
-
-_DIGITS = 10
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,13 @@ _RBAC = "rbac.authorization.k8s.io"
 Json = dict[str, Any]
 
 
+_GRANTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
+FIELD_MANAGER = "workbench"
+_ACCOUNT_S = 60
+APPLY_CONTENT_TYPE = "application/apply-patch+yaml"
+_PLURALS = {"PriorityClass": "priorityclasses"}
+
+
 def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
     """Build all objects of the setup, in order: cluster-scoped ones, then those of each namespace."""
     scenario = plan.scenario
@@ -95,9 +102,6 @@ def format_next_steps(administrator: str) -> str:
         f"  kubectl config set-context {ROLE} --user {ROLE} --cluster $(kubectl config view -o jsonpath='{path}')\n"
         f"Then: workbench scaletest plan SCENARIO --context {ROLE}"
     )
-
-
-_GRANTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 
 
 def _format_rule(rule: Rule) -> str:
@@ -198,12 +202,6 @@ def _build_cluster_role(found: tuple[Rule, ...]) -> list[Json]:
             "subjects": _build_subject(),
         },
     ]
-
-
-FIELD_MANAGER = "workbench"
-_ACCOUNT_S = 60
-APPLY_CONTENT_TYPE = "application/apply-patch+yaml"
-_PLURALS = {"PriorityClass": "priorityclasses"}
 
 
 async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = True) -> list[str]:

@@ -45,6 +45,10 @@ _SCHEMA = {
 MAX_PODS, MAX_GPUS_PER_POD = 5000, 64
 
 
+_Row = tuple[float, float, int, float, float | None]
+_Read = tuple[list[_Row], Counter[str]]
+
+
 @dataclass(frozen=True)
 class JobTrace:
     """Jobs of a trace in order of submission.
@@ -139,10 +143,6 @@ def _find_format(place: Path) -> TraceFormat:
         allowed=f"{', '.join(FORMATS)}; a plain one has the columns {', '.join(_PLAIN_COLUMNS)} and may have pods",
         do="workbench scaletest trace --help says what each is",
     )
-
-
-_Row = tuple[float, float, int, float, float | None]
-_Read = tuple[list[_Row], Counter[str]]
 
 
 def _read_csv(path: Path, columns: tuple[str, ...] = (), needed: tuple[str, ...] = ()) -> pl.DataFrame:

@@ -20,6 +20,9 @@ _EVENTS, _EVENT_BYTES = 2, 800
 _REVISIONS = 4
 
 
+_ROWS = 6
+
+
 @dataclass(frozen=True)
 class PlanSummary:
     """A plan's size.
@@ -147,9 +150,6 @@ def _max_concurrent(begin: np.ndarray, end: np.ndarray, amount: np.ndarray) -> f
     # At one moment, what ends comes before what begins.
     order = np.lexsort((change, times))
     return round(float(np.cumsum(change[order]).max()), 6)
-
-
-_ROWS = 6
 
 
 def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:

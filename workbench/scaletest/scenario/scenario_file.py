@@ -25,6 +25,33 @@ from workbench.scaletest.scenario.scheduler_recipes import (
 )
 from workbench.scaletest.scenario.workload_entries import WorkloadEntry
 
+NAMESPACE = "workbench-scaletest"
+DEFAULT_SCHEDULER = "default-scheduler"
+KAI_SCHEDULER = "kai-scheduler"
+# Kubernetes' own gang scheduling: the default scheduler with its gates on, and a PodGroup for each gang.
+GANG_SCHEDULING = "gang-scheduling"
+_FORBIDDEN = re.compile(
+    r"default|kube-.*|runai(-system|-backend|-reservation)?|gpu-operator|nvidia-.*|kai-.*|openshift.*|cert-manager|"
+    r"istio-system|monitoring|ingress-nginx|kubeflow|calico-.*|cattle-.*|.*-system"
+)
+_MAX_ERRORS = 20
+__all__ = [
+    "LABEL",
+    "AbortCriteria",
+    "NodeChange",
+    "Scenario",
+    "ScenarioLimits",
+    "WorkloadEntry",
+    "format_canonical",
+    "hash_scenario",
+    "is_forbidden_namespace",
+    "load_scenario",
+    "parse_scenario",
+    "read_example",
+]
+_UNIONS = {"arrival", "lifetime"}
+_VARIANTS = {"constant", "poisson", "ramp", "steps", "burst", "trace", "fixed", "uniform", "exponential", "lognormal"}
+
 
 class ScenarioLimits(FiniteModel):
     """What a run may ask of a cluster; a plan beyond them is refused before anything is sent.
@@ -110,32 +137,6 @@ class NodeChange(FiniteModel):
     def __str__(self) -> str:
         words = {"fail": "failed", "drain": "were drained", "return": "came back"}
         return f"{self.nodes:,} nodes {words[self.do]} at {self.at_s:g} s"
-
-
-NAMESPACE = "workbench-scaletest"
-DEFAULT_SCHEDULER = "default-scheduler"
-KAI_SCHEDULER = "kai-scheduler"
-# Kubernetes' own gang scheduling: the default scheduler with its gates on, and a PodGroup for each gang.
-GANG_SCHEDULING = "gang-scheduling"
-_FORBIDDEN = re.compile(
-    r"default|kube-.*|runai(-system|-backend|-reservation)?|gpu-operator|nvidia-.*|kai-.*|openshift.*|cert-manager|"
-    r"istio-system|monitoring|ingress-nginx|kubeflow|calico-.*|cattle-.*|.*-system"
-)
-_MAX_ERRORS = 20
-__all__ = [
-    "LABEL",
-    "AbortCriteria",
-    "NodeChange",
-    "Scenario",
-    "ScenarioLimits",
-    "WorkloadEntry",
-    "format_canonical",
-    "hash_scenario",
-    "is_forbidden_namespace",
-    "load_scenario",
-    "parse_scenario",
-    "read_example",
-]
 
 
 def _as_tuple(given: Any) -> Any:
@@ -381,10 +382,6 @@ def _format_error(error: Any, document: Document) -> str:
     value = error.get("input")
     shown = f" (found: {str(value)[:60]!r})" if isinstance(value, str | int | float) else ""
     return f"{f'line {line}: ' if line else ''}{field + ': ' if field else ''}{message}{shown}"
-
-
-_UNIONS = {"arrival", "lifetime"}
-_VARIANTS = {"constant", "poisson", "ramp", "steps", "burst", "trace", "fixed", "uniform", "exponential", "lognormal"}
 
 
 def _include_files(document: Document, folder: Path | None) -> Any:

@@ -21,6 +21,27 @@ _SIGNS |= {sign + "i": Decimal(1024) ** power for power, sign in enumerate("KMGT
 _QUANTITY = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,12})?)(?:[eE]([+-]?\d{1,2}))?([numkMGTPE]?|[KMGTPE]i)")
 
 
+MIN_LIFETIME_S = 0.001
+LifetimeSeconds = Annotated[float, Field(ge=MIN_LIFETIME_S, le=7 * 86_400)]
+PRIORITY_CLASS = "workbench-scaletest"
+WorkloadKind = Literal["Pod", "Job", "Gang", "PyTorchJob", "Template"]
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_ENTRY = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
+# Fields that mean something for some kinds only.
+_ONLY = {
+    "pods": ("Gang", "PyTorchJob", "Template"),
+    "parallelism": ("Job",),
+    "completions": ("Job",),
+    "pod_group": ("Gang",),
+    "template": ("Template",),
+    "plural": ("Template",),
+    "pods_at": ("Template",),
+    "gang": ("Template",),
+}
+
+
 def parse_quantity(quantity: object) -> float:
     """A quantity as a number in its base unit (cores, bytes, GPUs).
 
@@ -39,10 +60,6 @@ def parse_quantity(quantity: object) -> float:
         raise ValueError(f"not a quantity such as 500m or 2Gi: {str(quantity)[:40]!r}")
     digits, exponent, sign = found.groups()
     return float(Decimal(digits).scaleb(int(exponent or 0)) * _SIGNS[sign])
-
-
-MIN_LIFETIME_S = 0.001
-LifetimeSeconds = Annotated[float, Field(ge=MIN_LIFETIME_S, le=7 * 86_400)]
 
 
 class Fixed(FiniteModel):
@@ -133,25 +150,6 @@ Lifetime = Annotated[
     Annotated[Fixed | Uniform | Exponential | Lognormal, Field(discriminator="distribution")],
     BeforeValidator(_expand_number),
 ]
-
-
-PRIORITY_CLASS = "workbench-scaletest"
-WorkloadKind = Literal["Pod", "Job", "Gang", "PyTorchJob", "Template"]
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
-_ENTRY = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_LABEL_VALUE = re.compile(r"([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?")
-_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
-# Fields that mean something for some kinds only.
-_ONLY = {
-    "pods": ("Gang", "PyTorchJob", "Template"),
-    "parallelism": ("Job",),
-    "completions": ("Job",),
-    "pod_group": ("Gang",),
-    "template": ("Template",),
-    "plural": ("Template",),
-    "pods_at": ("Template",),
-    "gang": ("Template",),
-}
 
 
 def _parse_bytes(given: Any) -> Any:

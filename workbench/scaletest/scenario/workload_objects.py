@@ -22,6 +22,23 @@ from workbench.scaletest.scenario.workload_entries import WorkloadEntry
 UNKNOWN_OWNER = b"00000000-0000-0000-0000-000000000000"
 
 
+_GAP = re.compile(rb'"@@workbench#([a-z_]+)@@"|@@workbench:([a-z_]+)@@')
+_HASH = "hash"
+KWOK_NODE = "kwok.x-k8s.io/node"
+# kwok ends a pod when its stage `pod-complete` says so. Its "general" stages read these two from the pod, and wait a
+# random time between them: the same value twice is that value. (kwokctl's default stages read neither.)
+DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
+JITTER = "pod-complete.stage.kwok.x-k8s.io/jitter-delay"
+GPU = "nvidia.com/gpu"
+GPU_FRACTION = "gpu-fraction"
+# Cannot be pulled: should such a pod ever reach a node that exists, nothing runs there.
+NO_IMAGE = "simulated.invalid/nothing:none"
+_GRACE_S = 600
+_RETRIES = 3
+_PLURALS = {"RayCluster": "rayclusters", "Deployment": "deployments"}
+Json = dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectRequest:
     """One object to be made: `POST path` with this JSON body."""
@@ -52,10 +69,6 @@ class PlannedWorkload:
     due_s: float
     spec_sha256: str
     requests: Callable[[], tuple[ObjectRequest, ...]]
-
-
-_GAP = re.compile(rb'"@@workbench#([a-z_]+)@@"|@@workbench:([a-z_]+)@@')
-_HASH = "hash"
 
 
 def text_gap(name: str) -> str:
@@ -125,21 +138,6 @@ def build_requests(
     """The requests of one workload, in order."""
     full = {**values, _HASH: spec_sha256.encode()}
     return tuple(ObjectRequest(body.path, name + body.suffix, body.fill_gaps(full), body.owned) for body in bodies)
-
-
-KWOK_NODE = "kwok.x-k8s.io/node"
-# kwok ends a pod when its stage `pod-complete` says so. Its "general" stages read these two from the pod, and wait a
-# random time between them: the same value twice is that value. (kwokctl's default stages read neither.)
-DELAY = "pod-complete.stage.kwok.x-k8s.io/delay"
-JITTER = "pod-complete.stage.kwok.x-k8s.io/jitter-delay"
-GPU = "nvidia.com/gpu"
-GPU_FRACTION = "gpu-fraction"
-# Cannot be pulled: should such a pod ever reach a node that exists, nothing runs there.
-NO_IMAGE = "simulated.invalid/nothing:none"
-_GRACE_S = 600
-_RETRIES = 3
-_PLURALS = {"RayCluster": "rayclusters", "Deployment": "deployments"}
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

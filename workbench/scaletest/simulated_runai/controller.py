@@ -32,6 +32,14 @@ _FINAL = (400, 403, 404, 422)
 Task = Callable[[], Awaitable[None]]
 
 
+_ASKED = "volume.kubernetes.io/storage-provisioner"
+MARK_SELECTOR = f"{MARK}=true"
+KAI = "kai-scheduler"
+PODS = "/api/v1/pods"
+_MERGE = "application/merge-patch+json"
+_CONFLICT = 409
+
+
 class LaterError(Exception):
     """Cannot be done yet: what is in the way will go."""
 
@@ -85,7 +93,6 @@ class WorkQueue:
 
 
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
-_ASKED = "volume.kubernetes.io/storage-provisioner"
 
 
 class VolumeProvisioner:
@@ -164,13 +171,6 @@ def build_event(claim: Json) -> Json:
         "lastTimestamp": now,
         "source": {"component": PROVISIONER},
     }
-
-
-MARK_SELECTOR = f"{MARK}=true"
-KAI = "kai-scheduler"
-PODS = "/api/v1/pods"
-_MERGE = "application/merge-patch+json"
-_CONFLICT = 409
 
 
 class RunaiController:

@@ -19,6 +19,17 @@ OURS = {object_names.MANAGED_BY: NAME}
 _ESTABLISH_TRIES = 200
 
 
+Json = dict[str, Any]
+MARK = "workbench.local/simulated-runai"
+RELEASE = "release"
+JOB_NAME = "job-name"
+KUBEFLOW_JOB_NAME = "training.kubeflow.org/job-name"
+MAX_WORKERS = 512
+_KWOK = "kwok.x-k8s.io/node"
+_NUMBER = re.compile(r"\d{1,4}(?:\.\d{1,3})?")
+_QUANTITY = re.compile(r"\d{1,9}(?:\.\d{1,3})?(?:m|[kMGT]i?)?")
+
+
 @dataclass(frozen=True, slots=True)
 class RunaiKind:
     """A kind of the Run:ai platform."""
@@ -150,17 +161,6 @@ async def _create_storage_class(api: Connection) -> None:
     except ApiError as error:
         if error.status != 409:
             raise
-
-
-Json = dict[str, Any]
-MARK = "workbench.local/simulated-runai"
-RELEASE = "release"
-JOB_NAME = "job-name"
-KUBEFLOW_JOB_NAME = "training.kubeflow.org/job-name"
-MAX_WORKERS = 512
-_KWOK = "kwok.x-k8s.io/node"
-_NUMBER = re.compile(r"\d{1,4}(?:\.\d{1,3})?")
-_QUANTITY = re.compile(r"\d{1,9}(?:\.\d{1,3})?(?:m|[kMGT]i?)?")
 
 
 class UnfitError(ValueError):

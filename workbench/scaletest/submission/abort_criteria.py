@@ -8,6 +8,13 @@ from dataclasses import dataclass
 from workbench.scaletest.cluster_api.clock import NS_PER_S
 from workbench.scaletest.submission.object_creation import Reply
 
+# Fewer answers than these are no share and no percentile.
+MIN_ANSWERS = 20
+# A percentile of requests is above its limit when more than this share of them is.
+ALLOWED_BEYOND_P99 = 0.01
+# Time after a lost answer during which the server may still be starting.
+RECONNECT_S = 30.0
+
 
 @dataclass(frozen=True, slots=True)
 class SubmissionLimits:
@@ -109,14 +116,6 @@ class StopRequest:
         """Request the stop; the first reason is kept."""
         self.reason = self.reason or reason
         self.times += 1
-
-
-# Fewer answers than these are no share and no percentile.
-MIN_ANSWERS = 20
-# A percentile of requests is above its limit when more than this share of them is.
-ALLOWED_BEYOND_P99 = 0.01
-# Time after a lost answer during which the server may still be starting.
-RECONNECT_S = 30.0
 
 
 @dataclass(slots=True)

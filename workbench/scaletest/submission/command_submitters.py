@@ -29,6 +29,32 @@ MAX_OUTPUT_BYTES = 1 << 20
 _PR_SET_PDEATHSIG = 1
 
 
+PLACEHOLDERS = ("name", "namespace", "gpus", "file")
+_PLACE = re.compile(r"\{(\w*)\}")
+_NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
+_GPU = "nvidia.com/gpu"
+# HTTP status of the words that kubectl repeats of the server.
+_STATUS = {
+    "AlreadyExists": 409,
+    "BadRequest": 400,
+    "Conflict": 409,
+    "Forbidden": 403,
+    "InternalError": 500,
+    "Invalid": 422,
+    "NotFound": 404,
+    "ServerTimeout": 504,
+    "ServiceUnavailable": 503,
+    "Timeout": 504,
+    "TooManyRequests": 429,
+    "Unauthorized": 401,
+}
+_FROM_SERVER = re.compile(r"Error from server(?: \((\w+)\))?: ")
+_AWAY = re.compile(
+    r"Unable to connect|connection (refused|reset)|i/o timeout|handshake timeout|EOF|Client\.Timeout|"
+    r"deadline exceeded|no route to host|network is unreachable|http2: "
+)
+
+
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
     """Result of a program. `code` is None after a timeout."""
@@ -112,12 +138,6 @@ def _build_parent_death_hook() -> Callable[[], None] | None:
 
 
 _die_with_parent = _build_parent_death_hook()
-
-
-PLACEHOLDERS = ("name", "namespace", "gpus", "file")
-_PLACE = re.compile(r"\{(\w*)\}")
-_NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
-_GPU = "nvidia.com/gpu"
 
 
 def parse_command(text: str, option: str) -> tuple[str, ...]:
@@ -231,28 +251,6 @@ def _write_temporary_file(body: bytes) -> Path:
         os.fchmod(handle, 0o600)
         file.write(body)
     return Path(name)
-
-
-# HTTP status of the words that kubectl repeats of the server.
-_STATUS = {
-    "AlreadyExists": 409,
-    "BadRequest": 400,
-    "Conflict": 409,
-    "Forbidden": 403,
-    "InternalError": 500,
-    "Invalid": 422,
-    "NotFound": 404,
-    "ServerTimeout": 504,
-    "ServiceUnavailable": 503,
-    "Timeout": 504,
-    "TooManyRequests": 429,
-    "Unauthorized": 401,
-}
-_FROM_SERVER = re.compile(r"Error from server(?: \((\w+)\))?: ")
-_AWAY = re.compile(
-    r"Unable to connect|connection (refused|reset)|i/o timeout|handshake timeout|EOF|Client\.Timeout|"
-    r"deadline exceeded|no route to host|network is unreachable|http2: "
-)
 
 
 class KubectlSubmitter:

@@ -22,6 +22,10 @@ FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 
 
+_QUERY = {"fieldManager": object_names.MANAGER}
+_LIST_TRIES = 10
+
+
 class Metadata(msgspec.Struct):
     """What is read of an object."""
 
@@ -151,10 +155,6 @@ def draw_backoff_s(attempt: int, draw: random.Random) -> float:
 def shorten_text(text: str) -> str:
     """A foreign text on one line, cut."""
     return " ".join(text.split())[:MAX_REASON_CHARS]
-
-
-_QUERY = {"fieldManager": object_names.MANAGER}
-_LIST_TRIES = 10
 
 
 class _Page(msgspec.Struct):

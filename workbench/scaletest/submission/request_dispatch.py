@@ -13,6 +13,11 @@ from workbench.scaletest.observation.run_records import Intent
 from workbench.scaletest.scenario.workload_objects import PlannedWorkload
 from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
+AVERAGED_OVER_S = 5.0
+# Intents are written early enough that the disk does not make a workload late.
+ANNOUNCE_AHEAD_NS = NS_PER_S // 5
+ANNOUNCE_BATCH = 64
+
 
 class StopError(Exception):
     """A workload ends the whole submission. The message is the reason."""
@@ -49,9 +54,6 @@ class StopFlag:
         """Wait so long, but not beyond the end."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), wait_s)
-
-
-AVERAGED_OVER_S = 5.0
 
 
 class TokenBucket:
@@ -149,11 +151,6 @@ class RequestWindow:
             if not turn.done():
                 self._out += 1
                 turn.set_result(None)
-
-
-# Intents are written early enough that the disk does not make a workload late.
-ANNOUNCE_AHEAD_NS = NS_PER_S // 5
-ANNOUNCE_BATCH = 64
 
 
 class WorkloadCrew(Protocol):

@@ -17,14 +17,13 @@ from workbench.core import locks
 from workbench.core.errors import InputError, RunFailedError
 from workbench.scaletest.observation import run_records
 
+LOCK_FILE = ".submitting"
+_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
+
 
 def lock_test_folder(folder: Path) -> AbstractContextManager[None]:
     """Within, this is the only test of the folder; see `workbench.core.locks.lock_exclusively`."""
     return locks.lock_exclusively(folder, "another process is running the test of this folder")
-
-
-LOCK_FILE = ".submitting"
-_Waiter = tuple[asyncio.AbstractEventLoop, "asyncio.Future[None]"]
 
 
 @dataclass

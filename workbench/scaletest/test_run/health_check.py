@@ -17,6 +17,9 @@ _ENDED = frozenset({"succeeded", "failed", "deleted", "evicted"})
 _JOB_ENDED = frozenset({"complete", "failed", "deleted"})
 
 
+HEALTH_EVERY_S = 0.5
+
+
 class _Line(msgspec.Struct):
     type: str
     resource: str = ""
@@ -116,9 +119,6 @@ class PodFollower:
             self._running.add(one.uid)
         if one.transition in _ENDED:
             self._ended.add(one.uid)
-
-
-HEALTH_EVERY_S = 0.5
 
 
 class SamplerStatus(Protocol):

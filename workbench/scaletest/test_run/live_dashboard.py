@@ -31,6 +31,16 @@ MAX_POINTS = 600
 RECENT_S = 10.0
 
 
+UPDATE_EVERY_S = 1.0
+HEIGHT_PX = 240
+_LINES = {
+    "accepted": "workloads accepted",
+    "made": "pods made",
+    "scheduled": "pods scheduled",
+    "running": "pods started",
+}
+
+
 class _JournalLine(msgspec.Struct):
     type: str
     origin_ns: int = 0
@@ -136,16 +146,6 @@ class Course:
             "p50_s": waits[len(waits) // 2] if waits else None,
             "p95_s": waits[min(len(waits) - 1, int(0.95 * len(waits)))] if waits else None,
         }
-
-
-UPDATE_EVERY_S = 1.0
-HEIGHT_PX = 240
-_LINES = {
-    "accepted": "workloads accepted",
-    "made": "pods made",
-    "scheduled": "pods scheduled",
-    "running": "pods started",
-}
 
 
 def chart_course(course: pl.DataFrame) -> alt.LayerChart:

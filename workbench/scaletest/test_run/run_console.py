@@ -16,6 +16,10 @@ STOPPING = "stopping: nothing more is sent; Ctrl-C again ends it immediately"
 ENDING = "ending immediately"
 
 
+CHECK_EVERY_S = 0.1
+_Made = TypeVar("_Made")
+
+
 def format_status(live: SubmissionStatus) -> str:
     """A submission at a moment, in a line."""
     parts = [f"{live.acked:,} of {live.planned:,} accepted", f"{live.rate_per_s:.1f}/s"]
@@ -77,10 +81,6 @@ class StatusLineWatcher(LineWatcher, terminal.ChangingStatusLine):
 def open_watcher() -> LineWatcher:
     """A line that changes when stderr is a terminal, else lines."""
     return StatusLineWatcher() if sys.stderr.isatty() else LineWatcher()
-
-
-CHECK_EVERY_S = 0.1
-_Made = TypeVar("_Made")
 
 
 class NotBegunError(Exception):

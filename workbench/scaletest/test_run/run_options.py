@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 
+SubmitMode = Literal["api", "kubectl", "command"]
+# Programs in parallel: the default of Run:ai's submitter.
+DEFAULT_PROCESSES = 8
+
+
 @dataclass(frozen=True)
 class ClusterAccess:
     """A cluster, by what gives access to it.
@@ -75,11 +80,6 @@ def find_cluster_access(
         )
     file = None if kubeconfig is None else Path(kubeconfig)
     return ClusterAccess(file, load_target(file, context).context)
-
-
-SubmitMode = Literal["api", "kubectl", "command"]
-# Programs in parallel: the default of Run:ai's submitter.
-DEFAULT_PROCESSES = 8
 
 
 class RunOptions(FiniteModel):

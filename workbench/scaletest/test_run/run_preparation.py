@@ -28,6 +28,10 @@ from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.test_run.node_changes import check_node_changes, restore_nodes
 from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions
 
+# Rights that were just granted are known to the API server a moment later.
+_RIGHTS_LIMIT_S = 15.0
+_AGAIN_S = 0.25
+
 
 def format_announcement(made: Scenario, schedulers: Sequence[str], repeat: int) -> str:
     """How many runs there will be, and how long each takes at least, in a sentence.
@@ -93,11 +97,6 @@ def _list_notes(found: ClusterFacts, findings: list[Finding]) -> tuple[str, ...]
     if found.other_pods is None:
         told.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
     return tuple(told)
-
-
-# Rights that were just granted are known to the API server a moment later.
-_RIGHTS_LIMIT_S = 15.0
-_AGAIN_S = 0.25
 
 
 async def prepare_cluster(

@@ -10,6 +10,8 @@ from workbench.core.formats import format_seconds
 from workbench.scaletest.safety.run_cleanup import CleanupResult
 from workbench.scaletest.submission import SubmissionOutcome
 
+_WIDTH = 24
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -69,9 +71,6 @@ class RunResult:
             "figures": self.figures,
             "cleanup": None if self.cleaned is None else self.cleaned.to_dict(),
         }
-
-
-_WIDTH = 24
 
 
 def print_result(found: RunResult) -> None:

@@ -27,6 +27,13 @@ _AGAIN_NS = NS_PER_S
 _QUERY = {"propagationPolicy": "Background"}
 
 
+# A local cluster has no other users to disturb.
+OWN_CLEANUP_PER_S = 1000.0
+MAX_CONCURRENT_LOOKUPS = 16
+_BATCH = 256
+_EXAMPLES = 5
+
+
 class _Line(msgspec.Struct):
     type: str
     index: int = -1
@@ -98,13 +105,6 @@ class WorkloadChurn:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.error = self.error or error
-
-
-# A local cluster has no other users to disturb.
-OWN_CLEANUP_PER_S = 1000.0
-MAX_CONCURRENT_LOOKUPS = 16
-_BATCH = 256
-_EXAMPLES = 5
 
 
 async def empty_run(

@@ -14,16 +14,19 @@ if TYPE_CHECKING:
     from workbench.sizing.compat_nat.calculator import CalculationResult
 
 
-def _option_names(*names: str) -> tuple[str, ...]:
-    """Each name with underscores, as the toolkit has it, and with dashes."""
-    return tuple(dict.fromkeys(f"--{spelling}" for name in names for spelling in (name, name.replace("_", "-"))))
-
-
 _FIELDS = """
 config_file offline target_llm_latency target_workflow_runtime target_users test_gpu_count output_dir concurrencies
 num_passes append endpoint endpoint_timeout_s target_confirm header_env server_clock nat_python seed keep_order
 remove_older plots write
 """
+_ONLINE_FIELDS = (
+    "config_file concurrencies num_passes endpoint endpoint_timeout_s target_confirm header_env server_clock nat_python"
+)
+
+
+def _option_names(*names: str) -> tuple[str, ...]:
+    """Each name with underscores, as the toolkit has it, and with dashes."""
+    return tuple(dict.fromkeys(f"--{spelling}" for name in names for spelling in (name, name.replace("_", "-"))))
 
 
 def _flag(*names: str, **rules: Any) -> FieldOption:
@@ -64,9 +67,6 @@ _OPTIONS = {
     "plots": _flag("no_plots", kind=bool, default=False, parse=_negate, help="Write no pictures."),
     "write": _flag("no_write", kind=bool, default=False, parse=_negate, help="Write nothing, only print."),
 }
-_ONLINE_FIELDS = (
-    "config_file concurrencies num_passes endpoint endpoint_timeout_s target_confirm header_env server_clock nat_python"
-)
 Latency = Annotated[
     float,
     typer.Option(*_option_names("target_llm_latency"), metavar="S", help="Largest p95 of an LLM call, s; 0: none."),

@@ -28,6 +28,9 @@ Spec = dict[str, Any]
 Row = dict[str, Any]
 
 
+_SHAPES = ["circle", "cross", "stroke"]
+
+
 def build_chart_specs(result: Calculation) -> dict[str, Spec]:
     """Build the charts that have data, by the file names of the toolkit's pictures.
 
@@ -150,9 +153,6 @@ def _build_panel_spec(result: Calculation, metric: CalcMetric) -> Spec:
         "width": WIDTH_PX - 80,
         "height": HEIGHT_PX,
     }
-
-
-_SHAPES = ["circle", "cross", "stroke"]
 
 
 def _panel_title(result: Calculation, metric: CalcMetric) -> str:

@@ -25,6 +25,9 @@ MAX_LOAD = 10**12
 _OLD_KEYS = ("per_concurrency_data", "out_of_range_runs")
 
 
+SWEEP_FILE_PATH = Path("online") / "job_sweep" / CALC_FILE_NAME
+
+
 class GpuEstimates(BaseModel):
     """GPUs by either metric, not rounded; null without an answer."""
 
@@ -284,9 +287,6 @@ def _format_file_estimate(document: dict[str, Any]) -> str:
 
 def _shorten_level_name(name: str) -> str:
     return name[:20]
-
-
-SWEEP_FILE_PATH = Path("online") / "job_sweep" / CALC_FILE_NAME
 
 
 def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.DataFrame) -> CalcOutput:

@@ -24,6 +24,57 @@ _PADDING = 2
 Cell = str | int | float | None
 
 
+LEVELS_TABLE = Table(
+    "calc_levels",
+    "One row per measured concurrency, in the order of the calculator's sums.",
+    ("concurrency",),
+    (
+        Column("concurrency", "int", "Workflow runs in flight."),
+        Column("llm_latency_p95_s", "float", "p95 over all LLM calls; null without any.", unit="s", nullable=True),
+        Column("wf_runtime_p95_s", "float", "p95 over runs; null without any.", unit="s", nullable=True),
+        Column("total_runtime_s", "float", "From the first event to the last.", unit="s", nullable=True),
+        Column("n_items", "int", "Recorded runs."),
+        Column("n_over_llm_target", "int", "Runs whose LLM latency is above its target."),
+        Column("n_over_runtime_target", "int", "Runs whose runtime is above its target."),
+        Column("interrupted", "bool", "A run failed."),
+        Column("llm_outlier", "bool", "Left out of the LLM latency line as an outlier."),
+        Column("runtime_outlier", "bool", "Left out of the runtime line as an outlier."),
+        Column("left_out", "str", "Reason why the level is not in the fit; null if it is.", nullable=True),
+        Column("rough_gpus_by_llm", "float", "GPUs estimated from the LLM latency of this level only.", nullable=True),
+        Column("rough_gpus_by_runtime", "float", "GPUs estimated from the runtime of this level only.", nullable=True),
+    ),
+)
+FITS_TABLE = Table(
+    "calc_fits",
+    "One row per metric: fitted line, or the reason why there is none.",
+    ("metric",),
+    (
+        Column("metric", "str", "wf_runtime or llm_latency."),
+        Column("slope_s_per_user", "float", "Increase of p95 per user.", unit="s", nullable=True),
+        Column("intercept_s", "float", "p95 of the line at zero load.", unit="s", nullable=True),
+        Column("r_squared", "float", "Coefficient of determination R² of the line.", nullable=True),
+        Column("outliers_removed", "list[int]", "Concurrencies left out as outliers."),
+        Column("reason", "str", "Reason why there is no line.", nullable=True),
+    ),
+)
+ESTIMATES_TABLE = Table(
+    "calc_estimates",
+    "One row per target: GPUs by the line, or the reason why there is no estimate.",
+    ("metric",),
+    (
+        Column("metric", "str", "wf_runtime or llm_latency."),
+        Column("limit_s", "float", "Largest allowed p95.", unit="s"),
+        Column("users", "int", "Users to serve."),
+        Column("test_gpus", "int", "Number of GPUs in the measurement."),
+        Column("gpus", "float", "GPUs for the users, not rounded.", nullable=True),
+        Column("reason", "str", "Reason why there is no estimate.", nullable=True),
+    ),
+)
+Mode = Literal["online", "offline"]
+NOTES_FILE_NAME = "calc_notes.json"
+WRITE_ADVICE = "name another folder with --calc_output_dir, or only print with --no_write"
+
+
 def format_calculation(result: Calculation) -> Iterator[str]:
     """Lines of the printed result: goal, levels, and estimates or the reasons why there are none."""
     goal = result.goal
@@ -138,56 +189,6 @@ def _format_left_out_levels(result: Calculation) -> Iterator[str]:
         yield f"Concurrency {number} is not in the fit: {why}"
 
 
-LEVELS_TABLE = Table(
-    "calc_levels",
-    "One row per measured concurrency, in the order of the calculator's sums.",
-    ("concurrency",),
-    (
-        Column("concurrency", "int", "Workflow runs in flight."),
-        Column("llm_latency_p95_s", "float", "p95 over all LLM calls; null without any.", unit="s", nullable=True),
-        Column("wf_runtime_p95_s", "float", "p95 over runs; null without any.", unit="s", nullable=True),
-        Column("total_runtime_s", "float", "From the first event to the last.", unit="s", nullable=True),
-        Column("n_items", "int", "Recorded runs."),
-        Column("n_over_llm_target", "int", "Runs whose LLM latency is above its target."),
-        Column("n_over_runtime_target", "int", "Runs whose runtime is above its target."),
-        Column("interrupted", "bool", "A run failed."),
-        Column("llm_outlier", "bool", "Left out of the LLM latency line as an outlier."),
-        Column("runtime_outlier", "bool", "Left out of the runtime line as an outlier."),
-        Column("left_out", "str", "Reason why the level is not in the fit; null if it is.", nullable=True),
-        Column("rough_gpus_by_llm", "float", "GPUs estimated from the LLM latency of this level only.", nullable=True),
-        Column("rough_gpus_by_runtime", "float", "GPUs estimated from the runtime of this level only.", nullable=True),
-    ),
-)
-
-FITS_TABLE = Table(
-    "calc_fits",
-    "One row per metric: fitted line, or the reason why there is none.",
-    ("metric",),
-    (
-        Column("metric", "str", "wf_runtime or llm_latency."),
-        Column("slope_s_per_user", "float", "Increase of p95 per user.", unit="s", nullable=True),
-        Column("intercept_s", "float", "p95 of the line at zero load.", unit="s", nullable=True),
-        Column("r_squared", "float", "Coefficient of determination R² of the line.", nullable=True),
-        Column("outliers_removed", "list[int]", "Concurrencies left out as outliers."),
-        Column("reason", "str", "Reason why there is no line.", nullable=True),
-    ),
-)
-
-ESTIMATES_TABLE = Table(
-    "calc_estimates",
-    "One row per target: GPUs by the line, or the reason why there is no estimate.",
-    ("metric",),
-    (
-        Column("metric", "str", "wf_runtime or llm_latency."),
-        Column("limit_s", "float", "Largest allowed p95.", unit="s"),
-        Column("users", "int", "Users to serve."),
-        Column("test_gpus", "int", "Number of GPUs in the measurement."),
-        Column("gpus", "float", "GPUs for the users, not rounded.", nullable=True),
-        Column("reason", "str", "Reason why there is no estimate.", nullable=True),
-    ),
-)
-
-
 def levels_frame(result: Calculation) -> pl.DataFrame:
     """Table `calc_levels`."""
     return LEVELS_TABLE.frame([_level_row(result, number) for number in result.output.calc_data])
@@ -249,11 +250,6 @@ def estimates_frame(result: Calculation) -> pl.DataFrame:
             for answer in result.answers
         ]
     )
-
-
-Mode = Literal["online", "offline"]
-NOTES_FILE_NAME = "calc_notes.json"
-WRITE_ADVICE = "name another folder with --calc_output_dir, or only print with --no_write"
 
 
 def create_job_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> Path:

@@ -33,6 +33,12 @@ MAX_SHOWN = 12
 MIN_ADVISED_LEVELS = 10
 
 
+CONCURRENCIES = tuple(range(1, 11))
+MAX_LEVELS = 1_000
+MAX_CONCURRENCY = 100_000
+MAX_TIMEOUT_S = 86_400
+
+
 @dataclass(frozen=True)
 class CalcGoal:
     """Goal of a calculation: p95 limits in s (0: none), users to serve, GPUs of the measurement.
@@ -235,12 +241,6 @@ def _answer_metric(metric: CalcMetric, goal: CalcGoal, fit: slope_fit.Fit) -> Ca
         return CalcAnswer(metric, limit_s, None, fit.reason)
     found = slope_fit.gpus_by_slope(fit.line, target_s=limit_s, users=goal.target_users, test_gpus=goal.test_gpu_count)
     return CalcAnswer(metric, limit_s, found.gpus, found.reason, found.refused)
-
-
-CONCURRENCIES = tuple(range(1, 11))
-MAX_LEVELS = 1_000
-MAX_CONCURRENCY = 100_000
-MAX_TIMEOUT_S = 86_400
 
 
 class Options(StrictModel):

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+MIN_REPORTED_GAP = 0.1
+
+
 @dataclass
 class CalculationResult:
     """Result of a calculation: the toolkit's document, tables, charts, and the job folder."""
@@ -195,9 +198,6 @@ def _note_mixed_jobs(found: calc_file.RecordedLevels) -> list[str]:
 def _discard_line(line: str) -> None:
     """Discard a message."""
     del line
-
-
-MIN_REPORTED_GAP = 0.1
 
 
 @dataclass

@@ -27,6 +27,11 @@ DatasetFormat = Literal["json", "jsonl", "csv", "parquet", "xls"]
 Row = dict[str, Any]
 
 
+MAX_YAML_BYTES = 8 << 20
+MAX_BASE_FILES = 16
+_VARIABLE = re.compile(r"(?<!\\)\$\{(?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^}]*))?\}")
+
+
 def read_dataset_rows(path: Path, kind: DatasetFormat) -> tuple[list[Row], list[str]]:
     """The rows of a file, and what was noticed.
 
@@ -130,11 +135,6 @@ def _read_first_sheet(path: Path) -> Iterator[Row]:
         cells = {str(name): cell for name, cell in zip(names, row, strict=False) if name is not None}
         if any(cell is not None for cell in cells.values()):
             yield cells
-
-
-MAX_YAML_BYTES = 8 << 20
-MAX_BASE_FILES = 16
-_VARIABLE = re.compile(r"(?<!\\)\$\{(?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^}]*))?\}")
 
 
 def load_nat_yaml(path: str | Path) -> dict[str, Any]:

@@ -23,6 +23,13 @@ from workbench.sizing.compat_nat.eval_dataset import Item
 ProgressCallback = Callable[[int, int], None]
 
 
+CHILD_SCRIPT = Path(__file__).with_name("workflow_child.py")
+INSTALL_COMMAND = "pip install 'nvidia-nat[profiler]==1.9.0' langchain-core"
+MAX_LINE_BYTES = 64 << 20
+WORKFLOW_START_LIMIT_S = 300.0
+WORKFLOW_END_LIMIT_S = 10.0
+
+
 @dataclass(frozen=True)
 class WorkflowRun:
     """One run of the workflow; times of a failed one are null.
@@ -75,13 +82,6 @@ def redact_text(text: str, *names: str) -> str:
     """Without this process's secrets: those named to the workbench, and variables whose names give them away."""
     telling = [name for name in os.environ if is_secret_name(name)]
     return redact_value(text, [*read_secrets(), *read_secrets([*telling, *names])])
-
-
-CHILD_SCRIPT = Path(__file__).with_name("workflow_child.py")
-INSTALL_COMMAND = "pip install 'nvidia-nat[profiler]==1.9.0' langchain-core"
-MAX_LINE_BYTES = 64 << 20
-WORKFLOW_START_LIMIT_S = 300.0
-WORKFLOW_END_LIMIT_S = 10.0
 
 
 class LocalWorkflow:

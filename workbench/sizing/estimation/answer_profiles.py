@@ -24,6 +24,9 @@ MIN_COMPARED = 8
 CACHE_FACTOR = 0.8
 
 
+_COLUMNS = {"tokens": "output_tokens", "bytes": "answer_bytes"}
+
+
 @dataclass(frozen=True)
 class AnswerProfile:
     """Answers of the successes of one step.
@@ -61,9 +64,6 @@ def profile_answers(counted: pl.DataFrame, sent: pl.DataFrame, again: pl.Series)
     pairs = good.select("answer_hash", "answer_bytes").drop_nulls().rows()
     fresh, repeated = _compare_repeated(sent, again)
     return AnswerProfile(lengths, unit, Counter(text for text, _ in pairs), dict(pairs), fresh, repeated)
-
-
-_COLUMNS = {"tokens": "output_tokens", "bytes": "answer_bytes"}
 
 
 def _is_known(good: pl.DataFrame, unit: str) -> bool:

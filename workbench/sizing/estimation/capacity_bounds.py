@@ -21,6 +21,10 @@ MAX_BRACKET_FACTOR = 1.5
 """Largest factor between a load that was served and one that was not, between which an answer may lie."""
 
 
+MIN_GROUP_FACTOR = 2.0
+MAX_BETWEEN_FRACTION = 0.02
+
+
 @dataclass(frozen=True)
 class Ceiling:
     """The lowest load that the service did not serve.
@@ -129,10 +133,6 @@ def _fit_levels(levels: Sequence[Level], q: float, limit_s: float, draws: int, s
         "measure more requests (--samples, --most-samples), or set a goal on another quantile; lower loads do not help"
     )
     return replace(found, value=None, low=None, high=None, reason=groups, advice=advice)
-
-
-MIN_GROUP_FACTOR = 2.0
-MAX_BETWEEN_FRACTION = 0.02
 
 
 def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:

@@ -12,6 +12,12 @@ import numpy.typing as npt
 from workbench.sizing.estimation.metrics import Floats
 from workbench.stats import quantiles
 
+CONFIDENCE_LEVEL = 0.90
+MAX_EXTRAPOLATION = 1.25
+"""Extrapolation limit of a curve beyond the largest and below the smallest measured load."""
+MIN_LEVELS_TO_CHOOSE = 5
+NEAR_LIMIT_SCALE = 0.25
+
 
 class Curve(Protocol):
     """Fitted latency curves, one per resample."""
@@ -165,12 +171,6 @@ def _solve_line_crossing(base: Floats, slope: Floats, limit_s: float) -> Floats:
         )
 
 
-CONFIDENCE_LEVEL = 0.90
-MAX_EXTRAPOLATION = 1.25
-"""Extrapolation limit of a curve beyond the largest and below the smallest measured load."""
-MIN_LEVELS_TO_CHOOSE = 5
-
-
 @dataclass(frozen=True)
 class Level:
     """Measurements at one load: one row of values per request (see `stats.quantiles`)."""
@@ -275,9 +275,6 @@ def _cross_validation_errors(loads: Floats, latencies: Floats, limit_s: float) -
             total[row] += weights[:, place] * off
     errors: Floats = total / weights[:, 1:-1].sum(axis=1)
     return errors
-
-
-NEAR_LIMIT_SCALE = 0.25
 
 
 def _tail_fraction(levels: int) -> float:

@@ -31,6 +31,14 @@ MAX_GPU_EXTRAPOLATION = 2
 NORMAL_95 = 1.6448536269514722
 
 
+ROUNDING_TOLERANCE = 1e-9
+MAX_UNKNOWN_FRACTION = 0.1
+ADD_LEVELS = "add levels, such as "
+AT_LEAST = "at least"
+"""Verdict of a target that no measured load misses."""
+LINEAR_VERDICT = "linear scaling assumed: measured on one GPU count"
+
+
 @dataclass(frozen=True)
 class GpuCapacity:
     """Measured capacity of a GPU count with its 90 % interval."""
@@ -155,14 +163,6 @@ def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: fl
         best = max(capacity_by_law(law, n) for n in counts)
         return f"no GPU count carries {load:g}: the law peaks at a capacity of {best:.4g}"
     return f"more than {max_gpus} GPUs, twice the largest measured count: measure a larger count"
-
-
-ROUNDING_TOLERANCE = 1e-9
-MAX_UNKNOWN_FRACTION = 0.1
-ADD_LEVELS = "add levels, such as "
-AT_LEAST = "at least"
-"""Verdict of a target that no measured load misses."""
-LINEAR_VERDICT = "linear scaling assumed: measured on one GPU count"
 
 
 def estimate_gpus(

@@ -35,6 +35,18 @@ MAX_INTERVAL_RATIO = 2.0
 """Factor between the ends of an interval that still says something."""
 
 
+MAX_LOAD_FACTOR = 4
+"""How many times the asked load the slider reaches."""
+MAX_LIMIT_ROWS = 500
+MAX_SLIDER_LOAD_FACTOR = 4
+SLIDER_STEPS = 200
+# Without a lower end of the capacity nothing can be recommended.
+GPU_TEXT_EXPR = (
+    "isValid(datum.capacity_low) ? format(ceil(datum.most - 1e-9), ',') + ' GPUs' "
+    ": 'more than ' + format(floor(datum.gpus), ',') + ' GPUs, how many is open'"
+)
+
+
 def list_levels_by_gpus(
     requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal
 ) -> dict[int, list[Level]]:
@@ -224,10 +236,6 @@ class WhatIf:
         return None if not carried else self.load * self.test_gpus / carried
 
 
-MAX_LOAD_FACTOR = 4
-"""How many times the asked load the slider reaches."""
-
-
 class GpuWhatIfControls(WhatIfControls):
     """Two sliders, a sentence and a chart, bound to one `WhatIf`.
 
@@ -278,16 +286,6 @@ class GpuWhatIfControls(WhatIfControls):
     def _apply_change(self, **changed: Any) -> None:
         self.what_if.set(**changed)
         self.redraw()
-
-
-MAX_LIMIT_ROWS = 500
-MAX_SLIDER_LOAD_FACTOR = 4
-SLIDER_STEPS = 200
-# Without a lower end of the capacity nothing can be recommended.
-GPU_TEXT_EXPR = (
-    "isValid(datum.capacity_low) ? format(ceil(datum.most - 1e-9), ',') + ' GPUs' "
-    ": 'more than ' + format(floor(datum.gpus), ',') + ' GPUs, how many is open'"
-)
 
 
 def chart_what_if(

@@ -28,6 +28,12 @@ FIRST_SEED = 10_000
 PASSES_PER_LEVEL = 2
 
 
+OURS_LABEL = "this workbench"
+SAME_POINTS_LABEL = "line, same points"
+TOOLKIT_RUNS_LABEL = "line, toolkit's runs"
+TRUE_NEED_LABEL = "true need"
+
+
 @dataclass(frozen=True)
 class TrueRequirement:
     """The least count that meets all goals; null when none of those tried does."""
@@ -146,12 +152,6 @@ def _measure_burst_quantile(service: Service, goal: Goal, concurrency: int, seed
     drive.cluster.run_while(lambda: any(flow.ended_s is None for flow in drive.sent))
     columns = drive.request_columns(metrics.list_columns([goal.metric]))
     return float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q))
-
-
-OURS_LABEL = "this workbench"
-SAME_POINTS_LABEL = "line, same points"
-TOOLKIT_RUNS_LABEL = "line, toolkit's runs"
-TRUE_NEED_LABEL = "true need"
 
 
 def compare_methods(

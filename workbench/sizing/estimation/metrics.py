@@ -21,6 +21,17 @@ LLM_PROTOCOLS = ("nat", "openai", "function")
 FIRST_TOKEN_COLUMNS = {"ttft_s", "itl_s"}
 
 
+_HAS_SEVERAL_TOKENS = pl.col("output_tokens").is_null() | (pl.col("output_tokens") > 1)
+# Null where the stream does not tell how many tokens came after its first event.
+_LATER_TOKENS = pl.when(pl.col("stream").is_null() | pl.col("later_tokens").is_not_null()).then(
+    pl.coalesce("later_tokens", pl.col("output_tokens") - 1)
+)
+DEFAULT_METRIC = "runtime"
+DEFAULT_QUANTILE = 0.95
+REPORTED_QUANTILES = (0.5, 0.9, 0.95, 0.99)
+"""Quantiles that every sweep is reported with, besides those of its goals."""
+
+
 @dataclass(frozen=True, eq=False)
 class Metric:
     """A latency of a request that a goal can be set on.
@@ -58,13 +69,6 @@ class Metric:
         return bool(FIRST_TOKEN_COLUMNS & set(self.columns))
 
 
-_HAS_SEVERAL_TOKENS = pl.col("output_tokens").is_null() | (pl.col("output_tokens") > 1)
-
-# Null where the stream does not tell how many tokens came after its first event.
-_LATER_TOKENS = pl.when(pl.col("stream").is_null() | pl.col("later_tokens").is_not_null()).then(
-    pl.coalesce("later_tokens", pl.col("output_tokens") - 1)
-)
-
 METRICS = {
     metric.name: metric
     for metric in (
@@ -92,10 +96,6 @@ METRICS = {
         ),
     )
 }
-DEFAULT_METRIC = "runtime"
-DEFAULT_QUANTILE = 0.95
-REPORTED_QUANTILES = (0.5, 0.9, 0.95, 0.99)
-"""Quantiles that every sweep is reported with, besides those of its goals."""
 
 
 def _join_with_or(names: Iterable[str]) -> str:

@@ -28,6 +28,9 @@ MAX_WARMUP_FRACTION = 0.25
 MIN_NOTED_FRACTION = 0.05
 
 
+N_WINDOW_PARTS = 10
+
+
 def count_warmup_requests(runtimes: Floats, users: int) -> int:
     """Count the warm-up requests at the start of a step.
 
@@ -78,9 +81,6 @@ def _mser_cut(values: Floats) -> int:
     total, squares = np.cumsum(means[::-1])[::-1], np.cumsum((means**2)[::-1])[::-1]
     scores = (squares - total**2 / left) / left**2
     return int(np.argmin(scores[: int(batches * MAX_WARMUP_FRACTION) + 1])) * BATCH_SIZE
-
-
-N_WINDOW_PARTS = 10
 
 
 def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:

@@ -33,6 +33,14 @@ SCOPES: dict[Scope, str] = {
 }
 
 
+FAULTY_VERDICTS = ("cached", "unsteady", "drift", "server-limited", "client-limited")
+WORST_VERDICTS = (*FAILING_VERDICTS, *FAULTY_VERDICTS)
+VERIFICATION_FACTOR = 4
+"""Factor on samples and duration of a step: a prediction lies near its limit, so its verification needs more."""
+VERIFICATION_FOLDER = "verification"
+ANSWER_DRAWS = 500
+
+
 def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[float]:
     """Share of the load for the test GPUs when `gpus` GPUs share it evenly.
 
@@ -214,10 +222,6 @@ def _build_shared_columns(
     }
 
 
-FAULTY_VERDICTS = ("cached", "unsteady", "drift", "server-limited", "client-limited")
-WORST_VERDICTS = (*FAILING_VERDICTS, *FAULTY_VERDICTS)
-
-
 def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], driven: float) -> quantiles.Quantile:
     """Interpolate a quantile and its interval linearly between two driven loads."""
     if len(each) == 1:
@@ -254,12 +258,6 @@ def _goal_verdict(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) 
     if found.low > goal.limit_s:
         return "failed", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] exceeds {goal.limit_s:g} s"
     return "undecided", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] contains {goal.limit_s:g} s"
-
-
-VERIFICATION_FACTOR = 4
-"""Factor on samples and duration of a step: a prediction lies near its limit, so its verification needs more."""
-VERIFICATION_FOLDER = "verification"
-ANSWER_DRAWS = 500
 
 
 @dataclass(frozen=True)

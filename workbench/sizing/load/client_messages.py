@@ -24,6 +24,11 @@ STREAM_NOTES = {
 """What a level says of its streams, by the note of a request; n is the mean of its events."""
 
 
+MAX_FRAME_BYTES = 1 << 30
+_LENGTH_STRUCT = struct.Struct(">I")
+_frame_encoder = msgspec.msgpack.Encoder()
+
+
 class Reply(msgspec.Struct):
     """Outcome of one request.
 
@@ -124,10 +129,6 @@ def mean_token_gap_s(first: float | None, last: float | None, tokens: int | None
     if first is None or last is None or tokens is None or tokens < 2:
         return None
     return (last - first) / (tokens - 1)
-
-
-MAX_FRAME_BYTES = 1 << 30
-_LENGTH_STRUCT = struct.Struct(">I")
 
 
 class TargetSpec(msgspec.Struct, frozen=True):
@@ -262,7 +263,6 @@ class RequestRow(msgspec.Struct, array_like=True, gc=False):
 
 Command = Open | Begin | Tail | Stop
 Report = Ready | Rows | Drained | Broken
-_frame_encoder = msgspec.msgpack.Encoder()
 _command_decoder = msgspec.msgpack.Decoder(Command)
 _report_decoder = msgspec.msgpack.Decoder(Report)
 

@@ -10,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.sizing.estimation.capacity_fit import Capacity
 
+MAX_FAULTY_RUNGS = 2
+
 
 class Ladder(BaseModel):
     """How the levels of a sweep are chosen when none are given."""
@@ -24,9 +26,6 @@ class Ladder(BaseModel):
     most_levels: int = Field(default=18, ge=2, description="Levels at most, repeated ones included.")
     largest: float = Field(default=4096, gt=0, description="The largest load.")
     whole: bool = Field(default=True, description="Loads are whole numbers (users); not for rates.")
-
-
-MAX_FAULTY_RUNGS = 2
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,17 @@ TIMER_RESOLUTION_S = 0.001
 RESERVED_FILES = 64
 
 
+RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
+MIN_PAUSE_S = 0.02
+MAX_PAUSE_S = 1.0
+MAX_FAILURE_KINDS = 100
+# So many first requests with the same refusal, and none without, tell that the service takes none of them.
+MAX_SAME_REFUSALS = 16
+# Refusals that pass: rate limits, overload, a service that starts.
+PASSING_STATUSES = RETRY_STATUSES | {408, 425}
+MAX_EXAMPLE_BYTES = 800
+
+
 class LagSampler:
     """Samples the lag of the event loop 100 times per second, by the clocks given: wall and CPU time in seconds."""
 
@@ -100,17 +111,6 @@ def raise_file_limit(wanted: int) -> None:
             do=f"ulimit -n {needed}, or share the load: --processes {-(-wanted // max(1, hard - RESERVED_FILES))}",
         )
     resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
-
-
-RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
-MIN_PAUSE_S = 0.02
-MAX_PAUSE_S = 1.0
-MAX_FAILURE_KINDS = 100
-# So many first requests with the same refusal, and none without, tell that the service takes none of them.
-MAX_SAME_REFUSALS = 16
-# Refusals that pass: rate limits, overload, a service that starts.
-PASSING_STATUSES = RETRY_STATUSES | {408, 425}
-MAX_EXAMPLE_BYTES = 800
 
 
 class Target(Protocol):

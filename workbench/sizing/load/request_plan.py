@@ -20,6 +20,26 @@ from workbench.core.errors import InputError
 MAX_TRACE_BYTES = 64 << 20
 
 
+MAX_FILE_BYTES = 256 << 20
+PROMPT_KEYS = ("prompt", "question", "input_message", "text", "input")
+# Short, common words: most tokenizers encode each with its space as one token.
+PROMPT_WORDS = (  # noqa: SIM905 - more readable than a list
+    "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
+    "were when we there can an your which their said if do will each about how up out them then she many some so these "
+    "would other into has more her two like him see time could no make than first been its who now people my made over "
+    "did down only way find use may water long little very after words called just where most know"
+).split()
+# Size of the word pool for generated prompts, and the range of prompt lengths.
+POOL_WORDS = 1 << 16
+N_DRAWN_LENGTHS = 1 << 12
+# Knuth's multiplicative hash constant. It is odd, so its multiples reach every position of a power of two.
+ITEM_SPREAD_FACTOR = 2_654_435_761
+# Distance between the items of two steps: generated prompts do not repeat within a sweep.
+STEP_ITEMS = 10_000_000
+BLOCK_TOKENS = 512
+"""Tokens of a block in the Mooncake traces."""
+
+
 def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
     """Arrival times of a Poisson process, in seconds since the start.
 
@@ -139,27 +159,6 @@ def _parse_arrival_time(line: str, path: Path, number: int) -> float:
     return found
 
 
-MAX_FILE_BYTES = 256 << 20
-PROMPT_KEYS = ("prompt", "question", "input_message", "text", "input")
-# Short, common words: most tokenizers encode each with its space as one token.
-PROMPT_WORDS = (  # noqa: SIM905 - more readable than a list
-    "the of and to in is that for it was on are as with his they at be this from have or by one had not but what all "
-    "were when we there can an your which their said if do will each about how up out them then she many some so these "
-    "would other into has more her two like him see time could no make than first been its who now people my made over "
-    "did down only way find use may water long little very after words called just where most know"
-).split()
-
-
-# Size of the word pool for generated prompts, and the range of prompt lengths.
-POOL_WORDS = 1 << 16
-N_DRAWN_LENGTHS = 1 << 12
-# Knuth's multiplicative hash constant. It is odd, so its multiples reach every position of a power of two.
-ITEM_SPREAD_FACTOR = 2_654_435_761
-
-# Distance between the items of two steps: generated prompts do not repeat within a sweep.
-STEP_ITEMS = 10_000_000
-
-
 class WordPool:
     """Random words drawn once and reused; drawing them for each prompt would cost as much CPU as sending it."""
 
@@ -186,10 +185,6 @@ class WordPool:
             parts.append(self._text[self._starts[at] : self._starts[at + taken]])
             left, at = left - taken, 0
         return "".join(parts)[:-1]
-
-
-BLOCK_TOKENS = 512
-"""Tokens of a block in the Mooncake traces."""
 
 
 def hash_numbers(*numbers: int) -> int:

@@ -16,6 +16,11 @@ MAX_VALUE = float(2**53)
 """Larger values are no counts: DCGM writes 2**63 - 14 for a field that a GPU does not have."""
 
 
+ServerSample = dict[str, float | None]
+"""One value by quantity; null where the server does not say."""
+_Samples = dict[str, list[tuple[dict[str, str], float]]]
+
+
 @dataclass(frozen=True)
 class Series:
     """Samples of one name, those with these labels; over the sum of `parts` where that is given."""
@@ -134,9 +139,6 @@ QUANTITIES: dict[str, Quantity] = {
 `trtllm-serve`, SGLang, transformers (through an OpenTelemetry exporter: its `serve` has no `/metrics` of its own), and
 GPUs by dcgm-exporter, Triton or NIM. The first series that a text has is read."""
 
-ServerSample = dict[str, float | None]
-"""One value by quantity; null where the server does not say."""
-
 
 def _list_names(series: Series) -> Iterable[str]:
     yield series.name
@@ -208,9 +210,6 @@ def read_gpu_sample(nvml: Nvml) -> ServerSample:
         "gpu_power_w": sum(power_w) if power_w else None,
         "gpu_clock_mhz": mean("sm_clock_mhz"),
     }
-
-
-_Samples = dict[str, list[tuple[dict[str, str], float]]]
 
 
 def _parse_known_lines(text: str) -> _Samples:

@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+CLEAR_OVERLOAD_FRACTION = 0.8
+"""Where less than this fraction of what is offered ends, more requests only do harm."""
+UNFINISHED_REASONS = ("interrupted", "limit", "lost worker")
+LEVEL_DRAWS = 200
+FAULTY_VERDICTS = ("client-limited", "cached")
+"""Verdicts of levels that more load does not mend."""
+
+
 class StopRule(BaseModel):
     """Conditions under which a step may end."""
 
@@ -75,10 +83,6 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
     return "overload" if hopeless else None
 
 
-CLEAR_OVERLOAD_FRACTION = 0.8
-"""Where less than this fraction of what is offered ends, more requests only do harm."""
-
-
 def _measure_finished(finished: Mapping[str, Sequence[Any]], warmup: int, arrivals: str) -> Backlog | None:
     """Backlog of the requests that have finished so far."""
     import polars as pl
@@ -99,12 +103,6 @@ def build_stop_rule(config: SweepConfig) -> StopRule:
         arrivals=config.arrivals,
         **watched,
     )
-
-
-UNFINISHED_REASONS = ("interrupted", "limit", "lost worker")
-LEVEL_DRAWS = 200
-FAULTY_VERDICTS = ("client-limited", "cached")
-"""Verdicts of levels that more load does not mend."""
 
 
 class LevelSchedule:

@@ -36,6 +36,14 @@ if TYPE_CHECKING:
 GOOD_VERDICTS = ("valid", "saturated")
 
 
+MIN_TTFT_FRACTION = 0.9
+MAX_PRINTED_FAILURES = 5
+MAX_RECENT_REQUESTS = 500
+TERMINAL_STOPPING = "stopping: nothing more is sent, waiting for the requests in flight; Ctrl-C again to abort them"
+BREAKING_OFF = "aborting the requests in flight"
+NOTEBOOK_STOPPING = "stopping: nothing more is sent; interrupt the kernel again to abort the requests in flight"
+
+
 class SweepWatcher(Protocol):
     """Receives the progress of a sweep."""
 
@@ -156,9 +164,6 @@ class SweepResult:
         return f"{simulated}{count} from {min(loads):g} to {max(loads):g} {self.config.load_means}"
 
 
-MIN_TTFT_FRACTION = 0.9
-
-
 def list_point_notes(points: pl.DataFrame) -> list[str]:
     """Facts of points that limit what their figures say: at their level, or once for all where GPUs wait."""
     found = [note for row in points.iter_rows(named=True) for note in _list_notes_of_point(row)]
@@ -217,9 +222,6 @@ def _describe_answer(answer_at: str | None, example: str) -> str:
         f"an answer is any JSON that is not empty and reports no error, such as: {example}; not seen: failures under "
         "another name, apologies at every load; name the answer with --answer-at"
     )
-
-
-MAX_PRINTED_FAILURES = 5
 
 
 def format_sweep(sweep: SweepResult) -> str:
@@ -286,11 +288,6 @@ def _build_shown_points(sweep: SweepResult) -> pl.DataFrame:
     )
 
 
-MAX_RECENT_REQUESTS = 500
-TERMINAL_STOPPING = "stopping: nothing more is sent, waiting for the requests in flight; Ctrl-C again to abort them"
-BREAKING_OFF = "aborting the requests in flight"
-
-
 def format_load(load: StepLoad) -> str:
     """Load of a step in a few words."""
     if load.loop == "open":
@@ -351,9 +348,6 @@ class LiveProgress(LineProgress, terminal.ChangingStatusLine):
 def choose_terminal_watcher() -> LineProgress:
     """A changing line when stderr is a terminal, else plain lines."""
     return LiveProgress() if sys.stderr.isatty() else LineProgress()
-
-
-NOTEBOOK_STOPPING = "stopping: nothing more is sent; interrupt the kernel again to abort the requests in flight"
 
 
 class CellProgress:

@@ -53,6 +53,10 @@ RAMP_STARTS_PER_S = 5000.0
 MAX_RAMP_S = 10.0
 
 
+# Settings that may change when a sweep is resumed.
+LIMIT_NAMES = ("max_requests", "max_duration_s", "max_tokens", "max_cost")
+
+
 class SweepRun:
     """A sweep ready to run."""
 
@@ -236,10 +240,6 @@ def _build_target_spec(config: SweepConfig) -> client_messages.TargetSpec:
         input_tokens_at=config.input_tokens_at,
         output_tokens_at=config.output_tokens_at,
     )
-
-
-# Settings that may change when a sweep is resumed.
-LIMIT_NAMES = ("max_requests", "max_duration_s", "max_tokens", "max_cost")
 
 
 def run_sweep(

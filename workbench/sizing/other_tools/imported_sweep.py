@@ -27,6 +27,22 @@ GZIP_MAGIC = b"\x1f\x8b"
 _Shape = TypeVar("_Shape")
 
 
+Arrivals = Literal["users", "poisson", "constant", "trace"]
+MIN_KEPT_FRACTION = 0.75
+MIN_BUFFERED_FRACTION = 0.05
+MAX_TOKENS_AN_EVENT = 1.05
+MAX_TIME_S = 1e11
+MAX_TOKENS = 10**12
+MAX_USERS = 10**6
+_STATUS_PATTERN = re.compile(r"(?<!\d)([1-5]\d\d)(?!\d)")
+_FAILURE_PATTERNS = (
+    ("timeout", r"time[ds]? ?-?out"),
+    ("refused", r"refused|connecterror|clientconnector|connection attempts failed|name resolution|unreachable"),
+    ("cut", r"reset|disconnect|closed connection|peer closed|incomplete|remoteprotocol|broken pipe|payload"),
+    ("malformed", r"json|decode|parse|malformed|invalid ?inference"),
+)
+
+
 def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
     """Read a JSON file, plain or gzip, into a struct; unknown fields are ignored.
 
@@ -109,22 +125,8 @@ def _open_plain_or_gzip(path: Path) -> IO[bytes]:
     return file
 
 
-Arrivals = Literal["users", "poisson", "constant", "trace"]
-MIN_KEPT_FRACTION = 0.75
 # So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
 MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4
-MIN_BUFFERED_FRACTION = 0.05
-MAX_TOKENS_AN_EVENT = 1.05
-MAX_TIME_S = 1e11
-MAX_TOKENS = 10**12
-MAX_USERS = 10**6
-_STATUS_PATTERN = re.compile(r"(?<!\d)([1-5]\d\d)(?!\d)")
-_FAILURE_PATTERNS = (
-    ("timeout", r"time[ds]? ?-?out"),
-    ("refused", r"refused|connecterror|clientconnector|connection attempts failed|name resolution|unreachable"),
-    ("cut", r"reset|disconnect|closed connection|peer closed|incomplete|remoteprotocol|broken pipe|payload"),
-    ("malformed", r"json|decode|parse|malformed|invalid ?inference"),
-)
 
 
 @dataclass(slots=True)

@@ -17,6 +17,11 @@ from workbench.core.schema import StrictModel
 Router = Literal["least", "round_robin", "random"]
 
 
+EPSILON_TOKENS = 1e-9
+Marks = Literal["end", "first", "all"]
+"""Granularity of the events of a call: its end, also its first token, or every token."""
+
+
 class Service(StrictModel):
     """GPUs with one model replica each, and a workflow of LLM calls with tool calls between them.
 
@@ -52,11 +57,6 @@ class Service(StrictModel):
         description="Maximum concurrent workflows (nat serve: 8); unlimited by default.",
     )
     seed: int = Field(default=0, ge=0, description="Random seed.")
-
-
-EPSILON_TOKENS = 1e-9
-Marks = Literal["end", "first", "all"]
-"""Granularity of the events of a call: its end, also its first token, or every token."""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,13 @@ StopCheck = Callable[[RequestColumns], str | None]
 """Given the finished requests in the order they were sent (columns of the table `requests`): why the step may end."""
 
 
+# What a service in virtual time has no answer, no refusal and no stream for.
+UNKNOWN_COLUMNS = (
+    *("answer_bytes", "answer_hash", "retry_after_s", "turn", "worker"),
+    *("streamed_tokens", "later_tokens", "event_tokens", "stream"),
+)
+
+
 def simulate_sweep(service: Service, config: SweepConfig) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Drive a simulated service through a sweep in virtual time.
 
@@ -220,13 +227,6 @@ def mean_idle_runtime_s(service: Service) -> float:
     step_s = service.decode_base_s + service.decode_per_sequence_s
     call_s = service.input_tokens / service.prefill_tokens_per_s + service.output_tokens * step_s
     return service.calls * call_s + (service.calls - 1) * (service.tool_s + service.shared_s)
-
-
-# What a service in virtual time has no answer, no refusal and no stream for.
-UNKNOWN_COLUMNS = (
-    *("answer_bytes", "answer_hash", "retry_after_s", "turn", "worker"),
-    *("streamed_tokens", "later_tokens", "event_tokens", "stream"),
-)
 
 
 def _add_constant_columns(columns: RequestColumns, number: int) -> RequestColumns:

@@ -35,6 +35,14 @@ NO_TIME = "took no time by its own stamps"
 COUNTS = pl.col("why_not").is_null()
 
 
+# Descriptions that Structured Streaming and DStreams give to the jobs of a batch.
+STREAMING_PATTERN = r"(?s)(id = [0-9a-f-]{36}.{1,20}runId = [0-9a-f-]{36}.{1,20}batch = |^Streaming job from )"
+_STREAMING_REGEX = re.compile(STREAMING_PATTERN)
+_BATCH = re.compile(r"(?s)id = ([0-9a-f-]{36}).{1,20}runId = ([0-9a-f-]{36}).{1,20}batch = (\w+)")
+_IS_BATCH = pl.col("description").fill_null("").str.contains(STREAMING_PATTERN)
+Spans = list[tuple[float, float]]
+
+
 @dataclass(frozen=True, eq=False)
 class Measured:
     """`EXECUTIONS` and `PIECES` of any number of logs, under one or several labels."""
@@ -150,14 +158,6 @@ def _build_piece_row(execution: Execution, piece: TimePiece) -> dict[str, Any]:
         "task_s": piece.task_s,
         "wall_s": piece.wall_s,
     }
-
-
-# Descriptions that Structured Streaming and DStreams give to the jobs of a batch.
-STREAMING_PATTERN = r"(?s)(id = [0-9a-f-]{36}.{1,20}runId = [0-9a-f-]{36}.{1,20}batch = |^Streaming job from )"
-_STREAMING_REGEX = re.compile(STREAMING_PATTERN)
-_BATCH = re.compile(r"(?s)id = ([0-9a-f-]{36}).{1,20}runId = ([0-9a-f-]{36}).{1,20}batch = (\w+)")
-_IS_BATCH = pl.col("description").fill_null("").str.contains(STREAMING_PATTERN)
-Spans = list[tuple[float, float]]
 
 
 def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) -> dict[str, Any]:

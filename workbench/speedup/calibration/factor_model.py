@@ -22,6 +22,14 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
+# Names that the original tools use, where they are not the operator's with "Exec".
+EXECS = {
+    "Scan parquet": ("FileSourceScanExec", "BatchScanExec"),
+    "Scan orc": ("FileSourceScanExec", "BatchScanExec"),
+    "Exchange": ("ShuffleExchangeExec",),
+}
+
+
 class Term(StrictModel):
     """Factor of one operator, group or kind of time, with its uncertainty."""
 
@@ -157,14 +165,6 @@ def _check_override(name: str, value: float, known: list[str]) -> None:
         raise InputError("no such operator in the factor model", where="--set", found=name, allowed=near)
     if not (np.isfinite(value) and value > 0):
         raise InputError("not a factor", where=f"--set {name}", found=value, allowed="a finite number above 0")
-
-
-# Names that the original tools use, where they are not the operator's with "Exec".
-EXECS = {
-    "Scan parquet": ("FileSourceScanExec", "BatchScanExec"),
-    "Scan orc": ("FileSourceScanExec", "BatchScanExec"),
-    "Exchange": ("ShuffleExchangeExec",),
-}
 
 
 def export_factor_csv(model: FactorModel, path: str | Path) -> list[str]:

@@ -34,6 +34,12 @@ MIN_NOISE_DEGREES = 5
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed"})
 
 
+# Bars of a waterfall; the smallest steps are added up.
+MAX_STEPS = 12
+# A step below this share of the baseline's time counts as small.
+MIN_STEP_SHARE = 0.005
+
+
 def predict_queries(
     model: FactorModel,
     measured: Measured,
@@ -300,12 +306,6 @@ def _build_prediction_row(
         "unsupported_operators": list_most_costly(unsupported),
         "unknown_operators": list_most_costly(unknown),
     }
-
-
-# Bars of a waterfall; the smallest steps are added up.
-MAX_STEPS = 12
-# A step below this share of the baseline's time counts as small.
-MIN_STEP_SHARE = 0.005
 
 
 def select_counted_runs(measured: Measured, label: str) -> Measured:

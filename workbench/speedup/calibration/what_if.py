@@ -37,6 +37,10 @@ MIN_SLIDER_SHARE, MAX_SLIDERS = 0.01, 12
 SAME_FACTOR_TOLERANCE = 0.005
 
 
+SLIDER_STEP = 0.01  # of the decimal logarithm: 2.3 %
+LABEL_LENGTH = 26
+
+
 def parse_factors(texts: Sequence[str]) -> dict[str, float]:
     """Factors given as `Operator=1.5`, by operator.
 
@@ -235,10 +239,6 @@ def _read_state(path: Path) -> dict[str, float]:
         return {str(name): float(value) for name, value in factors.items() if 0 < float(value) < math.inf}
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return {}
-
-
-SLIDER_STEP = 0.01  # of the decimal logarithm: 2.3 %
-LABEL_LENGTH = 26
 
 
 class FactorWhatIfControls(WhatIfControls):

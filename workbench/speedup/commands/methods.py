@@ -51,6 +51,9 @@ if TYPE_CHECKING:
 Frames = Sequence[tuple["Table", "pl.DataFrame"]]
 
 
+GUIDE = "known faults of the seed method: docs/guide/speedup-seed-method.md"
+
+
 def load_pair(
     recording: Path | None,
     baseline_logs: Sequence[str],
@@ -155,9 +158,6 @@ def _build_document(answer: str, pair: Pair, frames: Frames, **more: object) -> 
         **more,
         **{declared.name: frame.to_dicts() for declared, frame in frames},
     }
-
-
-GUIDE = "known faults of the seed method: docs/guide/speedup-seed-method.md"
 
 
 def _print_warnings(warnings: Sequence[str]) -> None:

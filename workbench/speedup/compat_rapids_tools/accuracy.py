@@ -32,6 +32,53 @@ HEADS = (
 )
 
 
+# Labels as the original has them, one parenthesis missing and one blank too many included.
+DURATION_LINES = (
+    "Average duration error (seconds)  = ",
+    "Median duration error (seconds)   = ",
+    "Min duration error (seconds)      = ",
+    "Max duration error (seconds)      = ",
+    "Average duration error (diff pct) = ",
+    "Median duration error (diff pct)  = ",
+    "Max duration error (diff pct)     = ",
+    "Average duration error (diff sec) = ",
+    "Median duration error (diff sec)  = ",
+    "Max duration error (diff sec)     = ",
+    "Average duration error (abs pct)  = ",
+    "Median duration error (abs pct)   = ",
+    "Max duration error (abs pct)      = ",
+)
+SPEEDUP_LINES = (
+    "Average speedup error (diff)      = ",
+    "Median speedup error (diff)       = ",
+    "Min speedup error (diff)          = ",
+    "Max speedup error (diff)          = ",
+    "Average speedup error (diff pct)  = ",
+    "Median speedup error (diff pct    = ",
+    "Max speedup error (diff pct)      = ",
+    "Average speedup error (abs diff)  = ",
+    "Median speedup error (abs diff)   = ",
+    "Max speedup error (abs diff)      = ",
+    "Average speedup error (abs pct)   = ",
+    "Median speedup error (abs pct)    = ",
+    "Max speedup error (abs pct)         = ",
+)
+# Comet's names for what the original's table pairs; it has no counterpart for the others.
+COMET_PAIRS = (
+    *(
+        ("Scan parquet ", f"CometScan [{kind}] parquet ", ("BatchScanExec", "FileSourceScanExec"))
+        for kind in ("native_iceberg_compat", "native_datafusion", "native_comet")
+    ),
+    ("Expand", "CometExpand", ("ExpandExec",)),
+    ("Filter", "CometFilter", ("FilterExec",)),
+    ("SortMergeJoin", "CometSortMergeJoin", ("SortMergeJoinExec",)),
+    ("BroadcastHashJoin", "CometBroadcastHashJoin", ("BroadcastHashJoinExec",)),
+    ("Exchange", "CometExchange", ("ShuffleExchangeExec",)),
+    ("HashAggregate", "CometHashAggregate", ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")),
+    ("TakeOrderedAndProject", "CometTakeOrderedAndProject", ("TakeOrderedAndProjectExec",)),
+)
+
+
 @dataclass(frozen=True)
 class EstimateComparison:
     """One application, estimated and measured; percentages are of the estimate."""
@@ -112,39 +159,6 @@ def format_validation_report(rows: Sequence[EstimateComparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# Labels as the original has them, one parenthesis missing and one blank too many included.
-DURATION_LINES = (
-    "Average duration error (seconds)  = ",
-    "Median duration error (seconds)   = ",
-    "Min duration error (seconds)      = ",
-    "Max duration error (seconds)      = ",
-    "Average duration error (diff pct) = ",
-    "Median duration error (diff pct)  = ",
-    "Max duration error (diff pct)     = ",
-    "Average duration error (diff sec) = ",
-    "Median duration error (diff sec)  = ",
-    "Max duration error (diff sec)     = ",
-    "Average duration error (abs pct)  = ",
-    "Median duration error (abs pct)   = ",
-    "Max duration error (abs pct)      = ",
-)
-SPEEDUP_LINES = (
-    "Average speedup error (diff)      = ",
-    "Median speedup error (diff)       = ",
-    "Min speedup error (diff)          = ",
-    "Max speedup error (diff)          = ",
-    "Average speedup error (diff pct)  = ",
-    "Median speedup error (diff pct    = ",
-    "Max speedup error (diff pct)      = ",
-    "Average speedup error (abs diff)  = ",
-    "Median speedup error (abs diff)   = ",
-    "Max speedup error (abs diff)      = ",
-    "Average speedup error (abs pct)   = ",
-    "Median speedup error (abs pct)    = ",
-    "Max speedup error (abs pct)         = ",
-)
-
-
 def _format_error_lines(labels: Sequence[str], errors: list[float], percents: list[float]) -> list[str]:
     central: list[Callable[[list[float]], float]] = [_numpy_mean, _numpy_median]
     largest: Callable[[list[float]], float] = max
@@ -196,22 +210,6 @@ def _format_table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
         for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
     ]
     return "| " + " | ".join(shown) + " |"
-
-
-# Comet's names for what the original's table pairs; it has no counterpart for the others.
-COMET_PAIRS = (
-    *(
-        ("Scan parquet ", f"CometScan [{kind}] parquet ", ("BatchScanExec", "FileSourceScanExec"))
-        for kind in ("native_iceberg_compat", "native_datafusion", "native_comet")
-    ),
-    ("Expand", "CometExpand", ("ExpandExec",)),
-    ("Filter", "CometFilter", ("FilterExec",)),
-    ("SortMergeJoin", "CometSortMergeJoin", ("SortMergeJoinExec",)),
-    ("BroadcastHashJoin", "CometBroadcastHashJoin", ("BroadcastHashJoinExec",)),
-    ("Exchange", "CometExchange", ("ShuffleExchangeExec",)),
-    ("HashAggregate", "CometHashAggregate", ("HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec")),
-    ("TakeOrderedAndProject", "CometTakeOrderedAndProject", ("TakeOrderedAndProjectExec",)),
-)
 
 
 def estimate_left_out_ratios(

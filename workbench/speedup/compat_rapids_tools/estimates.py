@@ -21,6 +21,9 @@ from workbench.speedup.compat_rapids_tools.seed_log import SeedLog
 BYTES_PER_S = 1_000_000_000
 
 
+NOT_APPLICABLE = "Not Applicable"
+
+
 @dataclass(frozen=True)
 class StageEstimate:
     """A stage of a query: its factor, task time, unsupported part of it, and changes between engines."""
@@ -142,7 +145,6 @@ def _summarize_stages(
 
 
 STRONGLY, RECOMMENDED, NOT_RECOMMENDED = "Strongly Recommended", "Recommended", "Not Recommended"
-NOT_APPLICABLE = "Not Applicable"
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,34 @@ PROBLEMS_IN_ORDER = tuple((re.compile(pattern), PROBLEMS[pattern]) for pattern i
 NESTED = "NESTED COMPLEX TYPE"
 
 
+WRITE_ENTRY = "DataWritingCommandExec"
+# Name in the plan -> operator in the factor file; looked up in this order.
+WRITE_COMMANDS = {
+    WRITE_ENTRY: WRITE_ENTRY,
+    "InsertIntoHadoopFsRelationCommand": WRITE_ENTRY,
+    "InsertIntoHiveTable": WRITE_ENTRY,
+    "AppendDataExecV1": "AppendDataExecV1",
+    "OverwriteByExpressionExecV1": "OverwriteByExpressionExecV1",
+    "AtomicReplaceTableAsSelect": "AtomicReplaceTableAsSelectExec",
+    "AtomicCreateTableAsSelect": "AtomicCreateTableAsSelectExec",
+}
+V1_EXECS = ("AppendDataExecV1", "OverwriteByExpressionExecV1")
+WITHOUT_FORMAT = (*V1_EXECS, "AtomicReplaceTableAsSelect", "AtomicCreateTableAsSelect")
+DELTA_ONLY = ("SaveIntoDataSourceCommand", "MergeIntoCommandEdge", "WriteIntoDeltaCommand")
+DELTA_WORDS = ("DeltaTableV2", "WriteIntoDeltaBuilder")
+RELEASE = "24.08"
+SUPPORTED_LEVELS = frozenset({"S", "PS", "TON"})
+OTHER_NAMES = {
+    "long": ("bigint",),
+    "short": ("smallint",),
+    "int": ("integer",),
+    "byte": ("tinyint",),
+    "float": ("real",),
+    "decimal": ("dec", "numeric"),
+    "calendar": ("interval",),
+}
+
+
 class Read(NamedTuple):
     """A data source: its format, and its schema as `name:type,…` (cut with … where Spark cut it)."""
 
@@ -182,23 +210,6 @@ def list_problems(nodes: Sequence[PlanNode], reads: Sequence[Read]) -> list[str]
     return list(found)
 
 
-WRITE_ENTRY = "DataWritingCommandExec"
-# Name in the plan -> operator in the factor file; looked up in this order.
-WRITE_COMMANDS = {
-    WRITE_ENTRY: WRITE_ENTRY,
-    "InsertIntoHadoopFsRelationCommand": WRITE_ENTRY,
-    "InsertIntoHiveTable": WRITE_ENTRY,
-    "AppendDataExecV1": "AppendDataExecV1",
-    "OverwriteByExpressionExecV1": "OverwriteByExpressionExecV1",
-    "AtomicReplaceTableAsSelect": "AtomicReplaceTableAsSelectExec",
-    "AtomicCreateTableAsSelect": "AtomicCreateTableAsSelectExec",
-}
-V1_EXECS = ("AppendDataExecV1", "OverwriteByExpressionExecV1")
-WITHOUT_FORMAT = (*V1_EXECS, "AtomicReplaceTableAsSelect", "AtomicCreateTableAsSelect")
-DELTA_ONLY = ("SaveIntoDataSourceCommand", "MergeIntoCommandEdge", "WriteIntoDeltaCommand")
-DELTA_WORDS = ("DeltaTableV2", "WriteIntoDeltaBuilder")
-
-
 class Write(NamedTuple):
     data_format: str
     entry: str
@@ -264,19 +275,8 @@ def _parse_write_format(text: str) -> str:
     return parts[1].split(",")[0]
 
 
-RELEASE = "24.08"
-SUPPORTED_LEVELS = frozenset({"S", "PS", "TON"})
 # Levels whose notes become the reason; the second group only when there is a note.
 ALWAYS_LISTED_LEVELS, LISTED_WITH_NOTE_LEVELS = frozenset({"TOFF"}), frozenset({"NS", "CO"})
-OTHER_NAMES = {
-    "long": ("bigint",),
-    "short": ("smallint",),
-    "int": ("integer",),
-    "byte": ("tinyint",),
-    "float": ("real",),
-    "decimal": ("dec", "numeric"),
-    "calendar": ("interval",),
-}
 
 
 class Unsupported(NamedTuple):

@@ -11,6 +11,12 @@ from typing import TypeVar
 _DIVISION = Context(prec=34)
 
 
+K = TypeVar("K", int, str)
+HASH_MASK = 0xFFFFFFFF
+HASH_SEED = 4  # of the first table's 16 buckets; it stays when the table grows
+MAX_SMALL_SET = 4  # Set1 to Set4 and Map1 to Map4 keep the order in which they were filled
+
+
 def round_ratio(total: float, count: float, places: int) -> float:
     """`total / count`, halves up at `places` decimals; 0.0 when either is 0.
 
@@ -68,12 +74,6 @@ def format_double(value: float) -> str:
     digits, _, exponent = f"{Decimal(repr(value)):E}".partition("E")
     mantissa = digits.rstrip("0").rstrip(".") if "." in digits else digits
     return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
-
-
-K = TypeVar("K", int, str)
-HASH_MASK = 0xFFFFFFFF
-HASH_SEED = 4  # of the first table's 16 buckets; it stays when the table grows
-MAX_SMALL_SET = 4  # Set1 to Set4 and Map1 to Map4 keep the order in which they were filled
 
 
 def _scala_hash(key: int | str) -> int:

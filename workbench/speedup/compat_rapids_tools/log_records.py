@@ -14,6 +14,8 @@ from workbench.eventlog.listener_events import DECODERS, BoundedInt, Plan, Struc
 from workbench.eventlog.plan_graph import PlanNode
 from workbench.eventlog.sources import CHUNK_BYTES, LogCutter, LogSource
 
+_HEAD = b'{"Event":"'
+
 
 class Accumulable(Struct, rename={"id": "ID", "name": "Name", "update": "Update", "value": "Value"}):
     """An accumulator in a task or a stage; numbers may come as texts, and anything else may come, too."""
@@ -120,7 +122,6 @@ _OWN: dict[str, type[Struct]] = {
 _DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = DECODERS | {
     name.encode(): msgspec.json.Decoder(kind, strict=False) for name, kind in _OWN.items()
 }
-_HEAD = b'{"Event":"'
 
 
 class EventReader:

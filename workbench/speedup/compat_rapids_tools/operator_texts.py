@@ -69,6 +69,85 @@ BUILD_SIDES = {
 }
 
 
+CODEGEN_NODE = "WholeStageCodegen"
+REUSED_NODE = "ReusedExchange"
+UDF_CHECK_SKIPPED = (
+    "ArrowEvalPython",
+    "AggregateInPandas",
+    "FlatMapGroupsInPandas",
+    "MapInPandas",
+    "WindowInPandas",
+    "PythonMapInArrow",
+    "MapInArrow",
+)
+REMOVED_OPERATORS = frozenset(
+    {"GenerateBloomFilter", REUSED_NODE, "ColumnarToRow", "ResultQueryStage", "AdaptiveSparkPlan", "Subquery"}
+)
+IGNORED_OPERATORS = frozenset(
+    {
+        "CollectLimit",
+        "LocalTableScan",
+        "SetCatalogAndNamespace",
+        "ResultQueryStage",
+        "Scan JDBCRelation",
+        "Scan OneRowRelation",
+        "CommandResult",
+        "Subquery",
+    }
+    | {
+        f"Execute {command}"
+        for command in [
+            "CreateViewCommand",
+            "CreateTableCommand",
+            "DropTableCommand",
+            "CreateDatabaseCommand",
+            "DropDatabaseCommand",
+            "CreateTableAsSelectCommand",
+            "CreateDataSourceTableAsSelectCommand",
+            "SetCommand",
+            "AddJarsCommand",
+            "InsertIntoHadoopFsRelationCommand",
+            "UpdateCommandEdge",
+            "DeleteCommandEdge",
+            "DescribeDeltaHistoryCommand",
+            "ShowPartitionsDeltaCommand",
+            "AlterTableRecoverPartitionsCommand",
+            "CreateFunctionCommand",
+            "DeleteCommand",
+            "DescribeTableCommand",
+            "RefreshTable",
+            "RepairTableCommand",
+            "ShowPartitionsCommand",
+            "ClearCacheCommand",
+            "OptimizeTableCommandEdge",
+        ]
+    }
+)
+# Operators that are supported when the table says so, whatever their text holds.
+PLAIN_OPERATORS = frozenset(
+    [
+        "AggregateInPandas",
+        "ArrowEvalPython",
+        "BroadcastExchange",
+        "CartesianProduct",
+        "Coalesce",
+        "CollectLimit",
+        "FlatMapGroupsInPandas",
+        "GlobalLimit",
+        "LocalLimit",
+        "InMemoryTableScan",
+        "MapInPandas",
+        "PythonMapInArrow",
+        "MapInArrow",
+        "Range",
+        "Sample",
+        "SubqueryBroadcast",
+        "Union",
+        "WindowInPandas",
+    ]
+)
+
+
 class UnreadableTextError(ValueError):
     """The original's patterns fail on this text, and it takes the operator as unsupported."""
 
@@ -229,82 +308,3 @@ def find_condition_functions(text: str) -> list[str]:
     left = OPERATOR_AT_END.sub(" ", CALL_HEAD.sub(" ", left))
     left = re.sub(r"[()]+", " ", left)
     return _unique_names([*names, *(TOKENS[token] for token in left.split() if token in TOKENS)])
-
-
-CODEGEN_NODE = "WholeStageCodegen"
-REUSED_NODE = "ReusedExchange"
-UDF_CHECK_SKIPPED = (
-    "ArrowEvalPython",
-    "AggregateInPandas",
-    "FlatMapGroupsInPandas",
-    "MapInPandas",
-    "WindowInPandas",
-    "PythonMapInArrow",
-    "MapInArrow",
-)
-REMOVED_OPERATORS = frozenset(
-    {"GenerateBloomFilter", REUSED_NODE, "ColumnarToRow", "ResultQueryStage", "AdaptiveSparkPlan", "Subquery"}
-)
-IGNORED_OPERATORS = frozenset(
-    {
-        "CollectLimit",
-        "LocalTableScan",
-        "SetCatalogAndNamespace",
-        "ResultQueryStage",
-        "Scan JDBCRelation",
-        "Scan OneRowRelation",
-        "CommandResult",
-        "Subquery",
-    }
-    | {
-        f"Execute {command}"
-        for command in [
-            "CreateViewCommand",
-            "CreateTableCommand",
-            "DropTableCommand",
-            "CreateDatabaseCommand",
-            "DropDatabaseCommand",
-            "CreateTableAsSelectCommand",
-            "CreateDataSourceTableAsSelectCommand",
-            "SetCommand",
-            "AddJarsCommand",
-            "InsertIntoHadoopFsRelationCommand",
-            "UpdateCommandEdge",
-            "DeleteCommandEdge",
-            "DescribeDeltaHistoryCommand",
-            "ShowPartitionsDeltaCommand",
-            "AlterTableRecoverPartitionsCommand",
-            "CreateFunctionCommand",
-            "DeleteCommand",
-            "DescribeTableCommand",
-            "RefreshTable",
-            "RepairTableCommand",
-            "ShowPartitionsCommand",
-            "ClearCacheCommand",
-            "OptimizeTableCommandEdge",
-        ]
-    }
-)
-# Operators that are supported when the table says so, whatever their text holds.
-PLAIN_OPERATORS = frozenset(
-    [
-        "AggregateInPandas",
-        "ArrowEvalPython",
-        "BroadcastExchange",
-        "CartesianProduct",
-        "Coalesce",
-        "CollectLimit",
-        "FlatMapGroupsInPandas",
-        "GlobalLimit",
-        "LocalLimit",
-        "InMemoryTableScan",
-        "MapInPandas",
-        "PythonMapInArrow",
-        "MapInArrow",
-        "Range",
-        "Sample",
-        "SubqueryBroadcast",
-        "Union",
-        "WindowInPandas",
-    ]
-)

@@ -32,6 +32,26 @@ from workbench.speedup.compat_rapids_tools.operator_texts import (
 )
 from workbench.speedup.compat_rapids_tools.seed_log import NS_PER_MS, SeedLog
 
+WITH_EXPRESSIONS: dict[str, Callable[[str], list[str]]] = {
+    "Expand": texts.find_all_functions,
+    "Filter": texts.find_condition_functions,
+    "Generate": texts.find_all_functions,
+    "HashAggregate": texts.find_aggregate_functions,
+    "ObjectHashAggregate": texts.find_aggregate_functions,
+    "SortAggregate": texts.find_aggregate_functions,
+    "Project": texts.find_all_functions,
+    "Sort": texts.find_sort_functions,
+    "TakeOrderedAndProject": texts.find_top_n_functions,
+    "Window": texts.find_window_functions,
+}
+JOINS: dict[str, Callable[[str], tuple[list[str], bool]]] = {
+    "BroadcastHashJoin": texts.find_equi_join_functions,
+    "ShuffledHashJoin": texts.find_equi_join_functions,
+    "BroadcastNestedLoopJoin": texts.find_nested_loop_join_functions,
+}
+SORT_MERGE_JOIN = re.compile(r"SortMergeJoin(?:\(.+\))?")
+RANKS = ("rank", "dense_rank")
+
 
 def _find_metric(node: PlanNode, matches: Callable[[str], bool]) -> int | None:
     return next((metric.accumulator_id for metric in node.metrics if matches(metric.name)), None)
@@ -63,27 +83,6 @@ def sum_plain_time(log: SeedLog, node: PlanNode, name: str) -> int | None:
     parts = ("time to collect", "time to build", "time to broadcast")
     times = [time for part in parts if (time := find_driver_time(log, node, part, whole=True)) is not None]
     return sum(times) if times else None
-
-
-WITH_EXPRESSIONS: dict[str, Callable[[str], list[str]]] = {
-    "Expand": texts.find_all_functions,
-    "Filter": texts.find_condition_functions,
-    "Generate": texts.find_all_functions,
-    "HashAggregate": texts.find_aggregate_functions,
-    "ObjectHashAggregate": texts.find_aggregate_functions,
-    "SortAggregate": texts.find_aggregate_functions,
-    "Project": texts.find_all_functions,
-    "Sort": texts.find_sort_functions,
-    "TakeOrderedAndProject": texts.find_top_n_functions,
-    "Window": texts.find_window_functions,
-}
-JOINS: dict[str, Callable[[str], tuple[list[str], bool]]] = {
-    "BroadcastHashJoin": texts.find_equi_join_functions,
-    "ShuffledHashJoin": texts.find_equi_join_functions,
-    "BroadcastNestedLoopJoin": texts.find_nested_loop_join_functions,
-}
-SORT_MERGE_JOIN = re.compile(r"SortMergeJoin(?:\(.+\))?")
-RANKS = ("rank", "dense_rank")
 
 
 @dataclass

@@ -17,6 +17,35 @@ from workbench.speedup.compat_rapids_tools.seed_log import NS_PER_MS, SeedLog
 CODEGEN_PREFIX = "WholeStageCodegen"
 
 
+APPLICATION_INDEX = 1
+# Sums over the tasks of a stage, in the order of the columns; nanoseconds are floored task by task.
+_SUMS: tuple[tuple[str, Callable[[TaskMetrics], int]], ...] = (
+    ("executorCPUTime_sum", lambda m: m.cpu_ns // NS_PER_MS),
+    ("executorDeserializeCPUTime_sum", lambda m: m.deserialize_cpu_ns // NS_PER_MS),
+    ("executorDeserializeTime_sum", lambda m: m.deserialize_ms),
+    ("executorRunTime_sum", lambda m: m.run_ms),
+    ("input_bytesRead_sum", lambda m: m.input.bytes if m.input else 0),
+    ("input_recordsRead_sum", lambda m: m.input.records if m.input else 0),
+    ("jvmGCTime_sum", lambda m: m.gc_ms),
+    ("memoryBytesSpilled_sum", lambda m: m.memory_spilled_bytes),
+    ("output_bytesWritten_sum", lambda m: m.output.bytes if m.output else 0),
+    ("output_recordsWritten_sum", lambda m: m.output.records if m.output else 0),
+    ("peakExecutionMemory_max", lambda m: m.peak_memory_bytes),
+    ("resultSerializationTime_sum", lambda m: m.result_serialization_ms),
+    ("resultSize_max", lambda m: m.result_bytes),
+    ("sr_fetchWaitTime_sum", lambda m: m.shuffle_read.fetch_wait_ms if m.shuffle_read else 0),
+    ("sr_localBlocksFetched_sum", lambda m: m.shuffle_read.local_blocks if m.shuffle_read else 0),
+    ("sr_localBytesRead_sum", lambda m: m.shuffle_read.local_bytes if m.shuffle_read else 0),
+    ("sr_remoteBlocksFetched_sum", lambda m: m.shuffle_read.remote_blocks if m.shuffle_read else 0),
+    ("sr_remoteBytesRead_sum", lambda m: m.shuffle_read.remote_bytes if m.shuffle_read else 0),
+    ("sr_remoteBytesReadToDisk_sum", lambda m: m.shuffle_read.remote_bytes_to_disk if m.shuffle_read else 0),
+    ("sr_totalBytesRead_sum", lambda m: _sum_read_bytes(m)),
+    ("sw_bytesWritten_sum", lambda m: m.shuffle_write.bytes if m.shuffle_write else 0),
+    ("sw_recordsWritten_sum", lambda m: m.shuffle_write.records if m.shuffle_write else 0),
+    ("sw_writeTime_sum", lambda m: m.shuffle_write.time_ns // NS_PER_MS if m.shuffle_write else 0),
+)
+
+
 @dataclass(frozen=True)
 class StageRow:
     """A row of `sql_to_stage_information`: wall time of a stage for a job, and its operators as one text."""
@@ -60,9 +89,6 @@ def check_application_side(applications: Sequence[SeedApplication], *, accelerat
             found=f"application {application.name!r}",
             do="check that the two sides are not swapped",
         )
-
-
-APPLICATION_INDEX = 1
 
 
 @dataclass(frozen=True)
@@ -279,34 +305,6 @@ def _task_statistics(accumulator: Accumulator | None) -> tuple[int, int, int, in
     # Integer division, and towards zero as Java has it.
     median = values[middle] if len(values) % 2 else int((values[middle] + values[middle - 1]) / 2)
     return values[0], median, values[-1], sum(values)
-
-
-# Sums over the tasks of a stage, in the order of the columns; nanoseconds are floored task by task.
-_SUMS: tuple[tuple[str, Callable[[TaskMetrics], int]], ...] = (
-    ("executorCPUTime_sum", lambda m: m.cpu_ns // NS_PER_MS),
-    ("executorDeserializeCPUTime_sum", lambda m: m.deserialize_cpu_ns // NS_PER_MS),
-    ("executorDeserializeTime_sum", lambda m: m.deserialize_ms),
-    ("executorRunTime_sum", lambda m: m.run_ms),
-    ("input_bytesRead_sum", lambda m: m.input.bytes if m.input else 0),
-    ("input_recordsRead_sum", lambda m: m.input.records if m.input else 0),
-    ("jvmGCTime_sum", lambda m: m.gc_ms),
-    ("memoryBytesSpilled_sum", lambda m: m.memory_spilled_bytes),
-    ("output_bytesWritten_sum", lambda m: m.output.bytes if m.output else 0),
-    ("output_recordsWritten_sum", lambda m: m.output.records if m.output else 0),
-    ("peakExecutionMemory_max", lambda m: m.peak_memory_bytes),
-    ("resultSerializationTime_sum", lambda m: m.result_serialization_ms),
-    ("resultSize_max", lambda m: m.result_bytes),
-    ("sr_fetchWaitTime_sum", lambda m: m.shuffle_read.fetch_wait_ms if m.shuffle_read else 0),
-    ("sr_localBlocksFetched_sum", lambda m: m.shuffle_read.local_blocks if m.shuffle_read else 0),
-    ("sr_localBytesRead_sum", lambda m: m.shuffle_read.local_bytes if m.shuffle_read else 0),
-    ("sr_remoteBlocksFetched_sum", lambda m: m.shuffle_read.remote_blocks if m.shuffle_read else 0),
-    ("sr_remoteBytesRead_sum", lambda m: m.shuffle_read.remote_bytes if m.shuffle_read else 0),
-    ("sr_remoteBytesReadToDisk_sum", lambda m: m.shuffle_read.remote_bytes_to_disk if m.shuffle_read else 0),
-    ("sr_totalBytesRead_sum", lambda m: _sum_read_bytes(m)),
-    ("sw_bytesWritten_sum", lambda m: m.shuffle_write.bytes if m.shuffle_write else 0),
-    ("sw_recordsWritten_sum", lambda m: m.shuffle_write.records if m.shuffle_write else 0),
-    ("sw_writeTime_sum", lambda m: m.shuffle_write.time_ns // NS_PER_MS if m.shuffle_write else 0),
-)
 
 
 def _sum_read_bytes(metrics: TaskMetrics) -> int:

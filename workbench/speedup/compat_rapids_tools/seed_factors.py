@@ -35,6 +35,13 @@ MIN_FACTOR = 1.0
 Times = dict[str, float]
 
 
+HEADER = ("CPUOperator", "Score")
+# The qualification tool takes a scan as unsupported unless its factor exceeds 1.
+SCANS = ("BatchScanExec", "FileSourceScanExec", "HiveTableScanExec")
+MIN_SCAN_FACTOR = 1.01
+MAX_BYTES = 16 << 20
+
+
 @dataclass(frozen=True)
 class SeedFactors:
     """What the generator found: times per operator on both sides (ms, with seconds mixed in), and its scores."""
@@ -184,13 +191,6 @@ def _sum_times(each: Sequence[Mapping[str, float]]) -> tuple[Times, float]:
             totals[name] = totals[name] + time if name in totals else time
             total += time
     return totals, total
-
-
-HEADER = ("CPUOperator", "Score")
-# The qualification tool takes a scan as unsupported unless its factor exceeds 1.
-SCANS = ("BatchScanExec", "FileSourceScanExec", "HiveTableScanExec")
-MIN_SCAN_FACTOR = 1.01
-MAX_BYTES = 16 << 20
 
 
 def read_factor_file(path: str | Path, *, unused: list[str] | None = None) -> dict[str, float]:

@@ -36,6 +36,29 @@ DOCUMENTS = frozenset(
 )
 
 
+LIMIT_BYTES = 2 << 30
+PACKAGE = Path(__file__).parents[2]
+# Age from which an unfinished entry counts as left behind by a killed process.
+STALE_S = 86_400
+# A file that changed more recently may change again within the resolution of its time stamp.
+SETTLED_NS = 2_000_000_000
+READ_BYTES = 8 << 20
+DIGEST = re.compile(r"[0-9a-f]{64}")
+# Source files that decide the tables of a log: when one of them changes, logs are read again.
+CODE_PATTERNS = (
+    "eventlog/*.py",
+    "core/tables.py",
+    "speedup/tables/*.py",
+    *(
+        f"speedup/attribution/{name}.py"
+        for name in ("executions", "time_pieces", "measured_times", "application_time", "session_settings")
+    ),
+    "speedup/comparison/session_facts.py",
+    "speedup/comparison/comparability.py",
+    "speedup/engines/*.py",
+)
+
+
 @dataclass(frozen=True)
 class LogCandidate:
     """A possible log; `reason` says why it cannot be opened."""
@@ -162,28 +185,7 @@ def _build_url(store: Any, path: str) -> str:
     return path if "file" in protocols else str(store.unstrip_protocol(path))
 
 
-LIMIT_BYTES = 2 << 30
-PACKAGE = Path(__file__).parents[2]
-# Age from which an unfinished entry counts as left behind by a killed process.
-STALE_S = 86_400
-# A file that changed more recently may change again within the resolution of its time stamp.
-SETTLED_NS = 2_000_000_000
-READ_BYTES = 8 << 20
-DIGEST = re.compile(r"[0-9a-f]{64}")
 PART_PREFIX, SEEN_FOLDER = ".part-", "seen"
-# Source files that decide the tables of a log: when one of them changes, logs are read again.
-CODE_PATTERNS = (
-    "eventlog/*.py",
-    "core/tables.py",
-    "speedup/tables/*.py",
-    *(
-        f"speedup/attribution/{name}.py"
-        for name in ("executions", "time_pieces", "measured_times", "application_time", "session_settings")
-    ),
-    "speedup/comparison/session_facts.py",
-    "speedup/comparison/comparability.py",
-    "speedup/engines/*.py",
-)
 
 
 @dataclass(frozen=True)

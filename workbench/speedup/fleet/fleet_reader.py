@@ -48,6 +48,11 @@ CACHED_TABLES = (APPLICATIONS_MEASURED, EXECUTIONS, PIECES)
 COPY_OF = "the same application as "
 
 
+SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow")
+SPARK_SCHEMA = "path string, application binary, executions binary, pieces binary"
+MAX_TASKS = 10_000
+
+
 @dataclass(frozen=True)
 class MeasuredLog:
     """One log: its row of `APPLICATIONS_MEASURED`, its executions and pieces, and whether they are from the cache."""
@@ -349,11 +354,6 @@ def _filter_applications(rows: pl.DataFrame, filters: FleetFilters) -> pl.DataFr
         copies = pl.col("reason").is_in((COPY_OF + newest["log"]).implode())
         rows = rows.filter(unknown | pl.col("log").is_in(newest["log"].implode()) | copies.fill_null(False))
     return rows
-
-
-SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow")
-SPARK_SCHEMA = "path string, application binary, executions binary, pieces binary"
-MAX_TASKS = 10_000
 
 
 def measure_on_spark(paths: Sequence[str], spark: SparkSession | None = None) -> Iterator[tuple[str, MeasuredLog]]:

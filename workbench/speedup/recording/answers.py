@@ -27,6 +27,18 @@ MAX_TEXT = 200
 Row = list[Any]
 
 
+MAX_ANSWER_BYTES = 1 << 30
+# A side has the first of these verdicts that one of its sessions has.
+_WORST_FIRST: tuple[Verdict, ...] = (
+    "failed",
+    "wrong answer",
+    "not comparable",
+    "equal up to ties at the limit",
+    "reference",
+    "equal",
+)
+
+
 @dataclass(frozen=True)
 class Answer:
     """Answer of a query: columns with Spark's types, rows, and the outermost limit with its sort columns."""
@@ -226,9 +238,6 @@ def _shorten_text(text: str, limit: int = 3 * MAX_TEXT) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
-MAX_ANSWER_BYTES = 1 << 30
-
-
 class AnswerStore:
     """The folder `answers/`: `<sha256>.json.zst` with an answer, `<label>-s<n>.json` with query to digest."""
 
@@ -292,17 +301,6 @@ class AnswerStore:
         if not digest.isalnum():
             raise InputError("not a digest", where=self.folder, found=digest[:80])
         return self.folder / f"{digest}.json.zst"
-
-
-# A side has the first of these verdicts that one of its sessions has.
-_WORST_FIRST: tuple[Verdict, ...] = (
-    "failed",
-    "wrong answer",
-    "not comparable",
-    "equal up to ties at the limit",
-    "reference",
-    "equal",
-)
 
 
 # By digest of an answer: its comparison with the reference, and its number of rows.

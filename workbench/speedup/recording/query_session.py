@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+MAX_ERROR_CHARS = 500
+
+
 def encode_value(value: Any) -> Any:
     """A value of Spark as JSON; the column's type says how to read it.
 
@@ -48,7 +51,6 @@ def encode_value(value: Any) -> Any:
 
 
 EXECUTIONS, ANSWERS, FACTS, EVENTS = "executions.jsonl", "answers.jsonl", "facts.json", "events"
-MAX_ERROR_CHARS = 500
 
 
 class SessionPlan(BaseModel):

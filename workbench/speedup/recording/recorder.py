@@ -40,6 +40,9 @@ SAMPLE_S = 2.0
 Say = Callable[[str], None]
 
 
+MAX_REASONS = 30
+
+
 @dataclass(frozen=True)
 class RecordingOutcome:
     """The recording, and the failures in it (empty for a good one)."""
@@ -307,9 +310,6 @@ def conclude_recording(recording: Recording) -> RecordingOutcome:
     for label, queries in recording.excluded.items():
         reasons += [f"{label} {query}: {why}" for query, why in queries.items()]
     return RecordingOutcome(recording, reasons)
-
-
-MAX_REASONS = 30
 
 
 def format_plan(config: RecordConfig) -> str:

@@ -34,6 +34,11 @@ RECORDER_SETTINGS = (
 )
 
 
+LOCAL_SHUFFLE_PARTITIONS = 4
+# Fields that must be equal to complete a recording.
+FIXED_FIELDS = ("suite", "data", "seed", "n_passes", "power_run", "master", "settings", "scrubbed", "sides")
+
+
 @dataclass(frozen=True)
 class RecordedSide:
     """Label and engine of a side, and its settings in addition to the engine's."""
@@ -127,11 +132,6 @@ def _check_side(side: RecordedSide) -> None:
     if not re.fullmatch(LABEL, side.label):
         allowed = "letters, digits, _ . + -, at most 40, a letter or digit first"
         raise ConfigError("not a label", where="--label, --side", found=side.label[:80], allowed=allowed)
-
-
-LOCAL_SHUFFLE_PARTITIONS = 4
-# Fields that must be equal to complete a recording.
-FIXED_FIELDS = ("suite", "data", "seed", "n_passes", "power_run", "master", "settings", "scrubbed", "sides")
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,12 @@ FORBIDDEN = {
 }
 
 
+LEVEL = 19
+# Plans repeat from pass to pass, megabytes apart. Java's and Python's readers take windows up to 2^27 by default.
+WINDOW_LOG = 26
+MAX_NOTED = 3
+
+
 def map_machine_paths(*, data: str, work: str, jars: Mapping[str, str] | None = None) -> dict[str, str]:
     """Replacement of each folder of this machine that a log may name.
 
@@ -128,12 +134,6 @@ def _iterate_host_values(value: Any) -> Iterator[str]:
 
 def _format_event(event: dict[str, Any]) -> str:
     return json.dumps(event, separators=(",", ":"), ensure_ascii=False)
-
-
-LEVEL = 19
-# Plans repeat from pass to pass, megabytes apart. Java's and Python's readers take windows up to 2^27 by default.
-WINDOW_LOG = 26
-MAX_NOTED = 3
 
 
 def find_session_log(events: Path) -> Path:

@@ -28,6 +28,9 @@ NOISE = ("WARN", "Setting default log level", "To adjust logging level", "Using 
 Json = dict[str, Any]
 
 
+_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
+
+
 @dataclass(frozen=True)
 class SessionEnd:
     """How a session's process ended: its executions, its facts (null if it failed), and the error."""
@@ -79,9 +82,6 @@ def run_session(
         error = f"ended with {child.exit_code}: {_read_output_tail(folder / 'output.txt')}"
         return SessionEnd(executions, None, error)
     return SessionEnd(executions, facts, None)
-
-
-_LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
 
 
 def _watch_executions(

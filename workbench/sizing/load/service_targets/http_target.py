@@ -24,6 +24,12 @@ from workbench.sizing.load.client_messages import (
     shorten_detail,
 )
 
+MAX_REFUSAL_BYTES = 4096
+MAX_READ_REFUSAL_BYTES = 64 << 10
+MAX_RETRY_AFTER_S = 86_400.0
+REST_S = 0.05
+SIMULATOR_SERVER_NAME = "workbench-simulator"
+
 
 class LineSplitter:
     """Splits chunks of bytes into lines; buffers at most one incomplete line.
@@ -81,13 +87,6 @@ class LineSplitter:
     def _check_line_bytes(self, n_bytes: int) -> None:
         if n_bytes > self._max_bytes:
             raise MalformedAnswerError(f"a line of more than {self._max_bytes} bytes")
-
-
-MAX_REFUSAL_BYTES = 4096
-MAX_READ_REFUSAL_BYTES = 64 << 10
-MAX_RETRY_AFTER_S = 86_400.0
-REST_S = 0.05
-SIMULATOR_SERVER_NAME = "workbench-simulator"
 
 
 class HttpTarget(ABC):

@@ -22,6 +22,9 @@ FULL_PATH = "/generate/full"
 CHAT_PATH = "/chat/completions"
 
 
+LISTENER_PATIENCE_S = 10.0
+
+
 def create_target(target: Described, workflow: Workflow | None = None) -> Target:
     """Create the target without opening it; resolves header values from the environment.
 
@@ -90,9 +93,6 @@ def resolve_secret_headers(header_env: dict[str, str]) -> dict[str, str]:
             "header value contains control characters", where="--header-env", found=torn, allowed="one line"
         )
     return {header: os.environ[name] for header, name in header_env.items()}
-
-
-LISTENER_PATIENCE_S = 10.0
 
 
 def check_listener(url: str, *, patience_s: float = LISTENER_PATIENCE_S) -> None:
