@@ -16,17 +16,7 @@ from workbench.core.formats import format_number
 
 @dataclass(frozen=True)
 class BreakEven:
-    """Cost of the day's jobs on both clusters, at the qualification's prices.
-
-    Attributes
-    ----------
-    baseline_cost, candidate_cost
-        Cost of all jobs of a day while they run, in any currency.
-    price_ratio
-        Current price of the candidate's hour over the baseline's.
-    even_ratio
-        P5, P50 and P95 of the ratio at which both cost the same.
-    """
+    """Cost of the day's jobs on both clusters, at the qualification's prices."""
 
     baseline_cost: float
     candidate_cost: float

@@ -52,13 +52,6 @@ class JobClass(StrictModel):
 def parse_load_by_hour(texts: Sequence[str]) -> list[float]:
     """Load of a service by hour, from midnight, from texts that add up: `400 hours=9-17`, or 24 numbers with commas.
 
-    Raises
-    ------
-    ConfigError
-        A text is invalid, or a load is below 0 or above 10^9.
-
-    Examples
-    --------
     >>> parse_load_by_hour(["20", "380 hours=9-11"])[8:12]
     [20.0, 400.0, 400.0, 20.0]
     """
@@ -81,13 +74,6 @@ def parse_job_class(text: str) -> JobClass:
     `per_hour` is one number, or 24 numbers with commas. With one number, `hours` selects its hours: 8-18 from 8:00 to
     18:00, 22-4 over midnight, several with commas; all day without it.
 
-    Raises
-    ------
-    ConfigError
-        The text or a value is invalid.
-
-    Examples
-    --------
     >>> one = parse_job_class("etl applications='etl *' gpus=2 per_hour=60 hours=22-2,12")
     >>> one.applications, one.gpus, [hour for hour, jobs in enumerate(one.per_hour) if jobs]
     ('etl *', 2, [0, 1, 12, 22, 23])
@@ -247,13 +233,7 @@ class PlanConfig(StrictModel):
 
     @property
     def job_classes(self) -> tuple[JobClass, ...]:
-        """The job classes; none without a speedup run.
-
-        Raises
-        ------
-        ConfigError
-            A job class is invalid, or two have the same name.
-        """
+        """The job classes; none without a speedup run."""
         found = tuple(parse_job_class(text) for text in self.jobs) if self.speedup else ()
         names = [one.name for one in found]
         if twice := sorted({name for name in names if names.count(name) > 1}):
@@ -262,13 +242,7 @@ class PlanConfig(StrictModel):
 
     @property
     def users_by_hour(self) -> list[float]:
-        """Users by hour, from midnight.
-
-        Raises
-        ------
-        ConfigError
-            A text is invalid.
-        """
+        """Users by hour, from midnight."""
         return parse_load_by_hour(self.users)
 
     @property
@@ -282,13 +256,6 @@ class PlanConfig(StrictModel):
 def build_plan_config(given: dict[str, Any], *, where: str) -> PlanConfig:
     """The settings from names and values; an error lists all problems.
 
-    Raises
-    ------
-    ConfigError
-        A name is unknown, or a value invalid.
-
-    Examples
-    --------
     >>> build_plan_config({"gpus_per_node": 0}, where="plan.yaml")
     Traceback (most recent call last):
     ...
@@ -306,11 +273,6 @@ def read_plan_file(path: Path | None, given: Mapping[str, Any]) -> PlanConfig:
     """Settings of a plan file (or the defaults), overridden by the given ones; only named runs are used.
 
     Paths of runs in the file are relative to its folder.
-
-    Raises
-    ------
-    ConfigError
-        The file is not a plan, or a setting is invalid.
     """
     values: dict[str, Any] = dict.fromkeys(RUNS, "")
     if path is not None:
@@ -343,8 +305,6 @@ def _read_values(path: Path) -> dict[str, Any]:
 def format_example_plan() -> str:
     """A plan file with all settings at their defaults and their descriptions; runs are empty.
 
-    Examples
-    --------
     >>> "# GPUs of a node." in format_example_plan()
     True
     """

@@ -25,8 +25,6 @@ def choose_nodes(needed: Ints, shortage_factor: float) -> int:
 
     The quantile shortage_factor / (1 + shortage_factor) of the nodes that are needed (the newsvendor's answer).
 
-    Examples
-    --------
     >>> choose_nodes(np.arange(1, 101), 19.0)
     95
     """
@@ -36,8 +34,6 @@ def choose_nodes(needed: Ints, shortage_factor: float) -> int:
 def expect_least_loss(needed: Ints, shortage_factor: float) -> float:
     """Mean loss of the best number of nodes, in nodes that are idle for a day.
 
-    Examples
-    --------
     >>> expect_least_loss(np.array([9, 10, 10, 11]), 1.0)
     0.5
     """
@@ -53,20 +49,12 @@ def build_information(
     Nodes are provided for the peak, before the inputs are known better. Knowing one input would change the number; the
     expected loss that this saves is the most that measuring the input can be worth.
 
-    Parameters
-    ----------
-    model, given, outcome
-        The model, the draws of its inputs by name, and the plan of each draw.
-    shortage_factor
-        Cost of a node that is missing at the peak over that of one that is idle.
+    `model`, `given`, `outcome`: The model, the draws of its inputs by name, and the plan of each draw.
+    `shortage_factor`: Cost of a node that is missing at the peak over that of one that is idle.
 
-    Returns
-    -------
-    DataFrame
-        Table INFORMATION, without inputs that are points; in currency with a price of a node, else in idle nodes.
+    Returns: Table INFORMATION, without inputs that are points; in currency with a price of a node, else in idle
+    nodes.
 
-    Notes
-    -----
     Expected value of partial perfect information, by sorting the draws into bins of the input (Strong and Oakley 2013).
     The best number of a bin is chosen on the same draws, which makes the value too large: the mean over the input's
     permutations, which are worth nothing, is taken off, and what does not stand out of them is not `resolved`. It does

@@ -36,15 +36,7 @@ AREAS = {"speedup": ("fleet", "speedup")}
 
 @dataclass(frozen=True)
 class InputRun:
-    """An input run of a plan.
-
-    Attributes
-    ----------
-    run
-        The run.
-    objection
-        Why it is not valid; empty for a valid run.
-    """
+    """An input run of a plan."""
 
     run: run_folder.Run
     objection: str
@@ -55,13 +47,7 @@ class InputRun:
         return self.run.verdict or (self.run.status if self.run.status != "succeeded" else "no verdict")
 
     def read_table(self, table: Table, *, more: tuple[str, ...] = ()) -> pl.DataFrame:
-        """A table of the run, checked for the columns that the plan needs, with the optional columns in `more`.
-
-        Raises
-        ------
-        InputError
-            The table or a column is missing or of another type; the error names run, table and columns.
-        """
+        """A table of the run, checked for the columns that the plan needs, with the optional columns in `more`."""
         try:
             found = table.read(self.run.tables_folder)
         except InputError as error:
@@ -80,19 +66,7 @@ class InputRun:
 def open_input_run(folder: str, area: str, *, accept_invalid: bool) -> InputRun:
     """Open a finished, valid run of an area.
 
-    Parameters
-    ----------
-    folder
-        The run folder.
-    area
-        Area that the run must have.
-    accept_invalid
-        Also accept invalid, failed or unfinished runs; the objection then says why.
-
-    Raises
-    ------
-    InputError
-        The folder is not a run folder, of another area or of a newer format, or the run is not valid.
+    `accept_invalid`: Also accept invalid, failed or unfinished runs; the objection then says why.
     """
     run = run_folder.load_run(Path(folder))
     if run.area not in AREAS.get(area, (area,)):
@@ -135,13 +109,7 @@ class Jobs:
     level: float
 
     def select_class(self, one: JobClass) -> pl.DataFrame:
-        """The judged applications of a class.
-
-        Raises
-        ------
-        InputError
-            No application matches, or none that matches was judged.
-        """
+        """The judged applications of a class."""
         rows = [row for row in self.applications.iter_rows(named=True) if _matches_pattern(row, one.applications)]
         judged = [row for row in rows if row["predicted_s"] is not None]
         if not judged:
@@ -200,8 +168,6 @@ class ScalingLaw:
     def scale_factor(self, gpus: int) -> float:
         """Capacity of this many GPUs over that of one GPU (Gunther 2007).
 
-        Examples
-        --------
         >>> round(ScalingLaw("Amdahl", (1, 2), 0.1, 0.0).scale_factor(2), 4)
         1.8182
         """
@@ -262,13 +228,7 @@ class Scheduler:
 
 
 def load_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
-    """The applications of a speedup qualification.
-
-    Raises
-    ------
-    InputError
-        As of `open_input_run`, or the run is of another mode.
-    """
+    """The applications of a speedup qualification."""
     opened = open_input_run(folder, "speedup", accept_invalid=accept_invalid)
     level = opened.run.record["config"].get("level")
     good = isinstance(level, int | float) and 0 < level < 1
@@ -276,13 +236,7 @@ def load_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
 
 
 def load_service(folder: str, *, accept_invalid: bool) -> Service:
-    """The capacity at the binding target of a sizing estimate.
-
-    Raises
-    ------
-    InputError
-        As of `open_input_run`, or the run has no capacity.
-    """
+    """The capacity at the binding target of a sizing estimate."""
     opened = open_input_run(folder, "sizing", accept_invalid=accept_invalid)
     estimates, steps = opened.read_table(tables.INPUT_ESTIMATES), opened.read_table(tables.INPUT_STEPS)
     binding = estimates.filter("binding")
@@ -318,13 +272,7 @@ def _load_scaling_law(opened: InputRun, target: str) -> ScalingLaw | None:
 
 
 def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
-    """The recommended stack of an indicator session.
-
-    Raises
-    ------
-    InputError
-        As of `open_input_run`, or no stack is recommended.
-    """
+    """The recommended stack of an indicator session."""
     opened = open_input_run(folder, "indicators", accept_invalid=accept_invalid)
     table, effects = opened.read_table(tables.INPUT_RECOMMENDATIONS), opened.read_table(tables.INPUT_EFFECTS)
     rows, bases = table.filter("recommended").to_dicts(), table.filter("baseline")["stack"].to_list()
@@ -345,15 +293,7 @@ def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
 
 
 def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler:
-    """The sustainable rate of one side of a scale test.
-
-    Raises
-    ------
-    InputError
-        As of `open_input_run`.
-    ConfigError
-        The scale test does not have this side.
-    """
+    """The sustainable rate of one side of a scale test."""
     opened = open_input_run(folder, "scaletest", accept_invalid=accept_invalid)
     rows = opened.read_table(tables.INPUT_SUSTAINED_RATES, more=("side",)).to_dicts()
     sides = [str(row.get("side") or "") for row in rows]

@@ -21,13 +21,7 @@ MIN_INTERVAL_WIDTH = 1e-9
 
 
 def check_plan(plan_study: Study) -> pl.DataFrame:
-    """Check draws against their intervals, nodes against their content, costs, and the order of quantiles.
-
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the message names it with both figures.
-    """
+    """Check draws against their intervals, nodes against their content, costs, and the order of quantiles."""
     return check_invariants(
         [
             *_check_draws(plan_study),

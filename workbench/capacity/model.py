@@ -30,35 +30,12 @@ def count_whole_nodes(size: int, node: int) -> int:
 def pack_first_fit(counts: Ints, sizes: Sequence[int], node: int, *, spanning: bool = False) -> Ints:
     """Nodes that the shapes need by first fit, largest shapes first.
 
-    Parameters
-    ----------
-    counts
-        Count of each shape, array of shape (cases, sizes), 0 or more.
-    sizes
-        GPUs of each shape, 1 or more.
-    node
-        GPUs of a node.
-    spanning
-        Give shapes larger than a node whole nodes; otherwise they are refused.
+    `spanning`: Give shapes larger than a node whole nodes; otherwise they are refused.
 
-    Returns
-    -------
-    array
-        Nodes of each case, array of shape (cases,).
-
-    Raises
-    ------
-    ConfigError
-        A needed shape is larger than a node.
-
-    Notes
-    -----
     First fit decreasing needs at most 11/9 of the minimum number of nodes plus 6/9 (Dósa 2007). Nodes with equal room
     form one group, so the run time does not depend on the number of nodes. It does not model topology, resources other
     than GPUs, or the placement of pods that come and go.
 
-    Examples
-    --------
     >>> pack_first_fit(np.array([[1, 2, 2], [0, 0, 0]]), [8, 5, 3], 8).tolist()
     [3, 0]
     """
@@ -168,8 +145,6 @@ class ServiceLoad:
     def count_replicas(self, parts: Floats) -> Ints:
         """Whole replicas for a load in units of one replica's capacity; linear beyond the known range.
 
-        Examples
-        --------
         >>> one = ServiceLoad(np.zeros(24), Quantity("load per replica", 40.0), 1, grows=(1.0, 1.8, 2.4))
         >>> one.count_replicas(np.array([0.0, 1.0, 1.9, 2.4, 2.5, 9.0])).tolist()
         [0, 1, 3, 3, 4, 9]
@@ -193,22 +168,8 @@ class ServiceLoad:
 class Model:
     """Everything that a plan is calculated from; null for parts that are not covered.
 
-    Attributes
-    ----------
-    works, serving
-        Jobs and service.
-    stack
-        Ratio of the chosen stack to the current one.
-    jobs_factor, users_factor
-        Variation of a day around the profile.
-    utilisation
-        Share of the Spark GPUs' time that jobs may use.
-    node_gpus, spanning
-        GPUs of a node; larger shapes get whole nodes.
-    node_price_per_h
-        Price of a node per hour; null: no cost.
-    jobs_within_s, replicas_within_s
-        Time within which the jobs of an hour arrive, and replicas start.
+    `node_price_per_h`: Price of a node per hour; null: no cost.
+    `jobs_within_s`, `replicas_within_s`: Time within which the jobs of an hour arrive, and replicas start.
     """
 
     works: tuple[JobLoad, ...]
@@ -242,18 +203,8 @@ class Model:
 class Outcome:
     """Figures of a plan, arrays of shape (draws, 24); null for parts that are not covered.
 
-    Attributes
-    ----------
-    slots
-        Whole jobs of each class that can run at the same time, by name.
-    spark_gpus, service_gpus
-        GPUs of the Spark jobs over the utilisation target, and of whole replicas.
-    needed, replicas
-        Whole replicas that the load needs, and that run: at least `least`.
-    nodes
-        Nodes by first fit of slots and replicas.
-    pods_per_s
-        Pods per second at the worst time of the hour.
+    `spark_gpus`, `service_gpus`: GPUs of the Spark jobs over the utilisation target, and of whole replicas.
+    `needed`, `replicas`: Whole replicas that the load needs, and that run: at least `least`.
     """
 
     slots: Mapping[str, Ints]
@@ -295,8 +246,6 @@ class Outcome:
 def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
     """Remaining fraction of a time if a share of it gets faster by a ratio (Amdahl).
 
-    Examples
-    --------
     >>> remaining_time_fraction(0.2, np.array([2.0, 1.0])).round(6).tolist()
     [0.9, 1.0]
     """
@@ -306,24 +255,12 @@ def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
 def evaluate_model(model: Model, given: Mapping[str, Floats]) -> Outcome:
     """The plan for each draw of the quantities.
 
-    Parameters
-    ----------
-    model
-        The model.
-    given
-        Draws of all `model.quantities` by name, arrays of shape (draws,).
+    `given`: Draws of all `model.quantities` by name, arrays of shape (draws,).
 
-    Notes
-    -----
     Little's law (1961): concurrent jobs = arrivals per second times duration. Spark GPUs = GPUs of the concurrent jobs
     over the utilisation target; slots round these jobs up per class. Replicas = load over the capacity of one, rounded
     up, or the number that carries it by the service's law. A job that runs into the next hour counts in the hour of its
     arrival.
-
-    Raises
-    ------
-    ConfigError
-        A shape is larger than a node, or there are too many jobs or replicas.
     """
     draws = len(next(iter(given.values())))
     left = (

@@ -46,13 +46,7 @@ class PlanInputs:
 
 
 def load_inputs(config: PlanConfig) -> PlanInputs:
-    """Open the runs that the settings name.
-
-    Raises
-    ------
-    InputError, ConfigError
-        A run cannot be used; see `open_input_run`.
-    """
+    """Open the runs that the settings name."""
     accept = config.accept_invalid
     return PlanInputs(
         load_jobs(config.speedup, accept_invalid=accept) if config.speedup else None,
@@ -63,13 +57,7 @@ def load_inputs(config: PlanConfig) -> PlanInputs:
 
 
 def build_model(config: PlanConfig, found: PlanInputs) -> Model:
-    """The model of a plan.
-
-    Raises
-    ------
-    InputError, ConfigError
-        A job class matches no application, or is invalid.
-    """
+    """The model of a plan."""
     return Model(
         _build_works(config, found.jobs) if found.jobs is not None else (),
         _build_serving(config, found.service) if found.service is not None else None,
@@ -176,8 +164,6 @@ def _describe_origin(opened: InputRun | None) -> dict[str, str]:
 def format_count(count: float, unit: str) -> str:
     """A count with its unit in singular or plural.
 
-    Examples
-    --------
     >>> format_count(1, "GPU"), format_count(1200, "pod")
     ('1 GPU', '1,200 pods')
     """

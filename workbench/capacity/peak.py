@@ -102,8 +102,6 @@ SUSTAINED, NOT_SUSTAINED, NOT_MEASURED = "sustained", "not sustained", "not meas
 def classify_scheduler_rate(scheduler: Scheduler | None, pods_per_s: float) -> str:
     """Whether the scheduler sustains this pod rate: sustained, not sustained, or not measured.
 
-    Examples
-    --------
     >>> classify_scheduler_rate(None, 1.0)
     'not measured'
     """
@@ -117,21 +115,12 @@ def build_constraints(
 ) -> pl.DataFrame:
     """Demand of each constraint at an hour, and the nodes without it.
 
-    Parameters
-    ----------
-    model, median
-        The model, and its outcome with every input at its median (one draw).
-    hour
-        The peak hour.
-    scheduler, pods_per_s
-        The sustained rate, and the P95 of the pod rate at the worst time.
+    `model`, `median`: The model, and its outcome with every input at its median (one draw).
+    `scheduler`, `pods_per_s`: The sustained rate, and the P95 of the pod rate at the worst time.
 
-    Returns
-    -------
-    DataFrame
-        Table CONSTRAINTS. A rate that is not sustained always binds, because more nodes do not help. Otherwise the
-        constraint binds without which the most nodes are saved; ties go to the larger demand. Packing: GPUs of the
-        nodes that no job or replica uses, because whole jobs and replicas must fit.
+    Returns: Table CONSTRAINTS. A rate that is not sustained always binds, because more nodes do not help. Otherwise
+    the constraint binds without which the most nodes are saved; ties go to the larger demand. Packing: GPUs of the
+    nodes that no job or replica uses, because whole jobs and replicas must fit.
     """
     rows = [
         *_build_work_constraints(model, median, hour),
@@ -224,10 +213,8 @@ def _build_rate_constraint(scheduler: Scheduler | None, pods_per_s: float) -> di
 def build_tornado(model: Model) -> pl.DataFrame:
     """Effect of each input alone on the plan.
 
-    Returns
-    -------
-    DataFrame
-        Table TORNADO, without inputs that are points. Swings do not add up, because nodes and replicas are whole.
+    Returns: Table TORNADO, without inputs that are points. Swings do not add up, because nodes and replicas are
+    whole.
     """
     middle = evaluate_model(model, model.medians)
     rows = []
@@ -267,10 +254,7 @@ def _build_end_figures(outcome: Outcome, end: str) -> dict[str, Any]:
 def build_what_if(model: Model) -> pl.DataFrame:
     """GPUs and nodes by hour with half to twice the jobs and the users, every input at its median.
 
-    Returns
-    -------
-    DataFrame
-        Table WHAT_IF; only 100 % for jobs or users that are not covered.
+    Returns: Table WHAT_IF; only 100 % for jobs or users that are not covered.
     """
     rows: list[dict[str, Any]] = []
     for jobs in WHAT_IF_PERCENTS if model.works else (100,):

@@ -18,18 +18,8 @@ Floats = NDArray[np.float64]
 class Quantity:
     """A positive value with an interval; without both ends it is a point.
 
-    Attributes
-    ----------
-    name, unit
-        Name and unit.
-    value
-        The estimate, and the median of its draws.
-    low, high
-        Ends of its interval; null: a point.
-    level
-        Confidence of the interval, in (0, 1).
-    mirrored
-        The end that `fill_missing_end` assumed, lower or upper; empty for none.
+    `low`, `high`: Ends of its interval; null: a point.
+    `mirrored`: The end that `fill_missing_end` assumed, lower or upper; empty for none.
     """
 
     name: str
@@ -60,8 +50,6 @@ class Quantity:
     def fill_missing_end(self) -> Quantity:
         """The same with an unknown end as far from the value as the known one, on the log scale.
 
-        Examples
-        --------
         >>> found = Quantity("users per replica", 40.0, low=25.0).fill_missing_end()
         >>> found.low, found.high, found.mirrored
         (25.0, 64.0, 'upper')
@@ -75,14 +63,10 @@ class Quantity:
     def value_at(self, z: Floats) -> Floats:
         """The quantity at standard normal deviates: its value at 0, the interval's ends at those of its level.
 
-        Notes
-        -----
         Lognormal on each side of the value: its logarithm is normal with one spread below and another above, which
         matches value, low and high (a split normal, John 1982, on the log scale). An interval that is symmetric on the
         log scale gives the plain lognormal. Draws fall into the interval as often as the level says.
 
-        Examples
-        --------
         >>> one = Quantity("users per replica", 40.0, low=30.0, high=48.0, level=0.9)
         >>> z = 1.6448536269514722
         >>> one.value_at(np.array([-z, 0.0, z])).round(6).tolist()

@@ -30,14 +30,7 @@ if TYPE_CHECKING:
 class Study:
     """A capacity plan: its settings, the input runs, the model, and the plan of every draw.
 
-    Attributes
-    ----------
-    config, found, model
-        Settings, results of the input runs, and the model made from them.
-    given
-        Draws of every input, by name.
-    outcome
-        The plan of every draw.
+    `config`, `found`, `model`: Settings, results of the input runs, and the model made from them.
     """
 
     config: PlanConfig

@@ -27,20 +27,11 @@ def downsample_ecdf(values: pl.Series, *, positions: int = MAX_POSITIONS) -> pl.
 
     Every kept step is exact; first, last and the outermost steps always stay, since tails are what is read.
 
-    Parameters
-    ----------
-    values
-        Observations; nulls are left out.
-    positions
-        Most steps to keep, at least 10.
+    `values`: Observations; nulls are left out.
 
-    Returns
-    -------
-    pl.DataFrame
-        `value` (ascending, one row per kept distinct value), `share` of all observations at or below it, in (0, 1].
+    Returns: `value` (ascending, one row per kept distinct value), `share` of all observations at or below it, in (0,
+    1].
 
-    Examples
-    --------
     >>> import polars as pl
     >>> downsample_ecdf(pl.Series([3.0, 1.0, 1.0, 2.0])).rows()
     [(1.0, 0.5), (2.0, 0.75), (3.0, 1.0)]
@@ -70,25 +61,10 @@ def merge_intervals(
 ) -> tuple[pl.DataFrame, str]:
     """Intervals of one lane and colour that touch, merged until at most `limit` are left.
 
-    Parameters
-    ----------
-    frame
-        One row per interval; `start` <= `end`, both without nulls.
-    by
-        The columns that must be equal for two intervals to be merged.
-    limit
-        Most rows to give back.
+    `frame`: One row per interval; `start` <= `end`, both without nulls.
 
-    Returns
-    -------
-    (pl.DataFrame, str)
-        The columns of `by`, `start`, `end` and `intervals` (how many were merged), and the sentence that tells what
-        was done ("" when nothing was).
-
-    Raises
-    ------
-    InputError
-        There are more different groups than `limit`.
+    Returns: The columns of `by`, `start`, `end` and `intervals` (how many were merged), and the sentence that tells
+    what was done ("" when nothing was).
     """
     import polars as pl
 
@@ -135,13 +111,8 @@ def count_open_intervals(
 ) -> tuple[pl.DataFrame, str]:
     """How many intervals are open at each moment, as steps; the peak of each bin where there are too many steps.
 
-    Returns
-    -------
-    (pl.DataFrame, str)
-        `at` (same unit as `start`), `open`; and the sentence that tells of binning ("" when exact).
+    Returns: `at` (same unit as `start`), `open`; and the sentence that tells of binning ("" when exact).
 
-    Examples
-    --------
     >>> import polars as pl
     >>> frame = pl.DataFrame({"start_s": [0.0, 1.0], "end_s": [2.0, 3.0]})
     >>> steps, note = count_open_intervals(frame, "start_s", "end_s")
@@ -178,8 +149,6 @@ def count_open_intervals(
 def assign_sub_rows(starts: list[float], ends: list[float]) -> list[int]:
     """The row of each interval so that none covers another, as few rows as there are open at once.
 
-    Examples
-    --------
     >>> assign_sub_rows([0, 1, 2], [2, 3, 4])
     [0, 1, 0]
     """
@@ -209,19 +178,8 @@ def select_columns(
 ) -> pl.DataFrame:
     """The named columns of `table`, with NaN as null and a dash for missing text; null names are skipped.
 
-    Parameters
-    ----------
-    chart_name
-        Name of the chart, for messages.
-    numbers, texts, flags
-        Columns that must be numeric, that are written as text, that must be boolean.
-    details
-        Columns that are taken as numbers where they are numeric, else as text.
-
-    Raises
-    ------
-    InputError
-        A column is missing, is of another type, holds infinite values, or has a name that Vega would read as a path.
+    `numbers`, `texts`, `flags`: Columns that must be numeric, that are written as text, that must be boolean.
+    `details`: Columns that are taken as numbers where they are numeric, else as text.
     """
     import polars as pl
 
@@ -306,8 +264,6 @@ def list_categories(frame: pl.DataFrame, column: str) -> list[str]:
 def join_sentences(*parts: str) -> str:
     """Parts that say something, joined to one line.
 
-    Examples
-    --------
     >>> join_sentences("n = 5", "", "2 missing")
     'n = 5 · 2 missing'
     """

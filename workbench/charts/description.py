@@ -18,14 +18,8 @@ def describe_table(
 ) -> str:
     """A chart's title, its number of rows, the range of each quantity, and the first rows.
 
-    Parameters
-    ----------
-    title, subtitle
-        As written above the chart.
-    frame
-        The rows that are drawn; numeric columns are told as ranges, nulls are counted.
-    labels
-        Column name to words with unit; a column that is not named here gets the words of its name.
+    `frame`: The rows that are drawn; numeric columns are told as ranges, nulls are counted.
+    `labels`: Column name to words with unit; a column that is not named here gets the words of its name.
     """
     rows = frame.head(TOP_ROWS).to_dicts()
     return _format_description(

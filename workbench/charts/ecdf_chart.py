@@ -44,25 +44,11 @@ def ecdf(
 ) -> alt.Chart:
     """How are these values spread: which share stays at or below each value?
 
-    Parameters
-    ----------
-    table
-        One row per observation, any number; above 2,000 distinct values the curve keeps 2,000 exact steps.
-    value, group
-        Columns: the observed quantity; the variant that gets a line of its own (at most 8).
-    quantiles
-        Shares in (0, 1) that are marked on the curve: the smallest observation that at least this share does not
-        exceed (inverse of the drawn function, no interpolation).
-    slo
-        A limit in the value's unit, drawn as a line.
+    `table`: One row per observation, any number; above 2,000 distinct values the curve keeps 2,000 exact steps.
+    `value`, `group`: Columns: the observed quantity; the variant that gets a line of its own (at most 8).
+    `quantiles`: Shares in (0, 1) that are marked on the curve: the smallest observation that at least this share does
+    not exceed (inverse of the drawn function, no interpolation).
 
-    Raises
-    ------
-    InputError
-        Columns missing or of another type, too many groups, values <= 0 on a log axis.
-
-    Notes
-    -----
     Does not show how sure the curve is, nor the order in time.
     """
     frame = select_columns(table, "ecdf", texts=[group], numbers=[value])

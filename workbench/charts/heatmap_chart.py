@@ -23,22 +23,10 @@ def heatmap(
 ) -> alt.Chart:
     """How does the value change over two categories? Cells coloured by value, with their counts printed.
 
-    Parameters
-    ----------
-    table
-        One row per cell, at most 1,500 cells, 60 columns and 60 rows.
-    x, y, value
-        Columns: the two categories (drawn in the table's order), the quantity that colours the cell (null: no colour).
-    count
-        Column whose number is printed in the cell (null: the value is printed).
+    `x`, `y`, `value`: Columns: the two categories (drawn in the table's order), the quantity that colours the cell
+    (null: no colour).
+    `count`: Column whose number is printed in the cell (null: the value is printed).
 
-    Raises
-    ------
-    InputError
-        Columns missing or of another type, a cell twice, too many cells.
-
-    Notes
-    -----
     Does not show how sure a cell is; read the count.
     """
     frame = select_columns(table, "heatmap", texts=[x, y], numbers=[value, count])

@@ -42,29 +42,13 @@ def plan_trees(
 ) -> alt.HConcatChart:
     """Two plan trees side by side, root above, coloured by a quantity; twins are highlighted together.
 
-    Parameters
-    ----------
-    table
-        One row per node and side, at most 400 a side; siblings are drawn in the table's order.
-    side
-        Column with one or two values: the trees, left and right in the table's order.
-    node, parent, pair
-        Numeric columns: the node's number within its side, that of the node above (null at a root), and the number
-        that twins of both sides share.
-    label, value
-        Columns: what is written at the node (cut where it is too long, whole in the tooltip), and the quantity that
-        colours it (null: no colour). The figure stands at the right.
-    details
-        More columns for the tooltip.
+    `table`: One row per node and side, at most 400 a side; siblings are drawn in the table's order.
+    `side`: Column with one or two values: the trees, left and right in the table's order.
+    `node`, `parent`, `pair`: Numeric columns: the node's number within its side, that of the node above (null at a
+    root), and the number that twins of both sides share.
+    `label`, `value`: Columns: what is written at the node (cut where it is too long, whole in the tooltip), and the
+    quantity that colours it (null: no colour). The figure stands at the right.
 
-    Raises
-    ------
-    InputError
-        Columns missing or of another type, more than two sides, a node twice, too many nodes, a parent that is not
-        there, or nodes that feed each other in a circle.
-
-    Notes
-    -----
     Does not show how sure a figure is. Colours have one scale for both sides.
     """
     numbers = [node, parent, pair, value]

@@ -67,8 +67,6 @@ def build_mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
 def replace_undrawable(value: Any) -> Any:
     """A spec whose texts a drawing may hold: control characters of logs and half characters become a sign.
 
-    Examples
-    --------
     >>> replace_undrawable({"title": "a\\x1b[0m", "rows": [1, "b\\n"]})
     {'title': 'a�[0m', 'rows': [1, 'b\\n']}
     """
@@ -82,8 +80,6 @@ def replace_undrawable(value: Any) -> Any:
 def wrap_subtitle(spec: dict[str, Any]) -> dict[str, Any]:
     """The spec with a long subtitle in several lines: a drawing is as wide as its longest line.
 
-    Examples
-    --------
     >>> wrap_subtitle({"title": {"text": "Q?", "subtitle": "seven runs each, " * 8}})["title"]["subtitle"][1]
     'runs each, seven runs each,'
     """
@@ -157,8 +153,6 @@ def load_vega_bundle() -> str:
 def format_script_json(value: Any) -> str:
     """JSON that cannot end or confuse the script element that holds it.
 
-    Examples
-    --------
     >>> format_script_json({"a": "</script><!--"})
     '{"a":"<\\\\/script>\\\\u003c!--"}'
     """

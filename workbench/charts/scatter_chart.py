@@ -56,31 +56,11 @@ def scatter(
 ) -> alt.Chart:
     """How far is one figure from the other? Points beside the diagonal on which both are equal.
 
-    Parameters
-    ----------
-    table
-        One row per point, at most 2,000; rows without `x` or `y` are counted, not drawn.
-    x, y, label
-        Columns: the two figures, in one unit; name of the point.
-    low, high
-        Columns with the ends of the interval of `y` (null: none for this point).
-    group, hidden
-        Column that gives colour and shape (at most 5 groups); groups that are only drawn once they are ticked.
-    named
-        Boolean column: is the point's name written beside it?
-    log
-        Log axes; every value must then be above 0.
-    details
-        More columns for the tooltip.
+    `table`: One row per point, at most 2,000; rows without `x` or `y` are counted, not drawn.
+    `low`, `high`: Columns with the ends of the interval of `y` (null: none for this point).
+    `group`, `hidden`: Column that gives colour and shape (at most 5 groups); groups that are only drawn once they are
+    ticked.
 
-    Raises
-    ------
-    InputError
-        Columns missing or of another type, a label twice in one group, too many rows or groups, values <= 0 on a
-        log axis.
-
-    Notes
-    -----
     Does not show whether the points above the diagonal outweigh those below.
     """
     numbers = [x, y, low, high]

@@ -97,8 +97,6 @@ ROW_PX = 24
 def find_colour(category: str) -> str | None:
     """The colour of a category that has a meaning, else null.
 
-    Examples
-    --------
     >>> find_colour("GPU") == COLOURS["accelerator"], find_colour("Sort")
     (True, None)
     """
@@ -201,8 +199,6 @@ def short_number_expression(value: str, digits: int = 3) -> str:
 def list_round_ticks(low: float, high: float) -> list[float]:
     """Where a logarithmic axis has its ticks: at 1, 2 and 5 of each power of ten, with three more within two decades.
 
-    Examples
-    --------
     >>> list_round_ticks(0.3, 400)
     [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]
     >>> list_round_ticks(0.6, 1.8)

@@ -46,24 +46,11 @@ def timeline(
     Intervals of one lane that overlap are stacked. Above 3,500 intervals those of one lane and category that touch
     are merged, and the subtitle says so.
 
-    Parameters
-    ----------
-    table
-        One row per interval; rows without start or end are counted, not drawn.
-    start, end
-        Columns in seconds (start <= end).
-    lane, category
-        Columns: the row of the interval (at most 80 lanes, in the table's order); what gives it its colour.
-    details
-        More columns for the tooltip (left out when intervals are merged).
+    `table`: One row per interval; rows without start or end are counted, not drawn.
+    `lane`, `category`: Columns: the row of the interval (at most 80 lanes, in the table's order); what gives it its
+    colour.
+    `details`: More columns for the tooltip (left out when intervals are merged).
 
-    Raises
-    ------
-    InputError
-        Columns missing or of another type, an end before its start, too many lanes.
-
-    Notes
-    -----
     Does not show how busy an interval was, only that it was open.
     """
     import altair as alt

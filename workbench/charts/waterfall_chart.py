@@ -56,32 +56,15 @@ def waterfall(
 ) -> alt.Chart:
     """Which steps lead from one total to the other, and how large is each?
 
-    Parameters
-    ----------
-    table
-        One row per bar, drawn in the table's order; at most 2,000 over all cases. Rows without `end` are counted, not
-        drawn.
-    label, change, end
-        Columns: name of the bar; what the step adds (below 0: takes away), or the total itself; where the bar ends.
-    category
-        Column that gives the bar its colour.
-    total
-        Boolean column: does the bar start at 0? The others start where the one above ended.
-    case, first
-        Column of which one value is shown at a time, chosen below the chart; the one shown at first (by default the
-        table's first).
-    low, high
-        Columns with the ends of an interval around `end` (null: none for this bar).
-    details
-        More columns for the tooltip.
+    `table`: One row per bar, drawn in the table's order; at most 2,000 over all cases. Rows without `end` are
+    counted, not drawn.
+    `label`, `change`, `end`: Columns: name of the bar; what the step adds (below 0: takes away), or the total itself;
+    where the bar ends.
+    `total`: Boolean column: does the bar start at 0? The others start where the one above ended.
+    `case`, `first`: Column of which one value is shown at a time, chosen below the chart; the one shown at first (by
+    default the table's first).
+    `low`, `high`: Columns with the ends of an interval around `end` (null: none for this bar).
 
-    Raises
-    ------
-    InputError
-        Columns missing or of another type, a label twice in one case, too many rows, no case named `first`.
-
-    Notes
-    -----
     Does not show how sure a single step is: only bars with an interval say that.
     """
     import polars as pl

@@ -65,19 +65,7 @@ def check_machine(
 ) -> list[Check]:
     """Look at this machine.
 
-    Parameters
-    ----------
-    abilities
-        Those that are asked for; all without it. "base" is always part of it.
-    deep
-        Start a kernel and draw a picture too, which takes seconds.
-    more
-        What only an area can look at.
-
-    Raises
-    ------
-    ConfigError
-        An ability that is not known.
+    `abilities`: Those that are asked for; all without it. "base" is always part of it.
     """
     wanted = set(ABILITIES) if abilities is None else {"base", *abilities}
     if unknown := wanted - set(ABILITIES):

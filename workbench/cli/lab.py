@@ -38,13 +38,6 @@ def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:
     """Run JupyterLab until it is stopped; returns its exit code.
 
     Notebooks of a folder that cannot be written are opened as copies (`lab_copies`).
-
-    Raises
-    ------
-    ConfigError
-        The folder does not exist.
-    MissingToolError
-        JupyterLab is not installed.
     """
     import importlib.util
 

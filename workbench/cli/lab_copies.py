@@ -31,15 +31,6 @@ def copy_notebooks(folder: Path) -> Path:
     """Copy the notebooks of a folder to where they can be saved, beside a link to its samples.
 
     A copy that was changed is kept as it is; one that was not follows its original.
-
-    Returns
-    -------
-    Folder of the copies.
-
-    Raises
-    ------
-    RunFailedError
-        The copies cannot be written.
     """
     target = find_copies_folder(folder)
     try:

@@ -46,18 +46,7 @@ GITIGNORE = "data/runs/\ndata/samples/\n.ipynb_checkpoints/\n__pycache__/\n"
 
 
 def lay_out_project(folder: Path, *, with_samples: bool = True) -> Counter[str]:
-    """Write what a project lacks; whatever is there stays.
-
-    Returns
-    -------
-    Counter
-        Files `written` and files `kept`.
-
-    Raises
-    ------
-    ConfigError
-        The folder cannot be written, or is the checkout.
-    """
+    """Write what a project lacks; whatever is there stays."""
     root = folder.absolute()
     if root.resolve() == SHIPPED:
         raise ConfigError("this folder is the checkout itself", where="init", found=root, do="choose another one")
@@ -124,8 +113,6 @@ def _format_setting(item: Parameter) -> str:
 def format_layout(folder: Path, counts: Counter[str]) -> str:
     """What `workbench init` says at its end.
 
-    Examples
-    --------
     >>> print(format_layout(Path("bench"), Counter(written=3, kept=1)))
     bench: 3 files written, 1 kept as they were
     next: cd bench, then workbench run start_here; README.md says what is where

@@ -30,13 +30,6 @@ resolve_notebooks = discovery.resolve_notebooks
 def parse_assignments(given: Sequence[str]) -> dict[str, str]:
     """Split NAME=VALUE texts at the first "=".
 
-    Raises
-    ------
-    ConfigError
-        A text has no "=", or a name is given twice. The error does not quote it: it may be a secret.
-
-    Examples
-    --------
     >>> parse_assignments(["version=3.10", "where=a=b"])
     {'version': '3.10', 'where': 'a=b'}
     """
@@ -157,13 +150,7 @@ def _build_parameter_document(item: parameters.Parameter) -> dict[str, Any]:
 
 
 def find_run(name: str, out: str | None) -> StoredRun:
-    """The run of an id (or the start of one), a folder or a URL.
-
-    Raises
-    ------
-    ConfigError
-        No run matches, or several do.
-    """
+    """The run of an id (or the start of one), a folder or a URL."""
     return catalogue.resolve_run(name, out or default_place())
 
 

@@ -66,15 +66,7 @@ def _group() -> None:
 
 
 def build_group(text: str, *, first_steps: str = "") -> typer.Typer:
-    """An empty group of commands.
-
-    Parameters
-    ----------
-    text
-        Its purpose, in a sentence.
-    first_steps
-        Example commands for the end of the help.
-    """
+    """An empty group of commands."""
     return typer.Typer(
         cls=CommandGroup,
         help=text,

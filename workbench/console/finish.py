@@ -27,8 +27,6 @@ JsonFlag = Annotated[bool, typer.Option("--json", help="One JSON document on std
 def choose_exit_code(*, is_valid: bool, is_cancelled: bool = False) -> ExitCode:
     """Exit code of a result.
 
-    Examples
-    --------
     >>> choose_exit_code(is_valid=True), choose_exit_code(is_valid=False, is_cancelled=True)
     (<ExitCode.GOOD: 0>, <ExitCode.CANCELLED: 130>)
     """
@@ -54,21 +52,8 @@ def finish_command(
 ) -> NoReturn:
     """Print the result of a command, as text or as one JSON document, and exit with its exit code.
 
-    Parameters
-    ----------
-    text
-        Text of the result; or a function that returns it, or prints it and returns None.
-    document
-        Document of `--json`; or a function that returns it. Only one of the two functions is called.
-    written
-        Written paths, for the text.
-    next_commands
-        Commands to run next, for the text; words are quoted.
-
-    Raises
-    ------
-    typer.Exit
-        Always.
+    `text`: Text of the result; or a function that returns it, or prints it and returns None.
+    `document`: Document of `--json`; or a function that returns it. Only one of the two functions is called.
     """
     if as_json:
         print_json(document() if callable(document) else document)
@@ -94,8 +79,6 @@ def print_closing_lines(
 ) -> None:
     """Print a line for each written path and each next command.
 
-    Examples
-    --------
     >>> print_closing_lines(["out/tables"], [["workbench", "sizing", "estimate", "my run"]])
     written: out/tables
     next: workbench sizing estimate 'my run'
@@ -110,13 +93,6 @@ def print_closing_lines(
 def to_json_value(value: Any) -> Any:
     """A value as JSON data: paths and times as text, NaN and infinite numbers as null.
 
-    Raises
-    ------
-    TypeError
-        The type has no JSON form.
-
-    Examples
-    --------
     >>> to_json_value({"at": date(2026, 1, 2), "ratio": float("nan"), "path": PurePath("a/b"), 1: (2,)})
     {'at': '2026-01-02', 'ratio': None, 'path': 'a/b', '1': [2]}
     """

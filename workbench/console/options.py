@@ -43,13 +43,7 @@ class OptionValues(dict[str, Any]):
         self.flags = dict(flags or {})
 
     def build_model(self, model: type[Model], *, show_values: bool = True) -> Model:
-        """The model of these values.
-
-        Raises
-        ------
-        ConfigError
-            Values that it refuses, each by its flag, all at once.
-        """
+        """The model of these values."""
         from workbench.core.schema import validate_model
 
         return validate_model(
@@ -61,24 +55,9 @@ class OptionValues(dict[str, Any]):
 class FieldOption:
     """What a command's option has otherwise than the model's field.
 
-    Parameters
-    ----------
-    name
-        Parameter and flag: `samples` is `--samples`.
-    flags
-        All spellings of the flag, where that does not tell them: ("--output-dir", "-o"), ("--cache/--no-cache",).
-    kind
-        Type on the command line; str where only `parse` is given.
-    default
-        Default of the command itself, in place of the model's.
-    show_default
-        What help tells as the default; False for nothing.
-    help, metavar
-        In place of the field's description, and of the type's name.
-    min, max
-        Bounds that the command line checks itself; the model's are checked in any case.
-    parse
-        Makes the field's value, such as `parse_numbers`.
+    `flags`: All spellings of the flag, where that does not tell them: ("--output-dir", "-o"), ("--cache/--no-
+    cache",).
+    `min`, `max`: Bounds that the command line checks itself; the model's are checked in any case.
     """
 
     name: str | None = None
@@ -106,22 +85,12 @@ def take_options_from(
     A field `n_gpus` becomes `--n-gpus` with its type, its default and its description. Texts of choices stay texts:
     the model refuses others, and names the flag. Lists are repeatable, yes-or-no fields are switches.
 
-    Parameters
-    ----------
-    model
-        The class, or "module:Class" for one that is imported when the command is entered.
-    fields
-        Fields that become options, in the order of the help; a text has spaces between them. Names of the function's
-        own parameters may stand among them; those that do not come last.
-    options
-        By field: what differs. A text is the option's name.
-    units
-        By the unit that a field's name ends with: the flag drops it, and shows this: {"s": "S"}.
-    defaults
-        Default of an option: "none", where help tells the model's default; or the "model"'s own.
+    `model`: The class, or "module:Class" for one that is imported when the command is entered.
+    `fields`: Fields that become options, in the order of the help; a text has spaces between them. Names of the
+    function's own parameters may stand among them; those that do not come last.
+    `units`: By the unit that a field's name ends with: the flag drops it, and shows this: {"s": "S"}.
+    `defaults`: Default of an option: "none", where help tells the model's default; or the "model"'s own.
 
-    Examples
-    --------
     >>> from pydantic import BaseModel, Field
     >>> class Load(BaseModel):
     ...     think_time_s: float = Field(0.0, ge=0, description="Pause of a user.")
@@ -345,13 +314,6 @@ def _infer_form(annotation: Any) -> tuple[Any, Parse | None, str | None]:
 def parse_numbers(text: str, flag: str) -> list[int] | list[float]:
     """Numbers between commas: whole ones where all are, as `N,N,…`.
 
-    Raises
-    ------
-    ConfigError
-        One is no number; the flag is named.
-
-    Examples
-    --------
     >>> parse_numbers("1,2,4", "--users"), parse_numbers("0.5,2", "--rates")
     ([1, 2, 4], [0.5, 2.0])
     """
@@ -367,13 +329,6 @@ def parse_numbers(text: str, flag: str) -> list[int] | list[float]:
 def parse_pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
     """NAME=VALUE, repeated, as a dictionary.
 
-    Raises
-    ------
-    ConfigError
-        One is none. It is not repeated: it may be a secret that somebody pasted.
-
-    Examples
-    --------
     >>> parse_pairs(["Authorization=TOKEN"], "--header-env")
     {'Authorization': 'TOKEN'}
     """
@@ -386,13 +341,6 @@ def parse_pairs(texts: Sequence[str], flag: str) -> dict[str, str]:
 def parse_json_option(text: str, flag: str) -> Any:
     """JSON, or `@FILE` that holds it.
 
-    Raises
-    ------
-    ConfigError
-        It is none, or the file cannot be read.
-
-    Examples
-    --------
     >>> parse_json_option('{"temperature": 0}', "--extra-body")
     {'temperature': 0}
     """

@@ -30,27 +30,13 @@ def format_table(
 ) -> list[str]:
     """Lines of a table whose columns are as wide as their widest cell.
 
-    Parameters
-    ----------
-    rows
-        Values, as many in each row. Numbers are written by `formats.aligned`, None as a dash; texts stay as they are,
-        but for what would steer the terminal. A column of numbers is aligned at the right.
-    headers
-        A text for each column; no line of them where there are none.
-    right
-        Further columns that are aligned at the right, by header or place: texts that hold numbers ("4.2 ms").
-    max_width
-        Characters of a line: the widest columns of texts are narrowed until it fits. None: whatever it needs.
-    overflow
-        Whether cells that are too wide are cut, or wrapped to more lines.
+    `rows`: Values, as many in each row. Numbers are written by `formats.aligned`, None as a dash; texts stay as they
+    are, but for what would steer the terminal. A column of numbers is aligned at the right.
+    `right`: Further columns that are aligned at the right, by header or place: texts that hold numbers ("4.2 ms").
+    `max_width`: Characters of a line: the widest columns of texts are narrowed until it fits. None: whatever it
+    needs.
+    `overflow`: Whether cells that are too wide are cut, or wrapped to more lines.
 
-    Raises
-    ------
-    ValueError
-        A row has another number of cells than the others.
-
-    Examples
-    --------
     >>> print(*format_table([["sort", 1.5, None], ["a\\x1b[1m", 20, True]], ["name", "runs", "fast"]), sep="\\n")
     name   runs  fast
     sort    1.5  –
@@ -83,8 +69,6 @@ def format_table(
 def escape_cell(text: object) -> str:
     """A text from outside as one line that steers no terminal.
 
-    Examples
-    --------
     >>> escape_cell("two\\nlines"), escape_cell("\\x1b[31mred")
     ('two lines', '�[31mred')
     """
@@ -95,8 +79,6 @@ def escape_cell(text: object) -> str:
 def measure_width(text: str) -> int:
     """Places that a text takes on a terminal: two for a wide letter, none for an accent that is drawn over one.
 
-    Examples
-    --------
     >>> measure_width("abc"), measure_width("日本"), measure_width("e\\u0301")
     (3, 4, 1)
     """
@@ -108,8 +90,6 @@ def measure_width(text: str) -> int:
 def cut_text(text: str, width: int) -> str:
     """A text in no more than `width` places, with an ellipsis where something is left out.
 
-    Examples
-    --------
     >>> cut_text("abcdef", 4), cut_text("abc", 4)
     ('abc…', 'abc')
     """

@@ -70,28 +70,6 @@ def run_command(
 ) -> CommandResult:
     """Run a program to its end, without a shell; at the time limit it is killed with all that it started.
 
-    Parameters
-    ----------
-    env
-        The whole environment; this process's own without it.
-    stdin
-        What it can read.
-    max_output_bytes
-        More of either output is read and dropped.
-    must_succeed
-        Whether another exit code than 0 is an error.
-    do
-        What mends a program that is not there.
-
-    Raises
-    ------
-    MissingToolError
-        It cannot be started.
-    RunFailedError
-        It did not end in time; or it failed although it `must_succeed`.
-
-    Examples
-    --------
     >>> run_command([sys.executable, "-c", "print(input())"], stdin="hello").stdout
     'hello\\n'
     """
@@ -113,34 +91,11 @@ def run_command(
 class ChildProcess:
     """A running child: a context manager that ends it, and everything that it started.
 
-    Parameters
-    ----------
-    command
-        Program and arguments; no shell.
-    env
-        The whole environment; this process's own without it.
-    output
-        File that gets what it prints, appended; then nothing is captured here.
-    with_stdin
-        Whether it gets a pipe as its standard input; nothing otherwise.
-    on_line, on_error_line
-        Called with each line of stdout and stderr, in a thread of their own.
-    max_output_bytes
-        What is kept of stdout: its first part; of stderr its last lines.
-    ends_with_thread
-        Have the kernel kill it when the thread that starts it dies, even by SIGKILL (Linux).
-    is_detached
-        Leave it alone: it outlives this process, and no `with` ends it.
-    do
-        What mends a program that is not there.
+    `output`: File that gets what it prints, appended; then nothing is captured here.
+    `on_line`, `on_error_line`: Called with each line of stdout and stderr, in a thread of their own.
+    `max_output_bytes`: What is kept of stdout: its first part; of stderr its last lines.
+    `ends_with_thread`: Have the kernel kill it when the thread that starts it dies, even by SIGKILL (Linux).
 
-    Raises
-    ------
-    MissingToolError
-        It cannot be started.
-
-    Examples
-    --------
     >>> code = "import sys; print('ready', flush=True); sys.stdin.read()"
     >>> with ChildProcess([sys.executable, "-c", code], with_stdin=True) as child:
     ...     child.wait_for_line(lambda line: line == "ready", timeout_s=30)
@@ -255,13 +210,7 @@ class ChildProcess:
         return self.exit_code
 
     def wait_for_line(self, is_wanted: Callable[[str], bool], *, timeout_s: float) -> str:
-        """The next line of stdout that is wanted, such as the word that it is ready.
-
-        Raises
-        ------
-        RunFailedError
-            It ended before, with what it said last; or there was no such line within the time.
-        """
+        """The next line of stdout that is wanted, such as the word that it is ready."""
         until = time.monotonic() + timeout_s
         while True:
             has_ended = not self.is_running and not self._readers[0].is_alive()
@@ -277,13 +226,7 @@ class ChildProcess:
             raise RunFailedError(f"{self.name} is not ready", found=f"no word within {timeout_s:g} s")
 
     def raise_if_ended(self) -> None:
-        """Raise what it said last if it ended.
-
-        Raises
-        ------
-        RunFailedError
-            It ended, whatever its exit code.
-        """
+        """Raise what it said last if it ended."""
         if self.is_running:
             return
         self._join_readers()
@@ -395,8 +338,6 @@ def die_with_parent() -> None:
 def format_last_lines(text: str, max_lines: int = _SHOWN_LINES, max_line_chars: int = 400) -> str:
     """The end of what a program said, for an error's text.
 
-    Examples
-    --------
     >>> format_last_lines("a\\n\\nb\\n", max_lines=1)
     'b'
     """
@@ -427,10 +368,7 @@ def kill_process_tree(pid: int, *, grace_s: float = 0, started_s: float | None =
 
     Works for asyncio's processes too (with `start_new_session=True`): await their own `wait` afterwards.
 
-    Parameters
-    ----------
-    started_s
-        Start time of the process, by psutil: a process that reuses the id is spared.
+    `started_s`: Start time of the process, by psutil: a process that reuses the id is spared.
     """
     found = _list_tree(pid, started_s)
     if grace_s > 0:

@@ -32,13 +32,6 @@ def read_text_file(
 ) -> str:
     """The UTF-8 text of a regular file, a byte order mark left out.
 
-    Raises
-    ------
-    InputError (or `error_type`)
-        It cannot be read, is no regular file, too large, or no UTF-8 text.
-
-    Examples
-    --------
     >>> read_text_file("no/such.sql", noun="query")
     Traceback (most recent call last):
     ...
@@ -68,13 +61,6 @@ def parse_json(
 ) -> Any:
     """The value of a JSON text.
 
-    Raises
-    ------
-    InputError (or `error_type`)
-        It is not JSON (line and column are named, the text is not quoted), or nested deeper than `max_depth`.
-
-    Examples
-    --------
     >>> parse_json('{"a": [1, 2]}', noun="plan")
     {'a': [1, 2]}
     >>> parse_json('{"a": ', noun="plan", where="plan.json")
@@ -114,13 +100,6 @@ def parse_yaml(
     Aliases are refused unless they are allowed: ten lines of them can grow to gigabytes. A key that is given twice is
     refused: YAML itself would keep the last one and say nothing.
 
-    Raises
-    ------
-    InputError (or `error_type`)
-        It is no such document; the line is named, the text is not quoted.
-
-    Examples
-    --------
     >>> parse_yaml("a: {b: [1, x]}", noun="plan")
     {'a': {'b': [1, 'x']}}
     >>> parse_yaml("a: 1\\na: 2", noun="plan", where="plan.yaml")
@@ -192,8 +171,6 @@ def read_yaml_file(
 def measure_depth(value: object, limit: int = MAX_DEPTH) -> int:
     """How deep lists and objects are nested, counted up to one more than `limit`.
 
-    Examples
-    --------
     >>> measure_depth({"a": [1, [2]]}), measure_depth(7)
     (3, 0)
     """
@@ -262,8 +239,6 @@ def _join_place(where: object, place: str) -> str:
 def add_article(noun: str) -> str:
     """The noun with its indefinite article.
 
-    Examples
-    --------
     >>> add_article("sweep"), add_article("event log")
     ('a sweep', 'an event log')
     """

@@ -26,21 +26,6 @@ class ExitCode(IntEnum):
 class WorkbenchError(Exception):
     """Base of all errors for users.
 
-    Parameters
-    ----------
-    what
-        The problem, as a short sentence without a full stop.
-    where
-        File, row, field path or parameter.
-    found
-        The value that was found.
-    allowed
-        Allowed values: a range, a list of names, a format.
-    do
-        The next step, as a command where there is one.
-
-    Examples
-    --------
     >>> print(InputError("unknown parameter", where="-p top", found="top", allowed=["event_log", "top_operators"]))
     unknown parameter
       where: -p top
@@ -87,8 +72,6 @@ class WorkbenchError(Exception):
 def exit_code_for_error(name: str) -> ExitCode:
     """Exit code of an error by the name of its class, as in a notebook's cell; 3 for any other class.
 
-    Examples
-    --------
     >>> [int(exit_code_for_error(name)) for name in ("InputError", "BrokenInvariantError", "ZeroDivisionError")]
     [2, 3, 3]
     """

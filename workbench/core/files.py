@@ -35,8 +35,6 @@ def replace_atomically(path: str | Path) -> Iterator[Path]:
 
     A crash never leaves a half-written file under the real name.
 
-    Examples
-    --------
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
     >>> with replace_atomically(folder / "a.txt") as temporary:
@@ -80,15 +78,6 @@ def read_up_to(path: str | Path, max_bytes: int) -> bytes:
 
     Never blocks (as a FIFO without a writer would), and never reads more, even if the file grows.
 
-    Raises
-    ------
-    InputError
-        The file is not a regular one, or is too large.
-    OSError
-        The file cannot be read.
-
-    Examples
-    --------
     >>> import tempfile
     >>> path = write_text(Path(tempfile.mkdtemp()) / "a.txt", "whole")
     >>> read_up_to(path, 5)
@@ -123,18 +112,6 @@ def hash_file(path: str | Path) -> str:
 def open_store(url: str, *, format_url: Callable[[str], str] = strip_user_info) -> tuple[Any, str]:
     """The store of a URL and the path in it; makes no request yet.
 
-    Parameters
-    ----------
-    format_url
-        Removes secrets from the URL in error messages.
-
-    Raises
-    ------
-    InputError
-        No installed package opens this kind of URL; the error names the package.
-
-    Examples
-    --------
     >>> store, root = open_store("memory://logs/a.zstd")
     >>> store.protocol, root
     ('memory', '/logs/a.zstd')

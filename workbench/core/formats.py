@@ -44,8 +44,6 @@ def escape_html(text: object) -> str:
 def find_unit(name: str) -> str:
     """The unit in a column's name, "" for none.
 
-    Examples
-    --------
     >>> find_unit("duration_s"), find_unit("output_tokens_per_s"), find_unit("query")
     ('s', 'per s', '')
     """
@@ -55,8 +53,6 @@ def find_unit(name: str) -> str:
 def format_items(items: Iterable[object], max_items: int = 5) -> str:
     """The first items as text, and the number of others.
 
-    Examples
-    --------
     >>> format_items([4, 5, 7], max_items=2)
     '4, 5 and 1 more'
     """
@@ -68,8 +64,6 @@ def format_items(items: Iterable[object], max_items: int = 5) -> str:
 def format_label(name: str, unit: str | None = None) -> str:
     """A column's name as an axis title or a table header, its unit in brackets.
 
-    Examples
-    --------
     >>> [format_label(name) for name in ("shuffle_read_bytes", "speedup_ratio", "n", "tokens_per_s")]
     ['shuffle read (bytes)', 'speedup (×)', 'n', 'tokens per s']
     """
@@ -86,8 +80,6 @@ def format_label(name: str, unit: str | None = None) -> str:
 def format_number(value: object) -> str:
     """A value for display: grouped thousands, floats with 3 significant digits, null as a dash.
 
-    Examples
-    --------
     >>> format_number(1234567), format_number(0.123456), format_number(1234.5), format_number(None), format_number(True)
     ('1,234,567', '0.123', '1,234', '–', 'yes')
     >>> format_number(1e-9), format_number(3.0), format_number(2.5e21)
@@ -109,8 +101,6 @@ def format_number(value: object) -> str:
 def format_column(values: Sequence[object]) -> list[str]:
     """A column's values for display; floats get the same number of decimals where 3 significant digits allow it.
 
-    Examples
-    --------
     >>> format_column([5.1, 4.0, None]), format_column([0.00123, 4.0]), format_column([45.9, 41335.0])
     (['5.1', '4.0', '–'], ['0.00123', '4'], ['45.9', '41,335'])
     >>> format_column([0.0663, 0.046])
@@ -143,8 +133,6 @@ def _format_float(value: float) -> str:
 def format_bytes(count_bytes: int | float | None) -> str:
     """Bytes in a binary unit.
 
-    Examples
-    --------
     >>> format_bytes(0), format_bytes(1536), format_bytes(25_282_215_936), format_bytes(None)
     ('0 bytes', '1.5 KiB', '23.5 GiB', '–')
     """
@@ -159,8 +147,6 @@ def format_bytes(count_bytes: int | float | None) -> str:
 def format_duration(seconds: float | None) -> str:
     """A duration in its usual units.
 
-    Examples
-    --------
     >>> [format_duration(seconds) for seconds in (0.0123, 12.34, 75, 7300, None)]
     ['12.3 ms', '12.3 s', '1 min 15 s', '2 h 1 min', '–']
     """
@@ -177,8 +163,6 @@ def format_duration(seconds: float | None) -> str:
 def format_seconds(value: float | None) -> str:
     """A short time in one unit, for tables; a dash for null.
 
-    Examples
-    --------
     >>> format_seconds(0.0042), format_seconds(12.34), format_seconds(None)
     ('4.2 ms', '12.3 s', '–')
     """
@@ -194,8 +178,6 @@ def format_seconds(value: float | None) -> str:
 def format_moment(text: str | None) -> str:
     """An ISO time as day and minute in UTC; other text is returned unchanged.
 
-    Examples
-    --------
     >>> format_moment("2026-11-21T09:38:00Z"), format_moment(None)
     ('2026-11-21 09:38 UTC', '–')
     """

@@ -35,8 +35,6 @@ VERSIONED_PACKAGES = (
 def is_loopback(host: str) -> bool:
     """Whether it is an address of this machine.
 
-    Examples
-    --------
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("::1"), is_loopback("localhost.example.org")
     (True, True, True, False)
     """
@@ -51,12 +49,9 @@ def is_loopback(host: str) -> bool:
 def read_host_facts() -> dict[str, Any]:
     """The `host` part of run.json.
 
-    Returns
-    -------
-    dict
-        cpu_model (str), cores (int, those this process may use), memory_bytes (int), accelerators (list of name,
-        memory_bytes, driver), container_limits (cpus, memory_bytes; only those that are set), load_1m (float, null
-        where unknown), os (str).
+    Returns: cpu_model (str), cores (int, those this process may use), memory_bytes (int), accelerators (list of name,
+    memory_bytes, driver), container_limits (cpus, memory_bytes; only those that are set), load_1m (float, null where
+    unknown), os (str).
     """
     import psutil
 

@@ -39,8 +39,6 @@ def _load_real_module() -> ModuleType:
 def delay_grammar_import() -> None:
     """Delay loading `rfc3987_syntax` until it is used; does nothing when it is loaded already or not installed.
 
-    Examples
-    --------
     >>> delay_grammar_import()
     >>> import jsonschema
     >>> checker = jsonschema.FormatChecker()

@@ -48,13 +48,6 @@ def acquire_lock(folder: str | Path) -> None:
     """Acquire the lock of a run folder for this process, until `release_lock` or the end of the process.
 
     Acquiring it again has no effect. Without locks (Windows, some network file systems) nothing is locked or refused.
-
-    Raises
-    ------
-    ConfigError
-        Another process holds it.
-    OSError
-        The lock file cannot be created.
     """
     folder = Path(folder).absolute()
     with _guard:
@@ -82,13 +75,7 @@ def release_lock(folder: str | Path) -> None:
 
 @contextlib.contextmanager
 def hold_lock(folder: str | Path) -> Iterator[None]:
-    """Hold the lock of a folder, as for work on a run of an earlier process.
-
-    Raises
-    ------
-    ConfigError
-        Another process holds it.
-    """
+    """Hold the lock of a folder, as for work on a run of an earlier process."""
     before = _find_own_lock(Path(folder).absolute()) is not None
     acquire_lock(folder)
     try:
@@ -102,17 +89,7 @@ def hold_lock(folder: str | Path) -> Iterator[None]:
 def lock_exclusively(folder: str | Path, doing: str, *, do: str = "wait for it, or end it") -> Iterator[None]:
     """Hold the lock, and exclude the same work in this and all other processes.
 
-    Parameters
-    ----------
-    folder
-        An existing folder.
-    doing, do
-        Texts of the error: what the other process is doing, and the next step.
-
-    Raises
-    ------
-    ConfigError
-        Another process, or another caller in this process, holds it.
+    `doing`, `do`: Texts of the error: what the other process is doing, and the next step.
     """
     handle = lock_path(folder, doing, do=do)
     try:
@@ -126,11 +103,6 @@ def lock_path(path: str | Path, doing: str, *, do: str = "wait for it, or end it
     """Lock a folder, or a file that is created, until the returned handle is closed.
 
     Without locks nothing is locked or refused.
-
-    Raises
-    ------
-    ConfigError
-        Another process, or another caller in this process, holds it; with `doing` and `do` as texts.
     """
     path = Path(path)
     is_folder = path.is_dir()

@@ -48,18 +48,7 @@ class _Memory(ctypes.Structure):
 
 
 class Nvml:
-    """The library, started; what a GPU does not tell is null.
-
-    Parameters
-    ----------
-    library
-        The loaded library.
-
-    Raises
-    ------
-    NvmlError
-        It does not start: a driver of another version, no permission, no GPU.
-    """
+    """The library, started; what a GPU does not tell is null."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -77,18 +66,10 @@ class Nvml:
     def read_gpu(self, index: int) -> dict[str, Any]:
         """What a GPU is and does now.
 
-        Returns
-        -------
-        dict
-            `name`, `driver`; `memory_bytes`, `memory_used_bytes`; `sm_clock_mhz`, `max_sm_clock_mhz`,
-            `memory_clock_mhz`; `power_w` (as the driver averages it, over a second on recent ones), `power_limit_w`;
-            `temperature_c`; `busy`, the share of the last moments (up to a second) in which any kernel ran;
-            `throttled`, why clocks are held back now, [] for nothing.
-
-        Raises
-        ------
-        NvmlError
-            There is no GPU of this number.
+        Returns: `name`, `driver`; `memory_bytes`, `memory_used_bytes`; `sm_clock_mhz`, `max_sm_clock_mhz`,
+        `memory_clock_mhz`; `power_w` (as the driver averages it, over a second on recent ones), `power_limit_w`;
+        `temperature_c`; `busy`, the share of the last moments (up to a second) in which any kernel ran; `throttled`,
+        why clocks are held back now, [] for nothing.
         """
         handle = ctypes.c_void_p()
         code = self._library.nvmlDeviceGetHandleByIndex_v2(ctypes.c_uint(index), ctypes.byref(handle))
@@ -131,13 +112,7 @@ class Nvml:
 
 @contextlib.contextmanager
 def open_nvml() -> Iterator[Nvml]:
-    """The library while the block runs.
-
-    Raises
-    ------
-    NvmlError
-        It is not there, or does not start.
-    """
+    """The library while the block runs."""
     opened = Nvml(_load_library())
     try:
         yield opened

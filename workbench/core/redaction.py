@@ -46,8 +46,6 @@ _Any = TypeVar("_Any")
 def is_secret_name(name: str) -> bool:
     """Whether a parameter of this name probably holds a secret.
 
-    Examples
-    --------
     >>> [is_secret_name(name) for name in ("api_key", "hub_token", "max_tokens", "api_key_env")]
     [True, True, False, False]
     """
@@ -58,8 +56,6 @@ def is_secret_name(name: str) -> bool:
 def is_secret_key(key: str) -> bool:
     """Whether a Spark or Hadoop setting of this key probably holds a secret.
 
-    Examples
-    --------
     >>> keys = ("spark.hadoop.fs.s3a.secret.key", "spark.ssl.keyStorePassword", "fs.s3a.aws.credentials.provider")
     >>> [is_secret_key(key) for key in keys]
     [True, True, False]
@@ -73,8 +69,6 @@ def find_secret_settings(parameter: str, value: object) -> list[str]:
 
     Names of variables are no secrets: ${env.NAME}, and values of parameters whose name ends in _env.
 
-    Examples
-    --------
     >>> find_secret_settings("confs", ["spark.cores.max=4", "fs.s3a.secret.key=Zq7", "fs.s3a.access.key=${env.S3_KEY}"])
     ['fs.s3a.secret.key']
     """
@@ -91,8 +85,6 @@ def find_secret_settings(parameter: str, value: object) -> list[str]:
 def strip_user_info(url: str) -> str:
     """A URL without the user and password before its host; the container of abfss://container@account stays.
 
-    Examples
-    --------
     >>> strip_user_info("https://ann:p@w@example.org/a?b=1"), strip_user_info("abfss://logs@account/a")
     ('https://example.org/a?b=1', 'abfss://logs@account/a')
     >>> strip_user_info("s3://KEY:se/cret@bucket/a")
@@ -134,15 +126,6 @@ def list_spellings(secret: str) -> list[str]:
 def redact_value(value: _Any, secrets: Iterable[str] | None = None) -> _Any:
     """Remove every secret from a text, or from all texts in lists and mappings (keys too).
 
-    Parameters
-    ----------
-    value
-        A text, or JSON-like data; anything else is returned unchanged.
-    secrets
-        The secrets; by default those of this process.
-
-    Examples
-    --------
     >>> redact_value({"url": "https://example.org/?key=s3cret-1"}, ["s3cret-1"])
     {'url': 'https://example.org/?key=[redacted]'}
     """

@@ -31,8 +31,6 @@ _MISSING = "is missing"
 class StrictModel(BaseModel):
     """Base of settings and documents: an unknown field is an error, and no field changes afterwards.
 
-    Examples
-    --------
     >>> class Plan(StrictModel):
     ...     n_gpus: int
     >>> validate_model(Plan, {"n_gpu": 1}, noun="plan", where="plan.yaml")
@@ -71,8 +69,6 @@ class FieldProblem:
 def format_field_path(path: Sequence[str | int], flags: Mapping[str, str] | None = None) -> str:
     """A field's path in the one spelling that all messages use; a first part with a flag is called by it.
 
-    Examples
-    --------
     >>> format_field_path(("workloads", 0, "template"))
     'workloads[0].template'
     >>> format_field_path(("think_time_s",), {"think_time_s": "--think-time"})
@@ -91,13 +87,8 @@ def list_problems(error: ValidationError, *, hidden: Collection[str] = ()) -> li
     A list that is too short is left out where one of its entries is wrong: the entry is the mistake. Values are left
     out where the field's name says that it holds a secret.
 
-    Parameters
-    ----------
-    hidden
-        Parts of a path to leave out, such as the names that pydantic gives to the variants of a union.
+    `hidden`: Parts of a path to leave out, such as the names that pydantic gives to the variants of a union.
 
-    Examples
-    --------
     >>> class Settings(StrictModel):
     ...     rows: list[int]
     >>> try:
@@ -127,23 +118,6 @@ def explain_validation(
 ) -> WorkbenchError:
     """The error that says all that is wrong: a single problem by its field, several as a list.
 
-    Parameters
-    ----------
-    error
-        What pydantic raised.
-    noun
-        What the data should have been.
-    where
-        File or option that holds it.
-    model
-        Names the fields that there are, when an unknown one was given.
-    flags
-        Command-line flag of each field that has one.
-    show_values
-        False where a value may be a secret, or long.
-
-    Examples
-    --------
     >>> class Settings(StrictModel):
     ...     rows: int
     >>> try:
@@ -182,13 +156,7 @@ def validate_model(
     show_values: bool = True,
     strict: bool | None = None,
 ) -> Model:
-    """The model of these values; what is wrong with them in one error.
-
-    Raises
-    ------
-    InputError (or `error_type`)
-        Unknown, missing or wrong fields: all of them, as `explain_validation` words them.
-    """
+    """The model of these values; what is wrong with them in one error."""
     try:
         return model.model_validate(values, strict=strict)
     except ValidationError as error:
@@ -258,17 +226,8 @@ def read_model_file(
 ) -> Model:
     """The model of a JSON file, or of a YAML file (`.yaml`, `.yml`).
 
-    Parameters
-    ----------
-    max_version
-        Newest `format_version` that this workbench knows; the field is not looked at without it.
-    strict
-        Whether the types of a JSON file must be right as they are: no number from a text.
-
-    Raises
-    ------
-    InputError (or `error_type`)
-        As of `read_json_file` and `validate_model`; or it is of a newer workbench.
+    `max_version`: Newest `format_version` that this workbench knows; the field is not looked at without it.
+    `strict`: Whether the types of a JSON file must be right as they are: no number from a text.
     """
     is_yaml = Path(path).suffix.lower() in (".yaml", ".yml")
     text = read_text_file(path, noun=noun, max_bytes=max_bytes, do=do, error_type=error_type)
@@ -294,13 +253,7 @@ def check_format_version(
     is_required: bool = False,
     error_type: type[WorkbenchError] = InputError,
 ) -> None:
-    """Refuse a document whose `format_version` is newer than what this workbench knows.
-
-    Raises
-    ------
-    InputError (or `error_type`)
-        It is newer; or it has none although `is_required`.
-    """
+    """Refuse a document whose `format_version` is newer than what this workbench knows."""
     version = document.get("format_version") if isinstance(document, Mapping) else None
     if not isinstance(version, int) or isinstance(version, bool):
         if is_required:

@@ -28,19 +28,7 @@ def run_in_thread(
     *,
     name: str,
 ) -> _Result:
-    """Run a coroutine in a thread with its own event loop, since a notebook's main thread already runs one.
-
-    Parameters
-    ----------
-    body
-        Returns the coroutine; its exceptions are raised here.
-    stop_request
-        Counts Ctrl-C and SIGTERM while it runs.
-    on_request
-        Called with the number of stop requests, after each.
-    name
-        Name of the thread.
-    """
+    """Run a coroutine in a thread with its own event loop, since a notebook's main thread already runs one."""
     results: list[_Result] = []
     errors: list[BaseException] = []
     over = threading.Event()

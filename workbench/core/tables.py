@@ -168,8 +168,6 @@ def escape_formulas(frame: pl.DataFrame) -> pl.DataFrame:
 
     Numbers written as text stay unchanged.
 
-    Examples
-    --------
     >>> import polars as pl
     >>> escape_formulas(pl.DataFrame({"name": ["=cmd()", "-1", "sort"], "n": [1, 2, 3], "why": "@a"})).rows()
     [("'=cmd()", 1, "'@a"), ('-1', 2, "'@a"), ('sort', 3, "'@a")]
@@ -189,13 +187,7 @@ def _is_formula(text: pl.Expr) -> pl.Expr:
 
 
 def read_parquet(path: str | Path) -> pl.DataFrame:
-    """The rows of an untrusted Parquet file.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read.
-    """
+    """The rows of an untrusted Parquet file."""
     import polars as pl
 
     try:

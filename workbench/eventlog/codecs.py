@@ -39,8 +39,6 @@ class CodecFaultError(Exception):
 def detect_codec(head: bytes) -> Codec | None:
     """Codec of a file from its first 16 bytes; None when it is no event log.
 
-    Examples
-    --------
     >>> detect_codec(b'{"Event":"SparkL'), detect_codec(b"LZ4Block%......."), detect_codec(b"PK..............")
     ('plain', 'lz4', None)
     """
@@ -52,13 +50,7 @@ def detect_codec(head: bytes) -> Codec | None:
 
 
 def decode_blocks(file: IO[bytes], codec: Codec) -> Iterator[bytes]:
-    """Decode a file object into blocks of bytes; the blocks given before a fault are good.
-
-    Raises
-    ------
-    CodecFaultError
-        At the first damaged or missing byte.
-    """
+    """Decode a file object into blocks of bytes; the blocks given before a fault are good."""
     return _READERS[codec](file)
 
 

@@ -306,8 +306,6 @@ def _list_number_holes(ledger: Ledger) -> Iterator[Hole]:
 def list_missing_numbers(numbers: Collection[int]) -> list[int]:
     """Numbers between the smallest and the largest that are not there; none where fewer than half of them are.
 
-    Examples
-    --------
     >>> list_missing_numbers({0, 1, 3}), list_missing_numbers({0, 100})
     ([2], [])
     """
@@ -324,8 +322,6 @@ def _format_noun(plural: str, count: int) -> str:
 def describe_holes(completeness: pl.DataFrame) -> list[str]:
     """Sentences on the rows of `tables.COMPLETENESS` of one log, one a kind; empty without holes.
 
-    Examples
-    --------
     >>> from workbench.eventlog import tables
     >>> describe_holes(tables.COMPLETENESS.frame([]))
     []

@@ -71,8 +71,6 @@ ENGINES: dict[str, EngineSigns] = {
 def find_node_engine(node_name: str) -> str | None:
     """The accelerator whose plan node this is; null for a node of Spark.
 
-    Examples
-    --------
     >>> [find_node_engine(name) for name in ("PhotonAgg", "FilterExecTransformer", "GpuProject", "Filter (3)")]
     ['photon', 'gluten', 'rapids', None]
     >>> [find_node_engine(name) for name in ("ColumnarExchange", "ColumnarToRow", "CometColumnarExchange")]
@@ -87,8 +85,6 @@ def classify_node(node_name: str) -> str | None:
 
     Null for nodes that are no work of their own, and for those that only Spark has.
 
-    Examples
-    --------
     >>> [classify_node(name) for name in ("GpuSort", "BoltHashAggregate", "Scan parquet ", "AdaptiveSparkPlan")]
     ['rapids', 'unknown', 'spark', None]
     """
@@ -104,17 +100,10 @@ def classify_node(node_name: str) -> str | None:
 def detect_engine(properties: Mapping[str, str], n_nodes_by_engine: Mapping[str, int]) -> str:
     """The engine of an application: that of most accelerated plan nodes, else the one that its properties turn on.
 
-    Examples
-    --------
     >>> detect_engine({"spark.plugins": "org.apache.gluten.GlutenPlugin"}, {})
     'gluten'
     >>> detect_engine({}, {"photon": 12}), detect_engine({}, {"unknown": 9, "spark": 3})
     ('photon', 'unknown')
-
-    Parameters
-    ----------
-    n_nodes_by_engine
-        Nodes of plans by `classify_node`.
     """
     known = {engine: count for engine, count in n_nodes_by_engine.items() if engine not in (SPARK, UNKNOWN)}
     if known:

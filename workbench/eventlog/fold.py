@@ -353,8 +353,6 @@ def parse_integer(value: object) -> int | None:
 
     RAPIDS writes the times of its GPU task metrics as HH:MM:SS.mmm; those become milliseconds.
 
-    Examples
-    --------
     >>> parse_integer("17"), parse_integer("00:01:02.345"), parse_integer("1.5"), parse_integer([1])
     (17, 62345, None, None)
     """

@@ -59,8 +59,6 @@ EVENT_LINE = re.compile(r'\ufeff?\s*\{\s*"Event"\s*:\s*"[\w.]*')
 def remove_secrets(text: str) -> str:
     """Remove user info in URLs, values such as `password=…` and well-known tokens from a text.
 
-    Examples
-    --------
     >>> remove_secrets("jdbc:postgresql://ann:pw@db/x?user=ann&password=pw&ssl=true")
     'jdbc:postgresql://*********(redacted)@db/x?user=ann&password=*********(redacted)&ssl=true'
     >>> remove_secrets("abfss://container@account.dfs.core.windows.net/x")

@@ -68,13 +68,7 @@ class LogSource:
 
 
 def list_logs(path: str) -> list[LogSource]:
-    """List the event logs at a local path or fsspec URL: the file itself, or all logs in the folder and below it.
-
-    Raises
-    ------
-    InputError
-        No such path, it cannot be read, the file is empty or no event log, or the folder has none.
-    """
+    """List the event logs at a local path or fsspec URL: the file itself, or all logs in the folder and below it."""
     shown = remove_secrets(path)
     store, root = _open_store(path)
     try:
@@ -188,8 +182,6 @@ class FileGroup:
 def group_file_names(folder: str, names: Sequence[str]) -> tuple[list[FileGroup], list[str]]:
     """Groups of rolled files and of Databricks parts in a folder, and the names of all other possible logs.
 
-    Examples
-    --------
     >>> groups, rest = group_file_names("logs", ["events_1_app-7", "events_2_app-7.zstd", "other"])
     >>> [group.application for group in groups], rest
     (['app-7'], ['other'])

@@ -82,8 +82,6 @@ def quote_notebook_argument(path: Path) -> str:
 def area_from_path(notebook: str | Path) -> str:
     """The area of a notebook: its stem without the number before it.
 
-    Examples
-    --------
     >>> area_from_path("notebooks/01_speedup.ipynb")
     'speedup'
     """
@@ -103,11 +101,6 @@ def find_notebook_folder() -> Path:
     """The folder of the notebooks: that of the project around the working directory, else the shipped one.
 
     A folder is a project when `workbench init` marked it, so that no notebook runs by name only because it lies there.
-
-    Raises
-    ------
-    ConfigError
-        It holds no notebook.
     """
     folder = (find_project_folder() or SHIPPED) / "notebooks"
     if any(folder.glob("*.ipynb")):
@@ -143,15 +136,7 @@ def list_questions(folder: str | Path | None = None) -> pl.DataFrame:
 def resolve_notebooks(names: Sequence[str]) -> list[Path]:
     """Paths of the named notebooks, each once, in the given order.
 
-    Parameters
-    ----------
-    names
-        Paths, stems ("01_speedup"), areas ("speedup"), or "all" for every numbered notebook.
-
-    Raises
-    ------
-    ConfigError
-        There is no such notebook; the error lists the names.
+    `names`: Paths, stems ("01_speedup"), areas ("speedup"), or "all" for every numbered notebook.
     """
     found: list[Path] = []
     for name in names:
@@ -195,13 +180,7 @@ def _match_name(folder: Path, name: str) -> tuple[list[Path], list[Path]]:
 
 
 def read_notebook(path: str | Path) -> Any:
-    """Read a notebook of any format version.
-
-    Raises
-    ------
-    InputError
-        The file is missing, not a notebook, or not in Python.
-    """
+    """Read a notebook of any format version."""
     import nbformat
 
     path = Path(path)
@@ -236,22 +215,9 @@ def plan_runs(
 ) -> list[RunPlan]:
     """Read notebooks and check their parameters, before anything runs.
 
-    Parameters
-    ----------
-    notebooks
-        Paths of notebooks.
-    values, texts
-        Typed values, and text from a command line, by parameter. A name applies to each notebook that has it;
-        "area.name", or a mapping under the area's name, to that notebook only.
-    base
-        Base of relative paths among the values; by default the working directory.
-
-    Raises
-    ------
-    InputError
-        A notebook cannot be read.
-    ConfigError
-        No notebook has a parameter, or a value does not fit.
+    `values`, `texts`: Typed values, and text from a command line, by parameter. A name applies to each notebook that
+    has it; "area.name", or a mapping under the area's name, to that notebook only.
+    `base`: Base of relative paths among the values; by default the working directory.
     """
     values, texts = values or {}, texts or {}
     read_notebooks = [(Path(path).absolute(), read_notebook(path)) for path in notebooks]

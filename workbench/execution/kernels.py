@@ -39,16 +39,8 @@ _MAX_SOCKET_FOLDER_CHARS = 70
 class Session:
     """State of one execution.
 
-    Attributes
-    ----------
-    env
-        Environment variables of the kernel, in addition to those of this process.
-    folder
-        Working directory of the kernel.
-    timeout_s
-        Time limit of a cell; null for none.
-    on_cell
-        Called with the index of each cell before it is executed.
+    `env`: Environment variables of the kernel, in addition to those of this process.
+    `timeout_s`: Time limit of a cell; null for none.
     """
 
     env: dict[str, str]

@@ -21,13 +21,7 @@ _NONE_WORDS = ("none", "null")
 
 
 def parse_annotation(node: ast.expr, place: str) -> Any:
-    """The type of an annotation.
-
-    Raises
-    ------
-    InputError
-        The type is not supported.
-    """
+    """The type of an annotation."""
     try:
         return _parse_annotation_node(node)
     except (ValueError, SyntaxError) as error:
@@ -58,13 +52,7 @@ def _parse_annotation_node(node: ast.expr) -> Any:
 
 
 def infer_type(default: Any, place: str, name: str = "name") -> Any:
-    """The type of a parameter without annotation, by its default.
-
-    Raises
-    ------
-    InputError
-        The default has no scalar type (a list, None).
-    """
+    """The type of a parameter without annotation, by its default."""
     if type(default) in _SCALARS.values():
         return type(default)
     raise InputError("parameter has no type", where=place, found=repr(default)[:80], do=_advise_type(default, name))
@@ -73,8 +61,6 @@ def infer_type(default: Any, place: str, name: str = "name") -> Any:
 def _advise_type(default: Any, name: str) -> str:
     """What to write instead, which is then accepted.
 
-    Examples
-    --------
     >>> _advise_type(None, "day")
     'say what it may be: day: str | None = None'
     """
@@ -93,13 +79,6 @@ def _advise_type(default: Any, name: str) -> str:
 def parse_value(kind: Any, text: str) -> Any:
     """Parse text from a command line as a value of a declared type.
 
-    Raises
-    ------
-    ValueError
-        The text is not such a value; the error says what is.
-
-    Examples
-    --------
     >>> parse_value(str, "3.10"), parse_value(list[int], "[1, 2]"), parse_value(int | None, "none")
     ('3.10', [1, 2], None)
     """

@@ -73,13 +73,7 @@ class ResolvedValues:
 
 
 def read_parameters(notebook: Mapping[str, Any], where: object = "notebook") -> tuple[Parameter, ...]:
-    """Parameters that a notebook (its JSON) declares; empty without a tagged cell.
-
-    Raises
-    ------
-    InputError
-        Several cells are tagged, or the cell holds anything but annotated literals.
-    """
+    """Parameters that a notebook (its JSON) declares; empty without a tagged cell."""
     cells = [
         cell for cell in notebook.get("cells", []) if PARAMETERS_TAG in (cell.get("metadata", {}).get("tags") or ())
     ]
@@ -95,13 +89,6 @@ def read_parameters(notebook: Mapping[str, Any], where: object = "notebook") -> 
 def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Parameter, ...]:
     """Parse the source of a parameters cell.
 
-    Raises
-    ------
-    InputError
-        It is not Python, or a statement is not an annotated literal (a derived value would keep the default).
-
-    Examples
-    --------
     >>> print(parse_parameters("top: int = 5  # rows")[0])
     top: int = 5  # rows
     """
@@ -181,20 +168,7 @@ def resolve_values(
 ) -> ResolvedValues:
     """Check given values against the declared parameters; the error lists all problems.
 
-    Parameters
-    ----------
-    declared
-        The notebook's parameters.
-    texts
-        Text from the command line, parsed as the declared type.
-    values
-        Values from a file or a program, of the declared type. `texts` win over them.
-
-    Raises
-    ------
-    ConfigError
-        An unknown parameter, a value of another type, a secret instead of the name of an environment variable (the
-        value is not repeated), or such a variable that is not set.
+    `values`: Values from a file or a program, of the declared type. `texts` win over them.
     """
     by_name = {parameter.name: parameter for parameter in declared}
     texts, values = dict(texts or {}), dict(values or {})
@@ -394,13 +368,7 @@ def _is_there(folder: Path, path: str | Path) -> bool:
 
 
 def read_values_file(path: str | Path) -> dict[str, Any]:
-    """Read the values of a YAML file; each keeps its YAML type.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read, is not a YAML mapping, or has a name twice.
-    """
+    """Read the values of a YAML file; each keeps its YAML type."""
     noun, error_type = "parameters file", ConfigError
     content = read_yaml_file(path, noun=noun, max_bytes=MAX_FILE_BYTES, max_depth=MAX_DEPTH, error_type=error_type)
     if content is None:

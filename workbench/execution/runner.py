@@ -72,18 +72,8 @@ def _mark_failing_cell(notebook: Any, failure: Mapping[str, Any], index: int | N
 class RunResult:
     """Result of one notebook's run.
 
-    Attributes
-    ----------
-    notebook
-        The notebook.
-    run
-        The run folder and its record.
-    advice
-        The next step after a failure; null when the run succeeded or the cell's error is enough.
-    copy
-        The run at the URL that `out` is, where its folder is gone; null without one.
-    copy_error
-        Why it could not be copied there; the folder is kept.
+    `advice`: The next step after a failure; null when the run succeeded or the cell's error is enough.
+    `copy`: The run at the URL that `out` is, where its folder is gone; null without one.
     """
 
     notebook: Path
@@ -159,36 +149,14 @@ def run_notebooks(
 ) -> list[RunResult]:
     """Run notebooks, `jobs` in parallel, each into its run folder.
 
-    Parameters
-    ----------
-    notebooks
-        Paths of notebooks.
-    values, texts
-        Typed parameters, and text from a command line, by "name" or "area.name"; `texts` win.
-    out
-        Folder for the run folders, or a URL such as s3://bucket/runs; by default `default_place()`. Runs for a URL are
-        made in `outgoing_folder()`, copied when they end, and deleted here once they are there whole.
-    jobs
-        Number of runs in parallel, 1 to 64. Several begin with the longest (`RunPlan.expected_s`), so that none of it
-        is left over at the end.
-    timeout_s
-        Time limit of a cell in seconds; by default none.
-    thresholds
-        File of thresholds; their outcome is written to the record of each run.
-    progress
-        Listener to the progress of the runs.
+    `values`, `texts`: Typed parameters, and text from a command line, by "name" or "area.name"; `texts` win.
+    `out`: Folder for the run folders, or a URL such as s3://bucket/runs; by default `default_place()`. Runs for a URL
+    are made in `outgoing_folder()`, copied when they end, and deleted here once they are there whole.
+    `jobs`: Number of runs in parallel, 1 to 64. Several begin with the longest (`RunPlan.expected_s`), so that none
+    of it is left over at the end.
+    `thresholds`: File of thresholds; their outcome is written to the record of each run.
 
-    Returns
-    -------
-    list of RunResult
-        In the order of `notebooks`; a failed run is a result, not an exception.
-
-    Raises
-    ------
-    ConfigError, InputError
-        An argument cannot be used; nothing was run.
-    CancelledRuns
-        Ctrl-C or SIGTERM; all kernels are killed, the runs are recorded as cancelled.
+    Returns: In the order of `notebooks`; a failed run is a result, not an exception.
     """
     if not 1 <= jobs <= MAX_JOBS:
         raise ConfigError("cannot run so many side by side", where="--jobs", found=jobs, allowed=f"1 to {MAX_JOBS}")

@@ -274,25 +274,9 @@ def chart_mix(
 ) -> alt.LayerChart:
     """Draw each stack's ratio over the mix with its interval: which stack is best for this mix?
 
-    Parameters
-    ----------
-    logs
-        Table of `build_round_log_ratios`.
-    weights
-        Metric to weight, the initial position of the sliders; other metrics have weight 0.
-    baseline
-        The stack with ratio 1.
-    margin, level
-        Practical margin as a share, drawn as a band; confidence level of the intervals.
-    sequence
-        Whether intervals hold at every number of rounds.
-    sliders
-        Whether to add sliders to the page, which need no kernel.
-    left_out
-        Number of metrics missing in `logs`; noted in the subtitle.
+    `weights`: Metric to weight, the initial position of the sliders; other metrics have weight 0.
+    `margin`, `level`: Practical margin as a share, drawn as a band; confidence level of the intervals.
 
-    Notes
-    -----
     A round counts for a stack if the stack has values of all metrics with a weight. A stack with wrong answers in any
     of them is never the best. Chances and verdicts are in the recommendation.
     """

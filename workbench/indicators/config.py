@@ -96,13 +96,6 @@ class SessionConfig(FiniteModel):
 def session_config(**settings: Any) -> SessionConfig:
     """Build a session's configuration; settings that are null keep their defaults.
 
-    Raises
-    ------
-    ConfigError
-        Unknown names or values out of bounds, all in one error.
-
-    Examples
-    --------
     >>> session_config(threads=2, seed=None).rounds
     (10, 20, 30)
     """

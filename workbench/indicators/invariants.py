@@ -15,15 +15,7 @@ from workbench.stats.verdicts import FASTER, SAME, SLOWER
 def check_study(comparison: Comparison, recommendation: Recommendation) -> pl.DataFrame:
     """Check that runs count once, that ratios follow from their rounds, and that the recommendation is allowed.
 
-    Returns
-    -------
-    DataFrame
-        One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
-
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the message names it with both figures.
+    Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
     """
     return check_invariants(
         [*_check_runs(comparison), *_check_effects(comparison), *_check_recommendation(comparison, recommendation)]

@@ -50,15 +50,7 @@ _TOO_LARGE = (
 
 
 class LiveMix:
-    """A session with weights that can be changed.
-
-    Attributes
-    ----------
-    comparison, request
-        The session, and the settings of the recommendation.
-    weights
-        Weight of every metric; at least one is above 0.
-    """
+    """A session with weights that can be changed."""
 
     def __init__(self, comparison: Comparison, request: RecommendationRequest) -> None:
         self.comparison, self.request = comparison, request
@@ -125,17 +117,7 @@ class LiveMix:
 
 @dataclass(frozen=True)
 class Study:
-    """The notebook's result; implements `workbench.report.study.Study`.
-
-    Attributes
-    ----------
-    config
-        The notebook's parameters.
-    comparison
-        The session with effects, drift and judgement.
-    recommendation
-        The recommended stack, with its justification.
-    """
+    """The notebook's result; implements `workbench.report.study.Study`."""
 
     config: NotebookConfig
     comparison: Comparison

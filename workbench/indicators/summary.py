@@ -70,17 +70,7 @@ def _control_key_number(comparison: Comparison) -> KeyNumber:
 
 
 def list_next_steps(comparison: Comparison, recommendation: Recommendation, folder: str, *, live: bool) -> list[str]:
-    """At most three sentences: the decision, and how to adapt it to one's own work and machine.
-
-    Parameters
-    ----------
-    comparison, recommendation
-        The session, and the recommendation made from it.
-    folder
-        The session's folder, as a command names it.
-    live
-        Whether it was measured now, on this machine.
-    """
+    """At most three sentences: the decision, and how to adapt it to one's own work and machine."""
     processor = comparison.observed.session.hardware.cpu_model
     own = (
         f"Measured on {processor}. To measure your stacks on your hardware, run "
@@ -128,8 +118,6 @@ def count_more_rounds(needs: Iterable[tuple[int | None, int]]) -> int:
 
     `needs` are pairs of the rounds needed in all (null: unknown) and those that are done.
 
-    Examples
-    --------
     >>> count_more_rounds([(30, 10), (None, 10)]), count_more_rounds([(None, 10)]), count_more_rounds([(9, 10)])
     (20, 10, 1)
     """

@@ -14,14 +14,8 @@ if TYPE_CHECKING:
 class FieldGroup:
     """Fields that fold together; a model lists its groups as `FORM_GROUPS`, and fields in none of them are basic.
 
-    Attributes
-    ----------
-    title
-        Heading, such as "Live measurement".
-    fields
-        Names, in the order of the form.
-    when, unless
-        Field of the mode in which the group is used: where it has a value, or where it has none. Null: in every mode.
+    `when`, `unless`: Field of the mode in which the group is used: where it has a value, or where it has none. Null:
+    in every mode.
     """
 
     title: str
@@ -32,8 +26,6 @@ class FieldGroup:
     def is_used(self, values: Mapping[str, Any]) -> bool:
         """Whether the settings of the group count with these values.
 
-        Examples
-        --------
         >>> FieldGroup("Live", ("url",), when="live").is_used({"live": False})
         False
         """

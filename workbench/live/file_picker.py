@@ -57,14 +57,7 @@ class FileEntry:
 class FolderListing:
     """Entries of a folder.
 
-    Attributes
-    ----------
-    folder
-        The folder, absolute.
-    entries
-        At most `MAX_LISTED`: fitting ones first, then other folders, by name.
-    notice
-        What was left out or could not be read; empty for nothing.
+    `entries`: At most `MAX_LISTED`: fitting ones first, then other folders, by name.
     """
 
     folder: Path
@@ -142,8 +135,6 @@ def find_start_folder(value: str, base: Path) -> Path:
 def format_chosen_path(path: Path, base: Path) -> str:
     """A chosen path as a value: relative to the notebook's folder inside of its checkout, else absolute.
 
-    Examples
-    --------
     >>> [format_chosen_path(Path(path), Path("/a/notebooks")) for path in ("/a/data/x.zstd", "/b/x.zstd")]
     ['../data/x.zstd', '/b/x.zstd']
     """
@@ -152,19 +143,7 @@ def format_chosen_path(path: Path, base: Path) -> str:
 
 
 class FilePicker:
-    """A button that opens a list of the folder's entries with actions.
-
-    Parameters
-    ----------
-    pick
-        What to choose.
-    base
-        Folder of the notebook, base of relative values.
-    value
-        Returns the current value of the field.
-    on_choice
-        Called with the chosen value.
-    """
+    """A button that opens a list of the folder's entries with actions."""
 
     def __init__(self, pick: Pick, base: Path, value: Callable[[], str], on_choice: Callable[[str], None]) -> None:
         import ipywidgets

@@ -42,11 +42,6 @@ def select_values(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str,
 
     A field that is marked with `ADDED` came later than notebooks that people keep: where its name is missing, its
     default holds. Any other missing name is an error, because it may be a misspelt one.
-
-    Raises
-    ------
-    ConfigError
-        A name is missing.
     """
     added = {name for name, field in model.model_fields.items() if field.json_schema_extra == ADDED}
     if missing := [name for name in model.model_fields if name not in given and name not in added]:
@@ -56,13 +51,7 @@ def select_values(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str,
 
 
 def validate_values(model: type[Config], values: Mapping[str, Any], where: str) -> Config:
-    """Validate values by a model.
-
-    Raises
-    ------
-    ConfigError
-        A value is invalid; the error lists all problems.
-    """
+    """Validate values by a model."""
     config, problems = check_values(model, values)
     if config is None:
         lines = "\n".join(f"{name}: {text}" if name else text for name, text in problems.items())
@@ -75,8 +64,6 @@ def validate_values(model: type[Config], values: Mapping[str, Any], where: str) 
 def check_values(model: type[Config], values: Mapping[str, Any]) -> tuple[Config | None, dict[str, str]]:
     """The validated model, or the problems by field (`WHOLE_MODEL` for those of no single field).
 
-    Examples
-    --------
     >>> import pydantic
     >>> class Settings(pydantic.BaseModel):
     ...     rows: int = pydantic.Field(ge=1)
@@ -116,14 +103,9 @@ def _format_finding(detail: Any) -> str:
 class Field:
     """One line of the form.
 
-    Attributes
-    ----------
-    kind
-        choice (of `choices`), truth, whole, number, text, or list (of `item`, one per line).
-    optional
-        Whether it may be empty, for null.
-    low, high
-        Inclusive bounds; null for none. Exclusive bounds of the model count as inclusive here.
+    `kind`: choice (of `choices`), truth, whole, number, text, or list (of `item`, one per line).
+    `optional`: Whether it may be empty, for null.
+    `low`, `high`: Inclusive bounds; null for none. Exclusive bounds of the model count as inclusive here.
     """
 
     name: str
@@ -183,8 +165,6 @@ def _read_bounds(metadata: Iterable[Any]) -> tuple[float | None, float | None]:
 def format_field_value(field: Field, value: Any) -> Any:
     """A value as its input widget has it: text, empty for null, a line per list item.
 
-    Examples
-    --------
     >>> format_field_value(Field("a", "list", ""), ["x", "y"]), format_field_value(Field("b", "number", ""), None)
     ('x\\ny', '')
     """
@@ -199,8 +179,6 @@ def format_field_value(field: Field, value: Any) -> Any:
 def parse_field_value(field: Field, input_value: Any) -> Any:
     """The value of an input widget; text that cannot be parsed is returned as text, for the model to refuse.
 
-    Examples
-    --------
     >>> parse_field_value(Field("a", "list", "", item=int), "1\\n\\n2")
     [1, 2]
     >>> parse_field_value(Field("b", "number", "", optional=True), " ") is None
@@ -229,13 +207,7 @@ def _parse_typed_text(kind: Any, text: str) -> Any:
 
 
 class Form:
-    """Input widgets of the fields; works without a front end.
-
-    Attributes
-    ----------
-    inputs
-        Widgets by field name.
-    """
+    """Input widgets of the fields; works without a front end."""
 
     def __init__(
         self, plan: Sequence[Field], values: Mapping[str, Any], base: Path, groups: Sequence[FieldGroup] = ()

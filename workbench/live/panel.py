@@ -72,8 +72,6 @@ def read_run_settings(run: run_folder.Run, known: Sequence[str]) -> tuple[dict[s
 def build_run_command(notebook: Path, defaults: Mapping[str, Any], values: Mapping[str, Any]) -> str:
     """The command line that runs the notebook with these values.
 
-    Examples
-    --------
     >>> build_run_command(Path("notebooks/01_speedup.ipynb"), {"top": 12, "mode": "pair"}, {"top": 5, "mode": "pair"})
     'workbench run 01_speedup -p top=5'
     """
@@ -116,18 +114,7 @@ def find_notebook(area: str, folder: Path | None = None) -> Path | None:
 class Panel:
     """Form, run button, runs and results of one notebook.
 
-    Parameters
-    ----------
-    area
-        Area of the runs.
-    model
-        Pydantic model of the settings.
-    values
-        Values of the parameters cell.
-    notebook
-        File of the notebook; null when unknown.
-    out
-        Folder of the runs; by default `default_out()`.
+    `notebook`: File of the notebook; null when unknown.
     """
 
     def __init__(

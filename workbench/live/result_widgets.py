@@ -31,15 +31,7 @@ _SECURITY_POLICY = (
 
 
 def build_grid_content(frame: pl.DataFrame, *, caption: str = "", n_rows: int | None = None) -> dict[str, Any]:
-    """Content of a grid: headers with units, cell texts, sort keys.
-
-    Parameters
-    ----------
-    frame
-        The rows; truncated to what a page can show.
-    n_rows
-        Total number of rows, when `frame` has only the first.
-    """
+    """Content of a grid: headers with units, cell texts, sort keys."""
     most = max(1, min(MAX_ROWS, MAX_CELLS // max(1, frame.width)))
     whole, kept = frame.height if n_rows is None else n_rows, frame.head(most)
     values = [kept.get_column(name).to_list() for name in kept.columns]

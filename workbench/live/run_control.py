@@ -166,17 +166,7 @@ def read_progress(run: run_folder.Run) -> RunProgress | None:
 
 
 class RunBar:
-    """Buttons Run and Cancel, progress bar and status text for the runs of a notebook.
-
-    Parameters
-    ----------
-    notebook
-        File of the notebook.
-    areas, out
-        The runs are in `out/<area>`.
-    on_end
-        Called with the run when it has ended.
-    """
+    """Buttons Run and Cancel, progress bar and status text for the runs of a notebook."""
 
     def __init__(
         self, notebook: Path, areas: Sequence[str], out: Path, on_end: Callable[[run_folder.Run], None]

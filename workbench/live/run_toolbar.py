@@ -35,15 +35,6 @@ def create_run_toolbar(run: Any, cancel: Any, progress: Any, sentence: Any) -> A
 
     It has no extension to install: its script finds the toolbar around its cell, and leaves it when the cell's output
     goes. Where there is none (another front end) nothing is shown; the run bar itself stays.
-
-    Parameters
-    ----------
-    run, cancel
-        Buttons that are clicked, and whose state is shown.
-    progress
-        Bar with the number of cells that have run; shown while it is.
-    sentence
-        Widget whose HTML says what happens; its text is shown.
     """
     import traitlets
 
@@ -68,8 +59,6 @@ def _click(button: Any) -> None:
 def extract_text(markup: str) -> str:
     """The first line of the text of escaped HTML, cut to what a toolbar has room for.
 
-    Examples
-    --------
     >>> extract_text('<span role="status">Done &amp; kept</span>')
     'Done & kept'
     """

@@ -154,15 +154,6 @@ def _build_colour_channel(frame: pl.DataFrame) -> dict[str, Any]:
 def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> alt.Chart:
     """Chart of the speed ratio of B to A; reading the inputs is a control and should be near 1.
 
-    Parameters
-    ----------
-    ratios
-        Table `tables.RATIOS`.
-    settings_a, settings_b
-        Settings of each side.
-
-    Notes
-    -----
     Does not show the gain of the whole query.
     """
     drawn = ratios.with_columns(told=pl.col("verdict").is_in(DECIDED))

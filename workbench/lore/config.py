@@ -33,13 +33,6 @@ _NUMBER_PATTERN = re.compile(r"\s*\d+\s*", re.ASCII)
 def parse_size(value: object, *, where: str = "max_bytes") -> int:
     """Parse a size such as `512m`, `1g` or a number of bytes; units are powers of 1024, as in Spark.
 
-    Raises
-    ------
-    ConfigError
-        Anything else, and 0.
-
-    Examples
-    --------
     >>> parse_size("512m"), parse_size("1 GB"), parse_size(4096)
     (536870912, 1073741824, 4096)
     """
@@ -56,13 +49,6 @@ def parse_size(value: object, *, where: str = "max_bytes") -> int:
 def parse_settings(texts: Iterable[str] | None, *, where: str, allowed: str = "KEY=VALUE") -> dict[str, str]:
     """Parse `KEY=VALUE` texts into a dictionary; the last value of a key wins, as in Spark.
 
-    Raises
-    ------
-    ConfigError
-        A text has no `=` or no key.
-
-    Examples
-    --------
     >>> parse_settings(["spark.sql.ansi.enabled=true", "spark.x=a=b"], where="--conf")
     {'spark.sql.ansi.enabled': 'true', 'spark.x': 'a=b'}
     """
@@ -78,13 +64,6 @@ def parse_settings(texts: Iterable[str] | None, *, where: str, allowed: str = "K
 def parse_boolean(value: object, *, where: str) -> bool:
     """Parse `true` or `false` in any case, as Spark does; other values are errors.
 
-    Raises
-    ------
-    ConfigError
-        Anything else.
-
-    Examples
-    --------
     >>> parse_boolean(" True", where="key"), parse_boolean(False, where="key")
     (True, False)
     """
@@ -204,25 +183,8 @@ class DumpSettings(BaseModel):
 def settings_from_session(get: GetConf, **arguments: Any) -> DumpSettings:
     """Settings from the plugin's keys on a session; arguments other than None override them.
 
-    Parameters
-    ----------
-    get
-        Called with a key and None; returns the key's text, or None.
-    **arguments
-        Fields of `DumpSettings`.
+    `get`: Called with a key and None; returns the key's text, or None.
 
-    Returns
-    -------
-    DumpSettings
-        Without ids when neither sets them.
-
-    Raises
-    ------
-    ConfigError
-        An invalid value, an unknown argument, ids without a path; all wrong arguments in one message.
-
-    Examples
-    --------
     >>> keys = {"spark.rapids.sql.lore.idsToDump": "3[0]", "spark.rapids.sql.lore.dumpPath": "dumps/a"}
     >>> settings_from_session(keys.get, path="dumps/b").path
     'dumps/b'
@@ -239,13 +201,7 @@ def settings_from_session(get: GetConf, **arguments: Any) -> DumpSettings:
 
 
 def build_dump_settings(**values: Any) -> DumpSettings:
-    """Build `DumpSettings`; all errors in one ConfigError.
-
-    Raises
-    ------
-    ConfigError
-        Unknown names (with the known ones), wrong types, values out of range.
-    """
+    """Build `DumpSettings`; all errors in one ConfigError."""
     if unknown := sorted(set(values) - set(DumpSettings.model_fields)):
         raise ConfigError("unknown setting", found=unknown, allowed=sorted(DumpSettings.model_fields))
     try:
@@ -312,8 +268,6 @@ class NotebookConfig(BaseModel):
     def selection(self) -> str:
         """`ids` in the form of the plugin's key; empty when the study chooses.
 
-        Examples
-        --------
         >>> NotebookConfig(query_file="q.sql", ids="10", partition=2).selection
         '10[2]'
         """

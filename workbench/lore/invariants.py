@@ -19,24 +19,9 @@ def check_outcome(found: ReplayOutcome, repeat: int, plan: pl.DataFrame | None =
 
     Different rows of a replay are a result, which makes the verdict, and not a broken invariant.
 
-    Parameters
-    ----------
-    found
-        The dump and its replay.
-    repeat
-        Requested timed runs of each side.
-    plan
-        Table `tables.PLAN_TREE`; without it, its invariants are skipped.
+    `plan`: Table `tables.PLAN_TREE`; without it, its invariants are skipped.
 
-    Returns
-    -------
-    DataFrame
-        One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
-
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the message has both figures.
+    Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
     """
     return check_invariants([*_check_plan(plan, found), *_check_dump(found), *_check_replay(found, repeat)])
 

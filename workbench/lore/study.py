@@ -42,22 +42,10 @@ NOTHING = CellDisplay("", "")
 class Study:
     """Study of one operator of a query, or of one existing dump.
 
-    Attributes
-    ----------
-    config, run
-        Settings, and the run folder.
-    result
-        The dump and its replay.
-    plan
-        Table `tables.PLAN_TREE`; null without a query, or when the query failed.
-    why
-        Reason for the choice of the operator.
-    warnings
-        Warnings of the dump.
-    query
-        The open session in a live notebook; null when it has ended.
-    replays
-        Process that replays in a live notebook, so that another operator does not wait for Spark; null without one.
+    `plan`: Table `tables.PLAN_TREE`; null without a query, or when the query failed.
+    `query`: The open session in a live notebook; null when it has ended.
+    `replays`: Process that replays in a live notebook, so that another operator does not wait for Spark; null without
+    one.
     """
 
     config: NotebookConfig
@@ -129,13 +117,7 @@ class Study:
             self.replays.close()
 
     def replay_operator(self, lore_id: int, partition: int | None, say: SetStatus = lambda _: None) -> ReplayOutcome:
-        """Dump and replay another operator of the same query; its tables are not written.
-
-        Raises
-        ------
-        ConfigError
-            The session has ended, no such operator or partition, or it cannot be dumped.
-        """
+        """Dump and replay another operator of the same query; its tables are not written."""
         if self.query is None:
             raise ConfigError("the query's session has ended", do="run the notebook's first code cells again")
         say(f"dumping loreId {lore_id} …")

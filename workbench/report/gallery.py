@@ -53,22 +53,9 @@ def write_gallery(place: str | Path) -> Path | str:
     The newest run of each notebook is a card with a picture of its first chart, and a collapsed list of older runs.
     Unreadable run folders are listed with the reason.
 
-    Parameters
-    ----------
-    place
-        Folder or URL, searched for runs six levels deep; index.html is written into it.
+    `place`: Folder or URL, searched for runs six levels deep; index.html is written into it.
 
-    Returns
-    -------
-    Path or str
-        The page, self-contained, written atomically; its URL when `place` is one.
-
-    Raises
-    ------
-    InputError
-        The folder does not exist or contains no runs.
-    RunFailedError
-        The page cannot be written to the URL.
+    Returns: The page, self-contained, written atomically; its URL when `place` is one.
     """
     store, root = open_place(place)
     do = "workbench run all --out DIR"

@@ -16,8 +16,6 @@ Figure = tuple[str, float]
 def find_key_figure(numbers: object) -> Figure | None:
     """Label and value of the first key number of a headline; null where that is no number.
 
-    Examples
-    --------
     >>> find_key_figure([{"label": "GPUs", "value": "1,024"}])
     ('GPUs', 1024.0)
     >>> find_key_figure([{"label": "stack", "value": "numpy 2"}]), find_key_figure(None)

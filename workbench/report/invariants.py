@@ -17,23 +17,10 @@ if TYPE_CHECKING:
 def check_invariants(rows: Iterable[tuple[str, float] | tuple[str, float, float]]) -> pl.DataFrame:
     """Check invariants; returns them as a table.
 
-    Parameters
-    ----------
-    rows
-        For each: what is measured, its value, and the allowed maximum (0 when left out). NaN never holds.
+    `rows`: For each: what is measured, its value, and the allowed maximum (0 when left out). NaN never holds.
 
-    Returns
-    -------
-    DataFrame
-        One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
+    Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
 
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the error has the first one with both figures.
-
-    Examples
-    --------
     >>> check_invariants([("runs that are counted twice", 0), ("distance from the sum", 1e-9, 1e-6)])["holds"].all()
     True
     >>> check_invariants([("runs that are counted twice", 2)])

@@ -25,22 +25,7 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def write_report(run_folder: str | Path, record: dict[str, Any] | None = None) -> Path:
     """Write report.html from report.ipynb and run.json of a run folder.
 
-    Parameters
-    ----------
-    run_folder
-        Folder of one run; of a failed run the page shows the failing cell.
-    record
-        Content of run.json, when it is not written yet.
-
-    Returns
-    -------
-    Path
-        The page, written atomically.
-
-    Raises
-    ------
-    InputError
-        The folder is not a run folder, or its notebook is missing or unreadable.
+    `run_folder`: Folder of one run; of a failed run the page shows the failing cell.
     """
     from workbench.runs import run_folder as runs_run_folder
 
@@ -62,13 +47,7 @@ def read_executed_notebook(path: Path) -> Any:
 
 
 def parse_executed_notebook(content: bytes, where: object) -> Any:
-    """The notebook in these bytes, in the current notebook format.
-
-    Raises
-    ------
-    InputError
-        They are not a readable notebook.
-    """
+    """The notebook in these bytes, in the current notebook format."""
     import nbformat
 
     try:

@@ -22,8 +22,6 @@ _SOURCES = {"src", "srcset", "poster", "background", "data", "action", "formacti
 def clean_markdown(html: str) -> str:
     """Rendered markdown reduced to tags of prose; images only when embedded in the page.
 
-    Examples
-    --------
     >>> clean_markdown('<p onclick="x()">good<script>bad()</script></p>')
     '<p>good</p>'
     >>> clean_markdown('<a href="javascript:bad()">here</a>')
@@ -59,8 +57,6 @@ def clean_output(html: str) -> tuple[str, str]:
     It comes from this project or from libraries, so its styles and drawings stay. Every tag is closed, so that it
     cannot swallow the page after it. The page's policy forbids the rest anyway; this is the first of two fences.
 
-    Examples
-    --------
     >>> clean_output('<b>12</b><script src="https://example.org/a.js"></script>')
     ('<b>12</b>', 'A script of this output was left out.')
     >>> clean_output('<p onclick="bad()">open')

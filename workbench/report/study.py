@@ -67,8 +67,6 @@ def show_answer(study: Study) -> CellDisplay:
 def name_run_folder(step: str, place: str) -> str:
     """A next step whose commands name this report's folder, where a command could have named it; else as it is.
 
-    Examples
-    --------
     >>> name_run_folder("Plan: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder).", "runs/a 1")
     "Plan: `workbench run capacity_plan -p sizing='runs/a 1'`."
     """

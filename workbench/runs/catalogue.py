@@ -34,16 +34,7 @@ OnUnreadable = Callable[[InputError], None]
 class StoredRun:
     """A run in a folder or at a URL.
 
-    Attributes
-    ----------
-    place
-        Its folder or URL, without user and password.
-    record
-        Its run.json, in the current format.
-    state
-        Its status; "died" when its process is gone, "unfinished" when that is unknown (at a URL).
-    store, root
-        Where its files are.
+    `state`: Its status; "died" when its process is gone, "unfinished" when that is unknown (at a URL).
     """
 
     place: str
@@ -82,26 +73,14 @@ class StoredRun:
         return next(entries, {})
 
     def read_file(self, name: str, max_bytes: int) -> bytes:
-        """The bytes of one of its files, such as report.ipynb.
-
-        Raises
-        ------
-        InputError
-            It is missing, too large, or cannot be read.
-        """
+        """The bytes of one of its files, such as report.ipynb."""
         try:
             return self.store.read_bytes(f"{self.root}/{name}", max_bytes)
         except OSError as error:
             raise InputError("cannot read the file", where=f"{self.place}/{name}", found=format_error(error)) from error
 
     def read_table(self, name: str) -> pl.DataFrame:
-        """Read one of its tables.
-
-        Raises
-        ------
-        InputError
-            The run has no such table, or the file is missing, too large, or not a Parquet file.
-        """
+        """Read one of its tables."""
         if name not in self.list_table_names():
             raise InputError("no such table in the run", where=self.place, found=name, allowed=self.list_table_names())
         path = f"{self.root}/tables/{name}.parquet"
@@ -126,13 +105,7 @@ def _parse_parquet(content: bytes, where: str) -> pl.DataFrame:
 
 
 def open_run(place: str | Path) -> StoredRun:
-    """The run in a folder or at a URL.
-
-    Raises
-    ------
-    InputError
-        There is no run, it cannot be read, or no installed package opens this kind of URL.
-    """
+    """The run in a folder or at a URL."""
     store, root = open_place(place)
     return _read_stored_run(store, root)
 
@@ -165,21 +138,7 @@ def list_runs(
 
     Searches six levels deep; does not enter run folders or follow links.
 
-    Parameters
-    ----------
-    place
-        A folder, or a URL such as s3://bucket/runs.
-    unreadable
-        Called with the error of each unreadable run; without it they are skipped.
-    record_name
-        Name of the record in a run folder.
-
-    Raises
-    ------
-    InputError
-        No installed package opens this kind of URL.
-    ConfigError
-        The place cannot be listed.
+    `unreadable`: Called with the error of each unreadable run; without it they are skipped.
     """
     store, root = open_place(place)
     found: list[StoredRun] = []
@@ -219,13 +178,7 @@ def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: 
 
 
 def resolve_run(name: str, place: str | Path) -> StoredRun:
-    """The run of a name: a run folder, its URL, a run id below `place` or the start of one; of an area, its newest run.
-
-    Raises
-    ------
-    ConfigError
-        No run matches, or several do.
-    """
+    """Find a run by folder, URL, run id below `place` or the start of one; an area means its newest run."""
     if "://" in name or (Path(name) / run_folder.RECORD_FILE).is_file():
         return open_run(name)
     present = list_runs(place) if name else []
@@ -263,13 +216,6 @@ def filter_runs(
 def parse_moment(text: str, *, option: str, now: datetime | None = None) -> datetime:
     """Parse a day, a time, or an age before now (30d, 12h, 45min), in UTC.
 
-    Raises
-    ------
-    ConfigError
-        The text is none of these.
-
-    Examples
-    --------
     >>> parse_moment("2026-11-01", option="--since").isoformat()
     '2026-11-01T00:00:00+00:00'
     >>> parse_moment("36h", option="--since", now=datetime(2026, 11, 3, 12, tzinfo=UTC)).isoformat()

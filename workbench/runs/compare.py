@@ -35,19 +35,10 @@ _VERDICT_WORDS: dict[str, Verdict] = {FASTER: "HIGHER", SLOWER: "LOWER", SAME: "
 class Contrast:
     """One figure with its interval in both runs.
 
-    Attributes
-    ----------
-    row, column, unit
-        Key of the row, column, and unit ("" for none).
-    baseline, candidate
-        The figure with its interval in each run.
-    ratio
-        candidate / baseline with its interval at 90 %; null ends with the reason.
-    verdict
-        HIGHER, LOWER, SAME or UNDECIDED, adjusted by Holm over all contrasts of the comparison; null without an
-        interval.
-    adjusted_p_value
-        P value of the verdict; null where there was none.
+    `ratio`: candidate / baseline with its interval at 90 %; null ends with the reason.
+    `verdict`: HIGHER, LOWER, SAME or UNDECIDED, adjusted by Holm over all contrasts of the comparison; null without
+    an interval.
+    `adjusted_p_value`: P value of the verdict; null where there was none.
     """
 
     row: str
@@ -127,25 +118,8 @@ class Comparison:
 def compare_runs(baseline: StoredRun, candidate: StoredRun, *, other_area: bool = False) -> Comparison:
     """Compare two runs of one notebook.
 
-    Parameters
-    ----------
-    baseline, candidate
-        The runs; ratios are candidate / baseline.
-    other_area
-        Allow runs of different areas; compares tables of the same name.
+    Returns: Verdicts hold for all contrasts together (Holm, 90 %, margin 2 %).
 
-    Returns
-    -------
-    Comparison
-        Verdicts hold for all contrasts together (Holm, 90 %, margin 2 %).
-
-    Raises
-    ------
-    ConfigError
-        The runs are of different areas.
-
-    Notes
-    -----
     Assumes independent runs. Does not show why they differ. The spread between runs is covered only as far as the
     intervals of the runs include it.
     """

@@ -35,8 +35,6 @@ _RANK_NO_DIFFERENCE = 4
 def format_counts(counts: dict[str, int]) -> str:
     """Verdicts and how often each was given.
 
-    Examples
-    --------
     >>> format_counts({"HIGHER": 2, "LOWER": 0, "UNDECIDED": 5, "SAME": 1})
     '2 HIGHER, 5 UNDECIDED, 1 SAME'
     """
@@ -46,8 +44,6 @@ def format_counts(counts: dict[str, int]) -> str:
 def format_interval(value: Interval) -> str:
     """A figure and its ends.
 
-    Examples
-    --------
     >>> format_interval(Interval(2.0, 1.8, 2.25, 0.9, 5, "t")), format_interval(Interval(2.0, None, None, 0.9, 5, "t"))
     ('2 (1.8 to 2.25)', '2')
     """
@@ -169,13 +165,7 @@ def _build_interval_document(value: Interval) -> dict[str, Any]:
 
 
 def write_comparison_page(found: Comparison, path: str | Path) -> Path:
-    """Write the comparison as one page that needs no network, whole or not at all.
-
-    Raises
-    ------
-    ConfigError
-        The page cannot be written there.
-    """
+    """Write the comparison as one page that needs no network, whole or not at all."""
     text = page.render_page(_build_notebook(found), _build_page_record(found))
     try:
         return files.write_text(path, text)
@@ -383,13 +373,7 @@ def _describe_matching(table: TableDiff) -> list[str]:
 
 
 def check_page_path(path: Path) -> Path:
-    """Refuse a page's path before anything is compared.
-
-    Raises
-    ------
-    ConfigError
-        It is a folder.
-    """
+    """Refuse a page's path before anything is compared."""
     if path.is_dir():
         raise ConfigError("a folder, not a page", where="--html", found=path, allowed="a file such as diff.html")
     return path

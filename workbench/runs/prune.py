@@ -55,31 +55,12 @@ def plan_pruning(
 ) -> list[PruneCandidate]:
     """Select the runs that meet all given conditions; nothing is deleted.
 
-    Parameters
-    ----------
-    place
-        The runs folder, or its URL.
-    keep
-        Keep the newest `keep` runs of each area, whatever the other conditions.
-    before
-        Only runs that began earlier.
-    states
-        Only runs in these states: succeeded, failed, cancelled, died, and at a URL unfinished.
-    area
-        Only runs of this area.
-    unreadable
-        Called with the error of each unreadable run.json; such folders are kept.
+    `keep`: Keep the newest `keep` runs of each area, whatever the other conditions.
+    `states`: Only runs in these states: succeeded, failed, cancelled, died, and at a URL unfinished.
+    `unreadable`: Called with the error of each unreadable run.json; such folders are kept.
 
-    Returns
-    -------
-    list of PruneCandidate
-        Newest first. Runs that are still running, that lie behind a link, or that contain other runs are included with
-        the reason why they are kept; runs at a URL that an earlier deletion left half deleted come last.
-
-    Raises
-    ------
-    ConfigError
-        No condition is given, or one is invalid.
+    Returns: Newest first. Runs that are still running, that lie behind a link, or that contain other runs are
+    included with the reason why they are kept; runs at a URL that an earlier deletion left half deleted come last.
     """
     _check_conditions(keep, before, states)
     newest: Counter[str] = Counter()

@@ -23,22 +23,6 @@ def copy_run(run: StoredRun, place: str | Path) -> str:
 
     Each file is compared by its size after it was written, and run.json comes last: whatever stops the copy, nothing
     there reads as a run until it is whole. The same copy again completes it, and one that is whole is left alone.
-
-    Parameters
-    ----------
-    run
-        The run, in a folder or at a URL.
-    place
-        A runs folder, or a URL such as s3://bucket/runs.
-
-    Raises
-    ------
-    ConfigError
-        The run has not ended, its names are no names of folders, or another run is there.
-    InputError
-        A file of the run cannot be read, or no installed package opens this kind of URL.
-    RunFailedError
-        A file cannot be written there; the run itself is unchanged.
     """
     if run.record["status"] == "running":
         raise ConfigError("only a run that has ended can be copied", where=run.place, found=run.state)

@@ -242,12 +242,6 @@ def start_run(
     """Create a run folder below `out` (by default `default_out()`), or use `folder`, and write its first run.json.
 
     This process holds the lock of the folder until the run ends.
-
-    Raises
-    ------
-    ConfigError
-        The folder cannot be created, another process writes into it, it holds a run of another area, or a key of
-        `config`, or of a KEY=VALUE text in it, is named like a secret.
     """
     now = datetime.now(UTC)
     _refuse_secrets(config or {})
@@ -299,13 +293,7 @@ def current_run(area: str, *, config: Mapping[str, Any] | None = None) -> Run:
 
 
 def load_run(folder: str | Path) -> Run:
-    """Read a run folder; an older run.json is upgraded in memory, a newer one refused.
-
-    Raises
-    ------
-    InputError
-        There is no run.json, it is not a run record, or its format is newer than this workbench.
-    """
+    """Read a run folder; an older run.json is upgraded in memory, a newer one refused."""
     path = Path(folder) / RECORD_FILE
     try:
         content = files.read_up_to(path, MAX_RECORD_BYTES)
@@ -321,12 +309,7 @@ def load_run(folder: str | Path) -> Run:
 def list_run_folders(folder: str | Path, *, unreadable: Callable[[InputError], None] | None = None) -> list[Run]:
     """All runs below a folder, newest first.
 
-    Parameters
-    ----------
-    folder
-        Searched at any depth; may be missing.
-    unreadable
-        Called with the error of each unreadable run.json; without it they are skipped.
+    `unreadable`: Called with the error of each unreadable run.json; without it they are skipped.
     """
     found = []
     for path in sorted(Path(folder).rglob(RECORD_FILE)):

@@ -61,13 +61,7 @@ def build_record(run_id: str, area: str, now: datetime) -> Json:
 
 
 def parse_record(content: bytes, where: object) -> Json:
-    """Parse the bytes of a run.json, upgraded to the current format version.
-
-    Raises
-    ------
-    InputError
-        It is not a run record, or its format is newer than this workbench.
-    """
+    """Parse the bytes of a run.json, upgraded to the current format version."""
     try:
         # Deep nesting ends in a RecursionError.
         record = json.loads(content.decode("utf-8"))

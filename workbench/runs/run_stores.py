@@ -154,13 +154,7 @@ Store = LocalStore | RemoteStore
 
 
 def open_place(place: str | Path) -> tuple[Store, str]:
-    """The store of a folder or URL, and the path in it; makes no request yet.
-
-    Raises
-    ------
-    InputError
-        No installed package opens this kind of URL.
-    """
+    """The store of a folder or URL, and the path in it; makes no request yet."""
     if not is_url(place):
         return LocalStore(), str(Path(place).expanduser().absolute())
     store, root = files.open_store(str(place))
@@ -170,8 +164,6 @@ def open_place(place: str | Path) -> tuple[Store, str]:
 def is_url(place: str | Path | None) -> bool:
     """Whether a place is a URL and no folder of this machine.
 
-    Examples
-    --------
     >>> is_url("s3://bucket/runs"), is_url("data/runs"), is_url(None)
     (True, False, False)
     """
@@ -179,15 +171,7 @@ def is_url(place: str | Path | None) -> bool:
 
 
 def list_files(store: Store, root: str) -> list[tuple[str, int]]:
-    """Path below `root` and size of each file, by name.
-
-    Raises
-    ------
-    InputError
-        There are too many or too deep, or the store gives a path that is not below `root`.
-    OSError
-        A folder cannot be listed.
-    """
+    """Path below `root` and size of each file, by name."""
     found: list[tuple[str, int]] = []
     waiting = [(root, 0)]
     while waiting:
@@ -209,15 +193,7 @@ def list_files(store: Store, root: str) -> list[tuple[str, int]]:
 
 
 def check_writable(place: str | Path) -> None:
-    """Write and delete a small object at a URL, before a long run whose result must go there.
-
-    Raises
-    ------
-    ConfigError
-        It cannot be written, or the URL carries user and password.
-    InputError
-        No installed package opens this kind of URL.
-    """
+    """Write and delete a small object at a URL, before a long run whose result must go there."""
     shown = redaction.strip_user_info(str(place))
     if redaction.has_user_info(str(place)):
         do = "give credentials as the store's environment variables, such as AWS_ACCESS_KEY_ID"
@@ -235,14 +211,7 @@ def check_writable(place: str | Path) -> None:
 
 
 def send_request(request: Callable[[], _T]) -> _T:
-    """The result of a request to a store, sent again after a failure that may pass.
-
-    Raises
-    ------
-    OSError
-        The answer is final, such as a missing object or a refusal, or every attempt failed. Exceptions of drivers, as
-        aiohttp's for a 403, are turned into it.
-    """
+    """The result of a request to a store, sent again after a failure that may pass."""
     for attempt in range(_ATTEMPTS):
         try:
             with files.raise_as_os_errors():
@@ -258,8 +227,6 @@ def send_request(request: Callable[[], _T]) -> _T:
 def is_final(error: OSError) -> bool:
     """Whether another request would get the same answer.
 
-    Examples
-    --------
     >>> is_final(FileNotFoundError("no key")), is_final(ConnectionResetError())
     (True, False)
     """

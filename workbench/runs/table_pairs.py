@@ -24,8 +24,6 @@ def find_interval_columns(names: Iterable[str]) -> dict[str, tuple[str, str]]:
 
     `x, x_low, x_high`; `x_s, x_low_s, x_high_s`; or bare `low, high` (`low_s, high_s`) directly after the estimate.
 
-    Examples
-    --------
     >>> find_interval_columns(["stack", "ratio", "low", "high", "gpus", "gpus_low", "gpus_high"])
     {'ratio': ('low', 'high'), 'gpus': ('gpus_low', 'gpus_high')}
     >>> find_interval_columns(["predicted_s", "predicted_low_s", "predicted_high_s", "at_s", "low_s", "high_s"])
@@ -87,13 +85,7 @@ def _to_finite_number(value: Any) -> float | None:
 
 
 def load_run_table(run: StoredRun, table: str) -> RunTable:
-    """Read a table of a run with key and intervals from its record; older records have neither.
-
-    Raises
-    ------
-    InputError
-        The table cannot be read.
-    """
+    """Read a table of a run with key and intervals from its record; older records have neither."""
     frame, entry = run.read_table(table), run.table_entry(table)
     key = entry.get("key")
     noted = tuple(key) if isinstance(key, list) and key and all(name in frame.columns for name in key) else None
@@ -122,18 +114,7 @@ def _list_numeric_columns(frame: pl.DataFrame) -> list[str]:
 class PairedTable:
     """Rows of one table in two runs.
 
-    Attributes
-    ----------
-    key
-        The columns that rows were matched by.
-    own
-        Key columns that were left out because they identify the run: one value in each run, not the same.
-    both
-        Rows of both runs, as (baseline, candidate).
-    only_baseline, only_candidate
-        Rows of one run only.
-    columns
-        Columns of both runs, in the candidate's order.
+    `own`: Key columns that were left out because they identify the run: one value in each run, not the same.
     """
 
     baseline: RunTable
@@ -159,11 +140,6 @@ def pair_rows(baseline: RunTable, candidate: RunTable) -> PairedTable:
 
     By the declared key; for older runs by the fewest leading columns (neither floats nor lists) that identify all rows
     of both runs.
-
-    Raises
-    ------
-    InputError
-        No columns identify the rows, or the key has different types in the two runs.
     """
     columns = tuple(name for name in candidate.frame.columns if name in baseline.frame.columns)
     keys, own = _choose_key(baseline, candidate, columns)

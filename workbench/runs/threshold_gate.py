@@ -28,16 +28,8 @@ MAX_NAMED = 3
 class RuleOutcome:
     """Outcome of one rule for a run.
 
-    Attributes
-    ----------
-    rule
-        The rule as a sentence, after its name in the file.
-    outcome
-        passed, broken, or refused: a table or column is missing, or the limit does not fit the column.
-    found
-        Short description of the values.
-    rows, broken_rows
-        Number of rows checked (1 for a key figure), and of those that break the rule.
+    `outcome`: passed, broken, or refused: a table or column is missing, or the limit does not fit the column.
+    `rows`, `broken_rows`: Number of rows checked (1 for a key figure), and of those that break the rule.
     """
 
     rule: str
@@ -62,10 +54,7 @@ class ThresholdGate:
     def check_run(self, run: StoredRun) -> dict[str, Any] | None:
         """Check a run; the result is the `thresholds` of run.json, null without rules for the area.
 
-        Returns
-        -------
-        dict
-            file, sha256, passed, broken, refused (counts), and rules, each by `RuleOutcome.build_document`.
+        Returns: file, sha256, passed, broken, refused (counts), and rules, each by `RuleOutcome.build_document`.
         """
         if not (rules := self.rules.list_rules(run.area)):
             return None
@@ -78,19 +67,7 @@ class ThresholdGate:
 def load_gate(path: str | Path, present: Iterable[str], known: Iterable[str], place: str | Path) -> ThresholdGate:
     """Read thresholds and check them as far as possible before anything runs.
 
-    Parameters
-    ----------
-    path
-        The file.
-    present, known
-        Areas that are checked, and all areas.
-    place
-        Folder or URL of the runs that `no_worse_than` names by id; folders there are relative to the file.
-
-    Raises
-    ------
-    ConfigError, InputError
-        The file is not valid, an area is unknown, or a baseline run is missing or of another area.
+    `place`: Folder or URL of the runs that `no_worse_than` names by id; folders there are relative to the file.
     """
     present = list(present)
     rules = thresholds.load_thresholds(path)

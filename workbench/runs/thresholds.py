@@ -154,13 +154,7 @@ class Thresholds:
         return self.areas.get(area) or self.areas.get(SPLIT_AREAS.get(area, area), [])
 
     def check_areas(self, present: Sequence[str], known: Iterable[str]) -> None:
-        """Refuse unknown areas, and a file without rules for the areas that run.
-
-        Raises
-        ------
-        ConfigError
-            An area is not among `known`, or none is among `present`.
-        """
+        """Refuse unknown areas, and a file without rules for the areas that run."""
         known = sorted({*known, *present})
         for area in self.areas:
             if area not in known:
@@ -177,13 +171,7 @@ class Thresholds:
 
 
 def load_thresholds(path: str | Path) -> Thresholds:
-    """Read a file of thresholds: a list of rules by area.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read or is not valid; the error lists all problems.
-    """
+    """Read a file of thresholds: a list of rules by area."""
     path = Path(path)
     try:
         content = files.read_up_to(path, MAX_BYTES)
@@ -216,8 +204,6 @@ def _list_problems(error: ValidationError, max_problems: int = 8) -> list[str]:
 def format_threshold_summary(gate_result: Mapping[str, Any]) -> str:
     """Number of rules that passed, are broken, or cannot be checked.
 
-    Examples
-    --------
     >>> format_threshold_summary({"passed": 3, "broken": 1, "refused": 0})
     '3 passed, 1 broken'
     """

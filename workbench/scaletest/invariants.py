@@ -31,15 +31,7 @@ _ORDERED = [step.name for step in WORKLOAD_STEPS if step.expected]
 def check_variants(found: Variants, comparison: pl.DataFrame) -> pl.DataFrame:
     """Check that workloads count once, times are ordered, shares add up, and verdicts have intervals.
 
-    Returns
-    -------
-    DataFrame
-        One row per invariant over all runs: `check`, `found`, `allowed` (both at most), `holds`.
-
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the error names it with both figures.
+    Returns: One row per invariant over all runs: `check`, `found`, `allowed` (both at most), `holds`.
     """
     totals: dict[str, int] = {}
     for _, one in found.everything:

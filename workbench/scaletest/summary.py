@@ -144,10 +144,7 @@ def list_next_steps(variants: Variants, comparison: pl.DataFrame, league: pl.Dat
 def recommend_scheduler(league: pl.DataFrame) -> list[str]:
     """Of three schedulers and more: those whose gangs fare best, and of these the ones that are not told to be slower.
 
-    Parameters
-    ----------
-    league
-        Table LEAGUE. Verdicts are against its first row, so that others are not told apart from each other.
+    `league`: Table LEAGUE. Verdicts are against its first row, so that others are not told apart from each other.
     """
     rows = league.to_dicts()
     least, most = min(row["deadlocked"] for row in rows), max(row["complete"] for row in rows)

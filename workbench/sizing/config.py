@@ -296,13 +296,7 @@ def _list_query_names(query: str) -> list[str]:
 
 
 def confirm_target(config: SweepConfig) -> None:
-    """Refuse to load another machine unless `target_confirm` repeats its name.
-
-    Raises
-    ------
-    ConfigError
-        The host is not this machine, and `target_confirm` is not its name.
-    """
+    """Refuse to load another machine unless `target_confirm` repeats its name."""
     if config.protocol == "function" or is_loopback(config.host):
         return
     if config.target_confirm.lower() != config.host:
@@ -378,13 +372,7 @@ class NotebookConfig(StrictModel):
 
     @property
     def simulated_service(self) -> Service:
-        """The simulated service on the first GPU count.
-
-        Raises
-        ------
-        ConfigError
-            An unknown field, or a value that is not allowed.
-        """
+        """The simulated service on the first GPU count."""
         given = parse_assignments(self.service, where="service")
         allowed = [name for name in Service.model_fields if name != "gpus"]  # gpus has a parameter of its own
         if unknown := sorted({*given} - {*allowed}):
@@ -394,13 +382,7 @@ class NotebookConfig(StrictModel):
 
     @property
     def sweep_settings(self) -> dict[str, Any]:
-        """More fields of `SweepConfig`.
-
-        Raises
-        ------
-        ConfigError
-            One of them is another parameter of the notebook.
-        """
+        """More fields of `SweepConfig`."""
         given = parse_assignments(self.settings, where="settings")
         if own := sorted({*given} & {*SERVICE_FIELDS}):
             raise ConfigError("set by another parameter of the notebook", where="settings", found=own)
@@ -410,13 +392,6 @@ class NotebookConfig(StrictModel):
 def parse_assignments(texts: Sequence[str], *, where: str) -> dict[str, Any]:
     """Parse NAME=VALUE texts; values that are JSON are decoded, others stay texts.
 
-    Raises
-    ------
-    ConfigError
-        No `=`, no name, or a name twice.
-
-    Examples
-    --------
     >>> parse_assignments(["slots=8", "router=random", "users=[1, 2]"], where="service")
     {'slots': 8, 'router': 'random', 'users': [1, 2]}
     """

@@ -21,15 +21,7 @@ MIN_HELD_FRACTION = 0.9
 def check_answer(measured: Measurements, found: SizingAnswer) -> pl.DataFrame:
     """Is every request counted once, was the load held, does every figure lie in its interval?
 
-    Returns
-    -------
-    DataFrame
-        One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
-
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the error names it with the value found and the limit.
+    Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
     """
     return check_invariants(
         [

@@ -58,20 +58,8 @@ if TYPE_CHECKING:
 class Study:
     """Result of the notebook; implements `workbench.report.study.Study`.
 
-    Attributes
-    ----------
-    config
-        Settings of the notebook.
-    measured
-        Raw tables and their source.
-    found
-        The answer with its tables, verified where a service could be driven.
-    comparison, capacities, curve
-        The tables of those names.
-    truth
-        GPUs that the simulated service needs; None where that is unknown.
-    levels
-        Usable levels by GPU count.
+    `found`: The answer with its tables, verified where a service could be driven.
+    `truth`: GPUs that the simulated service needs; None where that is unknown.
     """
 
     config: NotebookConfig

@@ -99,8 +99,6 @@ def _measure_own_step(found: SizingAnswer) -> str:
 def format_parameters(config: NotebookConfig) -> str:
     """The load and all other parameters of a report that were set, as `-p` takes them, from the load on.
 
-    Examples
-    --------
     >>> from workbench.sizing.config import NotebookConfig
     >>> print(format_parameters(NotebookConfig(users=60, goals=["p95<=2"], live=True)))
     60 -p 'goals=["p95<=2"]' -p live=true

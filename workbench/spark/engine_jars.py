@@ -85,26 +85,10 @@ Fetcher = Callable[[Artifact, Path], str | None]
 def resolve_jar(artifact: Artifact, *, given: Path | None = None, say: OnMessage) -> Path:
     """Path of the jar, from the cache; downloaded by Spark's Ivy, else by Maven.
 
-    Parameters
-    ----------
-    artifact
-        Which one.
-    given
-        A file of the user's (`--comet-jar`), which is checked and used where it lies.
-    say
-        Told what is going on.
+    `given`: A file of the user's (`--comet-jar`), which is checked and used where it lies.
 
-    Returns
-    -------
-    Path
-        The jar, which is a zip that holds the engine's class; from the cache, its digest is that of when it came.
-
-    Raises
-    ------
-    InputError
-        The given file is not there, or not this engine's jar.
-    MissingToolError
-        Neither Ivy nor Maven could bring it; the message says what each met, and the third way.
+    Returns: The jar, which is a zip that holds the engine's class; from the cache, its digest is that of when it
+    came.
     """
     if given is not None:
         if fault := _find_fault(given, artifact):

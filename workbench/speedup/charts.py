@@ -211,8 +211,6 @@ def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Char
 def shorten_paths(paths: Sequence[str]) -> list[str]:
     """Each path's shortest ending, in whole parts, that no other of them has.
 
-    Examples
-    --------
     >>> shorten_paths(["/a/b/app", "/a/c/app", "/a/c/job"])
     ['b/app', 'c/app', 'job']
     """

@@ -21,24 +21,9 @@ def check_pair(
 ) -> pl.DataFrame:
     """Check that parts add up, factors are finite and every figure lies in its own interval.
 
-    Parameters
-    ----------
-    measured, calibrated
-        Both sides, and their calibration.
-    steps
-        Table `steps` of the same factors.
-    validation
-        Table `validation`; null skips its invariant.
+    `validation`: Table `validation`; null skips its invariant.
 
-    Returns
-    -------
-    DataFrame
-        One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
-
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the message names it with both figures.
+    Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
     """
     factors, pairs = calibrated.factors, calibrated.pairs
     rows = [
@@ -79,18 +64,7 @@ def check_pair(
 
 
 def check_fleet(qualified: Qualification) -> pl.DataFrame:
-    """Check that the predictions of applications are consistent.
-
-    Returns
-    -------
-    DataFrame
-        One row per invariant, as of `check_pair`.
-
-    Raises
-    ------
-    BrokenInvariantError
-        An invariant does not hold; the message names it with both figures.
-    """
+    """Check that the predictions of applications are consistent."""
     rows, queries = qualified.applications, qualified.predictions
     return check_invariants(
         [

@@ -99,35 +99,16 @@ def isotonic_inversion(
     x whose fitted y, interpolated in log y between loads, is at most `target`. The interval comes from a residual
     bootstrap: deviations of runs from the mean of their load, in log y, scaled by sqrt(r / (r - 1)) for r runs.
 
-    Parameters
-    ----------
-    x, y
-        Load of each run, such as users, and its measurement, such as p95 in ms; positive.
-    target
-        The largest allowed y.
-    level, draws, seed
-        Confidence in (0, 1), number of resamples, random seed.
+    `x`, `y`: Load of each run, such as users, and its measurement, such as p95 in ms; positive.
 
-    Returns
-    -------
-    Interval
-        `n` counts runs. No estimate, with the reason, when all fitted y meet the target or none does. An end is null
-        where resamples leave the measured loads on that side. No ends without a repeated load.
+    Returns: `n` counts runs. No estimate, with the reason, when all fitted y meet the target or none does. An end is
+    null where resamples leave the measured loads on that side. No ends without a repeated load.
 
-    Raises
-    ------
-    InputError
-        x and y differ in length, or a value is missing, not finite, or (y, target) not positive.
-
-    Notes
-    -----
     Coverage at a nominal 90 %, for a smooth convex curve at 8 loads with 3 or 5 runs each and a run-to-run spread of
     5 or 15 %: 86 to 90 % (600 simulations a cell). Straight lines between loads lie above a convex curve, so the
     estimate errs towards less load. Holds for the mean of log y of runs, and only within the measured loads.
     Source: pool adjacent violators (Barlow and others, 1972); residual bootstrap (Davison and Hinkley 1997, 6.2).
 
-    Examples
-    --------
     >>> round(isotonic_inversion([1, 2, 4, 8], [10.0, 20.0, 40.0, 160.0], 80.0).estimate, 6)
     6.0
     >>> isotonic_inversion([1, 2], [10.0, 20.0], 80.0).reason

@@ -25,36 +25,15 @@ def quantile_interval(values: Iterable[float], q: float, *, level: float = LEVEL
     Ranks of the ends come from the binomial distribution: valid for every continuous distribution, conservative, and
     with an error of at most (1 - level) / 2 at each end.
 
-    Parameters
-    ----------
-    values
-        Independent observations. Requests of one session or run are not independent: see `cluster_bootstrap`.
-    q
-        The quantile, in (0, 1): 0.95 for p95.
-    level
-        Confidence, in (0, 1).
+    `values`: Independent observations. Requests of one session or run are not independent: see `cluster_bootstrap`.
 
-    Returns
-    -------
-    Interval
-        The estimate is about median-unbiased (type 8 of Hyndman and Fan). An end that no rank can bound is null: at
-        90 %, the upper end of p95 needs 59 values. `achieved_level` is the exact confidence of the ends.
+    Returns: The estimate is about median-unbiased (type 8 of Hyndman and Fan). An end that no rank can bound is null:
+    at 90 %, the upper end of p95 needs 59 values. `achieved_level` is the exact confidence of the ends.
 
-    Raises
-    ------
-    InputError
-        A value is missing or not finite (its positions are named).
-    ConfigError
-        `q` or `level` is not inside (0, 1).
-
-    Notes
-    -----
     Says nothing about the tail beyond q. Type 7 (numpy's default) is not used: its p99 of few values can lie below the
     low end. Source: Conover, Practical Nonparametric Statistics, section 3.2; Hyndman
     and Fan, Sample quantiles in statistical packages (1996).
 
-    Examples
-    --------
     >>> interval = quantile_interval(range(1, 21), 0.5)
     >>> interval.low, interval.estimate, interval.high, round(interval.achieved_level, 4)
     (6.0, 10.5, 15.0, 0.9586)
@@ -87,35 +66,14 @@ def cluster_bootstrap(
     Clusters are drawn with replacement and their values pooled. The interval is the expanded percentile interval:
     percentiles widened to t with k - 1 degrees of freedom and by sqrt(k / (k - 1)).
 
-    Parameters
-    ----------
-    clusters
-        Values of each cluster; clusters are independent.
-    statistic
-        Function of an array of pooled values.
-    level, draws, seed
-        Confidence in (0, 1), number of resamples, start of the random numbers.
+    `level`, `draws`, `seed`: Confidence in (0, 1), number of resamples, start of the random numbers.
 
-    Returns
-    -------
-    Interval
-        `n` counts clusters. No ends below five clusters.
-
-    Raises
-    ------
-    InputError
-        A cluster is empty or holds a value that is missing or not finite.
-
-    Notes
-    -----
     Coverage at a nominal 90 %, log-normal values, 30 a cluster, spread between clusters a half or a sixth of that
     within (500 or 600 simulations a cell): means and medians 86 to 90 % with 5 clusters, 87 to 91 % with 7, 88 to 91 %
     with 10; p95 83 to 86 %, 81 to 87 % and 87 to 90 %; with 3 or 4 clusters 76 to 85 %, so none is given. Plain
     percentiles: 73 to 81 % with 5 clusters. For tails more sessions help, longer ones do not. Source: Hesterberg, What
     Teachers Should Know About the Bootstrap (2015); Davison and Hinkley, Bootstrap Methods (1997), section 3.8.
 
-    Examples
-    --------
     >>> interval = cluster_bootstrap([[1.0, 2.0], [2.0], [3.0, 3.0], [2.0], [2.0, 4.0]], np.mean)
     >>> interval.n, interval.estimate, interval.low < interval.estimate < interval.high
     (5, 2.375, True)
@@ -143,30 +101,9 @@ def session_t(clusters: Sequence[Iterable[float]], *, level: float = LEVEL) -> I
 
     The alternative to `cluster_bootstrap` for few sessions (two or more) and the middle of the distribution.
 
-    Parameters
-    ----------
-    clusters
-        Values of each session; sessions are independent.
-    level
-        Confidence, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        `n` counts sessions. No ends for one session.
-
-    Raises
-    ------
-    InputError
-        A session is empty or holds a value that is missing or not finite.
-
-    Notes
-    -----
     Sessions have equal weight. Says nothing about tails. Coverage in the simulation of
     `cluster_bootstrap`: 88 to 93 % with 3 to 10 sessions. Source: the one-sample t interval.
 
-    Examples
-    --------
     >>> session_t([[1.0, 9.0, 2.0], [4.0], [3.0, 3.0]]).estimate
     3.0
     """
@@ -203,27 +140,15 @@ class Quantile:
 def estimate_quantile(values: Floats, q: float, *, level: float = LEVEL) -> Quantile:
     """The quantile over attempts, failures being infinite, with its interval between order statistics.
 
-    Parameters
-    ----------
-    values
-        One row per request: times of its attempts, infinite for failures, NaN for none.
-    q, level
-        The quantile and the confidence, inside (0, 1).
+    `values`: One row per request: times of its attempts, infinite for failures, NaN for none.
 
-    Returns
-    -------
-    Quantile
-        `value` interpolates as numpy does by default, and is infinite exactly when more than 1 - q of the values are.
-        `high` is infinite also when no order statistic bounds it. NaN without values.
+    Returns: `value` interpolates as numpy does by default, and is infinite exactly when more than 1 - q of the values
+    are. `high` is infinite also when no order statistic bounds it. NaN without values.
 
-    Notes
-    -----
     Ranks come from the beta distribution at the effective number of requests, n divided by the autocorrelation time
     of "slower than the quantile". Says nothing about another day. Source: Korn and Graubard, Confidence intervals for
     proportions from survey data (1998), applied to quantiles.
 
-    Examples
-    --------
     >>> found = estimate_quantile((np.arange(200.0) * 37 % 200 + 1)[:, None], 0.95)
     >>> round(found.value, 2), found.low, found.high
     (190.05, 183.0, 195.0)

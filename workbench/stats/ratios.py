@@ -19,32 +19,13 @@ def paired_log_ratio(baseline: Iterable[float], candidate: Iterable[float], *, l
     The geometric mean over pairs, with the t interval and test of the mean log ratio, n - 1 degrees of freedom. Pairs
     must be independent.
 
-    Parameters
-    ----------
-    baseline, candidate
-        Positive durations; equal positions are pairs.
-    level
-        Confidence, in (0, 1).
+    Returns: `n` counts pairs. No estimate for n = 0; no ends and no p value for n = 1. Pairs with equal ratios give
+    an interval of zero width.
 
-    Returns
-    -------
-    Interval
-        `n` counts pairs. No estimate for n = 0; no ends and no p value for n = 1. Pairs with equal ratios give an
-        interval of zero width.
-
-    Raises
-    ------
-    InputError
-        The sides differ in length, or a value is missing or not positive (its positions are named).
-
-    Notes
-    -----
     Does not show how the ratio depends on the case, nor the ratio of summed times (all cases weigh the same).
     Source: the one-sample t interval on logarithms; Fleming and Wallace, How not to lie with statistics (1986), for
     the geometric mean.
 
-    Examples
-    --------
     >>> round(paired_log_ratio([8.0, 2.0], [2.0, 2.0]).estimate, 6)
     2.0
     """
@@ -72,31 +53,14 @@ def welch_log_ratio(baseline: Iterable[float], candidate: Iterable[float], *, le
 
     The ratio of geometric means with Welch's interval and test on logarithms: sides may differ in spread and number.
 
-    Parameters
-    ----------
-    baseline, candidate
-        One positive duration per session, such as its median; sessions are independent.
-    level
-        Confidence, in (0, 1).
+    `baseline`, `candidate`: One positive duration per session, such as its median; sessions are independent.
 
-    Returns
-    -------
-    Interval
-        `n` counts the sessions of the smaller side. No estimate when a side is empty; no ends and no p value when a
-        side has one session.
+    Returns: `n` counts the sessions of the smaller side. No estimate when a side is empty; no ends and no p value
+    when a side has one session.
 
-    Raises
-    ------
-    InputError
-        A value is missing or not positive (its positions are named).
-
-    Notes
-    -----
     Does not show how the ratio differs between queries or machines. Source: Welch, The generalization of Student's
     problem (1947), with Satterthwaite's degrees of freedom.
 
-    Examples
-    --------
     >>> round(welch_log_ratio([8.0, 8.0, 8.0], [2.0, 4.0, 2.0]).estimate, 4)
     3.1748
     """
@@ -148,19 +112,11 @@ def independent_ratio(baseline: Interval, candidate: Interval) -> Interval:
     On the log scale a difference; each half width is the root of the sum of squares of the two half widths that bound
     that side, so asymmetric intervals stay asymmetric. Other levels are first converted to 90 % by normal quantiles.
 
-    Parameters
-    ----------
-    baseline, candidate
-        Estimates of one quantity from two runs without shared measurements.
+    `baseline`, `candidate`: Estimates of one quantity from two runs without shared measurements.
 
-    Returns
-    -------
-    Interval
-        Level 0.90, with a two-sided p value against 1. No estimate where one is missing or not positive; no ends where
-        an interval is missing, reaches 0, or does not contain its estimate; with the `reason`.
+    Returns: Level 0.90, with a two-sided p value against 1. No estimate where one is missing or not positive; no ends
+    where an interval is missing, reaches 0, or does not contain its estimate; with the `reason`.
 
-    Notes
-    -----
     The p value is Welch's: standard errors come from the half widths towards 1, as of t intervals with n - 1 degrees of
     freedom, or normal ones where n is unknown. Does not show the cause of a difference: settings, versions and machine
     may differ between the runs. Estimates that share measurements differ by less. Source: Zou and Donner, Construction
@@ -168,8 +124,6 @@ def independent_ratio(baseline: Interval, candidate: Interval) -> Interval:
     Satterthwaite's degrees of freedom, for the p value. Coverage and false claims are simulated in
     `tests/stats/test_ratios.py`.
 
-    Examples
-    --------
     >>> one = Interval(10.0, 9.0, 11.0, 0.9, 5, "t")
     >>> found = independent_ratio(one, Interval(20.0, 18.0, 22.0, 0.9, 5, "t"))
     >>> round(found.estimate, 3), round(found.low, 3), round(found.high, 3)
@@ -233,8 +187,6 @@ def p_above(baseline: Interval, candidate: Interval, limit: float) -> float | No
 
     By the same method as the p value of `independent_ratio`.
 
-    Examples
-    --------
     >>> one, other = Interval(10.0, 9.0, 11.0, 0.9, 5, "t"), Interval(20.0, 18.0, 22.0, 0.9, 5, "t")
     >>> round(p_above(one, other, 1.5), 4), round(p_above(one, other, 2.0), 4)
     (0.0013, 0.5)
@@ -281,13 +233,6 @@ def rank_difference_z(low: Iterable[float], high: Iterable[float]) -> float:
 
     Does not show by how much the values differ. Ties make it conservative: the error is that of distinct values.
 
-    Parameters
-    ----------
-    low, high
-        Independent observations of two samples, neither empty.
-
-    Examples
-    --------
     >>> round(rank_difference_z([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]), 2)
     2.31
     """

@@ -21,34 +21,15 @@ def sequential_log_ratio(baseline: Iterable[float], candidate: Iterable[float], 
     The chance that the interval misses the true ratio at any number of pairs is at most 1 - level, so that one may stop
     when it decides, and measure on later. It is 1.3 to 1.5 times as wide as the interval of a planned number of pairs.
 
-    Parameters
-    ----------
-    baseline, candidate
-        Positive durations; equal positions are pairs.
-    level
-        Confidence over all looks together, in (0, 1).
+    Returns: As of `paired_log_ratio`; `p_value` is against a ratio of 1, and holds at every look. No ends for so few
+    pairs that no finite interval holds (below 5 at 95 %).
 
-    Returns
-    -------
-    Interval
-        As of `paired_log_ratio`; `p_value` is against a ratio of 1, and holds at every look. No ends for so few pairs
-        that no finite interval holds (below 5 at 95 %).
-
-    Raises
-    ------
-    InputError
-        As `paired_log_ratio`.
-
-    Notes
-    -----
     Inverts the test martingale of the t statistic: the likelihood ratio of the t statistic under a normal mixture over
     standardised effects, which any scale of the noise leaves alone. Assumes normal log ratios; noise that is symmetric
     with heavier tails makes it conservative (simulated in `tests/stats/test_sequences.py`).
     Source: Lai, On confidence sequences (1976); Wang and Ramdas, Anytime-valid t-tests and confidence sequences for
     Gaussian means with unknown variance (2024).
 
-    Examples
-    --------
     >>> found = sequential_log_ratio([8.0, 8.1, 7.9, 8.0, 8.2, 8.0], [2.0, 2.0, 2.0, 2.1, 2.0, 2.0], level=0.95)
     >>> found.n, found.low < 4 < found.high
     (6, True)
@@ -78,8 +59,6 @@ def log_error(row: Interval) -> float | None:
 
     The inverse of `paired_log_ratio` and of `sequential_log_ratio`.
 
-    Examples
-    --------
     >>> round(log_error(paired_log_ratio([1.05, 1.08, 1.02, 1.06], [1.0] * 4)), 4)
     0.0119
     """
@@ -91,8 +70,6 @@ def log_error(row: Interval) -> float | None:
 def find_critical_value(method: str, n: int | Floats, alpha: float) -> Floats:
     """Standard errors from the mean to the ends of a method's interval: of a sequence, or of Student's t.
 
-    Examples
-    --------
     >>> [round(float(find_critical_value(method, 10, 0.05)), 2) for method in ("paired log ratio", SEQUENCE)]
     [2.26, 3.87]
     """
@@ -106,8 +83,6 @@ def find_critical_value(method: str, n: int | Floats, alpha: float) -> Floats:
 def critical_value(n: int | Floats, alpha: float) -> Floats:
     """Standard errors from the mean to the ends of the interval, for numbers of pairs; infinite for too few.
 
-    Examples
-    --------
     >>> [round(float(value), 2) for value in critical_value(np.array([5, 10, 30]), 0.05)]
     [5.83, 3.87, 3.45]
     """
@@ -122,8 +97,6 @@ def critical_value(n: int | Floats, alpha: float) -> Floats:
 def tail_probability(n: int, t: float) -> float:
     """The p value of a t statistic of n pairs that holds at every look; the inverse of `critical_value`.
 
-    Examples
-    --------
     >>> round(tail_probability(10, float(critical_value(10, 0.05))), 6)
     0.05
     """

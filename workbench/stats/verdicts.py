@@ -47,13 +47,6 @@ def ratio_verdict(ratio: float | None, low: float | None, high: float | None, *,
     Swapping baseline and candidate swaps FASTER and SLOWER. Not corrected for multiple comparisons: see
     `decide_verdicts`.
 
-    Raises
-    ------
-    InputError
-        A value is not positive, or the ratio is outside its interval.
-
-    Examples
-    --------
     >>> ratio_verdict(1.5, 1.2, 1.9), ratio_verdict(1.01, 1.005, 1.015), ratio_verdict(1.2, 0.9, 1.6)
     ('FASTER', 'SAME', 'UNDECIDED')
     """
@@ -79,20 +72,8 @@ def decide_verdicts(family: Sequence[Interval], *, margin: float = MARGIN) -> li
     Each row gets its `ratio_verdict`; FASTER and SLOWER need a p value, adjusted by Holm over the family, of at most
     1 - level, and become UNDECIDED otherwise. SAME is not adjusted: over many rows, some may be wrong.
 
-    Parameters
-    ----------
-    family
-        Intervals of ratios with p values against 1, all of one level: results of `paired_log_ratio`.
-    margin
-        Practical margin, as a fraction (0.02).
+    `family`: Intervals of ratios with p values against 1, all of one level: results of `paired_log_ratio`.
 
-    Raises
-    ------
-    InputError
-        The rows differ in level.
-
-    Examples
-    --------
     >>> from workbench.stats import paired_log_ratio
     >>> clear = paired_log_ratio([4.0, 4.1, 4.2], [2.0, 2.1, 2.0])
     >>> single = paired_log_ratio([4.0], [2.0])
@@ -121,23 +102,10 @@ def decide_beyond(family: Sequence[Interval], margins: Sequence[float], *, size:
     For pairs without a known difference, such as stacks of libraries: a claim means a relevant difference, and
     identical stacks rarely get one (simulated in `tests/indicators`).
 
-    Parameters
-    ----------
-    family
-        Intervals of ratios of `paired_log_ratio` or `sequential_log_ratio`, all of one level.
-    margins
-        Practical margin of each, as a fraction.
-    size
-        Number of planned rows, where some have no interval yet; a family that is fixed at the start may be looked at
-        again and again.
+    `family`: Intervals of ratios of `paired_log_ratio` or `sequential_log_ratio`, all of one level.
+    `size`: Number of planned rows, where some have no interval yet; a family that is fixed at the start may be looked
+    at again and again.
 
-    Raises
-    ------
-    InputError
-        The rows differ in level, or are not as many as the margins.
-
-    Examples
-    --------
     >>> from workbench.stats import paired_log_ratio
     >>> clear = paired_log_ratio([4.0, 4.1, 4.2], [2.0, 2.1, 2.0])
     >>> near = paired_log_ratio([1.02, 1.03, 1.05], [1.0, 1.0, 1.0])
@@ -167,8 +135,6 @@ def count_required_pairs(row: Interval, margin: float, family: int = 1) -> int |
     Takes ratio and spread as the true ones, so about half of the cases need more. Uses Holm's worst case, as if all
     other rows of the `family` were less clear.
 
-    Examples
-    --------
     >>> from workbench.stats import paired_log_ratio
     >>> count_required_pairs(paired_log_ratio([1.05, 1.08, 1.02, 1.06], [1.0] * 4), 0.02)
     5
@@ -212,13 +178,6 @@ def adjust_holm(p_values: Sequence[float | None], *, size: int | None = None) ->
     smallest family-wise error at which the row would be claimed. Does not show the size of a difference.
     Source: Holm, A simple sequentially rejective multiple test procedure (1979).
 
-    Raises
-    ------
-    InputError
-        A value is outside [0, 1].
-
-    Examples
-    --------
     >>> [round(p, 3) for p in adjust_holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]
     """

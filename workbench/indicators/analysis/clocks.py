@@ -41,8 +41,6 @@ def find_cpu_value(metric: PlannedMetric, result: Result) -> tuple[float | None,
 def select_clock(observed: Observations, clock: Clock) -> Observations:
     """The same session with its values by this clock; metrics without CPU time stay as they are.
 
-    Examples
-    --------
     `select_clock(load_observations(folder), "cpu")` is what `--clock cpu` compares stacks by.
     """
     import polars as pl

@@ -47,20 +47,10 @@ class _Level:
 def estimate_dimension_effects(observations: Observations) -> pl.DataFrame:
     """Estimate how many times better each level of a dimension is than the baseline's level, whatever the others.
 
-    Parameters
-    ----------
-    observations
-        A session's tables, by the clock that decides.
+    Returns: DIMENSIONS: one row per metric, dimension and level other than the baseline's; empty without a matrix.
+    `interaction` is the largest deviation of an arm of this level from the additive model; where it is told apart
+    from 0 beyond the margin, `is_additive` is false, and the effect is only a mean over the measured combinations.
 
-    Returns
-    -------
-    DataFrame
-        DIMENSIONS: one row per metric, dimension and level other than the baseline's; empty without a matrix.
-        `interaction` is the largest deviation of an arm of this level from the additive model; where it is told apart
-        from 0 beyond the margin, `is_additive` is false, and the effect is only a mean over the measured combinations.
-
-    Notes
-    -----
     In each round that has a value of every arm, the effects are the least-squares solution of the additive model; their
     intervals are over rounds, of the session's method, so that they hold at every number of rounds in a sequence. Arms
     with a value in fewer than 80 % of the baseline's rounds are left out. A level that cannot be told from another

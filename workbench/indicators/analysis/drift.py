@@ -28,13 +28,6 @@ def detect_drift(observations: Observations) -> pl.DataFrame:
     The change is the cut with the largest difference of mean logs before and after, over its standard error. Its p
     value comes from simulated steady noise, adjusted by Holm over the metrics.
 
-    Returns
-    -------
-    DataFrame
-        DRIFT: one row per metric; nulls for fewer than six rounds.
-
-    Notes
-    -----
     A slow drift is found too, as a change somewhere in its middle. Ratios within rounds are not biased by it; absolute
     values of the session mean little then. Noise is assumed to be normal on logarithms, since a permutation of ten
     rounds cannot be significant among several metrics. With heavier tails (t with 3 degrees of freedom) a steady

@@ -106,21 +106,9 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     Intervals of a `sequence` session hold at every number of rounds, so that it may stop when it is decided and go on
     later. Those of older sessions hold at the looks they had planned, which share `alpha`.
 
-    Parameters
-    ----------
-    observations
-        A session's tables, by the clock that decides (`select_clock`).
-    rounds
-        Use only the first so many rounds.
+    Returns: EFFECTS: one row per arm (all but the baseline) and metric. Rows of the control are a family of their
+    own. `ratio`, `low`, `high` are null without enough rounds in which both have a value.
 
-    Returns
-    -------
-    DataFrame
-        EFFECTS: one row per arm (all but the baseline) and metric. Rows of the control are a family of their own.
-        `ratio`, `low`, `high` are null without enough rounds in which both have a value.
-
-    Notes
-    -----
     Does not apply to other machines, thread counts, sizes or versions of the indicator.
     Source: confidence sequences (`workbench.stats.sequences`), or the paired t interval on logarithms with alpha split
     evenly over looks (Bonferroni); Holm (1979).

@@ -28,13 +28,7 @@ class Observations:
 
 
 def load_observations(folder: Path) -> Observations:
-    """Read the observations of the session in a folder.
-
-    Raises
-    ------
-    InputError
-        There is no session, or a document is damaged.
-    """
+    """Read the observations of the session in a folder."""
     session = read_session(folder)
     return build_observations(session, read_results(folder, session))
 

@@ -13,8 +13,6 @@ from workbench.stats.verdicts import DIFFERENT
 def reach_percent(interval: Interval) -> float | None:
     """Largest difference that the interval allows, in percent; null without one.
 
-    Examples
-    --------
     >>> round(reach_percent(Interval(1.0, 0.8, 1.1, 0.95, 10, "")), 6)
     25.0
     """
@@ -73,8 +71,6 @@ def explain(
 def format_percent(value: float) -> str:
     """A percentage with one digit below 10, none above.
 
-    Examples
-    --------
     >>> format_percent(2.345), format_percent(26.2)
     ('2.3 %', '26 %')
     """

@@ -46,17 +46,11 @@ class Step:
 class SearchResult:
     """What the levels say.
 
-    Attributes
-    ----------
-    step
-        The largest step between neighbouring measured versions.
-    between
-        Positions between its two versions, none of them measured: each may have made the change, as `step.after`.
-    share
-        The step's part of the whole change, on the log scale; above 1 where other steps go the other way. Null without
-        a change of the whole.
-    others
-        The rest of the range, before and after the step, where its change is decided.
+    `between`: Positions between its two versions, none of them measured: each may have made the change, as
+    `step.after`.
+    `share`: The step's part of the whole change, on the log scale; above 1 where other steps go the other way. Null
+    without a change of the whole.
+    `others`: The rest of the range, before and after the step, where its change is decided.
     """
 
     step: Step
@@ -72,20 +66,8 @@ def choose_next_probe(levels: Mapping[int, float], skipped: Collection[int] = ()
     changes once, and the largest step first where it changes several times. A version that cannot be measured is
     passed over for the nearest one to the middle.
 
-    Parameters
-    ----------
-    levels
-        Log ratio to the oldest version by position; holds both ends, so 0 and its level 0.
-    skipped
-        Positions that cannot be measured.
+    `levels`: Log ratio to the oldest version by position; holds both ends, so 0 and its level 0.
 
-    Raises
-    ------
-    InputError
-        Fewer than two levels.
-
-    Examples
-    --------
     >>> choose_next_probe({0: 0.0, 7: -0.4}), choose_next_probe({0: 0.0, 3: -0.01, 7: -0.4}, skipped={5})
     (3, 4)
     >>> choose_next_probe({0: 0.0, 3: -0.01, 4: -0.4, 7: -0.4})
@@ -117,24 +99,13 @@ def evaluate_levels(
 ) -> SearchResult:
     """Find the largest step of the measured levels, and what else changed.
 
-    Parameters
-    ----------
-    levels
-        Ratio of each measured version to the oldest one, by position (from 1); the newest version is one of them.
-    margin
-        Practical margin, as a fraction.
-    n_compared
-        Number of versions that might have been measured against the oldest one.
-    direct
-        Steps that were measured against each other, by (before, after); one replaces what two levels say.
+    `levels`: Ratio of each measured version to the oldest one, by position (from 1); the newest version is one of
+    them.
+    `n_compared`: Number of versions that might have been measured against the oldest one.
+    `direct`: Steps that were measured against each other, by (before, after); one replaces what two levels say.
 
-    Returns
-    -------
-    SearchResult
-        A step is FASTER or SLOWER if its whole interval lies beyond the margin, and SAME if it lies within.
+    Returns: A step is FASTER or SLOWER if its whole interval lies beyond the margin, and SAME if it lies within.
 
-    Notes
-    -----
     The step is chosen because it is the largest, so the intervals of all versions must hold together: each gets the
     share alpha / n_compared, and the interval of a step has both half widths added. This also holds for intervals at
     every number of rounds, and where one version's session had more luck than another's. It is wider than needed; a
@@ -172,21 +143,11 @@ def _estimate_step(
 def estimate_step_ratio(before: Interval | None, after: Interval | None, *, n_compared: int) -> Interval:
     """Ratio of two versions from their ratios to a common baseline, each measured beside its own runs of it.
 
-    Parameters
-    ----------
-    before, after
-        Ratios to the baseline, of one level; null for the baseline itself.
-    n_compared
-        Number of ratios among which the two were chosen.
+    `before`, `after`: Ratios to the baseline, of one level; null for the baseline itself.
 
-    Returns
-    -------
-    Interval
-        Holds at the level of the given ones for all steps together. No ends where a ratio has none, or too few rounds
-        for such a level.
+    Returns: Holds at the level of the given ones for all steps together. No ends where a ratio has none, or too few
+    rounds for such a level.
 
-    Examples
-    --------
     >>> from workbench.stats import paired_log_ratio
     >>> slow = paired_log_ratio([1.0, 1.0, 1.0, 1.0], [1.51, 1.49, 1.5, 1.5], level=0.95)
     >>> found = estimate_step_ratio(None, slow, n_compared=1)
@@ -225,8 +186,6 @@ def _widen(ratio: Interval, n_compared: int) -> float | None:
 def decide_by_interval(ratio: Interval, margin: float) -> Verdict:
     """FASTER or SLOWER if the whole interval lies beyond the margin, SAME if it lies within, else UNDECIDED.
 
-    Examples
-    --------
     >>> [decide_by_interval(Interval(r, r - 0.1, r + 0.1, 0.95, 10, ""), 0.02) for r in (1.5, 0.7, 1.0)]
     ['FASTER', 'SLOWER', 'UNDECIDED']
     """

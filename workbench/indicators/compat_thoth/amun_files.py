@@ -47,15 +47,7 @@ class ReadProblems:
     bytes_read: int = 0
 
     def read_bytes(self, path: Path) -> bytes:
-        """A file's bytes.
-
-        Raises
-        ------
-        InputError
-            It cannot be read, is no regular file, or is too large.
-        ConfigError
-            All files together are more than one import can hold.
-        """
+        """A file's bytes."""
         try:
             found = read_up_to(path, MAX_RESULT_BYTES)
         except OSError as error:
@@ -72,13 +64,7 @@ class ReadProblems:
 
 
 def read_raw_runs(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
-    """All runs at a path: of one inspection, of a folder of them, or of single documents.
-
-    Raises
-    ------
-    InputError
-        There is nothing of the kind; it is a session of this project; there are too many files.
-    """
+    """All runs at a path: of one inspection, of a folder of them, or of single documents."""
     if path.is_file():
         yield from _read_single_document(path, problems)
         return

@@ -35,14 +35,9 @@ def build_arm(
 ) -> Arm:
     """The arm of a run; runs of the same lock, Python, image and native packages have the same.
 
-    Parameters
-    ----------
-    specification, document
-        As Amun keeps them; an empty specification makes the stack unknown but for the component.
-    component
-        The framework that was measured.
-    names
-        Names that are taken: name to key. What is given here gets a name of its own.
+    `specification`, `document`: As Amun keeps them; an empty specification makes the stack unknown but for the
+    component.
+    `names`: Names that are taken: name to key. What is given here gets a name of its own.
     """
     packages = list_locked_packages(specification)
     python = _read_python_version(specification, document)
@@ -84,8 +79,6 @@ def list_locked_packages(specification: Mapping[str, Any]) -> dict[str, str]:
 def clean_specification(specification: Mapping[str, Any]) -> dict[str, Any]:
     """A specification without its server's names, without secrets, without users in its URLs.
 
-    Examples
-    --------
     >>> clean_specification({"@amun_api_url": "x", "environment": [{"name": "HUB_TOKEN", "value": "s"}]})
     {'environment': [{'name': 'HUB_TOKEN', 'value': '[redacted]'}]}
     """
@@ -119,8 +112,6 @@ def _remove_secrets(value: Any, name: str = "", parent: str = "") -> Any:
 def is_secret_name(name: str) -> bool:
     """Whether a name may be that of a secret; errs on the safe side, as these names come from elsewhere.
 
-    Examples
-    --------
     >>> [is_secret_name(name) for name in ("AWS_SECRET_ACCESS_KEY", "apiKey", "GH_PAT", "PATH", "verify_ssl")]
     [True, True, True, False, False]
     """
@@ -184,23 +175,10 @@ def import_documents(
 ) -> ImportReport:
     """Make sessions of Amun's documents, old layouts and new.
 
-    Parameters
-    ----------
-    paths
-        Inspections' folders, folders of them, single documents, or folders of those; the first stack is the baseline.
-    out
-        Folder below which each session (one for each machine) gets its own.
-    indicators
-        Classes that documents may name, beside those that are shipped and those of the old contract.
-    baseline
-        Name of the stack that others are compared with.
-    progress
-        Called with (done, of how many).
-
-    Raises
-    ------
-    InputError
-        There are no documents.
+    `paths`: Inspections' folders, folders of them, single documents, or folders of those; the first stack is the
+    baseline.
+    `out`: Folder below which each session (one for each machine) gets its own.
+    `indicators`: Classes that documents may name, beside those that are shipped and those of the old contract.
     """
     from workbench.indicators.shipped.registry import list_shipped_indicators
 
@@ -265,13 +243,7 @@ def _classify_raw_run(raw: RawRun, known: Mapping[str, type[Indicator]], notices
 def _validate_output(
     printed: Any, known: Mapping[str, type[Indicator]]
 ) -> tuple[type[Indicator], documents.Document, str | None]:
-    """The indicator and the checked document of what was printed.
-
-    Raises
-    ------
-    DocumentError
-        Why it has no values.
-    """
+    """The indicator and the checked document of what was printed."""
     if printed is None or printed == {} or (isinstance(printed, str) and not printed.strip()):
         raise DocumentError("empty", "nothing on stdout")
     if not isinstance(printed, dict):

@@ -48,13 +48,6 @@ def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) ->
     """The packages of a lock that apply here, and the minor version of Python that it is for (null: not told).
 
     Development packages take no part.
-
-    Raises
-    ------
-    InputError
-        It is no lock, empty, or has a package without version and hashes (from a repository or a folder).
-    ConfigError
-        It is for another Python, and `python_version` is not ignored.
     """
     where = f"{path}, python.requirements_locked"
     if not isinstance(locked, Mapping) or not isinstance(locked.get("default"), Mapping):
@@ -129,24 +122,9 @@ def _build_package(name: str, entry: Any, where: str) -> Package:
 class Specification:
     """What a specification asks for.
 
-    Attributes
-    ----------
-    name
-        Its identifier, or its file's name.
-    sources
-        `script.py` and the files beside it.
-    environment
-        Variables for the script.
-    rounds
-        Its batch size; null when it tells none.
-    threads, memory_bytes
-        What its runs request; null where they request nothing.
-    packages
-        The lock's packages with hashes, by name.
-    python
-        The minor version that the lock is for; null when it tells none.
-    notes
-        What was left out, and where the script came from.
+    `rounds`: Its batch size; null when it tells none.
+    `threads`, `memory_bytes`: What its runs request; null where they request nothing.
+    `python`: The minor version that the lock is for; null when it tells none.
     """
 
     name: str
@@ -167,26 +145,7 @@ class Specification:
 
 
 def read_specifications(path: str | Path, *, ignored: Collection[str] = (), fetch: bool = False) -> list[Specification]:
-    """The specifications of a file, of an inspection's folder (build/specification), or of a folder of files.
-
-    Parameters
-    ----------
-    path
-        JSON or YAML.
-    ignored
-        Fields that are left out knowingly, such as `base`.
-    fetch
-        Load a script that is named by a URL.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, or is no specification.
-    ConfigError
-        It asks for what cannot be honoured, and that is not ignored: all such fields in one error.
-    RunFailedError
-        The script cannot be fetched.
-    """
+    """The specifications of a file, of an inspection's folder (build/specification), or of a folder of files."""
     return [_load_specification(file, frozenset(ignored), fetch) for file in _list_files(Path(path))]
 
 

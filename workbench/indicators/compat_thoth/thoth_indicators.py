@@ -154,13 +154,6 @@ MODELS: tuple[type[Indicator], ...] = (PiMatmul, PiConv1D, PiConv2D, PiImport, P
 def find_model(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None]:
     """The class that a document of the old contract is of, and a notice where it is not the one it names.
 
-    Raises
-    ------
-    InputError
-        It names none of the old contract's indicators.
-
-    Examples
-    --------
     >>> found, notice = find_model({"name": "PiConv2D", "@parameters": {"input_width": 161, "filter_width": 5}})
     >>> found.__name__, notice
     ('PiConv1D', 'calls itself PiConv2D, but has no height: taken for PiConv1D')
@@ -184,12 +177,6 @@ def rename_document(document: dict[str, Any], indicator: type[Indicator]) -> dic
 
 
 def amend_document(document: Mapping[str, Any]) -> tuple[dict[str, Any], str | None]:
-    """The document under the name of the class that it is of, ready for `documents.checked`; and the notice.
-
-    Raises
-    ------
-    InputError
-        As of `model_for`.
-    """
+    """The document under the name of the class that it is of, ready for `documents.checked`; and the notice."""
     model, notice = find_model(document)
     return {**document, "name": model.__name__}, notice

@@ -52,22 +52,12 @@ class DocumentError(Exception):
 class Document:
     """A document of a known indicator, checked.
 
-    Attributes
-    ----------
-    indicator, component
-        The class it was checked against; the framework or component that was measured (null: not told).
-    parameters, results, checks
-        By field name; null only where the field may be.
-    samples
-        Single observations behind a result, if the script told them.
-    cpu
-        CPU time of a result, in its unit, if the script measured it beside the wall time.
-    overall_score, version
-        As printed; null when absent.
-    build_info
-        The framework's own account of how it was built, by key; any JSON.
-    failed_checks
-        Sentences, one for each check that did not pass.
+    `indicator`, `component`: The class it was checked against; the framework or component that was measured (null:
+    not told).
+    `parameters`, `results`, `checks`: By field name; null only where the field may be.
+    `cpu`: CPU time of a result, in its unit, if the script measured it beside the wall time.
+    `overall_score`, `version`: As printed; null when absent.
+    `build_info`: The framework's own account of how it was built, by key; any JSON.
     """
 
     indicator: type[Indicator]
@@ -84,13 +74,7 @@ class Document:
 
 
 def parse_document(stdout: bytes, *, max_bytes: int = MAX_STDOUT_BYTES) -> dict[str, Any]:
-    """The JSON object that a script printed, and nothing else.
-
-    Raises
-    ------
-    DocumentError
-        `too long`, `empty`, `not JSON` (also: two documents, text around one, keys twice, no object), `not finite`.
-    """
+    """The JSON object that a script printed, and nothing else."""
     if len(stdout) > max_bytes:
         raise DocumentError("too long", f"more than {max_bytes:,} bytes on stdout")
     if not stdout.strip():
@@ -112,20 +96,7 @@ def validate_document(
 ) -> Document:
     """Hold a document to what its indicator declares.
 
-    Parameters
-    ----------
-    document
-        What `decoded` gave.
-    indicator
-        The class that the document's name stands for.
-    expected
-        The parameters that the run was given; the document must repeat each of them.
-
-    Raises
-    ------
-    DocumentError
-        `invalid document`: another name, unknown or missing keys, a name in two parts or of a column that every run
-        has, a wrong type or bound, a parameter other than asked; `not finite`: NaN or infinity as a number.
+    `expected`: The parameters that the run was given; the document must repeat each of them.
     """
     if document.get("name") != indicator.__name__:
         raise DocumentError(

@@ -247,22 +247,9 @@ class Skeleton:
 def write_skeleton(name: str, out: Path, *, sql: Path | None = None) -> Skeleton:
     """Write the skeleton of an indicator into a folder.
 
-    Parameters
-    ----------
-    name
-        Its name: `FftSize`, `fft-size` and `fft_size` give the class FftSize and the files pi_fft_size*.py.
-    out
-        The folder; created if missing.
-    sql
-        A file with a query for DuckDB, copied beside the declaration: its last statement is measured, the others set
-        it up. By default the skeleton sorts numbers.
-
-    Raises
-    ------
-    ConfigError
-        Not a name, a Python keyword, or the name of an existing indicator.
-    InputError
-        One of the files exists (none is overwritten), the folder cannot be written, or the query cannot be read.
+    `name`: Its name: `FftSize`, `fft-size` and `fft_size` give the class FftSize and the files pi_fft_size*.py.
+    `sql`: A file with a query for DuckDB, copied beside the declaration: its last statement is measured, the others
+    set it up. By default the skeleton sorts numbers.
     """
     words = _split_words(name)
     stem, title = "pi_" + "_".join(words), "".join(word[0].upper() + word[1:] for word in words)
@@ -286,13 +273,7 @@ def write_skeleton(name: str, out: Path, *, sql: Path | None = None) -> Skeleton
 
 
 def read_query(path: Path) -> str:
-    """Text of a file with SQL.
-
-    Raises
-    ------
-    InputError
-        There is no such file, it is too large, no text, or has no statement.
-    """
+    """Text of a file with SQL."""
     try:
         text = files.read_up_to(path, MAX_SQL_BYTES).decode("utf-8")
     except OSError as error:
@@ -356,26 +337,6 @@ def try_indicator(
     It runs in a folder of its own, with one thread for libraries and no limit but time. It is not a measurement, and
     only for scripts that you trust.
 
-    Parameters
-    ----------
-    indicator, parameters
-        The indicator, and parameters that differ from their defaults.
-    python
-        The interpreter; this one by default.
-    timeout_s
-        Time limit, in seconds.
-
-    Raises
-    ------
-    ConfigError
-        Unknown parameters, values out of bounds, or no script.
-    RunFailedError
-        The script cannot be started, fails, or takes too long.
-    InputError
-        Its output is no document of this indicator.
-
-    Examples
-    --------
     >>> from typing import ClassVar
     >>> from workbench.indicators.contract.indicator import parameter, result
     >>> class Half(Indicator):

@@ -56,8 +56,6 @@ class ScriptDeclaration(StrictModel):
 def guess_direction(name: str) -> Better | None:
     """Which direction of a result is better, by its name; null where the name does not say.
 
-    Examples
-    --------
     >>> guess_direction("elapsed"), guess_direction("items_per_s"), guess_direction("seconds_per_step")
     ('lower', 'higher', 'lower')
     >>> guess_direction("total") is None
@@ -74,8 +72,6 @@ def guess_direction(name: str) -> Better | None:
 def guess_unit(name: str) -> str:
     """Unit of a result by the end of its name; empty where it does not say.
 
-    Examples
-    --------
     >>> guess_unit("elapsed_ms"), guess_unit("items_per_s"), guess_unit("rate")
     ('ms', '1/s', '')
     """
@@ -89,13 +85,6 @@ def infer_fields(document: Mapping[str, Any], better: Mapping[str, Better]) -> t
 
     Results whose direction the user or the name tells are compared; where there is a time, a rate is not: it follows
     from it. Of checks, whole numbers, words and flags must equal the baseline's; other numbers are kept.
-
-    Raises
-    ------
-    DocumentError
-        A part is missing or nested, or there is no result by which stacks could be compared.
-    ConfigError
-        A direction for a result that is not there.
     """
     fields: list[ScriptField] = []
     roles: tuple[tuple[str, Literal["parameter", "result", "check"]], ...] = (
@@ -144,13 +133,7 @@ def _infer_field(
 
 
 def build_script_case(declaration: ScriptDeclaration, declared: type[Indicator] | None = None) -> Case:
-    """The case of a declaration, with a class made from it; `declared` is the class of Thoth's, where it is of one.
-
-    Raises
-    ------
-    ConfigError
-        A name that no class, field or column can have.
-    """
+    """The case of a declaration, with a class made from it; `declared` is the class of Thoth's, where it is of one."""
     fields: dict[str, Any] = dict(_build_model_field(one, declaration.suite) for one in declaration.fields)
     doc = "A script as it is."
     parent: type[Indicator] = declared or create_model(

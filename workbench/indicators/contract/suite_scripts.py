@@ -84,11 +84,6 @@ def read_suite(path: Path, kind: str) -> tuple[str, dict[str, str]]:
 
     A file is taken with the Python files beside it that it may import (`conftest.py`, helpers), a folder with all
     Python files directly in it.
-
-    Raises
-    ------
-    ConfigError
-        There is no such file, no test in it, or it is too large.
     """
     where = f"--{kind} {path}"
     if kind == "pyperf" and not path.is_file():

@@ -27,8 +27,6 @@ def estimate_spread(values: Floats, errors: Floats, *, cuts: tuple[float, ...] =
     the largest value counts, since a spread that is too small makes changes of noise. Source: Huber, Robust estimation
     of a location parameter (1964), proposal 2, on differences.
 
-    Examples
-    --------
     >>> draw = np.random.default_rng(1)
     >>> errors = draw.uniform(0.5, 1.5, 2000)
     >>> values = draw.normal(0, np.sqrt(errors**2 + 4)) + 50 * (np.arange(2000) > 700)
@@ -86,31 +84,14 @@ def compute_penalty(n: int) -> float:
 def find_change_points(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[int]:
     """Find where the level of a series changes.
 
-    Parameters
-    ----------
-    values
-        Figures in order, such as log ratios to a reference of the same session.
-    errors
-        Standard error of each; 0 where it is unknown.
+    `values`: Figures in order, such as log ratios to a reference of the same session.
 
-    Returns
-    -------
-    list of int
-        First position of each new level; empty for fewer than 12 points.
+    Returns: First position of each new level; empty for fewer than 12 points.
 
-    Raises
-    ------
-    ValueError
-        Lengths differ, a value is not finite, or there are more than 2,000 points.
-
-    Notes
-    -----
     PELT (Killick, Fearnhead and Eckley 2012; library `ruptures`) with squares in units of each point's variance and at
     least four points a level. Does not show: drifts, which have no change point, and changes of the noise alone. Error
     rates: docs/guide/indicators.md.
 
-    Examples
-    --------
     >>> noise = np.random.default_rng(2).normal(0, 1, 40)
     >>> find_change_points(noise, np.zeros(40)), find_change_points(noise + 4 * (np.arange(40) >= 25), np.zeros(40))
     ([], [25])

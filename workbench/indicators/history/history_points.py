@@ -67,17 +67,7 @@ class History:
 def load_history(source: str | Path | None, wanted: HistoryFilter) -> History:
     """Read the points of a history.
 
-    Parameters
-    ----------
-    source
-        Table `history_points` (.parquet), or a database: file, URL, or null for the default one.
-    wanted
-        Which figures.
-
-    Raises
-    ------
-    InputError
-        The source is missing or of another kind, or nothing in it fits the filter.
+    `source`: Table `history_points` (.parquet), or a database: file, URL, or null for the default one.
     """
     if source is not None and str(source).endswith(".parquet"):
         return _keep_newest(_read_points(Path(source), wanted))
@@ -117,11 +107,6 @@ def collect_points(database: Database, wanted: HistoryFilter) -> History:
     Each session gives a point per followed stack and metric: the mean over rounds of the log ratio to the baseline, its
     reference. Sessions are left out, and counted, where they have no reference in the same rounds, another one, or
     fewer than two rounds with both values.
-
-    Raises
-    ------
-    InputError
-        No session has a figure that fits, or there are more than two million values.
     """
     with database.transaction() as connection:
         rows = connection.execute(_select_values(wanted).limit(MAX_VALUES + 1)).mappings().all()
@@ -285,8 +270,6 @@ def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, s
 def strip_versions(stack: str, versions: dict[str, str]) -> str:
     """Name of a stack without the versions of its packages, the same for every session.
 
-    Examples
-    --------
     >>> strip_versions("numpy 2.4.6, pandas 2.3.3", {"numpy": "2.4.6", "pandas": "2.3.3"})
     'numpy, pandas'
     """

@@ -93,28 +93,13 @@ class _SinceDate:
 def analyse_history(history: History, *, since: str | None = None, alpha: float = ALPHA) -> HistoryAnalysis:
     """Find the changes of every series, and compare the sessions since a date with the level before it.
 
-    Parameters
-    ----------
-    history
-        Points of `load_history`.
-    since
-        ISO date or time, UTC without a zone; null: no comparison. Where the level changed since then, its last level
-        is compared: a regression that was mended is none.
-    alpha
-        Accepted rate of false claims: of each change alone, and of all comparisons since the date together (Holm).
+    `since`: ISO date or time, UTC without a zone; null: no comparison. Where the level changed since then, its last
+    level is compared: a regression that was mended is none.
+    `alpha`: Accepted rate of false claims: of each change alone, and of all comparisons since the date together
+    (Holm).
 
-    Returns
-    -------
-    HistoryAnalysis
-        Series with fewer than 12 points have no changes. A comparison needs four sessions before the date.
+    Returns: Series with fewer than 12 points have no changes. A comparison needs four sessions before the date.
 
-    Raises
-    ------
-    ConfigError
-        `since` is no date or time.
-
-    Notes
-    -----
     The interval of a change takes its position as known, which the data chose: it is a little too narrow.
     """
     limit = None if since is None else parse_since(since)
@@ -178,8 +163,6 @@ def _describe_changes(one: _Series, alpha: float) -> Iterator[dict[str, Any]]:
 def format_package_changes(old: str, new: str) -> str:
     """What differs between two lists of packages.
 
-    Examples
-    --------
     >>> format_package_changes("numpy==2.2.6 six==1.16", "numpy==2.4.6 six==1.16")
     'numpy 2.2.6 -> 2.4.6'
     """

@@ -74,20 +74,7 @@ class _Parts:
 
 
 def read_records(logs: Iterable[Iterable[bytes]], key: str) -> Records:
-    """Read the documents of logs, each an iterable of byte blocks; logs may be in any order.
-
-    Parameters
-    ----------
-    logs
-        Byte blocks of each log.
-    key
-        Key of the session.
-
-    Raises
-    ------
-    InputError
-        A log exceeds the size limit.
-    """
+    """Read the documents of logs, each an iterable of byte blocks; logs may be in any order."""
     found, gathered = Records(), dict[RecordKey, _Parts]()
     for blocks in logs:
         for line in _find_lines(blocks, found):
@@ -102,13 +89,7 @@ def read_records(logs: Iterable[Iterable[bytes]], key: str) -> Records:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """Read a log file in blocks.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read.
-    """
+    """Read a log file in blocks."""
     try:
         with path.open("rb") as file:
             while block := file.read(_CHUNK):
@@ -328,21 +309,7 @@ class Cluster:
 def connect_cluster(context: str | None, confirm_context: str | None, namespace: str) -> Cluster:
     """Connect to the cluster of a kubeconfig context ($KUBECONFIG, or the default path).
 
-    Parameters
-    ----------
-    context
-        Name of the context; by default the current one.
-    confirm_context
-        The same name again; required unless the cluster is on this machine.
-    namespace
-        Namespace of the objects.
-
-    Raises
-    ------
-    MissingToolError
-        The package `kubernetes` is not installed.
-    ConfigError
-        The kubeconfig or the context does not exist, or the context is not confirmed.
+    `confirm_context`: The same name again; required unless the cluster is on this machine.
     """
     try:
         from kubernetes import config

@@ -39,24 +39,7 @@ def plan_session(
 
     The machine is unknown, with an empty key, until the first pod reports it.
 
-    Parameters
-    ----------
-    folder
-        Folder of the session.
-    session_id
-        Identifier of the session.
-    config
-        Rounds, threads, limits, seed. The default of `memory_bytes` is 4 GiB, independent of this machine.
-    stacks, cases
-        Stacks and cases to measure; nothing is installed here.
-    options
-        Options of the cluster.
-
-    Raises
-    ------
-    ConfigError
-        As in session planning and `build_manifests`; or a network is requested, which the network policy of the pods
-        determines.
+    `config`: Rounds, threads, limits, seed. The default of `memory_bytes` is 4 GiB, independent of this machine.
     """
     session, variants = build_session(session_id, config, stacks, cases, options)
     made = build_manifests(
@@ -98,13 +81,7 @@ def build_session(
 
 
 def build_variants(stacks: Sequence[Stack], baseline: str | None = None) -> list[Variant]:
-    """Variants of a session in every pod: the baseline first, the control (a copy of it) last.
-
-    Raises
-    ------
-    ConfigError
-        There are no stacks, the baseline is unknown, or a name occurs twice.
-    """
+    """Variants of a session in every pod: the baseline first, the control (a copy of it) last."""
     names = [stack.name for stack in stacks]
     if twice := sorted({name for name in [*names, CONTROL] if [*names, CONTROL].count(name) > 1}):
         raise ConfigError(
@@ -146,13 +123,7 @@ def _write_specification(folder: Path, session: Session, variant: Variant, case:
 
 
 def read_options(folder: Path) -> ClusterOptions:
-    """Read the cluster options of a planned session.
-
-    Raises
-    ------
-    InputError
-        The file is missing or damaged.
-    """
+    """Read the cluster options of a planned session."""
     return read_model_file(ClusterOptions, folder / FOLDER / OPTIONS, noun="cluster session's options")
 
 
@@ -160,11 +131,6 @@ def load_signing_key(folder: Path, *, create: bool = False) -> str:
     """Load the key that signs a session's results; the file is readable only by its owner.
 
     The key gives no access. It proves that a result comes from the runner and not from a script.
-
-    Raises
-    ------
-    InputError
-        The key is missing.
     """
     path = folder / FOLDER / KEY
     try:

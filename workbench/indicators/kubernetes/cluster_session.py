@@ -63,25 +63,8 @@ def measure_on_cluster(
     Ctrl-C deletes the objects on the cluster and keeps what was collected; a further call continues with the rounds
     that have no runs.
 
-    Parameters
-    ----------
-    folder, config, stacks, cases
-        The session's folder, and what it was planned with (`plan_session`).
-    cluster
-        From `connect_cluster`.
-    judge, watcher
-        As of `measure_session`.
-    keep
-        Whether to leave the objects after the last round; the cluster deletes them after `ttl_s`.
-    poll_s
-        Seconds between two polls.
-
-    Raises
-    ------
-    ConfigError
-        The cluster refuses the objects, or the session exists there already.
-    RunFailedError
-        Pods cannot be started, or the cluster is not reachable any more. Created objects are deleted.
+    `folder`, `config`, `stacks`, `cases`: The session's folder, and what it was planned with (`plan_session`).
+    `keep`: Whether to leave the objects after the last round; the cluster deletes them after `ttl_s`.
     """
     judge, watcher = judge or Judge(), watcher or SilentWatcher()
     session, options, key = archive.read_session(folder), read_options(folder), load_signing_key(folder)
@@ -117,25 +100,7 @@ def plan_cluster_session(
 ) -> Path:
     """Plan a session for a cluster, write its manifests, and return its folder; nothing is installed here.
 
-    Parameters
-    ----------
-    config
-        Settings of the session, with `stacks` or `stack`.
-    options
-        Requests to the cluster.
-    cases
-        Cases of classes defined in a notebook; by default those that `config.indicators` names.
-    out
-        Folder for the session's own folder.
-    watcher
-        Receives the progress of solving.
-    command
-        The command line, for run.json.
-
-    Raises
-    ------
-    ConfigError
-        Settings that pods cannot use: environments of this machine, a specification, platforms other than Linux.
+    `cases`: Cases of classes defined in a notebook; by default those that `config.indicators` names.
     """
     watcher = watcher or SilentWatcher()
     stacks = _solve_stacks(config, watcher)
@@ -167,19 +132,8 @@ def start_cluster_session(
 ) -> sessions.SessionOutcome:
     """Plan a session, make all its rounds on a cluster, and judge it.
 
-    Parameters
-    ----------
-    config, options, cases, out, watcher, command
-        As of `plan_cluster_session`.
-    cluster
-        From `connect_cluster`, which checks that the context is confirmed.
-    keep
-        Whether to leave the objects on the cluster after the last round.
-
-    Raises
-    ------
-    WorkbenchError
-        As of `plan_cluster_session` and `measure_on_cluster`.
+    `cluster`: From `connect_cluster`, which checks that the context is confirmed.
+    `keep`: Whether to leave the objects on the cluster after the last round.
     """
     folder = plan_cluster_session(config, options, cases=cases, out=out, watcher=watcher, command=command)
     return resume_cluster_session(folder, cluster, cases=cases, watcher=watcher, keep=keep)
@@ -193,17 +147,7 @@ def resume_cluster_session(
     watcher: SessionWatcher | None = None,
     keep: bool = False,
 ) -> sessions.SessionOutcome:
-    """Make the rounds of a planned session that have no runs, and judge it.
-
-    Raises
-    ------
-    InputError
-        The folder holds no session of a cluster.
-    ConfigError
-        Another process measures it.
-    WorkbenchError
-        As of `measure_on_cluster`.
-    """
+    """Make the rounds of a planned session that have no runs, and judge it."""
     run = run_folder.load_run(folder)
     with lock_session(run.folder):
         return _measure_and_judge(run, cluster, cases, watcher, keep)

@@ -59,29 +59,7 @@ def build_manifests(
     rounds: Sequence[int] | None = None,
     processes: int = RunLimits().processes,
 ) -> list[Object]:
-    """Build the objects of a session in the order of application; the Job is the last.
-
-    Parameters
-    ----------
-    session
-        Plan of the session; `looks` determines the number of rounds.
-    stacks, cases
-        Stacks of the session, and cases with their scripts.
-    options
-        Options of the cluster.
-    key
-        64 secret hex digits that sign the results; stored in a Secret.
-    rounds
-        Rounds to run; all by default.
-    processes
-        Maximum number of processes and threads of a run.
-
-    Raises
-    ------
-    ConfigError
-        A stack is for a platform other than Linux, the design is blocks, the session is too large, or there are no
-        rounds to run.
-    """
+    """Build the objects of a session in the order of application; the Job is the last."""
     wanted = list(range(count_max_rounds(session))) if rounds is None else list(rounds)
     _check_session(session, stacks, wanted, key)
     name = build_object_name(session.session_id)
@@ -118,8 +96,6 @@ def _build_secret(name: str, session: Session, options: ClusterOptions, key: str
 def build_object_name(session_id: str) -> str:
     """Name of a session's objects: a DNS label with room for the index and suffix of a pod.
 
-    Examples
-    --------
     >>> build_object_name("20260102T030405Z-a1b2c3")
     'workbench-20260102t030405z-a1b2c3-cfb088'
     """

@@ -192,13 +192,6 @@ def submit_objects(cluster: Cluster, objects: Sequence[Object]) -> list[CreatedO
     """Validate all objects on the server, create them, and start the Job.
 
     The Job is created first, suspended, and owns the other objects, so the cluster deletes them with it.
-
-    Raises
-    ------
-    ConfigError
-        The server refuses an object, or the session already exists. Objects created here are then deleted.
-    RunFailedError
-        The cluster failed.
     """
     job = copy.deepcopy(next(one for one in objects if one["kind"] == "Job"))
     others = [copy.deepcopy(one) for one in objects if one["kind"] != "Job"]
@@ -244,19 +237,7 @@ def _explain_existing_job(cluster: Cluster, job: Object) -> ConfigError:
 
 @dataclass
 class SessionWatch:
-    """Watches a session on the cluster until it ends.
-
-    Attributes
-    ----------
-    folder, cases
-        Folder of the session, and its cases with their classes.
-    cluster
-        Cluster of the session.
-    judge, watcher
-        As in `measure_session`.
-    poll_s
-        Interval between two polls, in seconds.
-    """
+    """Watches a session on the cluster until it ends."""
 
     folder: Path
     cases: Sequence[Case]
@@ -277,13 +258,7 @@ class SessionWatch:
         self.key = load_signing_key(self.folder)
 
     def wait_until_over(self) -> str:
-        """Collect each round when it ends; returns the reason why the session is over.
-
-        Raises
-        ------
-        RunFailedError
-            The Job was deleted, its pods cannot be started, or the cluster was unavailable for too long.
-        """
+        """Collect each round when it ends; returns the reason why the session is over."""
         slots = order_runs(self.session)
         there = collect_results(self.folder, self.cases, [], key=self.key).present
         self.watcher.report_start(there, len(slots))

@@ -65,8 +65,6 @@ def _check_each(check: Callable[[str], Any]) -> AfterValidator:
 def parse_toleration(text: str) -> dict[str, str]:
     """`KEY`, `KEY=VALUE`, either with `:EFFECT`, as the object that a pod has.
 
-    Examples
-    --------
     >>> parse_toleration("nvidia.com/gpu:NoSchedule")
     {'key': 'nvidia.com/gpu', 'operator': 'Exists', 'effect': 'NoSchedule'}
     """
@@ -80,8 +78,6 @@ def parse_toleration(text: str) -> dict[str, str]:
 def parse_egress_rule(text: str) -> dict[str, Any]:
     """`PORT` or `NETWORK:PORT` (also `[NETWORK]:PORT`), as a rule of a NetworkPolicy for TCP.
 
-    Examples
-    --------
     >>> parse_egress_rule("10.1.0.0/16:3141")["to"]
     [{'ipBlock': {'cidr': '10.1.0.0/16'}}]
     """
@@ -120,8 +116,6 @@ DnsLabel = Annotated[str, _match_pattern(LABEL, "lower-case letters, digits and 
 class ClusterOptions(FiniteModel):
     """How a session is run on a cluster, by the names of the options. Sizes are in bytes, times in seconds.
 
-    Examples
-    --------
     >>> ClusterOptions(node_selector={"nvidia.com/gpu.product": "A100"}, gpus=1).cpus is None
     True
     """
@@ -172,13 +166,7 @@ class ClusterOptions(FiniteModel):
 
 
 def cluster_options(**given: Any) -> ClusterOptions:
-    """The options of these settings; those that are null are left to their defaults.
-
-    Raises
-    ------
-    ConfigError
-        A name is unknown, or a value out of bounds: all of them in one error.
-    """
+    """The options of these settings; those that are null are left to their defaults."""
     # Values are not shown: a URL may hold a secret.
     values = {name: value for name, value in given.items() if value is not None}
     return validate_model(
@@ -189,13 +177,6 @@ def cluster_options(**given: Any) -> ClusterOptions:
 def parse_cluster_options(texts: Iterable[str]) -> ClusterOptions:
     """The options of `KEY=VALUE` texts, as a command line has them; keys that hold several are repeated.
 
-    Raises
-    ------
-    ConfigError
-        A text is not of this form, a key that holds one value comes twice, or what `cluster_options` refuses.
-
-    Examples
-    --------
     >>> parse_cluster_options(["gpus=1", "node-selector=nvidia.com/gpu.product=A100", "toleration=spot"]).node_selector
     {'nvidia.com/gpu.product': 'A100'}
     """
@@ -227,26 +208,7 @@ def build_pod_files(
     rounds: Sequence[int],
     processes: int = RunLimits().processes,
 ) -> dict[str, str]:
-    """The files that a session's pods read: name to text.
-
-    Parameters
-    ----------
-    session
-        What is planned.
-    stacks, cases
-        Its stacks, by key, and its cases with their scripts.
-    options
-        What the cluster is asked for.
-    rounds
-        The rounds that are made, in the order of the pods' indexes.
-    processes
-        Processes and threads of a run at most.
-
-    Raises
-    ------
-    ConfigError
-        An arm's stack or a case is not given, or is not the one that was planned.
-    """
+    """The files that a session's pods read: name to text."""
     by_key = {stack.key: stack for stack in stacks}
     if missing := [arm.name for arm in session.arms if arm.stack_key not in by_key]:
         raise ConfigError("a stack of the session is not given", found=missing, allowed=[one.name for one in stacks])
@@ -360,13 +322,7 @@ def _describe_isolation(options: ClusterOptions, limits: RunLimits) -> dict[str,
 
 
 def pack_config_maps(files: Mapping[str, str]) -> list[dict[str, str]]:
-    """The files spread over as few ConfigMaps as they fit into, in order of size.
-
-    Raises
-    ------
-    ConfigError
-        A file alone is too large, or all of them are; the message names the largest with their sizes.
-    """
+    """The files spread over as few ConfigMaps as they fit into, in order of size."""
     sizes = {name: len(name) + len(text.encode()) for name, text in files.items()}
     most = MAX_BYTES - _SPARE_BYTES
     ordered = sorted(files, key=lambda name: (-sizes[name], name))

@@ -104,21 +104,11 @@ class PodRun(_FromPod):
 class Collection:
     """What a collection brought.
 
-    Attributes
-    ----------
-    session
-        As it is on disk now.
-    new, present
-        Runs that were written, and runs that had been in the archive before.
-    statuses
-        How the new ones ended, with counts.
-    missing
-        Rounds of which some runs are missing, with why, as far as it is known.
-    absent
-        Rounds without any run: not made yet, their log is not given, or they failed (see `missing`).
-    damaged, torn, repeated
-        Lines that are cut or not signed; runs of which a part is missing; runs of further pods at a round that one
-        pod has made: they do not count.
+    `new`, `present`: Runs that were written, and runs that had been in the archive before.
+    `missing`: Rounds of which some runs are missing, with why, as far as it is known.
+    `absent`: Rounds without any run: not made yet, their log is not given, or they failed (see `missing`).
+    `damaged`, `torn`, `repeated`: Lines that are cut or not signed; runs of which a part is missing; runs of further
+    pods at a round that one pod has made: they do not count.
     """
 
     session: Session
@@ -147,25 +137,8 @@ def collect_results(
 ) -> Collection:
     """Bring what pods told into a session's archive.
 
-    Parameters
-    ----------
-    folder
-        The session's folder.
-    cases
-        Its cases, with their classes: documents are checked against them, as those of this machine's runs are.
-    logs
-        The logs, each as blocks of bytes.
-    key
-        What the session's results are signed with.
-    whys
-        For rounds whose pod failed: why, in words.
-    products
-        Accelerators as the nodes' labels have them, for pods that see none by themselves.
-
-    Raises
-    ------
-    InputError
-        The folder holds no session of a cluster, or a case is not given or another version than planned.
+    `cases`: Its cases, with their classes: documents are checked against them, as those of this machine's runs are.
+    `products`: Accelerators as the nodes' labels have them, for pods that see none by themselves.
     """
     session = archive.read_session(folder)
     if session.backend != "kubernetes":

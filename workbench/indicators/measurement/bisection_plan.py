@@ -90,30 +90,8 @@ def start_bisection(
 ) -> Bisection:
     """Find the versions, solve a stack for each, and write the plan.
 
-    Parameters
-    ----------
-    package, versions
-        Name of the package, and OLD..NEW.
-    config
-        What each session measures and how, without stacks.
-    named
-        Versions between the ends, in place of all.
-    requirements
-        Requirements of other packages.
-    metric, max_probes
-        Metric to search by, needed if the indicator has several, and limit of versions to try beside both ends.
-    out
-        Folder for the search's own folder; `default_out()` by default.
-    progress
-        Called with (solved, total).
-
-    Raises
-    ------
-    ConfigError
-        The package, the range or a requirement is wrong; fewer than two versions; nothing or several things to measure;
-        an end without a solution.
-    InputError, RunFailedError
-        The index does not have the package; the index cannot be reached, or uv failed.
+    `metric`, `max_probes`: Metric to search by, needed if the indicator has several, and limit of versions to try
+    beside both ends.
     """
     _check_one_indicator(config)
     ends = version_ranges.parse_range(versions)
@@ -167,13 +145,7 @@ def write_plan(folder: Path, plan: BisectionPlan) -> Path:
 
 
 def load_bisection(folder: str | Path) -> Bisection:
-    """Read the plan of a folder and its stacks.
-
-    Raises
-    ------
-    InputError
-        There is none, it is damaged, or of a newer workbench.
-    """
+    """Read the plan of a folder and its stacks."""
     folder = Path(folder).absolute()
     if not (folder / PLAN).is_file():
         raise InputError(

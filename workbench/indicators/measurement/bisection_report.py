@@ -69,8 +69,6 @@ def _format_change(ratio: Interval) -> str:
 def format_factor(value: float) -> str:
     """A factor with three digits, more where it is near 1.
 
-    Examples
-    --------
     >>> format_factor(1.4231), format_factor(1.0312), format_factor(22.04)
     ('1.42', '1.031', '22.0')
     """

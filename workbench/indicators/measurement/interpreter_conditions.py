@@ -99,24 +99,8 @@ def equalize_conditions(
     would look slow, whatever its libraries do. The environment itself stays as it is: the copy is a folder in the
     user's cache that runs get as PYTHONPYCACHEPREFIX.
 
-    Parameters
-    ----------
-    variants
-        The arms of a session.
-    environment
-        Variables of all runs beside those of the cases.
-    threads
-        Threads that libraries may use.
-    root
-        Folder for the copies; by default in the user's cache.
-    note
-        Receives a sentence for each copy of byte code.
-
-    Returns
-    -------
-    list of Variant
-        The same variants with `arm.conditions`, and with the variables that their runs need. An interpreter that
-        cannot be probed keeps no conditions.
+    Returns: The same variants with `arm.conditions`, and with the variables that their runs need. An interpreter that
+    cannot be probed keeps no conditions.
     """
     cores, _ = machine_facts.assign_cores(max([threads, *(one.arm.threads or threads for one in variants)]))
     found: dict[tuple[object, ...], tuple[dict[str, str], dict[str, str]]] = {}

@@ -83,22 +83,9 @@ class LauncherSetup:
 class RunCommand:
     """One run.
 
-    Attributes
-    ----------
-    python
-        The interpreter; `script.py` of `sources` is run with it.
-    sources
-        Files of the run's own folder, by name: their texts.
-    environment
-        All environment variables beside HOME and TMPDIR, which are private and empty.
-    timeout_s
-        Time after which it and all it started are killed.
-    cpu_s
-        Processor time after which a process is killed; null for none.
-    cpus
-        The cores it is pinned to; none for any.
-    stdout_bytes, stderr_bytes
-        More on stdout ends the run; of stderr the last so many are kept.
+    `environment`: All environment variables beside HOME and TMPDIR, which are private and empty.
+    `cpu_s`: Processor time after which a process is killed; null for none.
+    `stdout_bytes`, `stderr_bytes`: More on stdout ends the run; of stderr the last so many are kept.
     """
 
     python: str
@@ -179,15 +166,8 @@ def _encode_default(value: object) -> object:
 def build_clean_environment(threads: int, parameters: Mapping[str, str] | None = None) -> dict[str, str]:
     """All environment variables of a run but HOME and TMPDIR: nothing of the workbench's own gets through.
 
-    Parameters
-    ----------
-    threads
-        Maximum number of threads for libraries.
-    parameters
-        The variables that carry an indicator's parameters; they may overrule.
+    `parameters`: The variables that carry an indicator's parameters; they may overrule.
 
-    Examples
-    --------
     >>> found = build_clean_environment(2, {"PI_N": "5"})
     >>> found["OMP_NUM_THREADS"], found["PI_N"], found["PYTHONHASHSEED"]
     ('2', '5', '0')
@@ -211,18 +191,8 @@ def run_once(command: RunCommand, limits: RunLimits | None = None) -> RunEnd:
 class Launcher:
     """The process that starts runs; see `launcher.py` for why it is one of its own.
 
-    Parameters
-    ----------
-    limits
-        What holds for each run.
-    pythons
-        The interpreters that will be asked for: another user must be able to read them.
-    cpus
-        The cores for the launcher itself.
-    folders
-        Further folders that runs read, such as copies of byte code.
-    scratch
-        Folder for the private folders of runs; the system's for temporary files without it.
+    `pythons`: The interpreters that will be asked for: another user must be able to read them.
+    `scratch`: Folder for the private folders of runs; the system's for temporary files without it.
     """
 
     def __init__(
@@ -255,13 +225,7 @@ class Launcher:
         return None if self._process is None else self._process.pid
 
     def run_command(self, command: RunCommand) -> RunEnd:
-        """Run this and wait for its end; whatever the run does, there is an ending.
-
-        Raises
-        ------
-        RunFailedError
-            The launcher itself cannot be started.
-        """
+        """Run this and wait for its end; whatever the run does, there is an ending."""
         if self._process is None:
             self._start_process()
         try:

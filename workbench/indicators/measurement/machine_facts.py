@@ -57,8 +57,6 @@ def compute_hardware_key(
 ) -> str:
     """Hash of a machine's facts, of this one or a pod's; see `detect_hardware`.
 
-    Examples
-    --------
     >>> compute_hardware_key("A", ["avx"], 2, 8 << 30, []) == compute_hardware_key("A", ["avx"], 2, 8 << 30 | 4096, [])
     True
     """
@@ -131,8 +129,6 @@ def assign_cores(
     The workbench keeps the first core unless runs need it. Runs get whole cores before they share one with another
     thread (two hyperthreads are one core), the last cores first, since systems put their own work on the first ones.
 
-    Examples
-    --------
     >>> assign_cores(1, allowed=[0, 1])
     ((1,), (0,))
     >>> assign_cores(2, allowed=[0, 1])

@@ -27,13 +27,6 @@ def install_variations(
 
     Combinations that differ only in threads or variables share an environment. The control has one of its own, with
     the baseline's threads and variables.
-
-    Raises
-    ------
-    ConfigError
-        No such baseline, a variation named like the control, a path without a Python, or a download above the limit.
-    RunFailedError
-        A stack cannot be installed.
     """
     by_name = {one.name: one for one in stacks.variations}
     if CONTROL in by_name:

@@ -190,10 +190,7 @@ def count_user_tasks(uid: int) -> int:
 def apply_limits(limits: RunLimits, groups: ControlGroups, cpu_s: int | None, n_tasks: int) -> None:
     """Set the limits of this process, just before it becomes the run.
 
-    Parameters
-    ----------
-    n_tasks
-        Tasks of the user that are no part of the run; RLIMIT_NPROC counts all of a user's.
+    `n_tasks`: Tasks of the user that are no part of the run; RLIMIT_NPROC counts all of a user's.
     """
     _set_limit(resource.RLIMIT_CORE, 0)
     _set_limit(resource.RLIMIT_FSIZE, limits.file_bytes)

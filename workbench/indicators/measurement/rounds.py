@@ -151,25 +151,8 @@ def measure_session(
     It ends when a look decides everything, after the last round, or with Ctrl-C, which lets the current run end (a
     second Ctrl-C does not). A failed run does not end it. session.json is written after each round.
 
-    Parameters
-    ----------
-    folder, session
-        The session's folder, whose existing runs are kept, and its plan.
-    variants, cases
-        The interpreters of its arms, and its cases with their classes and scripts.
-    limits
-        Limits of each run; the memory limit comes from the session.
-    judge, watcher
-        Called at the looks; receives the progress.
-    environment
-        Variables for all runs beside those of the cases.
-
-    Raises
-    ------
-    ConfigError
-        It was started on another machine, or an indicator's declaration or script has changed since.
-    RunFailedError
-        Runs cannot be started, or several in a row failed to start. They are made again when it is resumed.
+    `folder`, `session`: The session's folder, whose existing runs are kept, and its plan.
+    `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
     """
     judge, watcher = judge or Judge(), watcher or SilentWatcher()
     prepared = _match_cases_to_session(session, cases, environment or {})

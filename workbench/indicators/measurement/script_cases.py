@@ -37,13 +37,6 @@ def declare_scripts(config: SessionConfig, variants: Sequence[Variant]) -> tuple
     """The declarations of the configured scripts and suites, with notes on how their results are compared.
 
     Each is run once by the first variant that has what it needs; where it prints no valid document there, by the next.
-
-    Raises
-    ------
-    ConfigError
-        A path, a parameter or a direction that is wrong; a parameter that the script does not use.
-    RunFailedError
-        A script prints no valid document with any variant.
     """
     better = _parse_directions(config.better)
     found, notes = [], []
@@ -71,13 +64,7 @@ def write_declarations(folder: Path, declarations: Sequence[ScriptDeclaration]) 
 
 
 def read_declarations(folder: Path) -> list[ScriptDeclaration]:
-    """Read the declarations of a session; none where it has no scripts.
-
-    Raises
-    ------
-    InputError
-        The file is damaged.
-    """
+    """Read the declarations of a session; none where it has no scripts."""
     path = folder / SCRIPTS
     if not path.is_file():
         return []

@@ -59,13 +59,7 @@ class SessionInputs:
 def gather_inputs(
     config: SessionConfig, cases: Sequence[Case] | None, progress: Progress, *, fetch_script: bool, offline: bool
 ) -> SessionInputs:
-    """Solve, read and install what a configuration names.
-
-    Raises
-    ------
-    WorkbenchError
-        The configuration is invalid, or a stack cannot be solved or installed.
-    """
+    """Solve, read and install what a configuration names."""
     if config.specification is not None:
         return _gather_from_specification(config, fetch_script, offline, progress)
     return _gather_from_stacks(config, cases, offline, progress)
@@ -80,15 +74,7 @@ def reload_inputs(
     *,
     offline: bool,
 ) -> SessionInputs:
-    """Read the inputs of a started session from its folder.
-
-    Raises
-    ------
-    RunFailedError
-        An environment has changed.
-    ConfigError
-        Its cases are of classes defined in a notebook.
-    """
+    """Read the inputs of a started session from its folder."""
     from workbench.indicators.stacks import stack_sets
 
     path = folder / STACKS
@@ -132,13 +118,6 @@ def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[Stack
     """Put the pinned stack of a history in front, as the baseline.
 
     A stack with the same lock is left out: the control, which has that lock too, stands for it; its name is returned.
-
-    Raises
-    ------
-    ConfigError
-        The file has not exactly one stack, or the other stacks are a matrix, environments, or have a baseline.
-    InputError
-        The file cannot be read.
     """
     from workbench.indicators.stacks import stack_sets
 
@@ -390,13 +369,7 @@ def probe_script(
 
 
 def find_declaration(name: str) -> type[Indicator]:
-    """Find the shipped or Thoth indicator that a document names; no code is imported.
-
-    Raises
-    ------
-    ConfigError
-        There is none, or the name is a module or file: documents must not choose code.
-    """
+    """Find the shipped or Thoth indicator that a document names; no code is imported."""
     if ":" in name or name.endswith(".py"):
         raise ConfigError("not a name for an indicator", found=name[:80])
     return load_indicator(name)

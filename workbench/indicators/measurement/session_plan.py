@@ -229,11 +229,6 @@ def build_session_plan(
 
     A case does not apply to a stack that lacks packages it needs; one that does not apply to the baseline is refused.
     `here` says whether runs are made on this machine, whose cores are noted then.
-
-    Raises
-    ------
-    ConfigError
-        No case, two cases of one name, or a case that does not apply to the baseline.
     """
     arms = tuple(variant.arm for variant in variants)
     if not cases:

@@ -66,28 +66,8 @@ def start_session(
 ) -> SessionOutcome:
     """Install all variants, plan the session, measure it, and judge it.
 
-    Parameters
-    ----------
-    config
-        Settings of the session.
-    cases
-        Cases of classes defined in a notebook; by default those that `config.indicators` names.
-    out
-        Folder for the session's own folder; `runs.default_out()` by default.
-    watcher
-        Receives the progress of installing and of the runs.
-    fetch_script
-        Whether a specification's script may be downloaded from its URL.
-    offline
-        Install from uv's cache alone.
-    command
-        The command line, for run.json.
-
-    Raises
-    ------
-    WorkbenchError
-        The configuration is invalid, a stack cannot be solved or installed, or runs cannot be started. A failed run
-        is no error: it has a status.
+    `cases`: Cases of classes defined in a notebook; by default those that `config.indicators` names.
+    `out`: Folder for the session's own folder; `runs.default_out()` by default.
     """
     watcher = watcher or SilentWatcher()
     parts = gather_inputs(config, cases, watcher.report_preparation, fetch_script=fetch_script, offline=offline)
@@ -117,23 +97,7 @@ def resume_session(
 ) -> SessionOutcome:
     """Resume a session; one that has ended is only judged again, unless it gets further rounds.
 
-    Parameters
-    ----------
-    folder
-        The session's folder.
-    cases, watcher, offline
-        As of `start_session`.
-    rounds, more
-        Extend it to so many rounds in all, or by so many; see `extend_session`.
-
-    Raises
-    ------
-    InputError
-        The folder holds no session.
-    ConfigError
-        It was started on another machine, an indicator has changed since, or another process measures it.
-    RunFailedError
-        An environment has changed.
+    `rounds`, `more`: Extend it to so many rounds in all, or by so many; see `extend_session`.
     """
     watcher = watcher or SilentWatcher()
     run = run_folder.load_run(folder)
@@ -165,11 +129,6 @@ def extend_session(
 
     Its intervals hold at every number of rounds, so that the error rate stays what it was. An undecided session may end
     as soon as it is decided; a decided one makes all the rounds.
-
-    Raises
-    ------
-    ConfigError
-        Both settings, no further round, too many, or a session in blocks.
     """
     if rounds is not None and more is not None:
         raise ConfigError("--rounds and --more together", where="--resume", do="give one of them")

@@ -50,15 +50,7 @@ def install_variants(
     root: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Variant]:
-    """Install all stacks, and the baseline once more as the control; the baseline is first, the control last.
-
-    Raises
-    ------
-    ConfigError
-        No stacks, no such baseline, duplicate names, or a download above the limit.
-    RunFailedError
-        A stack cannot be installed.
-    """
+    """Install all stacks, and the baseline once more as the control; the baseline is first, the control last."""
     from workbench.indicators.stacks.environments import install_environments
 
     by_name = {stack.name: stack for stack in stacks}
@@ -88,11 +80,6 @@ def build_python_variants(pythons: Mapping[str, str], baseline: str | None = Non
     """Use existing environments, by name; the control is the baseline's own environment once more.
 
     Nothing is installed and no hashes are known: the list of installed packages stands for a lock.
-
-    Raises
-    ------
-    ConfigError
-        No environments, no such baseline, or a path without a Python.
     """
     first = choose_baseline(baseline, list(pythons))
     names = [first, *(name for name in pythons if name != first)]
@@ -103,13 +90,7 @@ def build_python_variants(pythons: Mapping[str, str], baseline: str | None = Non
 
 
 def choose_baseline(baseline: str | None, names: list[str]) -> str:
-    """The baseline's name: the configured one, else the first.
-
-    Raises
-    ------
-    ConfigError
-        No stacks, or none of this name.
-    """
+    """The baseline's name: the configured one, else the first."""
     if not names:
         raise ConfigError("no stack to measure", do="give --stacks FILE, --stack numpy==2.2.6, or --python NAME=PATH")
     if baseline is not None and baseline not in names:
@@ -118,13 +99,7 @@ def choose_baseline(baseline: str | None, names: list[str]) -> str:
 
 
 def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
-    """Parse `NAME=PATH` texts.
-
-    Raises
-    ------
-    ConfigError
-        A text has another form, or a name is repeated.
-    """
+    """Parse `NAME=PATH` texts."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, path = text.partition("=")
@@ -178,13 +153,7 @@ def _check_distinct_names(variants: list[Variant]) -> list[Variant]:
 
 
 def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None:
-    """Check that the environments are still those that a session was started with.
-
-    Raises
-    ------
-    RunFailedError
-        The packages of one have changed, or it is missing.
-    """
+    """Check that the environments are still those that a session was started with."""
     found = {variant.arm.name: variant.arm for variant in variants}
     for arm in arms:
         now = found.get(arm.name)
@@ -199,13 +168,7 @@ def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None
 def solve_requirement_sets(
     texts: Sequence[str], max_download_bytes: int, progress: Callable[[int, int], None] | None = None
 ) -> StackSet:
-    """Solve a stack for each text of requirements (`numpy==2.2.6 pandas==2.2.3`); names show how stacks differ.
-
-    Raises
-    ------
-    ConfigError
-        A text has no requirement, no solution, or the same lock as another.
-    """
+    """Solve a stack for each text of requirements (`numpy==2.2.6 pandas==2.2.3`); names show how stacks differ."""
     found: list[Stack] = []
     names: dict[str, None] = {}
     for number, text in enumerate(texts):
@@ -228,8 +191,6 @@ def solve_requirement_sets(
 def split_requirements(text: str) -> tuple[str, ...]:
     """The requirements of one text, with spaces or commas between them; one with a marker goes on to the text's end.
 
-    Examples
-    --------
     >>> split_requirements("numpy == 2.2.6 pandas>=2.2,<3 scipy==1.15.3 ; python_version >= '3.9'")
     ('numpy == 2.2.6', 'pandas>=2.2,<3', "scipy==1.15.3 ; python_version >= '3.9'")
     """
@@ -239,13 +200,7 @@ def split_requirements(text: str) -> tuple[str, ...]:
 
 
 def build_stack_set(stacks: Sequence[Stack], requirements: Sequence[str]) -> StackSet:
-    """Combine stacks to one set.
-
-    Raises
-    ------
-    ConfigError
-        Two have the same lock, or the same name.
-    """
+    """Combine stacks to one set."""
     names = [stack.name for stack in stacks]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError("two stacks of one name", found=twice, do="give them different identifiers")

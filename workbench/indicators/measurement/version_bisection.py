@@ -49,24 +49,9 @@ class VersionRecord:
 class BisectionOutcome:
     """A search as far as it got.
 
-    Attributes
-    ----------
-    bisection
-        Its folder, plan and stacks.
-    metric, margin
-        What was compared, and its practical margin; null before the first session.
-    records
-        One per version, in their order.
-    result
-        What the levels say; null if both ends are not told apart, or not yet measured.
-    direct
-        The session of the two versions of the step against each other; null where none was needed.
-    n_probes
-        Versions that were tried beside both ends.
-    reasons
-        Why the version is not known; empty if it is.
-    interrupted
-        Whether it was stopped by Ctrl-C; it can be resumed.
+    `metric`, `margin`: What was compared, and its practical margin; null before the first session.
+    `result`: What the levels say; null if both ends are not told apart, or not yet measured.
+    `direct`: The session of the two versions of the step against each other; null where none was needed.
     """
 
     bisection: Bisection
@@ -96,23 +81,6 @@ def measure_bisection(
 
     Each session measures the oldest version, another one, and the control, in rounds. Sessions in the folder are read,
     and one that was stopped is resumed, so that a search goes on where it ended.
-
-    Parameters
-    ----------
-    bisection
-        The search, as started or loaded.
-    watch
-        Opens the watcher of a session's progress.
-    command
-        The command line, for each run.json.
-
-    Raises
-    ------
-    ConfigError
-        Another process measures it; the indicator, or the machine, is another than before; the indicator has several
-        metrics and none was chosen.
-    RunFailedError
-        An end cannot be installed, or runs cannot be started.
     """
     with locks.lock_exclusively(
         bisection.folder, "another process is measuring this bisection", do="wait for it, or stop it"

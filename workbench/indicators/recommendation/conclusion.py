@@ -210,15 +210,7 @@ def _format_ratio(one: Accepted, baseline: str) -> str:
 
 
 def sample_thompson(draws: npt.NDArray[np.float64], count: int) -> list[int]:
-    """Thompson sampling: the first `count` different stacks that are the best of a draw, in the order of the draws.
-
-    Parameters
-    ----------
-    draws
-        Joint draws of log scores, (draws, stacks).
-    count
-        How many; fewer if no further stack is ever the best.
-    """
+    """Thompson sampling: the first `count` different stacks that are the best of a draw, in the order of the draws."""
     return list(dict.fromkeys(draws.argmax(axis=1).tolist()))[:count]
 
 
@@ -276,22 +268,12 @@ Said = tuple[str | None, Justification]
 class Recommendation:
     """A recommendation with its evidence.
 
-    Attributes
-    ----------
-    session_id, request, mix, margin
-        The session, the settings, the weights, and the practical margin as a share.
-    answer
-        The stack (null: none), the kind of answer, the sentence.
-    key
-        Key of the recommended stack; null without one.
-    baseline_key
-        Key of the session's baseline, also if a constraint excluded it.
-    table, excluded, justifications, proposals
-        Tables RECOMMENDATIONS, EXCLUDED, JUSTIFICATIONS, PROPOSALS.
-    said
-        The sentences, each with the stack that it is about; the first one is the answer.
-    unmeasured
-        Number of solved stacks that were not measured and, without `predict`, not considered.
+    `session_id`, `request`, `mix`, `margin`: The session, the settings, the weights, and the practical margin as a
+    share.
+    `answer`: The stack (null: none), the kind of answer, the sentence.
+    `key`: Key of the recommended stack; null without one.
+    `said`: The sentences, each with the stack that it is about; the first one is the answer.
+    `unmeasured`: Number of solved stacks that were not measured and, without `predict`, not considered.
     """
 
     session_id: str

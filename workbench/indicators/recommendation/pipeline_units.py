@@ -67,29 +67,14 @@ class NotAcceptable(Exception):  # noqa: N818 - upstream's word, and it is no er
 class Candidate:
     """A stack as units see it.
 
-    Attributes
-    ----------
-    name, key
-        Its name, and the hash of its lock, Python and platform.
-    arm
-        Its arm of the session; null if it was not measured.
-    packages
-        Name to version.
-    uploaded
-        Package to the upload time of its newest file, where known.
-    yanked
-        Package to whether a file was yanked; null: unknown.
-    baseline, predicted
-        Whether it is the baseline; whether its ratio is estimated from stacks that share its versions.
-    interval
-        Ratio to the baseline over the mix, above 1 is better; the ends are null with too little data.
-    rounds
-        Number of rounds in which it and the baseline have all values of the mix.
-    runs, basis
-        Its runs, as paths relative to the session's folder; the runs behind its figures, which are those of all stacks
-        if it has none of its own.
-    hardware, session
-        Machine and session of the measurement, for the evidence.
+    `arm`: Its arm of the session; null if it was not measured.
+    `yanked`: Package to whether a file was yanked; null: unknown.
+    `baseline`, `predicted`: Whether it is the baseline; whether its ratio is estimated from stacks that share its
+    versions.
+    `interval`: Ratio to the baseline over the mix, above 1 is better; the ends are null with too little data.
+    `rounds`: Number of rounds in which it and the baseline have all values of the mix.
+    `runs`, `basis`: Its runs, as paths relative to the session's folder; the runs behind its figures, which are those
+    of all stacks if it has none of its own.
     """
 
     name: str
@@ -134,22 +119,11 @@ class Candidate:
 class Context:
     """Data shared by all units of a recommendation.
 
-    Attributes
-    ----------
-    session
-        The session's plan.
-    recommendation_type, baseline, weights, margin
-        The type, the baseline's stack, metric to weight, and the margin of the mix as a share.
-    tables
-        Tables by name: runs, observations, checks, effects, drift, packages. A boot may add more.
-    facts
-        Runs, failures and wrong answers by arm.
-    everything, stacks
-        All stacks; the stacks that passed all sieves, for steps, strides and wraps.
-    scores
-        Name of a stack to its score, for strides and wraps.
-    database
-        Runs a named query or SQL on the database; null without one.
+    `recommendation_type`, `baseline`, `weights`, `margin`: The type, the baseline's stack, metric to weight, and the
+    margin of the mix as a share.
+    `tables`: Tables by name: runs, observations, checks, effects, drift, packages. A boot may add more.
+    `everything`, `stacks`: All stacks; the stacks that passed all sieves, for steps, strides and wraps.
+    `database`: Runs a named query or SQL on the database; null without one.
     """
 
     session: Session

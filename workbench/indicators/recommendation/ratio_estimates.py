@@ -30,12 +30,8 @@ _RESIDUAL_PRIOR = (0.25, 2.0)
 class Scores:
     """Measured log scores, one per stack and round.
 
-    Attributes
-    ----------
-    stack, round
-        Index of the stack in the list of stacks, and number of the round.
-    value
-        Log scores, higher is better; only differences within a round are used.
+    `stack`, `round`: Index of the stack in the list of stacks, and number of the round.
+    `value`: Log scores, higher is better; only differences within a round are used.
     """
 
     stack: Ints
@@ -44,13 +40,7 @@ class Scores:
 
     @classmethod
     def from_rows(cls, rows: Iterable[tuple[int, int, float]]) -> Scores:
-        """Build from rows of stack, round and log score.
-
-        Raises
-        ------
-        InputError
-            A score is missing or not finite.
-        """
+        """Build from rows of stack, round and log score."""
         table = list(rows)
         value = np.array([row[2] for row in table], dtype=np.float64)
         if not np.isfinite(value).all():
@@ -85,16 +75,7 @@ class Components:
 class AdditiveModel:
     """Posterior of the log scores of all stacks, measured or not.
 
-    Attributes
-    ----------
-    mean
-        Log score of each stack; only differences between stacks have a meaning.
-    covariance
-        Covariance of the log scores.
-    degrees
-        Degrees of freedom of the noise: observations minus rounds.
-    components
-        The estimated standard deviations.
+    `mean`: Log score of each stack; only differences between stacks have a meaning.
     """
 
     mean: Floats
@@ -121,31 +102,8 @@ def fit_additive_model(
 ) -> AdditiveModel:
     """Estimate the log score of every stack from measured stacks that share versions with it.
 
-    Parameters
-    ----------
-    packages
-        Package name to version, of every stack, measured or not.
-    scores
-        What was measured.
-    start
-        Components of an earlier fit to start from, if observations are added one by one.
-    steps
-        Maximum number of iterations.
+    `start`: Components of an earlier fit to start from, if observations are added one by one.
 
-    Returns
-    -------
-    AdditiveModel
-        With one entry per stack, in the given order.
-
-    Raises
-    ------
-    InputError
-        Too many stacks.
-    InvalidResultError
-        No round holds two observations.
-
-    Notes
-    -----
     The components maximise the restricted likelihood with a weak prior, by the minorise-maximise algorithm of Zhou,
     Hu, Zhou and Lange, MM algorithms for variance components models (2019). Predictions are those of Henderson, Best
     linear unbiased estimation and prediction (1975). Interactions of packages are known only for measured stacks, and
@@ -274,19 +232,7 @@ class RatioEstimates(Protocol):
 
 @dataclass(frozen=True)
 class PairedEstimates:
-    """Estimates of measured stacks from their own rounds.
-
-    Attributes
-    ----------
-    scores
-        The mix by round and arm.
-    arms
-        The known arms.
-    level
-        Confidence of the intervals.
-    sequence
-        Whether intervals hold at every number of rounds.
-    """
+    """Estimates of measured stacks from their own rounds."""
 
     scores: MixScores
     arms: frozenset[str]
@@ -306,17 +252,7 @@ class PairedEstimates:
 
 @dataclass(frozen=True)
 class ModelEstimates:
-    """Estimates of all stacks from the additive model.
-
-    Attributes
-    ----------
-    model
-        The fitted model.
-    places
-        Place of a stack to its position in the model.
-    level
-        Confidence of the intervals.
-    """
+    """Estimates of all stacks from the additive model."""
 
     model: AdditiveModel
     places: Mapping[str, int]
@@ -341,21 +277,8 @@ def fit_model_estimates(
 ) -> ModelEstimates:
     """Fit the additive model to the rounds of some arms.
 
-    Parameters
-    ----------
-    scores
-        The mix by round and arm.
-    arms
-        Arm to the place of its stack, for arms with right answers; the control belongs to the baseline's stack.
-    packages
-        Place of every stack, measured or not, to its packages and their versions.
-    level
-        Confidence of the intervals.
-
-    Raises
-    ------
-    InputError
-        No round holds two of the arms.
+    `arms`: Arm to the place of its stack, for arms with right answers; the control belongs to the baseline's stack.
+    `packages`: Place of every stack, measured or not, to its packages and their versions.
     """
     places = {name: position for position, name in enumerate(packages)}
     rows = [

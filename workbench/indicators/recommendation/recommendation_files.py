@@ -25,20 +25,7 @@ MAX_SESSIONS = 1000
 
 
 def choose_session(folders: Sequence[Path], session_id: str | None = None) -> Path:
-    """Find the folder of a session.
-
-    Parameters
-    ----------
-    folders
-        Folders of sessions, or folders that contain them.
-    session_id
-        The session's id, or its start.
-
-    Raises
-    ------
-    InputError
-        No session matches, or several do; the message says how they differ.
-    """
+    """Find the folder of a session."""
     found = {path: read_session(path) for folder in folders for path in _list_session_folders(folder)}
     if not found:
         raise InputError(
@@ -101,26 +88,14 @@ def _format_sessions(sessions: Sequence[Session]) -> str:
 
 
 def find_stacks(folder: Path, stacks_file: Path | None) -> StackSet | None:
-    """Read a session's solved stacks from its stacks.json or another file; null without any.
-
-    Raises
-    ------
-    InputError
-        The file is invalid.
-    """
+    """Read a session's solved stacks from its stacks.json or another file; null without any."""
     if stacks_file is not None:
         return stack_sets.read_stack_set(stacks_file)
     return stack_sets.read_stack_set(folder) if (folder / stack_sets.FILE_NAME).is_file() else None
 
 
 def write_tables(recommendation: Recommendation, folder: Path) -> list[Path]:
-    """Write the four tables of a recommendation into a folder.
-
-    Raises
-    ------
-    ConfigError
-        The folder cannot be written.
-    """
+    """Write the four tables of a recommendation into a folder."""
     pairs = [
         (RECOMMENDATIONS, recommendation.table),
         (EXCLUDED, recommendation.excluded),
@@ -168,13 +143,7 @@ def write_next_stacks(recommendation: Recommendation, stacks: StackSet | None, p
 
 
 def select_recommended_stack(recommendation: Recommendation, stacks: StackSet | None, where: str) -> Stack:
-    """Find the recommended stack with its lock.
-
-    Raises
-    ------
-    InputError
-        There are no solved stacks, or it is not among them.
-    """
+    """Find the recommended stack with its lock."""
     if stacks is None:
         raise _explain_missing_stacks(where)
     if recommendation.key is not None and (found := stacks.by_arm_key.get(recommendation.key)):
@@ -199,20 +168,7 @@ def _write_text(path: Path, text: str) -> Path:
 
 
 def build_query_function(target: str, session_id: str) -> Callable[[str], pl.DataFrame]:
-    """Build a function that runs named queries for one session, or SQL on the whole database.
-
-    Parameters
-    ----------
-    target
-        Path or URL of the database, which is only read.
-    session_id
-        The session of named queries.
-
-    Raises
-    ------
-    ConfigError, InputError, RunFailedError
-        The database cannot be used. The function raises for unknown names, invalid SQL and too many rows.
-    """
+    """Build a function that runs named queries for one session, or SQL on the whole database."""
     database = open_database(target, create=False)
 
     def ask(name: str) -> pl.DataFrame:

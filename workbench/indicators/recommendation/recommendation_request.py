@@ -66,24 +66,12 @@ class RecommendationRequest(FiniteModel):
 
 
 def build_request(**settings: Any) -> RecommendationRequest:
-    """Build the settings of a recommendation.
-
-    Raises
-    ------
-    ConfigError
-        A setting is unknown or out of bounds, or two contradict each other.
-    """
+    """Build the settings of a recommendation."""
     return validate_model(RecommendationRequest, settings, noun="valid recommendation request", error_type=ConfigError)
 
 
 def parse_requirement(text: str) -> Requirement:
-    """Parse a requirement of a name and versions, such as `numpy>=2`.
-
-    Raises
-    ------
-    ConfigError
-        Not a requirement, or one with a URL, extras or a marker, which a stack's versions cannot answer.
-    """
+    """Parse a requirement of a name and versions, such as `numpy>=2`."""
     try:
         made = Requirement(text)
     except InvalidRequirement as error:

@@ -127,13 +127,7 @@ class Accepted:
 
 
 def select_units(units: Sequence[Unit], context: Context) -> list[Unit]:
-    """Select the units for this type of recommendation, and set their context.
-
-    Raises
-    ------
-    InputError
-        A unit failed.
-    """
+    """Select the units for this type of recommendation, and set their context."""
     active = []
     for unit in units:
         with _blame_unit(unit):

@@ -24,14 +24,8 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,99}")
 class Vulnerability:
     """One known vulnerability of a package.
 
-    Attributes
-    ----------
-    advisory, summary, link
-        Its id, what it is (may be empty), where to read more (null: nowhere).
-    versions
-        Versions it names one by one.
-    ranges
-        Ranges of versions: from (null: the first one), before, and up to and with (null: no such end).
+    `advisory`, `summary`, `link`: Its id, what it is (may be empty), where to read more (null: nowhere).
+    `ranges`: Ranges of versions: from (null: the first one), before, and up to and with (null: no such end).
     """
 
     advisory: str
@@ -78,12 +72,7 @@ class Vulnerability:
 class KnownVulnerabilities:
     """What a file knows.
 
-    Attributes
-    ----------
-    found
-        By canonical package name.
-    audited
-        The (package, version) pairs that were looked at; null for OSV records, which cover what they name.
+    `audited`: The (package, version) pairs that were looked at; null for OSV records, which cover what they name.
     """
 
     found: Mapping[str, tuple[Vulnerability, ...]] = field(default_factory=dict)
@@ -111,13 +100,7 @@ class KnownVulnerabilities:
 
 
 def read_vulnerabilities(path: Path) -> KnownVulnerabilities:
-    """The vulnerabilities in a file: OSV records (one, an array, or one a line), or `pip-audit --format json`.
-
-    Raises
-    ------
-    InputError
-        It is not there, too large, or neither of the two.
-    """
+    """The vulnerabilities in a file: OSV records (one, an array, or one a line), or `pip-audit --format json`."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)

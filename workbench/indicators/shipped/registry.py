@@ -55,20 +55,10 @@ def list_shipped_indicators() -> tuple[type[Indicator], ...]:
 def load_indicator(name: str) -> type[Indicator]:
     """The indicator that a user means.
 
-    Parameters
-    ----------
-    name
-        `matmul`, `group-by`, `GroupBy`: a shipped one, in any spelling; `PiMatmul`: one of the old contract;
-        `module:Class`: of an importable module; `file.py:Class` (or `file.py`, when it declares one only): of a file.
-        Naming a module or a file runs it.
+    `name`: `matmul`, `group-by`, `GroupBy`: a shipped one, in any spelling; `PiMatmul`: one of the old contract;
+    `module:Class`: of an importable module; `file.py:Class` (or `file.py`, when it declares one only): of a file.
+    Naming a module or a file runs it.
 
-    Raises
-    ------
-    ConfigError
-        There is none of this name, the module or file cannot be imported, or holds no such indicator.
-
-    Examples
-    --------
     >>> load_indicator("group-by").__name__, load_indicator("PiMatmul").__name__
     ('GroupBy', 'PiMatmul')
     """
@@ -91,13 +81,6 @@ def load_indicator(name: str) -> type[Indicator]:
 def parse_case(text: str) -> Case:
     """The case that a user wrote: `NAME` or `NAME:parameter=value,parameter=value`.
 
-    Raises
-    ------
-    ConfigError
-        As of `indicator_named`; an unknown parameter, a value out of bounds, a parameter twice.
-
-    Examples
-    --------
     >>> parse_case("matmul:framework=torch,n=256").label
     'Matmul[framework=torch,n=256]'
     >>> parse_case("sort").label

@@ -31,13 +31,7 @@ def interpreter_path(folder: Path) -> Path:
 
 
 def site_packages_path(folder: Path) -> Path:
-    """Path of the environment's site-packages.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder is not an environment.
-    """
+    """Path of the environment's site-packages."""
     pattern = "Lib/site-packages" if sys.platform == "win32" else "lib/python3.*/site-packages"
     for found in sorted(folder.glob(pattern)):
         return found
@@ -51,13 +45,7 @@ def list_installed_versions(folder: Path) -> dict[str, str]:
 
 
 def read_python_version(folder: Path) -> str:
-    """Version of the environment's interpreter, from its pyvenv.cfg.
-
-    Raises
-    ------
-    FileNotFoundError
-        The folder is not an environment.
-    """
+    """Version of the environment's interpreter, from its pyvenv.cfg."""
     for line in (folder / "pyvenv.cfg").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition("=")
         if name.strip() in ("version_info", "version"):
@@ -87,12 +75,7 @@ def compute_record_digest(folder: Path) -> str:
 def find_altered_files(folder: Path, *, deep: bool = True) -> list[str]:
     """List package files that are missing or differ from their wheels, sorted; empty if intact.
 
-    Parameters
-    ----------
-    folder
-        Folder of the environment.
-    deep
-        Compare hashes of the content (0.1 s for numpy); otherwise only sizes (some ms).
+    `deep`: Compare hashes of the content (0.1 s for numpy); otherwise only sizes (some ms).
 
     Scripts in `bin`, which contain the path of the environment, and bytecode are not checked.
     """
@@ -121,15 +104,7 @@ def _matches_record(path: Path, digest: str, size: str, deep: bool) -> bool:
 
 
 def create_venv(folder: Path, stack: Stack, lock_descriptor: int) -> None:
-    """Create a virtual environment with the stack's Python; `lock_descriptor` is an open file that uv inherits.
-
-    Raises
-    ------
-    MissingToolError
-        The Python version is not installed.
-    RunFailedError
-        uv failed to create the environment.
-    """
+    """Create a virtual environment with the stack's Python; `lock_descriptor` is an open file that uv inherits."""
     # The running interpreter is given by its path; other versions are searched for and never downloaded.
     wanted = sys.executable if stack.python == this_python_version() else stack.python
     said = uv_tool.run_uv(
@@ -151,13 +126,7 @@ def create_venv(folder: Path, stack: Stack, lock_descriptor: int) -> None:
 def install_packages(
     folder: Path, stack: Stack, lock: Path, sources: Sources, *, offline: bool, lock_descriptor: int
 ) -> None:
-    """Install exactly the files of the lock, each verified by its hash.
-
-    Raises
-    ------
-    RunFailedError
-        A file is not available (any more), or its hash differs from the lock.
-    """
+    """Install exactly the files of the lock, each verified by its hash."""
     checked = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
     for place, (packages, own) in enumerate(_group_by_index(stack, sources)):
         part = lock if len(packages) == len(stack.packages) else lock.with_name(f"{lock.name}.{place}")

@@ -71,27 +71,7 @@ def ensure_environment(
 ) -> Environment:
     """Environment of a stack, created if it is missing or damaged.
 
-    Parameters
-    ----------
-    stack
-        Stack to install; the hash of each file is verified.
-    root
-        Parent folder; by default `default_environment_root()`.
-    copy
-        0 for the stack's environment; 1 and up for separate copies of the same lock (the control of a session).
-    offline
-        Install only from uv's cache.
-    sources
-        Package index; by default the configured one.
-
-    Raises
-    ------
-    ConfigError
-        The stack is for another platform, or the folder cannot be created.
-    MissingToolError
-        uv or the stack's Python is not installed.
-    RunFailedError
-        The installation failed; the folder has no marker and is rebuilt next time.
+    `copy`: 0 for the stack's environment; 1 and up for separate copies of the same lock (the control of a session).
 
     Later changes of the files are detected by `environment_files.find_altered_files`.
     """
@@ -117,11 +97,6 @@ def install_environments(
     """Install every (stack, copy), two in parallel; returns the environments in the given order.
 
     `indexes` are the addresses of the indexes that packages name.
-
-    Raises
-    ------
-    ConfigError
-        The known download size of a stack exceeds the limit; then nothing is installed.
     """
     refuse_large_downloads([stack for stack, _ in stacks], max_download_bytes)
     sources = load_sources()
@@ -150,13 +125,7 @@ def install_environments(
 
 
 def pin_indexes(stack: Stack, sources: Sources, indexes: Mapping[str, str]) -> Sources:
-    """The sources with the index that each package of a stack names.
-
-    Raises
-    ------
-    ConfigError
-        A package names an index without an address.
-    """
+    """The sources with the index that each package of a stack names."""
     named = {package.name: package.index for package in stack.packages if package.index}
     if lost := [name for name, index in named.items() if index not in indexes]:
         raise ConfigError("a package of an index without an address", where=stack.name, found=lost)
@@ -166,13 +135,7 @@ def pin_indexes(stack: Stack, sources: Sources, indexes: Mapping[str, str]) -> S
 
 
 def refuse_large_downloads(stacks: Sequence[Stack], max_bytes: int) -> None:
-    """Check the known download sizes of stacks against a limit.
-
-    Raises
-    ------
-    ConfigError
-        Stacks exceed the limit; the message lists all of them.
-    """
+    """Check the known download sizes of stacks against a limit."""
     sizes = {stack.name: sum(package.download_bytes or 0 for package in stack.packages) for stack in stacks}
     large = [f"{name}: {format_size(size)}" for name, size in sizes.items() if size > max_bytes]
     if large:

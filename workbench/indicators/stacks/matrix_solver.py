@@ -62,18 +62,8 @@ def solve_stack_matrix(
 ) -> StackSet:
     """Solve all combinations of a matrix.
 
-    Returns
-    -------
-    StackSet
-        `variations` has an entry for each combination that can be had, in the file's order; `rejected` the others, with
-        the reason. Stacks are shared by combinations that differ only in threads or variables.
-
-    Raises
-    ------
-    ConfigError
-        Two combinations have the same lock and settings.
-    RunFailedError
-        The index cannot be reached, or uv fails for a reason other than a combination without a solution.
+    Returns: `variations` has an entry for each combination that can be had, in the file's order; `rejected` the
+    others, with the reason. Stacks are shared by combinations that differ only in threads or variables.
     """
     arms = list(iterate_arms(matrix))
     pythons = {one: find_python(one) for one in matrix.python}
@@ -182,13 +172,7 @@ def _refuse_equal_variations(variations: Sequence[Variation]) -> None:
 
 
 def read_stacks(paths: Sequence[str | Path], *, max_download_bytes: int, progress: Progress | None = None) -> StackSet:
-    """Read stacks files and matrices, and merge them to one set.
-
-    Raises
-    ------
-    InputError, ConfigError
-        A file is invalid, or two of them have different stacks of one name, or stacks for different platforms.
-    """
+    """Read stacks files and matrices, and merge them to one set."""
     found = []
     for path in paths:
         if Path(path).suffix in SUFFIXES:
@@ -208,13 +192,7 @@ def read_stacks(paths: Sequence[str | Path], *, max_download_bytes: int, progres
 
 
 def merge_stack_sets(sets: Sequence[StackSet], names: Sequence[str]) -> StackSet:
-    """Merge sets: a stack in several of them counts once.
-
-    Raises
-    ------
-    ConfigError
-        Two stacks of one name differ, one stack has two names, or platforms differ.
-    """
+    """Merge sets: a stack in several of them counts once."""
     if len(sets) == 1:
         return sets[0]
     stacks: dict[str, Stack] = {}

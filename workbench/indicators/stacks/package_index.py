@@ -63,19 +63,7 @@ class Wheel:
 def parse_page(text: str, content_type: str, url: str) -> list[Wheel]:
     """Parse the wheels of an index page; other files are ignored.
 
-    Parameters
-    ----------
-    text
-        Text of the page.
-    content_type
-        Content type of the response; a page that starts like JSON is always read as JSON.
-    url
-        URL of the page, the base of relative links.
-
-    Raises
-    ------
-    ValueError
-        The text is not an index page, or lists too many files.
+    `content_type`: Content type of the response; a page that starts like JSON is always read as JSON.
     """
     if "json" in content_type or text.lstrip()[:1] == "{":
         return _collect_wheels(_parse_json_entries(text), url)
@@ -177,15 +165,7 @@ def _parse_html_entries(text: str) -> Iterable[dict[str, Any]]:
 
 
 class PackageIndex:
-    """Packages of the configured sources for one target; each page is fetched once.
-
-    Parameters
-    ----------
-    sources
-        Indexes in the order of requests.
-    target
-        Python and platform of the wheels.
-    """
+    """Packages of the configured sources for one target; each page is fetched once."""
 
     def __init__(self, sources: Sources, target: Target) -> None:
         self.sources = sources
@@ -198,13 +178,6 @@ class PackageIndex:
         """All wheels of a package for this target, with any upload time, including yanked ones.
 
         As in uv, only the first index that has the package is used; flat folders are added to it.
-
-        Raises
-        ------
-        InputError
-            No index has the package, or a page is invalid.
-        RunFailedError
-            An index cannot be reached, or refuses the request.
         """
         name = canonicalize_name(name)
         with self._lock:
@@ -418,8 +391,6 @@ def _fetch_content_length(url: str) -> int | None:
 def format_time(time: datetime) -> str:
     """Format a time in UTC with seconds.
 
-    Examples
-    --------
     >>> format_time(datetime(2024, 6, 30, tzinfo=UTC))
     '2024-06-30T00:00:00Z'
     """

@@ -132,8 +132,6 @@ def _check_package(name: str, choice: PackageChoice) -> None:
 def format_specifier(text: str) -> str:
     """The specifier of a version as the file has it.
 
-    Examples
-    --------
     >>> format_specifier("2.2.6"), format_specifier(">=2"), format_specifier("")
     ('==2.2.6', '>=2', '')
     """
@@ -174,8 +172,6 @@ class MatrixArm:
 def iterate_arms(matrix: StackMatrix) -> Iterator[MatrixArm]:
     """All combinations, the last dimension fastest: Python, packages, indexes, variables, threads; then environments.
 
-    Examples
-    --------
     >>> matrix = StackMatrix.model_validate({"packages": {"numpy": ["2.2.6", "2.1.3"]}, "threads": [1, 2]})
     >>> [arm.factors for arm in iterate_arms(matrix)][:2]
     [{'numpy': '2.2.6', 'threads': '1'}, {'numpy': '2.2.6', 'threads': '2'}]
@@ -224,8 +220,6 @@ def _build_arm(matrix: StackMatrix, python: str | None, levels: Iterable[Any]) -
 def format_arm_name(factors: Mapping[str, str]) -> str:
     """Name of a combination by what varies.
 
-    Examples
-    --------
     >>> format_arm_name({"python": "3.12", "numpy": "2.2.6", "numpy index": "fast", "MALLOC": "x", "threads": "2"})
     'Python 3.12, numpy 2.2.6, numpy from fast, MALLOC=x, 2 threads'
     """
@@ -245,13 +239,7 @@ def _format_level(name: str, level: str) -> str:
 
 
 def read_stack_matrix(path: str | Path) -> StackMatrix:
-    """Read a matrix; all scalars are text, so that 3.10 stays 3.10.
-
-    Raises
-    ------
-    InputError
-        The file is missing, too large, not YAML, or has a setting that is unknown or out of bounds.
-    """
+    """Read a matrix; all scalars are text, so that 3.10 stays 3.10."""
     import yaml
 
     noun = "stack matrix"

@@ -61,25 +61,7 @@ class StackPlan:
 
 
 def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> StackPlan:
-    """Plan a request: reads versions from the index, without solving or installing.
-
-    Parameters
-    ----------
-    request
-        Request for stacks.
-    sources
-        Package index; by default the configured one.
-
-    Raises
-    ------
-    ConfigError
-        A requirement is invalid, no version matches, there are too many points, or an upload time limit is set but the
-        index has no upload times.
-    InputError
-        The index does not have a package.
-    RunFailedError
-        The index cannot be reached.
-    """
+    """Plan a request: reads versions from the index, without solving or installing."""
     index = PackageIndex(sources or load_sources(), build_target(request.python, request.platform))
     fixed = [stack_request.parse_requirement(text, "--requirements") for text in request.requirements]
     free = stack_request.index_by_name(stack_request.parse_requirement(text, "--free") for text in request.free)
@@ -107,13 +89,7 @@ def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> S
 
 
 def find_last_day(request: StackRequest) -> date:
-    """Last day of a sweep over dates; by default today (UTC).
-
-    Raises
-    ------
-    ConfigError
-        The day is in the future.
-    """
+    """Last day of a sweep over dates; by default today (UTC)."""
     today = datetime.now(UTC).date()
     if request.last_day is not None and request.last_day > today:
         raise ConfigError("day is in the future", where="--to", found=request.last_day, allowed=f"up to {today} (UTC)")

@@ -34,22 +34,7 @@ MAX_REASON = 240
 
 
 def format_pylock(stack: Stack, sources: Sources | None = None) -> str:
-    """Text of a pylock.toml that installs exactly the files of a stack's lock.
-
-    Parameters
-    ----------
-    stack
-        Stack to install.
-    sources
-        Package index with the files; by default the configured one.
-
-    Raises
-    ------
-    InputError
-        The index has no file with a hash of the lock (any more).
-    RunFailedError
-        The index cannot be reached.
-    """
+    """Text of a pylock.toml that installs exactly the files of a stack's lock."""
     index = open_index(stack, sources)
     index.prefetch_pages(stack.versions)
     minor = ".".join(stack.python.split(".")[:2])
@@ -314,13 +299,7 @@ def format_requirement_files(stacks: StackSet) -> str:
 
 
 def write_stack_folders(stacks: StackSet, folder: str | Path) -> list[Path]:
-    """Write a numbered folder per stack with requirements.txt and pylock.toml, in the layout of Dependency Monkey.
-
-    Raises
-    ------
-    ConfigError
-        The folder cannot be written.
-    """
+    """Write a numbered folder per stack with requirements.txt and pylock.toml, in the layout of Dependency Monkey."""
     written = []
     for number, stack in enumerate(stacks.stacks):
         place = Path(folder) / str(number)
@@ -337,11 +316,6 @@ def write_stack_report(stacks: StackSet, places: Sequence[Path], path: str | Pat
     """Write the report in the format of Dependency Monkey: number of skipped points, and each stack with its location.
 
     `response` is the folder of --stack-output, or else the stack's key.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be written.
     """
     document = {
         "seed": stacks.seed,

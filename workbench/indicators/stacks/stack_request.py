@@ -58,13 +58,7 @@ class Point:
 
 
 def parse_requirement(text: str, where: str) -> Requirement:
-    """Parse one requirement by name and version, as in a requirements file.
-
-    Raises
-    ------
-    ConfigError
-        The text is not a requirement, or it refers to a URL, file or folder, which have no versions and index hashes.
-    """
+    """Parse one requirement by name and version, as in a requirements file."""
     try:
         found = Requirement(text)
     except InvalidRequirement as error:
@@ -86,8 +80,6 @@ def parse_requirement(text: str, where: str) -> Requirement:
 def select_steps(versions: Iterable[Version], step: Step) -> list[Version]:
     """Select the newest version of each minor (or major) line, newest first; `patch` keeps all.
 
-    Examples
-    --------
     >>> [str(version) for version in select_steps(map(Version, ["2.1.0", "2.2.0", "2.2.6", "1.26.4"]), "minor")]
     ['2.2.6', '2.1.0', '1.26.4']
     """
@@ -107,8 +99,6 @@ def count_combinations(choices: Mapping[str, Sequence[Version]]) -> int:
 def iterate_grid(choices: Mapping[str, Sequence[Version]]) -> Iterator[Point]:
     """Iterate over all combinations, newest first; the last package varies fastest.
 
-    Examples
-    --------
     >>> [point.label for point in iterate_grid({"a": [Version("2"), Version("1")], "b": [Version("3")]})]
     ['a 2, b 3', 'a 1, b 3']
     """
@@ -119,8 +109,6 @@ def iterate_grid(choices: Mapping[str, Sequence[Version]]) -> Iterator[Point]:
 def draw_combinations(choices: Mapping[str, Sequence[Version]], seed: int) -> Iterator[Point]:
     """Iterate over all combinations in a random order given by the seed; a longer draw extends a shorter one.
 
-    Examples
-    --------
     >>> numbers = {"a": [Version(str(number)) for number in range(9)]}
     >>> [next(draw_combinations(numbers, seed=7)).label for _ in range(2)]
     ['a 5', 'a 5']
@@ -153,13 +141,6 @@ def list_date_points(first: date, last: date, every: Every) -> list[Point]:
 
     In shorter months, the last day of the month is used.
 
-    Raises
-    ------
-    ConfigError
-        The last day is before the first.
-
-    Examples
-    --------
     >>> [str(point.before) for point in list_date_points(date(2023, 8, 31), date(2024, 6, 1), "quarter")]
     ['2023-08-31', '2023-11-30', '2024-02-29', '2024-05-31']
     """
@@ -189,13 +170,7 @@ def list_bound_points() -> list[Point]:
 
 
 def index_by_name(requirements: Iterable[Requirement]) -> dict[str, Requirement]:
-    """Requirements by canonical package name.
-
-    Raises
-    ------
-    ConfigError
-        A package occurs twice.
-    """
+    """Requirements by canonical package name."""
     found: dict[str, Requirement] = {}
     for one in requirements:
         name = canonicalize_name(one.name)
@@ -253,24 +228,12 @@ class StackRequest(StrictModel):
 
 
 def build_stack_request(**settings: Any) -> StackRequest:
-    """Build a request; one error reports all problems.
-
-    Raises
-    ------
-    ConfigError
-        Settings are unknown, out of bounds, or contradict each other.
-    """
+    """Build a request; one error reports all problems."""
     return validate_model(StackRequest, settings, noun="valid request for stacks", error_type=ConfigError)
 
 
 def read_requirements(path: str | Path) -> tuple[str, ...]:
-    """Read the requirements of a file, one per line, without comments.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is too large, or has a line that is not a requirement (an option, a URL, a path).
-    """
+    """Read the requirements of a file, one per line, without comments."""
     text = read_text_file(path, noun="requirements file", max_bytes=MAX_FILE_BYTES)
     lines = []
     for number, line in enumerate(text.replace("\\\n", " ").splitlines(), start=1):
@@ -300,13 +263,6 @@ def read_requirements(path: str | Path) -> tuple[str, ...]:
 def parse_moment(text: str, where: str) -> datetime:
     """Parse a day (its start, UTC) or a time with zone.
 
-    Raises
-    ------
-    ConfigError
-        The text is neither.
-
-    Examples
-    --------
     >>> parse_moment("2024-06-30", "--exclude-newer").isoformat()
     '2024-06-30T00:00:00+00:00'
     """
@@ -320,13 +276,7 @@ def parse_moment(text: str, where: str) -> datetime:
 
 
 def parse_day(text: str, where: str) -> date:
-    """Parse a day.
-
-    Raises
-    ------
-    ConfigError
-        The text is not a day.
-    """
+    """Parse a day."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:
@@ -339,13 +289,7 @@ def compute_start_of_today() -> datetime:
 
 
 def read_context(text: str) -> dict[str, Any]:
-    """Read an Amun specification without its `python` part, given as JSON or a file name.
-
-    Raises
-    ------
-    ConfigError
-        The text is not a JSON object, has a `python` part, or holds a secret.
-    """
+    """Read an Amun specification without its `python` part, given as JSON or a file name."""
     where = "--context"
     if not text.lstrip().startswith("{"):
         text = read_text_file(text, noun="context", max_bytes=MAX_FILE_BYTES, error_type=ConfigError)
@@ -359,13 +303,7 @@ def read_context(text: str) -> dict[str, Any]:
 
 
 def refuse_secrets(found: Mapping[str, Any], where: str, what: str) -> None:
-    """Refuse variables with names of secrets, and URLs with a user or password; errors do not repeat them.
-
-    Raises
-    ------
-    ConfigError
-        There is a secret in `what`.
-    """
+    """Refuse variables with names of secrets, and URLs with a user or password; errors do not repeat them."""
     variables = found.get("environment")
     names = (
         [str(one.get("name")) for one in variables if isinstance(one, Mapping)] if isinstance(variables, list) else []
@@ -383,13 +321,6 @@ def refuse_secrets(found: Mapping[str, Any], where: str, what: str) -> None:
 def parse_size(text: str, where: str = "--max-download") -> int:
     """Parse a size such as 2GB, 500MB or 1GiB into bytes.
 
-    Raises
-    ------
-    ConfigError
-        The text is not a size.
-
-    Examples
-    --------
     >>> parse_size("2GB"), parse_size("1.5 GiB"), parse_size("700")
     (2000000000, 1610612736, 700)
     """
@@ -405,8 +336,6 @@ def parse_size(text: str, where: str = "--max-download") -> int:
 def format_size(count_bytes: int) -> str:
     """Format bytes in the units of limits.
 
-    Examples
-    --------
     >>> format_size(2_000_000_000), format_size(3_344_000_000), format_size(10)
     ('2 GB', '3.34 GB', '10 bytes')
     """

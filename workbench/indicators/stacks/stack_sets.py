@@ -56,8 +56,6 @@ class Package(StrictModel):
 def format_lock(packages: Iterable[Package]) -> str:
     """The requirements file of packages with hashes: sorted, no index, no path, no time.
 
-    Examples
-    --------
     >>> print(format_lock([Package(name="numpy", version="2.2.6", hashes=("sha256:" + 64 * "a",))])[:30])
     numpy==2.2.6 \\
         --hash=sha2
@@ -221,13 +219,7 @@ class StackSet(StrictModel):
         return {**found, **more}
 
     def get_stack(self, name_or_key: str) -> Stack:
-        """Find a stack by name, or by the start of its key (8 digits or more).
-
-        Raises
-        ------
-        InputError
-            No stack matches, or several do.
-        """
+        """Find a stack by name, or by the start of its key (8 digits or more)."""
         found = [stack for stack in self.stacks if stack.name == name_or_key]
         if not found and len(name_or_key) >= 8:
             found = [stack for stack in self.stacks if stack.key.startswith(name_or_key)]
@@ -260,13 +252,7 @@ def build_stack_set_document(stacks: StackSet) -> dict[str, Any]:
 
 
 def read_stack_set(path: str | Path) -> StackSet:
-    """Read stacks from a file, or from `stacks.json` in a folder, and check that each key fits its lock.
-
-    Raises
-    ------
-    InputError
-        The file is missing, too large, invalid, edited, or written by a newer version.
-    """
+    """Read stacks from a file, or from `stacks.json` in a folder, and check that each key fits its lock."""
     path = Path(path)
     if path.is_dir():
         path = path / FILE_NAME
@@ -285,17 +271,9 @@ def list_varying_packages(stacks: Sequence[Stack]) -> list[str]:
 def name_stacks(stacks: Sequence[Stack], first: Sequence[str]) -> list[Stack]:
     """Name stacks by the packages that differ, such as "numpy 2.2.6, pandas 2.2.3".
 
-    Parameters
-    ----------
-    stacks
-        Stacks of one set, with different keys.
-    first
-        Requested packages: names contain those that vary, and other packages only if necessary.
+    `first`: Requested packages: names contain those that vary, and other packages only if necessary.
 
-    Returns
-    -------
-    list
-        Stacks in the same order; names that are not unique end with digits of the key.
+    Returns: Stacks in the same order; names that are not unique end with digits of the key.
     """
     told = [name for name in _select_name_packages(stacks, first) if name]
     names = [", ".join(label_package(stack, name) for name in told) for stack in stacks]

@@ -62,13 +62,7 @@ class Solver:
     offline: bool = False
 
     def solve_point(self, point: Point) -> SolvedPoint | UnsolvedPoint:
-        """Solve a point with uv.
-
-        Raises
-        ------
-        RunFailedError
-            uv failed for a reason other than an unsatisfiable point.
-        """
+        """Solve a point with uv."""
         before = self._select_upload_limit(point)
         said = self._run_solver(point, before)
         untimed = tuple(sorted(set(_UNTIMED.findall(said.err))))
@@ -204,25 +198,8 @@ Progress = Callable[[int, int], None]
 def solve_request(request: StackRequest, sources: Sources | None = None, progress: Progress | None = None) -> StackSet:
     """Make the stacks of a request, each a lock with hashes.
 
-    Parameters
-    ----------
-    request
-        Request for stacks.
-    sources
-        Package index; by default the configured one.
-    progress
-        Called with (solved points, total points).
-
-    Returns
-    -------
-    StackSet
-        Points without a solution are listed with the reason; points with equal locks are merged into one stack. The
-        same request with the same seed and limit gives the same bytes.
-
-    Raises
-    ------
-    WorkbenchError
-        As in `build_stack_plan`; RunFailedError also if uv fails for a reason other than an unsatisfiable point.
+    Returns: Points without a solution are listed with the reason; points with equal locks are merged into one stack.
+    The same request with the same seed and limit gives the same bytes.
     """
     return solve_stack_plan(build_stack_plan(request, sources), progress)
 

@@ -70,20 +70,9 @@ def this_platform() -> str:
 def build_target(python: str | None = None, platform: str | None = None) -> Target:
     """Target of this interpreter and machine, or of other ones.
 
-    Parameters
-    ----------
-    python
-        Version such as "3.12" or "3.12.4"; by default that of this interpreter.
-    platform
-        uv's name of another platform, such as "x86_64-manylinux_2_28", "windows" or "aarch64-apple-darwin".
+    `python`: Version such as "3.12" or "3.12.4"; by default that of this interpreter.
+    `platform`: uv's name of another platform, such as "x86_64-manylinux_2_28", "windows" or "aarch64-apple-darwin".
 
-    Raises
-    ------
-    ConfigError
-        The Python version is invalid or the platform unknown.
-
-    Examples
-    --------
     >>> other = build_target("3.12", "x86_64-manylinux_2_28")
     >>> other.platform, other.rank_tags([Tag("cp312", "cp312", "manylinux_2_17_x86_64")]) is not None
     ('manylinux_2_28_x86_64', True)
@@ -100,8 +89,6 @@ def build_target(python: str | None = None, platform: str | None = None) -> Targ
 def find_uv_platform(platform: str) -> str | None:
     """uv's name of a platform other than this machine's; null if unknown.
 
-    Examples
-    --------
     >>> find_uv_platform("manylinux_2_28_x86_64"), find_uv_platform("win_amd64")
     ('x86_64-manylinux_2_28', 'windows')
     """

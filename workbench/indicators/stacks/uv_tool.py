@@ -91,16 +91,6 @@ def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
 
     The order is UV_DEFAULT_INDEX (UV_INDEX_URL), uv.toml, PIP_INDEX_URL, pip.conf. Further indexes and flat folders of
     wheels (find-links) each come from the first of these that sets them.
-
-    Parameters
-    ----------
-    environment
-        Environment variables; by default those of this process.
-
-    Raises
-    ------
-    ConfigError
-        A configuration file cannot be read, or the index strategy is unknown.
     """
     env = dict(os.environ if environment is None else environment)
     places = [_read_uv_variables(env), _read_uv_files(env), _read_pip_variables(env), _read_pip_files(env)]
@@ -261,13 +251,7 @@ class UvOutput:
 
 @functools.cache
 def find_uv() -> str:
-    """Find uv beside this Python, else on PATH.
-
-    Raises
-    ------
-    MissingToolError
-        uv is not installed.
-    """
+    """Find uv beside this Python, else on PATH."""
     found: str | None = None
     try:
         import uv
@@ -313,27 +297,9 @@ def run_uv(
 ) -> UvOutput:
     """Run uv and wait for it.
 
-    Parameters
-    ----------
-    arguments
-        Arguments of `uv`.
-    sources
-        Package index; null for calls without one.
-    cwd
-        Folder without a project; by default an empty one.
-    timeout_s
-        Time limit, after which uv is killed.
-    offline
-        Use only uv's cache.
-    lock_descriptor
-        Open file that uv inherits, so that a lock on it lasts until uv has ended, even if this process is killed.
-
-    Raises
-    ------
-    MissingToolError
-        uv is not installed.
-    RunFailedError
-        uv exceeded the time limit.
+    `sources`: Package index; null for calls without one.
+    `lock_descriptor`: Open file that uv inherits, so that a lock on it lasts until uv has ended, even if this process
+    is killed.
     """
     flags = ["--no-config", *(["--offline"] if offline else [])]
     # uv has no environment variable for this.
@@ -365,8 +331,6 @@ def run_uv(
 def clean_message(text: str) -> str:
     """Clean a message of uv: one bounded paragraph without colours, hosts, paths and frames.
 
-    Examples
-    --------
     >>> clean_message("error: No solution\\n  cause: Because a==1 at https://me:pw@host/simple is not there")
     'No solution. Because a==1 at (url) is not there'
     """

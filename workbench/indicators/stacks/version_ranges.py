@@ -34,13 +34,7 @@ class VersionRange:
 
 
 def parse_package(text: str) -> Requirement:
-    """Parse the name of a package, with extras or without.
-
-    Raises
-    ------
-    ConfigError
-        It is no name, or it has a version.
-    """
+    """Parse the name of a package, with extras or without."""
     found = stack_request.parse_requirement(text, "PACKAGE")
     if found.specifier or found.marker:
         raise ConfigError(
@@ -52,13 +46,6 @@ def parse_package(text: str) -> Requirement:
 def parse_range(text: str) -> tuple[Version, Version]:
     """Parse OLD..NEW.
 
-    Raises
-    ------
-    ConfigError
-        It has another form, or OLD is not older than NEW.
-
-    Examples
-    --------
     >>> [str(version) for version in parse_range("2.2.0..2.3.3")]
     ['2.2.0', '2.3.3']
     """
@@ -75,13 +62,7 @@ def parse_range(text: str) -> tuple[Version, Version]:
 
 
 def parse_version(text: str, where: str) -> Version:
-    """Parse a version.
-
-    Raises
-    ------
-    ConfigError
-        It is none.
-    """
+    """Parse a version."""
     try:
         return Version(text)
     except InvalidVersion:
@@ -94,26 +75,6 @@ def find_version_range(
     """Find the versions between two ends that have a wheel for this Python and platform.
 
     Pre-releases are left out unless an end is one, and yanked versions are.
-
-    Parameters
-    ----------
-    package
-        Name, with extras or without.
-    ends
-        The oldest and the newest version, which are always taken.
-    named
-        Take these versions between the ends, in place of all.
-    sources
-        Package index; by default the configured one.
-
-    Raises
-    ------
-    ConfigError
-        A version has no wheel, or lies outside the range; or there are too many.
-    InputError
-        The index does not have the package.
-    RunFailedError
-        The index cannot be reached.
     """
     asked = parse_package(package)
     index = PackageIndex(sources or load_sources(), build_target())
@@ -161,13 +122,7 @@ def _check_available(wanted: set[Version], there: set[Version], package: str, in
 
 
 def parse_fixed_requirements(texts: Sequence[str], package: str) -> tuple[str, ...]:
-    """Check the requirements of the other packages.
-
-    Raises
-    ------
-    ConfigError
-        One is no requirement, or of the package itself.
-    """
+    """Check the requirements of the other packages."""
     for text in texts:
         found = stack_request.parse_requirement(text, "--with")
         if canonicalize_name(found.name) == canonicalize_name(package):
@@ -187,29 +142,8 @@ def solve_version_range(
 ) -> StackSet:
     """Solve a stack for each version, all on the same day's index.
 
-    Parameters
-    ----------
-    found
-        The package and its versions.
-    requirements
-        Requirements of other packages, for every stack.
-    max_download_bytes
-        Versions with a larger download are rejected.
-    sources
-        Package index; by default the configured one.
-    progress
-        Called with (solved, total).
-
-    Returns
-    -------
-    StackSet
-        Each stack is named by the package's version, as `name_version` does; versions without a solution are
-        `rejected`, with the reason.
-
-    Raises
-    ------
-    RunFailedError
-        uv failed for a reason other than a version without a solution.
+    Returns: Each stack is named by the package's version, as `name_version` does; versions without a solution are
+    `rejected`, with the reason.
     """
     extras = f"[{','.join(found.extras)}]" if found.extras else ""
     # The ends are named, so that uv takes pre-releases where they are.
@@ -236,8 +170,6 @@ def solve_version_range(
 def name_version(package: str, version: str) -> str:
     """Name of a stack in a range, as the solver's points are labelled.
 
-    Examples
-    --------
     >>> name_version("pandas", "2.3.0")
     'pandas 2.3.0'
     """

@@ -130,13 +130,7 @@ class Session(FiniteModel):
 
     @property
     def run_threads(self) -> int:
-        """Threads of each run.
-
-        Raises
-        ------
-        InputError
-            The session was imported, so it cannot be run.
-        """
+        """Threads of each run."""
         return _require_value(self.threads, "threads")
 
     @property
@@ -277,13 +271,7 @@ def write_session(folder: Path, session: Session) -> Path:
 
 
 def read_session(folder: Path) -> Session:
-    """Read the session of a folder.
-
-    Raises
-    ------
-    InputError
-        The session is missing, damaged, or has a newer format.
-    """
+    """Read the session of a folder."""
     return _load_model(folder / SESSION, MAX_SESSION_BYTES, Session)
 
 
@@ -304,24 +292,12 @@ def write_result(folder: Path, inspection: str, run: int, result: Result) -> Pat
 
 
 def read_result(path: Path) -> Result:
-    """Read a run's document.
-
-    Raises
-    ------
-    InputError
-        The document is missing, damaged, too large, or has a newer format.
-    """
+    """Read a run's document."""
     return _load_model(path, MAX_RESULT_BYTES, Result)
 
 
 def read_results(folder: Path, session: Session) -> Iterator[tuple[str, int, Result]]:
-    """Read all runs of a session as (inspection, run, document), ordered by case, arm and run.
-
-    Raises
-    ------
-    InputError
-        A document is damaged, belongs to another session, or its folder is not a run's number.
-    """
+    """Read all runs of a session as (inspection, run, document), ordered by case, arm and run."""
     for case in session.cases:
         for arm in session.arms:
             inspection = inspection_id(session.session_id, arm.name, case.label)
@@ -371,8 +347,6 @@ def _load_model(path: Path, max_bytes: int, model: type[Model]) -> Model:
 def parse_time(text: Any) -> datetime | None:
     """Parse a time in ISO format, UTC if it has no zone; null for other values.
 
-    Examples
-    --------
     >>> parse_time("2026-01-31").isoformat(), parse_time("yesterday")
     ('2026-01-31T00:00:00+00:00', None)
     """

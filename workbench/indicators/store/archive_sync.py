@@ -59,24 +59,6 @@ class SyncReport:
 def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Progress | None = None) -> SyncReport:
     """Store all runs of these sessions in the database. Concurrent writers are supported.
 
-    Parameters
-    ----------
-    folders
-        Session folders, or folders that contain session folders.
-    database
-        Database, opened for writing.
-    progress
-        Called with (done, total).
-
-    Raises
-    ------
-    InputError
-        A folder has no session.
-    WorkbenchError
-        The database failed; completed writes are kept.
-
-    Examples
-    --------
     ::
 
         with open_database("indicators.db") as database:
@@ -116,13 +98,7 @@ def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, rep
 
 
 def list_session_folders(folder: Path) -> list[Path]:
-    """Session folders at or below a folder, up to three levels deep.
-
-    Raises
-    ------
-    InputError
-        There is no session.
-    """
+    """Session folders at or below a folder, up to three levels deep."""
     if (folder / SESSION).is_file():
         return [folder.resolve()]
     found = [path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{SESSION}")]

@@ -56,13 +56,7 @@ class StoredValue:
 
 
 def list_result_files(path: Path) -> list[Path]:
-    """Result files of a folder and of the machines' folders in it; a path that is no folder as it is.
-
-    Raises
-    ------
-    InputError
-        The folder has none or too many, or a link leads out of it.
-    """
+    """Result files of a folder and of the machines' folders in it; a path that is no folder as it is."""
     if not path.is_dir():
         return [path]
     listed = itertools.chain(path.glob("*.json"), path.glob("*/*.json"))
@@ -88,13 +82,7 @@ def is_results(path: Path) -> bool:
 
 
 def read_result_file(path: Path) -> ResultFile:
-    """Read a result file.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, is too large, is no result file, or has the format of another version of asv.
-    """
+    """Read a result file."""
     found = _read_json(path)
     if _has_result_keys(found) and found.get("version") != RESULT_VERSION:
         version = json.dumps(found.get("version"))[:40]
@@ -106,11 +94,6 @@ def read_benchmarks(path: Path, known: dict[Path, Mapping[str, Any]]) -> Mapping
     """The list of benchmarks for a result file, by name: beside it or beside its folder; empty if there is none.
 
     `known` holds the lists that were read before.
-
-    Raises
-    ------
-    InputError
-        The list is damaged, or a link to a file elsewhere.
     """
     folder = path.parent.resolve()
     for file in (folder / BENCHMARKS, folder.parent / BENCHMARKS):
@@ -128,13 +111,7 @@ def read_machine(path: Path, found: ResultFile) -> Mapping[str, Any]:
 
 
 def iterate_values(columns: Mapping[str, Any], where: str) -> Iterator[StoredValue]:
-    """Values of a benchmark by combination of its parameters, the last parameter varying fastest.
-
-    Raises
-    ------
-    InputError
-        The parameters are no lists or too many, or there is not one value for each combination.
-    """
+    """Values of a benchmark by combination of its parameters, the last parameter varying fastest."""
     params = columns.get("params") or []
     if not isinstance(params, list) or not all(isinstance(one, list) for one in params):
         raise InputError("not lists of parameters", where=where, allowed="a list of values for each parameter")

@@ -79,25 +79,9 @@ def import_results(
     benchmarks are runs without a value. The version of a benchmark is part of its indicator's version. Names of
     machines are only part of the hardware's key; paths and secrets in the names of environments are left out.
 
-    Parameters
-    ----------
-    paths
-        Folders of results (`.asv/results`), folders of a machine in one, or single result files.
-    out
-        Parent of the session folders.
-    progress
-        Called with (done, number of files).
+    `paths`: Folders of results (`.asv/results`), folders of a machine in one, or single result files.
 
-    Returns
-    -------
-    ImportReport
-        Sessions in the order of the files; `problems` are files of a folder that could not be read.
-
-    Raises
-    ------
-    InputError
-        A file that was named or a list of benchmarks cannot be read, a link leads out of a folder, there are too many
-        files or runs, or no file can be read.
+    Returns: Sessions in the order of the files; `problems` are files of a folder that could not be read.
     """
     named = [Path(path) for path in paths]
     files = list({file.resolve(): file for path in named for file in asv_files.list_result_files(path)}.values())

@@ -53,20 +53,8 @@ class ExportReport:
 def export_session(folder: Path, out: Path) -> ExportReport:
     """Write a session as pyperf suites.
 
-    Parameters
-    ----------
-    folder
-        Folder of the session.
-    out
-        A path ending in .json: one suite of all arms, with benchmarks named "METRIC, ARM". Otherwise a folder with one
-        suite per arm and benchmarks named by metric, for `pyperf compare_to`.
-
-    Raises
-    ------
-    InputError
-        The folder has no session, or pyperf supports the unit of none of its metrics.
-    ConfigError
-        The output cannot be written.
+    `out`: A path ending in .json: one suite of all arms, with benchmarks named "METRIC, ARM". Otherwise a folder with
+    one suite per arm and benchmarks named by metric, for `pyperf compare_to`.
 
     Rounds are not exported: `pyperf compare_to` does not pair runs, so it shows a drift of the machine as a difference.
     For verdicts see `effects`.
@@ -210,13 +198,7 @@ def import_suites(
     baseline: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ImportedSession]:
-    """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file.
-
-    Raises
-    ------
-    InputError
-        A file is not a pyperf suite or too large, or no benchmark has a value.
-    """
+    """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file."""
     files = [file for path in paths for file in _list_files(Path(path))]
     runs: list[ImportedRun] = []
     arms: dict[str, Arm] = {}

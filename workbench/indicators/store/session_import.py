@@ -98,25 +98,7 @@ def write_sessions(
 
     The same runs give the same session, so repeated imports change nothing.
 
-    Parameters
-    ----------
-    runs
-        Runs in the order of the round numbers.
-    out
-        Parent of the session folders.
-    baseline
-        Name of the baseline's arm or stack; by default the first one.
-    notes
-        Further notes of the sessions.
-    revision
-        Commit of the measured code. The same runs of two commits are two sessions.
-    created_at
-        Time of the sessions; by default the start of their first run.
-
-    Raises
-    ------
-    ConfigError
-        The baseline has no runs.
+    `revision`: Commit of the measured code. The same runs of two commits are two sessions.
     """
     if baseline is not None and not any(baseline in (run.arm.name, run.arm.stack) for run in runs):
         names = sorted({run.arm.name for run in runs})
@@ -334,8 +316,6 @@ def _select_usage(value: Any) -> dict[str, float]:
 def parse_hardware(document: Mapping[str, Any]) -> Hardware:
     """Hardware of a result, from py-cpuinfo and the runtime environment.
 
-    Examples
-    --------
     >>> found = parse_hardware({"hwinfo": {"cpu_info": {"brand_raw": "Model X", "family": 6, "count": 64}}})
     >>> found.cpu_model, found.cpu_family, found.cores, found.memory_bytes
     ('Model X', 6, 64, None)

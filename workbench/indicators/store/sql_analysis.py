@@ -35,20 +35,6 @@ def select_rows(database: Database, sql: str, *, max_rows: int = MAX_ROWS, max_s
 
     The statement is wrapped in parentheses, so that only queries are valid. A database opened with `create=False` is
     also read-only.
-
-    Parameters
-    ----------
-    sql
-        One SELECT (or WITH … SELECT, VALUES).
-    most_rows, most_s
-        Maximum number of rows, and time limit in s.
-
-    Raises
-    ------
-    InputError
-        The text is not a single SELECT, or refers to unknown tables or columns.
-    RunFailedError
-        The query exceeded the time limit.
     """
     text = sql.strip().rstrip(";").strip()
     if not text or "\0" in text:
@@ -246,13 +232,7 @@ def _iterate_database_tables(database: Database) -> Iterator[tuple[str, pl.DataF
 
 
 def _read_whole_table(database: Database, name: str, filters: Filters | None = None) -> pl.DataFrame:
-    """Read a table with all rows.
-
-    Raises
-    ------
-    InputError
-        The table exceeds the row limit; a partial table would be misleading.
-    """
+    """Read a table with all rows."""
     from workbench.indicators.store.sql_queries import run_query
 
     found = run_query(database, name, filters, max_rows=MAX_TABLE_ROWS)

@@ -49,15 +49,7 @@ _LOCK = 7_114_020_250
 
 @dataclass(frozen=True)
 class Database:
-    """Open database; a context manager that closes it.
-
-    Attributes
-    ----------
-    engine
-        SQLAlchemy engine.
-    place
-        Path or URL without a password.
-    """
+    """Open database; a context manager that closes it."""
 
     engine: Engine
     place: str
@@ -76,13 +68,7 @@ class Database:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Connection]:
-        """Transaction that commits at the end of the block, or rolls back on an exception.
-
-        Raises
-        ------
-        WorkbenchError
-            The database could not be reached, read or written.
-        """
+        """Transaction that commits at the end of the block, or rolls back on an exception."""
         with self.translate_errors(), self.engine.begin() as connection:
             yield connection
 
@@ -143,21 +129,7 @@ def _explain_message(said: str, code: str, place: str) -> WorkbenchError:
 def open_database(target: str | Path | None = None, *, create: bool = True) -> Database:
     """Open a database for writing (creating missing tables) or read-only.
 
-    Parameters
-    ----------
-    target
-        Path or URL; by default $WORKBENCH_DATABASE_URL, or `indicators.db` in the default output folder.
-    create
-        Open for writing and create missing tables; otherwise read-only.
-
-    Raises
-    ------
-    ConfigError
-        The path or URL is not allowed, or the server refused the login.
-    InputError
-        The database is missing, of another application, or of a newer format.
-    RunFailedError
-        The server cannot be reached, or the disk is full.
+    `target`: Path or URL; by default $WORKBENCH_DATABASE_URL, or `indicators.db` in the default output folder.
     """
 
     text = str(target) if target is not None else os.environ.get(VARIABLE) or str(default_database_path())
@@ -181,13 +153,7 @@ def default_database_path() -> Path:
 
 
 def refuse_password(target: str | None) -> None:
-    """Refuse a password on the command line, which is visible to all users of the machine.
-
-    Raises
-    ------
-    ConfigError
-        There is a password; the error does not repeat it.
-    """
+    """Refuse a password on the command line, which is visible to all users of the machine."""
     # Also for malformed URLs with one slash, and for libpq settings.
     before = re.sub(r"^[A-Za-z][\w+.-]*:/+", "", target or "").rpartition("@")[0]
     if ":" in before or re.search(r"passw(or)?d\s*=", target or "", re.IGNORECASE):
@@ -197,13 +163,7 @@ def refuse_password(target: str | None) -> None:
 
 
 def _refuse_partial_url(text: str) -> None:
-    """Refuse malformed server addresses, which would become file names with a password in them.
-
-    Raises
-    ------
-    ConfigError
-        The text is libpq settings, or a URL with too few slashes; the error does not repeat it.
-    """
+    """Refuse malformed server addresses, which would become file names with a password in them."""
     settings = re.search(r"(^|\s)(host|hostaddr|port|user|dbname|service|passw(or)?d)\s*=", text, re.IGNORECASE)
     half = "://" not in text and re.match(
         r"(?!sqlite:)(([A-Za-z][\w+.-]+:/)|postgres(ql)?(\+\w+)?:|[^/]*:[^/]*@)", text
@@ -318,13 +278,7 @@ def _parse_postgresql_url(text: str) -> URL:
 
 
 def prepare_database(database: Database, *, create: bool) -> None:
-    """Check the format of a database; create or extend its tables.
-
-    Raises
-    ------
-    InputError
-        The database has tables of another application, is empty (read-only), or was written by a newer version.
-    """
+    """Check the format of a database; create or extend its tables."""
     with database.transaction() as connection:
         if create:
             lock_tables(connection)
@@ -381,13 +335,7 @@ def add_columns(connection: Connection, table: Table, columns: Iterable[Column[A
 
 
 def ensure_indicator(connection: Connection, name: str, version: str, declaration: Mapping[str, Any]) -> None:
-    """Register a version of an indicator, and create its typed table if a declaration is available.
-
-    Raises
-    ------
-    InputError
-        The declaration is invalid, or contradicts the one of the existing table.
-    """
+    """Register a version of an indicator, and create its typed table if a declaration is available."""
     here = (INDICATOR.c.name == name) & (INDICATOR.c.version == version)
     row = connection.execute(select(INDICATOR).where(here)).mappings().first()
     if row is None:
@@ -407,13 +355,7 @@ def ensure_indicator(connection: Connection, name: str, version: str, declaratio
 
 
 def _extend_declaration(old: dict[str, Any], new: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Extend the old declaration by new nullable fields.
-
-    Raises
-    ------
-    InputError
-        A field has another type, or a new field is not nullable; both need another version.
-    """
+    """Extend the old declaration by new nullable fields."""
     known = {field.key: field for field in parse_declaration_fields(old)}
     for field in parse_declaration_fields(new):
         before = known.get(field.key)

@@ -85,26 +85,7 @@ class _Query:
 def run_query(database: Database, name: str, filters: Filters | None = None, *, max_rows: int = MAX_ROWS) -> Answer:
     """Run a named query.
 
-    Parameters
-    ----------
-    name
-        One of `QUERIES`.
-    filters
-        Filters of runs.
-    max_rows
-        Maximum number of rows.
-
-    Returns
-    -------
-    Answer
-        Table of the query; for `values`, the run and a column per field of the indicator.
-
-    Raises
-    ------
-    ConfigError
-        The query is unknown, does not support a filter, or a filter value is invalid.
-    InputError
-        The database has nothing with the given name, or several versions of the indicator.
+    Returns: Table of the query; for `values`, the run and a column per field of the indicator.
 
     Results are not compared across versions; for differences between stacks see `effects`.
     """
@@ -183,13 +164,7 @@ def _run_condition(filters: Filters) -> ColumnElement[bool]:
 
 
 def parse_since(text: str) -> float:
-    """Time of a date or time in ISO format, in seconds since 1970.
-
-    Raises
-    ------
-    ConfigError
-        Another text.
-    """
+    """Time of a date or time in ISO format, in seconds since 1970."""
     found = parse_time(text)
     if found is None:
         raise ConfigError("not a time", where="--since", found=text[:60], allowed="like 2026-01-31 or 2026-01-31T12:00")

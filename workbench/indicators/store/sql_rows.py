@@ -53,14 +53,7 @@ MAX_SAMPLES = 10_000
 
 
 def register_session(connection: Connection, session: Session, declare: Declare) -> None:
-    """Register a session.
-
-    Raises
-    ------
-    InputError
-        The database has another session with this id, another stack with this key, or another declaration of this
-        version; or the name of an indicator is invalid.
-    """
+    """Register a session."""
     for case in session.cases:
         _check_indicator_name(case.indicator)
     sql_database.lock_tables(connection)
@@ -260,13 +253,7 @@ def list_runs_without_typed_row(
 
 
 def insert_typed_row(connection: Connection, found: FoundDocument, typed: TypedTable, run_id: int) -> None:
-    """Insert the typed row of a stored run, unless another writer has done so.
-
-    Raises
-    ------
-    InputError
-        The document does not match the declaration of its indicator.
-    """
+    """Insert the typed row of a stored run, unless another writer has done so."""
     for row in _build_typed_rows(found, typed, {(found.inspection, found.number): run_id}):
         connection.execute(insert_or_ignore(connection, typed.table), [tidy_row(row)])
 
@@ -274,13 +261,7 @@ def insert_typed_row(connection: Connection, found: FoundDocument, typed: TypedT
 def insert_runs(
     connection: Connection, session: Session, found: Sequence[FoundDocument], typed: TypedTable | None
 ) -> dict[tuple[str, int], int]:
-    """Insert runs of one inspection with their child rows, and return the numbers of new runs.
-
-    Raises
-    ------
-    InputError
-        A document does not match the declaration of its indicator.
-    """
+    """Insert runs of one inspection with their child rows, and return the numbers of new runs."""
     import polars as pl
 
     try:

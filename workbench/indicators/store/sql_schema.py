@@ -149,20 +149,10 @@ _WHICH_RUN = ("session_id", "inspection_id", "run", "round", "arm", "case")
 class Field:
     """Column of an indicator's table.
 
-    Attributes
-    ----------
-    key, part
-        Location of the value in a document: `@parameters`, `@result` or `@checks`, and the key.
-    column
-        Column name: the key in lower case.
-    kind
-        Type. Fields with numbers or texts (a padding of 1 or "SAME") are texts.
-    nullable
-        Whether the value may be null.
-    mixed
-        Whether the field has numbers or texts; numbers are stored as in JSON.
-    unit
-        Declared unit.
+    `key`, `part`: Location of the value in a document: `@parameters`, `@result` or `@checks`, and the key.
+    `kind`: Type. Fields with numbers or texts (a padding of 1 or "SAME") are texts.
+    `nullable`: Whether the value may be null.
+    `mixed`: Whether the field has numbers or texts; numbers are stored as in JSON.
     """
 
     key: str
@@ -177,13 +167,6 @@ class Field:
 def parse_declaration_fields(declaration: Mapping[str, Any]) -> tuple[Field, ...]:
     """Parse the columns of a declaration, in its order.
 
-    Raises
-    ------
-    InputError
-        Not a declaration of an indicator: no or too many fields, a field without a role, or an unsupported type.
-
-    Examples
-    --------
     >>> from workbench.indicators.contract.indicator import Indicator, parameter, result
     >>> class Sort(Indicator):
     ...     n: int = parameter(1000)
@@ -254,8 +237,6 @@ def _build_column_name(key: str, taken: set[str]) -> str:
 def build_table_name(indicator: str, version: str) -> str:
     """Table name of an indicator version, a function of name and version.
 
-    Examples
-    --------
     >>> build_table_name("PiMatmul", "0123456789ab"), len(build_table_name("Pi" + 70 * "x", "0123456789ab"))
     ('pi_matmul_0123456789ab', 63)
     """
@@ -273,13 +254,7 @@ def shorten_name(name: str, identity: str) -> str:
 
 
 def extract_values(document: Mapping[str, Any], fields: Iterable[Field]) -> dict[str, Value]:
-    """Extract the values of a document by column, each with its declared type.
-
-    Raises
-    ------
-    InputError
-        A value is missing or of another type, or a key is not declared. Values are never converted.
-    """
+    """Extract the values of a document by column, each with its declared type."""
     fields = tuple(fields)
     for part in _PARTS.values():
         allowed = {field.key for field in fields if field.part == part}

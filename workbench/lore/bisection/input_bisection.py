@@ -65,13 +65,7 @@ ReportLine = Callable[[str], None]
 
 
 def check_target_is_empty(store: DumpStore) -> None:
-    """Refuse a target that is not empty, before the search starts.
-
-    Raises
-    ------
-    ConfigError
-        The target is not empty.
-    """
+    """Refuse a target that is not empty, before the search starts."""
     if not store.is_empty():
         raise ConfigError(
             "the folder is not empty", where="--out", found=store.url, do="choose a new folder for the reduced dump"
@@ -80,19 +74,7 @@ def check_target_is_empty(store: DumpStore) -> None:
 
 @dataclass(frozen=True)
 class ReducedDump:
-    """A reduced dump to write.
-
-    Attributes
-    ----------
-    sidecar, plan
-        Sidecar and plan.meta of the original dump; plan.meta is copied.
-    subsets
-        Its remaining inputs.
-    bridge
-        Bridge of the session whose output the new dump expects.
-    settings
-        Settings of that session beyond those of the original dump.
-    """
+    """A reduced dump to write."""
 
     sidecar: Sidecar
     plan: bytes
@@ -219,13 +201,7 @@ class BisectOptions(operator_replay.VariantOptions):
     show: int = Field(default=MAX_SHOWN_ROWS, ge=0, le=1000, description="Rows of each input to show.")
 
     def list_checks(self) -> list[OutputCheck]:
-        """The checks of the output that are asked for.
-
-        Raises
-        ------
-        ConfigError
-            A check that cannot be loaded, or checks beside two sides.
-        """
+        """The checks of the output that are asked for."""
         found: list[OutputCheck] = []
         if self.check:
             found.append(output_checks.check_by_function(output_checks.load_user_check(self.check), self.check))
@@ -250,26 +226,13 @@ class BisectOptions(operator_replay.VariantOptions):
 class BisectionResult(BaseModel):
     """Result of a bisection, as one JSON document.
 
-    Attributes
-    ----------
-    reproduced
-        Whether the whole dump, and then the reduced input, gave the failure or difference.
-    minimal
-        Whether no single row can be left out. False when `max_steps` ended the search; null when nothing was
-        reproduced.
-    looked_for
-        The error or difference.
-    steps
-        Number of trials, without the first and the last run.
-    inputs
-        index, kind, n_rows_dumped, n_rows, n_partitions (with rows), rows (the first ones: partition, position in it,
-        both as dumped, and values as JSON).
-    sides
-        Outcome for the reduced input by side: an error, or a number of rows.
-    only_a, only_b
-        First output rows that only one side gives, as JSON.
-    out
-        Folder of the reduced dump; `verified` tells whether it passes `workbench lore verify`.
+    `reproduced`: Whether the whole dump, and then the reduced input, gave the failure or difference.
+    `minimal`: Whether no single row can be left out. False when `max_steps` ended the search; null when nothing was
+    reproduced.
+    `inputs`: index, kind, n_rows_dumped, n_rows, n_partitions (with rows), rows (the first ones: partition, position
+    in it, both as dumped, and values as JSON).
+    `sides`: Outcome for the reduced input by side: an error, or a number of rows.
+    `out`: Folder of the reduced dump; `verified` tells whether it passes `workbench lore verify`.
     """
 
     folder: str
@@ -295,21 +258,7 @@ def bisect_dump(
 ) -> BisectionResult:
     """Find the smallest input with which a dumped operator fails as it did, or two sides differ.
 
-    Parameters
-    ----------
-    folder
-        loreId-N: a folder, a bundle (.zip), or a URL that Hadoop knows.
-    options
-        See `BisectOptions`.
-    report
-        Called with the contents of an untrusted dump before it is loaded (`trust`).
-    on_progress
-        Called with (rows left out, all rows).
-
-    Raises
-    ------
-    InputError, ConfigError
-        Not a dump, damaged, not trusted, it cannot be replayed here, or `out` is not empty.
+    `report`: Called with the contents of an untrusted dump before it is loaded (`trust`).
     """
     with operator_replay.open_dump(folder, options.to_replay_options(), report=report) as dump:
         return _Bisection(dump, options).search_and_write(on_progress)

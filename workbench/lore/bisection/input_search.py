@@ -89,17 +89,7 @@ class OperatorVariant:
 
 @dataclass(frozen=True)
 class SearchPredicate:
-    """The condition that a reduced input must still meet.
-
-    Attributes
-    ----------
-    looked_for
-        Description of the error or difference.
-    holds
-        The condition, over frames by input.
-    notes
-        Notes on how it is checked.
-    """
+    """The condition that a reduced input must still meet."""
 
     looked_for: str
     holds: Callable[[Frames], bool]
@@ -142,8 +132,6 @@ def build_error_predicate(side: OperatorVariant, sidecar: Sidecar, frames: Frame
 def strip_values(message: str) -> str:
     """A message without numbers and quoted texts, the values of the failing row.
 
-    Examples
-    --------
     >>> strip_values("The value '12a' of the type \\"STRING\\" cannot be cast, line 7")
     'The value ? of the type ? cannot be cast, line ?'
     """
@@ -225,25 +213,7 @@ class _StepsExhausted(Exception):  # noqa: N818 - not an error
 class InputSearch:
     """Shrinks inputs in turn, by partitions, batches and rows, until no row can be left out.
 
-    Parameters
-    ----------
-    subsets
-        The inputs.
-    holds
-        The condition; true for the whole input.
-    max_steps
-        Maximum number of evaluations of the condition.
-    on_progress
-        Called with (rows left out, all rows).
-    journal
-        Answers of an interrupted search, and where those of this one are written.
-
-    Attributes
-    ----------
-    steps
-        Number of evaluations, with those of an interrupted search.
-    stopped
-        Whether `max_steps` ended the search.
+    `journal`: Answers of an interrupted search, and where those of this one are written.
     """
 
     def __init__(

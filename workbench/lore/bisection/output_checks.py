@@ -25,12 +25,7 @@ UserCheck = Callable[["pl.DataFrame"], Any]
 class OutputCheck:
     """What is wrong with an output.
 
-    Attributes
-    ----------
-    looked_for
-        Description of the fault.
-    finds_fault
-        Called with the output (columns named as in the query) and the number of rows of the first input.
+    `finds_fault`: Called with the output (columns named as in the query) and the number of rows of the first input.
     """
 
     looked_for: str
@@ -38,13 +33,7 @@ class OutputCheck:
 
 
 def load_user_check(place: str, *, where: str = "--check") -> UserCheck:
-    """The function of `module:function` or `FILE.py:function`.
-
-    Raises
-    ------
-    ConfigError
-        No such module, file or function.
-    """
+    """The function of `module:function` or `FILE.py:function`."""
     module_name, colon, name = place.rpartition(":")
     if not colon or not name.isidentifier():
         raise ConfigError("not a function", where=where, found=place[:200], allowed="module:function, FILE.py:function")
@@ -80,13 +69,6 @@ def _load_file(path: Path) -> Any:
 def is_fault(answer: Any) -> bool:
     """Does the answer of a user's check say that the output is wrong: False, or failing rows?
 
-    Raises
-    ------
-    ConfigError
-        Neither true, false, nor rows.
-
-    Examples
-    --------
     >>> is_fault(True), is_fault(False), is_fault([]), is_fault([{"amount": -1}])
     (False, True, False, True)
     """

@@ -50,17 +50,9 @@ def ddmin(
 ) -> DivisibleT:
     """Minimal part for which `holds` is true: without any one of its items it is false.
 
-    Parameters
-    ----------
-    items
-        All items; `holds` is true for them.
-    holds
-        The condition; called about 2 log2(n) times for a single culprit, n squared times at worst.
-    accepted
-        Called with each smaller part; may return the same part with other numbers.
+    `holds`: The condition; called about 2 log2(n) times for a single culprit, n squared times at worst.
+    `accepted`: Called with each smaller part; may return the same part with other numbers.
 
-    Examples
-    --------
     >>> ddmin(list(range(1000)), lambda part: 137 in part and 802 in part)
     [137, 802]
     >>> ddmin([1, 2, 3], lambda part: True)
@@ -104,13 +96,6 @@ def _find_smaller(
 class RowNumbers:
     """Ascending row numbers, stored as runs.
 
-    Attributes
-    ----------
-    runs
-        (first, end) each, end excluded; not empty and not adjacent.
-
-    Examples
-    --------
     >>> rows = RowNumbers.from_runs([(0, 5), (10, 15)])
     >>> len(rows), rows[3:7], rows[:2] + rows[8:]
     (10, RowNumbers(runs=((3, 5), (10, 12))), RowNumbers(runs=((0, 2), (13, 15))))
@@ -166,21 +151,7 @@ _ROW_COLUMN, _ORIGIN_COLUMN = "lore_row", "lore_origin"
 class InputSubset:
     """An input with its remaining rows.
 
-    Parameters
-    ----------
-    entry
-        The input.
-    store
-        The dump that holds it.
-    bridge
-        Bridge of a quiet session, which caches the rows.
-
-    Attributes
-    ----------
-    rows
-        Remaining rows.
-    partitions, batches
-        All rows by partition and by batch, before `keep_rows` renumbers rows.
+    `partitions`, `batches`: All rows by partition and by batch, before `keep_rows` renumbers rows.
     """
 
     def __init__(self, entry: InputEntry, store: DumpStore, bridge: Bridge) -> None:

@@ -21,17 +21,7 @@ class SearchJournal:
     The search asks the same questions in the same order, so the answers in the file are taken one by one as long as the
     questions match; then the rest is asked and written. A line that a kill cut off is dropped.
 
-    Parameters
-    ----------
-    path
-        The file; made when it does not exist.
-    identity
-        What the search is about: a journal of another dump or condition is refused.
-
-    Raises
-    ------
-    ConfigError
-        The file is a journal of something else.
+    `identity`: What the search is about: a journal of another dump or condition is refused.
     """
 
     def __init__(self, path: Path, identity: dict[str, Any]) -> None:

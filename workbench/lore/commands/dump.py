@@ -150,13 +150,7 @@ def _print_result(found: DumpResult) -> None:
 
 
 def _read_tagged_plan(path: Path) -> dict[str, Any]:
-    """The plan that `lore tag --out` wrote.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read or holds no plan.
-    """
+    """The plan that `lore tag --out` wrote."""
     from workbench.core.data_files import read_json_file
     from workbench.core.errors import InputError
 

@@ -37,8 +37,6 @@ class ColumnStatistics:
     Source of the estimate: Bar-Yossef and others, Counting distinct elements in a data stream (2002), k smallest
     hashes.
 
-    Examples
-    --------
     >>> import polars as pl
     >>> values = ColumnStatistics()
     >>> values.add_series(pl.Series([3, None, 1, 3]))
@@ -163,13 +161,7 @@ class PartitionSummary:
 
 
 def list_batches(folder: InputFolder) -> Iterator[Batch]:
-    """Batches of an input in reading order, described by their footers, including missing ones.
-
-    Raises
-    ------
-    MissingToolError
-        pyarrow is not installed.
-    """
+    """Batches of an input in reading order, described by their footers, including missing ones."""
     for number in sorted(folder.partitions):
         present = folder.partitions[number].batches
         # Bounded: a lone batch-999999999 would make a list of all missing ones before it.
@@ -236,20 +228,7 @@ def median_partition_rows(partitions: list[PartitionSummary]) -> float | None:
 
 
 def read_column_values(found: list[Batch], *, max_rows: int) -> tuple[list[ColumnStatistics], list[str]]:
-    """Statistics of the values of each column, by position, and notes on skipped batches.
-
-    Parameters
-    ----------
-    found
-        Batches of one input; unreadable ones are skipped.
-    max_rows
-        Maximum number of rows to read, over all batches.
-
-    Returns
-    -------
-    columns, notes
-        One entry per column position; notes on what was not read.
-    """
+    """Statistics of the values of each column, by position, and notes on skipped batches."""
     columns: list[ColumnStatistics] = []
     notes: list[str] = []
     left, n_left_out = max_rows, 0
@@ -290,13 +269,7 @@ def _add_batch_values(columns: list[ColumnStatistics], path: Path, max_rows: int
 
 
 def import_parquet() -> Any:
-    """The module pyarrow.parquet.
-
-    Raises
-    ------
-    MissingToolError
-        It is not installed.
-    """
+    """The module pyarrow.parquet."""
     try:
         return importlib.import_module("pyarrow.parquet")
     except ModuleNotFoundError as error:

@@ -51,13 +51,7 @@ class InspectedInput:
 def read_input(
     folder: InputFolder, meta: RddMeta | None, sidecar: Sidecar | None, *, max_rows: int
 ) -> tuple[InspectedInput, list[str]]:
-    """Inspect the folder of an input, and find damage.
-
-    Raises
-    ------
-    MissingToolError
-        pyarrow is not installed.
-    """
+    """Inspect the folder of an input, and find damage."""
     read = list(batch_values.list_batches(folder))
     by_partition: dict[int, list[Batch]] = {number: [] for number in folder.partitions}
     for batch in read:
@@ -226,27 +220,10 @@ class Inspection:
 def inspect_dumps(path: str | Path, *, max_rows: int = 1_000_000) -> Inspection:
     """Inspect a dump, or a folder of dumps, of the workbench or the GPU plugin.
 
-    Parameters
-    ----------
-    path
-        loreId-N, or a folder of such folders, on this machine.
-    max_rows
-        Maximum rows of each input for value statistics; 0 for none. Rows are always counted.
+    `max_rows`: Maximum rows of each input for value statistics; 0 for none. Rows are always counted.
 
-    Returns
-    -------
-    Inspection
-        With the tables `BATCHES`, `PARTITIONS` and `COLUMNS` of `tables`.
+    Returns: With the tables `BATCHES`, `PARTITIONS` and `COLUMNS` of `tables`.
 
-    Raises
-    ------
-    InputError
-        Not a dump.
-    MissingToolError
-        pyarrow is not installed.
-
-    Notes
-    -----
     No JVM is started and nothing is unpickled. It does not verify the output of the operator: see `lore.verify`.
     """
     rows: dict[str, TableRows] = {declared.name: [] for declared in tables.INSPECTION_TABLES}

@@ -20,12 +20,8 @@ if TYPE_CHECKING:
 class DumpTables:
     """A dump whose files are those of its sidecar.
 
-    Attributes
-    ----------
-    inputs
-        By name (`input-0`), polars tables in the order of partitions and batches; read when they are asked for.
-    output
-        The kept output; null when the dump did not keep it.
+    `inputs`: By name (`input-0`), polars tables in the order of partitions and batches; read when they are asked for.
+    `output`: The kept output; null when the dump did not keep it.
     """
 
     folder: Path
@@ -77,13 +73,7 @@ class _InputTables(Mapping[str, "pl.DataFrame"]):
 
 
 def open_tables(folder: Path) -> DumpTables:
-    """Open a dump to read its rows; every file is compared with its checksum first.
-
-    Raises
-    ------
-    InputError
-        Not a dump, or damaged.
-    """
+    """Open a dump to read its rows; every file is compared with its checksum first."""
     sidecar = read_sidecar(folder)
     check_integrity(folder, sidecar)
     return DumpTables(folder, sidecar)

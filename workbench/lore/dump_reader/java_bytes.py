@@ -22,13 +22,6 @@ _CODES = frozenset(b"BCDFIJSZL[")
 def decode_modified_utf8(raw: bytes) -> str:
     """Decode Java's modified UTF-8 as a JVM does, including overlong forms, which could hide a name.
 
-    Raises
-    ------
-    InputError
-        Bytes that a JVM refuses, too.
-
-    Examples
-    --------
     >>> decode_modified_utf8(b"java.lang.Long"), decode_modified_utf8(bytes([0xC1, 0xA1]))
     ('java.lang.Long', 'a')
     """
@@ -53,8 +46,6 @@ def decode_modified_utf8(raw: bytes) -> str:
 def array_element_class(name: str) -> str | None:
     """The class that a JVM resolves for a name: the element class of an array; None for primitives.
 
-    Examples
-    --------
     >>> array_element_class("[[Ljava.lang.String;"), array_element_class("[J"), array_element_class("java.io.File")
     ('java.lang.String', None, 'java.io.File')
     """
@@ -70,14 +61,9 @@ def array_element_class(name: str) -> str | None:
 def scan_class_names(data: bytes) -> set[str]:
     """Class names in the head of a class descriptor at any offset of `data`.
 
-    Returns
-    -------
-    set of str
-        Every class that a JVM could resolve from these bytes, wherever it starts to read: arrays by element class,
-        proxies by their interfaces. Field types are not among them, for a JVM resolves none of those.
+    Returns: Every class that a JVM could resolve from these bytes, wherever it starts to read: arrays by element
+    class, proxies by their interfaces. Field types are not among them, for a JVM resolves none of those.
 
-    Notes
-    -----
     The time is linear: a name holds no control characters, and so never the head of another descriptor. Does not see
     what is compressed or encoded, and names longer than 4,096 bytes. Random bytes look like a descriptor about once in
     100 MB. Source: Java Object Serialization Specification, chapter 6.
@@ -138,8 +124,6 @@ def _read_name(data: bytes, at: int) -> tuple[str | None, int]:
 class ByteCursor:
     """Reads big-endian values in sequence, within bounds.
 
-    Examples
-    --------
     >>> at = ByteCursor(b"\\x00\\x04lore", "a stream")
     >>> at.read_text(at.read_numbers("H")[0])
     'lore'

@@ -308,26 +308,9 @@ __all__ = ["MAGIC", "list_class_names", "read_values"]
 def list_class_names(data: bytes, *, where: object = "the stream") -> set[str]:
     """Classes that a JVM might resolve when it reads this stream.
 
-    Parameters
-    ----------
-    data
-        A whole stream, as the bytes of plan.meta.
-    where
-        Description of the bytes, for messages.
+    Returns: Binary names: classes and their serializable parents, enums, classes as values, interfaces of proxies,
+    element classes of arrays; also those of streams nested in byte arrays or block data. Primitives are left out.
 
-    Returns
-    -------
-    set of str
-        Binary names: classes and their serializable parents, enums, classes as values, interfaces of proxies, element
-        classes of arrays; also those of streams nested in byte arrays or block data. Primitives are left out.
-
-    Raises
-    ------
-    InputError
-        Not a well-formed stream of protocol version 2, or beyond the limits of this module.
-
-    Notes
-    -----
     Includes class names at any other offset: see `java_bytes.scan_class_names`. Does not show classes named in texts,
     which the code of an object may load (such as a lambda), nor compressed or encoded streams: allow few classes, and
     none that do such things.
@@ -347,13 +330,6 @@ def list_class_names(data: bytes, *, where: object = "the stream") -> set[str]:
 def read_values(data: bytes, *, where: object = "the stream") -> list[Value]:
     """Read the values of a stream; nothing is loaded or run.
 
-    Raises
-    ------
-    InputError
-        Not a well-formed stream of protocol version 2, or beyond the limits of this module.
-
-    Examples
-    --------
     >>> read_values(MAGIC + b"\\x74\\x00\\x04lore")
     ['lore']
     """

@@ -125,8 +125,6 @@ class JavaClass:
 def value_class_name(value: Value) -> str:
     """Class name of a value; for a Scala object (a proxy in 2.13) that of the object.
 
-    Examples
-    --------
     >>> value_class_name("text"), value_class_name(None)
     ('str', 'NoneType')
     """
@@ -137,13 +135,7 @@ def value_class_name(value: Value) -> str:
 
 
 def list_items(value: Value) -> list[Value]:
-    """The elements of a Scala Seq, a Java list or an array, in order.
-
-    Raises
-    ------
-    InputError
-        An unknown kind of sequence, such as a lazy one.
-    """
+    """The elements of a Scala Seq, a Java list or an array, in order."""
     if isinstance(value, bytes):
         return list(value)
     if isinstance(value, JavaArray):
@@ -222,13 +214,7 @@ _READERS: dict[str, Callable[[JavaObject], list[Value]]] = {
 
 
 def to_number(value: Value) -> int:
-    """An Int or a Long, boxed or not.
-
-    Raises
-    ------
-    InputError
-        It is not a number.
-    """
+    """An Int or a Long, boxed or not."""
     inner = value.fields.get("value") if isinstance(value, JavaObject) else value
     if isinstance(inner, bool) or not isinstance(inner, int):
         raise InputError("a number expected", found=value_class_name(value))
@@ -310,8 +296,6 @@ def format_java_type(value: Value) -> str:
 def format_json_type(value: Any) -> str:
     """A Spark DataType in JSON as SQL; "…" for invalid or too large types.
 
-    Examples
-    --------
     >>> format_json_type("long")
     'bigint'
     >>> format_json_type({"type": "array", "elementType": "decimal(12,2)", "containsNull": True})

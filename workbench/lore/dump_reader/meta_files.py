@@ -74,13 +74,7 @@ class PartitionMeta:
 
 
 def read_rdd_meta(path: Path) -> RddMeta:
-    """Read rdd.meta of an input.
-
-    Raises
-    ------
-    InputError
-        Kryo, another class, or a damaged file.
-    """
+    """Read rdd.meta of an input."""
     found = _read_document(path, "LoreRDDMeta")
     if isinstance(found, dict):
         attributes = _read_list_field(found, "attrs", path)
@@ -96,13 +90,7 @@ def read_rdd_meta(path: Path) -> RddMeta:
 
 
 def read_partition_meta(path: Path) -> PartitionMeta:
-    """Read partition.meta of a partition.
-
-    Raises
-    ------
-    InputError
-        Kryo, another class, or a damaged file.
-    """
+    """Read partition.meta of a partition."""
     found = _read_document(path, "LoreRDDPartitionMeta")
     if isinstance(found, dict):
         kinds = [java_values.format_json_type(each) for each in _read_list_field(found, "dataType", path)]
@@ -126,13 +114,7 @@ def parse_attribute(value: Value) -> ColumnMeta:
 
 
 def read_java_root(data: bytes, where: object) -> JavaObject:
-    """The single object of a Java stream.
-
-    Raises
-    ------
-    InputError
-        Not a Java stream (probably Kryo), a damaged one, or not one object.
-    """
+    """The single object of a Java stream."""
     if not data.startswith(java_stream.MAGIC):
         raise InputError(
             NOT_JAVA,
@@ -240,13 +222,6 @@ class PlanMeta:
 def read_plan_meta(path: Path) -> PlanMeta:
     """Read plan.meta.
 
-    Raises
-    ------
-    InputError
-        Kryo, a damaged stream, or not a plan.
-
-    Notes
-    -----
     Does not show expressions as SQL, nor values that only the plugin's classes can compute.
     """
     data = read_bounded_file(path, MAX_META_BYTES)
@@ -268,8 +243,6 @@ def read_plan_meta(path: Path) -> PlanMeta:
 def plan_node_name(class_name: str) -> str:
     """Spark's name of a node, from its class.
 
-    Examples
-    --------
     >>> plan_node_name("org.apache.spark.sql.execution.joins.SortMergeJoinExec"), plan_node_name("a.GpuFilterExec")
     ('SortMergeJoin', 'GpuFilter')
     """

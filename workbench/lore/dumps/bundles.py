@@ -35,17 +35,7 @@ MAX_UNPACKED_BYTES = 64 << 30
 
 @dataclass(frozen=True)
 class Bundle:
-    """A written bundle.
-
-    Attributes
-    ----------
-    path
-        The zip.
-    sidecar
-        Sidecar of the dump in it.
-    n_bytes
-        Size of all files of the dump.
-    """
+    """A written bundle."""
 
     path: Path
     sidecar: Sidecar
@@ -62,25 +52,8 @@ def write_bundle(
 ) -> Bundle:
     """Write a dump as one zip, atomically. The same dump gives the same bytes.
 
-    Parameters
-    ----------
-    folder
-        loreId-N; checked first, as before a replay.
-    out
-        The zip to write; `loreId-N.zip` in the working directory by default. It must not exist.
-    max_bytes
-        Maximum size of the dump's files together.
-    trusted
-        Bundle a dump that this user did not sign; `report` gets its contents.
-    report
-        As in `trust_check.check_trust`.
-
-    Raises
-    ------
-    InputError
-        The dump fails `check_trust`, or changes while it is read.
-    ConfigError
-        It is larger than `max_bytes` (the biggest files are named), or `out` exists.
+    `out`: The zip to write; `loreId-N.zip` in the working directory by default. It must not exist.
+    `trusted`: Bundle a dump that this user did not sign; `report` gets its contents.
     """
     folder = Path(folder)
     sidecar = trust_check.check_trust(folder, trust=trusted, report=report)
@@ -105,26 +78,7 @@ def write_bundle(
 def open_bundle(path: str | Path, folder: str | Path, *, max_bytes: int = MAX_BUNDLE_BYTES) -> Path:
     """Unpack a bundle into a new private folder; call `trust_check.check_trust` before loading its dump.
 
-    Parameters
-    ----------
-    path
-        A zip of any origin.
-    folder
-        Created for this user only; or existing and empty. It is left empty when the bundle is refused.
-    max_bytes
-        Maximum unpacked size of all files together.
-
-    Returns
-    -------
-    Path
-        The folder loreId-N in it.
-
-    Raises
-    ------
-    InputError
-        As `unpack_archive`; or it does not have exactly one dump.
-    ConfigError
-        The folder is not empty.
+    `folder`: Created for this user only; or existing and empty. It is left empty when the bundle is refused.
     """
     path, folder = Path(path), Path(folder)
     if not path.is_file():
@@ -137,13 +91,7 @@ def open_bundle(path: str | Path, folder: str | Path, *, max_bytes: int = MAX_BU
 
 
 def format_requirements(versions: Versions) -> str:
-    """requirements.txt: the packages of a replay, in the versions of the dump.
-
-    Raises
-    ------
-    InputError
-        An invalid version, which could add lines for the installer.
-    """
+    """requirements.txt: the packages of a replay, in the versions of the dump."""
     packages = {
         "numpy": versions.numpy,
         "pandas": versions.pandas,
@@ -267,8 +215,6 @@ def _store_file(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, sha
 def strip_file_scheme(folder: str) -> str:
     """The local path of a file: URL, as written by Hadoop or encoded; other texts unchanged.
 
-    Examples
-    --------
     >>> list(map(strip_file_scheme, ["file:/data/loreId-3", "file:///no%20such/loreId-3", "s3a://b/q"]))
     ['/data/loreId-3', '/no such/loreId-3', 's3a://b/q']
     """
@@ -278,15 +224,7 @@ def strip_file_scheme(folder: str) -> str:
 
 @contextlib.contextmanager
 def open_local_dump(folder: str) -> Iterator[Path]:
-    """The folder loreId-N of a dump on this machine; a bundle is unpacked inside the context.
-
-    Raises
-    ------
-    InputError
-        No such dump, or an invalid bundle.
-    ConfigError
-        Several operators were dumped there.
-    """
+    """The folder loreId-N of a dump on this machine; a bundle is unpacked inside the context."""
     path = Path(folder)
     if path.suffix == ".zip":
         with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
@@ -311,15 +249,7 @@ def copy_dump(store: DumpStore) -> Iterator[Path]:
 
 
 def restrict_to_partition(sidecar: Sidecar, partition: int | None) -> Sidecar:
-    """Restrict a dump to one partition; null keeps all.
-
-    Raises
-    ------
-    InputError
-        The dump has data only and cannot be replayed.
-    ConfigError
-        The partition was not dumped, or does not determine an output partition.
-    """
+    """Restrict a dump to one partition; null keeps all."""
     if not sidecar.has_plan:
         raise InputError(
             "this dump has data only (skip.plan.dump) and cannot be replayed", do="workbench lore inspect shows it"

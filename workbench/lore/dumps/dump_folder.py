@@ -30,13 +30,7 @@ _PATH_HINT = "choose a folder loreId-N, or one with such folders in it"
 
 
 def read_sidecar(folder: Path) -> Sidecar:
-    """Read plan.json, with limits and validation; `check_integrity` compares it with the files.
-
-    Raises
-    ------
-    InputError
-        Missing, a link, too large, not JSON, of another format or version, or invalid.
-    """
+    """Read plan.json, with limits and validation; `check_integrity` compares it with the files."""
     path = folder / SIDECAR_FILE
     raw = read_bounded_file(path, MAX_SIDECAR_BYTES)
     try:
@@ -65,14 +59,7 @@ def read_sidecar(folder: Path) -> Sidecar:
 
 
 def check_integrity(folder: Path, sidecar: Sidecar) -> None:
-    """Check that plan.json and the folder agree; reads every file once.
-
-    Raises
-    ------
-    InputError
-        Invalid names, inconsistent counts, a file that is extra, missing, of another size or changed (with its name), a
-        link or other special file.
-    """
+    """Check that plan.json and the folder agree; reads every file once."""
     _check_sidecar_consistency(folder, sidecar)
     _check_files(folder, sidecar)
 
@@ -211,13 +198,7 @@ def _open_regular_file(path: Path) -> int:
 
 
 def read_bounded_file(path: Path, max_bytes: int) -> bytes:
-    """Read a file of a dump.
-
-    Raises
-    ------
-    InputError
-        It is missing, a link or special file, or larger than `max_bytes`.
-    """
+    """Read a file of a dump."""
     with open(_open_regular_file(path), "rb") as file:
         data = file.read(max_bytes + 1)
     if len(data) > max_bytes:
@@ -278,13 +259,7 @@ class DumpFolder:
 
 
 def list_dump_folders(path: Path) -> list[Path]:
-    """Folders loreId-N at a path, by number: the path itself, or those in it. Unfinished ones are skipped.
-
-    Raises
-    ------
-    InputError
-        No such folder, or no dump in it.
-    """
+    """Folders loreId-N at a path, by number: the path itself, or those in it. Unfinished ones are skipped."""
     if "://" in str(path) or re.match(r"[a-z0-9]+:/", str(path)):
         raise InputError("inspection reads folders of this machine", found=path, do="copy the dump here first")
     if not path.is_dir():
@@ -315,13 +290,7 @@ def _is_dump_folder(path: Path) -> bool:
 
 
 def read_layout(folder: Path) -> DumpFolder:
-    """Read the layout of loreId-N.
-
-    Raises
-    ------
-    InputError
-        A folder cannot be listed, or has too many files.
-    """
+    """Read the layout of loreId-N."""
     found = DumpFolder(_parse_number(folder.absolute().name, "loreId") or 0, folder)
     numbered = {
         number: each for each in _list_entries(folder) if (number := _parse_number(each.name, "input")) is not None

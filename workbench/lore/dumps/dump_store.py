@@ -35,15 +35,7 @@ _WRITER_CONFS = {
 
 
 class DumpStore:
-    """A folder on a Hadoop file system.
-
-    Parameters
-    ----------
-    bridge
-        Bridge of the session with the Hadoop settings.
-    root
-        Path or URL; a local path may be relative to the working folder.
-    """
+    """A folder on a Hadoop file system."""
 
     def __init__(self, bridge: Bridge, root: str) -> None:
         self.bridge = bridge
@@ -139,13 +131,7 @@ class DumpStore:
         stream.close()
 
     def copy_to_local(self, target: Path, *, max_bytes: int) -> None:
-        """Copy the whole folder to this machine.
-
-        Raises
-        ------
-        ConfigError
-            It is larger than `max_bytes`.
-        """
+        """Copy the whole folder to this machine."""
         sizes = self.list_sizes()
         if sum(sizes.values()) > max_bytes:
             raise ConfigError(
@@ -185,10 +171,7 @@ def write_frame(
 ) -> tuple[dict[int, int], int]:
     """Write a frame as Parquet; its partitions are those of `keep`, in order.
 
-    Returns
-    -------
-    tuple
-        Number of batches by partition (none for those without rows), and number of rows.
+    Returns: Number of batches by partition (none for those without rows), and number of rows.
     """
     from pyspark.sql import Observation, functions
 
@@ -244,11 +227,6 @@ def cap_size(store: DumpStore, max_bytes: int | None) -> Iterator[None]:
     """Cancel the jobs of the block when the store grows past the cap.
 
     Writers flush a row group at a time, so up to 128 MB per task may be written beyond it.
-
-    Raises
-    ------
-    ConfigError
-        The store grew past the cap.
     """
     if max_bytes is None:
         yield

@@ -29,22 +29,10 @@ OUTPUT_PLACE = "output"
 class TapRecord:
     """Record of one tap: one partition in one attempt of a task.
 
-    Attributes
-    ----------
-    place
-        input-K or output.
-    attempt
-        Spark's id of the task attempt, unique in the application.
-    exhausted
-        Did it reach the end of its rows? A LIMIT above, or a join whose other side has ended, stops earlier.
-    fault
-        Error of the tap itself, or null.
-    error_class
-        Error of the task, or null.
-    files, batch_rows
-        For an input: names below the staging folder, and the rows in each.
-    print
-        For an output: its fingerprint.
+    `exhausted`: Did it reach the end of its rows? A LIMIT above, or a join whose other side has ended, stops earlier.
+    `fault`: Error of the tap itself, or null.
+    `error_class`: Error of the task, or null.
+    `files`, `batch_rows`: For an input: names below the staging folder, and the rows in each.
     """
 
     lore_id: int
@@ -69,8 +57,6 @@ class TapRecord:
 def parse_record(line: str) -> TapRecord:
     """Parse a line of JSON from the hooks.
 
-    Examples
-    --------
     >>> line = '{"tap": "loreId-5/input-0", "partition": 2, "attempt": 9, "exhausted": true, '
     >>> record = parse_record(line + '"files": ["p2-a9-1-0.parquet"], "batch_rows": [7], "bytes": 901}')
     >>> record.lore_id, record.place, record.partition, record.batch_rows
@@ -109,20 +95,12 @@ PickedRecords = dict[str, dict[int, TapRecord]]
 def pick_records(records: Iterable[TapRecord], joint: Sequence[str], *, one_to_one: bool) -> PickedRecords:
     """Choose one record for each partition of each place.
 
-    Parameters
-    ----------
-    records
-        Of one operator, in the order in which the driver received them.
-    joint
-        Places that one task passes: the inputs that are neither broadcast nor subqueries.
-    one_to_one
-        Whether partition P of the output comes from partition P of each of these. Then all are taken from one attempt.
+    `joint`: Places that one task passes: the inputs that are neither broadcast nor subqueries.
+    `one_to_one`: Whether partition P of the output comes from partition P of each of these. Then all are taken from
+    one attempt.
 
-    Returns
-    -------
-    dict
-        By place and partition: the last good attempt, else the last one. An output of another attempt than its inputs
-        is left out.
+    Returns: By place and partition: the last good attempt, else the last one. An output of another attempt than its
+    inputs is left out.
     """
     by_place: dict[str, dict[int, list[TapRecord]]] = defaultdict(lambda: defaultdict(list))
     for record in records:
@@ -185,16 +163,8 @@ def _pick_output_record(
 class CapturedRun:
     """A captured run.
 
-    Attributes
-    ----------
-    armed
-        The capture's object in the JVM.
-    store, staging
-        The dump path, and the folder below it that the executors wrote to.
-    failure
-        Failure of the query; null when it succeeded.
-    key
-        Key of the hashes of masked columns.
+    `store`, `staging`: The dump path, and the folder below it that the executors wrote to.
+    `failure`: Failure of the query; null when it succeeded.
     """
 
     armed: Any

@@ -63,14 +63,7 @@ if TYPE_CHECKING:
 class DumpResult:
     """Result of a dump.
 
-    Attributes
-    ----------
-    folders
-        URLs of loreId-N, by id.
-    refused
-        Reasons of the ids that were left out, by id; only in non-strict mode.
-    warnings
-        Warnings, in order.
+    `refused`: Reasons of the ids that were left out, by id; only in non-strict mode.
     """
 
     folders: dict[int, str] = field(default_factory=dict)
@@ -79,14 +72,7 @@ class DumpResult:
 
 
 def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
-    """Dump the chosen operators of a final plan.
-
-    Raises
-    ------
-    ConfigError
-        An unknown id or partition, an operator that cannot be dumped, a path that is not empty (in strict mode; else
-        these are listed as refused).
-    """
+    """Dump the chosen operators of a final plan."""
     found = DumpResult()
     store = DumpStore(tree.bridge, settings.path)
     if not store.is_empty() and settings.strict:
@@ -113,14 +99,7 @@ def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
 class PreparedInput:
     """An input ready to be written.
 
-    Attributes
-    ----------
-    one, attributes
-        The input and its attributes, without the columns that are left out.
-    rdd
-        Its rows before partitions are chosen and columns are masked.
-    keep
-        Partitions to dump, of `n_partitions`.
+    `one`, `attributes`: The input and its attributes, without the columns that are left out.
     """
 
     one: OperatorInput

@@ -29,8 +29,6 @@ _COMMA_INSIDE = re.compile(r"[0-9]*\s*\[[^\[\]]*,[^\[\]]*\]", re.ASCII)
 class Selection:
     """The partitions chosen of one operator; `None` is all of them.
 
-    Examples
-    --------
     >>> Selection().partitions, sorted(Selection(frozenset({7, 2})).partitions)
     (None, [2, 7])
     """
@@ -48,28 +46,10 @@ ALL_PARTITIONS = Selection()
 def parse_selection(text: str, *, where: str = IDS_KEY) -> dict[int, Selection]:
     """Which partitions of which operators does a text like `1[0 2 5-9], 4[*]` choose?
 
-    Parameters
-    ----------
-    text
-        Entries with commas between them. An entry is an id and, in brackets, partitions with spaces between them:
-        numbers, ranges that exclude their end (`5-9` is 5, 6, 7, 8), or `*` alone for all. `1[]` is read as `1[*]`,
-        because that is how the plugin's documentation is shown.
-    where
-        What the text was given as, for messages.
+    `text`: Entries with commas between them. An entry is an id and, in brackets, partitions with spaces between them:
+    numbers, ranges that exclude their end (`5-9` is 5, 6, 7, 8), or `*` alone for all. `1[]` is read as `1[*]`,
+    because that is how the plugin's documentation is shown.
 
-    Returns
-    -------
-    dict[int, Selection]
-        By lore id, in the order of the text.
-
-    Raises
-    ------
-    ConfigError
-        Anything else, with what was probably meant: no brackets, a comma inside of them, an empty or reversed range,
-        `*` among numbers, an id twice, letters, a number past 2^31 - 1, more than a million partitions.
-
-    Examples
-    --------
     >>> sorted(parse_selection("1[0 2 5-9], 4[*]")[1].partitions)
     [0, 2, 5, 6, 7, 8]
     """
@@ -101,13 +81,6 @@ def parse_selection(text: str, *, where: str = IDS_KEY) -> dict[int, Selection]:
 def build_selection(ids: str | Mapping[int, Iterable[int] | None], *, where: str = "ids") -> dict[int, Selection]:
     """The same from Python: a text, or partitions by id, where `None` is all.
 
-    Raises
-    ------
-    ConfigError
-        As `parse`; or a key or partition that is no whole number from 0 on.
-
-    Examples
-    --------
     >>> format_selection(build_selection({4: None, 1: [2, 0]}))
     '4[*], 1[0 2]'
     """
@@ -124,8 +97,6 @@ def build_selection(ids: str | Mapping[int, Iterable[int] | None], *, where: str
 def format_selection(selection: Mapping[int, Selection]) -> str:
     """The text that `parse` reads as this selection; runs of three or more partitions as ranges.
 
-    Examples
-    --------
     >>> format_selection(parse_selection("4[], 1[9 5 6 7]"))
     '4[*], 1[5-8 9]'
     """

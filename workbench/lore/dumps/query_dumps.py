@@ -32,13 +32,7 @@ FLUSH_MS = 60_000
 def dump_query(
     frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str, Any] | None = None, failed: bool = False
 ) -> DumpResult:
-    """Run a query as far as its plan needs it, and dump the chosen operators. See `lore.dump`.
-
-    Raises
-    ------
-    ConfigError
-        No operator is chosen, the plan differs from the tagged one, or an operator cannot be dumped.
-    """
+    """Run a query as far as its plan needs it, and dump the chosen operators. See `lore.dump`."""
     if failed:
         check_nothing_chosen(tagged=tagged, mode=settings.mode)
         return dump_failing_operator(frame, settings)
@@ -65,13 +59,6 @@ def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResul
     """Run a query that fails, and dump the inputs of the failing operator.
 
     Only the failing partition is dumped where output partitions depend on one input partition each, else all.
-
-    Raises
-    ------
-    ConfigError
-        No path is given, or the query did not fail.
-    InvalidResultError
-        It failed, but no operator of its plan fails alone; the message has the error of the query.
     """
     if not settings.path:
         raise ConfigError("no place to dump to", where="--path", do="name a new folder with --path")
@@ -89,13 +76,7 @@ def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResul
 
 
 def check_nothing_chosen(*, ids: object = None, tagged: object = None, mode: str = "post-hoc") -> None:
-    """Refuse a choice of operators together with `--failed`.
-
-    Raises
-    ------
-    ConfigError
-        Ids, a tagged plan or inline mode are given, too.
-    """
+    """Refuse a choice of operators together with `--failed`."""
     given = {"ids": ids is not None, "tagged": tagged is not None, "mode inline": mode == "inline"}
     if found := [name for name, is_given in given.items() if is_given]:
         raise ConfigError(
@@ -211,15 +192,7 @@ def _read_stage_scopes(found: Bridge, stage_id: int) -> set[str]:
 
 
 class SessionWatch:
-    """Dumps the actions of a session in a background thread; see `lore.enable`.
-
-    Attributes
-    ----------
-    dumped
-        One result for each dumped action.
-    problems
-        Error messages of the actions that could not be dumped.
-    """
+    """Dumps the actions of a session in a background thread; see `lore.enable`."""
 
     def __init__(self, spark: SparkSession) -> None:
         from pyspark import InheritableThread

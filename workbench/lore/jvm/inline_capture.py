@@ -36,22 +36,7 @@ _ENABLE = "create the session with the settings that workbench.lore.jvm.inline_c
 def enable_inline(
     confs: Mapping[str, str] | None = None, *, spark_version: str | None = None, say: Callable[[str], None]
 ) -> dict[str, str]:
-    """Settings for a new session that can dump inline; the given ones are kept.
-
-    Parameters
-    ----------
-    confs
-        Settings of the session; their jars and extensions are kept.
-    spark_version
-        Spark version of the session; pyspark's by default.
-    say
-        Called with a progress line when the jar is compiled.
-
-    Raises
-    ------
-    MissingToolError
-        There is no Java compiler, and none can be downloaded.
-    """
+    """Settings for a new session that can dump inline; the given ones are kept."""
     import pyspark
 
     from workbench.lore.jvm.inline_hooks import find_jar
@@ -79,20 +64,7 @@ def dump_inline(frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str
     With AQE the plan is final only after a run, so the query runs twice; else once. A failing query is dumped up to
     its failure, with the error that a replay must give.
 
-    Parameters
-    ----------
-    frame
-        The query.
-    settings
-        Chosen operators and the path.
-    tagged
-        `build_plan_document` of an earlier tagging; the dump is refused when the plan has changed since.
-
-    Raises
-    ------
-    ConfigError
-        A session without hooks; an unknown id or partition; an operator that the captured run did not reach or
-        compute.
+    `tagged`: `build_plan_document` of an earlier tagging; the dump is refused when the plan has changed since.
     """
     connect_bridge(frame.sparkSession)
     _check_inline_extension(frame.sparkSession)
@@ -149,15 +121,6 @@ def _check_hook_classes(bridge: Bridge) -> None:
 class InlineCapture:
     """Targets armed for the next run of a query in this session; nothing else should run in it meanwhile.
 
-    Parameters
-    ----------
-    tree
-        The tagged plan.
-    settings
-        Operators and path, with `mode=inline`.
-
-    Examples
-    --------
     In a session made with `enable_inline()`::
 
         with InlineCapture(tag_plan(query()), settings) as capture:
@@ -203,17 +166,7 @@ class InlineCapture:
     def write_dumps(self, failure: OperatorFailure | None = None) -> DumpResult:
         """Write the dumps of the captured run.
 
-        Parameters
-        ----------
-        failure
-            Failure of the query; null when it succeeded.
-
-        Raises
-        ------
-        ConfigError
-            The run did not reach an operator or compute a chosen partition; only in strict mode.
-        InputError
-            The hooks failed: a full disk, the size cap.
+        `failure`: Failure of the query; null when it succeeded.
         """
         try:
             armed = self._armed_object().of(self.token)

@@ -57,25 +57,8 @@ _SPARK_PACKAGE = "org.apache.spark.sql.execution."
 def find_jar(spark_version: str, say: Say) -> Path:
     """Find the jar for this Spark in the cache, or compile it.
 
-    Parameters
-    ----------
-    spark_version
-        Version of the installed pyspark, or of $SPARK_HOME.
-    say
-        Called with progress lines.
-
-    Returns
-    -------
-    Path
-        A jar in the user's cache, named by Spark's version and the hash of its sources. It is written atomically, and
-        the same compiler gives the same bytes.
-
-    Raises
-    ------
-    MissingToolError
-        There is no `javac` of version 17 or later, and Eclipse's compiler cannot be downloaded.
-    RunFailedError
-        The sources do not compile against this Spark.
+    Returns: A jar in the user's cache, named by Spark's version and the hash of its sources. It is written
+    atomically, and the same compiler gives the same bytes.
     """
     libraries = find_spark_jars()
     scala = find_scala_line(libraries)
@@ -101,13 +84,7 @@ def find_spark_jars() -> Path:
 
 
 def find_scala_line(libraries: Path) -> str:
-    """2.12 or 2.13, from the Scala library among Spark's jars.
-
-    Raises
-    ------
-    MissingToolError
-        No Scala library is there.
-    """
+    """2.12 or 2.13, from the Scala library among Spark's jars."""
     for found in sorted(libraries.glob("scala-library-2.*.jar")):
         return ".".join(found.name.removeprefix("scala-library-").split(".")[:2])
     raise MissingToolError(
@@ -120,8 +97,6 @@ def find_scala_line(libraries: Path) -> str:
 def template_sources(scala: str) -> dict[str, str]:
     """Java sources by file name, for a line of Scala.
 
-    Examples
-    --------
     >>> [line for line in template_sources("2.13")["Scala.java"].splitlines() if "Seq;" in line]
     ['import scala.collection.immutable.Seq;']
     """
@@ -253,16 +228,8 @@ def _run_compiler(command: list[str]) -> str | None:
 class StoredInput:
     """How an input is stored in the files of a dump.
 
-    Attributes
-    ----------
-    one, attributes
-        The input at the replay: without the columns that are left out, nulled ones nullable.
-    names
-        Names of the stored columns.
-    columns
-        SQL of the stored columns over c0..cn, the columns of the input; null when it is stored unchanged.
-    masks
-        SQL of masked columns by stored name.
+    `one`, `attributes`: The input at the replay: without the columns that are left out, nulled ones nullable.
+    `columns`: SQL of the stored columns over c0..cn, the columns of the input; null when it is stored unchanged.
     """
 
     one: OperatorInput
@@ -275,13 +242,7 @@ class StoredInput:
 def plan_stored_input(
     node: PlanNode, index: int, one: OperatorInput, masking: ColumnMasks, bridge: Bridge
 ) -> StoredInput:
-    """Plan how an input is stored with masks and selected columns.
-
-    Raises
-    ------
-    ConfigError
-        The operator needs a column that would be left out, or a column cannot be hashed.
-    """
+    """Plan how an input is stored with masks and selected columns."""
     places = {int(a.exprId().id()): f"c{place}" for place, a in reversed([*enumerate(bridge.to_list(one.output))])}
     reduced = masking.reduce_input(node, index, one, bridge)
     attributes = bridge.to_list(reduced.output)
@@ -309,12 +270,7 @@ def plan_stored_input(
 class CaptureTargets:
     """Targets of a capture, added operator by operator.
 
-    Attributes
-    ----------
-    orders
-        The targets as JSON for the hooks.
-    expressions
-        Expressions over rows, resolved by Spark: a Java map by place (loreId-5/input-0).
+    `expressions`: Expressions over rows, resolved by Spark: a Java map by place (loreId-5/input-0).
     """
 
     def __init__(self, tree: PlanTree, settings: DumpSettings) -> None:
@@ -335,13 +291,7 @@ class CaptureTargets:
         return found
 
     def add_operator(self, node: PlanNode, partitions: Iterable[int] | None) -> None:
-        """Add an operator with partitions of its inputs, null for all.
-
-        Raises
-        ------
-        ConfigError
-            The operator cannot be dumped.
-        """
+        """Add an operator with partitions of its inputs, null for all."""
         sources = list_inputs(node, self.bridge)
         owner = str(node.java.getClass().getName())
         if not owner.startswith(_SPARK_PACKAGE):

@@ -106,15 +106,7 @@ class LoreSession:
         self._errors.close()
 
     def _ask(self, words: list[str]) -> Any:
-        """The document of a command.
-
-        Raises
-        ------
-        InputError
-            It was refused; the message is included.
-        RunFailedError
-            The session has ended, or the command failed.
-        """
+        """The document of a command."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

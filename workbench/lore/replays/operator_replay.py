@@ -143,19 +143,7 @@ def replay_dump(
 ) -> ReplayResult:
     """Check, load, verify and time the operator of a dump.
 
-    Parameters
-    ----------
-    folder
-        loreId-N: a folder, a bundle (.zip), or a URL that Hadoop knows.
-    options
-        See `ReplayOptions`.
-    report
-        Called with the contents of an untrusted dump before it is loaded (`trust`).
-
-    Raises
-    ------
-    InputError, ConfigError
-        Not a dump, damaged, not trusted, or it cannot be replayed here.
+    `report`: Called with the contents of an untrusted dump before it is loaded (`trust`).
     """
     if options.profile_to is not None and not options.profile_to.absolute().parent.is_dir():
         raise ConfigError(
@@ -169,16 +157,8 @@ def replay_dump(
 class OpenDump:
     """A checked dump, and the session to load it into.
 
-    Attributes
-    ----------
-    url
-        URL that executors read.
-    local
-        The checked folder loreId-N on this machine: the dump itself, unpacked, or a copy.
-    sidecar
-        Restricted to the chosen partition.
-    spark
-        Fresh session with the class filter, before the dump's settings are applied.
+    `local`: The checked folder loreId-N on this machine: the dump itself, unpacked, or a copy.
+    `spark`: Fresh session with the class filter, before the dump's settings are applied.
     """
 
     url: str
@@ -193,19 +173,10 @@ def open_dump(folder: str, options: ReplayOptions, *, report: ReportLine) -> Ite
 
     Dumps on this machine are checked before the session starts.
 
-    Parameters
-    ----------
-    folder
-        loreId-N or a folder with one such in it, a bundle (.zip), a file: URL of either, or a URL that Hadoop knows.
-    options
-        Uses partition, confs (only keys of file systems), engine, trust, master and driver_memory.
-    report
-        Called with the contents of an untrusted dump before it is loaded (`trust`).
-
-    Raises
-    ------
-    InputError, ConfigError
-        Not a dump, damaged, not trusted, or it has no such partition.
+    `folder`: loreId-N or a folder with one such in it, a bundle (.zip), a file: URL of either, or a URL that Hadoop
+    knows.
+    `options`: Uses partition, confs (only keys of file systems), engine, trust, master and driver_memory.
+    `report`: Called with the contents of an untrusted dump before it is loaded (`trust`).
     """
     folder = bundles.strip_file_scheme(folder)
     is_remote = "://" in folder

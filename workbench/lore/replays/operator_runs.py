@@ -42,18 +42,8 @@ class RunOptions(operator_replay.SessionOptions):
 class RunResult(BaseModel):
     """Result of a run, as one JSON document.
 
-    Attributes
-    ----------
-    changed
-        Names of the inputs that were given.
-    n_rows
-        Rows of the output; null when the operator failed.
-    failure
-        Its error; null when it did not fail.
-    rows
-        First rows of the output as JSON, with the names of the query.
-    out
-        File of all rows.
+    `n_rows`: Rows of the output; null when the operator failed.
+    `failure`: Its error; null when it did not fail.
     """
 
     folder: str
@@ -80,11 +70,6 @@ def run_operator(folder: str, options: RunOptions, *, report: operator_replay.Re
     A changed input with as many rows as the dumped one keeps their partitions; another number of rows is one
     partition. Then the exchanges and sorts are inserted that the operator asks of its inputs, as Spark's planner does,
     so that a changed key meets its match. The result does not show in which partition a row would be in the query.
-
-    Raises
-    ------
-    InputError, ConfigError
-        Not a dump, damaged or not trusted; no such input; rows with other columns or types.
     """
     if options.out is not None and not options.out.absolute().parent.is_dir():
         raise ConfigError("no such folder", where="--out", found=options.out.parent, do="make it, or name another file")
@@ -159,13 +144,7 @@ def _read_table(path: Path, name: str) -> pl.DataFrame:
 
 
 def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.Table:
-    """The rows with the columns and types of the dump's files.
-
-    Raises
-    ------
-    ConfigError
-        Other columns, or a value that its type cannot hold.
-    """
+    """The rows with the columns and types of the dump's files."""
     import pyarrow as pa
 
     kept = [column for column in entry.columns if column.masked != "dropped"]
@@ -242,13 +221,7 @@ def _write_partitions(table: pa.Table, counts: list[int], entry: InputEntry, scr
 
 
 def write_changed_rows(rows: Any, path: Path) -> None:
-    """Write rows given in Python to a Parquet file: polars, pandas, pyarrow, or a Spark DataFrame.
-
-    Raises
-    ------
-    ConfigError
-        Something else.
-    """
+    """Write rows given in Python to a Parquet file: polars, pandas, pyarrow, or a Spark DataFrame."""
     import polars as pl
 
     kind = type(rows).__module__.partition(".")[0]

@@ -41,19 +41,9 @@ def _subtract(total: float | None, scan: float | None) -> float | None:
 def summarize_differences(differences: Sequence[float], *, level: float = CONFIDENCE_LEVEL) -> dict[str, Any]:
     """Median of differences with its interval, where they resolve a time above 0.
 
-    Parameters
-    ----------
-    differences
-        Total minus scan of each turn, in seconds.
+    Returns: value, low, high: null without a resolved time (low and high also for fewer values than an interval
+    needs); below: the upper end of the interval where the time is not resolved, never below 0.
 
-    Returns
-    -------
-    dict
-        value, low, high: null without a resolved time (low and high also for fewer values than an interval needs);
-        below: the upper end of the interval where the time is not resolved, never below 0.
-
-    Examples
-    --------
     >>> summarize_differences([0.010, 0.011, 0.012, 0.013, 0.014, 0.015])["value"]
     0.0125
     >>> summarize_differences([-0.010, 0.011, -0.012, 0.013, 0.014, 0.015])
@@ -71,8 +61,6 @@ def summarize_differences(differences: Sequence[float], *, level: float = CONFID
 def is_tight(differences: Sequence[float], tight: float, *, level: float = CONFIDENCE_LEVEL) -> bool:
     """Is the interval of the median within this fraction of it, to both sides?
 
-    Examples
-    --------
     >>> is_tight([1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.0, 1.01, 0.99, 1.0], 0.1)
     True
     """
@@ -85,15 +73,7 @@ def is_tight(differences: Sequence[float], tight: float, *, level: float = CONFI
 def is_enough(
     turns: Sequence[Sequence[float]], *, repeat: int, tight: float, elapsed_s: float, budget_s: float
 ) -> bool:
-    """Are these turns enough: the asked number, then until every side is tight or the budget ends?
-
-    Parameters
-    ----------
-    turns
-        Differences of each side, by turn.
-    repeat
-        Asked number; below 10 it is exact.
-    """
+    """Are these turns enough: the asked number, then until every side is tight or the budget ends?"""
     n_turns = len(turns[0])
     if n_turns < repeat:
         return False

@@ -102,20 +102,8 @@ def verify_replay(
 ) -> Verification:
     """Run the operator once and compare its output with the sidecar.
 
-    Parameters
-    ----------
-    folder, sidecar
-        A dump that passed `trust_check.check_trust`.
-    rebuilt
-        Its operator over its inputs.
-    tolerance
-        Relative difference up to which floats are equal; needs a dump with kept output. Null compares bit for bit, but
-        for operators that add up floats (`row_differences.choose_tolerance`).
-
-    Raises
-    ------
-    ConfigError
-        A tolerance without kept output.
+    `tolerance`: Relative difference up to which floats are equal; needs a dump with kept output. Null compares bit
+    for bit, but for operators that add up floats (`row_differences.choose_tolerance`).
     """
     expected = {int(number): one for number, one in sidecar.output.fingerprint.items()}
     if tolerance is not None and not sidecar.output.kept:

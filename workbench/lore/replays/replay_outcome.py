@@ -51,17 +51,7 @@ TIMED_COLUMNS = {
 
 
 def replay_in_process(folder: str, **options: Any) -> ReplayResult:
-    """Run `workbench lore replay` in a separate process.
-
-    Raises
-    ------
-    ConfigError
-        An unknown option.
-    InputError
-        The process refused the dump; its message is included.
-    RunFailedError
-        The process died, or took longer than an hour.
-    """
+    """Run `workbench lore replay` in a separate process."""
     return _run_command("replay", folder, options, ReplayOptions, ReplayResult)
 
 
@@ -96,13 +86,7 @@ def child_environment() -> dict[str, str]:
 
 
 def build_command(verb: str, folder: str, options: Mapping[str, Any], known: type[BaseModel]) -> list[str]:
-    """Words of `workbench lore VERB FOLDER` with these options, which are fields of a model.
-
-    Raises
-    ------
-    ConfigError
-        An unknown option.
-    """
+    """Words of `workbench lore VERB FOLDER` with these options, which are fields of a model."""
     if unknown := sorted(set(options) - set(known.model_fields)):
         raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(known.model_fields))
     return [verb, folder, *_build_arguments(options)]
@@ -129,20 +113,9 @@ def _build_arguments(options: Mapping[str, Any]) -> list[str]:
 class ReplayOutcome:
     """An inspected and replayed dump.
 
-    Attributes
-    ----------
-    place
-        The folder or bundle, as given.
-    inspection
-        Its contents.
-    sidecar
-        plan.json; null for a dump of another tool or a damaged one.
-    replayed
-        Result of the fresh process; null when it refused the dump.
-    refused
-        Reason of a refusal, or null.
-    level
-        Confidence level of the intervals.
+    `sidecar`: plan.json; null for a dump of another tool or a damaged one.
+    `replayed`: Result of the fresh process; null when it refused the dump.
+    `refused`: Reason of a refusal, or null.
     """
 
     place: Path
@@ -284,17 +257,7 @@ def inspect_and_replay(
 ) -> ReplayOutcome:
     """Inspect a dump and replay it in another process; options are the fields of `ReplayOptions`.
 
-    Parameters
-    ----------
-    replay
-        A fresh process by default, or `LoreSession.replay` of a session that stays.
-
-    Raises
-    ------
-    InputError
-        Not a dump.
-    RunFailedError
-        The replay process died.
+    `replay`: A fresh process by default, or `LoreSession.replay` of a session that stays.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
         folder = open_bundle(place, Path(scratch) / "bundle") if place.suffix == ".zip" else place

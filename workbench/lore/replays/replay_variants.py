@@ -47,16 +47,8 @@ _BORDER_NODES = (*CONVERSION_NODES, "CometColumnarToRowExec", "CometNativeColumn
 class ReplayVariant:
     """A variant of the operator: name, settings, and how to build it.
 
-    Attributes
-    ----------
-    name
-        `replay`, or A and B.
-    make
-        Builds the operator again, so that no broadcast of an earlier run is reused.
-    settings
-        Settings of this variant.
-    accelerated
-        Whether the engine's operator ran; null without an engine.
+    `make`: Builds the operator again, so that no broadcast of an earlier run is reused.
+    `accelerated`: Whether the engine's operator ran; null without an engine.
     """
 
     name: str
@@ -69,15 +61,9 @@ class ReplayVariant:
 class ReplayTimings:
     """Run times of all variants.
 
-    Attributes
-    ----------
-    sides, timings, metrics
-        Rows of `tables.SIDES`, `TIMINGS` and `METRICS`.
-    ratio
-        Operator time of A over that of B, paired by repeat; null with one variant, or where total minus scan is not
-        above zero.
-    verdict
-        FASTER, SLOWER, SAME or UNDECIDED for B against A; null without a ratio.
+    `ratio`: Operator time of A over that of B, paired by repeat; null with one variant, or where total minus scan is
+    not above zero.
+    `verdict`: FASTER, SLOWER, SAME or UNDECIDED for B against A; null without a ratio.
     """
 
     sides: pl.DataFrame
@@ -98,20 +84,7 @@ def measure_variants(
 ) -> ReplayTimings:
     """Time each variant in turn, with alternating order, until the times are tight or the budget ends.
 
-    Parameters
-    ----------
-    sides
-        One or two variants.
-    repeat
-        Least number of timed runs of each, exact below 10; the caller has run each once as a warm-up.
-    meter
-        Measures one run.
-    tight
-        Fraction of the time to which its interval shall narrow.
-    budget_s
-        Seconds after which no further turn begins.
-    on_progress
-        Called with (finished runs, runs at least).
+    `repeat`: Least number of timed runs of each, exact below 10; the caller has run each once as a warm-up.
     """
     timings: list[dict[str, Any]] = []
     last: dict[str, RebuiltOperator] = {}
@@ -238,11 +211,6 @@ def record_profile(spark: SparkSession, profiler: str | None, target: Path | Non
     """Record the block with Java Flight Recorder; yields the path of the recording.
 
     It records the driver's JVM, which on a local master also runs the tasks.
-
-    Raises
-    ------
-    MissingToolError
-        This Java has no Flight Recorder.
     """
     if profiler is None:
         yield None
@@ -295,13 +263,7 @@ def variant_settings(engine: str, started: str) -> dict[str, str]:
 
 
 def check_acceleration(rebuilt: RebuiltOperator, engine: str, operator: str) -> bool | None:
-    """Check that the plan has an operator of the engine; null without an engine.
-
-    Raises
-    ------
-    NotAcceleratedError
-        It has none.
-    """
+    """Check that the plan has an operator of the engine; null without an engine."""
     if engine == "spark":
         return None
     found: list[str] = []

@@ -38,15 +38,10 @@ FloatRow = tuple[float, ...]
 class RowDifferences:
     """First rows that only one of two outputs has.
 
-    Attributes
-    ----------
-    first, second
-        Rows as JSON with the names of the columns, those of a name that repeats with their position: `k`, `k (2)`.
-    column
-        The first column in which a row differs from the most similar one of the other output; null where only one
-        output has rows of its own.
-    values
-        Both values of this column in these rows, as JSON.
+    `first`, `second`: Rows as JSON with the names of the columns, those of a name that repeats with their position:
+    `k`, `k (2)`.
+    `column`: The first column in which a row differs from the most similar one of the other output; null where only
+    one output has rows of its own.
     """
 
     first: tuple[str, ...] = ()
@@ -65,8 +60,6 @@ class RowDifferences:
 def choose_display_names(names: Iterable[str]) -> list[str]:
     """Names of columns, made unique by their position.
 
-    Examples
-    --------
     >>> choose_display_names(["k", "v", "k"])
     ['k', 'v', 'k (3)']
     """
@@ -77,15 +70,7 @@ def choose_display_names(names: Iterable[str]) -> list[str]:
 
 
 def choose_tolerance(operator: str, types: Iterable[str], asked: float | None) -> float | None:
-    """The tolerance of a comparison: the one asked for, else that of sums where the operator may add up floats.
-
-    Parameters
-    ----------
-    operator
-        Its name without Spark's ending.
-    types
-        Catalog strings of the output's columns.
-    """
+    """The tolerance of a comparison: the one asked for, else that of sums where the operator may add up floats."""
     if asked is not None:
         return asked
     adds = operator in _SUMMING_OPERATORS or operator.startswith(SUBTREE_PREFIX)
@@ -137,8 +122,6 @@ def find_first_differences(
 def find_differing_column(first: Sequence[str], second: Sequence[str]) -> RowDifferences:
     """The first column in which a row differs from the most similar one of the other output.
 
-    Examples
-    --------
     >>> find_differing_column(['{"k":1,"v":2}'], ['{"k":9,"v":8}', '{"k":1,"v":3}']).sentence
     'the first column that differs is v: 2 and 3'
     """

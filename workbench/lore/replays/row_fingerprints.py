@@ -30,8 +30,6 @@ _TOTALS = (
 def row_hash_sql(types: Iterable[str]) -> str:
     """SQL of the hash of a row with columns c0, c1 … of these types (Spark's catalog strings).
 
-    Examples
-    --------
     >>> row_hash_sql(["float"])
     "xxhash64(`c0`, IF(`c0` IS NULL, 1L, 0L) + IF(`c0` = 0 AND CAST(`c0` AS STRING) = '-0.0', 2L, 0L))"
     >>> row_hash_sql([])
@@ -76,17 +74,10 @@ def number_columns(bridge: Bridge, rdd: Any, attributes: list[Any]) -> DataFrame
 def fingerprint_partitions(frame: DataFrame, partitions: Iterable[int] | None = None) -> dict[int, PartitionPrint]:
     """Fingerprints by partition.
 
-    Parameters
-    ----------
-    frame
-        Columns c0, c1 … (`number_columns`), in a session of `Bridge.quiet_bridge`.
-    partitions
-        Original numbers of the frame's partitions, in order; from 0 by default.
+    `frame`: Columns c0, c1 … (`number_columns`), in a session of `Bridge.quiet_bridge`.
+    `partitions`: Original numbers of the frame's partitions, in order; from 0 by default.
 
-    Returns
-    -------
-    dict
-        One per partition, zeros for empty ones. Sums of hashes are exact, over signed integers.
+    Returns: One per partition, zeros for empty ones. Sums of hashes are exact, over signed integers.
     """
     types = [field.dataType.simpleString() for field in frame.schema.fields]
     hashed = frame.selectExpr(
@@ -131,8 +122,6 @@ def parse_expression(text: str) -> Any:
 def quote_name(name: str) -> str:
     """A column name as an identifier of SQL.
 
-    Examples
-    --------
     >>> quote_name("price (2)"), quote_name("a`b")
     ('`price (2)`', '`a``b`')
     """

@@ -22,17 +22,10 @@ _NANOS = 1e9
 class RunCost:
     """Cost of one run.
 
-    Attributes
-    ----------
-    wall_s
-        Elapsed time.
-    cpu_s
-        CPU time of its tasks with their Python workers, in task-seconds; with `count_process` that of the whole JVM and
-        its children, which includes native threads, garbage collection and compilation.
-    run_s
-        Run time of its tasks, in task-seconds.
-    peak_memory_bytes, spill_bytes
-        Largest sum of execution memory of a stage by Spark's own count, and bytes spilled to disk.
+    `cpu_s`: CPU time of its tasks with their Python workers, in task-seconds; with `count_process` that of the whole
+    JVM and its children, which includes native threads, garbage collection and compilation.
+    `peak_memory_bytes`, `spill_bytes`: Largest sum of execution memory of a stage by Spark's own count, and bytes
+    spilled to disk.
     """
 
     wall_s: float
@@ -45,12 +38,8 @@ class RunCost:
 class CostMeter:
     """Measures calls that run Spark jobs.
 
-    Parameters
-    ----------
-    bridge
-        Bridge of any session of the JVM.
-    count_process
-        Count the CPU of the whole process group instead of that of tasks: for engines with threads of their own.
+    `count_process`: Count the CPU of the whole process group instead of that of tasks: for engines with threads of
+    their own.
     """
 
     def __init__(self, bridge: Bridge, *, count_process: bool = False) -> None:

@@ -41,15 +41,7 @@ DescribePlan = Callable[[Mapping[str, str]], str]
 
 @dataclass(frozen=True)
 class ComparedSettings:
-    """Settings of both sides.
-
-    Attributes
-    ----------
-    shared, a, b
-        Settings of both sides, of A alone and of B alone.
-    engine
-        Engine of side B.
-    """
+    """Settings of both sides."""
 
     shared: Mapping[str, str]
     a: Mapping[str, str]
@@ -57,13 +49,7 @@ class ComparedSettings:
     engine: str = "spark"
 
     def check_keys(self, bridge: Bridge) -> None:
-        """Refuse keys that nothing reads, and keys that cannot differ between the sides.
-
-        Raises
-        ------
-        ConfigError
-            An unknown or misspelt key, with the nearest known ones; a key of a file system on one side.
-        """
+        """Refuse keys that nothing reads, and keys that cannot differ between the sides."""
         for where, settings in (("--conf", self.shared), ("--a", self.a), ("--b", self.b)):
             own = [key for key in settings if not key.startswith(HADOOP_PREFIX)]
             check_known_keys(bridge, own, where=where, engine=self.engine)
@@ -84,14 +70,8 @@ class ComparedSettings:
 class ComparedSide:
     """One side of a comparison.
 
-    Attributes
-    ----------
-    bridge
-        Bridge of its session.
-    rebuild
-        Builds the operator in this session; its inputs are read by another one.
-    run_scan
-        Reads the inputs alone: what is read in its tasks, the operator does not read.
+    `rebuild`: Builds the operator in this session; its inputs are read by another one.
+    `run_scan`: Reads the inputs alone: what is read in its tasks, the operator does not read.
     """
 
     bridge: Bridge
@@ -100,13 +80,7 @@ class ComparedSide:
 
 
 def list_differing_settings(settings: ComparedSettings, a: Bridge, b: Bridge) -> list[str]:
-    """Keys whose values differ between the sessions of both sides.
-
-    Raises
-    ------
-    ConfigError
-        A key that only one side names has the same value on both, so that nothing would be compared.
-    """
+    """Keys whose values differ between the sessions of both sides."""
     same: list[str] = []
     differing: list[str] = []
     for key in settings.list_keys():
@@ -161,21 +135,7 @@ def check_settings_are_read(
     Each is watched on the side whose value is not that of the dump. On a cluster the reads of tasks are not seen, and
     only settings that do not differ are refused.
 
-    Parameters
-    ----------
-    dump
-        Bridge of a session with the settings of the dump.
-    operator
-        Its name, for the message.
-    can_replan
-        Whether `--replan` can plan this operator anew.
-    describe_plan
-        The plan made anew under some settings, as text; null without `--replan`.
-
-    Raises
-    ------
-    ConfigError
-        There is such a setting.
+    `describe_plan`: The plan made anew under some settings, as text; null without `--replan`.
     """
     watched: dict[int, dict[str, str]] = {0: {}, 1: {}}
     for key in list_differing_settings(settings, a.bridge, b.bridge):

@@ -41,20 +41,6 @@ def replan_join(operator: Any, source: RowSource, n_rows: dict[int, int], bridge
     """The join of a loaded plan over its inputs, planned under the settings of the bridge's session.
 
     The planner takes the size of an input from its rows, as it estimates rows of a type; an input is read once per run.
-
-    Parameters
-    ----------
-    operator
-        As loaded from plan.meta.
-    source
-        Called with the number of an input.
-    n_rows
-        Rows by number of the input.
-
-    Raises
-    ------
-    ConfigError
-        Not a join, or one for `NOT IN`, which has no other plan.
     """
     if reason := find_replan_refusal(str(operator.getClass().getName())):
         raise ConfigError("cannot be planned anew", where="--replan", found=reason, do="leave out --replan")

@@ -50,18 +50,8 @@ _KINDS_BY_POSITION = ("broadcast", "subquery")
 class OperatorInput:
     """One input.
 
-    Attributes
-    ----------
-    kind
-        rows, columnar (batches, dumped as rows), broadcast or subquery.
-    output
-        Its attributes as the operator refers to them, a Scala Seq.
-    source
-        The plan of its rows, ready to be executed.
-    exchange
-        For a broadcast input, the exchange in the plan.
-    partitioning
-        How the rows are partitioned, where the operator depends on it: a union of Spark 4 zips partitions.
+    `partitioning`: How the rows are partitioned, where the operator depends on it: a union of Spark 4 zips
+    partitions.
     """
 
     kind: InputKind
@@ -131,13 +121,7 @@ def _has_duplicate_names(kind: Any) -> bool:
 
 
 def list_inputs(node: PlanNode, bridge: Bridge) -> list[OperatorInput]:
-    """The inputs of an operator: children in order, then subqueries.
-
-    Raises
-    ------
-    ConfigError
-        The operator cannot be dumped, with the reason.
-    """
+    """The inputs of an operator: children in order, then subqueries."""
     if text := find_refusal(node, bridge):
         reason, _, remedy = text.partition("; ")
         raise ConfigError(
@@ -274,12 +258,7 @@ def open_masking_key(bridge: Bridge) -> Iterator[str]:
 class ColumnMasks:
     """Masks and selection of the columns of inputs.
 
-    Attributes
-    ----------
-    key
-        SQL of the hash key (`open_masking_key`), the same for all operators of a dump.
-    warnings
-        Operators that use a masked column themselves.
+    `key`: SQL of the hash key (`open_masking_key`), the same for all operators of a dump.
     """
 
     settings: DumpSettings
@@ -298,13 +277,7 @@ class ColumnMasks:
         )
 
     def check_names(self, node: PlanNode, inputs: list[OperatorInput], bridge: Bridge) -> None:
-        """Refuse unknown columns, and warn where the operator uses a masked one.
-
-        Raises
-        ------
-        ConfigError
-            No input has a column of this name.
-        """
+        """Refuse unknown columns, and warn where the operator uses a masked one."""
         names = {str(attribute.name()).lower() for one in inputs for attribute in bridge.to_list(one.output)}
         wanted = [*(self.settings.mask or {}), *[name for list_ in self._list_kept_columns() for name in list_]]
         if unknown := sorted({name for name in wanted if name.lower() not in names}):
@@ -324,13 +297,7 @@ class ColumnMasks:
         return list(columns.values()) if isinstance(columns, dict) else [columns] if columns else []
 
     def reduce_input(self, node: PlanNode, index: int, one: OperatorInput, bridge: Bridge) -> OperatorInput:
-        """The input with only the columns to keep.
-
-        Raises
-        ------
-        ConfigError
-            The operator needs a column that would be left out.
-        """
+        """The input with only the columns to keep."""
         columns = self.settings.columns
         wanted = columns.get(index) if isinstance(columns, dict) else columns
         attributes = bridge.to_list(one.output)

@@ -45,22 +45,7 @@ def serialize_plan_meta(
     *,
     is_input: Callable[[Any], bool] = lambda _: True,
 ) -> bytes:
-    """Serialize the operator over empty inputs.
-
-    Parameters
-    ----------
-    operator
-        The operator, or the topmost one of `subtrees.cut_subtree`.
-    inputs
-        Its inputs in order.
-    is_input
-        Whether a child of an operator in it is an input.
-
-    Raises
-    ------
-    ConfigError
-        A Python function uses broadcast values of this session.
-    """
+    """Serialize the operator over empty inputs."""
     bridge.activate()
     stubs = iter([_build_stub(one, bridge) for one in inputs if one.kind != "subquery"])
     plan = rebuild_part(
@@ -128,13 +113,7 @@ def _strip_function_origin(function: Any, bridge: Bridge) -> None:
 
 
 def rebind_python_functions(plan: Any, bridge: Bridge) -> None:
-    """Give the Python functions of a loaded plan this session's interpreter and accumulator.
-
-    Raises
-    ------
-    InputError
-        They were pickled by another Python version, whose byte code this one cannot run.
-    """
+    """Give the Python functions of a loaded plan this session's interpreter and accumulator."""
     for name, function in iter_python_functions(plan, bridge):
         if str(function.pythonVer()) != str(bridge.context.pythonVer):
             raise InputError(
@@ -152,16 +131,7 @@ def rebind_python_functions(plan: Any, bridge: Bridge) -> None:
 class RebuiltOperator:
     """An operator over its inputs, ready to run.
 
-    Attributes
-    ----------
-    plan
-        The plan to execute.
-    operator
-        The operator in it, before fusing.
-    attributes
-        Attributes of the output.
-    scans
-        Leaves that read the inputs, where the plan does not show them (`join_plans`).
+    `scans`: Leaves that read the inputs, where the plan does not show them (`join_plans`).
     """
 
     bridge: Bridge
@@ -205,14 +175,7 @@ class RebuiltOperator:
 def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool:
     """Does partition P of the output come from partition P of each input alone?
 
-    Parameters
-    ----------
-    operator
-        Its name without Spark's ending.
-    n_inputs
-        Partitions of each input that is neither broadcast nor a subquery.
-    n_output
-        Partitions of the output.
+    `n_inputs`: Partitions of each input that is neither broadcast nor a subquery.
     """
     if operator in PARTITION_MIXING_OPERATORS or operator.startswith(SUBTREE_PREFIX):
         return False
@@ -224,19 +187,8 @@ def assemble_operator(
 ) -> RebuiltOperator:
     """Put an operator of `serialize_plan_meta` over real inputs.
 
-    Parameters
-    ----------
-    operator
-        As loaded from plan.meta, with empty children and subqueries.
-    source
-        Called with the number of the input.
-    bridge
-        Bridge of the session to run in.
-    engine
-        Apply the session's columnar rules.
-    distribute
-        Insert the exchanges and sorts that the operator asks of its inputs, as the planner does: for rows that are not
-        where and in which order they were dumped.
+    `distribute`: Insert the exchanges and sorts that the operator asks of its inputs, as the planner does: for rows
+    that are not where and in which order they were dumped.
     """
     bridge.activate()
 
@@ -289,24 +241,10 @@ def rebuild_operator(
 
     Call `trust_check.check_trust` first: loading plan.meta runs code of its classes.
 
-    Parameters
-    ----------
-    folder
-        loreId-N.
-    sidecar
-        Result of `check_trust`.
-    plan
-        The checked bytes of plan.meta.
-    bridge
-        Bridge of the session to run in.
-    engine
-        Apply the session's columnar rules, such as an accelerator's.
-    reader
-        Bridge of the session that reads the files, so that settings under test do not affect reading; by default that
-        of the operator.
-    changed
-        Other files of an input, by its number, in the layout of a dump. Rows of all inputs are then brought to the
-        partitions and the order that the operator asks for.
+    `reader`: Bridge of the session that reads the files, so that settings under test do not affect reading; by
+    default that of the operator.
+    `changed`: Other files of an input, by its number, in the layout of a dump. Rows of all inputs are then brought to
+    the partitions and the order that the operator asks for.
     """
     operator = bridge.deserialize(plan)
     rebind_python_functions(operator, bridge)

@@ -48,22 +48,12 @@ HOOK_OPERATORS = ("LoreDumpExec", "LoreFingerprintExec")
 class PlanNode:
     """An operator of the plan.
 
-    Attributes
-    ----------
-    lore_id
-        Its id; null for a reference to a reused exchange.
-    kind, name
-        Spark's class, and the same without `Exec`.
-    text
-        Spark's line for it, without file locations.
-    rows, time_ms
-        Metrics after a run, summed over tasks; null where there are none.
-    span, span_ms
-        The code-generated stage that starts with it, and the time of all operators in it.
-    codegen_id
-        Number of the code-generated stage that it is fused into; null when it runs alone.
-    runs
-        How often it ran in the query, where that is more than once: its times are those of all runs, its rows of one.
+    `lore_id`: Its id; null for a reference to a reused exchange.
+    `rows`, `time_ms`: Metrics after a run, summed over tasks; null where there are none.
+    `span`, `span_ms`: The code-generated stage that starts with it, and the time of all operators in it.
+    `codegen_id`: Number of the code-generated stage that it is fused into; null when it runs alone.
+    `runs`: How often it ran in the query, where that is more than once: its times are those of all runs, its rows of
+    one.
     """
 
     lore_id: int | None
@@ -93,15 +83,7 @@ class PlanNode:
 
 @dataclass(eq=False)
 class PlanTree:
-    """A plan with ids.
-
-    Attributes
-    ----------
-    root
-        The topmost operator.
-    provisional
-        True while AQE may still change the plan and with it the ids.
-    """
+    """A plan with ids."""
 
     root: PlanNode
     provisional: bool
@@ -124,13 +106,7 @@ class PlanTree:
         return {node.lore_id: node for node in self.root.iter_nodes() if node.lore_id is not None}
 
     def find_node(self, lore_id: int) -> PlanNode:
-        """The operator of an id.
-
-        Raises
-        ------
-        ConfigError
-            No operator has it.
-        """
+        """The operator of an id."""
         found = self.nodes
         if lore_id not in found:
             raise ConfigError(
@@ -182,13 +158,7 @@ class PlanTree:
 
 
 def check_same_shape(expected_shape: str, tree: PlanTree) -> None:
-    """Refuse a plan that differs from the tagged one, since its ids mean other operators.
-
-    Raises
-    ------
-    ConfigError
-        The plans differ; the message has the difference.
-    """
+    """Refuse a plan that differs from the tagged one, since its ids mean other operators."""
     shape = tree.plan_shape()
     if shape == expected_shape:
         return
@@ -253,12 +223,7 @@ class _TreeBuilder:
 def fill_in_metrics(tree: PlanTree, *, ran: bool = False) -> PlanTree:
     """Fill in rows and times from the metrics of the plan's objects in this session.
 
-    Parameters
-    ----------
-    tree
-        The plan.
-    ran
-        Whether the query has run; else this is inferred from the metrics. Only then 0 rows are known to be 0.
+    `ran`: Whether the query has run; else this is inferred from the metrics. Only then 0 rows are known to be 0.
     """
     counted: list[tuple[PlanNode, int]] = []
     for node in tree.root.iter_nodes():
@@ -287,12 +252,7 @@ def correct_repeated_counts(top: PlanNode, n_rows: int) -> None:
     Range partitioning runs its child once to sample it and once to write it, and metrics count both. Where Spark
     sampled some partitions once more, the number of rows is not known: null.
 
-    Parameters
-    ----------
-    top
-        The operator below the exchange; the operators below it down to the next exchange run as often.
-    n_rows
-        Rows that the exchange wrote, each once.
+    `top`: The operator below the exchange; the operators below it down to the next exchange run as often.
     """
     counted = top
     while counted.rows is None and counted.kind in _ROW_PRESERVING_OPERATORS and counted.children:

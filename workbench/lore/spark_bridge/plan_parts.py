@@ -22,16 +22,8 @@ def rebuild_part(
 ) -> Any:
     """The plan with its inputs and subqueries replaced.
 
-    Parameters
-    ----------
-    plan
-        The topmost operator.
-    is_input
-        Whether a child is an input; else it is an operator of the part.
-    on_input, on_subquery
-        Called with each input and each subquery expression, in the order of their numbers; gives what stands there.
-    open_child
-        The operator inside a child that is no input.
+    `on_input`, `on_subquery`: Called with each input and each subquery expression, in the order of their numbers;
+    gives what stands there.
     """
     children = []
     for child in bridge.to_list(plan.children()):

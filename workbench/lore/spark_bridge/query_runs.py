@@ -31,14 +31,8 @@ PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
 class OperatorFailure:
     """An error: its class, its message without parts that differ from run to run, and its place.
 
-    Attributes
-    ----------
-    error_class
-        Class of the innermost cause; for a Python function the class of the Python exception.
-    message
-        At most 2,000 characters.
-    partition, stage_id
-        Place of the failed task; null where Spark names none.
+    `error_class`: Class of the innermost cause; for a Python function the class of the Python exception.
+    `partition`, `stage_id`: Place of the failed task; null where Spark names none.
     """
 
     error_class: str
@@ -110,25 +104,11 @@ def _normalize_message(message: str) -> str:
 def tag_plan(frame: DataFrame, *, run: bool = True, labels: bool = True) -> PlanTree:
     """Tag the plan of a DataFrame with LORE ids, after a run where that is needed.
 
-    Parameters
-    ----------
-    frame
-        A query of a classic session, not streaming.
-    run
-        Run the query when AQE has not finished its plan, or when rows and times are unknown. It runs the execution of
-        this DataFrame, so a later dump reuses its shuffle files.
-    labels
-        Show the ids in Spark's UI: marked `provisional` while AQE may change the plan, then the final ones.
+    `run`: Run the query when AQE has not finished its plan, or when rows and times are unknown. It runs the execution
+    of this DataFrame, so a later dump reuses its shuffle files.
+    `labels`: Show the ids in Spark's UI: marked `provisional` while AQE may change the plan, then the final ones.
 
-    Returns
-    -------
-    PlanTree
-        With rows and times as far as metrics have them; provisional when it did not run and AQE is on.
-
-    Raises
-    ------
-    ConfigError
-        A streaming query or a Spark Connect session.
+    Returns: With rows and times as far as metrics have them; provisional when it did not run and AQE is on.
     """
     found = connect_bridge(frame.sparkSession)
     if frame.isStreaming:
@@ -269,18 +249,7 @@ def build_plan_table(tree: PlanTree) -> pl.DataFrame:
 
 
 def choose_operator(plan: pl.DataFrame) -> OperatorChoice:
-    """Choose the join or aggregate with most rows (in and out); among all operators where there is none.
-
-    Parameters
-    ----------
-    plan
-        Table `tables.PLAN_TREE`.
-
-    Raises
-    ------
-    ConfigError
-        No operator of this plan can be dumped.
-    """
+    """Choose the join or aggregate with most rows (in and out); among all operators where there is none."""
     import polars as pl
 
     can = plan.filter(pl.col("refused").is_null() & pl.col("lore_id").is_not_null())

@@ -37,14 +37,9 @@ _PYTHON_SOURCE = re.compile(r"(.+\.py):\w+")
 class NamedQuery:
     """A query with the tables that it names.
 
-    Attributes
-    ----------
-    text
-        SQL; null for a function.
-    script, function
-        A Python file and the name of its function that takes the session and returns a DataFrame.
-    views
-        Path or URL by name of the view: Parquet, ORC, JSON or CSV (with a header), by extension.
+    `text`: SQL; null for a function.
+    `script`, `function`: A Python file and the name of its function that takes the session and returns a DataFrame.
+    `views`: Path or URL by name of the view: Parquet, ORC, JSON or CSV (with a header), by extension.
     """
 
     text: str | None = None
@@ -53,13 +48,7 @@ class NamedQuery:
     views: Mapping[str, str] = field(default_factory=dict)
 
     def to_frame(self, spark: SparkSession) -> DataFrame:
-        """The query as a DataFrame of this session; nothing is run.
-
-        Raises
-        ------
-        InputError
-            Spark cannot read a table or understand the query, or the script has no such function.
-        """
+        """The query as a DataFrame of this session; nothing is run."""
         from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
 
@@ -90,21 +79,8 @@ class NamedQuery:
 def load_query(source: str | None, sql: str | None, views: Sequence[str] = (), data: str | None = None) -> NamedQuery:
     """The query that the options name.
 
-    Parameters
-    ----------
-    source
-        FILE.sql, or FILE.py or FILE.py:FUNCTION, a function of the session that returns a DataFrame.
-    sql
-        The text itself, instead of a file.
-    views
-        NAME=PATH each.
-    data
-        A folder whose Parquet files and folders become views of their names.
-
-    Raises
-    ------
-    ConfigError, InputError
-        None or both given, a missing file, a view without a path.
+    `source`: FILE.sql, or FILE.py or FILE.py:FUNCTION, a function of the session that returns a DataFrame.
+    `data`: A folder whose Parquet files and folders become views of their names.
     """
     if (source is None) == (sql is None):
         raise ConfigError("give one query", where="QUERY, --sql", allowed="FILE.sql, FILE.py:FUNCTION or --sql TEXT")
@@ -132,13 +108,7 @@ def load_query(source: str | None, sql: str | None, views: Sequence[str] = (), d
 
 @contextlib.contextmanager
 def report_spark_errors() -> Iterator[None]:
-    """Raise errors of Spark and the file system as an InputError.
-
-    Raises
-    ------
-    InputError
-        With the innermost cause.
-    """
+    """Raise errors of Spark and the file system as an InputError."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -262,14 +232,8 @@ def _first_error_line(error: BaseException) -> str:
 class OpenQuery:
     """The query of a configuration in an open session, until `close`; a process has at most one.
 
-    Attributes
-    ----------
-    frame
-        The query.
-    tree
-        Its tagged plan; null when the query failed.
-    failure
-        Its error in one line; null when it succeeded.
+    `tree`: Its tagged plan; null when the query failed.
+    `failure`: Its error in one line; null when it succeeded.
     """
 
     _open: OpenQuery | None = None

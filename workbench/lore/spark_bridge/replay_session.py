@@ -79,23 +79,8 @@ def fresh_session(
 ) -> Iterator[SparkSession]:
     """A Spark of this process, ended with the block; inside `keep_session` a new session of the one that stays.
 
-    Parameters
-    ----------
-    master
-        Where it runs; on a local master it listens on loopback only.
-    settings
-        Settings that must be set at the start, such as those of an engine.
-    filtered
-        Set `allow_lists.JDK_SERIAL_FILTER` for the whole JVM, since a replay loads classes that a file names.
-    also_allowed
-        Patterns before those of the filter: classes of an engine.
-
-    Raises
-    ------
-    ConfigError
-        Spark already runs in this process, without the filter; or Spark does not start with these settings.
-    MissingToolError
-        There is no pyspark or no Java.
+    `settings`: Settings that must be set at the start, such as those of an engine.
+    `filtered`: Set `allow_lists.JDK_SERIAL_FILTER` for the whole JVM, since a replay loads classes that a file names.
     """
     serial_filter = also_allowed + trust_check.JDK_SERIAL_FILTER if filtered else None
     started_with = (master, dict(settings or {}), serial_filter)
@@ -214,15 +199,7 @@ def _stop_session(*, jvm: bool) -> None:
 
 
 def apply_dump_settings(spark: SparkSession, sidecar: Sidecar, extra: Mapping[str, str] | None = None) -> None:
-    """Apply the settings of the dump's session, then those of the caller.
-
-    Raises
-    ------
-    InputError
-        The dump is of another Spark version, whose classes this one cannot load.
-    ConfigError
-        A setting of the caller cannot be changed in a session.
-    """
+    """Apply the settings of the dump's session, then those of the caller."""
     if sidecar.versions.spark != spark.version:
         raise InputError(
             "the dump was made by another Spark version, and plan.meta needs exactly the same one",

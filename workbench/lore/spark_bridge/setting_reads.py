@@ -41,13 +41,7 @@ def list_known_keys(bridge: Bridge, *, engine: str = "spark") -> list[str]:
 
 
 def check_known_keys(bridge: Bridge, keys: Iterable[str], *, where: str, engine: str = "spark") -> None:
-    """Refuse a key that nothing in this Spark reads.
-
-    Raises
-    ------
-    ConfigError
-        An unknown or misspelt key, with the nearest known ones; a key of a program that is not loaded.
-    """
+    """Refuse a key that nothing in this Spark reads."""
     known = set(list_known_keys(bridge, engine=engine))
     for key in keys:
         if key in known:
@@ -69,11 +63,6 @@ def refuse_misspelt_keys(bridge: Bridge, keys: Iterable[str], *, where: str = "-
     """Refuse keys of Spark SQL that are unknown and nearly a known one; Spark takes them without a word.
 
     Keys of catalogs and of programs beside Spark are left alone.
-
-    Raises
-    ------
-    ConfigError
-        A misspelt key, with the nearest known ones.
     """
     known = list_known_keys(bridge)
     for key in set(keys) - set(known):
@@ -109,10 +98,7 @@ def read_effective_value(bridge: Bridge, key: str) -> str:
 class SettingWatch:
     """Which of some settings were read with a given text.
 
-    Attributes
-    ----------
-    records
-        By key, a Java map in order of access: its text, and a marker that is touched by `forget_reads`.
+    `records`: By key, a Java map in order of access: its text, and a marker that is touched by `forget_reads`.
     """
 
     records: dict[str, Any] = field(default_factory=dict)

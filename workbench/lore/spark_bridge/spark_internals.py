@@ -53,13 +53,7 @@ QUIET_CONFS = {
 
 
 def connect_bridge(spark: SparkSession) -> Bridge:
-    """The bridge for this session's line of Spark.
-
-    Raises
-    ------
-    ConfigError
-        A Spark Connect session, which has no JVM here, or an unsupported line of Spark.
-    """
+    """The bridge for this session's line of Spark."""
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise ConfigError(
             "a Spark Connect session has no JVM in this process, and LORE works on the JVM's plan",
@@ -75,13 +69,7 @@ def connect_bridge(spark: SparkSession) -> Bridge:
 
 
 class Bridge:
-    """Spark 3.5; Spark 4 overrides what differs.
-
-    Parameters
-    ----------
-    spark
-        A classic session.
-    """
+    """Spark 3.5; Spark 4 overrides what differs."""
 
     session_object = "org.apache.spark.sql.SparkSession"
     # Does a union zip the partitions of inputs that are partitioned alike?
@@ -397,16 +385,6 @@ class JvmNames:
 
     py4j asks the JVM at every dot, which then searches all jars and imports: a quarter of the CPU time of a small
     replay.
-
-    Parameters
-    ----------
-    found
-        py4j's view of a JVM, or a package of it.
-
-    Attributes
-    ----------
-    objects
-        Scala objects by class name, one per JVM.
     """
 
     def __init__(self, found: Any) -> None:

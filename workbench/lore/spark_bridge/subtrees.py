@@ -32,11 +32,6 @@ def cut_subtree(node: PlanNode, kind: SubtreeKind, bridge: Bridge) -> tuple[Any,
     """The part of the plan below and with an operator, without wrappers, and its inputs in order.
 
     AQE's shuffle reads inside it are left out: they only regroup partitions.
-
-    Raises
-    ------
-    ConfigError
-        An operator in it cannot be dumped, with the reason.
     """
     bridge.activate()
     inputs: list[OperatorInput] = []

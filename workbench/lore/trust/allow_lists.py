@@ -220,8 +220,6 @@ JDK_SERIAL_FILTER = _format_filter(
 def is_allowed_class(name: str, serial_filter: str = PLAN_SERIAL_FILTER) -> bool:
     """Does a filter allow a class, by the rules of the JDK? Arrays are checked by their element class.
 
-    Examples
-    --------
     >>> is_allowed_class("org.apache.spark.sql.execution.FilterExec"), is_allowed_class("java.io.File")
     (True, False)
     """
@@ -235,8 +233,6 @@ def is_allowed_class(name: str, serial_filter: str = PLAN_SERIAL_FILTER) -> bool
 def list_refused_classes(names: Iterable[str]) -> list[str]:
     """Classes that a plan.meta may not contain, sorted.
 
-    Examples
-    --------
     >>> list_refused_classes(["java.lang.Integer", "javax.management.BadAttributeValueExpException"])
     ['javax.management.BadAttributeValueExpException']
     """
@@ -257,8 +253,6 @@ def _matches_pattern(name: str, pattern: str) -> bool:
 def find_conf_fault(key: str, value: str) -> str | None:
     """Reason why a dump may not contain a setting; null when it may.
 
-    Examples
-    --------
     >>> find_conf_fault("spark.sql.session.timeZone", "Europe/Berlin") is None
     True
     >>> find_conf_fault("spark.jars", "evil.jar"), find_conf_fault("spark.sql.extensions", "org.example.Evil")

@@ -34,33 +34,7 @@ _DAMAGE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImp
 def unpack_archive(
     archive: Path, folder: Path, *, max_bytes: int, wanted: re.Pattern[str], ignored: frozenset[str]
 ) -> list[str]:
-    """Unpack the wanted files of a zip into a new private folder; all of them, or nothing.
-
-    Parameters
-    ----------
-    archive
-        A zip of any origin.
-    folder
-        Created for this user only; or existing and empty.
-    max_bytes
-        Maximum unpacked size of all files together.
-    wanted
-        Full-match pattern of the names to unpack.
-    ignored
-        Other permitted names, which are not unpacked.
-
-    Returns
-    -------
-    list[str]
-        Names of the files unpacked, sorted.
-
-    Raises
-    ------
-    InputError
-        Not a zip, damaged, too large, or an entry that is not allowed (named).
-    ConfigError
-        The folder is not empty.
-    """
+    """Unpack the wanted files of a zip into a new private folder; all of them, or nothing."""
     _create_private_folder(folder)
     try:
         _check_directory(archive)
@@ -93,8 +67,6 @@ def unpack_archive(
 def find_name_fault(name: str) -> str | None:
     """Reason why a file name is not allowed on some system; null when it is allowed.
 
-    Examples
-    --------
     >>> tuple(map(find_name_fault, ["loreId-1/plan.json", "a/../b", "C:evil", "a/NUL.txt"]))
     (None, 'it leaves the folder', 'it has a drive letter', 'it is the name of a device')
     """

@@ -40,13 +40,7 @@ ClassNameReader = Callable[[bytes], set[str]]
 
 
 def find_key_file() -> Path:
-    """Path of the key: workbench/lore.key below $XDG_CONFIG_HOME, else ~/.config.
-
-    Raises
-    ------
-    ConfigError
-        Neither the variable nor a home directory is set.
-    """
+    """Path of the key: workbench/lore.key below $XDG_CONFIG_HOME, else ~/.config."""
     given = os.environ.get("XDG_CONFIG_HOME", "")
     # By its specification, a path that is not absolute counts as not set.
     if given and Path(given).is_absolute():
@@ -61,13 +55,7 @@ def find_key_file() -> Path:
 
 
 def read_existing_key() -> bytes | None:
-    """The key of this user; null before its first use.
-
-    Raises
-    ------
-    ConfigError
-        It is a link, another user's, readable by others, or damaged.
-    """
+    """The key of this user; null before its first use."""
     path = find_key_file()
     try:
         # Non-blocking, as it may be a pipe.
@@ -86,13 +74,7 @@ def read_existing_key() -> bytes | None:
 
 
 def read_or_create_key() -> bytes:
-    """The key of this user; created if it does not exist.
-
-    Raises
-    ------
-    ConfigError
-        As `read_existing_key`; or it cannot be written.
-    """
+    """The key of this user; created if it does not exist."""
     key = read_existing_key()
     if key is None:
         _write_new_key(find_key_file())
@@ -151,24 +133,12 @@ def _write_new_key(path: Path) -> None:
 
 
 def sign_sidecar(sidecar: Sidecar) -> Sidecar:
-    """Sign a sidecar with this user's key, which is created on first use.
-
-    Raises
-    ------
-    ConfigError
-        The key is unusable: see `read_existing_key`.
-    """
+    """Sign a sidecar with this user's key, which is created on first use."""
     return sidecar.model_copy(update={"hmac": _compute_signature(read_or_create_key(), sidecar)})
 
 
 def is_signed_by_user(sidecar: Sidecar) -> bool:
-    """Is it signed with this user's key? False without a key; none is created.
-
-    Raises
-    ------
-    ConfigError
-        The key is unusable: see `read_existing_key`.
-    """
+    """Is it signed with this user's key? False without a key; none is created."""
     key = read_existing_key()
     if key is None or sidecar.hmac is None:
         return False
@@ -184,29 +154,10 @@ def check_trust(
 ) -> Sidecar:
     """Check a dump before anything of it is loaded.
 
-    Parameters
-    ----------
-    folder
-        loreId-N on this machine, with nothing but a dump in it.
-    trust
-        Accept a dump that this user did not sign, after `report` was called with its contents. Damaged dumps and
-        forbidden contents are refused in any case.
-    report
-        Called with each text on the contents of a dump that is not this user's; prints to stderr by default.
-    class_names
-        Lists the class names of a Java stream; `java_stream.list_class_names` by default.
-
-    Returns
-    -------
-    Sidecar
-        Model of plan.json, checked against the files.
-
-    Raises
-    ------
-    InputError
-        It is damaged (with the file), of another format, has forbidden contents, or is not signed by this user.
-    ConfigError
-        This user's key is unusable: see `read_existing_key`.
+    `trust`: Accept a dump that this user did not sign, after `report` was called with its contents. Damaged dumps and
+    forbidden contents are refused in any case.
+    `report`: Called with each text on the contents of a dump that is not this user's; prints to stderr by default.
+    `class_names`: Lists the class names of a Java stream; `java_stream.list_class_names` by default.
     """
     folder = Path(folder)
     sidecar = read_sidecar(folder)

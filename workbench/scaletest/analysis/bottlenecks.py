@@ -87,32 +87,15 @@ def find_bottlenecks(
 ) -> pl.DataFrame:
     """Each stage that work waited for: whether it held work back, at which rate, and the client that was at its limit.
 
-    Parameters
-    ----------
-    found
-        The passages of the run.
-    requests
-        Table REQUESTS; without rows no client is named.
-    components
-        Components with their client limits, configured or default.
-    gpus, pods
-        Tables GPUS and PODS; without them there is always room.
-    gaps
-        Table GAPS; seconds in which the pods' watch was away are no evidence.
-    beats
-        Table BEATS: by how much our watch was late, which is no wait at the stages that begin with our own requests.
-    pressure
-        Table PRESSURE; without it no webhook is named, and a client limit only with an audit log.
-    in_turn
-        Some pods are created only when others of their workload have ended; the stage `pods made` is left out then.
+    `gaps`: Table GAPS; seconds in which the pods' watch was away are no evidence.
+    `beats`: Table BEATS: by how much our watch was late, which is no wait at the stages that begin with our own
+    requests.
+    `pressure`: Table PRESSURE; without it no webhook is named, and a client limit only with an audit log.
+    `in_turn`: Some pods are created only when others of their workload have ended; the stage `pods made` is left out
+    then.
 
-    Returns
-    -------
-    DataFrame
-        Table LIMITS; what held back first, longest first. Rates are means over seconds with 95 % t intervals.
+    Returns: Table LIMITS; what held back first, longest first. Rates are means over seconds with 95 % t intervals.
 
-    Notes
-    -----
     A stage is looked at if at least ten objects, and one second's worth of its own rate, waited for it for at least
     8 s, or if each pod waited for a second and more. It held back if the waits grew and less passed than came
     (`judge_waits`); else it is a `delay` with its value. `stopped`: nothing passed any more, or all that waited passed
@@ -326,8 +309,6 @@ def _stands_at_limit(rates: Floats, limit_per_s: float) -> bool:
 def find_component(client: str, components: Sequence[Component]) -> Component | None:
     """The component that a client of the audit log is part of.
 
-    Examples
-    --------
     >>> own = [Component(name="kube-controller-manager", client_qps=20)]
     >>> find_component("system:serviceaccount:kube-system:job-controller", own).name
     'kube-controller-manager'

@@ -18,19 +18,11 @@ _CAUSES = ("failed", "deleted", "evicted", "preempted")
 class Disruptions:
     """What pods and workloads did not survive.
 
-    Attributes
-    ----------
-    failed, deleted, evicted, preempted
-        Lost pods by the first cause that holds: preempted by the scheduler, evicted otherwise, failed, deleted while
-        their workload was to go on.
-    n_pods
-        All pods that were seen, with those that replaced others.
-    remade
-        Pods that replaced others.
-    n_workloads, complete_workloads, failed_workloads
-        Workloads that end by themselves: accepted, ended well, failed or deleted.
-    planned
-        The scenario makes nodes fail or drains them: then it is the test.
+    `failed`, `deleted`, `evicted`, `preempted`: Lost pods by the first cause that holds: preempted by the scheduler,
+    evicted otherwise, failed, deleted while their workload was to go on.
+    `n_workloads`, `complete_workloads`, `failed_workloads`: Workloads that end by themselves: accepted, ended well,
+    failed or deleted.
+    `planned`: The scenario makes nodes fail or drains them: then it is the test.
     """
 
     failed: int
@@ -75,15 +67,6 @@ def find_disruptions(
 ) -> Disruptions:
     """Which pods were lost before their work was done, and which workloads did not end well?
 
-    Parameters
-    ----------
-    schedule, submissions, transitions, pods
-        Tables SCHEDULE, SUBMISSIONS, TRANSITIONS and PODS.
-    planned
-        The scenario changes nodes.
-
-    Notes
-    -----
     Workloads that the scenario itself deletes are left out, and so are pods that go when their workload has ended.
     Knows only what the watches saw.
     """

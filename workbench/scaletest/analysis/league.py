@@ -29,16 +29,11 @@ _BASE = "the others are held against it"
 def build_league_table(found: Variants) -> pl.DataFrame:
     """How do the schedulers differ on one plan?
 
-    Returns
-    -------
-    DataFrame
-        Table LEAGUE, one row per variant in the order of the session. Counts are sums over the runs; times are medians
-        of the runs' own quantiles, null where a run never reached one; verdicts (FASTER, SLOWER, SAME, UNDECIDED) are
-        of the median from due to scheduled against the first variant, in pairs by turn, corrected over all other
-        variants (Holm), with how many more runs would tell.
+    Returns: Table LEAGUE, one row per variant in the order of the session. Counts are sums over the runs; times are
+    medians of the runs' own quantiles, null where a run never reached one; verdicts (FASTER, SLOWER, SAME, UNDECIDED)
+    are of the median from due to scheduled against the first variant, in pairs by turn, corrected over all other
+    variants (Holm), with how many more runs would tell.
 
-    Notes
-    -----
     A gang is deadlocked if it held GPUs at the end and was never complete, while another gang was in the same state:
     one alone may wait for room. Does not show other plans, rates or clusters.
     """
@@ -144,8 +139,6 @@ def _list_gang_counts(rows: list[dict[str, Any]]) -> list[str]:
 def join_names(names: list[str]) -> str:
     """Names as a sentence has them.
 
-    Examples
-    --------
     >>> join_names(["a"]), join_names(["a", "b", "c"])
     ('a', 'a, b and c')
     """

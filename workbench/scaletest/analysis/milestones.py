@@ -55,16 +55,8 @@ _SHAPE = {
 def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
     """Every incarnation of the run's pods.
 
-    Parameters
-    ----------
-    schedule, transitions
-        Tables SCHEDULE and TRANSITIONS.
-
-    Returns
-    -------
-    DataFrame
-        Table PODS. The server's time of a binding is the finest there is: an Event's or the audit log's microseconds
-        before the whole seconds of the pod's condition.
+    Returns: Table PODS. The server's time of a binding is the finest there is: an Event's or the audit log's
+    microseconds before the whole seconds of the pod's condition.
     """
     own = transitions.filter(pl.col("resource") == "pod")
     ended = pl.col("arrival_s").filter(pl.col("transition").is_in(_ENDS)).min()
@@ -134,13 +126,7 @@ def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
 def build_milestones(
     schedule: pl.DataFrame, submissions: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
 ) -> pl.DataFrame:
-    """Every milestone of every workload that it reached.
-
-    Returns
-    -------
-    DataFrame
-        Table MILESTONES, in the order of workloads and milestones.
-    """
+    """Every milestone of every workload that it reached."""
     plan = schedule.select("index", "name", "pods", "kind", "gang")
     parts = [
         *_submission_milestones(submissions),

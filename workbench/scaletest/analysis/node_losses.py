@@ -17,20 +17,10 @@ FIRST_LIST_S = 1.0
 class NodeLosses:
     """Nodes that took no pods.
 
-    Attributes
-    ----------
-    names
-        The nodes, those that were lost first in front.
-    n_nodes
-        All nodes that were ever seen.
-    first_s
-        When the first of them was lost, seconds after the start; 0 for one that never took pods.
-    from_the_start
-        All of them took no pods from the beginning to the end: less room, which is the same all the time.
-    lost_fraction
-        Share of the nodes' time, by their GPUs where they have some.
-    gpus
-        Least and most GPUs to place pods on; null without GPUs.
+    `first_s`: When the first of them was lost, seconds after the start; 0 for one that never took pods.
+    `from_the_start`: All of them took no pods from the beginning to the end: less room, which is the same all the
+    time.
+    `gpus`: Least and most GPUs to place pods on; null without GPUs.
     """
 
     names: tuple[str, ...]
@@ -54,15 +44,6 @@ class NodeLosses:
 def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -> NodeLosses | None:
     """Which nodes took no pods for a part of a run? Null where all did, or nothing was seen of them.
 
-    Parameters
-    ----------
-    nodes, changes
-        Tables NODES and NODE_CHANGES.
-    end_s
-        End of the run, seconds after its start.
-
-    Notes
-    -----
     A node that came during the run, and took pods from then on, is not lost. Knows nodes that were seen only.
     """
     if not changes.height or end_s <= 0:

@@ -17,17 +17,9 @@ N_MOMENTS = 2000
 class QueueShares:
     """Queues while pods of each one waited.
 
-    Attributes
-    ----------
-    contended_s
-        Time in which pods of every queue waited.
-    shares
-        By queue: its mean share of the GPUs that were held then.
-    fair_shares
-        By queue: its quota's share of all quotas; equal ones without quotas.
-    unfairness
-        Share of the GPUs that was held by other queues than the quotas say: half of the summed distances, averaged
-        over that time. 0 is fair; 1 - 1/n means that one of n equal queues had all.
+    `fair_shares`: By queue: its quota's share of all quotas; equal ones without quotas.
+    `unfairness`: Share of the GPUs that was held by other queues than the quotas say: half of the summed distances,
+    averaged over that time. 0 is fair; 1 - 1/n means that one of n equal queues had all.
     """
 
     contended_s: float
@@ -41,22 +33,10 @@ def measure_queue_shares(
 ) -> QueueShares | None:
     """How do the queues share the GPUs while all of them want more?
 
-    Parameters
-    ----------
-    schedule, pods
-        Tables SCHEDULE and PODS.
-    end_s
-        End of the run, in seconds after its start.
-    quotas
-        GPUs of each queue; all of the run's queues, or they count as equal.
+    `quotas`: GPUs of each queue; all of the run's queues, or they count as equal.
 
-    Returns
-    -------
-    QueueShares or None
-        None for a run with one queue, or whose queues never waited together.
+    Returns: None for a run with one queue, or whose queues never waited together.
 
-    Notes
-    -----
     The distance of two divisions is the total variation distance. Only GPUs are looked at, and only times in which
     every queue waited: a queue without work is not treated unfairly. Does not show whether a queue waited for its
     quota or for room.

@@ -24,17 +24,7 @@ MAX_PODS = 20_000
 
 @dataclass(frozen=True)
 class QueuedPods:
-    """Pods in order of arrival, as arrays of one length.
-
-    Attributes
-    ----------
-    arrival_s
-        Creation, ascending.
-    held_s
-        Time from a pod's scheduling until its GPUs are free again.
-    gpus
-        GPUs of each.
-    """
+    """Pods in order of arrival, as arrays of one length."""
 
     arrival_s: npt.NDArray[np.float64]
     held_s: npt.NDArray[np.float64]
@@ -69,32 +59,18 @@ def simulate_queue_waits(
 ) -> npt.NDArray[np.float64]:
     """Simulate when each pod would be scheduled, one scheduling decision taking no time.
 
-    Parameters
-    ----------
-    pods
-        Pods of equal priority and with equal requests of everything but GPUs.
-    node_gpus
-        GPUs of each node.
-    seed
-        Draws among nodes with equally few pods.
-    pops_backoff
-        The scheduler takes pods whose backoff has not ended when no other waits (Kubernetes 1.33 and newer).
+    `pods`: Pods of equal priority and with equal requests of everything but GPUs.
+    `pops_backoff`: The scheduler takes pods whose backoff has not ended when no other waits (Kubernetes 1.33 and
+    newer).
 
-    Returns
-    -------
-    numpy.ndarray
-        Wait of each pod in seconds; infinite for one that fits on no node.
+    Returns: Wait of each pod in seconds; infinite for one that fits on no node.
 
-    Notes
-    -----
     A pod that fits nowhere waits until another one ends. It is then tried again after its backoff, which is 1 s after
     the first attempt and doubles up to 10 s; pods in backoff are tried in order of the whole second in which it ends,
     then of their last attempt.
     Source: kube-scheduler's documentation of its queue, and enhancement 5142. Does not show: preemption, gangs, limits
     of other resources, and the five minutes after which a pod is tried again in any case.
 
-    Examples
-    --------
     >>> pods = QueuedPods(np.array([0.0, 1.0, 2.0]), np.array([10.0, 10.0, 10.0]), np.array([1.0, 1.0, 1.0]))
     >>> simulate_queue_waits(pods, [1.0]).tolist()
     [0.0, 9.0, 18.0]
@@ -104,19 +80,7 @@ def simulate_queue_waits(
 
 @dataclass(frozen=True)
 class QueueComparison:
-    """Waits of a run's pods beside those of a simulated queue, in seconds.
-
-    Attributes
-    ----------
-    n_pods
-        Pods that were scheduled.
-    mean_s, p95_s
-        As measured, from a pod's creation to its scheduling.
-    simulated_mean_s, simulated_p95_s
-        Median over the draws.
-    draws
-        Smallest and largest mean of a draw.
-    """
+    """Waits of a run's pods beside those of a simulated queue, in seconds."""
 
     n_pods: int
     mean_s: float
@@ -141,8 +105,6 @@ class QueueComparison:
 def takes_pods_in_backoff(server_version: str) -> bool:
     """Does a version of Kubernetes take pods whose backoff has not ended when no other waits? From 1.33 on.
 
-    Examples
-    --------
     >>> [takes_pods_in_backoff(version) for version in ("v1.36.3", "v1.31.0-eks", "unknown")]
     [True, False, True]
     """
@@ -155,17 +117,10 @@ def compare_queue_waits(
 ) -> QueueComparison | None:
     """Compare a run's waits with those of a simulated queue.
 
-    Parameters
-    ----------
-    pods, nodes
-        Tables PODS and NODES of a run of pods that are scheduled one by one.
-    pops_backoff
-        As of `simulate_queue_waits`.
+    `pods`, `nodes`: Tables PODS and NODES of a run of pods that are scheduled one by one.
 
-    Returns
-    -------
-    QueueComparison or None
-        None where a pod was not scheduled or did not end, was evicted, would fit on no node, or there are too many.
+    Returns: None where a pod was not scheduled or did not end, was evicted, would fit on no node, or there are too
+    many.
     """
     known = pods.drop_nulls(["created_s", "scheduled_s", "ended_s"]).sort("created_s")
     if not 0 < known.height == pods.height <= MAX_PODS or pods["evicted"].any():

@@ -99,13 +99,7 @@ _HEALTH = {
 
 
 def write_raw_tables(folder: str | Path) -> None:
-    """Write the raw tables of a run: what was sent, what was seen, and how well we could see it.
-
-    Raises
-    ------
-    InputError
-        The folder is none of a scale test, or a file of it cannot be read.
-    """
+    """Write the raw tables of a run: what was sent, what was seen, and how well we could see it."""
     place = Path(folder)
     run_conditions.read_conditions(place)
     tables = place / "tables"

@@ -98,15 +98,7 @@ RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = 
 
 @dataclass(frozen=True)
 class Analysis:
-    """The tables and figures of a run, computed on first use.
-
-    Attributes
-    ----------
-    folder
-        The run folder.
-    test
-        Conditions of the run: cluster, scenario, components.
-    """
+    """The tables and figures of a run, computed on first use."""
 
     folder: Path
     test: RunConditions
@@ -408,24 +400,12 @@ class Analysis:
 
 
 def analyse_run(folder: str | Path) -> Analysis:
-    """The analysis of a run folder that has its raw tables.
-
-    Raises
-    ------
-    InputError
-        The folder holds no scale test, or one of its tables cannot be read.
-    """
+    """The analysis of a run folder that has its raw tables."""
     return Analysis(Path(folder), run_conditions.read_conditions(Path(folder)))
 
 
 def conclude_run(folder: str | Path) -> Analysis:
-    """Analyse a run, and write the result tables and the verdict into its folder.
-
-    Raises
-    ------
-    InputError
-        As `analyse_run`.
-    """
+    """Analyse a run, and write the result tables and the verdict into its folder."""
     analysis = analyse_run(folder)
     run = run_folder.load_run(analysis.folder)
     for table, build in RESULT_BUILDERS:

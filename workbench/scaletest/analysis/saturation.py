@@ -22,15 +22,7 @@ MAX_MOMENTS = 600
 
 @dataclass(frozen=True)
 class Saturation:
-    """The cluster's GPUs at moments of a run; each holds until the next.
-
-    Attributes
-    ----------
-    at_s
-        The moments; none for a run without GPUs, which always had room.
-    full
-        Pods waited for GPUs then, and could not have them.
-    """
+    """The cluster's GPUs at moments of a run; each holds until the next."""
 
     at_s: Floats
     full: npt.NDArray[np.bool_]
@@ -61,15 +53,8 @@ class Saturation:
 def find_saturation(gpus: pl.DataFrame | None, pods: pl.DataFrame | None = None) -> Saturation:
     """When was the cluster full?
 
-    Parameters
-    ----------
-    gpus
-        Table GPUS; null or empty for a run without.
-    pods
-        Table PODS: tells what the smallest pod that waits asks for.
+    `gpus`: Table GPUS; null or empty for a run without.
 
-    Notes
-    -----
     Full: more is waited for than is free, and less is free than the smallest waiting pod asks for, or less than 5 % of
     all. Where only pods of the largest size wait, GPUs on nodes that have too few free for one are not free for them.
     Where more was taken than there is, nodes came or were not seen: then nothing is said of room.
@@ -144,23 +129,11 @@ def build_gpu_timeline(
 ) -> pl.DataFrame:
     """GPUs by state on an even grid of at most 600 moments.
 
-    Parameters
-    ----------
-    schedule, pods, nodes
-        Tables SCHEDULE, PODS and NODES.
-    end_s
-        End of the run, seconds after its start.
-    changes
-        Table NODE_CHANGES; without it every node that was ever ready was so all the time.
+    `changes`: Table NODE_CHANGES; without it every node that was ever ready was so all the time.
 
-    Returns
-    -------
-    DataFrame
-        Table GPUS; empty for a run without GPUs. A free GPU is stranded on a node with fewer free than the largest
-        pod of the plan asks for: it is there, and that pod cannot have it.
+    Returns: Table GPUS; empty for a run without GPUs. A free GPU is stranded on a node with fewer free than the
+    largest pod of the plan asks for: it is there, and that pod cannot have it.
 
-    Notes
-    -----
     Knows of the run's own pods only: what others hold is counted as free. Times are arrivals at our watch.
     """
     own = nodes.filter((pl.col("gpus") > 0) & pl.col("ready"))
@@ -271,11 +244,8 @@ def _mark_partial_gangs(schedule: pl.DataFrame, held: pl.DataFrame) -> pl.DataFr
 def build_gang_table(schedule: pl.DataFrame, pods: pl.DataFrame, end_s: float) -> pl.DataFrame:
     """Which gangs were ever complete, all pods at a time, and what they held while they were not.
 
-    Returns
-    -------
-    DataFrame
-        Table GANGS. A gang of which some pods are bound and others never are holds GPUs and does no work: two of them
-        that hold what the other needs are a deadlock, which a scheduler that places pod by pod does not see.
+    Returns: Table GANGS. A gang of which some pods are bound and others never are holds GPUs and does no work: two of
+    them that hold what the other needs are a deadlock, which a scheduler that places pod by pod does not see.
     """
     plan = schedule.filter(pl.col("gang") & (pl.col("pods") > 1)).select("index", "name", "pods")
     own = _mark_partial_gangs(schedule, pods)

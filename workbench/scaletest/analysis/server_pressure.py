@@ -84,16 +84,8 @@ def describe_pressure(
 def build_call_table(requests: pl.DataFrame) -> pl.DataFrame:
     """How long did API calls take, by verb and resource?
 
-    Parameters
-    ----------
-    requests
-        Table REQUESTS: counts and quantiles of each second.
-
-    Returns
-    -------
-    DataFrame
-        Table CALLS, slowest first; `p99_s` is the 99th percentile of the seconds' own p99, weighted by their requests:
-        an upper estimate, because the single durations are not kept.
+    Returns: Table CALLS, slowest first; `p99_s` is the 99th percentile of the seconds' own p99, weighted by their
+    requests: an upper estimate, because the single durations are not kept.
     """
     rows = []
     for (verb, resource, sub), own in requests.group_by(["verb", "resource", "subresource"], maintain_order=True):
@@ -118,11 +110,8 @@ def _weighted_quantile(values: Any, weights: Any, share: float) -> float:
 def build_startup_table(pods: pl.DataFrame) -> pl.DataFrame:
     """How long did pods take to start, by phase, as clusterloader2 counts?
 
-    Returns
-    -------
-    DataFrame
-        Table STARTUP. All times are arrivals at our watch; a pod that never got there is infinitely slow, so a
-        quantile may be null.
+    Returns: Table STARTUP. All times are arrivals at our watch; a pod that never got there is infinitely slow, so a
+    quantile may be null.
     """
     rows = []
     for phase, begin, end in _PHASES:

@@ -32,12 +32,7 @@ _TEXTS = {
 class SlowCalls:
     """Calls that a stage waited for.
 
-    Attributes
-    ----------
-    call_s
-        Mean duration in the API server.
-    cause
-        What took most of it, in words; null where it is not known.
+    `cause`: What took most of it, in words; null where it is not known.
     """
 
     call_s: float
@@ -54,15 +49,8 @@ class SlowCalls:
 def find_slow_calls(calls: pl.DataFrame, pressure: pl.DataFrame, *, over_s: float) -> SlowCalls | None:
     """Did a stage wait for its own calls to the API server?
 
-    Parameters
-    ----------
-    calls
-        Rows of table REQUESTS that do the stage's work, in the time in which it held back. Without an audit log it is
-        empty, and the webhooks' own figures are used.
-    pressure
-        Table PRESSURE of the same time.
-    over_s
-        How long that was.
+    `calls`: Rows of table REQUESTS that do the stage's work, in the time in which it held back. Without an audit log
+    it is empty, and the webhooks' own figures are used.
     """
     n, spent_s = int(calls["requests"].sum()), float((calls["requests"] * calls["duration_p50_s"]).sum())
     low_s = float(calls["duration_p50_s"].quantile(0.25) or 0.0) if n else 0.0
@@ -78,11 +66,9 @@ def find_slow_calls(calls: pl.DataFrame, pressure: pl.DataFrame, *, over_s: floa
 def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | None:
     """What took most of a call, by the API server's own figures.
 
-    Parameters
-    ----------
-    call_s, low_s
-        Typical duration of a call, and the first quartile. A webhook's figures do not say for which resource it was
-        called: one that takes longer than the whole call, or that the quicker calls did not wait for, was another's.
+    `call_s`, `low_s`: Typical duration of a call, and the first quartile. A webhook's figures do not say for which
+    resource it was called: one that takes longer than the whole call, or that the quicker calls did not wait for, was
+    another's.
     """
     for measure, text in _TEXTS.items():
         for row in _sum_up(pressure, measure).iter_rows(named=True):

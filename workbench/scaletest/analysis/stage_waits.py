@@ -46,15 +46,7 @@ RELEASED = 0.5
 
 @dataclass(frozen=True)
 class Stretch:
-    """Whole seconds in which work waited.
-
-    Attributes
-    ----------
-    rates
-        What passed in each of them that was seen.
-    backlog
-        Median of what waited.
-    """
+    """Whole seconds in which work waited."""
 
     begin_s: float
     end_s: float
@@ -77,18 +69,9 @@ class Stretch:
 class WaitFinding:
     """What the waits at a stage are.
 
-    Attributes
-    ----------
-    base_s
-        The wait that does not depend on the load: what all but the shortest 1 % waited at least.
-    median_s, low_s, high_s
-        Median of all that left, and where the middle 90 % lie.
-    n
-        Pods that left.
-    last_s
-        When the last one left; null for never.
-    change
-        Of a delay that changed at once: when, and the median waits before and after; null for none.
+    `base_s`: The wait that does not depend on the load: what all but the shortest 1 % waited at least.
+    `last_s`: When the last one left; null for never.
+    `change`: Of a delay that changed at once: when, and the median waits before and after; null for none.
     """
 
     nature: Nature
@@ -120,12 +103,7 @@ def find_stretch(
 ) -> Stretch | None:
     """The longest run of whole seconds in which work waited at the stage; preferably one with room for pods.
 
-    Parameters
-    ----------
-    end_s
-        End of the run.
-    full
-        Share of each second in which pods waited for room; none for a stage that needs none.
+    `full`: Share of each second in which pods waited for room; none for a stage that needs none.
     """
     if end_s < MIN_PLATEAU_S or not len(waits.left_s):
         return None
@@ -148,8 +126,6 @@ def find_stretch(
 def list_runs(held: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Begin and end of each run of true values.
 
-    Examples
-    --------
     >>> list_runs(np.array([True, False, True, True]))
     [(0, 1), (2, 4)]
     """
@@ -165,17 +141,7 @@ def find_longest_run(held: npt.NDArray[np.bool_]) -> tuple[int, int]:
 def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> WaitFinding | None:
     """What the waits at a stage are; null where there is nothing to say.
 
-    Parameters
-    ----------
-    waits
-        When each pod came and left; infinite for never.
-    stretch
-        The seconds in which work waited; null for none: then only a delay can be found.
-    end_s
-        End of the run.
-
-    Notes
-    -----
+    `stretch`: The seconds in which work waited; null for none: then only a delay can be found.
     `holds back`: the groups' median waits grow at least twofold, beyond chance (Mann and Whitney's test between the
     shortest before and the longest), by more than a second, and meanwhile less passed than came, by the 95 % t interval
     of the seconds. What came together says nothing by its order: it is held back if it left evenly, the first at once.

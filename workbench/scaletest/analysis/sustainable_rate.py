@@ -37,20 +37,9 @@ _IN_TURN = "Jobs with completions above parallelism create pods when others end,
 class ArrivalStep:
     """A step of the arrival process; it always has a length.
 
-    Attributes
-    ----------
-    through_s
-        When nearly all that came in was through, too: after the last step only, where nothing else follows.
-    due_s
-        When each of its pods was due.
-    delays_s
-        From due to scheduled, of its accepted workloads in the order in which they were due; infinite for never.
-    quickest_s
-        The smallest delay of this step and all before.
-    lag_s
-        From due to accepted, mean over its pods.
-    through
-        Share of its pods whose workload was scheduled as a whole, ever.
+    `through_s`: When nearly all that came in was through, too: after the last step only, where nothing else follows.
+    `delays_s`: From due to scheduled, of its accepted workloads in the order in which they were due; infinite for
+    never.
     """
 
     number: int
@@ -134,8 +123,6 @@ class Windows:
 def cut_windows(step: ArrivalStep, end_s: float, where: Saturation) -> Windows:
     """Windows from the step's begin to an end.
 
-    Notes
-    -----
     No evidence are windows in which pods waited for room, and of the rate the first ones, until the quickest workload
     can have been through. Four are kept, so that what never comes out is seen to be missing.
     """
@@ -259,26 +246,12 @@ def build_ramp_table(
 ) -> pl.DataFrame:
     """For each step of the arrival process: offered, accepted, scheduled, and whether the backlog grew.
 
-    Parameters
-    ----------
-    schedule, steps
-        Tables SCHEDULE and STEPS.
-    found
-        The passages of the run.
-    gpus, pods
-        Tables GPUS and PODS; without them there was always room.
-    in_turn
-        Some pods were made only when others of their workload had ended: no step is decided then.
+    `in_turn`: Some pods were made only when others of their workload had ended: no step is decided then.
 
-    Returns
-    -------
-    DataFrame
-        Table RAMP. A step is cut into ten windows; rates and slopes are means over them with t intervals, null where
-        fewer than four are evidence. The last step's rate, where it was too fast, is taken until 95 % of its backlog
-        was gone.
+    Returns: Table RAMP. A step is cut into ten windows; rates and slopes are means over them with t intervals, null
+    where fewer than four are evidence. The last step's rate, where it was too fast, is taken until 95 % of its
+    backlog was gone.
 
-    Notes
-    -----
     NOT SUSTAINED: the backlog surely grew by more than 2 % of what was offered. SUSTAINED: it surely did not, or less
     than 2 % of what came in was left at the end; and at least 96 % of what was due was accepted. No evidence: windows
     in which pods waited for room, and of the rate the first ones, until the quickest workload can have been through. A
@@ -380,8 +353,6 @@ def _explain_saturation(windows: Windows) -> str:
 def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> _Interval:
     """Mean with its t interval.
 
-    Examples
-    --------
     >>> [round(one, 2) for one in mean_interval(np.array([19.0, 20.0, 21.0, 20.0]))]
     [20.0, 18.7, 21.3]
     """
@@ -396,8 +367,6 @@ def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> _Interval:
 def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
     """The rate that lies between what was sustained and what was not.
 
-    Notes
-    -----
     What was sustained is what the step offered, as far as it was scheduled: not the mean of windows, which vary with
     the bursts of the plan. While a step is not sustained, pods are scheduled as fast as the cluster can: that plateau
     is the rate. Where it is lower than what an earlier step sustained (a cluster that slows down under its backlog),

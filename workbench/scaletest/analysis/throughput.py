@@ -122,10 +122,7 @@ def _build_stage_waits(
 def select_queue_transitions(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     """Transitions by which something held a workload or let it go: of its job, its pods, or its object in a queue.
 
-    Returns
-    -------
-    DataFrame
-        `index, resource, transition, arrival_s, server_s, resolution_s, gap`.
+    Returns: `index, resource, transition, arrival_s, server_s, resolution_s, gap`.
     """
     names = schedule.select("index", pl.col("name").alias("workload"))
     uids = transitions.filter(pl.col("resource").is_in(["job", "workload"]) & pl.col("workload").is_not_null()).join(
@@ -144,18 +141,10 @@ def select_queue_transitions(schedule: pl.DataFrame, transitions: pl.DataFrame, 
 def find_releases(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     """Which workloads did something hold, and until when?
 
-    Parameters
-    ----------
-    schedule, transitions, pods
-        Tables SCHEDULE, TRANSITIONS and PODS.
-
-    Returns
-    -------
-    DataFrame
-        `index, held, released_s`, one row per workload that was held: its job was suspended, one of its pods gated, or
-        its queue object (Kueue's Workload) admitted. `released_s` is when that object was admitted, else when the job
-        was resumed; infinite for never. Of gated pods without such an object only their binding shows that they were
-        let go: then it is that.
+    Returns: `index, held, released_s`, one row per workload that was held: its job was suspended, one of its pods
+    gated, or its queue object (Kueue's Workload) admitted. `released_s` is when that object was admitted, else when
+    the job was resumed; infinite for never. Of gated pods without such an object only their binding shows that they
+    were let go: then it is that.
     """
     told = select_queue_transitions(schedule, transitions, pods)
     queued = (pl.col("resource") == "podgroup") & pl.col("transition").is_in(_ADMITTED)
@@ -208,20 +197,11 @@ def _sort_times(values: pl.Series) -> Floats:
 def count_pods_together(pods: pl.DataFrame, begin: str, end: str) -> pl.DataFrame:
     """How many pods of each workload were somewhere at a time, after each that came or went.
 
-    Parameters
-    ----------
-    pods
-        Rows with `index`, `uid`, `scheduled_s` and two columns of times, in seconds.
-    begin, end
-        These columns: a pod comes at `begin` (null: never) and goes at `end` (null: never).
+    `pods`: Rows with `index`, `uid`, `scheduled_s` and two columns of times, in seconds.
+    `begin`, `end`: These columns: a pod comes at `begin` (null: never) and goes at `end` (null: never).
 
-    Returns
-    -------
-    DataFrame
-        `index, uid, at_s, change, level`, by workload in the order of time.
+    Returns: `index, uid, at_s, change, level`, by workload in the order of time.
 
-    Notes
-    -----
     At one moment, ends count before begins: the order of simultaneous observations is unknown, and a
     gang is together only when it surely was. A pod that was bound and gone at once (both were found after a watch had
     been away) was there at that moment. So whatever runs is bound, at every moment.
@@ -242,13 +222,7 @@ def count_passages(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
 
 
 def build_throughput_table(found: StagePassages) -> pl.DataFrame:
-    """Counts by stage on an even grid of at most 800 moments, from the start to the last thing seen.
-
-    Returns
-    -------
-    DataFrame
-        Table FLOW.
-    """
+    """Counts by stage on an even grid of at most 800 moments, from the start to the last thing seen."""
     at = np.linspace(0.0, max(found.end_s, 1e-3), min(MAX_POINTS, max(2, int(found.end_s * 10) + 1)))
     stages = {
         "due": found.due,

@@ -83,22 +83,14 @@ STEP_NAMES = tuple(step.name for step in (*WORKLOAD_STEPS, IMPORTED_STEP))
 def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imported: bool = False) -> pl.DataFrame:
     """Every step of every workload, by each clock that has both ends.
 
-    Parameters
-    ----------
-    milestones, submissions
-        Tables MILESTONES and SUBMISSIONS.
-    imported
-        Milestones that are not there are not known, instead of never reached; and steps that end before they begin, by
-        more than the clocks' resolution allows, are left out: `count_impossible_steps` tells how many.
+    `imported`: Milestones that are not there are not known, instead of never reached; and steps that end before they
+    begin, by more than the clocks' resolution allows, are left out: `count_impossible_steps` tells how many.
 
-    Returns
-    -------
-    DataFrame
-        Table STEPS. Clock `mixed` (begin by ours, end by the cluster's) is given only where neither of the others is:
-        it is off by the clocks' distance, which table `skew` bounds. The resolution of a server's duration is the
-        larger of its ends'. A step with `expected` has a row with a null duration where its end was not reached; a
-        workload that never came to the server has none beyond sending. One whose begin by our clock is an upper bound
-        (a watch was away) has none by our clock.
+    Returns: Table STEPS. Clock `mixed` (begin by ours, end by the cluster's) is given only where neither of the
+    others is: it is off by the clocks' distance, which table `skew` bounds. The resolution of a server's duration is
+    the larger of its ends'. A step with `expected` has a row with a null duration where its end was not reached; a
+    workload that never came to the server has none beyond sending. One whose begin by our clock is an upper bound (a
+    watch was away) has none by our clock.
     """
     wide = _milestones_wide(milestones)
     accepted = submissions.select("index", pl.col("status").is_in(["created", "known"]).alias("accepted"), "status")
@@ -220,19 +212,9 @@ def _build_step_rows(rows: pl.DataFrame, step: Step, clock: str, begin: pl.Expr,
 def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
     """How long does each step take: p50, p90, p95 and p99, with 95 % intervals within this run.
 
-    Parameters
-    ----------
-    steps
-        Table STEPS.
+    Returns: Table QUANTILES. A workload that never ended the step is infinitely slow. Workloads that follow one
+    another resemble each other (they wait in the same queue): the interval counts only as many as are independent.
 
-    Returns
-    -------
-    DataFrame
-        Table QUANTILES. A workload that never ended the step is infinitely slow. Workloads that follow one another
-        resemble each other (they wait in the same queue): the interval counts only as many as are independent.
-
-    Notes
-    -----
     Does not show how another run would differ; repeat the run and compare. Source: `workbench.stats.quantiles`.
     """
     found = []
@@ -294,14 +276,9 @@ def _is_common(wide: pl.DataFrame, name: str, last: str) -> bool:
 def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
     """The share of each segment in the time of all workloads, and in the time of the slowest 5 %.
 
-    Returns
-    -------
-    DataFrame
-        Table SHARES; both kinds of shares add up to 1. Intervals are of the slowest ones' shares, by resampling 20
-        blocks of workloads that follow one another.
+    Returns: Table SHARES; both kinds of shares add up to 1. Intervals are of the slowest ones' shares, by resampling
+    20 blocks of workloads that follow one another.
 
-    Notes
-    -----
     Does not say what would happen if a segment were faster: the next one may be as slow. Source: circular block
     bootstrap, Politis and Romano (1992).
     """

@@ -13,18 +13,10 @@ MAX_EXCESS_FRACTION = 0.05
 class TraceFidelity:
     """Pods of a replay that ended, beside the trace; null where none did.
 
-    Attributes
-    ----------
-    speed
-        Seconds of the trace in a second of the test.
-    n_pods, n_ended
-        Pods of the plan, and those that were seen from their node to their end.
-    median_run_s
-        Median planned lifetime, in seconds of the test.
-    excess_s
-        Median time that a pod held its GPUs beyond its lifetime, in seconds of the test.
-    trace_gpu_s, held_gpu_s
-        Of the pods that ended, in seconds of the trace: as planned, and from their scheduling to their end.
+    `n_pods`, `n_ended`: Pods of the plan, and those that were seen from their node to their end.
+    `excess_s`: Median time that a pod held its GPUs beyond its lifetime, in seconds of the test.
+    `trace_gpu_s`, `held_gpu_s`: Of the pods that ended, in seconds of the trace: as planned, and from their
+    scheduling to their end.
     """
 
     speed: float
@@ -72,15 +64,6 @@ class TraceFidelity:
 def measure_trace_fidelity(schedule: pl.DataFrame, pods: pl.DataFrame, speed: float) -> TraceFidelity:
     """Compare what the pods of a replay held with what the trace says.
 
-    Parameters
-    ----------
-    schedule, pods
-        Tables SCHEDULE and PODS.
-    speed
-        Seconds of the trace in a second of the test.
-
-    Notes
-    -----
     Evicted pods are left out: they end before their time. Does not show whether pods wait as they did in the trace,
     which is what a scheduler is tested for.
     """

@@ -43,8 +43,6 @@ _TELLING = ("unschedulable", "failed-scheduling", "failed-create", "blocked", "f
 def classify_reason(text: str | None) -> str:
     """What a message of the cluster is about.
 
-    Examples
-    --------
     >>> classify_reason("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
     'no node fits'
     >>> classify_reason('pods "a" is forbidden: exceeded quota: q, requested: pods=1')
@@ -58,19 +56,9 @@ def classify_reason(text: str | None) -> str:
 def find_obstacles(transitions: pl.DataFrame, submissions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     """Why did workloads and pods not get on, by the cluster's own words, counted?
 
-    Parameters
-    ----------
-    transitions, submissions, pods
-        Tables TRANSITIONS, SUBMISSIONS and PODS.
+    Returns: Table OBSTACLES, most first: conditions of pods, events about pods and jobs, and refusals of our own
+    requests. An object counts once for each reason. `waiting` are those that were never scheduled, started or made.
 
-    Returns
-    -------
-    DataFrame
-        Table OBSTACLES, most first: conditions of pods, events about pods and jobs, and refusals of our own requests.
-        An object counts once for each reason. `waiting` are those that were never scheduled, started or made.
-
-    Notes
-    -----
     A reason is what a component wrote when it last gave up, and not always the cause: a pod that was reported
     unschedulable may have been bound a second later. Events may be dropped by the cluster.
     """
@@ -176,22 +164,13 @@ def find_unfinished(
 ) -> pl.DataFrame:
     """Which stages did pods never pass, and did anything pass at the end?
 
-    Parameters
-    ----------
-    found
-        The passages of the run.
-    obstacles
-        Table OBSTACLES.
-    explained
-        Stages whose waiting the room of the cluster explains: pods that wait for GPUs or nodes are a finding.
-    in_turn
-        Some pods are made only when others of their workload have ended; the stage `pods made` is left out then.
+    `explained`: Stages whose waiting the room of the cluster explains: pods that wait for GPUs or nodes are a
+    finding.
+    `in_turn`: Some pods are made only when others of their workload have ended; the stage `pods made` is left out
+    then.
 
-    Returns
-    -------
-    DataFrame
-        Table UNFINISHED: one row per stage at which pods still waited at the end. `silent`: nothing passed at all, or
-        nothing for the last 8 s and more while at least 5 % waited, without room that explains it.
+    Returns: Table UNFINISHED: one row per stage at which pods still waited at the end. `silent`: nothing passed at
+    all, or nothing for the last 8 s and more while at least 5 % waited, without room that explains it.
     """
     rows = []
     for step, waits in found.list_waits().items():

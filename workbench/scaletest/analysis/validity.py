@@ -59,16 +59,13 @@ class RunTables:
 def build_validity_table(run: RunTables) -> pl.DataFrame:
     """Every condition with the value that was found and its limit.
 
-    Returns
-    -------
-    DataFrame
-        Table VALIDITY. Grave, so that the run is invalid: accepted workloads that were never seen, workloads that were
-        never sent or failed, an aborted run, servers that disagree about the time, a stage that passed nothing while
-        work waited, nodes that took no pods for a part of the run, more than a few pods that were lost, a saturated
-        machine whose time client and sampler, or strangers, had beyond their allowance.
-        Warnings: the submitter or the sampler was slow, the server throttled, a watch was away (arrivals are upper
-        bounds then), the clock offset is large or not well known, the submission was interrupted, this machine was
-        saturated by the measured components themselves.
+    Returns: Table VALIDITY. Grave, so that the run is invalid: accepted workloads that were never seen, workloads
+    that were never sent or failed, an aborted run, servers that disagree about the time, a stage that passed nothing
+    while work waited, nodes that took no pods for a part of the run, more than a few pods that were lost, a saturated
+    machine whose time client and sampler, or strangers, had beyond their allowance. Warnings: the submitter or the
+    sampler was slow, the server throttled, a watch was away (arrivals are upper bounds then), the clock offset is
+    large or not well known, the submission was interrupted, this machine was saturated by the measured components
+    themselves.
     """
     rows = [
         *_check_silence(run),

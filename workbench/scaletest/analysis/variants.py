@@ -44,31 +44,12 @@ def compare_variants(
 ) -> pl.DataFrame:
     """How do the runs of B differ from those of A, step by step?
 
-    Parameters
-    ----------
-    a, b
-        Table QUANTILES of each run: the k-th of A and the k-th of B are a pair, made one after the other.
-    names
-        Names of the variants in reasons.
-    clock
-        Clock of the steps that are compared.
-    margin
-        Differences below this share do not matter.
+    `a`, `b`: Table QUANTILES of each run: the k-th of A and the k-th of B are a pair, made one after the other.
 
-    Returns
-    -------
-    DataFrame
-        Table COMPARISON: per step and quantile (p50, p95) the ratio A over B of the runs' quantiles, with the paired t
-        interval (95 %) on logarithms, and a verdict over all rows (Holm). One run per variant gives a ratio without an
-        interval, and UNDECIDED.
+    Returns: Table COMPARISON: per step and quantile (p50, p95) the ratio A over B of the runs' quantiles, with the
+    paired t interval (95 %) on logarithms, and a verdict over all rows (Holm). One run per variant gives a ratio
+    without an interval, and UNDECIDED.
 
-    Raises
-    ------
-    InputError
-        A variant has no run, or the variants have different numbers of runs.
-
-    Notes
-    -----
     A row in which some run has no figure gets no verdict, because the remaining runs are a selection. If only one
     variant lost runs to workloads that were never scheduled, there is no ratio and the reason names the variant;
     otherwise the ratio of the remaining pairs is given without an interval. Does not show anything about other plans,
@@ -237,10 +218,7 @@ class Session(StrictModel):
 class Variants:
     """Analyses by variant, in the order of the runs.
 
-    Attributes
-    ----------
-    turns
-        Turn of each run, from 0; runs of one turn are a pair. By default the k-th run belongs to the k-th turn.
+    `turns`: Turn of each run, from 0; runs of one turn are a pair. By default the k-th run belongs to the k-th turn.
     """
 
     folder: Path
@@ -325,24 +303,12 @@ def write_session(folder: str | Path, session: Session) -> Path:
 
 
 def read_session(folder: str | Path) -> Session:
-    """Read `sides.json`.
-
-    Raises
-    ------
-    InputError
-        The file is missing, too large, or not a session.
-    """
+    """Read `sides.json`."""
     return read_model_file(Session, Path(folder) / SESSION_FILE, noun="list of runs by variant", max_bytes=_MAX_BYTES)
 
 
 def read_variants(folder: str | Path) -> Variants:
-    """The runs of a folder by variant; a single run's folder is one variant.
-
-    Raises
-    ------
-    InputError
-        The folder holds neither, or a variant has no run.
-    """
+    """The runs of a folder by variant; a single run's folder is one variant."""
     place = Path(folder)
     if not (place / SESSION_FILE).is_file():
         if not (place / run_conditions.CONDITIONS_FILE).is_file():
@@ -375,13 +341,7 @@ def _folders_by_turn(place: Path, session: Session, name: str) -> dict[int, Path
 
 
 def combine_variants(a: Sequence[str | Path], b: Sequence[str | Path], names: tuple[str, str] = ("A", "B")) -> Variants:
-    """Two variants from any run folders.
-
-    Raises
-    ------
-    InputError
-        A folder holds no scale test, or the plans differ.
-    """
+    """Two variants from any run folders."""
     runs = {name: tuple(analyse_run(one) for one in side) for name, side in zip(names, (a, b), strict=True)}
     made = [one for side in runs.values() for one in side]
     plans = {one.test.scenario_sha256 for one in made}

@@ -55,13 +55,6 @@ EVENTS = ApiResource("events.k8s.io", "v1", "events")
 def parse_resource(text: str) -> ApiResource:
     """Parse a resource from the command line.
 
-    Raises
-    ------
-    ConfigError
-        It is none.
-
-    Examples
-    --------
     >>> parse_resource("batch/v1/jobs"), str(parse_resource("v1/pods"))
     (ApiResource(group='batch', version='v1', plural='jobs'), 'v1/pods')
     """
@@ -77,8 +70,6 @@ def parse_resource(text: str) -> ApiResource:
 def list_operator_resources(own: Iterable[ApiResource]) -> list[tuple[str, str, str]]:
     """Resources that schedulers make, and Run:ai's operator if `own` has its workloads; as `SCHEDULER_RESOURCES`.
 
-    Examples
-    --------
     >>> own = [parse_resource("run.ai/v2alpha1/trainingworkloads")]
     >>> [plural for _, plural, resource in list_operator_resources(own) if resource == "job"]
     ['runaijobs', 'pytorchjobs']
@@ -90,13 +81,7 @@ def list_operator_resources(own: Iterable[ApiResource]) -> list[tuple[str, str, 
 
 
 async def find_kind_name(api: Connection, wanted: ApiResource) -> str | None:
-    """The kind's name (`Job`) where the cluster has the resource; null where it has not.
-
-    Raises
-    ------
-    ApiError, UnreachableError
-        The cluster does not say.
-    """
+    """The kind's name (`Job`) where the cluster has the resource; null where it has not."""
     try:
         found = await api.json("GET", wanted.root)
     except ApiError as error:

@@ -25,12 +25,9 @@ def now_ns() -> int:
 class ServerTime:
     """A server's time.
 
-    Attributes
-    ----------
-    ns
-        Nanoseconds since 1970, by the server's clock; truncated to the resolution.
-    resolution_ns
-        The true time lies within [ns, ns + resolution_ns): Kubernetes cuts most of its times to whole seconds.
+    `ns`: Nanoseconds since 1970, by the server's clock; truncated to the resolution.
+    `resolution_ns`: The true time lies within [ns, ns + resolution_ns): Kubernetes cuts most of its times to whole
+    seconds.
     """
 
     ns: int
@@ -40,8 +37,6 @@ class ServerTime:
 def parse_timestamp(text: object) -> ServerTime | None:
     """A time as Kubernetes writes it; null where it is none (some components write null or the year 1).
 
-    Examples
-    --------
     >>> parse_timestamp("2026-11-22T02:45:30Z")
     ServerTime(ns=1795315530000000000, resolution_ns=1000000000)
     >>> parse_timestamp("2026-11-22T02:45:30.123456Z").resolution_ns

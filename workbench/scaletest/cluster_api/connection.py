@@ -83,8 +83,6 @@ class ApiError(RunFailedError):
 def parse_retry_after(text: str | None) -> float | None:
     """Seconds of a Retry-After header; None without one. Dates, which Kubernetes never sends, are ignored.
 
-    Examples
-    --------
     >>> [parse_retry_after(text) for text in ("1", "2.5", "Wed, 21 Oct 2026 07:28:00 GMT", "-1")]
     [1.0, 2.5, None, None]
     """

@@ -38,19 +38,8 @@ class Target:
 def load_target(kubeconfig: str | Path | None, context: str | None) -> Target:
     """The identity of a kubeconfig's context.
 
-    Parameters
-    ----------
-    kubeconfig
-        The file; $KUBECONFIG or the usual place without it.
-    context
-        Name of the context. It may be omitted only if there is a single one: a scale test on the wrong cluster is an
-        outage.
-
-    Raises
-    ------
-    ConfigError
-        No such file or context, no context named where there are several, one that cannot be used, or one whose
-        certificate is not checked although it is not on this machine.
+    `context`: Name of the context. It may be omitted only if there is a single one: a scale test on the wrong cluster
+    is an outage.
     """
     import yaml
     from kubernetes import config

@@ -66,13 +66,7 @@ async def list_items(fetch: Fetch, query: Mapping[str, str]) -> list[Any]:
 
 
 def fetch_objects(api: Connection, path: str) -> Fetch:
-    """Pages of objects as parsed JSON.
-
-    Raises
-    ------
-    ApiError, UnreachableError
-        From the pages: the cluster refused, or cannot be reached.
-    """
+    """Pages of objects as parsed JSON."""
 
     async def fetch(query: dict[str, str]) -> ListPage:
         found = await api.json("GET", path, query=query)
@@ -89,13 +83,7 @@ def fetch_objects(api: Connection, path: str) -> Fetch:
 
 
 async def iterate_items(api: Connection, path: str, **query: str) -> AsyncIterator[Json]:
-    """The objects of a collection, page by page.
-
-    Raises
-    ------
-    ApiError, UnreachableError
-        The cluster refused, or cannot be reached.
-    """
+    """The objects of a collection, page by page."""
     async for page in iterate_pages(fetch_objects(api, path), query):
         for item in page.items:
             yield item

@@ -33,8 +33,6 @@ def new_run_id() -> str:
 def build_workload_name(run: str, index: int) -> str:
     """Name of the run's workload of this index: the same after a crash, so that nothing is made twice.
 
-    Examples
-    --------
     >>> build_workload_name("st-1f2e3d4c", 42)
     'st-1f2e3d4c-0000042'
     """
@@ -47,13 +45,7 @@ def build_labels(run: str, name: str, step: int) -> dict[str, str]:
 
 
 def build_run_selector(run: str) -> str:
-    """Label selector of all that belongs to a run; never empty.
-
-    Raises
-    ------
-    ValueError
-        That is no run's id: a selector from it could match anything.
-    """
+    """Label selector of all that belongs to a run; never empty."""
     if not RUN_ID.fullmatch(run):
         raise ValueError(f"not a run's id: {run[:40]!r}")
     return f"{MANAGED_BY}={MANAGER},{RUN}={run}"

@@ -21,15 +21,8 @@ _MILLISECONDS_FROM = 100_000_000_000  # seconds of the year 5138
 class BackendQuery:
     """A database and what to ask it.
 
-    Attributes
-    ----------
-    url
-        Of PostgreSQL. A secret: it is shown nowhere.
-    query
-        One SELECT of two columns: a workload's name, and when the backend had it (a time, or seconds or milliseconds
-        since 1970). It is asked once per namespace; `%(namespace)s` and `%(project)s` are bound to it.
-    parameters
-        More named parameters.
+    `query`: One SELECT of two columns: a workload's name, and when the backend had it (a time, or seconds or
+    milliseconds since 1970). It is asked once per namespace; `%(namespace)s` and `%(project)s` are bound to it.
     """
 
     url: str = field(repr=False)
@@ -37,17 +30,7 @@ class BackendQuery:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def query_seconds(self, namespaces: list[str]) -> dict[tuple[str, str], int]:
-        """By name and namespace: whole seconds since 1970; of several rows the earliest.
-
-        Raises
-        ------
-        MissingToolError
-            The driver is not installed.
-        RunFailedError
-            The database cannot be reached.
-        InputError
-            The query is refused, or its answer has not two columns.
-        """
+        """By name and namespace: whole seconds since 1970; of several rows the earliest."""
         try:
             import psycopg
         except ModuleNotFoundError as error:
@@ -98,8 +81,6 @@ class BackendQuery:
 def _to_whole_seconds(at: object) -> int:
     """Whole seconds since 1970.
 
-    Examples
-    --------
     >>> _to_whole_seconds(1767261600), _to_whole_seconds(1767261600999)
     (1767261600, 1767261600)
     >>> _to_whole_seconds(datetime(2026, 1, 1, 10, tzinfo=UTC))
@@ -117,13 +98,7 @@ def _to_whole_seconds(at: object) -> int:
 
 
 def build_backend(url_env: str | None, query: str | None, parameters: list[str]) -> BackendQuery | None:
-    """The backend that the options name; null without them.
-
-    Raises
-    ------
-    ConfigError
-        One option without the other, a variable that is not set, a parameter without a value.
-    """
+    """The backend that the options name; null without them."""
     if url_env is None and query is None and not parameters:
         return None
     if url_env is None or query is None:

@@ -34,14 +34,8 @@ _RESOURCES = {"workloads": "workload", "jobs": "job", "pods": "pod", "groups": "
 class Snapshot:
     """Lists of one namespace, put together by workload.
 
-    Attributes
-    ----------
-    milestones
-        Per workload: seconds since 1970 of each milestone that was found.
-    foreign
-        Objects that no workload can be found for, by what they are.
-    short
-        Workloads with fewer pods than their pod group wants: their last pod is still to come.
+    `milestones`: Per workload: seconds since 1970 of each milestone that was found.
+    `short`: Workloads with fewer pods than their pod group wants: their last pod is still to come.
     """
 
     namespace: str
@@ -89,10 +83,8 @@ def join_lists(
 ) -> Snapshot:
     """Put the lists together.
 
-    Parameters
-    ----------
-    workloads, jobs, pods, groups, events
-        Objects as the API gives them; anything odd in them is passed over.
+    `workloads`, `jobs`, `pods`, `groups`, `events`: Objects as the API gives them; anything odd in them is passed
+    over.
     """
     found = Snapshot(namespace)
     lists = {"workloads": list(workloads), "jobs": list(jobs), "pods": list(pods), "pod groups": list(groups)}
@@ -116,8 +108,6 @@ def join_lists(
 def find_pod_group(message: str) -> str | None:
     """The pod group that an eviction was for: the last one named, for the first may be whose pod it was.
 
-    Examples
-    --------
     >>> find_pod_group("Pod runai-a/pg-0 was preempted by higher priority job runai-a/pg-j-1.")
     'pg-j-1'
     """
@@ -244,15 +234,7 @@ def _parse_second(text: object) -> int | None:
 
 
 def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: int) -> int:
-    """Write what is new to observed.jsonl; how many lines that were.
-
-    Parameters
-    ----------
-    lists
-        Objects by what they are: workloads, jobs, pods, groups, events.
-    arrival_ns
-        Client's time of the look.
-    """
+    """Write what is new to observed.jsonl; how many lines that were."""
     path = folder / run_records.OBSERVED
     known = {
         (one.resource, one.uid, one.transition)

@@ -105,15 +105,7 @@ US_PER_S = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class ChainStep:
-    """A delta of the old tool: from `since` to `at`.
-
-    Attributes
-    ----------
-    name, reference
-        As in its times.csv and in the titles of its plots.
-    plots
-        Where it draws it, with all its settings on.
-    """
+    """A delta of the old tool: from `since` to `at`."""
 
     name: str
     reference: str
@@ -174,13 +166,7 @@ JOBS = Table(
 
 
 def build_jobs(found: RunaiFiles) -> pl.DataFrame:
-    """The sampled workloads whose submission is known, in the order of sampled.json.
-
-    Returns
-    -------
-    polars.DataFrame
-        Table `upstream_jobs`.
-    """
+    """The sampled workloads whose submission is known, in the order of sampled.json."""
     submitted = found.by_key
     rows = []
     for one in found.sampled:
@@ -213,18 +199,8 @@ def judge_jobs(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame
 def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
     """Each step of the chain of each workload, true and as the old tool has it.
 
-    Parameters
-    ----------
-    jobs
-        Table `upstream_jobs`.
+    Returns: Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
 
-    Returns
-    -------
-    polars.DataFrame
-        Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
-
-    Notes
-    -----
     Both sides are cut to whole seconds first, so a delta is true to within 1 s. How `upstream_s` differs from
     `delta_s` on purpose stands in `differences.DIFFERENCES`.
     """

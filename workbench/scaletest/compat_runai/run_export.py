@@ -44,17 +44,9 @@ _NAMES: dict[Milestone, str] = {
 class RunaiView:
     """A run as the old tool would have it.
 
-    Attributes
-    ----------
-    sent
-        For submitted.json.
-    jobs
-        Table `upstream_jobs`: complete workloads only.
-    incomplete
-        Workloads that lack a milestone which sampled.json must have, by that milestone's key.
-    ungrouped
-        Workloads of a run whose scheduler makes no PodGroups: the old tool's files must have its time, and the first
-        pod's creation stands for it.
+    `incomplete`: Workloads that lack a milestone which sampled.json must have, by that milestone's key.
+    `ungrouped`: Workloads of a run whose scheduler makes no PodGroups: the old tool's files must have its time, and
+    the first pod's creation stands for it.
     """
 
     sent: list[SentWorkload]
@@ -78,24 +70,7 @@ def export_run(
     bug_compatible: bool = False,
     backend: BackendQuery | None = None,
 ) -> ExportResult:
-    """Write submitted.json, sampled.json and times.csv of a run.
-
-    Parameters
-    ----------
-    folder
-        A run folder with its tables.
-    out
-        Where they go; `upstream` in the run folder without it.
-    bug_compatible
-        times.csv as the old tool writes it, with its wrong headings.
-    backend
-        Where times of the control plane's database come from.
-
-    Raises
-    ------
-    InputError
-        The folder is no run, or its tables are missing.
-    """
+    """Write submitted.json, sampled.json and times.csv of a run."""
     found = build_view(folder)
     if backend is not None:
         found = dataclasses.replace(found, jobs=add_backend_times(found.jobs, backend))

@@ -94,19 +94,8 @@ def import_folder(
 ) -> ImportResult:
     """Make a run folder of the old tool's output folder.
 
-    Parameters
-    ----------
-    folder
-        Holds submitted.json and sampled.json.
-    out
-        Below it the run gets its own folder; the usual place without it.
-    asked
-        What was submitted. Without it the table `schedule` is not written: the files do not tell pods and GPUs.
-
-    Raises
-    ------
-    InputError
-        The files are not there, or no row of one can be used.
+    `out`: Below it the run gets its own folder; the usual place without it.
+    `asked`: What was submitted. Without it the table `schedule` is not written: the files do not tell pods and GPUs.
     """
     if asked is not None and asked.workload_type not in TYPES:
         raise ConfigError(

@@ -107,13 +107,7 @@ class RunaiFiles:
 
 
 def read_files(folder: str | Path) -> RunaiFiles:
-    """The two files of a folder of the old tool.
-
-    Raises
-    ------
-    InputError
-        A file is missing, too large, no JSON list, or none of its rows can be used.
-    """
+    """The two files of a folder of the old tool."""
     place = Path(folder)
     odd: list[OddRow] = []
     submitted = _read_submitted_file(place / SUBMITTED, odd)
@@ -122,13 +116,7 @@ def read_files(folder: str | Path) -> RunaiFiles:
 
 
 def read_submissions(folder: str | Path) -> list[SubmittedJob]:
-    """submitted.json alone, as far as its rows can be used: it may still be growing.
-
-    Raises
-    ------
-    InputError
-        As for `read`.
-    """
+    """submitted.json alone, as far as its rows can be used: it may still be growing."""
     return _read_submitted_file(Path(folder) / SUBMITTED, [])
 
 
@@ -251,15 +239,8 @@ def _compare_files(found: RunaiFiles) -> RunaiFiles:
 def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compatible: bool = False) -> str:
     """The file's content.
 
-    Parameters
-    ----------
-    jobs
-        Table `upstream_jobs`.
-    skip_errors
-        Without the workloads that the old tool skips.
-    bug_compatible
-        The old layout: 23 headings over 26 columns, its fallbacks and its deltas; else one heading a column, deltas
-        as they are, and nothing where nothing was measured.
+    `bug_compatible`: The old layout: 23 headings over 26 columns, its fallbacks and its deltas; else one heading a
+    column, deltas as they are, and nothing where nothing was measured.
     """
     shown = jobs.filter("kept") if skip_errors else jobs
     rows = _build_old_rows(shown) if bug_compatible else _build_rows(shown)
@@ -328,8 +309,6 @@ class SentWorkload:
 def find_project(namespace: str) -> str:
     """The Run:ai project of a namespace: without the prefix, and nothing but the prefix.
 
-    Examples
-    --------
     >>> find_project("runai-my-runai-tests"), find_project("team-a")
     ('my-runai-tests', 'team-a')
     """

@@ -34,18 +34,7 @@ _SUBTITLE = "both ends of a time are cut to whole seconds: each value is true to
 def select_jobs(
     jobs: pl.DataFrame, *, skip_errors: bool = True, head: int | None = None, tail: int | None = None
 ) -> Any:
-    """The workloads that are drawn, by time of submission: the first `head` of them, then the last `tail` of those.
-
-    Parameters
-    ----------
-    jobs
-        Table `upstream_jobs`.
-
-    Raises
-    ------
-    ConfigError
-        `head` or `tail` is no positive number.
-    """
+    """The workloads that are drawn, by time of submission: the first `head` of them, then the last `tail` of those."""
     for name, count in (("--head", head), ("--tail", tail)):
         if count is not None and count < 1:
             raise ConfigError("not a number of workloads", where=name, found=count, allowed="1 or more")
@@ -55,32 +44,13 @@ def select_jobs(
 
 
 def check_plot(plot: Plot) -> None:
-    """Refuse a plot that there is not.
-
-    Raises
-    ------
-    ConfigError
-        No such plot.
-    """
+    """Refuse a plot that there is not."""
     if plot not in PLOTS:
         raise ConfigError("no such plot", where="--plot", found=str(plot)[:40], allowed=PLOTS)
 
 
 def chart_plot(jobs: pl.DataFrame, plot: Plot) -> alt.VConcatChart:
-    """The plot of these workloads, in the order given.
-
-    Parameters
-    ----------
-    jobs
-        Table `upstream_jobs`, as `ordered` gives it.
-
-    Raises
-    ------
-    InputError
-        There is no workload to draw.
-    ConfigError
-        No such plot.
-    """
+    """The plot of these workloads, in the order given."""
     import altair as alt
 
     check_plot(plot)
@@ -180,8 +150,6 @@ def _chart_spread(values: pl.Series) -> alt.LayerChart:
 def build_bins(values: pl.Series) -> list[dict[str, float]]:
     """At most 40 bins of whole seconds, drawn around them; `share` of the values is at or below `last`.
 
-    Examples
-    --------
     >>> build_bins(pl.Series([0.0, 0.0, 2.0, 2.0]))[0]
     {'low': -0.5, 'high': 0.5, 'last': 0, 'count': 2, 'share': 0.5}
     """
@@ -219,12 +187,7 @@ def downsample_points(points: pl.DataFrame) -> pl.DataFrame:
 class ReportFiles:
     """What was written.
 
-    Attributes
-    ----------
-    picture, times
-        The two files.
-    drawn, skipped, sampled
-        Workloads: in the picture; left out as the old tool does; in all.
+    `drawn`, `skipped`, `sampled`: Workloads: in the picture; left out as the old tool does; in all.
     """
 
     picture: Path
@@ -244,23 +207,9 @@ def write_upstream_report(
 ) -> ReportFiles:
     """Write times.csv and general.png or detailed.png.
 
-    Parameters
-    ----------
-    folder
-        With submitted.json and sampled.json, or a run folder with its tables.
-    skip_errors
-        Leave out what the old tool leaves out: pod groups earlier than their pods, negative totals.
-    head, tail
-        Draw only the first, or the last, N workloads by time of submission; times.csv has all.
-    out
-        Where they go; beside what was read without it.
-
-    Raises
-    ------
-    InputError
-        The files or tables are missing, or there is nothing to draw.
-    ConfigError
-        No such plot, a number that is none, or a folder that cannot be written.
+    `folder`: With submitted.json and sampled.json, or a run folder with its tables.
+    `skip_errors`: Leave out what the old tool leaves out: pod groups earlier than their pods, negative totals.
+    `head`, `tail`: Draw only the first, or the last, N workloads by time of submission; times.csv has all.
     """
     check_plot(plot)
     place = Path(folder)

@@ -35,16 +35,9 @@ _COLUMNS = {column.name for column in JOBS.columns} - {"row", "submitted_at_us",
 class SampleResult:
     """One look at the cluster.
 
-    Attributes
-    ----------
-    submitted
-        Workloads that the journal or submitted.json names so far; null where there is neither.
-    sampled
-        Complete workloads in sampled.json: the submitted ones, or all of the namespace if these are unknown.
-    others
-        Complete workloads of the namespace that are not of this submission.
-    ended
-        Nothing more is being submitted, as far as the folder tells.
+    `submitted`: Workloads that the journal or submitted.json names so far; null where there is neither.
+    `sampled`: Complete workloads in sampled.json: the submitted ones, or all of the namespace if these are unknown.
+    `others`: Complete workloads of the namespace that are not of this submission.
     """
 
     file: Path
@@ -104,23 +97,8 @@ async def follow_workloads(
 ) -> SampleResult:
     """Sample once, or until all that was submitted is complete and nothing more comes.
 
-    Parameters
-    ----------
-    folder
-        The output folder of the submission; sampled.json is written there each time.
-    every_s
-        Seconds between looks; null for one look.
-    for_s
-        Time limit of following.
-    events
-        With evictions and volumes, which the old tool has switched off.
-
-    Raises
-    ------
-    ConfigError
-        No such folder.
-    ApiError, UnreachableError
-        The cluster refuses, or is not there.
+    `folder`: The output folder of the submission; sampled.json is written there each time.
+    `every_s`: Seconds between looks; null for one look.
     """
     if not folder.is_dir():
         raise ConfigError("no such folder", where="-o, --output-dir", found=folder, do="the one given to submit")

@@ -54,17 +54,7 @@ UNLABELLED = "what the command makes has no label of ours: cleanup does not find
 
 @dataclass(frozen=True)
 class SubmissionPace:
-    """What a scenario has no place for.
-
-    Attributes
-    ----------
-    delay
-        Seconds from a burst's end to the next in a closed loop.
-    max_rate
-        Workloads a second at most.
-    num_processes
-        Workloads of a burst.
-    """
+    """What a scenario has no place for."""
 
     delay: float
     max_rate: float
@@ -96,13 +86,7 @@ def build_pace(flags: SubmitFlags) -> SubmissionPace:
 
 
 def read_pace(folder: Path) -> SubmissionPace:
-    """The pace that the submission in this folder was begun with.
-
-    Raises
-    ------
-    InputError
-        Its record does not say.
-    """
+    """The pace that the submission in this folder was begun with."""
     try:
         return SubmissionPace(**run_folder.load_run(folder).record["config"][_KEY])
     except (KeyError, TypeError) as error:
@@ -115,11 +99,6 @@ def check_same_cluster(folder: Path, found: ClusterFacts) -> None:
     """Go on only on the cluster that the submission in this folder began on.
 
     What was accepted there would not be missed here, and the rest would be made here.
-
-    Raises
-    ------
-    ConfigError
-        It is another.
     """
     test = run_conditions.read_conditions(folder)
     if found.fingerprint != test.fingerprint:
@@ -139,12 +118,7 @@ _GRANTED, _RIGHTS_LIMIT_S, _AGAIN_S = ("rights", "namespace"), 15.0, 0.25
 class SubmitWay:
     """How objects are made.
 
-    Attributes
-    ----------
-    with_
-        api, kubectl or command.
-    words
-        Of the command, with `{name}`, `{namespace}`, `{gpus}` and `{file}` filled in; no shell sees them.
+    `words`: Of the command, with `{name}`, `{namespace}`, `{gpus}` and `{file}` filled in; no shell sees them.
     """
 
     with_: str = "api"
@@ -153,13 +127,7 @@ class SubmitWay:
     kubeconfig: Path | None = None
 
     def build_submitter(self, api: Connection) -> Submitter:
-        """The one that makes them.
-
-        Raises
-        ------
-        ConfigError
-            There is no such way.
-        """
+        """The one that makes them."""
         if self.with_ not in MODES:
             raise ConfigError("no such way", where="--submit-with", found=self.with_[:40], allowed=MODES)
         if (self.with_ == "command") != bool(self.words):
@@ -217,19 +185,9 @@ async def run_submission(
 ) -> SubmissionResult:
     """Submit exactly so many workloads, in bursts.
 
-    Parameters
-    ----------
-    closed
-        Run:ai's timing: each burst waits for the one before it, then for the delay.
-    resume
-        Continue the submission in `out`, on the same cluster and with its own flags.
-    admin
-        Administrator of a local cluster; namespace and rights are created there too.
-
-    Raises
-    ------
-    ConfigError
-        A flag or a check refused the submission; nothing was sent.
+    `closed`: Run:ai's timing: each burst waits for the one before it, then for the delay.
+    `resume`: Continue the submission in `out`, on the same cluster and with its own flags.
+    `admin`: Administrator of a local cluster; namespace and rights are created there too.
     """
     chosen, out = way or SubmitWay(), out.absolute()
     plan = _load_or_draw_plan(flags, out, resume=resume)
@@ -265,13 +223,7 @@ async def run_submission(
 
 
 def check_flags(flags: SubmitFlags, *, resume: bool) -> None:
-    """Refuse flags that cannot be, before any cluster is looked for.
-
-    Raises
-    ------
-    ConfigError
-        A flag is missing, or its value is none.
-    """
+    """Refuse flags that cannot be, before any cluster is looked for."""
     if not resume:
         scenario_of(flags)
 

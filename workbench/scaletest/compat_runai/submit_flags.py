@@ -30,13 +30,7 @@ RATE_PER_S = 20.0
 
 
 def check_workload(workload_type: str | None, project: str, gpus: str, workers: int) -> None:
-    """Refuse what the old tool would run into.
-
-    Raises
-    ------
-    ConfigError
-        A value that is missing or none, with those that are allowed.
-    """
+    """Refuse what the old tool would run into."""
     if workload_type not in TYPES:
         raise ConfigError(
             "which type of workload?",
@@ -96,11 +90,6 @@ def read_template(path: str | Path, project: str, gpus: str, workers: int, *, pv
 
     Its placeholders for numbers and the project are filled in as text, for there they may stand for a number or within
     a text; the name is filled in later, workload by workload.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, or is no template with a name's placeholder.
     """
     where = Path(path)
     # Validates size and YAML aliases.
@@ -163,13 +152,7 @@ class SubmitFlags(StrictModel):
 
 
 def build_scenario(flags: SubmitFlags) -> Scenario:
-    """The scenario that these flags ask for.
-
-    Raises
-    ------
-    ConfigError
-        A flag is missing or invalid.
-    """
+    """The scenario that these flags ask for."""
     check_workload(flags.workload_type, flags.project, flags.num_gpus, flags.num_workers)
     _check_numbers(flags)
     assert flags.workload_type is not None

@@ -62,26 +62,10 @@ _ATTEMPTS = 3
 class LocalCluster:
     """A running control plane on this machine.
 
-    Attributes
-    ----------
-    kubeconfig, context
-        Of the administrator, for namespaces and roles. Not for measuring: an administrator is never throttled.
-    measure_kubeconfig, measure_context
-        Of the measuring service account.
-    schedulers
-        schedulerName of each running scheduler.
-    components
-        Components with their client limits.
-    audit_log
-        One JSON document per request; None if it is not kept.
-    kubectl
-        Path of kubectl; None if it is not installed.
-    metrics
-        URL of each component's metrics, but the API server's.
-    pools
-        Its simulated nodes.
-    queue_quotas
-        GPUs of each of Kueue's queues that were asked for.
+    `kubeconfig`, `context`: Of the administrator, for namespaces and roles. Not for measuring: an administrator is
+    never throttled.
+    `audit_log`: One JSON document per request; None if it is not kept.
+    `kubectl`: Path of kubectl; None if it is not installed.
     """
 
     name: str
@@ -128,43 +112,16 @@ def start_cluster(
 ) -> LocalCluster:
     """Start a cluster; a running one of this name is reused if it has the same settings.
 
-    Parameters
-    ----------
-    pools
-        Simulated nodes.
-    scheduler
-        `kai`: KAI runs beside the default scheduler, and pods choose by their schedulerName.
-    feature_gates, scheduler_arguments
-        Gates of API server, controller-manager and scheduler; other arguments of the default scheduler.
-    start_delay
-        How long simulated nodes take to start a pod; no time without it.
-    recipes
-        Schedulers of program `kube-scheduler` that run beside the control plane's own.
-    kueue, queue_quotas
-        Kueue runs, with these queues and their GPUs; one queue `default` with all GPUs without them.
-    client_limits
-        Requests per second (and burst) of components; Kubernetes' defaults for the others.
-    api_arguments
-        Additional arguments of the API server.
-    programs, provider
-        Where the programs are, see `program_providers.find_binaries`.
-    folder
-        Empty or new folder for its data; by default in the user's cache.
-    owner
-        Process id and start time of a process; the cluster is stopped when it ends.
-    timeout_s
-        Time limit of each stage.
-    tell
-        Called with each stage.
-
-    Raises
-    ------
-    ConfigError
-        The name or a setting is invalid, or a running cluster of this name has other settings.
-    MissingToolError
-        The programs are missing.
-    RunFailedError
-        The cluster did not start; everything was removed.
+    `scheduler`: `kai`: KAI runs beside the default scheduler, and pods choose by their schedulerName.
+    `feature_gates`, `scheduler_arguments`: Gates of API server, controller-manager and scheduler; other arguments of
+    the default scheduler.
+    `start_delay`: How long simulated nodes take to start a pod; no time without it.
+    `recipes`: Schedulers of program `kube-scheduler` that run beside the control plane's own.
+    `kueue`, `queue_quotas`: Kueue runs, with these queues and their GPUs; one queue `default` with all GPUs without
+    them.
+    `client_limits`: Requests per second (and burst) of components; Kubernetes' defaults for the others.
+    `folder`: Empty or new folder for its data; by default in the user's cache.
+    `owner`: Process id and start time of a process; the cluster is stopped when it ends.
     """
     check_cluster_name(name)
     limits = check_client_limits(
@@ -230,13 +187,7 @@ def _start_with_free_ports(
 
 
 def find_cluster(name: str = "local") -> LocalCluster:
-    """Find a running cluster.
-
-    Raises
-    ------
-    ConfigError
-        There is no cluster of this name, or some components are not running.
-    """
+    """Find a running cluster."""
     known = cluster_record.read_record(name)
     again = UP_COMMAND if name == "local" else f"{UP_COMMAND} --name {name}"
     if known is None or known.state != "up":
@@ -262,13 +213,7 @@ def stop_cluster(name: str = "local") -> bool:
 
 
 def kill_component(cluster: LocalCluster, component: str) -> None:
-    """Kill a component, as a crash would, without a restart.
-
-    Raises
-    ------
-    ConfigError
-        The cluster has no such component.
-    """
+    """Kill a component, as a crash would, without a restart."""
     _parts_by_name(cluster, component)
     component_processes.end_processes(component_processes.find_processes(cluster.folder).get(component, []))
 
@@ -278,13 +223,6 @@ def restart_component(cluster: LocalCluster, component: str, *, timeout_s: float
 
     Components that ended meanwhile are restarted too: the controller-manager and the scheduler exit when they cannot
     renew their lease for 10 s. A restarted one is idle until its old lease expires, 15 s at most.
-
-    Raises
-    ------
-    ConfigError
-        The cluster has no such component.
-    RunFailedError
-        It does not become healthy; `found` has the end of its log.
     """
     parts = _parts_by_name(cluster, component)
     before = component_processes.find_processes(cluster.folder)

@@ -125,13 +125,6 @@ class ClusterSettings(FiniteModel):
 def parse_feature_gates(texts: Iterable[str]) -> dict[str, bool]:
     """Read the values of --feature-gate.
 
-    Raises
-    ------
-    ConfigError
-        One is not NAME=true or NAME=false.
-
-    Examples
-    --------
     >>> parse_feature_gates(["GangScheduling=true"])
     {'GangScheduling': True}
     """
@@ -148,13 +141,6 @@ def parse_feature_gates(texts: Iterable[str]) -> dict[str, bool]:
 def parse_start_delay(text: str) -> StartDelay:
     """Parse a start delay `SECONDS` or `LEAST:MOST`.
 
-    Raises
-    ------
-    ConfigError
-        Not one or two numbers of seconds, or the second below the first.
-
-    Examples
-    --------
     >>> parse_start_delay("3"), parse_start_delay("0.5:4").most_s
     (StartDelay(least_s=3.0, most_s=3.0), 4.0)
     """
@@ -172,13 +158,6 @@ def parse_start_delay(text: str) -> StartDelay:
 def parse_queue_quotas(texts: Iterable[str]) -> dict[str, int]:
     """Parse queues `NAME=GPUS`.
 
-    Raises
-    ------
-    ConfigError
-        Invalid format, or no whole number of GPUs.
-
-    Examples
-    --------
     >>> parse_queue_quotas(["default=6", "team-b=2"])
     {'default': 6, 'team-b': 2}
     """
@@ -194,13 +173,6 @@ def parse_queue_quotas(texts: Iterable[str]) -> dict[str, int]:
 def check_cluster_name(name: str) -> str:
     """Validate a cluster name, which is used for a folder and a context.
 
-    Raises
-    ------
-    ConfigError
-        Not lower-case letters, digits and dashes, or more than 40.
-
-    Examples
-    --------
     >>> check_cluster_name("local")
     'local'
     """
@@ -217,13 +189,6 @@ def check_cluster_name(name: str) -> str:
 def parse_pools(nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str] = ()) -> tuple[NodePool, ...]:
     """Build node pools from the values of --nodes, --gpus and --gpu-model, in turn; without models all are H100.
 
-    Raises
-    ------
-    ConfigError
-        The lists differ in length, a number is out of range, or a model is not known.
-
-    Examples
-    --------
     >>> [(pool.gpus, pool.gpu_model) for pool in parse_pools([3, 2], [4, 8], ["T4", "H100"])]
     [(4, 'T4'), (8, 'H100')]
     """
@@ -258,13 +223,6 @@ def parse_pools(nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str]
 def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
     """Parse client limits `COMPONENT=QPS[:BURST]`; the default burst is twice the rate.
 
-    Raises
-    ------
-    ConfigError
-        Invalid format, or a component without a client limit.
-
-    Examples
-    --------
     >>> parse_client_limits(["controller-manager=200:400"])
     {'kube-controller-manager': ClientLimit(qps=200.0, burst=400)}
     """
@@ -288,13 +246,7 @@ def _is_there(name: str, scheduler: Scheduler) -> bool:
 def check_client_limits(
     limits: Mapping[str, ClientLimit], scheduler: Scheduler, more: Sequence[str] = ()
 ) -> dict[str, ClientLimit]:
-    """Validate client limits against the components of this cluster.
-
-    Raises
-    ------
-    ConfigError
-        The cluster has no such component.
-    """
+    """Validate client limits against the components of this cluster."""
     known = [*(name for name in DEFAULT_LIMITS if _is_there(name, scheduler)), *more]
     for name in limits:
         if name not in known:
@@ -305,13 +257,6 @@ def check_client_limits(
 def parse_api_arguments(texts: Iterable[str]) -> dict[str, str]:
     """Parse arguments of the API server from `KEY=VALUE`.
 
-    Raises
-    ------
-    ConfigError
-        Invalid format, or an argument that would expose the cluster.
-
-    Examples
-    --------
     >>> parse_api_arguments(["max-mutating-requests-inflight=2"])
     {'max-mutating-requests-inflight': '2'}
     """
@@ -325,13 +270,7 @@ def parse_api_arguments(texts: Iterable[str]) -> dict[str, str]:
 
 
 def check_api_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Refuse arguments of the API server that would expose the cluster.
-
-    Raises
-    ------
-    ConfigError
-        An argument that the workbench sets itself.
-    """
+    """Refuse arguments of the API server that would expose the cluster."""
     for key, value in arguments.items():
         if not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             raise ConfigError("not an argument", where="--api-arg", found=f"{key}={value}"[:100], allowed="KEY=VALUE")
@@ -407,13 +346,7 @@ def write_record(record: ClusterRecord) -> None:
 
 
 def read_record(name: str) -> ClusterRecord | None:
-    """Read the record of a cluster; None if there is none of this name.
-
-    Raises
-    ------
-    ConfigError
-        The record is invalid.
-    """
+    """Read the record of a cluster; None if there is none of this name."""
     path = find_cluster_folder(name) / RECORD_FILE
     if not path.is_file():
         return None
@@ -434,26 +367,14 @@ def list_cluster_names() -> list[str]:
 
 
 def require_posix() -> None:
-    """Refuse platforms without control-plane programs.
-
-    Raises
-    ------
-    MissingToolError
-        The platform is Windows.
-    """
+    """Refuse platforms without control-plane programs."""
     if os.name != "posix":
         raise MissingToolError("a local cluster needs Linux or macOS", do="use the Windows subsystem for Linux")
 
 
 @contextlib.contextmanager
 def lock_cluster(name: str, *, timeout_s: float = 120) -> Iterator[None]:
-    """Lock on starting and stopping this cluster, released when the process exits.
-
-    Raises
-    ------
-    RunFailedError
-        Another process holds it for the whole timeout.
-    """
+    """Lock on starting and stopping this cluster, released when the process exits."""
     require_posix()
     import fcntl
 

@@ -45,15 +45,7 @@ def start_from_nothing(
     timeout_s: float,
     tell: Callable[[str], None],
 ) -> ClusterRecord:
-    """Start a new cluster; after a failure or an interrupt everything is removed.
-
-    Raises
-    ------
-    ConfigError
-        The data folder is not empty.
-    RunFailedError
-        The cluster did not start; `found` has the end of a log.
-    """
+    """Start a new cluster; after a failure or an interrupt everything is removed."""
     place = _make_data_folder(name, folder)
     begun = ClusterRecord(
         name=name,

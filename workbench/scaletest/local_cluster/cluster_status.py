@@ -92,13 +92,7 @@ class ClusterStatus:
 
 
 def read_cluster_status(name: str) -> ClusterStatus:
-    """Read the status of a cluster.
-
-    Raises
-    ------
-    ConfigError
-        There is no cluster of this name.
-    """
+    """Read the status of a cluster."""
     known = cluster_record.read_record(name)
     if known is None:
         raise ConfigError(

@@ -36,11 +36,6 @@ def find_free_ports(count: int) -> list[int]:
     """Find different free ports.
 
     Another process may take one before it is used; callers retry.
-
-    Raises
-    ------
-    MissingToolError
-        There are too few free ports.
     """
     # Random, because clusters may start at the same time. Not security-relevant.
     candidates = random.SystemRandom().sample(range(_LOWEST, _HIGHEST), 400)
@@ -97,13 +92,7 @@ def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
 
 
 def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = 0) -> None:
-    """Terminate these processes and wait for their end; they are killed after the grace period.
-
-    Raises
-    ------
-    RunFailedError
-        A process survives SIGKILL.
-    """
+    """Terminate these processes and wait for their end; they are killed after the grace period."""
     alive = list(processes)
     if grace_s > 0:
         alive = _signal_processes(alive, grace_s, kill=False)

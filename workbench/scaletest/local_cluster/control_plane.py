@@ -50,17 +50,7 @@ _DOWNLOAD_S = 900  # a kwokctl of the user's fetches its programs itself
 def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = None, where: str = "kwok.yaml") -> str:
     """Change kwok's configuration so that a running pod ends after the time in its annotation, and never without one.
 
-    Parameters
-    ----------
-    configuration
-        Written by kwokctl for the kwok controller, which reads it at start.
-    start_delay
-        How long a bound pod takes to run; none at all without it.
-
-    Raises
-    ------
-    InputError
-        The configuration does not contain exactly one stage pod-complete (and one pod-ready, where it is to wait).
+    `configuration`: Written by kwokctl for the kwok controller, which reads it at start.
     """
     import yaml
 
@@ -121,15 +111,7 @@ def find_audit_log(folder: Path, name: str) -> Path:
 def create_control_plane(
     folder: Path, name: str, settings: ClusterSettings, binaries: Binaries, *, timeout_s: float
 ) -> tuple[ClusterPart, ...]:
-    """Start etcd, the API server, the controller-manager, the scheduler and kwok, and wait until they are healthy.
-
-    Raises
-    ------
-    PortTakenError
-        Another process took a port meanwhile; callers retry.
-    RunFailedError
-        A component did not start; `found` has the end of its log.
-    """
+    """Start etcd, the API server, the controller-manager, the scheduler and kwok, and wait until they are healthy."""
     numbers = dict(zip((*COMPONENT_NAMES, "peer"), free_ports.find_free_ports(len(COMPONENT_NAMES) + 1), strict=True))
     policy = folder / "audit-policy.yaml"
     policy.write_text(_AUDIT_POLICY, encoding="utf-8")
@@ -304,13 +286,7 @@ def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[C
 
 
 def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_s: float) -> None:
-    """Wait until every component is healthy.
-
-    Raises
-    ------
-    RunFailedError
-        One is not healthy, or ended; `found` has the end of its log.
-    """
+    """Wait until every component is healthy."""
     deadline = time.monotonic() + timeout_s
     for part in parts:
         gone = 0

@@ -50,11 +50,6 @@ async def create_measuring_identity(api: Connection) -> str:
 
     It may see the nodes, the pods of everybody, and the namespace whose uid identifies the cluster. What it may do in
     the namespaces of a test is granted there.
-
-    Raises
-    ------
-    RunFailedError
-        The API server refused.
     """
     for path, body in _build_identity_objects():
         answer = await api.request("POST", path, body=_encode_json(body))
@@ -70,13 +65,7 @@ async def create_measuring_identity(api: Connection) -> str:
 
 
 async def create_component_account(api: Connection, name: str) -> str:
-    """An account with an administrator's rights for a component of a local cluster, by whose name it is audited.
-
-    Raises
-    ------
-    RunFailedError, ApiError
-        The API server refused.
-    """
+    """An account with an administrator's rights for a component of a local cluster, by whose name it is audited."""
     rbac, labels = "rbac.authorization.k8s.io", {object_names.MANAGED_BY: object_names.MANAGER}
     place = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
     binding = {

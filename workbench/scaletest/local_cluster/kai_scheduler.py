@@ -65,13 +65,7 @@ def _build_arguments(name: str, port: int, probe_port: int) -> tuple[tuple[str, 
 
 
 async def create_kai_objects(api: Connection, programs: Path | None, *, timeout_s: float) -> None:
-    """Make what its processes want to find: custom resources, namespaces, priority classes, two queues.
-
-    Raises
-    ------
-    RunFailedError
-        The API server refused something, or did not take up a resource within the time.
-    """
+    """Make what its processes want to find: custom resources, namespaces, priority classes, two queues."""
     if programs is None:
         return
     made = [await _create_resource(api, file) for file in sorted((programs / "crds").glob("*.yaml"))]

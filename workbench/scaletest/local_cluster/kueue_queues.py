@@ -34,13 +34,7 @@ _POLL_S = 0.2
 
 
 async def create_resources(api: Connection, programs: Path, *, timeout_s: float) -> None:
-    """Make its custom resources and its namespace, and wait until they are taken up.
-
-    Raises
-    ------
-    RunFailedError
-        The API server refused one, or took none up within the time.
-    """
+    """Make its custom resources and its namespace, and wait until they are taken up."""
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     for file in sorted((programs / "crds").glob("*.yaml")):
         await _create(api, path, file.read_bytes(), "application/yaml")
@@ -104,13 +98,7 @@ def start_kueue(folder: Path, name: str, settings: ClusterSettings, programs: Pa
 async def register(
     api: Connection, folder: Path, name: str, settings: ClusterSettings, programs: Path, *, timeout_s: float
 ) -> None:
-    """Make its webhooks known, then its flavour and queues: all GPUs for `default` unless the settings say else.
-
-    Raises
-    ------
-    RunFailedError
-        The API server refused something, or the webhooks did not answer within the time.
-    """
+    """Make its webhooks known, then its flavour and queues: all GPUs for `default` unless the settings say else."""
     place = component_processes.find_scheduler_folder(folder, NAME)
     port = yaml.safe_load((place / "config.yaml").read_text(encoding="utf-8"))["webhook"]["port"]
     authority = base64.b64encode((control_plane.find_workdir(folder, name) / "pki" / "ca.crt").read_bytes()).decode()
@@ -158,13 +146,7 @@ def _build_object(kind: str, name: str, spec: Mapping[str, Any] | None = None) -
 
 
 async def create_local_queues(api: Connection, namespace: str, queues: set[str]) -> None:
-    """Make the queues of a namespace known to Kueue; those that are there stay.
-
-    Raises
-    ------
-    RunFailedError
-        The API server refused one.
-    """
+    """Make the queues of a namespace known to Kueue; those that are there stay."""
     path = f"{_API}/namespaces/{namespace}/localqueues"
     for queue in sorted(queues):
         await _create_soon(api, path, _build_object("LocalQueue", queue, {"clusterQueue": queue}), 10.0)

@@ -68,8 +68,6 @@ def build_folder(part: Part) -> Path:
 def required_version(module: str, package: str) -> str:
     """Version of a package that a module of ours asks for, without its `v`.
 
-    Examples
-    --------
     >>> required_version("kube", "k8s.io/kubernetes").count(".")
     2
     """
@@ -87,21 +85,7 @@ def build_parts(
 ) -> dict[Part, Path]:
     """Build the parts that are not there yet; the folder of each.
 
-    Parameters
-    ----------
-    tell
-        Called with a line for each step.
-    progress
-        Gives a function to call with (packages compiled so far, packages in all at most), for a step's name.
-
-    Raises
-    ------
-    MissingToolError
-        No Go, or one that is too old.
-    RunFailedError
-        Go failed; `found` has the end of its output.
-    ConfigError
-        The cache cannot be written.
+    `progress`: Gives a function to call with (packages compiled so far, packages in all at most), for a step's name.
     """
     missing = [part for part in parts if not build_folder(part).is_dir()]
     for part in parts:
@@ -118,13 +102,7 @@ def build_parts(
 
 
 def find_go() -> str:
-    """The Go to build with.
-
-    Raises
-    ------
-    MissingToolError
-        There is none, or it is too old; nothing is downloaded in its place.
-    """
+    """The Go to build with."""
     found = shutil.which("go")
     version = _read_output([found, "env", "GOVERSION"]).strip() if found else ""
     numbers = re.match(r"go(\d+)\.(\d+)", version)
@@ -222,13 +200,7 @@ def _finish_part(program: str, part: Part, aside: Path) -> None:
 
 
 def _copy_kueue_command(program: str, aside: Path) -> Path:
-    """Folder with our module and Kueue's main package in it, with one text replaced.
-
-    Raises
-    ------
-    RunFailedError
-        The package is not the one that is known.
-    """
+    """Folder with our module and Kueue's main package in it, with one text replaced."""
     folder, source = aside / "source", _find_module(program, "kueue", KUEUE_MODULE) / "cmd" / "kueue"
     folder.mkdir()
     for name in _SOURCE_FILES["kueue"]:

@@ -25,15 +25,10 @@ BUILD = "workbench scaletest cluster build"
 class Binaries:
     """Programs to start a cluster with.
 
-    Attributes
-    ----------
-    provider
-        `kwokctl`: on PATH, and it brings its own control plane; `folder`: given; `built`: by `cluster build`; `path`:
-        Kubernetes and etcd on PATH, such as conda installs them.
-    programs
-        Path of each that is known, by its name; for `kwokctl` there is that one only.
-    kai
-        Folder with KAI's programs, and `crds/` in it; null where there is none.
+    `provider`: `kwokctl`: on PATH, and it brings its own control plane; `folder`: given; `built`: by `cluster build`;
+    `path`: Kubernetes and etcd on PATH, such as conda installs them.
+    `programs`: Path of each that is known, by its name; for `kwokctl` there is that one only.
+    `kai`: Folder with KAI's programs, and `crds/` in it; null where there is none.
     """
 
     provider: Provider
@@ -50,13 +45,7 @@ class Binaries:
         return Path(found) if found else None
 
     def require_kai(self) -> Path:
-        """The folder of KAI's programs.
-
-        Raises
-        ------
-        MissingToolError
-            There are none.
-        """
+        """The folder of KAI's programs."""
         if self.kai is None:
             raise MissingToolError(
                 "there are no programs of KAI",
@@ -67,13 +56,7 @@ class Binaries:
         return self.kai
 
     def require_scheduler(self) -> Path:
-        """The kube-scheduler's program, for a second one.
-
-        Raises
-        ------
-        MissingToolError
-            The provider brings it only as part of a whole control plane.
-        """
+        """The kube-scheduler's program, for a second one."""
         found = self.programs.get("kube-scheduler")
         if found is None:
             raise MissingToolError(
@@ -84,13 +67,7 @@ class Binaries:
         return found
 
     def require_kueue(self) -> Path:
-        """The folder of Kueue's program and manifests: our own build, whatever the provider.
-
-        Raises
-        ------
-        MissingToolError
-            It was not built.
-        """
+        """The folder of Kueue's program and manifests: our own build, whatever the provider."""
         folder = program_builds.build_folder("kueue")
         if not _is_program(folder / "kueue"):
             raise MissingToolError(
@@ -123,19 +100,7 @@ class Binaries:
 def find_binaries(folder: Path | None = None, provider: Provider | None = None) -> Binaries:
     """The first provider that is there, or the one that is named.
 
-    Parameters
-    ----------
-    folder
-        A folder with the programs; $WORKBENCH_CLUSTER_BINARIES without it. Given, it is used or refused.
-    provider
-        Only this one.
-
-    Raises
-    ------
-    ConfigError
-        The given folder lacks a program.
-    MissingToolError
-        There is none: names the command that builds them.
+    `folder`: A folder with the programs; $WORKBENCH_CLUSTER_BINARIES without it. Given, it is used or refused.
     """
     given = folder or (Path(value) if (value := os.environ.get(VARIABLE)) else None)
     if given is not None and provider in (None, "folder"):

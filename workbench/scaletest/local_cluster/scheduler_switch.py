@@ -30,8 +30,6 @@ _GRACE_S, _POLL_S = 5.0, 0.2
 def list_needed(recipe: SchedulerRecipe) -> set[str]:
     """Components that place the workloads of a recipe.
 
-    Examples
-    --------
     >>> from workbench.scaletest.scenario.scheduler_recipes import find_recipe
     >>> list_needed(find_recipe("gang")), sorted(list_needed(find_recipe("kueue")))
     ({'kube-scheduler'}, ['kube-scheduler', 'kueue'])
@@ -52,15 +50,7 @@ def list_switchable(known: ClusterRecord) -> dict[str, ClusterPart]:
 def run_only(cluster: LocalCluster, needed: set[str] | None, *, timeout_s: float = 60) -> tuple[str, ...]:
     """Stop the schedulers that are not needed and start those that are; the names of those that run.
 
-    Parameters
-    ----------
-    needed
-        Names of components; null for all that the cluster has.
-
-    Raises
-    ------
-    RunFailedError
-        One does not start, or does not become the leader, within the time.
+    `needed`: Names of components; null for all that the cluster has.
     """
     known = cluster_record.read_record(cluster.name)
     parts = {} if known is None else list_switchable(known)

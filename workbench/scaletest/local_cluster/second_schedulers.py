@@ -16,13 +16,7 @@ PROGRAM = "kube-scheduler"
 
 
 async def create_accounts(api: Connection, folder: Path, server: str, authority: Path, names: Sequence[str]) -> None:
-    """An account for each, by which the audit log tells their requests apart, and its kubeconfig.
-
-    Raises
-    ------
-    RunFailedError, ApiError
-        The API server refused.
-    """
+    """An account for each, by which the audit log tells their requests apart, and its kubeconfig."""
     for name in names:
         token = await identities.create_component_account(api, name)
         place = component_processes.find_scheduler_folder(folder, name)

@@ -64,13 +64,7 @@ def build_nodes(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
 
 
 async def create_nodes(api: Connection, pools: Iterable[NodePool], only: Collection[str] | None = None) -> int:
-    """Make the nodes, or some by name, many at a time; those that are there stay. How many there should be.
-
-    Raises
-    ------
-    RunFailedError
-        The API server refused one.
-    """
+    """Make the nodes, or some by name, many at a time; those that are there stay. How many there should be."""
     wanted = [one for one in build_nodes(pools) if only is None or one["metadata"]["name"] in only]
     gate = asyncio.Semaphore(_AT_ONCE)
 
@@ -101,11 +95,6 @@ async def wait_for_nodes(api: Connection, count: int, *, timeout_s: float) -> No
     Kubernetes puts a taint on each new node, and its controller takes it off once the node is Ready: at its default
     client limit that is 20 nodes a second. We take it off ourselves as soon as a node is Ready, so that 200 nodes need
     no ten seconds, and the controller finds nothing left to do.
-
-    Raises
-    ------
-    RunFailedError
-        Not within the time.
     """
     if count == 0:
         return

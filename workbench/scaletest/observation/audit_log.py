@@ -175,8 +175,6 @@ class Line(msgspec.Struct):
 def find_client_name(user: str, agent: str) -> str:
     """Name of the client: the controller where user or user agent identify it, else the component or the user.
 
-    Examples
-    --------
     >>> find_client_name("admin", "kube-controller-manager/v1.36.3 (linux/amd64) kubernetes/1a2b3c/job-controller")
     'kube-controller-manager/job-controller'
     >>> find_client_name("system:serviceaccount:kube-system:job-controller", "kube-controller-manager/v1.36.3")
@@ -201,15 +199,7 @@ def find_client_name(user: str, agent: str) -> str:
 
 
 class AuditFollower:
-    """Follows the log from its current end, across rotations.
-
-    Parameters
-    ----------
-    write
-        Called with each row.
-    note
-        Called with each note for the report.
-    """
+    """Follows the log from its current end, across rotations."""
 
     def __init__(
         self,
@@ -246,13 +236,7 @@ class AuditFollower:
         self._tail.close()
 
     def write_requests(self, folder: Path, origin_ns: int) -> None:
-        """Write table REQUESTS to the run folder, merged with the table of an earlier sampler.
-
-        Raises
-        ------
-        RunFailedError
-            The table cannot be written.
-        """
+        """Write table REQUESTS to the run folder, merged with the table of an earlier sampler."""
         frame, place = self.requests.to_frame(origin_ns), folder / "tables"
         if tables.REQUESTS.path(place).is_file():
             frame = merge_counts(tables.REQUESTS.read(place), frame)

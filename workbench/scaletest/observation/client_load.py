@@ -35,12 +35,7 @@ class ProcessTimes:
 class LoadMeter:
     """CPU and memory use since the previous reading, and whose it was.
 
-    Parameters
-    ----------
-    client_pids
-        The submitter's and the sampler's processes.
-    side_pids
-        The components of a local cluster; none where the cluster is elsewhere.
+    `side_pids`: The components of a local cluster; none where the cluster is elsewhere.
     """
 
     def __init__(self, client_pids: Sequence[int] = (), side_pids: Sequence[int] = ()) -> None:

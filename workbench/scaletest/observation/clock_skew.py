@@ -26,8 +26,6 @@ DRIFT_NS = 20_000_000  # between two bursts
 class SkewBounds:
     """Intersection of the bounds of all answers; `low_ns` > `high_ns` means that several clocks answered.
 
-    Examples
-    --------
     >>> bounds = SkewBounds()
     >>> bounds.add(server_s=100, sent_ns=99_900_000_000, done_ns=99_910_000_000)
     >>> bounds.low_ns / 1e9, bounds.high_ns / 1e9
@@ -48,8 +46,6 @@ class SkewBounds:
 def flip_after(at_ns: int, low_ns: int, high_ns: int) -> tuple[int, int]:
     """Earliest and latest client time of the server's next second boundary after `at_ns`.
 
-    Examples
-    --------
     >>> flip_after(10_200_000_000, 290_000_000, 300_000_000)
     (10700000000, 10710000000)
     """
@@ -58,17 +54,7 @@ def flip_after(at_ns: int, low_ns: int, high_ns: int) -> tuple[int, int]:
 
 
 class SkewProber:
-    """Measures the clock offset in bursts of requests.
-
-    Parameters
-    ----------
-    ask
-        Sends one cheap request.
-    write
-        Called with the bounds of each burst.
-    now
-        The client's clock, in nanoseconds.
-    """
+    """Measures the clock offset in bursts of requests."""
 
     def __init__(
         self,

@@ -74,8 +74,6 @@ class Series:
 def parse_look(text: str) -> Look:
     """The kept families of a text in Prometheus' format, each subject's series added up; other lines are left out.
 
-    Examples
-    --------
     >>> parse_look('workqueue_depth{name="job"} 3\\nother 1\\n')[("work queue", "job")].value
     3.0
     """
@@ -155,13 +153,7 @@ def _fill_histogram(row: Pressure, old: Series, now: Series) -> None:
 
 
 def parse_sources(texts: Iterable[str]) -> dict[str, str]:
-    """Read `COMPONENT=URL`; only this machine's, because their certificates are not verified.
-
-    Raises
-    ------
-    ConfigError
-        Invalid format, or an address of another machine.
-    """
+    """Read `COMPONENT=URL`; only this machine's, because their certificates are not verified."""
     found = {}
     for text in texts:
         name, _, url = text.partition("=")
@@ -174,13 +166,7 @@ def parse_sources(texts: Iterable[str]) -> dict[str, str]:
 
 
 class MetricsFollower:
-    """Looks at the API server's metrics, and at those of components on this machine, every five seconds.
-
-    Parameters
-    ----------
-    sources
-        Component and URL, see `parse_sources`.
-    """
+    """Looks at the API server's metrics, and at those of components on this machine, every five seconds."""
 
     def __init__(
         self,

@@ -223,13 +223,7 @@ _BIND = msgspec.json.Decoder(BindSpec)
 
 
 class ObjectDecoder:
-    """Decoders of one kind of object: pages of a list, and lines of a watch.
-
-    Raises
-    ------
-    msgspec.MsgspecError
-        From its methods: the input is invalid.
-    """
+    """Decoders of one kind of object: pages of a list, and lines of a watch."""
 
     def __init__(self, kind: type[Any]) -> None:
         # A page type per kind: a page is decoded in one pass.

@@ -49,13 +49,7 @@ class Heartbeat:
         return WatchTarget(scope, self._path, ObjectDecoder(Beating), fields=f"metadata.name={self.object}")
 
     async def create_object(self) -> None:
-        """Create the object, or reuse the one of an earlier process.
-
-        Raises
-        ------
-        ApiError, UnreachableError
-            The object cannot be created.
-        """
+        """Create the object, or reuse the one of an earlier process."""
         labels = {object_names.MANAGED_BY: object_names.MANAGER, object_names.RUN: self._run}
         body = {"metadata": {"name": self.object, "labels": labels}, "data": {KEY: "0"}}
         try:

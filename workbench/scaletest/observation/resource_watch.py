@@ -45,17 +45,7 @@ class _Gap:
 
 
 class WatchAbsence:
-    """Gaps of one watch: at most one is open; it is written when no further event can belong to it.
-
-    Parameters
-    ----------
-    resource
-        As in run_records.Gap.
-    write
-        Called with each gap.
-    since_ns
-        End of the watch of an earlier process; 0 without one.
-    """
+    """Gaps of one watch: at most one is open; it is written when no further event can belong to it."""
 
     def __init__(self, resource: str, write: Callable[[run_records.Gap], None], since_ns: int = 0) -> None:
         self._resource, self._write = resource, write
@@ -132,17 +122,7 @@ class WatchAbsence:
 
 @dataclass(frozen=True, slots=True)
 class WatchSink:
-    """Handlers of a watch's objects; each returns the number of new transitions.
-
-    Attributes
-    ----------
-    put
-        Called with each listed, added or modified object.
-    gone
-        Called with each deleted object.
-    missing
-        Called with all uids after a complete list.
-    """
+    """Handlers of a watch's objects; each returns the number of new transitions."""
 
     put: Callable[[Any, Sight], int]
     gone: Callable[[Any, Sight], int] | None = None
@@ -169,23 +149,9 @@ class WatchTarget:
 class ResourceWatch:
     """Lists and watches a resource until cancelled.
 
-    Parameters
-    ----------
-    write
-        Called with each gap.
-    note
-        Called with each note for the report.
-    away_since_ns
-        End of the watch of an earlier process; the first list then closes that gap.
-    optional
-        A missing or forbidden resource gives a note instead of an error.
-    poll_s
-        Interval of lists where the verb `watch` is forbidden; 0 for none.
-
-    Raises
-    ------
-    ConfigError
-        From `run`: a required resource may not be watched.
+    `away_since_ns`: End of the watch of an earlier process; the first list then closes that gap.
+    `optional`: A missing or forbidden resource gives a note instead of an error.
+    `poll_s`: Interval of lists where the verb `watch` is forbidden; 0 for none.
     """
 
     def __init__(

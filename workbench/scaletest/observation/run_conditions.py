@@ -24,12 +24,8 @@ class _Strict(BaseModel):
 class Component(_Strict):
     """A component of the control plane, as far as its configuration is known.
 
-    Attributes
-    ----------
-    client_qps, client_burst
-        Client-side rate limit; None if unknown. Defaults of Kubernetes: controller-manager 20/30, scheduler 50/100.
-    arguments
-        Arguments that differ from the defaults.
+    `client_qps`, `client_burst`: Client-side rate limit; None if unknown. Defaults of Kubernetes: controller-manager
+    20/30, scheduler 50/100.
     """
 
     name: str
@@ -42,26 +38,10 @@ class Component(_Strict):
 class RunConditions(_Strict):
     """Identity and conditions of a scale test.
 
-    Attributes
-    ----------
-    fingerprint
-        Short hash of the uid of namespace kube-system.
-    server_sha256
-        Hash of the server URL; the URL itself is not recorded.
-    identity_groups
-        Groups of the measuring identity (priority and fairness exempts system:masters).
-    schedulers
-        schedulerName values of the plan's pods.
-    simulated_nodes
-        All nodes that the pods can be bound to exist in the API only.
-    in_turn
-        Some pods are created only when others of their workload end (Jobs with completions above parallelism).
-    queue_quotas
-        GPUs of each of Kueue's queues on a local cluster.
-    node_changes
-        Nodes that were to fail, to be drained and to come back, each in words.
-    replay_speed
-        Seconds of a trace in a second of the test, where jobs of a trace are replayed.
+    `identity_groups`: Groups of the measuring identity (priority and fairness exempts system:masters).
+    `in_turn`: Some pods are created only when others of their workload end (Jobs with completions above parallelism).
+    `node_changes`: Nodes that were to fail, to be drained and to come back, each in words.
+    `replay_speed`: Seconds of a trace in a second of the test, where jobs of a trace are replayed.
     """
 
     run: str
@@ -97,13 +77,7 @@ def write_conditions(folder: str | Path, test: RunConditions) -> Path:
 
 
 def read_conditions(folder: str | Path) -> RunConditions:
-    """Read `test.json` of a run folder.
-
-    Raises
-    ------
-    InputError
-        The file is missing, too large or invalid.
-    """
+    """Read `test.json` of a run folder."""
     path = Path(folder) / CONDITIONS_FILE
     if not path.is_file():
         raise InputError(

@@ -209,18 +209,7 @@ def encode_line(record: msgspec.Struct) -> bytes:
 
 
 def read_lines(path: Path, kind: Any) -> Iterator[Any]:
-    """Read the records of a file, in order; none if the file does not exist.
-
-    Parameters
-    ----------
-    kind
-        `JournalLine`, `ObservedLine` or `HealthLine`.
-
-    Raises
-    ------
-    InputError
-        A line other than an incomplete last one is not a valid record.
-    """
+    """Read the records of a file, in order; none if the file does not exist."""
     if not path.is_file():
         return
     decoder = msgspec.json.Decoder(kind)
@@ -247,13 +236,7 @@ def _decode_lines(file: IO[bytes], decoder: Any, path: Path) -> Iterator[Any]:
 
 
 class LineTail(Generic[_Record]):
-    """New lines of a growing file.
-
-    Parameters
-    ----------
-    kind
-        Type of a decoded line; other fields are ignored.
-    """
+    """New lines of a growing file."""
 
     def __init__(self, path: Path, kind: type[_Record]) -> None:
         self._path, self._decoder = path, msgspec.json.Decoder(kind)
@@ -276,13 +259,7 @@ class LineTail(Generic[_Record]):
 
 
 class LineAppender:
-    """Appends lines to a file; an incomplete last line of a killed writer is removed first.
-
-    Raises
-    ------
-    RunFailedError
-        From all methods: the file cannot be written, or the disk is full. The file then ends with a complete line.
-    """
+    """Appends lines to a file; an incomplete last line of a killed writer is removed first."""
 
     def __init__(self, path: Path) -> None:
         self.path, self._buffer, self._size = path, list[bytes](), 0

@@ -36,16 +36,11 @@ NODES_POLL_S = 60.0
 class SamplerState:
     """State of the sampler, reported to the submitter every second.
 
-    Attributes
-    ----------
-    lag_s
-        Watch lag by the heartbeat.
-    away_s
-        Longest time that a watch has been disconnected; 0 while all are connected.
-    nodes_not_ready, nodes_not_ready_at_start
-        Number of nodes that are not ready: now, and when this sampler became ready.
-    foreign_evicted, foreign_pending, foreign_pending_at_start
-        Pods of other users: evicted since the sampler became ready, pending now and then; 0 if they are not watched.
+    `away_s`: Longest time that a watch has been disconnected; 0 while all are connected.
+    `nodes_not_ready`, `nodes_not_ready_at_start`: Number of nodes that are not ready: now, and when this sampler
+    became ready.
+    `foreign_evicted`, `foreign_pending`, `foreign_pending_at_start`: Pods of other users: evicted since the sampler
+    became ready, pending now and then; 0 if they are not watched.
     """
 
     lag_s: float
@@ -59,13 +54,7 @@ class SamplerState:
 
 
 class RunSampler:
-    """One sampler: `prepare`, `begin`, `finish`, `close`.
-
-    Raises
-    ------
-    RunFailedError
-        The run folder cannot be written.
-    """
+    """One sampler: `prepare`, `begin`, `finish`, `close`."""
 
     def __init__(self, api: Connection, folder: Path, options: SamplerOptions) -> None:
         self._api, self._folder, self._options = api, folder, options
@@ -263,25 +252,8 @@ async def run_sampler(
 ) -> None:
     """Watch a run until `stop` is set, and write the observations to its folder.
 
-    Parameters
-    ----------
-    kinds
-        Resources of the workloads; jobs and pods are always watched.
-    ready
-        Called once, when every watch is connected and the clock offset is known.
-    tell
-        Called every second with the state.
-    by_namespace, foreign_pods, client_pids, side_pids, metrics
-        See `SamplerOptions`.
-    audit_log
-        The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
-
-    Raises
-    ------
-    ConfigError
-        The run id or a namespace is invalid, the cluster has no such resource, or the identity may not watch it.
-    RunFailedError
-        The cluster is unreachable at the start, or the disk is full.
+    `ready`: Called once, when every watch is connected and the clock offset is known.
+    `audit_log`: The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
     """
     object_names.build_run_selector(run)
     if not namespaces:

@@ -42,18 +42,10 @@ def start_sampler(
 ) -> SamplerProcess:
     """Start a sampler; `wait_until_ready` waits for it.
 
-    Parameters
-    ----------
-    kinds
-        Resources of the workloads, such as `kubeflow.org/v1/pytorchjobs`; jobs and pods are always watched.
-    by_namespace
-        Watch pods, jobs and workloads of the namespaces without a label selector.
-    foreign_pods
-        Also count evictions and pending pods of other users, cluster-wide.
-    side_pids
-        Processes of a local cluster's components: whose this machine's time was.
-    metrics
-        Its components and the URLs of their metrics.
+    `kinds`: Resources of the workloads, such as `kubeflow.org/v1/pytorchjobs`; jobs and pods are always watched.
+    `by_namespace`: Watch pods, jobs and workloads of the namespaces without a label selector.
+    `foreign_pods`: Also count evictions and pending pods of other users, cluster-wide.
+    `side_pids`: Processes of a local cluster's components: whose this machine's time was.
     """
     options: list[str] = ["--folder", str(folder), "--run", run]
     for namespace in namespaces:
@@ -120,13 +112,7 @@ class SamplerProcess:
         return self._ready.is_set()
 
     def wait_until_ready(self, timeout_s: float = READY_LIMIT_S) -> None:
-        """Wait until every watch is connected and the clock offset is known.
-
-        Raises
-        ------
-        ConfigError, RunFailedError
-            The sampler ended, with its own message; or it is not ready in time.
-        """
+        """Wait until every watch is connected and the clock offset is known."""
         end = time.monotonic() + timeout_s
         while not self._ready.wait(0.05):
             if not self.is_running:

@@ -50,8 +50,6 @@ _OWN_DECODERS: dict[str, type[Any]] = {"pod": Pod, "event": Event}
 def parse_quantity(text: str | None) -> float:
     """Parse a Kubernetes quantity into its base unit; 0 if there is none.
 
-    Examples
-    --------
     >>> parse_quantity("8"), parse_quantity("250m"), parse_quantity("2Ki"), parse_quantity("1k"), parse_quantity("1e3")
     (8.0, 0.25, 2048.0, 1000.0, 1000.0)
     """
@@ -131,13 +129,7 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
 
 
 class ForeignPods:
-    """Evictions and pending pods of other users, in all namespaces but the run's.
-
-    Parameters
-    ----------
-    note
-        Called with each note for the report.
-    """
+    """Evictions and pending pods of other users, in all namespaces but the run's."""
 
     def __init__(self, run: str, namespaces: tuple[str, ...], note: Callable[[str], None]) -> None:
         self._run, self._own, self._note = run, frozenset(namespaces), note
@@ -213,19 +205,12 @@ class ForeignPods:
 class SamplerOptions:
     """Options of a sampler.
 
-    Attributes
-    ----------
-    kinds
-        Resources of the workloads; jobs and pods are always watched.
-    by_namespace
-        Watch pods, jobs and workloads of the namespaces without a label selector: for operators that do not copy
-        labels.
-    foreign_pods
-        Also count evictions and pending pods of other users, cluster-wide.
-    client_pids, side_pids
-        Processes of the submitter, and of the components of a local cluster: whose the machine's time was.
-    metrics
-        Components on this machine and the URLs of their metrics; the API server's are read in any case.
+    `by_namespace`: Watch pods, jobs and workloads of the namespaces without a label selector: for operators that do
+    not copy labels.
+    `foreign_pods`: Also count evictions and pending pods of other users, cluster-wide.
+    `client_pids`, `side_pids`: Processes of the submitter, and of the components of a local cluster: whose the
+    machine's time was.
+    `metrics`: Components on this machine and the URLs of their metrics; the API server's are read in any case.
     """
 
     run: str
@@ -250,15 +235,7 @@ class WatchChoice:
 
 
 async def list_choices(api: Connection, options: SamplerOptions) -> list[WatchChoice]:
-    """Resources to watch, as far as the cluster serves them.
-
-    Raises
-    ------
-    ConfigError
-        The cluster does not serve the resource of a workload.
-    ApiError, UnreachableError
-        API discovery failed.
-    """
+    """Resources to watch, as far as the cluster serves them."""
     labelled = not options.by_namespace
     found = [
         WatchChoice("pod", api_discovery.PODS, "Pod", labelled),
@@ -299,10 +276,8 @@ def build_watch_target(choice: WatchChoice, namespace: str, run: str) -> WatchTa
 def build_sink(ledger: ObjectLedger, scope: Scope, since_ns: int = 0) -> WatchSink:
     """Build the sink that writes the transitions of a scope's objects.
 
-    Parameters
-    ----------
-    since_ns
-        Start of the run or of this sampler; older listed events are ignored unless they refer to a known object.
+    `since_ns`: Start of the run or of this sampler; older listed events are ignored unless they refer to a known
+    object.
     """
     if scope.resource == "event":
         return _build_event_sink(ledger, since_ns - MARGIN_NS)

@@ -24,15 +24,7 @@ _FORGED = "the record was changed after the run: inspect it and delete it with k
 
 @dataclass(frozen=True)
 class RunRecord:
-    """Namespaces and resources of a run.
-
-    Attributes
-    ----------
-    namespaces
-        All namespaces of the run; each holds the full list.
-    kinds
-        Resources that the run creates.
-    """
+    """Namespaces and resources of a run."""
 
     run: str
     scenario: str
@@ -47,13 +39,7 @@ def build_record_name(run: str) -> str:
 
 
 async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
-    """Write the record of a run to its namespaces, before the first workload; idempotent.
-
-    Raises
-    ------
-    ApiError, UnreachableError
-        The cluster refuses, or is unreachable.
-    """
+    """Write the record of a run to its namespaces, before the first workload; idempotent."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     made = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario, owned=True))
     for space in made.namespaces:
@@ -66,15 +52,7 @@ async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
 
 
 async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]) -> RunRecord | None:
-    """Read the record of a run, from the first of these namespaces that has it; None if none has it.
-
-    Raises
-    ------
-    InputError
-        The record is invalid.
-    ApiError, UnreachableError
-        The cluster refused, or cannot be reached.
-    """
+    """Read the record of a run, from the first of these namespaces that has it; None if none has it."""
     for space in namespaces:
         try:
             found = await api.json("GET", f"/api/v1/namespaces/{space}/configmaps/{build_record_name(run)}")
@@ -98,13 +76,6 @@ async def list_run_records(
 
     `refuse_record` is told of each record that is invalid, and the others are found still: everybody who may write
     ConfigMaps in one of the namespaces could hide them otherwise.
-
-    Raises
-    ------
-    InputError
-        A record is invalid and nobody is to be told.
-    ApiError, UnreachableError
-        The cluster refused, or cannot be reached.
     """
     found: dict[str, RunRecord] = {}
     for space in namespaces:
@@ -123,13 +94,7 @@ async def list_run_records(
 
 
 async def list_test_namespaces(api: Connection) -> tuple[str, ...]:
-    """List the namespaces with the label for tests.
-
-    Raises
-    ------
-    ApiError, UnreachableError
-        The cluster refused, or cannot be reached.
-    """
+    """List the namespaces with the label for tests."""
     found = [one async for one in iterate_items(api, "/api/v1/namespaces", labelSelector=f"{object_names.ALLOW}=true")]
     return tuple(sorted(str(one["metadata"]["name"]) for one in found))
 
@@ -169,13 +134,7 @@ def _parse_run_record(found: dict[str, Any]) -> RunRecord:
 
 
 def check_deletion_scope(run: str, namespaces: tuple[str, ...], made: tuple[ApiResource, ...], where: str) -> None:
-    """Refuse values that could direct a deletion elsewhere.
-
-    Raises
-    ------
-    InputError
-        An invalid run id or resource, or a system namespace.
-    """
+    """Refuse values that could direct a deletion elsewhere."""
     from workbench.scaletest.scenario.scenario_file import LABEL, is_forbidden_namespace
 
     if not object_names.RUN_ID.fullmatch(run):

@@ -24,17 +24,7 @@ _DIGITS = 10
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of one check.
-
-    Attributes
-    ----------
-    level
-        `refused`: the test must not start.
-    check
-        Name of the check.
-    do
-        How to fix it.
-    """
+    """Result of one check."""
 
     level: Level
     check: str
@@ -49,13 +39,6 @@ class Finding:
 def raise_refusals(findings: Iterable[Finding]) -> None:
     """Raise an error that lists all refusals, if there are any.
 
-    Raises
-    ------
-    ConfigError
-        At least one finding is a refusal.
-
-    Examples
-    --------
     >>> raise_refusals([Finding("ok", "fence", "pods can only go to 40 simulated node(s)")])
     """
     bad = [one for one in findings if one.level == "refused"]
@@ -91,16 +74,9 @@ class NodeFacts:
 class ClusterFacts:
     """Facts about a cluster.
 
-    Attributes
-    ----------
-    fingerprint
-        Short hash of the uid of namespace kube-system.
-    own
-        Name, if it is a local cluster of the workbench; None otherwise.
-    other_pods
-        Number of pods without the run label; None without the permission to list them.
-    identity, groups
-        User name and groups by which the API server knows the measuring identity.
+    `own`: Name, if it is a local cluster of the workbench; None otherwise.
+    `other_pods`: Number of pods without the run label; None without the permission to list them.
+    `identity`, `groups`: User name and groups by which the API server knows the measuring identity.
     """
 
     context: str
@@ -172,8 +148,6 @@ class ClusterFacts:
 def hash_fingerprint(uid: str) -> str:
     """Short hash of the uid of namespace kube-system.
 
-    Examples
-    --------
     >>> hash_fingerprint("8f3c2c55-7d5c-4d5e-9a43-0e8f8f2b7d10")
     '8eb03d67f1'
     """
@@ -181,13 +155,7 @@ def hash_fingerprint(uid: str) -> str:
 
 
 async def inspect_cluster(api: Connection, target: Target | None = None) -> ClusterFacts:
-    """Read the facts of a cluster; read-only.
-
-    Raises
-    ------
-    ApiError, UnreachableError
-        The cluster is unreachable, or refuses a required request.
-    """
+    """Read the facts of a cluster; read-only."""
     target = target or api.target
     version = await api.json("GET", "/version")
     space = await api.json("GET", "/api/v1/namespaces/kube-system")

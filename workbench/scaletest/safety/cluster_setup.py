@@ -207,22 +207,8 @@ def _build_cluster_role(found: tuple[Rule, ...]) -> list[Json]:
 async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = True) -> list[str]:
     """Create or update all objects that a scenario needs; returns the names of the applied objects.
 
-    Parameters
-    ----------
-    api_admin
-        Connection of an administrator.
-    quota
-        Also create quotas and limits. They cost the API server one more write per pod; omit them only on a cluster
-        that is used for this test alone.
-
-    Raises
-    ------
-    ConfigError
-        A namespace exists without the label for tests, or is a system namespace.
-    ApiError, UnreachableError
-        The cluster refuses, or is unreachable.
-    RunFailedError
-        The service account of a new namespace is not created in time.
+    `quota`: Also create quotas and limits. They cost the API server one more write per pod; omit them only on a
+    cluster that is used for this test alone.
     """
     for space in plan.namespaces:
         await _check_namespace_owner(api_admin, space)

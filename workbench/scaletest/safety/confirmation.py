@@ -40,19 +40,7 @@ async def confirm_cluster(
     A local cluster of the workbench needs no confirmation. Any other needs its fingerprint: as `confirmed` on first
     use, then from the user's list.
 
-    Parameters
-    ----------
-    scenario
-        Scenario to test; None for administrative commands, which only need the confirmation.
-    confirmed
-        Fingerprint from the command line.
-    allow_file
-        List of confirmed clusters; the user's list by default.
-
-    Raises
-    ------
-    ConfigError
-        Not confirmed, confirmed as another cluster, or an unsafe identity or fence.
+    `scenario`: Scenario to test; None for administrative commands, which only need the confirmation.
     """
     found = await inspect_cluster(api, target)
     file = allow_file or default_allow_file()
@@ -145,17 +133,8 @@ def find_target(
 ) -> Target | None:
     """Find the target that the options name; None without options.
 
-    Parameters
-    ----------
-    cluster
-        Name of a local cluster.
-    administrator
-        Use the administrator of the local cluster in place of its measuring identity; a context defines its own user.
-
-    Raises
-    ------
-    ConfigError
-        Both are given, or the context or cluster does not exist.
+    `administrator`: Use the administrator of the local cluster in place of its measuring identity; a context defines
+    its own user.
     """
     if cluster is not None:
         if context is not None or kubeconfig is not None:
@@ -174,13 +153,7 @@ def find_target(
 
 
 def require_target(found: Target | None) -> Target:
-    """`find_target` for commands that need a cluster.
-
-    Raises
-    ------
-    ConfigError
-        No cluster is named.
-    """
+    """`find_target` for commands that need a cluster."""
     if found is None:
         raise ConfigError(
             "which cluster?",
@@ -191,13 +164,7 @@ def require_target(found: Target | None) -> Target:
 
 
 async def confirm_interactively(api: Connection, scenario: Scenario | None, given: str | None) -> ClusterFacts:
-    """`confirm`, with a prompt for the fingerprint on first use if stdin is a terminal.
-
-    Raises
-    ------
-    ConfigError
-        Not confirmed, or not safe to test.
-    """
+    """`confirm`, with a prompt for the fingerprint on first use if stdin is a terminal."""
     if given is None and sys.stdin.isatty() and sys.stderr.isatty():
         found = await inspect_cluster(api)
         if found.own is None and not is_confirmed(found):

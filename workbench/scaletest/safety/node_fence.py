@@ -93,10 +93,7 @@ def check_command_fence(scenario: Scenario, found: ClusterFacts) -> list[Finding
 async def check_namespaces(api: Connection, namespaces: tuple[str, ...], *, sets_up: bool = False) -> list[Finding]:
     """Check that these namespaces are labelled for tests.
 
-    Parameters
-    ----------
-    sets_up
-        The run creates missing namespaces, so they are no reason to refuse it.
+    `sets_up`: The run creates missing namespaces, so they are no reason to refuse it.
     """
     return [await _check_namespace(api, one, sets_up) for one in namespaces]
 
@@ -104,13 +101,7 @@ async def check_namespaces(api: Connection, namespaces: tuple[str, ...], *, sets
 async def sort_namespaces(
     api: Connection, namespaces: tuple[str, ...]
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Sort namespaces into those for tests, those that do not exist, and those that may not be read.
-
-    Raises
-    ------
-    ConfigError
-        A namespace exists and is not for tests, or none exists.
-    """
+    """Sort namespaces into those for tests, those that do not exist, and those that may not be read."""
     states = {space: (await api.request("GET", f"/api/v1/namespaces/{space}")).status for space in namespaces}
     gone = tuple(space for space, status in states.items() if status == 404)
     unseen = tuple(space for space, status in states.items() if status == 403)

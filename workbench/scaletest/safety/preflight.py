@@ -35,23 +35,11 @@ async def run_preflight(
 ) -> list[Finding]:
     """Check everything that could make the test unsafe, impossible or meaningless.
 
-    Parameters
-    ----------
-    by_command
-        A submit command creates its own objects: they are not fenced, and the dry run is skipped.
-    sets_up
-        The run sets up what it needs, as on a local cluster: missing setup and rights are no reason to refuse it, and
-        permissions in namespaces that do not exist yet are not checked.
+    `by_command`: A submit command creates its own objects: they are not fenced, and the dry run is skipped.
+    `sets_up`: The run sets up what it needs, as on a local cluster: missing setup and rights are no reason to refuse
+    it, and permissions in namespaces that do not exist yet are not checked.
 
-    Returns
-    -------
-    list of Finding
-        In reading order; `raise_refusals` raises if one of them is `refused`.
-
-    Raises
-    ------
-    UnreachableError
-        The cluster is unreachable.
+    Returns: In reading order; `raise_refusals` raises if one of them is `refused`.
     """
     made = [*check_identity(found), *node_fence.check_fence(plan.scenario, found)]
     made += node_fence.check_command_fence(plan.scenario, found) if by_command else []

@@ -54,18 +54,8 @@ class CleanupProgress:
 class CleanupResult:
     """Result of a cleanup.
 
-    Attributes
-    ----------
-    found
-        Number of objects at the start, by namespace and kind, including dependents created by controllers.
-    left
-        Number of objects left at the end, by namespace and kind.
-    examples
-        Up to five names of each.
-    gone
-        Namespaces that do not exist.
-    unseen
-        Namespaces that the identity may not read; their state is unknown.
+    `found`: Number of objects at the start, by namespace and kind, including dependents created by controllers.
+    `unseen`: Namespaces that the identity may not read; their state is unknown.
     """
 
     run: str
@@ -99,26 +89,10 @@ async def delete_run_objects(
 ) -> CleanupResult:
     """Delete a run's objects and verify that none is left; repeating it does nothing.
 
-    Parameters
-    ----------
-    namespaces
-        Namespaces of the run; each must be labelled for tests. A deleted namespace has nothing left; one that may not
-        be read is reported, and the others are cleaned.
-    kinds
-        Resources of the run's objects. Jobs, PodGroups, pods and ConfigMaps are always included.
-    watcher
-        Called after each batch, and while deleted objects disappear.
-    rate_per_s
-        Maximum number of deletions per second.
-    stalled_s
-        Time without progress after which the remaining objects are reported.
-
-    Raises
-    ------
-    ConfigError
-        The run id is invalid, or a namespace is not for tests.
-    ApiError, UnreachableError
-        The cluster refuses, or stays unreachable.
+    `namespaces`: Namespaces of the run; each must be labelled for tests. A deleted namespace has nothing left; one
+    that may not be read is reported, and the others are cleaned.
+    `kinds`: Resources of the run's objects. Jobs, PodGroups, pods and ConfigMaps are always included.
+    `stalled_s`: Time without progress after which the remaining objects are reported.
     """
     if not object_names.RUN_ID.fullmatch(run) or not namespaces:
         raise ConfigError(

@@ -23,16 +23,8 @@ Count = Annotated[int, Field(ge=1, le=MAX_WORKLOADS)]
 class ArrivalTimes:
     """Arrivals in order, as arrays of one length.
 
-    Attributes
-    ----------
-    due_s
-        Seconds after the start, ascending.
-    step
-        Step of the process that each belongs to, from 0.
-    rate_per_s
-        Rate that the step asks for; nan where it has none.
-    entries, lifetimes_s
-        Name of each one's workload, and seconds that it runs; null where the scenario draws them.
+    `entries`, `lifetimes_s`: Name of each one's workload, and seconds that it runs; null where the scenario draws
+    them.
     """
 
     due_s: np.ndarray
@@ -286,13 +278,6 @@ def parse_trace(text: str) -> dict[str, Any]:
 
     A table of jobs begins with the line time_s,entry,lifetime_s.
 
-    Raises
-    ------
-    ValueError
-        A line is not a number, or not a job; the message has its position.
-
-    Examples
-    --------
     >>> parse_trace("0\\n0.5 # second\\n\\n2")
     {'times_s': (0.0, 0.5, 2.0)}
     >>> parse_trace("time_s,entry,lifetime_s\\n0,small,30")

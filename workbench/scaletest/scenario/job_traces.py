@@ -53,15 +53,8 @@ _Read = tuple[list[_Row], Counter[str]]
 class JobTrace:
     """Jobs of a trace in order of submission.
 
-    Attributes
-    ----------
-    jobs
-        `submit_s` and `run_s` (seconds of the trace; the first job need not be at 0), `pods`, `gpus_per_pod` (may be a
-        share of one), `wait_s` (queue wait in the trace; null where it is not recorded).
-    left_out
-        Jobs that are no use here, counted by reason.
-    format
-        The format that was read.
+    `jobs`: `submit_s` and `run_s` (seconds of the trace; the first job need not be at 0), `pods`, `gpus_per_pod` (may
+    be a share of one), `wait_s` (queue wait in the trace; null where it is not recorded).
     """
 
     jobs: pl.DataFrame
@@ -77,23 +70,11 @@ class JobTrace:
 def read_job_trace(path: str | Path, trace_format: TraceFormat | None = None) -> JobTrace:
     """Read the GPU jobs of a trace.
 
-    Parameters
-    ----------
-    path
-        `cluster_job_log` of Philly (JSON); the folder with `pai_job_table.csv` and `pai_task_table.csv` of Alibaba's
-        cluster-trace-gpu-v2020 (or one of these files), with or without a first line of names; a pod list
-        `openb_pod_list_*.csv` of cluster-trace-gpu-v2023; or a CSV file with the columns submit_s, run_s, gpus_per_pod
-        and, if jobs have several, pods.
-    trace_format
-        Found by the file's content without.
+    `path`: `cluster_job_log` of Philly (JSON); the folder with `pai_job_table.csv` and `pai_task_table.csv` of
+    Alibaba's cluster-trace-gpu-v2020 (or one of these files), with or without a first line of names; a pod list
+    `openb_pod_list_*.csv` of cluster-trace-gpu-v2023; or a CSV file with the columns submit_s, run_s, gpus_per_pod
+    and, if jobs have several, pods.
 
-    Raises
-    ------
-    InputError
-        The file is no such trace, or too large.
-
-    Notes
-    -----
     A job runs from its start to its end, without its wait. Of Philly, all attempts of a job together, with the GPUs of
     the last one. Of PAI, from the first start of a task with GPUs to the last end, without tasks that have none. Left
     out and counted are jobs without GPUs, that never started, whose end is unknown, that end before they begin, or
@@ -172,13 +153,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _to_numbers(frame: pl.DataFrame, names: tuple[str, ...], path: Path) -> pl.DataFrame:
-    """These columns as numbers, null where empty.
-
-    Raises
-    ------
-    InputError
-        A value is no finite number.
-    """
+    """These columns as numbers, null where empty."""
     made = frame.with_columns(
         pl.col(name).str.strip_chars().replace("", None).cast(pl.Float64, strict=False).alias(f"{name}#")
         for name in names

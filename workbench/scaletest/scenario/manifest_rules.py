@@ -82,13 +82,7 @@ _WITHOUT_SUBMITTER = ("HTTPMode", "SidecarMode")
 
 
 def check_manifest(template: Json, plural: str | None, pods_at: tuple[str, ...] | None) -> None:
-    """Refuse a manifest that may not be made; see the module's head.
-
-    Raises
-    ------
-    ValueError
-        What is wrong, and where in the manifest.
-    """
+    """Refuse a manifest that may not be made; see the module's head."""
     kind, version = template.get("kind"), template.get("apiVersion")
     if not isinstance(kind, str) or not re.fullmatch(r"[A-Z][A-Za-z0-9]{0,62}", kind):
         raise ValueError("template.kind: a manifest names its kind, such as PyTorchJob")
@@ -155,13 +149,6 @@ def list_pod_templates(template: Json, pods_at: tuple[str, ...] | None = None) -
 
     Given paths add to the known ones, so that every pod is checked and fenced.
 
-    Raises
-    ------
-    ValueError
-        A path leads nowhere, or to something that is no pod template.
-
-    Examples
-    --------
     >>> job = {"kind": "Job", "spec": {"template": {"spec": {"containers": []}}}}
     >>> [place for place, pod in list_pod_templates(job)]
     ['spec.template']
@@ -189,8 +176,6 @@ def list_pod_templates(template: Json, pods_at: tuple[str, ...] | None = None) -
 def has_sequential_pods(template: Json) -> bool:
     """Whether it is a Job whose later pods are made when its earlier ones have ended.
 
-    Examples
-    --------
     >>> has_sequential_pods({"kind": "Job", "spec": {"completions": 3}})
     True
     >>> has_sequential_pods({"kind": "Job", "spec": {"parallelism": 3}})

@@ -27,26 +27,12 @@ _ROWS = 6
 class PlanSummary:
     """A plan's size.
 
-    Attributes
-    ----------
-    workloads, requests
-        How many, and how many objects we make for them.
-    objects
-        Of each kind, by us.
-    pods
-        By us and by controllers, in all.
-    sent_bytes
-        Bodies of all requests.
-    etcd_bytes
-        Estimate of what the store grows by until it is compacted: every revision of every object, and events.
-    submission_s
-        Time from the first to the last workload.
-    ends_s
-        When the last pod ends if every pod runs at once; null where some run until they are deleted.
-    peak_gpus, peak_pods
-        Most at one time, if every pod runs at once: what the cluster would need so that none waits.
-    mean_rate_per_s
-        Workloads a second over the submission; null for one moment.
+    `etcd_bytes`: Estimate of what the store grows by until it is compacted: every revision of every object, and
+    events.
+    `ends_s`: When the last pod ends if every pod runs at once; null where some run until they are deleted.
+    `peak_gpus`, `peak_pods`: Most at one time, if every pod runs at once: what the cluster would need so that none
+    waits.
+    `mean_rate_per_s`: Workloads a second over the submission; null for one moment.
     """
 
     run: str

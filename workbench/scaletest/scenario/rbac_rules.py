@@ -28,19 +28,7 @@ RUNAI_JOBS = ApiResource("run.ai", "v1", "runaijobs")
 
 @dataclass(frozen=True)
 class Rule:
-    """Verbs on resources of one group; in the test's namespaces, or in the whole cluster.
-
-    Attributes
-    ----------
-    why
-        What it is needed for.
-    optional
-        A run is possible without; what is lost then is in `why`.
-    names
-        Only these objects.
-    paths
-        Paths of the server that are no resources, in place of them.
-    """
+    """Verbs on resources of one group; in the test's namespaces, or in the whole cluster."""
 
     group: str
     resources: tuple[str, ...]
@@ -76,10 +64,7 @@ def list_kinds(scenario: Scenario, *, owned: bool = False) -> tuple[ApiResource,
 def list_rules(scenario: Scenario, *, others: bool = True) -> tuple[Rule, ...]:
     """All that the measuring identity needs, and nothing more.
 
-    Parameters
-    ----------
-    others
-        With the right to see the pods of others, by which a run stops when it disturbs them.
+    `others`: With the right to see the pods of others, by which a run stops when it disturbs them.
     """
     made = list_kinds(scenario, owned=True)
     found = [Rule(kind.group, (kind.plural,), MAKE_VERBS, f"the run's {kind.plural}") for kind in made]
@@ -141,8 +126,6 @@ def _list_operator_rules(scenario: Scenario, made: tuple[ApiResource, ...]) -> l
 def has_runai_kind(made: Iterable[ApiResource]) -> bool:
     """Is one of them a kind of Run:ai, of which its operator makes jobs?
 
-    Examples
-    --------
     >>> has_runai_kind([PODS, ApiResource("run.ai", "v2alpha1", "trainingworkloads")]), has_runai_kind([PODS])
     (True, False)
     """

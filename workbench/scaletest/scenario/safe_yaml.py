@@ -32,13 +32,7 @@ class Document:
 
 
 def read_yaml_file(path: str | Path) -> Document:
-    """Read a YAML file with one document.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, is too large, or is no plain YAML.
-    """
+    """Read a YAML file with one document."""
     try:
         found = files.read_up_to(path, MAX_BYTES)
     except OSError as error:
@@ -51,13 +45,6 @@ def parse_yaml(text: str | bytes, where: str) -> Document:
 
     Aliases are refused: ten lines of them grow to gigabytes. So are tags, dates, and a key that is given twice.
 
-    Raises
-    ------
-    InputError
-        It is not such a document; the message has the line.
-
-    Examples
-    --------
     >>> parse_yaml("a: {b: [1, x]}", "here").value
     {'a': {'b': [1, 'x']}}
     >>> parse_yaml("a: &x [1]\\nb: *x", "here")

@@ -56,18 +56,7 @@ _VARIANTS = {"constant", "poisson", "ramp", "steps", "burst", "trace", "fixed", 
 class ScenarioLimits(FiniteModel):
     """What a run may ask of a cluster; a plan beyond them is refused before anything is sent.
 
-    Attributes
-    ----------
-    objects
-        Objects that are made (a gang: its pods and its PodGroup), in all.
-    rate_per_s
-        Objects made a second, at the arrival process's highest rate.
-    in_flight
-        Concurrent requests.
-    pending_pods
-        Pods of the run that wait for a node: submission stops above it.
-    wall_clock_s
-        Time that the run may take, waiting for the pods included.
+    `objects`: Objects that are made (a gang: its pods and its PodGroup), in all.
     """
 
     objects: int = Field(default=1000, ge=1, le=2_000_000)
@@ -80,26 +69,11 @@ class ScenarioLimits(FiniteModel):
 class AbortCriteria(FiniteModel):
     """When submission stops immediately; null switches a criterion off. The run is kept and marked invalid.
 
-    Attributes
-    ----------
-    no_create_s
-        Time without a created object although some were due.
-    api_p99_s, api_p99_for_s
-        The 99th percentile of our requests' times is above the first for as long as the second.
-    errors_share, errors_window_s
-        More than this share of our requests ended with a status of 500 or above within the window.
-    others_evicted
-        A pod that is not the run's is evicted.
-    others_pending_growth
-        Increase of other pods that wait for a node since the start.
-    node_not_ready
-        A node that was ready is not; off where `node_changes` are planned.
-    watch_lag_s
-        Our own watch is so far behind.
-    keep_sampling_s
-        Time that is still measured after the stop.
-    cleanup
-        Delete the run's objects after that.
+    `api_p99_s`, `api_p99_for_s`: The 99th percentile of our requests' times is above the first for as long as the
+    second.
+    `errors_share`, `errors_window_s`: More than this share of our requests ended with a status of 500 or above within
+    the window.
+    `node_not_ready`: A node that was ready is not; off where `node_changes` are planned.
     """
 
     no_create_s: float | None = Field(default=30.0, gt=0, le=86_400)
@@ -118,16 +92,11 @@ class AbortCriteria(FiniteModel):
 class NodeChange(FiniteModel):
     """Simulated nodes of a local cluster that fail, are drained, or come back while the test runs.
 
-    Attributes
-    ----------
-    at_s
-        Seconds after the first workload was due.
-    do
-        `fail`: the node is gone from one moment to the next, as when a cloud takes its machine away; its pods are
-        deleted by the cluster's garbage collector. `drain`: no pod is placed on it any more, and its pods are evicted.
-        `return`: the nodes that went first are back.
-    nodes
-        How many: the last ones of the cluster that are up; for `return` the ones that failed or were drained first.
+    `do`: `fail`: the node is gone from one moment to the next, as when a cloud takes its machine away; its pods are
+    deleted by the cluster's garbage collector. `drain`: no pod is placed on it any more, and its pods are evicted.
+    `return`: the nodes that went first are back.
+    `nodes`: How many: the last ones of the cluster that are up; for `return` the ones that failed or were drained
+    first.
     """
 
     at_s: float = Field(ge=0, le=7 * 86_400)
@@ -149,19 +118,11 @@ OneOrMore = BeforeValidator(_as_tuple)
 class Scenario(FiniteModel):
     """A scale test's description.
 
-    Attributes
-    ----------
-    schedulers
-        Names of recipes (`default`, `gang`, `kai`, `second`, …), paths of recipes of your own (`scheduler.yaml`), or
-        any schedulerName. With several, each is tested on the same plan.
-    recipes
-        Recipes of your own, as they were read.
-    node_changes
-        What happens to the nodes during the test, on a local cluster only.
-    namespaces
-        Where objects are made, in turns.
-    allow_real_nodes
-        Pods may go to nodes that exist. Without it they are fenced to nodes labelled workbench.local/sim=true.
+    `schedulers`: Names of recipes (`default`, `gang`, `kai`, `second`, …), paths of recipes of your own
+    (`scheduler.yaml`), or any schedulerName. With several, each is tested on the same plan.
+    `node_changes`: What happens to the nodes during the test, on a local cluster only.
+    `allow_real_nodes`: Pods may go to nodes that exist. Without it they are fenced to nodes labelled
+    workbench.local/sim=true.
     """
 
     name: str
@@ -264,13 +225,6 @@ def _check_trace(arrival: arrival_processes.Arrival, entries: dict[str, Workload
 def expand_scheduler_name(given: str | None) -> str | None:
     """`default` and `kai` are short for their full names.
 
-    Raises
-    ------
-    ConfigError
-        That can be no scheduler's name.
-
-    Examples
-    --------
     >>> expand_scheduler_name("kai"), expand_scheduler_name("volcano"), expand_scheduler_name(None)
     ('kai-scheduler', 'volcano', None)
     """
@@ -285,8 +239,6 @@ def read_example() -> str:
 def is_forbidden_namespace(namespace: str) -> bool:
     """Is a namespace one that no test may ever use, labelled or not?
 
-    Examples
-    --------
     >>> [is_forbidden_namespace(name) for name in ("default", "kube-system", "runai", "workbench-scaletest")]
     [True, True, True, False]
     """
@@ -294,21 +246,13 @@ def is_forbidden_namespace(namespace: str) -> bool:
 
 
 def load_scenario(path: str | Path) -> Scenario:
-    """Read a scenario's file; templates and traces that it names are looked up beside it and taken in.
-
-    Raises
-    ------
-    InputError
-        It is no scenario: every mistake with its field and line.
-    """
+    """Read a scenario's file; templates and traces that it names are looked up beside it and taken in."""
     return _validate_document(read_yaml_file(path), Path(path).parent)
 
 
 def parse_scenario(text: str | bytes, where: str = "scenario", folder: str | Path | None = None) -> Scenario:
     """The same for a text; `folder` is where files that it names lie (none may be named without).
 
-    Examples
-    --------
     >>> made = parse_scenario('''
     ... name: first-test
     ... arrival: {process: constant, rate_per_s: 10, n: 100}

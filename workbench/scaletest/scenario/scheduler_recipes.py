@@ -51,30 +51,14 @@ class PodAdditions(FiniteModel):
 class SchedulerRecipe(FiniteModel):
     """A scheduler.
 
-    Attributes
-    ----------
-    name
-        As it is named in scenarios and reports; `short` names it, too.
-    about
-        In a sentence.
-    program
-        `default`: the control plane's own scheduler; `kube-scheduler`: a second one of these with `config`; `kai`: KAI
-        beside it; `kueue`: Kueue over the default scheduler; `cluster`: it must be there.
-    scheduler_name
-        schedulerName of the pods; without it the name.
-    feature_gates, api_arguments, scheduler_arguments
-        Of a local cluster: gates of all its components, arguments of the API server and of this scheduler.
-    config
-        Fields of a KubeSchedulerConfiguration, for `kube-scheduler`.
-    pods, workloads, gang_pods
-        What all pods and workloads get; what workloads' own objects get and the pods of jobs do not; what the pods of
-        gangs get in addition.
-    gang_objects
-        Manifests of what a gang needs beside its pods, made before them; placeholders as in templates.
-    reads
-        Objects that it makes and that are worth watching, as GROUP/VERSION/PLURAL.
-    steps
-        Steps that its objects reach beside those of pods.
+    `program`: `default`: the control plane's own scheduler; `kube-scheduler`: a second one of these with `config`;
+    `kai`: KAI beside it; `kueue`: Kueue over the default scheduler; `cluster`: it must be there.
+    `feature_gates`, `api_arguments`, `scheduler_arguments`: Of a local cluster: gates of all its components,
+    arguments of the API server and of this scheduler.
+    `pods`, `workloads`, `gang_pods`: What all pods and workloads get; what workloads' own objects get and the pods of
+    jobs do not; what the pods of gangs get in addition.
+    `gang_objects`: Manifests of what a gang needs beside its pods, made before them; placeholders as in templates.
+    `reads`: Objects that it makes and that are worth watching, as GROUP/VERSION/PLURAL.
     """
 
     name: str
@@ -163,24 +147,12 @@ def list_shipped_recipes() -> tuple[SchedulerRecipe, ...]:
 
 
 def read_recipe(path: str | Path) -> SchedulerRecipe:
-    """Read a recipe's file.
-
-    Raises
-    ------
-    InputError
-        It is none: every mistake with its field.
-    """
+    """Read a recipe's file."""
     return validate_recipe(read_yaml_file(path).value, str(path))
 
 
 def validate_recipe(value: Any, where: str) -> SchedulerRecipe:
-    """A recipe from its parsed text.
-
-    Raises
-    ------
-    InputError
-        As `read_recipe`.
-    """
+    """A recipe from its parsed text."""
     try:
         return SchedulerRecipe.model_validate(value)
     except ValidationError as error:
@@ -219,8 +191,6 @@ def format_recipes_json(recipes: Iterable[SchedulerRecipe]) -> str:
 def is_recipe_path(name: str) -> bool:
     """Is a scheduler named by the path of its recipe?
 
-    Examples
-    --------
     >>> is_recipe_path("mine/scheduler.yaml"), is_recipe_path("kai")
     (True, False)
     """
@@ -228,15 +198,7 @@ def is_recipe_path(name: str) -> bool:
 
 
 def resolve_schedulers(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[SchedulerRecipe, ...]]:
-    """Full names of schedulers, and the recipes that were named by their paths.
-
-    Raises
-    ------
-    InputError
-        A file is no recipe.
-    ConfigError
-        One can be no scheduler's name, or a recipe has the name of a shipped one.
-    """
+    """Full names of schedulers, and the recipes that were named by their paths."""
     found, own = [], []
     shipped = {name for one in list_shipped_recipes() for name in (one.name, one.short)}
     for name in names:

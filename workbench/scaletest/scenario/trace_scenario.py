@@ -31,19 +31,7 @@ _MARGIN_S = 300
 
 @dataclass(frozen=True)
 class ReplayOptions:
-    """Which jobs of a trace are replayed, and how fast.
-
-    Attributes
-    ----------
-    n, skip
-        So many jobs, after so many by time of submission.
-    speed
-        Seconds of the trace in a second of the test; chosen without.
-    load
-        Jobs come so many times as densely as in the trace.
-    max_run_s
-        Jobs that ran longer are cut there, in seconds of the trace.
-    """
+    """Which jobs of a trace are replayed, and how fast."""
 
     n: int = 500
     skip: int = 0
@@ -56,20 +44,9 @@ class ReplayOptions:
 class TraceReplay:
     """What was made of a trace.
 
-    Attributes
-    ----------
-    n_read, left_out
-        Jobs in the trace, and those that are no use here by reason.
-    n_jobs, n_cut, n_rounded_up
-        Jobs of the scenario; those whose run was cut; those with a share of a GPU that get a whole one.
-    speed
-        Seconds of the trace in a second of the test.
-    submission_s, median_run_s, ends_s
-        Of the test, if no job waits.
-    gpu_hours
-        GPU-hours of these jobs in the trace's time, as they are replayed.
-    mean_gpus, peak_gpus
-        GPUs in use if no job waits.
+    `n_jobs`, `n_cut`, `n_rounded_up`: Jobs of the scenario; those whose run was cut; those with a share of a GPU that
+    get a whole one.
+    `gpu_hours`: GPU-hours of these jobs in the trace's time, as they are replayed.
     """
 
     scenario: Path
@@ -97,13 +74,6 @@ def write_trace_scenario(trace: JobTrace, folder: str | Path, options: ReplayOpt
 
     Jobs of one pod become Jobs, those of several gangs. A share of a GPU becomes a whole one, as schedulers without
     sharing need it, and is counted.
-
-    Raises
-    ------
-    ConfigError
-        No job is left, or time is compressed so far that a control plane's own delay would be a part of the jobs.
-    InputError
-        The folder holds a scenario already.
     """
     folder = Path(folder)
     if (folder / SCENARIO_NAME).exists():

@@ -45,13 +45,6 @@ _ONLY = {
 def parse_quantity(quantity: object) -> float:
     """A quantity as a number in its base unit (cores, bytes, GPUs).
 
-    Raises
-    ------
-    ValueError
-        It is none.
-
-    Examples
-    --------
     >>> parse_quantity("500m"), parse_quantity("2Gi"), parse_quantity(8), parse_quantity("1e3")
     (0.5, 2147483648.0, 8.0, 1000.0)
     """
@@ -159,40 +152,18 @@ def _parse_bytes(given: Any) -> Any:
 class WorkloadEntry(FiniteModel):
     """One of the scenario's workloads.
 
-    Attributes
-    ----------
-    weight
-        Share of it among all entries' weights.
-    gpus
-        Whole GPUs of each pod.
-    fraction
-        A share of one GPU for each pod instead (KAI only).
-    pods
-        Pods of a gang, or master and workers of a PyTorchJob, or what a template makes (for the capacity only).
-    parallelism, completions
-        A Job's concurrent pods, and their total.
-    pod_group
-        With KAI, a gang gets a PodGroup with minMember, so that all its pods are placed or none.
-    priority
-        PriorityClass of all its pods, whatever a template says; null for the cluster's default. The default one is made
-        by `workbench scaletest setup`.
-    queue
-        KAI's queue.
-    node_labels
-        Labels that a node must have for its pods, such as `nvidia.com/gpu.product` or `topology.kubernetes.io/rack`.
-    lifetime
-        Seconds until a pod ends by itself, or a distribution; null: it runs until it is deleted.
-    delete_after_s
-        Churn: the workload is deleted this long after its submission.
-    image
-        Container image; none is needed on simulated nodes.
-    template, plural, pods_at, gang
-        A manifest of any kind with placeholders; its plural name in the API where it is not the kind's with an s; where
-        more pod templates lie in it than are known of its kind, such as `spec.template`; whether all its pods are to be
-        placed or none.
-    owned
-        More objects of each workload, made after it and owned by it, so that they go with it: manifests with
-        placeholders, such as a ConfigMap or a claim.
+    `pods`: Pods of a gang, or master and workers of a PyTorchJob, or what a template makes (for the capacity only).
+    `pod_group`: With KAI, a gang gets a PodGroup with minMember, so that all its pods are placed or none.
+    `priority`: PriorityClass of all its pods, whatever a template says; null for the cluster's default. The default
+    one is made by `workbench scaletest setup`.
+    `node_labels`: Labels that a node must have for its pods, such as `nvidia.com/gpu.product` or
+    `topology.kubernetes.io/rack`.
+    `lifetime`: Seconds until a pod ends by itself, or a distribution; null: it runs until it is deleted.
+    `template`, `plural`, `pods_at`, `gang`: A manifest of any kind with placeholders; its plural name in the API
+    where it is not the kind's with an s; where more pod templates lie in it than are known of its kind, such as
+    `spec.template`; whether all its pods are to be placed or none.
+    `owned`: More objects of each workload, made after it and owned by it, so that they go with it: manifests with
+    placeholders, such as a ConfigMap or a claim.
     """
 
     kind: WorkloadKind

@@ -101,8 +101,6 @@ class Body:
 def compile_body(path: str, suffix: str, made: Mapping[str, Any], *, owned: bool = False) -> Body:
     """Encode an object that holds gaps.
 
-    Examples
-    --------
     >>> body = compile_body("/x", "", {"metadata": {"name": text_gap("name")}, "spec": {"n": number_gap("index")}})
     >>> body.fill_gaps({"name": b"a-1", "index": b"1"})
     b'{"metadata":{"name":"a-1"},"spec":{"n":1}}'
@@ -167,8 +165,6 @@ class PlanConditions:
 def build_resource_path(api_version: str, plural: str, namespace: str | None = None) -> str:
     """Path of a kind's collection.
 
-    Examples
-    --------
     >>> build_resource_path("v1", "pods", "a"), build_resource_path("batch/v1", "jobs", "a")
     ('/api/v1/namespaces/a/pods', '/apis/batch/v1/namespaces/a/jobs')
     """

@@ -87,13 +87,7 @@ class Plan:
             yield self._build_workload(*row)
 
     def workload_at(self, index: int) -> PlannedWorkload:
-        """The workload of this index.
-
-        Raises
-        ------
-        InputError
-            There is none.
-        """
+        """The workload of this index."""
         if not 0 <= index < len(self):
             raise InputError("no such workload in the plan", found=index, allowed=f"0 to {len(self) - 1}")
         row = self.schedule.row(index, named=True)
@@ -148,17 +142,7 @@ class Plan:
 def draw_plan(scenario: Scenario, run: str | None = None, *, scheduler: str | None = None) -> Plan:
     """Draw all workloads of a run.
 
-    Parameters
-    ----------
-    run
-        The run's id; a new one without.
-    scheduler
-        schedulerName of the pods; the scenario's first without. All else is the same for any of them.
-
-    Raises
-    ------
-    ConfigError
-        The plan is beyond the scenario's own limits, empty, or that is no run's id.
+    `scheduler`: schedulerName of the pods; the scenario's first without. All else is the same for any of them.
     """
     import numpy as np
 
@@ -188,13 +172,7 @@ def draw_plan(scenario: Scenario, run: str | None = None, *, scheduler: str | No
 
 
 def read_plan(folder: str | Path) -> Plan:
-    """The plan that was written to a run's folder.
-
-    Raises
-    ------
-    InputError
-        It is not there, or not what was written.
-    """
+    """The plan that was written to a run's folder."""
     folder = Path(folder)
     try:
         record = json.loads(files.read_up_to(folder / PLAN_FILE, _MAX_RECORD_BYTES))

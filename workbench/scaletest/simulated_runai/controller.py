@@ -174,13 +174,7 @@ def build_event(claim: Json) -> Json:
 
 
 class RunaiController:
-    """Workloads to jobs, jobs to pods and claims, the first pod to a pod group, pods to a phase.
-
-    Attributes
-    ----------
-    scheduler
-        schedulerName of the pods.
-    """
+    """Workloads to jobs, jobs to pods and claims, the first pod to a pod group, pods to a phase."""
 
     def __init__(self, api: Connection, installed: InstalledKinds, *, scheduler: str) -> None:
         self.api, self.installed, self.scheduler = api, installed, scheduler
@@ -317,10 +311,7 @@ def _find_owner_uid(thing: Any) -> str:
 async def run_controller(api: Connection, ready: asyncio.Event, *, scheduler: str | None = None) -> None:
     """Install what is missing and be the controller until cancelled.
 
-    Parameters
-    ----------
-    scheduler
-        schedulerName of the pods; KAI's where KAI's pod groups are installed, else the stock scheduler's.
+    `scheduler`: schedulerName of the pods; KAI's where KAI's pod groups are installed, else the stock scheduler's.
     """
     installed = await install_kinds(api)
     chosen = scheduler or ("default-scheduler" if installed.makes_pod_groups else KAI)

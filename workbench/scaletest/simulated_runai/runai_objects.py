@@ -69,24 +69,15 @@ JOBS = (RUNAI_JOB, PYTORCH_JOB)
 class InstalledKinds:
     """What stands in the cluster now.
 
-    Attributes
-    ----------
-    makes_pod_groups
-        False where KAI's own PodGroup is installed: it has another version, and KAI's pod grouper makes them. The old
-        tool's sampler asks for version v1, so it cannot run there; ours asks for what there is.
+    `makes_pod_groups`: False where KAI's own PodGroup is installed: it has another version, and KAI's pod grouper
+    makes them. The old tool's sampler asks for version v1, so it cannot run there; ours asks for what there is.
     """
 
     makes_pod_groups: bool
 
 
 async def install_kinds(api: Connection) -> InstalledKinds:
-    """Make the kinds and the storage class, or find them made; wait until they are served.
-
-    Raises
-    ------
-    ConfigError
-        The kinds are there and not ours: this cluster has the real Run:ai, or a part of it.
-    """
+    """Make the kinds and the storage class, or find them made; wait until they are served."""
     for kind in (*WORKLOADS, *JOBS):
         if not await _create_definition(api, kind):
             raise ConfigError(
@@ -179,13 +170,7 @@ def find_workload_name(workload: Json) -> str:
 
 
 def build_job(workload: Json) -> Json:
-    """The job of a workload.
-
-    Raises
-    ------
-    UnfitError
-        A field of its spec is none of Run:ai's shape, or out of bounds.
-    """
+    """The job of a workload."""
     kind, name = find_job_kind(workload), find_workload_name(workload)
     resources = _build_resources(workload)
     workers = _parse_workers(workload) if kind is PYTORCH_JOB else 0

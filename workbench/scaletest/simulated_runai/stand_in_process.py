@@ -24,17 +24,7 @@ _END_LIMIT_S = 10.0
 def run_simulated_runai(kubeconfig: Path, context: str | None = None, *, scheduler: str | None = None) -> Iterator[int]:
     """Run simulated-runai beside the block; gives its process id once it watches everything.
 
-    Parameters
-    ----------
-    kubeconfig, context
-        Of an administrator of a cluster on this machine, because kinds are installed.
-    scheduler
-        schedulerName of the pods.
-
-    Raises
-    ------
-    RunFailedError
-        It did not start; `found` has its error output.
+    `kubeconfig`, `context`: Of an administrator of a cluster on this machine, because kinds are installed.
     """
     settings = json.dumps({"kubeconfig": str(kubeconfig), "context": context, "scheduler": scheduler})
     command = [sys.executable, "-m", "workbench.scaletest.simulated_runai", settings]
@@ -44,13 +34,7 @@ def run_simulated_runai(kubeconfig: Path, context: str | None = None, *, schedul
 
 
 def check_target(found: Target) -> Target:
-    """A target that simulated-runai may touch.
-
-    Raises
-    ------
-    ConfigError
-        Its server is not on this machine.
-    """
+    """A target that simulated-runai may touch."""
     if not found.is_local:
         raise ConfigError(
             f"{NAME} is for clusters on this machine",

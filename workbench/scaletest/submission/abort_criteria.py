@@ -20,24 +20,10 @@ RECONNECT_S = 30.0
 class SubmissionLimits:
     """Limits of a submission. Objects, wall clock and pending pods end it; rate and requests in flight throttle it.
 
-    Attributes
-    ----------
-    objects
-        Maximum number of objects, including each member of a gang.
-    rate_per_s
-        Maximum workloads per second, averaged over five seconds; None for the planned rate. A faster plan gets late.
-    in_flight
-        Maximum number of workloads without a response.
-    pending_pods
-        Maximum number of pending pods, as observed by the sampler; None for no limit.
-    wall_clock_s
-        Maximum time of submission, from the start of this process.
-    request_timeout_s
-        Timeout of a request.
-    retry_for_s
-        Time limit of retries after timeouts and server errors; 429 responses do not count.
-    longest_wait_s
-        Maximum accepted Retry-After.
+    `rate_per_s`: Maximum workloads per second, averaged over five seconds; None for the planned rate. A faster plan
+    gets late.
+    `pending_pods`: Maximum number of pending pods, as observed by the sampler; None for no limit.
+    `retry_for_s`: Time limit of retries after timeouts and server errors; 429 responses do not count.
     """
 
     objects: int = 1000
@@ -54,20 +40,9 @@ class SubmissionLimits:
 class AbortLimits:
     """Criteria that abort a submission; None switches a criterion off.
 
-    Attributes
-    ----------
-    no_success_s
-        Time without a created object although requests were sent. A 429 response resets it.
-    p99_s, p99_for_s
-        Maximum p99 latency of requests, and its time window.
-    errors_share, errors_over_s
-        Maximum share of 5xx responses in a time window, outside a reconnect.
-    watch_lag_s
-        Maximum watch lag.
-    foreign_pods
-        Pods of other users are evicted, or this many more of them are pending than at the start.
-    node_not_ready
-        A node becomes not ready.
+    `no_success_s`: Time without a created object although requests were sent. A 429 response resets it.
+    `errors_share`, `errors_over_s`: Maximum share of 5xx responses in a time window, outside a reconnect.
+    `foreign_pods`: Pods of other users are evicted, or this many more of them are pending than at the start.
     """
 
     no_success_s: float | None = 30.0
@@ -84,16 +59,7 @@ class AbortLimits:
 class ClusterHealth:
     """The sampler's view of the cluster during submission; None where unknown.
 
-    Attributes
-    ----------
-    pending_pods
-        Pods of this run without a node.
-    finished_pods
-        Pods of this run that ended.
-    watch_lag_s
-        Of the latest heartbeat.
-    trouble
-        A sentence on a node, on pods of others or on the sampler itself, when there is something.
+    `trouble`: A sentence on a node, on pods of others or on the sampler itself, when there is something.
     """
 
     pending_pods: int | None = None
@@ -252,10 +218,7 @@ class Watchdog:
 def find_health_problem(health: ClusterHealth | None, watch_lag_s: float | None) -> str | None:
     """Problem reported by the sampler; None without one.
 
-    Parameters
-    ----------
-    watch_lag_s
-        Maximum watch lag in seconds; None for no limit.
+    `watch_lag_s`: Maximum watch lag in seconds; None for no limit.
     """
     if health is None:
         return None

@@ -67,13 +67,7 @@ class ProgramResult:
 
 
 async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: float) -> ProgramResult:
-    """Run a program, and keep up to 1 MiB of its output.
-
-    Raises
-    ------
-    ConfigError
-        The program cannot be started.
-    """
+    """Run a program, and keep up to 1 MiB of its output."""
     sent_ns = now_ns()
     try:
         process = await asyncio.create_subprocess_exec(
@@ -141,13 +135,7 @@ _die_with_parent = _build_parent_death_hook()
 
 
 def parse_command(text: str, option: str) -> tuple[str, ...]:
-    """Split a command line into words.
-
-    Raises
-    ------
-    ConfigError
-        A quote is not closed.
-    """
+    """Split a command line into words."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -157,16 +145,8 @@ def parse_command(text: str, option: str) -> tuple[str, ...]:
 class CommandSubmitter:
     """Creates objects with a command, one process per object.
 
-    Parameters
-    ----------
-    words
-        Program and arguments; `{name}`, `{namespace}`, `{gpus}` (of the workload's first pod template) and `{file}`
-        (the object as JSON, for the time of the call) are filled in.
-
-    Raises
-    ------
-    ConfigError
-        No such program, an unknown place, or no `{name}` and no `{file}`: all workloads would be one.
+    `words`: Program and arguments; `{name}`, `{namespace}`, `{gpus}` (of the workload's first pod template) and
+    `{file}` (the object as JSON, for the time of the call) are filled in.
     """
 
     mode = "command"
@@ -204,8 +184,6 @@ class CommandSubmitter:
 def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path | None) -> list[str]:
     """Fill the placeholders of a command.
 
-    Examples
-    --------
     >>> body = b'{"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}}'
     >>> request = ObjectRequest("/api/v1/namespaces/a/pods", "w-1", body)
     >>> fill_placeholders(["cli", "submit", "{name}", "-g={gpus}"], request, None)
@@ -224,8 +202,6 @@ def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path |
 def find_gpus(body: Any) -> str:
     """GPU request of an object: the first GPU resource, or the first field `gpu` with a value.
 
-    Examples
-    --------
     >>> find_gpus({"spec": {"gpu": {"value": "0.5"}}}), find_gpus({"spec": {}})
     ('0.5', '0')
     """
@@ -254,13 +230,7 @@ def _write_temporary_file(body: bytes) -> Path:
 
 
 class KubectlSubmitter:
-    """Creates objects with `kubectl apply -f -`.
-
-    Raises
-    ------
-    MissingToolError
-        There is no such program.
-    """
+    """Creates objects with `kubectl apply -f -`."""
 
     mode = "kubectl"
     labelled = True
@@ -291,8 +261,6 @@ class KubectlSubmitter:
 def classify_kubectl_error(told: str) -> tuple[str, int | None, Meaning | None]:
     """Classify an error of kubectl: the server's reason and HTTP status, or a verdict without them.
 
-    Examples
-    --------
     >>> classify_kubectl_error('Error from server (Forbidden): pods is forbidden')
     ('Forbidden', 403, None)
     >>> classify_kubectl_error('Unable to connect to the server: EOF')

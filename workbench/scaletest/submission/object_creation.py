@@ -60,20 +60,7 @@ OBJECT = msgspec.json.Decoder(Object)
 class Reply:
     """Result of one attempt to create an object.
 
-    Attributes
-    ----------
-    sent_ns, done_ns
-        Start and end, client's clock.
-    status
-        HTTP status; 0 if a program succeeded without one; None without a response.
-    reason
-        Reason of the Kubernetes status, such as AlreadyExists.
-    message
-        Message of the server or program, cleaned and shortened.
-    retry_after_s
-        Retry-After of the response.
-    verdict
-        Verdict, if the status does not determine it.
+    `status`: HTTP status; 0 if a program succeeded without one; None without a response.
     """
 
     sent_ns: int
@@ -99,12 +86,7 @@ class Reply:
 class Submitter(Protocol):
     """A way to create objects.
 
-    Attributes
-    ----------
-    mode
-        Name in the journal and the record.
-    labelled
-        Whether the objects are created as planned, with the run's labels; a user's command creates its own.
+    `labelled`: Whether the objects are created as planned, with the run's labels; a user's command creates its own.
     """
 
     mode: str
@@ -120,8 +102,6 @@ def classify_answer(status: int | None, reason: str) -> Meaning:
     A 409 means that the name exists, or a conflict on a quota, which is retried. A 401 is retried, because tokens are
     renewed before each request.
 
-    Examples
-    --------
     >>> classify_answer(201, ""), classify_answer(422, "Invalid")
     ('made', 'refused')
     >>> classify_answer(409, "AlreadyExists"), classify_answer(409, "Conflict")
@@ -143,8 +123,6 @@ def classify_answer(status: int | None, reason: str) -> Meaning:
 def draw_backoff_s(attempt: int, draw: random.Random) -> float:
     """Backoff after the n-th failure (from 1): doubles up to 5 s, with a random half.
 
-    Examples
-    --------
     >>> 0.05 <= draw_backoff_s(1, random.Random(1)) <= 0.1, 2.5 <= draw_backoff_s(30, random.Random(1)) <= 5
     (True, True)
     """
@@ -214,13 +192,7 @@ def _build_refusal(answer: Answer) -> Reply:
 
 
 async def find_object(api: Connection, request: ObjectRequest, *, timeout_s: float) -> Metadata | None:
-    """Read an object by name; None if it does not exist.
-
-    Raises
-    ------
-    UnreachableError
-        Unknown: no response, or status 429 or 5xx.
-    """
+    """Read an object by name; None if it does not exist."""
     answer = await api.request("GET", f"{request.path}/{request.name}", timeout_s=timeout_s)
     if answer.status == 404:
         return None
@@ -230,13 +202,7 @@ async def find_object(api: Connection, request: ObjectRequest, *, timeout_s: flo
 
 
 async def list_run_objects(api: Connection, path: str, run: str) -> dict[str, Metadata]:
-    """All objects of the run in a collection, by name; in pages, so that 100,000 of them fit.
-
-    Raises
-    ------
-    ApiError, UnreachableError
-        The server refuses, or is away.
-    """
+    """All objects of the run in a collection, by name; in pages, so that 100,000 of them fit."""
     tries = 0
 
     async def fetch(query: dict[str, str]) -> ListPage:

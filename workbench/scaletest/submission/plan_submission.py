@@ -64,27 +64,10 @@ async def submit_plan(
     Open loop: a workload is sent when it is due, whatever happens to earlier ones. Delays (requests in flight, the rate
     limit, 429) count as lateness or latency; the due time stays.
 
-    Parameters
-    ----------
-    planned, folder
-        Workloads in the order of their due times; folder of the journal.
-    origin_ns
-        Start of the run by the client's clock; now by default. A resumed run keeps its own.
-    submitter
-        How objects are created; by default with POST.
-    bursts
-        Closed loop instead; due times are not kept then.
-    asked, health, watcher
-        Stop request of a person; the sampler's view of the cluster, polled several times a second; progress display.
-
-    Raises
-    ------
-    ConfigError
-        Another process is submitting in this folder.
-    InputError
-        The journal belongs to another run, or to another way of submission.
-    RunFailedError
-        The journal cannot be written, or the cluster does not list the objects of a resumed run.
+    `planned`, `folder`: Workloads in the order of their due times; folder of the journal.
+    `origin_ns`: Start of the run by the client's clock; now by default. A resumed run keeps its own.
+    `asked`, `health`, `watcher`: Stop request of a person; the sampler's view of the cluster, polled several times a
+    second; progress display.
     """
     way = submitter or object_creation.ApiSubmitter(api)
     # Locked before it is read, so that only one of two resuming processes continues.

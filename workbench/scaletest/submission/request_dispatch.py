@@ -59,12 +59,8 @@ class StopFlag:
 class TokenBucket:
     """Rate limit, averaged over some seconds because random arrivals come in clusters.
 
-    Parameters
-    ----------
-    rate_per_s
-        Null for any.
-    full
-        Whether it begins with some seconds' worth: a resumed run, with much overdue, does not.
+    `rate_per_s`: Null for any.
+    `full`: Whether it begins with some seconds' worth: a resumed run, with much overdue, does not.
     """
 
     def __init__(self, rate_per_s: float | None, *, full: bool = True) -> None:
@@ -94,11 +90,6 @@ class RequestWindow:
     """Window of concurrent requests: grows by one per full round of successes, halves after a 429.
 
     429 responses to requests sent before the last cut do not halve it again: they belong to the same overload.
-
-    Parameters
-    ----------
-    most
-        Initial and maximum size.
     """
 
     def __init__(self, max_size: int) -> None:

@@ -28,17 +28,7 @@ def lock_test_folder(folder: Path) -> AbstractContextManager[None]:
 
 @dataclass
 class JournalState:
-    """State of a submission from its journal; empty without one.
-
-    Attributes
-    ----------
-    acked
-        Indices of accepted workloads.
-    refused
-        Indices of permanently refused workloads, which are not retried.
-    open
-        Indices with an intent and no outcome.
-    """
+    """State of a submission from its journal; empty without one."""
 
     run: str | None = None
     origin_ns: int | None = None
@@ -60,13 +50,7 @@ def is_final_status(status: int | None) -> bool:
 
 
 def read_journal(folder: str | Path) -> JournalState:
-    """Read the journal of a folder.
-
-    Raises
-    ------
-    InputError
-        The journal is invalid, or of several runs.
-    """
+    """Read the journal of a folder."""
     found, path = JournalState(), Path(folder) / run_records.JOURNAL
     for one in run_records.read_lines(path, run_records.JournalLine):
         if isinstance(one, run_records.Begun):
@@ -91,13 +75,7 @@ def read_journal(folder: str | Path) -> JournalState:
 
 
 class SubmissionJournal:
-    """The journal, open for more: `durable` for what must be on disk first, `note` for all else.
-
-    Raises
-    ------
-    ConfigError
-        Another process is submitting in this folder.
-    """
+    """The journal, open for more: `durable` for what must be on disk first, `note` for all else."""
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / run_records.JOURNAL
@@ -110,13 +88,7 @@ class SubmissionJournal:
         self._thread.start()
 
     async def write_durably(self, lines: Iterable[msgspec.Struct]) -> None:
-        """Write records and wait until they are on disk.
-
-        Raises
-        ------
-        RunFailedError
-            The write failed.
-        """
+        """Write records and wait until they are on disk."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         self._queue.put((b"".join(map(run_records.encode_line, lines)), (loop, waiter)))

@@ -17,18 +17,10 @@ RATE_OVER_S = 5.0
 class SubmissionStatus:
     """A submission at one moment.
 
-    Attributes
-    ----------
-    planned, sent, acked, failed
-        Workloads in all and so far; `acked` counts those of an earlier process of the same run, too.
-    rate_per_s
-        Accepted a second, over the last seconds.
-    ack_p50_s, ack_p95_s
-        Of the last accepted workloads, from the intended time on; null without one.
-    window
-        Allowed concurrent requests, reduced after answers of 429.
-    pending_pods, finished_pods
-        As the sampler sees them; null where it does not tell.
+    `planned`, `sent`, `acked`, `failed`: Workloads in all and so far; `acked` counts those of an earlier process of
+    the same run, too.
+    `ack_p50_s`, `ack_p95_s`: Of the last accepted workloads, from the intended time on; null without one.
+    `pending_pods`, `finished_pods`: As the sampler sees them; null where it does not tell.
     """
 
     at_s: float
@@ -70,28 +62,12 @@ class SilentWatcher:
 class SubmissionOutcome:
     """What came of a submission.
 
-    Attributes
-    ----------
-    reason
-        `finished`, `interrupted`, `limit: …` or `aborted: …`.
-    acked
-        Workloads that the server has, those of an earlier process of this run included.
-    known
-        Of those that this process sent: found to be there already.
-    failed
-        Refused for good, or given up by this process.
-    unsent
-        Planned and never accepted, refused ones not counted; 0 when it finished.
-    objects
-        Objects that this process made.
-    throttled, throttled_s
-        Answers of 429, and the time that workloads waited because of them, summed.
-    lateness_p50_s, lateness_p99_s
-        From the intended time to the first byte; null when nothing was sent in time (all overdue or known).
-    rate_per_s
-        Sent a second between the first and the last; null below two.
-    first_failure
-        What the server said to the first that failed.
+    `acked`: Workloads that the server has, those of an earlier process of this run included.
+    `unsent`: Planned and never accepted, refused ones not counted; 0 when it finished.
+    `throttled`, `throttled_s`: Answers of 429, and the time that workloads waited because of them, summed.
+    `lateness_p50_s`, `lateness_p99_s`: From the intended time to the first byte; null when nothing was sent in time
+    (all overdue or known).
+    `rate_per_s`: Sent a second between the first and the last; null below two.
     """
 
     reason: str

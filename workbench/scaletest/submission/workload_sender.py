@@ -25,14 +25,7 @@ ENDED_MESSAGE = "submission ended before the cluster accepted it"
 class WorkloadTally:
     """State of a workload that is being sent.
 
-    Attributes
-    ----------
-    due_ns
-        Intended time.
-    overdue
-        It was due before this process began.
-    failing_ns
-        Since when the current object fails; null while it does not.
+    `failing_ns`: Since when the current object fails; null while it does not.
     """
 
     due_ns: int
@@ -48,12 +41,7 @@ class WorkloadTally:
 class WorkloadSender:
     """Sender shared by all workloads of a submission.
 
-    Attributes
-    ----------
-    existing
-        Objects that an earlier process may have created, by collection and name.
-    reserved
-        Number of objects begun, which counts against the limit.
+    `existing`: Objects that an earlier process may have created, by collection and name.
     """
 
     api: Connection
@@ -70,13 +58,7 @@ class WorkloadSender:
     reserved: int = 0
 
     async def send_workload(self, item: PlannedWorkload, due_ns: int, *, overdue: bool) -> None:
-        """Make a workload, and write down what came of it; its last object's answer is its acknowledgement.
-
-        Raises
-        ------
-        StopError
-            Submission has to end: an object of another is in the way, or the limit of objects is reached.
-        """
+        """Make a workload, and write down what came of it; its last object's answer is its acknowledgement."""
         tally, requests = WorkloadTally(due_ns, overdue), item.requests()
         self._reserve_objects(len(requests))
         try:
@@ -167,13 +149,7 @@ class WorkloadSender:
         return reply
 
     async def _look_up(self, request: ObjectRequest) -> tuple[bool, Metadata | None]:
-        """Whether the cluster says, and the object when it has it.
-
-        Raises
-        ------
-        StopError
-            It is not ours.
-        """
+        """Whether the cluster says, and the object when it has it."""
         try:
             found = await object_creation.find_object(self.api, request, timeout_s=self.limits.request_timeout_s)
         except UnreachableError:

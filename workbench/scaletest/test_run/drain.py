@@ -31,21 +31,10 @@ NOTHING_CHANGED = "nothing changed for "
 class DrainTarget:
     """Pods that the accepted workloads will have.
 
-    Attributes
-    ----------
-    pods
-        Pods of all of them that can come.
-    ending
-        Pods among these that end by themselves, or are deleted.
-    longest_s
-        Longest time that one of those runs; 0 without one.
-    kept
-        Pods that must appear: not those of workloads with a planned deletion, and not those of templates,
-        of which the scenario only says how many they make.
-    awaits_ends
-        The test is of what the pods hold until they end, as in a replayed trace, and not of their start alone.
-    jobs
-        Names of Jobs that end by themselves.
+    `kept`: Pods that must appear: not those of workloads with a planned deletion, and not those of templates, of
+    which the scenario only says how many they make.
+    `awaits_ends`: The test is of what the pods hold until they end, as in a replayed trace, and not of their start
+    alone.
     """
 
     pods: int
@@ -100,15 +89,10 @@ async def wait_for_drain(
     shorter where all run, and those that should have ended by themselves have not (kwok ends pods of Jobs only), unless
     their ends are awaited.
 
-    Parameters
-    ----------
-    watch_lag_s
-        How late our own watch may be, in seconds; null for any time.
+    `watch_lag_s`: How late our own watch may be, in seconds; null for any time.
 
-    Returns
-    -------
-    str
-        `all are done`, `nothing changed for …`, `wall clock`, `interrupted`, or `aborted: …` with what the trouble is.
+    Returns: `all are done`, `nothing changed for …`, `wall clock`, `interrupted`, or `aborted: …` with what the
+    trouble is.
     """
     before = asked.times
     while True:

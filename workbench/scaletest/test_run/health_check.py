@@ -33,12 +33,8 @@ class _Line(msgspec.Struct):
 class PodFollower:
     """Counts of the run's pods; `update` reads new observations.
 
-    Attributes
-    ----------
-    changed_ns
-        When something was last seen to change, by our clock; the begin without one.
-    since_ns
-        Objects first seen before this time are not the run's own; for resumed runs.
+    `changed_ns`: When something was last seen to change, by our clock; the begin without one.
+    `since_ns`: Objects first seen before this time are not the run's own; for resumed runs.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -136,13 +132,7 @@ class SamplerStatus(Protocol):
 
 
 class HealthCheck:
-    """Health of the run; polled several times per second, updated twice per second.
-
-    Parameters
-    ----------
-    others_evicted
-        Whether an eviction of another user's pod stops the run.
-    """
+    """Health of the run; polled several times per second, updated twice per second."""
 
     def __init__(
         self, sampler: SamplerStatus, follower: PodFollower, aborts: AbortLimits, *, others_evicted: bool = True

@@ -58,12 +58,7 @@ class _SeenLine(msgspec.Struct):
 class Course:
     """Timeline of a running test from its files; `update` reads what is new.
 
-    Attributes
-    ----------
-    planned
-        Workloads of the plan.
-    stopped
-        How submission ended; None while it runs.
+    `stopped`: How submission ended; None while it runs.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -149,13 +144,7 @@ class Course:
 
 
 def chart_course(course: pl.DataFrame) -> alt.LayerChart:
-    """How far is it? Counts by stage since the start.
-
-    Parameters
-    ----------
-    course
-        Table COURSE.
-    """
+    """How far is it? Counts by stage since the start."""
     import altair as alt
     import polars as pl
 
@@ -184,8 +173,6 @@ class Dashboard:
 
     Works on the run folder alone, so that it can be opened in another notebook, also after the test has ended.
 
-    Examples
-    --------
     In a notebook: ``Dashboard("data/runs/scaletest/20261122T031500Z-1a2b3c").show()``
     """
 
@@ -245,25 +232,7 @@ class Dashboard:
 
 
 def run_live_test(config: NotebookConfig, folder: Path) -> Path:
-    """Run the notebook's scenario on a local cluster, which is brought up when it is not there, and followed live.
-
-    Parameters
-    ----------
-    config
-        The notebook's settings.
-    folder
-        The notebook's run folder; the test's own lies below it.
-
-    Returns
-    -------
-    Path
-        Folder of the run, or of the runs by side.
-
-    Raises
-    ------
-    ConfigError, MissingToolError
-        The scenario, or the cluster's programs, are not there.
-    """
+    """Run the notebook's scenario on a local cluster, which is brought up when it is not there, and followed live."""
     from workbench.scaletest import test_run
     from workbench.scaletest.scenario.scenario_file import expand_scheduler_name
     from workbench.scaletest.test_run.variant_turns import run_variants

@@ -27,8 +27,6 @@ _READY_LIMIT_S = 60.0
 def list_node_states(changes: Sequence[NodeChange], names: Sequence[str], at_s: float) -> dict[str, NodeState]:
     """What each node is at a moment: the same for the same plan, also after a crash.
 
-    Examples
-    --------
     >>> changes = [NodeChange(at_s=1, do="fail", nodes=1), NodeChange(at_s=2, do="drain", nodes=1)]
     >>> changes.append(NodeChange(at_s=3, do="return", nodes=1))
     >>> [list(list_node_states(changes, ["a", "b", "c"], at_s).values()) for at_s in (0, 1, 2, 3)]
@@ -50,13 +48,7 @@ def list_node_states(changes: Sequence[NodeChange], names: Sequence[str], at_s: 
 
 
 def check_node_changes(plan: Plan, place: ClusterAccess) -> None:
-    """Refuse changes of nodes that are not simulated by us, or are not as many.
-
-    Raises
-    ------
-    ConfigError
-        The cluster is not a local one, or has too few nodes.
-    """
+    """Refuse changes of nodes that are not simulated by us, or are not as many."""
     changes = plan.scenario.node_changes
     if not changes:
         return
@@ -76,13 +68,7 @@ def check_node_changes(plan: Plan, place: ClusterAccess) -> None:
 
 
 async def restore_nodes(admin: Connection, pools: Sequence[NodePool]) -> None:
-    """All nodes of a local cluster are there and take pods, whatever a test that was cut short left of them.
-
-    Raises
-    ------
-    RunFailedError
-        Not within a minute.
-    """
+    """All nodes of a local cluster are there and take pods, whatever a test that was cut short left of them."""
     states = await _read_states(admin, pools)
     if set(states.values()) != {"up"}:
         await _change_nodes(admin, pools, states, dict.fromkeys(states, "up"))
@@ -92,15 +78,7 @@ async def restore_nodes(admin: Connection, pools: Sequence[NodePool]) -> None:
 async def change_nodes(
     admin: Connection, folder: Path, changes: Sequence[NodeChange], pools: Sequence[NodePool]
 ) -> None:
-    """Make the nodes what the plan says at each moment, from what they are: also after a crash.
-
-    Parameters
-    ----------
-    admin
-        The local cluster's administrator.
-    folder
-        The run folder, whose journal says when the run began.
-    """
+    """Make the nodes what the plan says at each moment, from what they are: also after a crash."""
     while (origin_ns := read_journal(folder).origin_ns) is None:
         await asyncio.sleep(_LOOK_EVERY_S)
     moments = sorted({change.at_s for change in changes})

@@ -43,27 +43,8 @@ def run_test(
 ) -> RunResult:
     """Run a scenario on a cluster and analyse the result.
 
-    Parameters
-    ----------
-    given, on
-        The scenario or its file, and the cluster (see `find_cluster_access`).
-    scheduler
-        schedulerName of the pods; by default the scenario's first.
-    confirmed
-        The cluster's fingerprint, required for the first test on a cluster that is not local.
-    out, folder
-        Folder for the new run folder; or the run folder itself.
-    asked
-        Stop request; Ctrl-C works too in the main thread.
-
-    Raises
-    ------
-    ConfigError
-        A check refused the test before it started.
-    KeyboardInterrupt
-        It was stopped before it started.
-    WorkbenchError
-        It failed; the run folder has the failure, and `resume_test` can continue.
+    `given`, `on`: The scenario or its file, and the cluster (see `find_cluster_access`).
+    `confirmed`: The cluster's fingerprint, required for the first test on a cluster that is not local.
     """
     made = given if isinstance(given, Scenario) else scenario_file.load_scenario(given)
     if scheduler is not None and scheduler not in made.schedulers:
@@ -99,15 +80,7 @@ def check_test(
     watcher: SilentRunWatcher | None = None,
     asked: StopRequest | None = None,
 ) -> None:
-    """Run all checks of `run_test` without sending anything.
-
-    Raises
-    ------
-    ConfigError
-        A check refused it; all reasons are listed.
-    ApiError, UnreachableError
-        The cluster refused the checks, or cannot be reached.
-    """
+    """Run all checks of `run_test` without sending anything."""
     drawn, chosen, told = draw_plan(given, scheduler=scheduler), options or RunOptions(), watcher or SilentRunWatcher()
 
     async def body(asked: StopRequest) -> None:
@@ -129,19 +102,8 @@ def resume_test(
 ) -> RunResult:
     """Resume a test: the missing workloads are sent, and the sampler restarts with its gap marked.
 
-    Parameters
-    ----------
-    on
-        The cluster; without it the one of the run: its local cluster, else its context in the usual kubeconfig.
-    cleanup
-        Whether its objects are deleted at the end; by default as when it was started.
-
-    Raises
-    ------
-    InputError
-        The folder holds no test, or its plan was changed.
-    ConfigError
-        It is another cluster, or another process is running this test.
+    `on`: The cluster; without it the one of the run: its local cluster, else its context in the usual kubeconfig.
+    `cleanup`: Whether its objects are deleted at the end; by default as when it was started.
     """
     path = Path(folder).absolute()
     run_conditions.read_conditions(path)  # else there would be nothing to lock
@@ -180,13 +142,7 @@ def _continue_test(
 async def confirm_same_cluster(
     api: Connection, where: ClusterAccess, made: Scenario, confirmed: str | None, test: run_conditions.RunConditions
 ) -> ClusterFacts:
-    """The cluster, confirmed, and the one that the test began on.
-
-    Raises
-    ------
-    ConfigError
-        It is another.
-    """
+    """The cluster, confirmed, and the one that the test began on."""
     found = await confirm_cluster(api, where.target, made, confirmed)
     if found.fingerprint != test.fingerprint:
         raise ConfigError(
@@ -253,13 +209,7 @@ def _start_run(
 
 
 def replace_schedulers(made: Scenario, names: Sequence[str]) -> Scenario:
-    """The same scenario for these schedulers: rights, checks and record are then of them.
-
-    Raises
-    ------
-    ConfigError
-        It cannot be run on one of them.
-    """
+    """The same scenario for these schedulers: rights, checks and record are then of them."""
     try:
         return Scenario.model_validate(made.model_dump(mode="json") | {"schedulers": list(names)})
     except ValidationError as error:

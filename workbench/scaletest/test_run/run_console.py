@@ -102,13 +102,7 @@ async def run_until_stop(asked: StopRequest, work: Coroutine[Any, Any, _Made]) -
 def run_in_thread(
     body: Callable[[StopRequest], Coroutine[Any, Any, _Made]], asked: StopRequest, watcher: SilentRunWatcher
 ) -> _Made:
-    """Run in a thread with its own event loop, because notebooks have a running one and signals reach the main thread.
-
-    Raises
-    ------
-    KeyboardInterrupt
-        It was stopped before any object was created.
-    """
+    """Run in a thread with its own event loop: notebooks have a running one, and signals reach the main thread."""
 
     def on_signal(times: int) -> None:
         watcher.say(STOPPING if times == 1 else ENDING)

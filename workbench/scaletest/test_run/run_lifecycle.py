@@ -43,13 +43,7 @@ SHOWN_QUANTILES = (0.5, 0.95, 0.99)
 
 @dataclass
 class RunLifecycle:
-    """A test whose folder, plan and description are there.
-
-    Attributes
-    ----------
-    others
-        Pods of others may be watched.
-    """
+    """A test whose folder, plan and description are there."""
 
     api: Connection
     place: ClusterAccess

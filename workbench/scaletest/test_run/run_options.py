@@ -30,12 +30,7 @@ DEFAULT_PROCESSES = 8
 class ClusterAccess:
     """A cluster, by what gives access to it.
 
-    Attributes
-    ----------
-    kubeconfig, context
-        Of the measuring identity.
-    own
-        The local cluster that it is; null for any other.
+    `own`: The local cluster that it is; null for any other.
     """
 
     kubeconfig: Path | None
@@ -56,13 +51,7 @@ class ClusterAccess:
 def find_cluster_access(
     cluster: str | None = None, kubeconfig: str | Path | None = None, context: str | None = None
 ) -> ClusterAccess:
-    """Find a cluster: a local one by its name, any other by context and kubeconfig.
-
-    Raises
-    ------
-    ConfigError
-        None is named, or two; there is no such cluster or context.
-    """
+    """Find a cluster: a local one by its name, any other by context and kubeconfig."""
     if cluster is not None:
         if context is not None or kubeconfig is not None:
             raise ConfigError(
@@ -109,13 +98,7 @@ class RunOptions(FiniteModel):
     cleanup: bool = Field(default=True, description="Delete the run's objects at the end.")
 
     def build_submitter(self, api: Connection, place: ClusterAccess) -> Submitter:
-        """The submitter.
-
-        Raises
-        ------
-        ConfigError, MissingToolError
-            Its program is not there, or its command cannot be.
-        """
+        """The submitter."""
         if self.submit_with == "kubectl":
             own = None if place.own is None else place.own.kubectl
             return KubectlSubmitter(place.kubeconfig, place.context, self.kubectl or own)
@@ -132,13 +115,7 @@ class RunOptions(FiniteModel):
 
 
 def build_options(**given: Any) -> RunOptions:
-    """Validated options.
-
-    Raises
-    ------
-    ConfigError
-        A value is invalid; all problems are listed.
-    """
+    """Validated options."""
     return validate_model(RunOptions, given, noun="set of run options", error_type=ConfigError)
 
 

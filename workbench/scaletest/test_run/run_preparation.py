@@ -104,17 +104,7 @@ async def prepare_cluster(
 ) -> tuple[ClusterFacts, list[Finding]]:
     """Confirm the cluster, set up what a local one of ours needs, look at everything else.
 
-    Returns
-    -------
-    tuple
-        What the cluster is, and what was found, none of it a reason not to begin.
-
-    Raises
-    ------
-    ConfigError
-        A check refused it; all reasons are listed.
-    ApiError, UnreachableError
-        The cluster refused the checks, or cannot be reached.
+    Returns: What the cluster is, and what was found, none of it a reason not to begin.
     """
     _check_scheduler_runs(plan, place)
     check_node_changes(plan, place)

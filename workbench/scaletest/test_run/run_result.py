@@ -17,22 +17,9 @@ _WIDTH = 24
 class RunResult:
     """Result of a test.
 
-    Attributes
-    ----------
-    folder
-        The run folder.
-    run
-        The run's id, by which its objects are found.
-    drained
-        Why draining ended.
-    verdict, reasons, warnings
-        Whether the figures mean what they say; why not; what to know although they do.
-    answer
-        The result in one sentence.
-    figures
-        Quantiles of the main steps by name, in seconds; null where not reached or not known.
-    cleaned
-        What became of the run's objects; null when they were left.
+    `verdict`, `reasons`, `warnings`: Whether the figures mean what they say; why not; what to know although they do.
+    `figures`: Quantiles of the main steps by name, in seconds; null where not reached or not known.
+    `cleaned`: What became of the run's objects; null when they were left.
     """
 
     folder: Path

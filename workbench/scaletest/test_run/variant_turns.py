@@ -51,17 +51,7 @@ _SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True)
 class VariantTurns:
-    """What came of the turns.
-
-    Attributes
-    ----------
-    folder
-        Holds `sides.json` and a run folder each: what `compare` reads.
-    results
-        Of the turns that this process made.
-    left
-        Turns that were not made: it was interrupted.
-    """
+    """What came of the turns."""
 
     folder: Path
     session: Session
@@ -83,8 +73,6 @@ class VariantTurns:
 def order_turns(names: Sequence[str], repeat: int, seed: int = 0) -> list[str]:
     """Sides in the order of their turns: two each round the other way round than before, more in a drawn order.
 
-    Examples
-    --------
     >>> "".join(order_turns("AB", 5))
     'ABBAABBAAB'
     >>> rounds = order_turns("ABC", 2)
@@ -112,29 +100,7 @@ def run_variants(
 ) -> VariantTurns:
     """Run one plan on each scheduler `repeat` times, in turn.
 
-    Parameters
-    ----------
-    schedulers
-        schedulerNames, two or more; the first is what the others are held against.
-    repeat
-        Runs of each, 1 to 100.
-    options
-        All but `cleanup`: the cluster is emptied after each turn.
-    watcher
-        Called first with the number of runs.
-
-    Returns
-    -------
-    VariantTurns
-        Includes invalid runs, with their reasons.
-
-    Raises
-    ------
-    ConfigError
-        Fewer than two sides, one of them twice, no run of each or too many, or a run was not begun. All sides are
-        checked before the first turn.
-    RunFailedError
-        The cluster could not be emptied.
+    `schedulers`: schedulerNames, two or more; the first is what the others are held against.
     """
     if not 1 <= repeat <= MAX_REPEAT:
         raise ConfigError("not a number of runs", where="--repeat", found=repeat, allowed=f"1 to {MAX_REPEAT}")
@@ -183,20 +149,7 @@ def resume_variants(
     asked: StopRequest | None = None,
     command: str | None = None,
 ) -> VariantTurns:
-    """Run the missing turns. An interrupted turn is cleaned up and run again from the start.
-
-    Parameters
-    ----------
-    on
-        The cluster; the one of the turns that are made without.
-
-    Raises
-    ------
-    InputError
-        It is no folder of such turns, or its scenario was changed.
-    ConfigError, RunFailedError
-        As `run_variants`.
-    """
+    """Run the missing turns. An interrupted turn is cleaned up and run again from the start."""
     place = Path(folder).absolute()
     session, made = variants.read_session(place), scenario_file.load_scenario(place / _SCENARIO)
     if scenario_file.hash_scenario(made) != session.scenario_sha256:
@@ -360,13 +313,7 @@ async def _clear_earlier_turns(
 
 
 async def _empty_cluster(api: Connection, folder: Path, on: ClusterAccess) -> None:
-    """Nothing of a turn is in the cluster any more.
-
-    Raises
-    ------
-    RunFailedError
-        Something is.
-    """
+    """Nothing of a turn is in the cluster any more."""
     try:
         drawn = read_plan(folder)
     except InputError:

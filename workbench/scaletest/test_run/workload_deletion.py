@@ -43,12 +43,7 @@ class _Line(msgspec.Struct):
 class WorkloadChurn:
     """Deletes by the journal: what it says was accepted goes when its time has come, also after a crash.
 
-    Parameters
-    ----------
-    after_s
-        Workloads that are to be deleted, with how long after their acknowledgement.
-    one
-        The workload of an index.
+    `after_s`: Workloads that are to be deleted, with how long after their acknowledgement.
     """
 
     def __init__(
@@ -118,11 +113,6 @@ async def empty_run(
 
     What a command made carries no labels of ours, so nothing here deletes it. It is looked for by the names that it was
     asked to make, and reported as left.
-
-    Raises
-    ------
-    ConfigError, ApiError, UnreachableError
-        As `run_cleanup.delete_run_objects`.
     """
     rate = run_cleanup.RATE_PER_S if place.own is None else OWN_CLEANUP_PER_S
     cleaned = await run_cleanup.delete_run_objects(
@@ -163,8 +153,6 @@ async def _find_leftovers(api: Connection, plan: Plan, indices: list[int]) -> di
 def _format_place(path: str) -> str:
     """Where, as cleanup names it.
 
-    Examples
-    --------
     >>> _format_place("/apis/batch/v1/namespaces/tests/jobs")
     'tests/jobs (made by the command, without our labels)'
     """

@@ -34,11 +34,8 @@ _SHAPES = ["circle", "cross", "stroke"]
 def build_chart_specs(result: Calculation) -> dict[str, Spec]:
     """Build the charts that have data, by the file names of the toolkit's pictures.
 
-    Returns
-    -------
-    dict
-        `concurrency_vs_p95_simple` if any level is usable; `concurrency_vs_p95_analysis` with a panel per metric if
-        there is a fitted line.
+    Returns: `concurrency_vs_p95_simple` if any level is usable; `concurrency_vs_p95_analysis` with a panel per metric
+    if there is a fitted line.
     """
     found = {}
     if result.levels_in_fit:

@@ -143,21 +143,10 @@ def write_calc_file(path: str | Path, output: CalcOutput) -> Path:
 def read_recorded_levels(folder: str | Path) -> RecordedLevels:
     """Read the levels of all online jobs in a calculator's folder; the newest job of a level counts.
 
-    Parameters
-    ----------
-    folder
-        The `--calc_output_dir` of the online runs, with jobs at `online/job_*/calc_runner_output.json`.
+    `folder`: The `--calc_output_dir` of the online runs, with jobs at `online/job_*/calc_runner_output.json`.
 
-    Returns
-    -------
-    Recorded
-        Levels, newest job first and in the order of each file, which is the order of the sums in a fit. `notices` list
-        the jobs that cannot be read.
-
-    Raises
-    ------
-    InputError
-        The `online` folder is missing or has no readable job, or it has more than 10,000.
+    Returns: Levels, newest job first and in the order of each file, which is the order of the sums in a fit.
+    `notices` list the jobs that cannot be read.
     """
     online = Path(folder) / "online"
     jobs = list(list_job_folders(online))
@@ -186,13 +175,7 @@ def read_recorded_levels(folder: str | Path) -> RecordedLevels:
 
 
 def list_job_folders(mode_folder: str | Path) -> Iterator[Path]:
-    """List the jobs in `online` or `offline`, newest first: by modification time, then by the number in the name.
-
-    Raises
-    ------
-    InputError
-        The folder has more than 10,000 jobs.
-    """
+    """List the jobs in `online` or `offline`, newest first: by modification time, then by the number in the name."""
     folder = Path(mode_folder)
     jobs = [path for path in folder.glob("job_*") if path.is_dir()] if folder.is_dir() else []
     if len(jobs) > MAX_JOBS:
@@ -292,17 +275,9 @@ def _shorten_level_name(name: str) -> str:
 def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.DataFrame) -> CalcOutput:
     """Build the calculator's record of the levels of a closed loop from the kept requests.
 
-    Parameters
-    ----------
-    requests, steps, judged
-        Tables `requests`, `steps` and `points` of a sweep.
-
-    Returns
-    -------
-    CalcOutput
-        Levels by number of users, each from its last step, in s; 0 without LLM calls, as in the calculator. Invalid
-        points (too many failures, client-limited or server-limited) are marked `workflow_interrupted`, which the
-        calculator leaves out.
+    Returns: Levels by number of users, each from its last step, in s; 0 without LLM calls, as in the calculator.
+    Invalid points (too many failures, client-limited or server-limited) are marked `workflow_interrupted`, which the
+    calculator leaves out.
     """
     from workbench.sizing.estimation import step_points
     from workbench.sizing.tables import USABLE_VERDICTS

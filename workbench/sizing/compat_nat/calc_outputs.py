@@ -108,8 +108,6 @@ def format_answer(answer: CalcAnswer) -> str:
 def format_alerts(data: LevelData) -> str:
     """Format the alerts of a level as the toolkit does: ! with W, L and R; empty for none.
 
-    Examples
-    --------
     >>> format_alerts(LevelData.model_validate({"alerts": {"outlier_llm_latency": True}}))
     '!L'
     """
@@ -149,8 +147,6 @@ def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]
 def format_markdown_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
     """Lines of a Markdown table as in the toolkit: numbers aligned at the decimal point, six digits.
 
-    Examples
-    --------
     >>> print("\\n".join(format_markdown_table(["c", "p95"], [[1, 5.0], [16, 12.345678]])))
     |   c |     p95 |
     |-----|---------|
@@ -257,11 +253,6 @@ def create_job_folder(output_dir: Path, mode: Mode, *, append: bool = False) -> 
 
     The toolkit names jobs by the second, so two jobs within a second overwrite each other. Here the name is the next
     free second.
-
-    Raises
-    ------
-    InputError
-        The folder cannot be written.
     """
     parent = output_dir / mode
     seconds = int(time.time())

@@ -41,13 +41,7 @@ MAX_TIMEOUT_S = 86_400
 
 @dataclass(frozen=True)
 class CalcGoal:
-    """Goal of a calculation: p95 limits in s (0: none), users to serve, GPUs of the measurement.
-
-    Raises
-    ------
-    ConfigError
-        A value is negative, not finite, or too large.
-    """
+    """Goal of a calculation: p95 limits in s (0: none), users to serve, GPUs of the measurement."""
 
     target_llm_latency_s: float = 0.0
     target_workflow_runtime_s: float = 0.0
@@ -112,22 +106,8 @@ def calculate_gpus(
 ) -> Calculation:
     """Estimate the GPUs for a goal with a line through the measured levels.
 
-    Parameters
-    ----------
-    metrics
-        Measurements by concurrency, in the order of summation.
-    goal
-        Limits, users, GPUs.
-    rules
-        Outlier rules and the minimum R².
+    Returns: `output` is what the toolkit would write; where the toolkit crashes, there are nulls and a reason.
 
-    Returns
-    -------
-    Calculation
-        `output` is what the toolkit would write; where the toolkit crashes, there are nulls and a reason.
-
-    Notes
-    -----
     A level is usable if it has both p95 values and was not interrupted. If no level has LLM calls, the runtime is
     sufficient. Rough estimates and counts over the target are computed for usable levels.
     """
@@ -281,13 +261,7 @@ class Options(StrictModel):
 
 
 def build_options(**given: Any) -> Options:
-    """`Options` from Python values; folders and files may be texts.
-
-    Raises
-    ------
-    ConfigError
-        An unknown name, or a value of another type.
-    """
+    """`Options` from Python values; folders and files may be texts."""
     return validate_model(Options, given, noun="calculation's option", where="sizing.calculate", error_type=ConfigError)
 
 
@@ -324,13 +298,7 @@ def check_options(options: Options) -> None:
 
 
 def check_options_with_levels(options: Options) -> None:
-    """Refuse options that have no effect on levels in memory.
-
-    Raises
-    ------
-    ConfigError
-        Options other than goal and rules are set.
-    """
+    """Refuse options that have no effect on levels in memory."""
     plain = Options.model_validate({})
     found = [
         name

@@ -115,17 +115,7 @@ class CalculationResult:
 
 
 def run_calculation(options: Options, *, report: Callable[[str], None] | None = None) -> CalculationResult:
-    """Run a calculation; `report` is called with progress messages of an online run.
-
-    Raises
-    ------
-    ConfigError
-        The options contradict each other, or the toolkit is required and not installed.
-    InputError
-        A file, dataset or folder cannot be used.
-    RunFailedError
-        The toolkit's process exited unexpectedly.
-    """
+    """Run a calculation; `report` is called with progress messages of an online run."""
     check_options(options)
     if not options.offline:
         return run_online(options, report or _discard_line)
@@ -166,13 +156,7 @@ def write_calculation_job(done: CalculationResult, options: Options, mode: calc_
 def calculate_from_levels(
     levels: Mapping[int, SizingMetrics | Mapping[str, Any]], goal: CalcGoal, rules: FitRules = RULES
 ) -> CalculationResult:
-    """Calculate from levels in memory, without reading or writing files.
-
-    Raises
-    ------
-    InputError
-        A field of a level has the wrong type.
-    """
+    """Calculate from levels in memory, without reading or writing files."""
     try:
         metrics = {int(number): SizingMetrics.model_validate(level) for number, level in levels.items()}
     except ValidationError as error:
@@ -215,13 +199,6 @@ def run_online(options: Options, report: Callable[[str], None]) -> CalculationRe
     """Measure all levels, writing each when it ends, and calculate from them.
 
     Ctrl-C drops the running level; the calculation uses the levels before it.
-
-    Raises
-    ------
-    ConfigError, InputError
-        Config, dataset or endpoint cannot be used.
-    RunFailedError
-        The toolkit's process exited unexpectedly; finished levels are on disk.
     """
     assert options.config_file is not None
     rows = eval_dataset.read_dataset(options.config_file)
@@ -317,8 +294,6 @@ def level_metrics(runs: list[WorkflowRun]) -> SizingMetrics:
     A failed run is not part of percentiles and items, and marks the level as interrupted. Percentiles without values
     are 0, as in the toolkit.
 
-    Examples
-    --------
     >>> level = level_metrics([WorkflowRun("a", "ok", 2.0, [0.5, 1.0], 0.0, 2.0), WorkflowRun("b", "failed")])
     >>> level.workflow_runtime_p95, level.alerts.workflow_interrupted, list(level.per_item_metrics)
     (2.0, True, ['a'])

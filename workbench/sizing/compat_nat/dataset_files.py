@@ -33,13 +33,7 @@ _VARIABLE = re.compile(r"(?<!\\)\$\{(?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^}]
 
 
 def read_dataset_rows(path: Path, kind: DatasetFormat) -> tuple[list[Row], list[str]]:
-    """The rows of a file, and what was noticed.
-
-    Raises
-    ------
-    InputError
-        It cannot be read, is larger than 256 MB, or is not of its format; the message says where in it.
-    """
+    """The rows of a file, and what was noticed."""
     notices: list[str] = []
     try:
         if path.stat().st_size > MAX_DATASET_BYTES:
@@ -142,13 +136,6 @@ def load_nat_yaml(path: str | Path) -> dict[str, Any]:
 
     `${NAME}` and `${NAME:-default}` are put in from the environment (nothing for a name that is not set); the file that
     `base` names comes below, mappings merged.
-
-    Raises
-    ------
-    InputError
-        A file cannot be read, is larger than 8 MB, or is no YAML.
-    ConfigError
-        It is no mapping, or `base` leads back to itself.
     """
     return _load_with_bases(Path(path), ())
 

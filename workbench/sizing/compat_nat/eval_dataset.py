@@ -87,20 +87,9 @@ class Dataset:
     def items_for_level(self, concurrency: int, *, num_passes: int = 0, seed: int | None = 0) -> list[Item]:
         """The items of one level: as many as fill it, copies of rows where they do not suffice.
 
-        Parameters
-        ----------
-        concurrency
-            Runs in flight.
-        num_passes
-            Items are `concurrency * num_passes`; with 0, the largest multiple of the concurrency that the rows give,
-            and at least the concurrency.
-        seed
-            Start of the shuffle, a new one for each level and copy; None keeps the file's order.
-
-        Returns
-        -------
-        list of Item
-            Ids of the second copy of a row end in `_rep1`, and so on.
+        `num_passes`: Items are `concurrency * num_passes`; with 0, the largest multiple of the concurrency that the
+        rows give, and at least the concurrency.
+        `seed`: Start of the shuffle, a new one for each level and copy; None keeps the file's order.
         """
         rows = len(self.rows)
         size = concurrency * num_passes if num_passes else max(rows // concurrency, 1) * concurrency
@@ -130,23 +119,10 @@ class Dataset:
 def read_dataset(config_file: str | Path) -> Dataset:
     """Read the dataset that a toolkit's YAML names.
 
-    Parameters
-    ----------
-    config_file
-        The YAML; `base` and `${VARIABLE:-default}` are followed. A relative `file_path` is taken from the working
-        directory, as the toolkit does, else from beside the YAML.
+    `config_file`: The YAML; `base` and `${VARIABLE:-default}` are followed. A relative `file_path` is taken from the
+    working directory, as the toolkit does, else from beside the YAML.
 
-    Returns
-    -------
-    Dataset
-        Rows in the file's order: filtered, each id once, with a question.
-
-    Raises
-    ------
-    ConfigError
-        There is no eval section or dataset, or a key of it is unknown or of another type.
-    InputError
-        The dataset cannot be read, lacks the question's column, or has no row to send.
+    Returns: Rows in the file's order: filtered, each id once, with a question.
     """
     config_file = Path(config_file)
     config = _parse_dataset_config(load_nat_yaml(config_file), config_file)

@@ -215,8 +215,6 @@ def rough_gpus(
 
     A target of 0 is none. Both are null when either metric is above its target: the toolkit's rule.
 
-    Examples
-    --------
     >>> rough_gpus(4, llm_latency_s=0.5, wf_runtime_s=5, target_llm_s=0, target_runtime_s=10, users=100, test_gpus=8)
     Rough(by_llm_latency=None, by_wf_runtime=100.0)
     """

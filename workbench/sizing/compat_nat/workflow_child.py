@@ -131,8 +131,6 @@ def _nat_user_id() -> str:
 def summarize_event_times(events: list[tuple[str, float, str]]) -> dict[str, Any]:
     """First and last event, and the duration of each LLM call; calls are paired by their ids.
 
-    Examples
-    --------
     >>> events = [("LLM_START", 1.0, "a"), ("LLM_START", 2.0, "b"), ("LLM_END", 4.0, "b"), ("LLM_END", 5.0, "a")]
     >>> summarize_event_times(events)
     {'first': 1.0, 'last': 5.0, 'llm_s': [2.0, 4.0]}

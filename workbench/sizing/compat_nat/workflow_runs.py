@@ -34,18 +34,8 @@ WORKFLOW_END_LIMIT_S = 10.0
 class WorkflowRun:
     """One run of the workflow; times of a failed one are null.
 
-    Attributes
-    ----------
-    outcome
-        ok, or the kind of failure (OUTCOMES of `workbench/sizing/tables.py`).
-    runtime_s
-        What counts as its runtime.
-    llm_s
-        Duration of each LLM call in it; empty for none.
-    first, last
-        Moments of the same clock between which it ran.
-    server_s
-        Runtime by the service's own events, where `runtime_s` is another.
+    `outcome`: ok, or the kind of failure (OUTCOMES of `workbench/sizing/tables.py`).
+    `server_s`: Runtime by the service's own events, where `runtime_s` is another.
     """
 
     item: str
@@ -87,12 +77,7 @@ def redact_text(text: str, *names: str) -> str:
 class LocalWorkflow:
     """The toolkit's workflow in a process of the Python that has the toolkit.
 
-    Parameters
-    ----------
-    config_file
-        The toolkit's YAML.
-    python
-        That Python; null for this one.
+    `python`: That Python; null for this one.
     """
 
     def __init__(self, config_file: Path, python: str | None = None) -> None:
@@ -143,15 +128,7 @@ class LocalWorkflow:
         await self._end_child(now=kind is not None)
 
     async def run_level(self, concurrency: int, items: list[Item], told: ProgressCallback) -> list[WorkflowRun]:
-        """Run the items in a workflow built for this level.
-
-        Raises
-        ------
-        ConfigError
-            The toolkit refuses the configuration.
-        RunFailedError
-            Its process died.
-        """
+        """Run the items in a workflow built for this level."""
         assert self._child is not None
         assert self._child.stdin is not None
         order = {
@@ -218,17 +195,8 @@ def _parse_local_run(said: dict[str, Any]) -> WorkflowRun:
 class ServedWorkflow:
     """A workflow that is served: `POST URL/generate/full`.
 
-    Parameters
-    ----------
-    url
-        Base of the service.
-    timeout_s
-        Longest time of a request.
-    header_env
-        Header to the environment variable that holds its value.
-    server_clock
-        Take the server's events for the runtime, as the toolkit does; else this client's clock, which also sees the
-        wait before the server begins.
+    `server_clock`: Take the server's events for the runtime, as the toolkit does; else this client's clock, which
+    also sees the wait before the server begins.
     """
 
     def __init__(
@@ -292,13 +260,7 @@ class ServedWorkflow:
 
 
 def endpoint_host(url: str) -> str:
-    """The host of an endpoint, in lower case.
-
-    Raises
-    ------
-    ConfigError
-        It is no http or https URL, or holds a user name.
-    """
+    """The host of an endpoint, in lower case."""
     from urllib.parse import urlsplit
 
     try:

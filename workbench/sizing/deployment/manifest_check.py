@@ -21,29 +21,11 @@ Schemas = dict[tuple[str, str], dict[str, Any]]
 def check_manifests(objects: Sequence[dict[str, Any]], version: str | None, schemas: Schemas) -> list[str]:
     """What is wrong with each object, by the schema of its kind; empty where nothing is.
 
-    Parameters
-    ----------
-    objects
-        Kubernetes objects.
-    version
-        Kubernetes version such as 1.31; null for the newest that is known.
-    schemas
-        Schemas of other APIs, from `read_crd_schemas`.
+    `version`: Kubernetes version such as 1.31; null for the newest that is known.
 
-    Returns
-    -------
-    list of str
-        One line a finding: kind, name, path, and what is allowed. An object of an API without a schema is one, too.
+    Returns: One line a finding: kind, name, path, and what is allowed. An object of an API without a schema is one,
+    too.
 
-    Raises
-    ------
-    MissingToolError
-        kubernetes-validate is not installed.
-    ConfigError
-        Its schemas do not reach that version.
-
-    Notes
-    -----
     Does not show what only a cluster knows: admission webhooks, quotas, whether an image or a Secret exists.
     """
     validator = _load_validator()
@@ -66,13 +48,7 @@ def check_manifests(objects: Sequence[dict[str, Any]], version: str | None, sche
 
 
 def choose_kubernetes_version(version: str | None) -> str:
-    """The version of the schemas: the given one, or the newest.
-
-    Raises
-    ------
-    ConfigError
-        It is no version, or one that the schemas do not reach.
-    """
+    """The version of the schemas: the given one, or the newest."""
     validator = _load_validator()
     known = [_major_minor(one) for one in validator.utils.all_versions()]
     if version is None:
@@ -110,13 +86,7 @@ def _describe(error: Any) -> str:
 
 
 def read_crd_schemas(paths: Sequence[Path]) -> Schemas:
-    """Schemas of CustomResourceDefinitions, as `kubectl get crd NAME… -o yaml` prints them.
-
-    Raises
-    ------
-    InputError
-        A file is no YAML of CustomResourceDefinitions, or too large.
-    """
+    """Schemas of CustomResourceDefinitions, as `kubectl get crd NAME… -o yaml` prints them."""
     found: Schemas = {}
     for path in paths:
         document = data_files.read_yaml_file(

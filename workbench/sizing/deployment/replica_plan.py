@@ -17,23 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ReplicaPlan:
-    """How many replicas, on how many nodes.
-
-    Attributes
-    ----------
-    gpus
-        GPUs that the load needs.
-    gpus_per_replica, gpus_per_node
-        GPUs that one replica and one node have.
-    needed
-        Replicas that carry the load.
-    spare
-        Replicas beyond these.
-    per_node
-        Replicas that fit on a node.
-    nodes
-        Nodes that hold all replicas.
-    """
+    """How many replicas, on how many nodes."""
 
     gpus: int
     gpus_per_replica: int
@@ -81,26 +65,9 @@ def plan_replicas(
 ) -> ReplicaPlan:
     """How many replicas and nodes do so many GPUs come to?
 
-    Parameters
-    ----------
-    gpus
-        GPUs that the load needs, rounded up already.
-    gpus_per_replica
-        GPUs that one copy of the model spans: tensor times pipeline parallelism.
-    gpus_per_node
-        GPUs of a node.
-    spare
-        Replicas that may be missing while the load is still carried; 1 is N+1.
-    survive_node
-        Spare as many as one node can hold.
+    `gpus_per_replica`: GPUs that one copy of the model spans: tensor times pipeline parallelism.
+    `spare`: Replicas that may be missing while the load is still carried; 1 is N+1.
 
-    Raises
-    ------
-    ConfigError
-        A number is out of range, or a replica does not fit on a node.
-
-    Examples
-    --------
     >>> found = plan_replicas(14, gpus_per_replica=3, gpus_per_node=8)
     >>> found.needed, found.replicas, found.per_node, found.nodes, found.idle_gpus
     (5, 6, 2, 3, 6)
@@ -140,26 +107,7 @@ class DeploymentSize:
 def size_deployment(
     sweep: Path | None, gpus: int | None, gpus_per_replica: int, in_flight: float | None
 ) -> DeploymentSize:
-    """What is to be deployed?
-
-    Parameters
-    ----------
-    sweep
-        Folder of a sweep with the table `estimates`.
-    gpus
-        GPUs instead of its estimate.
-    gpus_per_replica
-        GPUs of one replica; must divide the GPUs that were measured.
-    in_flight
-        What a replica carries, instead of what the sweep says.
-
-    Raises
-    ------
-    ConfigError
-        Neither a sweep nor GPUs are given, or the sweep ran on a part of a replica.
-    InputError
-        The folder has no estimates, or a target has no answer.
-    """
+    """What is to be deployed?"""
     if in_flight is not None and in_flight <= 0:
         raise ConfigError("too small", where="--in-flight", found=in_flight, allowed="more than 0")
     if sweep is None:

@@ -148,21 +148,9 @@ def build_manifests(
 ) -> list[KubernetesObject]:
     """The objects of a service: Deployment, Service, PodDisruptionBudget, and what scales and admits it.
 
-    Parameters
-    ----------
-    planned
-        How many replicas.
-    deployed
-        What each of them is.
-    in_flight
-        Requests in flight that one replica carries within the target; without it nothing scales the Deployment.
-    min_replicas
-        Replicas when there is no load; one and the spare ones without it.
-
-    Returns
-    -------
-    list of dict
-        Objects in the order in which they can be applied.
+    `in_flight`: Requests in flight that one replica carries within the target; without it nothing scales the
+    Deployment.
+    `min_replicas`: Replicas when there is no load; one and the spare ones without it.
     """
     found = [
         _build_deployment(planned, deployed, is_scaled=in_flight is not None),
@@ -325,8 +313,6 @@ def _build_autoscaler(
 def _multiply_quantity(quantity: str, count: int) -> str:
     """So many times a quantity of Kubernetes, in its unit.
 
-    Examples
-    --------
     >>> _multiply_quantity("1.5Gi", 4), _multiply_quantity("500m", 3)
     ('6Gi', '1500m')
     """

@@ -31,16 +31,10 @@ _COLUMNS = {"tokens": "output_tokens", "bytes": "answer_bytes"}
 class AnswerProfile:
     """Answers of the successes of one step.
 
-    Attributes
-    ----------
-    lengths
-        In `unit`: tokens where the service counts them, else bytes; empty when unknown.
-    texts
-        How many answers have the same checksum, the most frequent first; empty when unknown.
-    bytes_by_text
-        Length of the answers with a checksum.
-    fresh_p50_s, repeated_p50_s
-        Median runtime of prompts sent for the first time and of repeated ones; null unless they differ clearly.
+    `lengths`: In `unit`: tokens where the service counts them, else bytes; empty when unknown.
+    `texts`: How many answers have the same checksum, the most frequent first; empty when unknown.
+    `fresh_p50_s`, `repeated_p50_s`: Median runtime of prompts sent for the first time and of repeated ones; null
+    unless they differ clearly.
     """
 
     lengths: Floats
@@ -86,17 +80,7 @@ def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | Non
 def find_other_answers(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], max_ratio: float
 ) -> dict[int, tuple[str, str | None]]:
-    """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again.
-
-    Parameters
-    ----------
-    table
-        Points of a sweep.
-    profiles
-        Answers by step.
-    max_ratio
-        Fraction of answers that may be of another kind.
-    """
+    """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again."""
     found: dict[int, tuple[str, str | None]] = {}
     for gpus in table["gpus"].unique().to_list():
         rows = table.filter(table["gpus"] == gpus).sort("load", "step").select("step", "load", "verdict").rows()

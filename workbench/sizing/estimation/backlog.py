@@ -34,16 +34,10 @@ DISPERSION = {"constant": 0.0, "poisson": 1.0}
 class Backlog:
     """Counts over the kept window of a step.
 
-    Attributes
-    ----------
-    offered_per_s, begun_per_s
-        Requests that were due, and that were sent.
-    ended_per_s, ended_low_per_s, ended_high_per_s
-        Successes that ended, with the 90 % interval over ten parts of the window.
-    first, last, peak
-        Requests that were due and had not ended, at both ends of the window and at most.
-    overload
-        Why the load was not sustained; null when it was.
+    `ended_per_s`, `ended_low_per_s`, `ended_high_per_s`: Successes that ended, with the 90 % interval over ten parts
+    of the window.
+    `first`, `last`, `peak`: Requests that were due and had not ended, at both ends of the window and at most.
+    `overload`: Why the load was not sustained; null when it was.
     """
 
     offered_per_s: float
@@ -78,15 +72,6 @@ class _Window:
 def measure_backlog(sent: pl.DataFrame, kept: pl.DataFrame, arrivals: str) -> Backlog | None:
     """Did the service end what was offered? Null with too few requests to say.
 
-    Parameters
-    ----------
-    sent, kept
-        All requests of one step of an open loop, and those that count.
-    arrivals
-        How they arrived: poisson, constant or trace.
-
-    Notes
-    -----
     Not sustained by either of two tests. A deficit: fewer ended than were offered, by more than the interval of what
     ended, while latency grew. At exactly its capacity a service shows hardly any deficit, since a backlog then grows
     like the square root of time and often falls back; so the second test asks for evidence that the backlog clears.

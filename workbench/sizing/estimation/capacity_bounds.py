@@ -29,16 +29,8 @@ MAX_BETWEEN_FRACTION = 0.02
 class Ceiling:
     """The lowest load that the service did not serve.
 
-    Attributes
-    ----------
-    load
-        That load.
-    max_rate_per_s
-        Open loops: upper end of what ended there at most; null where that is not known.
-    text
-        What happened, for people.
-    contradicted_by
-        A higher load that was served: the failures do not follow from the load. Null without one.
+    `max_rate_per_s`: Open loops: upper end of what ended there at most; null where that is not known.
+    `contradicted_by`: A higher load that was served: the failures do not follow from the load. Null without one.
     """
 
     load: float
@@ -85,25 +77,13 @@ def estimate_bounded_capacity(
 ) -> Capacity:
     """`estimate_capacity`, held against loads that were not served and against loads beyond what was measured.
 
-    Parameters
-    ----------
-    levels
-        Usable levels of one GPU count.
-    ceiling
-        The lowest load that was not served; null when all were.
-    q, limit_s
-        Quantile inside (0, 1), and its limit in s.
-    is_open
-        Loads are arrival rates: beyond the highest measured one there is no estimate, since a queue bends upwards.
-    draws, seed
-        As in `estimate_capacity`.
+    `ceiling`: The lowest load that was not served; null when all were.
+    `is_open`: Loads are arrival rates: beyond the highest measured one there is no estimate, since a queue bends
+    upwards.
 
-    Returns
-    -------
-    Capacity
-        Where the limit is passed below the ceiling: the estimate, nowhere above the ceiling. Where it is not: the
-        highest load that was served within the limit, with the ceiling as upper end. Without a ceiling, and with the
-        limit passed nowhere: `at_least`, `low` is the highest load within the limit, and there is no value.
+    Returns: Where the limit is passed below the ceiling: the estimate, nowhere above the ceiling. Where it is not:
+    the highest load that was served within the limit, with the ceiling as upper end. Without a ceiling, and with the
+    limit passed nowhere: `at_least`, `low` is the highest load within the limit, and there is no value.
     """
     if ceiling is None:
         found = _fit_levels(levels, q, limit_s, draws, seed)

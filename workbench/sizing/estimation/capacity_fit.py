@@ -204,25 +204,11 @@ def estimate_capacity(
 ) -> Capacity:
     """Estimate the largest load at which a latency quantile stays within its limit.
 
-    Parameters
-    ----------
-    levels
-        Two or more loads with their samples, steady state only.
-    q, limit_s
-        Quantile inside (0, 1), and its limit in s.
-    draws, seed
-        Number of resamples, and the random seed.
+    Returns: `value` comes from the curve with the smallest cross-validation error near the limit. `low` and `high`
+    are the ends of the two-sided 90 % interval over resampled requests; the curve is selected again in each resample.
+    There is no value, but a reason and advice, if the limit is below the curve at the lowest load or reached beyond
+    1.25 times the largest load. An end outside that range is null.
 
-    Returns
-    -------
-    Capacity
-        `value` comes from the curve with the smallest cross-validation error near the limit. `low` and `high` are the
-        ends of the two-sided 90 % interval over resampled requests; the curve is selected again in each resample.
-        There is no value, but a reason and advice, if the limit is below the curve at the lowest load or reached
-        beyond 1.25 times the largest load. An end outside that range is null.
-
-    Notes
-    -----
     The interval does not cover other GPU counts, routers or models, or variation between days.
     Source: expanded percentile bootstrap (Hesterberg, What Teachers Should Know About the Bootstrap, 2015) with levels
     as units, over a circular block bootstrap. Plain percentiles reached only 86 % coverage of the upper end where

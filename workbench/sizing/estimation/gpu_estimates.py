@@ -54,38 +54,15 @@ def fit_scaling_laws(
 ) -> pl.DataFrame:
     """Fit scaling laws to measured capacities and estimate the GPUs for a load.
 
-    Parameters
-    ----------
-    target
-        Name of the goal, used in the table.
-    measured
-        Capacities of two or more GPU counts.
-    load
-        Load to serve, in the unit of the capacities.
-    draws, seed
-        Number of random draws for the intervals, and the random seed.
+    Returns: Table `scaling`: per law its parameters and the smallest sufficient GPU count, with 90 % intervals.
+    Counts above twice the largest measured one are null.
 
-    Returns
-    -------
-    DataFrame
-        Table `scaling`: per law its parameters and the smallest sufficient GPU count, with 90 % intervals. Counts
-        above twice the largest measured one are null.
-
-    Raises
-    ------
-    InputError
-        Fewer than two GPU counts, or a duplicate one.
-
-    Notes
-    -----
     The laws that are fitted depend on the number of GPU counts. Each draw samples the capacities from log-normal
     distributions with the given intervals and fits again. Parameters are not negative. Two counts fit Amdahl's law
     exactly, so its validity cannot be checked.
     Source: Gunther, Guerrilla Capacity Planning (2007), chapter 4; linear least squares of N / capacity, whose
     coefficients are the terms of the law.
 
-    Examples
-    --------
     >>> table = fit_scaling_laws("p95", [GpuCapacity(1, 10, 9.9, 10.1), GpuCapacity(2, 18, 17.8, 18.2)], 30)
     >>> table.select("model", "gpus").rows()
     [('linear', 4), ('Amdahl', 4)]
@@ -177,27 +154,13 @@ def estimate_gpus(
 ) -> pl.DataFrame:
     """Estimate the GPUs that serve a load within each goal.
 
-    Parameters
-    ----------
-    requests, steps
-        Raw tables of a sweep, or of several sweeps on different GPU counts.
-    points
-        Table `points` of `step_points.assess_steps`; only points with usable verdicts count.
-    goals
-        Goals to meet.
-    load
-        Load to serve, in the unit of the points: users, or arrivals per second.
-    draws, seed
-        Number of resamples for the interval, and the random seed.
+    `requests`, `steps`: Raw tables of a sweep, or of several sweeps on different GPU counts.
+    `points`: Table `points` of `step_points.assess_steps`; only points with usable verdicts count.
+    `load`: Load to serve, in the unit of the points: users, or arrivals per second.
 
-    Returns
-    -------
-    DataFrame
-        Table `estimates`. `gpus` = load / capacity x test GPUs; its interval follows from that of the capacity, and
-        `recommended` is the upper end rounded up.
+    Returns: Table `estimates`. `gpus` = load / capacity x test GPUs; its interval follows from that of the capacity,
+    and `recommended` is the upper end rounded up.
 
-    Notes
-    -----
     With one GPU count, linear scaling is assumed, and the verdict says so. Unbalanced routing and shared resources
     break this assumption; only a run at the recommended size shows it. With several counts, `gpus` follows Amdahl's law
     (two or three counts) or the universal scalability law (four or more): see `fit_scaling_laws`.

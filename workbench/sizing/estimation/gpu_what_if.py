@@ -66,10 +66,7 @@ def estimate_capacities(
 ) -> pl.DataFrame:
     """Which load does each GPU count carry, within the limit and, for the largest count, within others around it?
 
-    Returns
-    -------
-    DataFrame
-        The table `CAPACITIES`. The grid is in steps of 5 % of the limit, as far as the measured loads reach.
+    Returns: The table `CAPACITIES`. The grid is in steps of 5 % of the limit, as far as the measured loads reach.
     """
     rows: list[dict[str, Any]] = []
     limit_ms = max(1, round(1000 * goal.limit_s))
@@ -107,8 +104,6 @@ def _estimate_at_limit(
 def limit_grid_ms(limit_ms: int) -> list[int]:
     """Limits around one, in equal steps.
 
-    Examples
-    --------
     >>> limit_grid_ms(6000)[:3], limit_grid_ms(6000)[-1], len(limit_grid_ms(6000))
     ([3000, 3300, 3600], 10800, 27)
     """
@@ -144,20 +139,7 @@ def _drop_wide_ends(table: pl.DataFrame) -> pl.DataFrame:
 class WhatIf:
     """GPUs for other users and other limits, from levels that were measured; nothing is measured anew.
 
-    Parameters
-    ----------
-    levels
-        Usable levels of one GPU count.
-    test_gpus
-        That count.
-    goal, load, load_unit
-        What holds now, and what is to be served.
-    table
-        Table `CAPACITIES`: what the sliders of the page move on.
-    seed
-        Start of the random numbers.
-    ceiling
-        The lowest load that was not served; null when all were.
+    `ceiling`: The lowest load that was not served; null when all were.
     """
 
     def __init__(

@@ -54,22 +54,10 @@ def find_required_gpus(
 ) -> TrueRequirement:
     """How many GPUs do so many users really need?
 
-    Parameters
-    ----------
-    service
-        What is simulated.
-    goals
-        Each must hold in the mean of the runs.
-    users
-        Users, each with one request in flight.
-    start_gpus
-        The count that is tried first; from there down while the goals are met, else up to twice as many.
-    runs, requests
-        Independent runs of each count; requests that count in each, first ones of all users and half as many more
-        left out before.
+    `start_gpus`: The count that is tried first; from there down while the goals are met, else up to twice as many.
+    `runs`, `requests`: Independent runs of each count; requests that count in each, first ones of all users and half
+    as many more left out before.
 
-    Notes
-    -----
     With few runs a count at the very edge may come out one too large or too small.
     """
     tried: dict[int, bool] = {}
@@ -119,17 +107,7 @@ def estimate_like_toolkit(
 ) -> float | None:
     """GPUs by the slope-based calculator on levels that are measured as the toolkit does: two passes in one burst.
 
-    Parameters
-    ----------
-    service, goal, users
-        The service on the test GPUs, what must hold, the load.
-    levels
-        Concurrencies; each runs twice as many requests, the first ones all at once, none left out.
-
-    Returns
-    -------
-    float or None
-        Not rounded; null where the calculator has no number.
+    `levels`: Concurrencies; each runs twice as many requests, the first ones all at once, none left out.
     """
     loads = sorted({int(level) for level in levels})
     values = [_measure_burst_quantile(service, goal, load, seed + load) for load in loads]
@@ -159,19 +137,7 @@ def compare_methods(
 ) -> pl.DataFrame:
     """Whose answer is how far off?
 
-    Parameters
-    ----------
-    found
-        The answer; its binding target is compared.
-    burst_gpus
-        What the slope-based calculator says when it measures itself; a row of it only beside a truth.
-    truth
-        What the service really needs.
-
-    Returns
-    -------
-    DataFrame
-        The table `COMPARISON`; `off` is null without a truth.
+    `burst_gpus`: What the slope-based calculator says when it measures itself; a row of it only beside a truth.
     """
     row = found.binding or (found.estimates.row(0, named=True) if found.estimates.height else {})
     points = f"{row.get('n_levels', 0)} levels, {row.get('n_samples', 0):,} samples"

@@ -109,8 +109,6 @@ METRIC_NAMES_TEXT = _join_with_or(METRICS)
 def format_quantile(metric: str, q: float) -> str:
     """A quantile of a metric, as goals and charts spell it.
 
-    Examples
-    --------
     >>> format_quantile("ttft", 0.999)
     'ttft p99.9'
     """
@@ -120,8 +118,6 @@ def format_quantile(metric: str, q: float) -> str:
 def explain_missing(metric: str, stream_note: str | None = None) -> str:
     """Why a sweep may lack a metric; `stream_note` is what its points say of their streams.
 
-    Examples
-    --------
     >>> explain_missing("ttft")
     'no request has ttft (time to first token): protocol nat, openai or function reports it for streamed answers'
     """
@@ -146,8 +142,6 @@ def needs_first_token(metrics: Iterable[str]) -> bool:
 def min_samples_for(q: float, confidence: float = 0.9) -> int:
     """Samples from which the two-sided interval of a quantile has an upper end: the largest sample bounds it.
 
-    Examples
-    --------
     >>> min_samples_for(0.95), min_samples_for(0.999)
     (59, 2995)
     """
@@ -157,21 +151,11 @@ def min_samples_for(q: float, confidence: float = 0.9) -> int:
 def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: str) -> Floats:
     """The values of a metric.
 
-    Parameters
-    ----------
-    requests
-        Rows of the table `requests`, or some of its columns; without `outcome` all are ok.
-    metric
-        A name in `METRICS`.
+    `requests`: Rows of the table `requests`, or some of its columns; without `outcome` all are ok.
 
-    Returns
-    -------
-    array
-        A row per request: one value, or one per LLM call padded with NaN. Infinite for a failed request, NaN for a
-        successful one whose metric is unknown.
+    Returns: A row per request: one value, or one per LLM call padded with NaN. Infinite for a failed request, NaN for
+    a successful one whose metric is unknown.
 
-    Examples
-    --------
     >>> metric_values({"runtime_s": [1.0, None], "outcome": ["ok", "timeout"]}, "runtime").tolist()
     [[1.0], [inf]]
     """

@@ -38,26 +38,16 @@ def summarize_server_metrics(
 ) -> dict[str, Any]:
     """Columns of `points` that the server's own metrics give.
 
-    Parameters
-    ----------
-    samples
-        Rows of `server_metrics` of one step; null without metrics.
-    begin_s, end_s
-        First and last kept send time: filling and draining do not count.
-    in_flight
-        Mean of the requests in flight, by the client; null where it is not known.
+    `samples`: Rows of `server_metrics` of one step; null without metrics.
+    `begin_s`, `end_s`: First and last kept send time: filling and draining do not count.
+    `in_flight`: Mean of the requests in flight, by the client; null where it is not known.
 
-    Returns
-    -------
-    dict
-        Medians of requests running and waiting, the share of the samples in which a request waited and in which the
-        KV cache was full (95 % and more), its highest fraction, preemptions, means of the GPUs' load, power and clock,
-        and what binds: 'kv cache' where it was full in half of the samples, or requests were preempted while it filled,
-        else 'queue' where requests waited in half of them, else 'host' where GPUs were busy for less than half of the
-        time with a request in flight. All null without samples, and what binds below four.
+    Returns: Medians of requests running and waiting, the share of the samples in which a request waited and in which
+    the KV cache was full (95 % and more), its highest fraction, preemptions, means of the GPUs' load, power and
+    clock, and what binds: 'kv cache' where it was full in half of the samples, or requests were preempted while it
+    filled, else 'queue' where requests waited in half of them, else 'host' where GPUs were busy for less than half of
+    the time with a request in flight. All null without samples, and what binds below four.
 
-    Notes
-    -----
     A full cache makes requests wait, too, so it comes first. Does not show why a queue is there: a limit of the server
     (`--max-num-seqs`), its computing, or a cache that it does not report. A GPU counts as busy while any kernel runs,
     however small: 'host' is never said of one that is full, and a full one may still be slow.
@@ -98,8 +88,6 @@ def _find_binding(found: dict[str, Any], in_flight: float | None) -> str | None:
 def describe_server_bottleneck(point: dict[str, Any]) -> str | None:
     """What binds at one level, in words; null where nothing does or it is not known.
 
-    Examples
-    --------
     >>> row = dict.fromkeys(SERVER_COLUMNS) | {"server_binds": "queue", "server_waiting": 3.0, "waiting_share": 0.8}
     >>> describe_server_bottleneck(row)
     'requests wait in the server (80 % of the samples, 3 in the median)'

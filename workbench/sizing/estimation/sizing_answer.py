@@ -32,21 +32,11 @@ def compute_goodput(
 ) -> pl.DataFrame:
     """How much of each load was served as the targets ask?
 
-    Parameters
-    ----------
-    requests, steps, points
-        Tables of a sweep.
-    goals
-        A request is within when every metric of its own is at or below the limits; each LLM call counts. An answer of
-        one token has no time between tokens.
-    gpu_price_per_hour
-        Price of one GPU for an hour, in any currency.
+    `goals`: A request is within when every metric of its own is at or below the limits; each LLM call counts. An
+    answer of one token has no time between tokens.
 
-    Returns
-    -------
-    DataFrame
-        The table `goodput`. What was within, and its cost, are null where that is not known: a success lacks a metric
-        that a goal is on. Costs are null without a price, too, or where nothing was within.
+    Returns: The table `goodput`. What was within, and its cost, are null where that is not known: a success lacks a
+    metric that a goal is on. Costs are null without a price, too, or where nothing was within.
     """
     users = dict(steps.select("step", "users").iter_rows())
     rows = []
@@ -93,20 +83,8 @@ def _cost_per_1000(price: float | None, gpus: int, served_per_s: float | None) -
 class SizingAnswer:
     """How many GPUs, and why.
 
-    Attributes
-    ----------
-    load, load_unit
-        What is to be served: users, or arrivals a second (1/s).
-    points, quantiles, estimates, goodput, scaling
-        The tables of those names; `scaling` is empty for one GPU count.
-    verification
-        The table `verification`, once the answer was verified.
-    simulated
-        A simulator was measured.
-    left_out
-        Levels that the answer does not rest on, in words; empty without any.
-    gpu_price_per_hour
-        Price of a GPU for an hour; null when none was given.
+    `left_out`: Levels that the answer does not rest on, in words; empty without any.
+    `gpu_price_per_hour`: Price of a GPU for an hour; null when none was given.
     """
 
     load: float

@@ -37,28 +37,16 @@ def count_warmup_requests(runtimes: Floats, users: int) -> int:
     One request per user is always dropped, because it meets a service that is filling up. MSER-5 then drops those of
     the remaining requests that increase the standard error of the mean.
 
-    Parameters
-    ----------
-    runtimes
-        Runtimes in the order the requests were sent, in s; infinite for failures.
-    users
-        Number of users in a closed loop; 0 in an open loop.
+    `runtimes`: Runtimes in the order the requests were sent, in s; infinite for failures.
 
-    Returns
-    -------
-    int
-        Number of requests to drop: at most one per user plus a quarter of the others.
+    Returns: Number of requests to drop: at most one per user plus a quarter of the others.
 
-    Notes
-    -----
     MSER runs on logarithms, so that single slow requests of a heavy tail do not move the cut. Failures count as the
     slowest success. The original rule allows a cut of up to one half. Here it is a quarter: the first request of each
     user already covers the filling, and the bound tells a running step how many requests it will keep. A drift that
     lasts to the end of the step is not detected; the cut then lies at a quarter.
     Source: White, An effective truncation heuristic for bias reduction in simulation output (1997), batches of 5.
 
-    Examples
-    --------
     >>> count_warmup_requests(np.array([9.0] * 20 + [1.0, 1.1] * 40), users=0)
     20
     """
@@ -86,19 +74,9 @@ def _mser_cut(values: Floats) -> int:
 def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
     """Measure mean requests in flight and in service, throughput, and tokens per second.
 
-    Parameters
-    ----------
-    sent, counted
-        All requests of a step, and the kept ones.
+    Returns: `in_flight` measured by the client, `rate_per_s`, `server_in_service` with its 90 % interval (null unless
+    every successful request has a server runtime), `tokens_per_s` (null without token counts).
 
-    Returns
-    -------
-    dict
-        `in_flight` measured by the client, `rate_per_s`, `server_in_service` with its 90 % interval (null unless every
-        successful request has a server runtime), `tokens_per_s` (null without token counts).
-
-    Notes
-    -----
     The window reaches from the first to the last kept send time, which excludes filling and draining. By Little's law,
     the number of requests in service is throughput times server runtime; it is computed as the mean overlap of
     requests with the window. Requests are aligned at their ends, because only durations of the server's clock are used.
@@ -170,24 +148,12 @@ def assess_steps(
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Assess the steps of a sweep: kept requests, quantiles, validity.
 
-    Parameters
-    ----------
-    requests, steps
-        The raw tables of a sweep.
-    limits
-        Maximum error ratio and minimum number of samples of a valid point.
-    qs
-        Quantiles to estimate.
-    server_metrics
-        Table `server_metrics` of the sweep; null without one.
+    `limits`: Maximum error ratio and minimum number of samples of a valid point.
+    `server_metrics`: Table `server_metrics` of the sweep; null without one.
 
-    Returns
-    -------
-    points, quantiles
-        Tables `points` and `quantiles` of `workbench.sizing.tables`. Metrics without values in a step have no rows.
+    Returns: Tables `points` and `quantiles` of `workbench.sizing.tables`. Metrics without values in a step have no
+    rows.
 
-    Notes
-    -----
     The verdict is the first that applies: interrupted or admission limit (too many failures), client-limited (client
     delays exceed 5 % of the p95 or of the limit, or a client process used a full core), not sustained (an open loop
     that ended less than it was offered), server-limited (fewer requests in service than in flight), few samples, valid.

@@ -31,13 +31,7 @@ class TargetLoad:
 
 
 def choose_target_load(users: float | None, rate_per_s: float | None) -> TargetLoad:
-    """The one of the two that was given.
-
-    Raises
-    ------
-    ConfigError
-        Both or neither, or nobody is to be served.
-    """
+    """The one of the two that was given."""
     if (users is None) == (rate_per_s is None):
         raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
     found = TargetLoad(users, "users") if users is not None else TargetLoad(float(rate_per_s or 0), "1/s")
@@ -50,15 +44,7 @@ def choose_target_load(users: float | None, rate_per_s: float | None) -> TargetL
 def estimate_sweeps(
     folders: Sequence[Path], load: TargetLoad, goals: Sequence[str] | None, price: float | None, draws: int, seed: int
 ) -> SizingAnswer:
-    """The answer of one or several sweeps, kept in the first folder.
-
-    Raises
-    ------
-    ConfigError
-        No goal anywhere, or a load of another kind than the sweep's.
-    InputError
-        A folder holds no sweep.
-    """
+    """The answer of one or several sweeps, kept in the first folder."""
     read = [sweep_journal.load_sweep_journal(folder) for folder in folders]
     wanted = [Goal.read(text) for text in goals] if goals else _collect_goals([config for _, config in read])
     requests, steps, samples = concat_sweeps([(sweep.requests, sweep.steps, sweep.server_metrics) for sweep, _ in read])
@@ -84,13 +70,7 @@ def estimate_sweeps(
 
 
 def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
-    """Refuse users for an open loop, and a rate for a closed one.
-
-    Raises
-    ------
-    ConfigError
-        They do not fit.
-    """
+    """Refuse users for an open loop, and a rate for a closed one."""
     measured = {"closed": "users", "open": "1/s"}
     units = [measured[loop] for loop in steps["loop"].unique()]
     if units and load.unit not in units:
@@ -157,13 +137,7 @@ def _conclude_run(run: run_folder.Run, found: SizingAnswer) -> None:
 
 
 def read_estimates(folder: Path) -> pl.DataFrame:
-    """The table `estimates` of a sweep's folder.
-
-    Raises
-    ------
-    InputError
-        Nothing was estimated yet.
-    """
+    """The table `estimates` of a sweep's folder."""
     run = run_folder.load_run(folder)
     if not (run.tables_folder / f"{ESTIMATES.name}.parquet").exists():
         raise InputError(

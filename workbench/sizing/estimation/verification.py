@@ -46,8 +46,6 @@ def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[f
 
     Users are whole numbers: for a fractional share, the two whole loads around it are returned, none of them 0.
 
-    Examples
-    --------
     >>> share_load(150, 18, 1, whole=True), share_load(144, 18, 2, whole=True)
     ([8.0, 9.0], [16.0])
     >>> share_load(30.0, 12, 2, whole=False)
@@ -91,33 +89,13 @@ def verify_goals(
 ) -> pl.DataFrame:
     """Compare each goal with the measurements at the predicted load.
 
-    Parameters
-    ----------
-    requests, steps
-        Raw tables of the verification run: one step, or two steps at the whole loads around the share of the test
-        GPUs. Quantiles and intervals are then interpolated linearly.
-    goals
-        Goals to meet.
-    predicted_gpus, load
-        Predicted GPU count and the whole load it should carry.
-    limits
-        Limits of a valid point.
-    cut
-        Reason why the run ended early; null if it finished.
-    reference
-        What the sweep told of the service's answers and clock.
+    `requests`, `steps`: Raw tables of the verification run: one step, or two steps at the whole loads around the
+    share of the test GPUs. Quantiles and intervals are then interpolated linearly.
+    `cut`: Reason why the run ended early; null if it finished.
 
-    Returns
-    -------
-    DataFrame
-        Table `verification`. `held`: the 90 % interval is within the limit. `failed`: it is above the limit, or the
-        point was interrupted. `undecided`: it contains the limit. `invalid`: the point is invalid or the run ended
-        early.
-
-    Raises
-    ------
-    InputError
-        The number of steps is not one or two.
+    Returns: Table `verification`. `held`: the 90 % interval is within the limit. `failed`: it is above the limit, or
+    the point was interrupted. `undecided`: it contains the limit. `invalid`: the point is invalid or the run ended
+    early.
     """
     if steps.height not in (1, 2):
         raise InputError("a verification needs one step, or two steps around its load", found=f"{steps.height} steps")
@@ -280,23 +258,9 @@ def run_verification(
 ) -> VerificationRun:
     """Drive the predicted load and verify the goals; writes the table `verification` to the folder of the sweep.
 
-    Parameters
-    ----------
-    folder
-        Folder of a sweep with an estimate.
-    url, gpus
-        URL of the service and its number of GPUs; those of the sweep by default.
-    predicted
-        GPU count to verify; the recommended one by default.
-    limits
-        Any of `LIMIT_NAMES`, replacing those of the sweep. Limits apply to the sweep and its verifications together.
-
-    Raises
-    ------
-    ConfigError
-        No GPU count is recommended or given, the settings are invalid, or the URL does not accept connections.
-    InputError
-        The folder has no sweep or no estimate.
+    `url`, `gpus`: URL of the service and its number of GPUs; those of the sweep by default.
+    `limits`: Any of `LIMIT_NAMES`, replacing those of the sweep. Limits apply to the sweep and its verifications
+    together.
     """
     kept, config = sweep_journal.load_sweep_journal(folder)
     estimates = sweep_store.read_estimates(folder)

@@ -32,36 +32,17 @@ _frame_encoder = msgspec.msgpack.Encoder()
 class Reply(msgspec.Struct):
     """Outcome of one request.
 
-    Attributes
-    ----------
-    outcome
-        One of `OUTCOMES` in `workbench/sizing/tables.py`.
-    ended
-        Time of the last byte or of the failure, on `clock`.
-    status
-        HTTP status; null without one.
-    first_token
-        Time of the first token, on `clock`; null if the answer is not streamed.
-    itl_s
-        Mean time between output tokens; null with fewer than two tokens, or where the stream does not tell.
-    llm_s
-        Duration of each LLM call of the request; null if unknown.
-    server_runtime_s
-        Runtime by the server's clock; null if the server does not report it.
-    detail
-        Short error message of the server or the operating system.
-    answer
-        Text of the answer, or of what was taken for it; null if unknown.
-    retry_after_s
-        When the server asks to be sent the request again; 0 for a date.
-    streamed_tokens
-        Tokens that were streamed: those of the answer less the hidden ones; null if unknown.
-    later_tokens
-        Streamed tokens after the first event, between whose arrivals time passed; null if unknown.
-    event_tokens
-        Tokens an event, about: the server's count over the events, else words over events.
-    stream
-        What the stream does not tell, or how it differs from one token an event (`STREAM_NOTES`); null otherwise.
+    `status`: HTTP status; null without one.
+    `first_token`: Time of the first token, on `clock`; null if the answer is not streamed.
+    `itl_s`: Mean time between output tokens; null with fewer than two tokens, or where the stream does not tell.
+    `llm_s`: Duration of each LLM call of the request; null if unknown.
+    `server_runtime_s`: Runtime by the server's clock; null if the server does not report it.
+    `answer`: Text of the answer, or of what was taken for it; null if unknown.
+    `streamed_tokens`: Tokens that were streamed: those of the answer less the hidden ones; null if unknown.
+    `later_tokens`: Streamed tokens after the first event, between whose arrivals time passed; null if unknown.
+    `event_tokens`: Tokens an event, about: the server's count over the events, else words over events.
+    `stream`: What the stream does not tell, or how it differs from one token an event (`STREAM_NOTES`); null
+    otherwise.
     """
 
     outcome: str
@@ -85,12 +66,7 @@ class Reply(msgspec.Struct):
 class RequestExtra(msgspec.Struct, frozen=True):
     """What a request has besides its prompt.
 
-    Attributes
-    ----------
-    output_tokens
-        Longest answer to ask for; null for what the target says.
-    history
-        Earlier prompts and answers of the session, the first one first.
+    `output_tokens`: Longest answer to ask for; null for what the target says.
     """
 
     output_tokens: int | None = None
@@ -121,8 +97,6 @@ def shorten_detail(text: object) -> str:
 def mean_token_gap_s(first: float | None, last: float | None, tokens: int | None) -> float | None:
     """Mean time between tokens, from the arrival of the first and the last token.
 
-    Examples
-    --------
     >>> mean_token_gap_s(10.0, 11.0, 5), mean_token_gap_s(10.0, 10.0, 1)
     (0.25, None)
     """

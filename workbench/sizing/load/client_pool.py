@@ -30,15 +30,7 @@ class LostClientError(Exception):
 
 
 class ClientPool:
-    """Some client processes, or this one (`processes` 0); opened with `async with`.
-
-    Raises
-    ------
-    ConfigError
-        What is to be driven cannot be opened.
-    RunFailedError
-        A process died.
-    """
+    """Some client processes, or this one (`processes` 0); opened with `async with`."""
 
     start_lead_s = 0.05
     """Time for the command to reach all processes before a step starts."""
@@ -86,15 +78,7 @@ class ClientPool:
             await self._send_command(number, split_command(command, number, self.size))
 
     async def next_report(self, limit_s: float | None = None) -> tuple[int, client_messages.Report]:
-        """The next report and whose it is.
-
-        Raises
-        ------
-        TimeoutError
-            None came within the limit.
-        ConfigError, RunFailedError
-            It was that a process cannot go on, or is dead.
-        """
+        """The next report and whose it is."""
         number, report = await asyncio.wait_for(self._reports.get(), limit_s)
         if isinstance(report, client_messages.Broken):
             if report.facts:

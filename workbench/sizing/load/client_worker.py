@@ -22,15 +22,7 @@ REPORT_EVERY_S = 0.1
 
 
 class ClientWorker:
-    """Drives its share of each step.
-
-    Parameters
-    ----------
-    report
-        Called with each report, in the loop that it runs in.
-    workflow
-        The callable to drive, when it is no module's.
-    """
+    """Drives its share of each step."""
 
     def __init__(self, report: Callable[[client_messages.Report], None], workflow: Workflow | None = None) -> None:
         self._report = report

@@ -70,19 +70,7 @@ class RemoteClient:
 class DaskPool:
     """Clients on all workers of a Dask cluster; opened with `async with`, and used as `ClientPool` is.
 
-    Parameters
-    ----------
-    opening
-        First command of every client.
-    workers
-        `local:N` for a cluster of this machine with N workers that ends with the pool, or `dask://HOST:PORT`.
-
-    Raises
-    ------
-    MissingToolError
-        The package `distributed` is not installed.
-    ConfigError
-        There is no scheduler, it has no workers, or one of them has another version of the workbench.
+    `workers`: `local:N` for a cluster of this machine with N workers that ends with the pool, or `dask://HOST:PORT`.
     """
 
     start_lead_s = 0.5
@@ -120,13 +108,7 @@ class DaskPool:
         await self._close()
 
     async def prepare_step(self) -> None:
-        """Take in workers that have joined since the last step, and compare all clocks with this one's.
-
-        Raises
-        ------
-        ConfigError, RunFailedError
-            There is no worker (any more), or one of them cannot be used.
-        """
+        """Take in workers that have joined since the last step, and compare all clocks with this one's."""
         known = set(self._addresses.values())
         present = await self._list_workers()
         for number in [one for one, address in self._addresses.items() if address not in present]:
@@ -146,17 +128,7 @@ class DaskPool:
         await asyncio.gather(*(self._call(number, "handle_command", order) for number, order in calls))
 
     async def next_report(self, limit_s: float | None = None) -> tuple[int, client_messages.Report]:
-        """The next report and whose it is.
-
-        Raises
-        ------
-        TimeoutError
-            None came within the limit.
-        LostClientError
-            A worker was lost.
-        ConfigError, RunFailedError
-            A client cannot go on.
-        """
+        """The next report and whose it is."""
         number, report = await asyncio.wait_for(self._reports.get(), limit_s)
         if isinstance(report, LostClientError):
             raise report

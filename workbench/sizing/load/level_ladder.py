@@ -43,14 +43,9 @@ class Rung:
 def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
     """The load to measure next; null when the limit of every goal lies between near levels, or nothing is left to do.
 
-    Parameters
-    ----------
-    rungs
-        Levels measured so far, in any order. A level whose requests failed or that the service could not take is
-        `within` no limit.
+    `rungs`: Levels measured so far, in any order. A level whose requests failed or that the service could not take is
+    `within` no limit.
 
-    Examples
-    --------
     >>> rule = Ladder()
     >>> next_load([Rung(1, (True,)), Rung(2, (True,))], rule)
     4
@@ -84,15 +79,6 @@ def next_repeat_load(capacities: Sequence[Capacity], loads: Sequence[float], rul
 
     Where latency hardly grows with the load, an error of a few per cent in it is a wide interval of loads.
 
-    Parameters
-    ----------
-    capacities
-        Of each goal, as far as the sweep has come.
-    loads
-        The loads measured so far, repeated ones repeated.
-
-    Examples
-    --------
     >>> wide = Capacity(10.4, 8.0, 14.0, "monotone", 6, 1800)
     >>> [next_repeat_load([wide], loads, Ladder()) for loads in ([1, 2, 4, 8, 16, 11], [1, 2, 4, 8, 16, 11, 10])]
     [10, 14]

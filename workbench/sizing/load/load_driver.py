@@ -78,8 +78,6 @@ class LagSampler:
 def percentile_99(lags_s: list[float]) -> float | None:
     """99th percentile; null without samples.
 
-    Examples
-    --------
     >>> percentile_99([0.001] * 99 + [0.5]) < 0.01, percentile_99([])
     (True, None)
     """
@@ -87,13 +85,7 @@ def percentile_99(lags_s: list[float]) -> float | None:
 
 
 def raise_file_limit(wanted: int) -> None:
-    """Raise the open-file limit of this process if needed.
-
-    Raises
-    ------
-    ConfigError
-        The hard limit is too low.
-    """
+    """Raise the open-file limit of this process if needed."""
     try:
         import resource
     except ModuleNotFoundError:
@@ -131,12 +123,7 @@ class Target(Protocol):
 class Session:
     """Conversation of one user: each turn has all earlier ones as its context; then a new one begins.
 
-    Parameters
-    ----------
-    turns
-        Turns of a session.
-    first_turns
-        Turns of the first one: users that all began with a short context would stay in step.
+    `first_turns`: Turns of the first one: users that all began with a short context would stay in step.
     """
 
     def __init__(self, turns: int, first_turns: int) -> None:
@@ -156,20 +143,8 @@ class Session:
 class LoadDriver:
     """Drives the share of one process in a step; collects rows of finished requests for `take_rows`.
 
-    Attributes
-    ----------
-    in_flight
-        Number of requests sent and not finished.
-    kept_open
-        Requests in flight that are not part of the tail.
-    exhausted
-        Whether the request allowance is used up.
-    tail
-        Whether requests sent from now on only keep up the load.
-    example
-        The first answer, shortened to one line; null before.
-    refusal
-        The one refusal that all first requests met; null otherwise. Nothing is sent after it.
+    `example`: The first answer, shortened to one line; null before.
+    `refusal`: The one refusal that all first requests met; null otherwise. Nothing is sent after it.
     """
 
     def __init__(self, target: Target, prompts: Prompts, order: Begin) -> None:

@@ -77,23 +77,7 @@ class StepResult:
 
 
 class LoadStep:
-    """Holds one load with a pool of client processes; `run` once.
-
-    Parameters
-    ----------
-    pool
-        Client processes.
-    load
-        Load of the step.
-    rules
-        When the step ends.
-    usage
-        Usage of the sweep so far; updated while the step runs.
-    stop_request
-        Set when the user wants to stop.
-    on_progress
-        Called a few times per second with the result so far.
-    """
+    """Holds one load with a pool of client processes; `run` once."""
 
     def __init__(
         self,

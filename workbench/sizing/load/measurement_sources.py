@@ -29,26 +29,8 @@ VerifyGpus = Callable[[int], "pl.DataFrame"]
 class Measurements:
     """Raw tables, and what can be done to check what follows from them.
 
-    Attributes
-    ----------
-    requests, steps
-        The raw tables of all GPU counts.
-    goals
-        What must hold; limits of a scaled simulator are scaled alike.
-    how
-        Where they come from, in a few words.
-    limits
-        From when on a point is not valid.
-    notes
-        What a reader should know of them.
-    reasons
-        Why they are not whole; empty when they are.
-    service, config
-        The simulated service and its sweep, in virtual time only.
-    verify
-        Verifies a count; null when nothing can be driven.
-    server_metrics
-        Table of that name; null in virtual time.
+    `verify`: Verifies a count; null when nothing can be driven.
+    `server_metrics`: Table of that name; null in virtual time.
     """
 
     requests: pl.DataFrame
@@ -68,15 +50,7 @@ class Measurements:
 def open_measurements(
     config: NotebookConfig, workflow: Workflow | None, watcher: SweepWatcher
 ) -> Iterator[Measurements]:
-    """Measure as configured; what is driven stays there while the block runs, for the verification.
-
-    Raises
-    ------
-    ConfigError, InputError
-        A setting is wrong, the target is not confirmed, or a folder holds no sweep.
-    RunFailedError
-        A client process or the simulator died.
-    """
+    """Measure as configured; what is driven stays there while the block runs, for the verification."""
     if workflow is not None and not config.live:
         raise ConfigError("a workflow of your own runs in real time", where="workflow", do="set live to True")
     if config.sweep:

@@ -28,17 +28,8 @@ MAX_SAMPLES = 200_000
 class MetricsSampler:
     """Samples of a metrics endpoint, of this machine's GPUs by NVML, or of both, on the clock of the client.
 
-    Parameters
-    ----------
-    url
-        The endpoint; empty for none.
-    gpus
-        Whether the server's GPUs are this machine's; what the endpoint says of GPUs goes before NVML.
-
-    Attributes
-    ----------
-    failures
-        Number of requests of the endpoint that gave no sample, by reason.
+    `gpus`: Whether the server's GPUs are this machine's; what the endpoint says of GPUs goes before NVML.
+    `failures`: Number of requests of the endpoint that gave no sample, by reason.
     """
 
     def __init__(self, url: str, every_s: float, *, gpus: bool = False, timeout_s: float = METRICS_TIMEOUT_S) -> None:
@@ -104,13 +95,7 @@ class MetricsSampler:
 
 
 async def _fetch_text(session: aiohttp.ClientSession, url: str) -> str:
-    """Text of the answer.
-
-    Raises
-    ------
-    InputError
-        Another status than 200, or more than 8 MiB.
-    """
+    """Text of the answer."""
     options: dict[str, Any] = {"allow_redirects": False, "headers": {"Accept": "text/plain"}}
     async with session.get(url, **options) as response:
         if response.status != 200:

@@ -17,13 +17,7 @@ N_CHECKED_PROMPTS = 64
 
 
 def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
-    """Prompts and answer lengths of a sweep, and what its record says of them.
-
-    Raises
-    ------
-    InputError, ConfigError, MissingToolError
-        A file cannot be read, or there is no such tokenizer.
-    """
+    """Prompts and answer lengths of a sweep, and what its record says of them."""
     trace = read_request_trace(config.trace) if config.trace is not None else RequestTrace([])
     tokenizer = token_lengths.load_tokenizer(config.tokenizer) if config.tokenizer else None
     texts = [] if config.prompts is None else read_prompts(config.prompts, config.prompt_key)

@@ -43,8 +43,6 @@ BLOCK_TOKENS = 512
 def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
     """Arrival times of a Poisson process, in seconds since the start.
 
-    Examples
-    --------
     >>> times = list(itertools.islice(poisson_arrivals(10.0, "0"), 10_000))
     >>> times == sorted(times), round(times[-1] / 10_000, 2)
     (True, 0.1)
@@ -60,8 +58,6 @@ def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
 def gamma_arrivals(rate_per_s: float, cv: float, seed: str) -> Iterator[float]:
     """Arrival times with gamma-distributed gaps, in seconds; a coefficient of variation above 1 is bursts.
 
-    Examples
-    --------
     >>> times = list(itertools.islice(gamma_arrivals(10.0, 3.0, "0"), 20_000))
     >>> times == sorted(times), round(times[-1] / 20_000, 2)
     (True, 0.1)
@@ -76,8 +72,6 @@ def gamma_arrivals(rate_per_s: float, cv: float, seed: str) -> Iterator[float]:
 def constant_arrivals(rate_per_s: float) -> Iterator[float]:
     """Arrival times at equal distances, in seconds since the start.
 
-    Examples
-    --------
     >>> list(itertools.islice(constant_arrivals(4.0), 3))
     [0.0, 0.25, 0.5]
     """
@@ -87,15 +81,6 @@ def constant_arrivals(rate_per_s: float) -> Iterator[float]:
 def scaled_trace_arrivals(times_s: Sequence[float], rate_per_s: float) -> Iterator[float]:
     """Recorded arrival times, scaled to a mean rate and repeated from the start at the end of the trace.
 
-    Parameters
-    ----------
-    times_s
-        Two or more ascending times, not all equal.
-    rate_per_s
-        Mean arrivals per second.
-
-    Examples
-    --------
     >>> list(itertools.islice(scaled_trace_arrivals([5.0, 6.0, 9.0], 0.5), 4))
     [0.0, 1.0, 4.0, 6.0]
     """
@@ -113,8 +98,6 @@ def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:
 
     A simultaneous start would cause a burst that repeats every round and delays the client itself.
 
-    Examples
-    --------
     >>> [ramp_start_s(number, 4, 2.0, "0") // 0.5 for number in range(4)]
     [0.0, 1.0, 2.0, 3.0]
     """
@@ -122,14 +105,7 @@ def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:
 
 
 def read_arrival_trace(path: str | Path) -> list[float]:
-    """Read arrival times from a file: one number per line, in seconds, ascending; `#` starts a comment.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is larger than 64 MiB, has an invalid line, decreasing times, or fewer than two
-        different times.
-    """
+    """Read arrival times from a file: one number per line, in seconds, ascending; `#` starts a comment."""
     path = Path(path)
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
@@ -200,22 +176,12 @@ def _draw_lognormal(draw: random.Random, mean: float, cv: float) -> int:
 class Prompts(msgspec.Struct, frozen=True):
     """Prompts of a sweep; sent to the client processes.
 
-    Attributes
-    ----------
-    texts
-        Prompts of the user; if empty, prompts are generated.
-    tokens, tokens_cv
-        Approximate mean length of generated prompts, in tokens, and its coefficient of variation (lognormal).
-    unique_prefix
-        Start each prompt differently, to defeat prefix caches.
-    seed
-        Random seed of order and lengths.
-    words
-        Words of generated prompts; the usual ones if empty.
-    trace_input, trace_output, trace_blocks
-        Lengths in tokens, and ids of blocks of 512 tokens, of a trace's requests in their order; empty without them.
-    output_tokens, output_cv
-        Mean length of the answers that are asked for, and its coefficient of variation (lognormal); null for none.
+    `tokens`, `tokens_cv`: Approximate mean length of generated prompts, in tokens, and its coefficient of variation
+    (lognormal).
+    `trace_input`, `trace_output`, `trace_blocks`: Lengths in tokens, and ids of blocks of 512 tokens, of a trace's
+    requests in their order; empty without them.
+    `output_tokens`, `output_cv`: Mean length of the answers that are asked for, and its coefficient of variation
+    (lognormal); null for none.
     """
 
     texts: list[str]
@@ -307,17 +273,7 @@ class Prompts(msgspec.Struct, frozen=True):
 def read_prompts(path: str | Path, key: str | None = None) -> list[str]:
     """Read prompts from a file: .txt (one per line), .jsonl, .json (a list) or .csv.
 
-    Parameters
-    ----------
-    path
-        File of up to 256 MiB.
-    key
-        Field or column with the prompt; by default the first of prompt, question, input_message, text, input.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read or is empty, or a row lacks the field or has no text in it.
+    `key`: Field or column with the prompt; by default the first of prompt, question, input_message, text, input.
     """
     path = Path(path)
     try:

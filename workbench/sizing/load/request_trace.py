@@ -25,16 +25,8 @@ MAX_BLOCKS = 10_000
 class RequestTrace:
     """Requests of a trace in the order they arrived.
 
-    Attributes
-    ----------
-    times_s
-        Arrival times since the first one, ascending.
-    input_tokens, output_tokens
-        Lengths of prompts and answers; empty where the trace has times only.
-    block_ids
-        Ids of the prompts' blocks of 512 tokens: equal beginnings have equal ids. Empty without them.
-    kind
-        times, azure or mooncake.
+    `input_tokens`, `output_tokens`: Lengths of prompts and answers; empty where the trace has times only.
+    `block_ids`: Ids of the prompts' blocks of 512 tokens: equal beginnings have equal ids. Empty without them.
     """
 
     times_s: list[float]
@@ -63,18 +55,9 @@ class RequestTrace:
 def read_request_trace(path: str | Path) -> RequestTrace:
     """Read a trace in one of three formats, told by its first line.
 
-    Parameters
-    ----------
-    path
-        Times in seconds, one a line; the CSV of the public Azure LLM inference traces (`TIMESTAMP`, `ContextTokens`,
-        `GeneratedTokens`); or the JSON lines of the Mooncake traces (`timestamp` in ms, `input_length`,
-        `output_length`, and `hash_ids` of blocks of 512 tokens). More columns are allowed and not read.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is larger than 64 MiB, has a line that is none of its format, decreasing times, or
-        fewer than two different times.
+    `path`: Times in seconds, one a line; the CSV of the public Azure LLM inference traces (`TIMESTAMP`,
+    `ContextTokens`, `GeneratedTokens`); or the JSON lines of the Mooncake traces (`timestamp` in ms, `input_length`,
+    `output_length`, and `hash_ids` of blocks of 512 tokens). More columns are allowed and not read.
     """
     path = Path(path)
     first = _read_first_line(path)

@@ -154,26 +154,13 @@ _KNOWN_NAMES = frozenset(
 def parse_server_metrics(text: str) -> ServerSample:
     """The quantities of one answer of a metrics endpoint.
 
-    Parameters
-    ----------
-    text
-        Prometheus text of a model server, untrusted: lines of other names are not parsed.
+    `text`: Prometheus text of a model server, untrusted: lines of other names are not parsed.
 
-    Returns
-    -------
-    dict
-        By quantity, null where no known series has a finite value of 0 or more: `running`, `waiting` in requests,
-        `kv_cache`, `gpu_busy`, `gpu_memory` as fractions, `preemptions`, `prompt_tokens`, `generated_tokens` as
-        counters, `gpu_power_w` in watts, `gpu_clock_mhz`. Replicas (series with other labels) are added; of `kv_cache`
-        the largest counts, of `gpu_busy` and `gpu_clock_mhz` the mean.
+    Returns: By quantity, null where no known series has a finite value of 0 or more: `running`, `waiting` in
+    requests, `kv_cache`, `gpu_busy`, `gpu_memory` as fractions, `preemptions`, `prompt_tokens`, `generated_tokens` as
+    counters, `gpu_power_w` in watts, `gpu_clock_mhz`. Replicas (series with other labels) are added; of `kv_cache`
+    the largest counts, of `gpu_busy` and `gpu_clock_mhz` the mean.
 
-    Raises
-    ------
-    InputError
-        A line does not parse, or there is no known name.
-
-    Examples
-    --------
     >>> found = parse_server_metrics('sglang:num_queue_reqs{engine="0"} 3\\nsglang:num_queue_reqs{engine="1"} 4\\n')
     >>> found["waiting"], found["running"]
     (7.0, None)
@@ -186,13 +173,7 @@ def parse_server_metrics(text: str) -> ServerSample:
 
 
 def read_gpu_sample(nvml: Nvml) -> ServerSample:
-    """The quantities that the GPUs of this machine tell, over all of them; null for those of a server.
-
-    Raises
-    ------
-    NvmlError
-        A GPU is gone.
-    """
+    """The quantities that the GPUs of this machine tell, over all of them; null for those of a server."""
     gpus = [nvml.read_gpu(index) for index in range(nvml.count_gpus())]
 
     def values(name: str) -> list[float]:

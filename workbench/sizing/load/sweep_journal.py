@@ -113,13 +113,7 @@ class SweepJournal:
 def create_sweep_journal(
     config: SweepConfig, *, out: Path | None, keep: bool, prompts: dict[str, Any], command: str | None
 ) -> SweepJournal:
-    """Start a sweep in a new folder below `out` (by default the runs folder), or in memory without `keep`.
-
-    Raises
-    ------
-    ConfigError
-        The folder cannot be created.
-    """
+    """Start a sweep in a new folder below `out` (by default the runs folder), or in memory without `keep`."""
     described = config.model_dump(mode="json", exclude_defaults=True)
     record = SweepRecord(config=described, load_means=config.load_means, prompts=prompts)
     journal = SweepJournal(record, secrets=redaction.read_secrets(config.header_env.values()))
@@ -132,13 +126,7 @@ def create_sweep_journal(
 
 
 def load_sweep_journal(folder: str | Path) -> tuple[SweepJournal, SweepConfig]:
-    """Load a sweep and its settings; an unfinished step is left out.
-
-    Raises
-    ------
-    InputError
-        There is no sweep, the file is invalid or of a newer workbench, or steps are missing from the tables.
-    """
+    """Load a sweep and its settings; an unfinished step is left out."""
     path = Path(folder) / JOURNAL_NAME
     if not path.is_file():
         raise InputError("no sweep here", where=folder, found=f"no {JOURNAL_NAME}", do="workbench sizing run")

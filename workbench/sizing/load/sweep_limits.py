@@ -50,8 +50,6 @@ class SweepUsage:
     def total_cost(self, prices: Prices) -> float:
         """In the currency of the prices.
 
-        Examples
-        --------
         >>> SweepUsage(requests=10, output_tokens=500_000).total_cost(Prices(request=0.1, million_output_tokens=4.0))
         3.0
         """
@@ -88,8 +86,6 @@ class SweepLimits:
 
         Does not show what is in flight: tokens and cost of those requests come on top.
 
-        Examples
-        --------
         >>> SweepLimits(max_requests=10).find_reached_limit(SweepUsage(requests=10))
         '--max-requests 10'
         >>> SweepLimits(max_tokens=900).find_reached_limit(SweepUsage(requests=1, answered=1))

@@ -54,13 +54,8 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
 
     An open loop ends as tight only where it is sustained: near its capacity more requests tell.
 
-    Parameters
-    ----------
-    finished
-        Finished requests in the order they were sent, as columns of the table `requests`. Only `outcome` (absent: all
-        ok) and `StopRule.columns` are read.
-    users
-        Number of users in a closed loop; 0 in an open loop.
+    `finished`: Finished requests in the order they were sent, as columns of the table `requests`. Only `outcome`
+    (absent: all ok) and `StopRule.columns` are read.
     """
     values = metrics.metric_values(finished, stop.metric)
     runtimes = metrics.metric_values(finished, metrics.DEFAULT_METRIC)[:, 0]

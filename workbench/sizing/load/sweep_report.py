@@ -80,26 +80,11 @@ class SilentWatcher:
 class SweepResult:
     """Result of a sweep.
 
-    Attributes
-    ----------
-    config
-        Settings of the sweep.
-    requests, steps, points, quantiles
-        The tables of those names.
-    folder
-        Folder of the sweep; None in memory.
-    ended
-        Why the sweep ended: finished, interrupted or limit.
-    failures
-        Per step: number of failures by outcome, status and message.
-    limit
-        Limit that ended the sweep.
-    example
-        The first answer, shortened; null when there was none, or it is not known.
-    server_metrics, metrics_failures
-        The table of that name, and how often the metrics could not be read, by reason.
-    prompts
-        Source and lengths of the prompts, as the sweep's record has them.
+    `folder`: Folder of the sweep; None in memory.
+    `example`: The first answer, shortened; null when there was none, or it is not known.
+    `server_metrics`, `metrics_failures`: The table of that name, and how often the metrics could not be read, by
+    reason.
+    `prompts`: Source and lengths of the prompts, as the sweep's record has them.
     """
 
     config: SweepConfig
@@ -351,13 +336,7 @@ def choose_terminal_watcher() -> LineProgress:
 
 
 class CellProgress:
-    """Shows the progress below the cell: a line per finished step, and one for the running step.
-
-    Parameters
-    ----------
-    handle
-        Handle from `display(…, display_id=True)`.
-    """
+    """Shows the progress below the cell: a line per finished step, and one for the running step."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle

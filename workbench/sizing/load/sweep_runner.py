@@ -78,13 +78,7 @@ class SweepRun:
     async def run_to_end(
         self, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage | None = None
     ) -> SweepResult:
-        """Run the sweep to its end; usage from before counts towards its limits.
-
-        Raises
-        ------
-        ConfigError, RunFailedError
-            A client process failed; earlier steps are written.
-        """
+        """Run the sweep to its end; usage from before counts towards its limits."""
         with lock_sweep_folder(self.journal.folder), record_failure(self.journal.run):
             opening = client_messages.Open(_build_target_spec(self.config), self._the_prompts)
             sampling = contextlib.nullcontext() if self._sampler is None else self._sampler.run_beside()
@@ -312,13 +306,7 @@ async def run_sweep_async(
     resume: Path | None = None,
     **settings: Any,
 ) -> SweepResult:
-    """As `run_sweep`, in the running event loop: for a workflow that is bound to it.
-
-    Parameters
-    ----------
-    asked
-        Its `stop()` ends the sweep early.
-    """
+    """As `run_sweep`, in the running event loop: for a workflow that is bound to it."""
     work = _prepare_sweep(workflow, out, keep, resume, None, settings)
     return await work.run_to_end(asked or StopRequest(), watcher or SilentWatcher())
 

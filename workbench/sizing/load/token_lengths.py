@@ -18,15 +18,7 @@ FILE_NAME = "tokenizer.json"
 
 
 def load_tokenizer(name: str) -> Any:
-    """The tokenizer of a file, of a folder with `tokenizer.json`, or of a name in the local Hugging Face cache.
-
-    Raises
-    ------
-    MissingToolError
-        The package `tokenizers` is not installed.
-    InputError
-        There is no such file and no such name in the cache, or it is no tokenizer.
-    """
+    """The tokenizer of a file, of a folder with `tokenizer.json`, or of a name in the local Hugging Face cache."""
     try:
         from tokenizers import Tokenizer
     except ModuleNotFoundError:
@@ -43,13 +35,7 @@ def load_tokenizer(name: str) -> Any:
 
 
 def find_tokenizer_file(name: str) -> Path:
-    """Path of `tokenizer.json`: a file, a folder that has one, or the newest snapshot of a name in the cache.
-
-    Raises
-    ------
-    InputError
-        There is none.
-    """
+    """Path of `tokenizer.json`: a file, a folder that has one, or the newest snapshot of a name in the cache."""
     path = Path(name).expanduser()
     if path.is_file():
         return path
@@ -76,13 +62,7 @@ def count_tokens(tokenizer: Any, texts: Iterable[str]) -> list[int]:
 
 
 def choose_prompt_words(tokenizer: Any) -> list[str]:
-    """Words that are one token each, at the beginning of a text and after a space: n of them are n tokens.
-
-    Raises
-    ------
-    ConfigError
-        The tokenizer has too few such words.
-    """
+    """Words that are one token each, at the beginning of a text and after a space: n of them are n tokens."""
     singles = set(_filter_single_tokens(tokenizer, PROMPT_WORDS))
     words = [word for word in PROMPT_WORDS if word in singles]
     if len(words) < MIN_WORDS:

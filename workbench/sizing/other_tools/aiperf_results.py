@@ -132,13 +132,7 @@ def find_record_files(path: Path) -> list[Path]:
 
 
 def read_aiperf(path: Path) -> ImportedSweep:
-    """Read the runs of an artifact folder as steps.
-
-    Raises
-    ------
-    InputError
-        The records of single requests or the summary are missing or invalid.
-    """
+    """Read the runs of an artifact folder as steps."""
     files = find_record_files(path)
     if not files:
         raise InputError(

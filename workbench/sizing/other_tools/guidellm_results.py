@@ -129,13 +129,7 @@ class Report(msgspec.Struct):
 
 
 def read_guidellm(path: Path) -> ImportedSweep:
-    """Read the benchmarks of a report as steps.
-
-    Raises
-    ------
-    InputError
-        The file is not a guidellm report, has no requests, or does not give the load of a benchmark.
-    """
+    """Read the benchmarks of a report as steps."""
     if b'"guidellm_version"' not in imported_sweep.read_file_head(path, HEAD_BYTES):
         return _read_old_report(path)
     report = imported_sweep.read_json_document(path, Report)

@@ -44,14 +44,7 @@ _FAILURE_PATTERNS = (
 
 
 def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
-    """Read a JSON file, plain or gzip, into a struct; unknown fields are ignored.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, is larger than 512 MiB unpacked, is not JSON, or lacks a field or has one of another
-        type.
-    """
+    """Read a JSON file, plain or gzip, into a struct; unknown fields are ignored."""
     with _open_plain_or_gzip(path) as file:
         try:
             content = file.read(MAX_DOCUMENT_BYTES + 1)
@@ -72,13 +65,7 @@ def read_file_head(path: Path, size_bytes: int) -> bytes:
 
 
 def read_json_lines(path: Path, shape: type[_Shape]) -> Iterator[_Shape]:
-    """Read the lines of a JSONL file, plain or gzip, into structs; an incomplete last line is ignored.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, has a line of more than 64 MiB, more than two million lines, or an invalid line.
-    """
+    """Read the lines of a JSONL file, plain or gzip, into structs; an incomplete last line is ignored."""
     decoder = msgspec.json.Decoder(shape)
     with _open_plain_or_gzip(path) as file:
         number = 0
@@ -181,11 +168,6 @@ def correct_arrival_rate(
     """Arrivals per second: the requested rate, or the measured one if they differ, with a note.
 
     A tool may not keep up with the requested rate; the answer must be for the load that was sent.
-
-    Raises
-    ------
-    InputError
-        There is no requested rate, and the times give none.
     """
     times = [request.intended_s for request in requests]
     span_s = max(times) - min(times)
@@ -207,8 +189,6 @@ def correct_arrival_rate(
 def classify_failure(words: str, status: int | None = None) -> tuple[str, int | None]:
     """Classify an error message as one of `tables.OUTCOMES`, with the HTTP status if there is one.
 
-    Examples
-    --------
     >>> classify_failure("Server error '503 Service Unavailable' for url")
     ('http_error', 503)
     >>> [classify_failure(words)[0] for words in ("TimeoutError()", "ConnectError: connection refused", "?")]
@@ -229,11 +209,6 @@ def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, 
 
     Times count from the first intended send time of a step. Event loop lag and CPU use of the client are null, because
     no file contains them.
-
-    Raises
-    ------
-    InputError
-        There are no requests, or a request ended before it was sent.
     """
     if not imported.steps:
         raise InputError("the result has no requests", where=f"result of {imported.tool}", found=imported.notes or None)

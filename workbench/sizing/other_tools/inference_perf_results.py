@@ -85,13 +85,7 @@ class Stage(msgspec.Struct):
 
 
 def read_inference_perf(path: Path) -> ImportedSweep:
-    """Read a report folder, one step a stage.
-
-    Raises
-    ------
-    InputError
-        The folder has no times of single requests or no reports of stages, or both do not fit together.
-    """
+    """Read a report folder, one step a stage."""
     folder = path if path.is_dir() else path.parent
     stages = _read_stages(folder)
     entries = sorted(

@@ -20,13 +20,7 @@ NO_TIMES_NOTE = (
 
 
 def read_nat_results(path: Path) -> ImportedSweep:
-    """Read the levels of a calculator's file as steps.
-
-    Raises
-    ------
-    InputError
-        The file has another format, or a field has another type.
-    """
+    """Read the levels of a calculator's file as steps."""
     output, notices = calc_file.read_calc_file(path)
     found = ImportedSweep("nat", "", False, [], [*notices, NO_TIMES_NOTE])
     for users, level in sorted(output.calc_data.items()):

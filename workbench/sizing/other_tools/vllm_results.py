@@ -39,13 +39,7 @@ class Result(msgspec.Struct):
 
 
 def read_vllm(path: Path) -> ImportedSweep:
-    """Read a result as one step.
-
-    Raises
-    ------
-    InputError
-        The file is no such result, or has no times of single requests.
-    """
+    """Read a result as one step."""
     result = imported_sweep.read_json_document(path, Result)
     n = len(result.ttfts)
     lists = (result.input_lens, result.output_lens, result.itls, result.start_times)

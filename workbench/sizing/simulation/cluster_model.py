@@ -151,17 +151,8 @@ class Gpu:
 class Cluster:
     """GPUs, router, shared resource, and the workflows that run on them.
 
-    Parameters
-    ----------
-    service
-        Parameters of the simulated service, including the random seed.
-    marks
-        Granularity of call events; timing the first token costs one event per call.
-    seed
-        Random seed, replacing that of the service.
+    `marks`: Granularity of call events; timing the first token costs one event per call.
 
-    Examples
-    --------
     >>> cluster = Cluster(Service(calls=1, input_cv=0, output_cv=0, output_tokens=10, input_tokens=400))
     >>> ended = []
     >>> _ = cluster.start_workflow(ended.append)

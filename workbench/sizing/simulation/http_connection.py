@@ -55,13 +55,6 @@ class RequestHead:
 def parse_request_head(head: bytes) -> RequestHead:
     """Parse the request line and headers, up to the empty line.
 
-    Raises
-    ------
-    BadRequestError
-        Not an HTTP/1 request, or the length of the body is undeclared or too large.
-
-    Examples
-    --------
     >>> parse_request_head(b"POST /a?b=1 HTTP/1.1\\r\\nContent-Length: 5").length
     5
     """
@@ -147,14 +140,7 @@ def _format_response_head(status: int, kind: str, keep: bool, framing: str) -> b
 class Connection(asyncio.Protocol):
     """One client connection; requests are answered one after the other.
 
-    Parameters
-    ----------
-    handle
-        Called with each request; may answer it later.
-    lost
-        Called with a request whose client disconnected before the response was complete.
-    others
-        Set of open connections, closed when the server stops.
+    `lost`: Called with a request whose client disconnected before the response was complete.
     """
 
     def __init__(

@@ -145,13 +145,7 @@ def _build_usage_info(number: int) -> dict[str, Any]:
 
 
 def parse_question(body: bytes) -> str:
-    """Parse the `input_message` of a request to the toolkit.
-
-    Raises
-    ------
-    BadRequestError
-        Status 422 for a body in another format, as in the toolkit.
-    """
+    """Parse the `input_message` of a request to the toolkit."""
     found = _parse_json_object(body).get("input_message")
     if not isinstance(found, str):
         raise BadRequestError(422)
@@ -179,13 +173,6 @@ class ChatRequest:
 def parse_chat_request(body: bytes) -> ChatRequest:
     """Parse and check a request to `/v1/chat/completions`.
 
-    Raises
-    ------
-    BadRequestError
-        Status 400: messages are missing, or a token limit is not a positive integer.
-
-    Examples
-    --------
     >>> body = b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": 5, "ignore_eos": true}'
     >>> parse_chat_request(body).answer_length(60)
     (5, 'length')

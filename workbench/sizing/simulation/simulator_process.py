@@ -22,20 +22,6 @@ def run_simulator(service: Service, *, time_scale: float = 1.0, port: int = 0) -
     """Serve a simulated service on the loopback interface inside the block; yields its URL.
 
     The process ends with the block, and with the process that started it.
-
-    Parameters
-    ----------
-    service
-        Parameters of the simulated service.
-    time_scale
-        Factor on all its times.
-    port
-        Port on 127.0.0.1; 0 for any free one.
-
-    Raises
-    ------
-    RunFailedError
-        The service did not start, for example because the port is in use.
     """
     request = {"service": service.model_dump(), "time_scale": time_scale, "port": port}
     root = str(Path(__file__).resolve().parents[3])

@@ -37,8 +37,6 @@ STAT_QUANTILES = (0.5, 0.95, 0.99)
 def scale_service_times(service: Service, time_scale: float) -> Service:
     """Service with all times multiplied by a factor.
 
-    Examples
-    --------
     >>> scale_service_times(Service(decode_base_s=0.004), 0.5).decode_base_s
     0.002
     """
@@ -86,15 +84,7 @@ def _latency_quantiles(values: deque[float]) -> dict[str, float | int | None]:
 
 
 class Simulator:
-    """Connects HTTP requests to the cluster model; needs a running event loop.
-
-    Parameters
-    ----------
-    service
-        Parameters of the simulated service.
-    time_scale
-        Factor on all its times.
-    """
+    """Connects HTTP requests to the cluster model; needs a running event loop."""
 
     def __init__(self, service: Service, *, time_scale: float = 1.0) -> None:
         self.service = scale_service_times(service, time_scale)
@@ -265,17 +255,7 @@ async def serve_simulator(
 ) -> dict[str, Any]:
     """Serve until stopped; returns the final content of `/stat`.
 
-    Parameters
-    ----------
-    ready
-        Called with the URL after the server has started to listen.
-    stop
-        Called earlier with an event that stops the server when it is set.
-
-    Raises
-    ------
-    OSError
-        The address is not available.
+    `stop`: Called earlier with an event that stops the server when it is set.
     """
     simulator, ended = Simulator(simulated, time_scale=time_scale), asyncio.Event()
     stop(ended)

@@ -352,8 +352,6 @@ def _build_overview(
 def sum_covered_time(spans: pl.DataFrame) -> float:
     """Length of the union of intervals `start_s` to `end_s`, in seconds.
 
-    Examples
-    --------
     >>> sum_covered_time(pl.DataFrame({"start_s": [0.0, 1.0, 5.0], "end_s": [2.0, 3.0, 6.0]}))
     4.0
     """

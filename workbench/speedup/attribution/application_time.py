@@ -54,19 +54,11 @@ class ApplicationTime:
 def read_application_time(facts: EventLogFacts, *, log_id: int | None = None) -> ApplicationTime:
     """Start and end of the application of a log.
 
-    Parameters
-    ----------
-    facts
-        From `workbench.eventlog.reader.read_event_logs`.
-    log_id
-        Log to read; null: the first.
+    `log_id`: Log to read; null: the first.
 
-    Returns
-    -------
-    ApplicationTime
-        With `contradictions`, the wall time must not be used: its end lies before its start, work lies outside of it,
-        a task is longer, the tasks need more slots than there were, their metrics more time than the tasks had, or a
-        query waits for hours without a stage.
+    Returns: With `contradictions`, the wall time must not be used: its end lies before its start, work lies outside
+    of it, a task is longer, the tasks need more slots than there were, their metrics more time than the tasks had, or
+    a query waits for hours without a stage.
     """
     one = facts.select_log(facts.logs["log_id"][0] if log_id is None else log_id)
     application = one.applications.row(0, named=True)

@@ -321,8 +321,6 @@ def scan_table_name(arguments: str) -> str:
 
     Empty where Spark has cut the path (at 100 characters): the remainder names a folder.
 
-    Examples
-    --------
     >>> scan_table_name("Format: Parquet, Location: InMemoryFileIndex(1 paths)[file:/x/orders], PartitionFilters: []")
     'orders'
     >>> scan_table_name("Location: InMemoryFileIndex(1 paths)[file:/x/or..., PartitionFilters: [isnotnull(k#8)]")

@@ -75,21 +75,9 @@ class Measured:
 def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id: int = 0) -> Measured:
     """Wall time of each execution of a log, and its pieces.
 
-    Parameters
-    ----------
-    facts
-        From `workbench.eventlog.reader.read_event_logs`.
-    label, session
-        Names of the side and of the log in the tables.
-    log_id
-        Log to read.
-
-    Returns
-    -------
-    Measured
-        Executions, including failed ones, those without an end event and those with holes (marked). Inner executions
-        (the query of a command that creates or caches a table) are part of the outer one. Executions without a stage
-        are left out: they measure the driver.
+    Returns: Executions, including failed ones, those without an end event and those with holes (marked). Inner
+    executions (the query of a command that creates or caches a table) are part of the outer one. Executions without a
+    stage are left out: they measure the driver.
     """
     rows: list[dict[str, Any]] = []
     cut: list[dict[str, Any]] = []

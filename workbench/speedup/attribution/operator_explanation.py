@@ -53,28 +53,11 @@ def explain_operator(
 ) -> Explained:
     """The pieces of wall time that are booked on an operator in a query.
 
-    Parameters
-    ----------
-    sessions
-        Label, session and facts of each log.
-    measured
-        The same logs measured; executions that do not count (`why_not`) are ignored.
-    query
-        Description of the query.
-    operator
-        An operator, an inseparable group, or a kind of time such as idle.
-    model
-        Prices that split shared times; fitted to each of these logs by default, as calibration does.
+    `measured`: The same logs measured; executions that do not count (`why_not`) are ignored.
+    `operator`: An operator, an inseparable group, or a kind of time such as idle.
+    `model`: Prices that split shared times; fitted to each of these logs by default, as calibration does.
 
-    Returns
-    -------
-    Explained
-        Per session, `part_s` adds up to the time that calibration books on the operator.
-
-    Raises
-    ------
-    InputError
-        The query is missing, or the operator has no time in it (operators with time are listed).
+    Returns: Per session, `part_s` adds up to the time that calibration books on the operator.
     """
     known = sorted(set(measured.executions.filter(COUNTS)["query"]), key=natural_sort_key)
     if query not in known:
@@ -171,13 +154,7 @@ def _list_node_metrics(execution: Execution, node_id: int) -> list[dict[str, Any
 
 
 def read_sessions(source: str, sides: Sequence[str] = ()) -> tuple[list[LogSession], Measured]:
-    """Label, session and facts of each log of a recording, or of a single log, and their measured times.
-
-    Raises
-    ------
-    InputError
-        The source is neither a recording nor a log, or the recording does not have this side.
-    """
+    """Label, session and facts of each log of a recording, or of a single log, and their measured times."""
     if not is_recording(source):
         if sides:
             raise InputError("a single log has no sides", where=source, found=list(sides), do="leave --side out")

@@ -41,18 +41,8 @@ class SessionSettings:
 def read_session_settings(facts: EventLogFacts, *, log_id: int = 0) -> SessionSettings:
     """Settings that one session ran with.
 
-    Parameters
-    ----------
-    facts
-        From `workbench.eventlog.reader.read_event_logs`.
-    log_id
-        Log to read.
-
-    Returns
-    -------
-    SessionSettings
-        Slots and executors at their peak. Memory is heap plus off-heap (where enabled) plus an explicit overhead; a
-        local master runs its tasks in the driver, so off-heap memory counts there.
+    Returns: Slots and executors at their peak. Memory is heap plus off-heap (where enabled) plus an explicit
+    overhead; a local master runs its tasks in the driver, so off-heap memory counts there.
     """
     spark, java = (_read_properties(facts, log_id, section) for section in ("spark", "jvm"))
     version = next(iter(facts.applications.filter(pl.col("log_id") == log_id)["spark_version"]), None)
@@ -92,8 +82,6 @@ def sum_slot_seconds(facts: EventLogFacts, start_ms: int, end_ms: int, *, log_id
 def parse_size(text: str | None) -> int | None:
     """Bytes of a size as Spark's settings write it; null for other text.
 
-    Examples
-    --------
     >>> parse_size("4g"), parse_size("10485760b"), parse_size("10MB"), parse_size("much")
     (4294967296, 10485760, 10485760, None)
     """

@@ -47,8 +47,6 @@ class PlanRegion:
 def split_wall_time(execution: Execution) -> list[TimePiece]:
     """The pieces of an execution's wall time; their `wall_s` adds up to it.
 
-    Notes
-    -----
     A stage's wall time is cut like its task time, so the time that cores wait for each other is spread evenly.
     """
     walls, idle_s = split_wall_by_stage(execution)
@@ -310,8 +308,6 @@ def count_input_rows(execution: Execution, node: Node) -> float:
 def count_functions(arguments: str) -> int:
     """Number of functions of an aggregate, from its text (which may be cut).
 
-    Examples
-    --------
     >>> count_functions("HashAggregate(keys=[k#1], functions=[partial_sum(a#2), partial_avg(b#3)])")
     2
     """
@@ -326,8 +322,6 @@ def count_functions(arguments: str) -> int:
 def count_scan_columns(arguments: str) -> int:
     """Number of columns that a scan reads, from its text; at least one.
 
-    Examples
-    --------
     >>> count_scan_columns("FileScan parquet [a#1,b#2L] Batched: true")
     2
     >>> count_scan_columns("Scan [a#1,b#2,... 7 more fields] x")

@@ -51,30 +51,12 @@ def cross_validate(
 ) -> CrossValidation:
     """Errors of each predictor for queries that it was not fitted to.
 
-    Parameters
-    ----------
-    calibrated
-        From `calibrate_pair`.
-    seed_ratios
-        Speedups by query that the seed method estimates without that query; null leaves the seed method out.
-    level
-        Confidence level of the prediction intervals and of the scores.
-    seed
-        Seed of the bootstrap over queries.
+    `seed_ratios`: Speedups by query that the seed method estimates without that query; null leaves the seed method
+    out.
 
-    Returns
-    -------
-    CrossValidation
-        For the calibrated method, the constant predictor (geometric mean of the other queries' ratios, with the t
-        prediction interval of their logs) and, where given, the seed method.
+    Returns: For the calibrated method, the constant predictor (geometric mean of the other queries' ratios, with the
+    t prediction interval of their logs) and, where given, the seed method.
 
-    Raises
-    ------
-    InputError
-        There are fewer than four queries.
-
-    Notes
-    -----
     Every choice is made inside the fold: prices, factors, the weight of time, and the width of the interval (t on the
     root mean square log error of the other queries, each left out in turn). The intervals of the scores come from a
     bootstrap over queries, with the same draws for all predictors. `skill` is 1 - (m - v) / (c - v), with m and c the
@@ -206,8 +188,6 @@ def _score_predictors(validation: pl.DataFrame, level: float, seed: int, noise_v
 def compute_skill(mean_square: float, constant_mean_square: float, noise_variance: float | None) -> float | None:
     """Share of what can be explained that is explained; null where that is unknown, or nothing can be explained.
 
-    Examples
-    --------
     >>> compute_skill(0.05, 0.1, 0.0), compute_skill(0.02, 0.1, 0.02), compute_skill(0.1, 0.1, 0.2)
     (0.5, 1.0, None)
     """

@@ -96,13 +96,7 @@ class FactorModel(StrictModel):
     host: dict[str, Any] = Field(default={})
 
     def build_factors(self, overrides: dict[str, float] | None = None) -> Factors:
-        """The factors as arrays, some of them overridden.
-
-        Raises
-        ------
-        InputError
-            An override names an operator without a factor (the nearest names are suggested), or is not above 0.
-        """
+        """The factors as arrays, some of them overridden."""
         chosen = dict(overrides or {})
         known = [term.operator for term in self.terms]
         for name, value in chosen.items():
@@ -146,13 +140,7 @@ class FactorModel(StrictModel):
 
 
 def load_factor_model(path: str | Path) -> FactorModel:
-    """Read a factor model from its JSON file.
-
-    Raises
-    ------
-    InputError
-        The file is missing, too large, not JSON, or not a factor model; each wrong field is named.
-    """
+    """Read a factor model from its JSON file."""
     do = "make one with: workbench speedup generate RECORDING --output factors.json"
     return read_model_file(FactorModel, path, noun="factor model", max_bytes=MAX_BYTES, do=do)
 
@@ -170,26 +158,11 @@ def _check_override(name: str, value: float, known: list[str]) -> None:
 def export_factor_csv(model: FactorModel, path: str | Path) -> list[str]:
     """Write the operators' factors as CSV for the original tools.
 
-    Parameters
-    ----------
-    model
-        The factors; each operator of a group gets the group's factor. Kinds of time other than operators (idle, task
-        overhead) and operators unknown to those tools are left out and named in the notes.
-    path
-        CSV file to write.
+    `model`: The factors; each operator of a group gets the group's factor. Kinds of time other than operators (idle,
+    task overhead) and operators unknown to those tools are left out and named in the notes.
 
-    Returns
-    -------
-    list of str
-        Notes: terms left out, groups with one factor, scan factors raised above 1.
+    Returns: Notes: terms left out, groups with one factor, scan factors raised above 1.
 
-    Raises
-    ------
-    InputError
-        Those tools know none of the model's operators.
-
-    Notes
-    -----
     The file has no intervals, and those tools apply factors to task time in an arithmetic mean, so their estimates
     differ from this model's predictions. Where several operators share a name (scans of several formats), the operator
     with the most time gives the factor.
@@ -216,8 +189,6 @@ def export_factor_csv(model: FactorModel, path: str | Path) -> list[str]:
 def upstream_exec_names(operator: str) -> tuple[str, ...]:
     """Names of an operator in the original tools.
 
-    Examples
-    --------
     >>> upstream_exec_names("HashAggregate"), upstream_exec_names("Scan parquet")
     (('HashAggregateExec',), ('FileSourceScanExec', 'BatchScanExec'))
     """

@@ -37,15 +37,7 @@ MAX_DESCRIBED = 8
 
 @dataclass(frozen=True)
 class RunNoise:
-    """Log standard deviations known from elsewhere, for a side of one session, which shows none itself.
-
-    Attributes
-    ----------
-    query_log_sd
-        One run of one query, from session to session.
-    session_log_sd
-        Mean of a session over its queries, from session to session.
-    """
+    """Log standard deviations known from elsewhere, for a side of one session, which shows none itself."""
 
     query_log_sd: float
     session_log_sd: float
@@ -156,13 +148,7 @@ class Factors:
 
 
 def list_common_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
-    """Queries with runs that count on both sides, and that read the same tables and columns there.
-
-    Raises
-    ------
-    InputError
-        There are none; the message says what each side ran, how often, and why it does not count.
-    """
+    """Queries with runs that count on both sides, and that read the same tables and columns there."""
     seen = _list_counted_queries(measured, baseline, candidate)
     names = {query for query, _ in seen[baseline] & seen[candidate]}
     if not names:
@@ -438,11 +424,8 @@ def predict_left_out_queries(
 ) -> pl.DataFrame:
     """Predict each query from all the others: prices, factors, weights and interval are fitted without it.
 
-    Returns
-    -------
-    DataFrame
-        `query`, `predicted_s`, `log_sd` (root mean square log error of the other queries, each left out in turn) and
-        `time_weight`.
+    Returns: `query`, `predicted_s`, `log_sd` (root mean square log error of the other queries, each left out in turn)
+    and `time_weight`.
     """
     rows = []
     for i, both in enumerate(_refit_without_each(pieces, baseline, candidate, queries, groups)):

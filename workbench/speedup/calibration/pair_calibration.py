@@ -100,34 +100,13 @@ def calibrate_pair(
 ) -> CalibrationResult:
     """How many times faster is each operator on the candidate than on the baseline?
 
-    Parameters
-    ----------
-    measured
-        Both sides, from `workbench.speedup.attribution.measured_times`; only executions that count are used.
-    baseline, candidate
-        Labels of the sides.
-    queries
-        Queries to use, out of those common to both sides; all by default.
-    level
-        Confidence level of the intervals of factors and ratios.
-    engines
-        Names of the engines, for the model.
-    first_runs
-        The runs that count are first ones (`Measured.select_first_runs`). Where a side has one session, intervals then
-        rest on the spread over queries and on `FIRST_RUN_NOISE`.
+    `measured`: Both sides, from `workbench.speedup.attribution.measured_times`; only executions that count are used.
+    `queries`: Queries to use, out of those common to both sides; all by default.
+    `first_runs`: The runs that count are first ones (`Measured.select_first_runs`). Where a side has one session,
+    intervals then rest on the spread over queries and on `FIRST_RUN_NOISE`.
 
-    Returns
-    -------
-    CalibrationResult
-        Tables `factors` and `pairs`; intervals are null where a side has one session, unless `first_runs`.
+    Returns: Tables `factors` and `pairs`; intervals are null where a side has one session, unless `first_runs`.
 
-    Raises
-    ------
-    InputError
-        The sides have no query in common.
-
-    Notes
-    -----
     Method and formulas: `docs/guide/speedup.md`. A factor holds for these queries on this data and machine; the
     left-out queries of `validate` show how far it holds elsewhere. Verdicts are Holm's at 97 % over all operators.
     """

@@ -91,21 +91,12 @@ class PlanCorrection:
 def fit_plan_correction(features: PlanFeatures | None, errors: Floats) -> tuple[PlanCorrection | None, Floats]:
     """Learn the errors of left-out queries from their plans, where that helps.
 
-    Parameters
-    ----------
-    features
-        Of the training queries; null where they are unknown.
-    errors
-        Log of predicted over actual time of each training query, predicted from the others.
+    `features`: Of the training queries; null where they are unknown.
+    `errors`: Log of predicted over actual time of each training query, predicted from the others.
 
-    Returns
-    -------
-    tuple
-        The correction, null if its own left-out errors do not gain `MIN_GAIN_ERRORS` standard errors over none; and
-        the errors that are left when each query is left out of the correction, too.
+    Returns: The correction, null if its own left-out errors do not gain `MIN_GAIN_ERRORS` standard errors over none;
+    and the errors that are left when each query is left out of the correction, too.
 
-    Notes
-    -----
     The penalty is the one with the smallest left-out errors, in closed form from the diagonal of the hat matrix.
     """
     n = len(errors)

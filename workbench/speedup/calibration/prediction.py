@@ -49,29 +49,11 @@ def predict_queries(
 ) -> pl.DataFrame:
     """Predict the time of each query on the candidate.
 
-    Parameters
-    ----------
-    model
-        From `calibrate_pair`, or read from a file.
-    measured
-        Logs of the baseline, under any single label. First runs count: in production, most runs are first runs.
-    overrides
-        What-if factors by operator.
-    level
-        Confidence level of the prediction interval.
+    `measured`: Logs of the baseline, under any single label. First runs count: in production, most runs are first
+    runs.
 
-    Returns
-    -------
-    DataFrame
-        Table `predictions`: one row per log and query; the runs of a query are added up.
+    Returns: Table `predictions`: one row per log and query; the runs of a query are added up.
 
-    Raises
-    ------
-    InputError
-        An override names an operator that the model does not have, or is not a finite number above 0.
-
-    Notes
-    -----
     The interval is that of a new query, run on the candidate as often as here: t on the root mean square log error of
     left-out queries, widened by the noise of the runs on both sides, by that of the recording's sessions, by the spread
     of factors for the share of time in operators without a factor, and by `TRANSFER_LOG_SD` for the queries of a log
@@ -323,32 +305,11 @@ def build_steps(
 ) -> pl.DataFrame:
     """Steps of each query from its time on the baseline to its predicted time, operator by operator.
 
-    Parameters
-    ----------
-    model
-        Factors, from `calibrate_pair`.
-    side
-        The baseline's executions, from `select_counted_runs`.
-    pairs
-        Table `pairs`: measured times on both sides; queries missing there are left out.
-    overrides
-        What-if factors by operator.
-    level
-        Confidence level of the prediction interval.
+    `pairs`: Table `pairs`: measured times on both sides; queries missing there are left out.
 
-    Returns
-    -------
-    DataFrame
-        Table `steps`: per query the baseline's time, at most 12 steps, the prediction and the measured candidate. The
-        baseline's time and the steps add up to the prediction.
+    Returns: Table `steps`: per query the baseline's time, at most 12 steps, the prediction and the measured
+    candidate. The baseline's time and the steps add up to the prediction.
 
-    Raises
-    ------
-    InputError
-        An override names an operator without a factor, or is not a finite number above 0.
-
-    Notes
-    -----
     It does not show how well the factors predict new queries; `validate` does.
     """
     parts = _average_parts(predict_by_term(model, side, overrides=overrides))

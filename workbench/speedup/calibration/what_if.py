@@ -44,13 +44,6 @@ LABEL_LENGTH = 26
 def parse_factors(texts: Sequence[str]) -> dict[str, float]:
     """Factors given as `Operator=1.5`, by operator.
 
-    Raises
-    ------
-    InputError
-        A text has no `=` or no number after it, or an operator is given twice.
-
-    Examples
-    --------
     >>> parse_factors(["Filter=1.5", "Sort = 2"])
     {'Filter': 1.5, 'Sort': 2.0}
     """
@@ -73,28 +66,9 @@ def parse_factors(texts: Sequence[str]) -> dict[str, float]:
 class WhatIf:
     """Predictions with factors that can be changed; the changes are kept in the run folder.
 
-    Parameters
-    ----------
-    model
-        Measured factors.
-    side
-        The baseline's executions, from `select_counted_runs`.
-    pairs
-        Table `pairs`.
-    run
-        Run whose folder keeps the changes in `what_if.json`; null keeps nothing. A live run starts with the changes of
-        the last live run of the same parameters, so that a new kernel continues where the old one was.
-    chosen
-        Factors to start with, by operator; they take precedence over kept ones.
-    query
-        The query whose steps are shown first; the longest by default.
-    level
-        Confidence level of the prediction intervals.
-
-    Raises
-    ------
-    InputError
-        `chosen` names an operator without a factor, or is not a finite number above 0.
+    `run`: Run whose folder keeps the changes in `what_if.json`; null keeps nothing. A live run starts with the
+    changes of the last live run of the same parameters, so that a new kernel continues where the old one was.
+    `chosen`: Factors to start with, by operator; they take precedence over kept ones.
     """
 
     def __init__(
@@ -118,13 +92,7 @@ class WhatIf:
         self.write_state()
 
     def set_factor(self, operator: str, factor: float) -> None:
-        """Set one factor; the measured value resets it.
-
-        Raises
-        ------
-        InputError
-            The operator is unknown, or the factor is invalid.
-        """
+        """Set one factor; the measured value resets it."""
         self.model.build_factors({operator: factor})
         if abs(factor / self.measured[operator] - 1) < SAME_FACTOR_TOLERANCE:
             self.chosen.pop(operator, None)

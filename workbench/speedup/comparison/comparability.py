@@ -67,27 +67,11 @@ def check_comparability(
 ) -> pl.DataFrame:
     """Differences between the sides other than the engine, and whether they invalidate the comparison.
 
-    Parameters
-    ----------
-    baseline, candidate
-        Facts of each side's logs, one element per session.
-    named
-        Whether the user named the sides. If not, an accelerated baseline with a plain candidate counts as swapped.
-    first_runs
-        Whether the first runs of the queries are compared.
+    `named`: Whether the user named the sides. If not, an accelerated baseline with a plain candidate counts as
+    swapped.
 
-    Returns
-    -------
-    DataFrame
-        Table `COMPARABILITY`, one row per property, invalid ones first, then warnings.
+    Returns: Table `COMPARABILITY`, one row per property, invalid ones first, then warnings.
 
-    Raises
-    ------
-    InputError
-        A side has no facts.
-
-    Notes
-    -----
     Invalid: different data (rows and files of the same tables differ by more than 1 %), logs with holes, an application
     on both sides, sessions of one side on different engines, sides that look swapped, and a side on which every query
     ran only once (all runs are cold) unless `first_runs` are compared. Everything else is a warning. Different task

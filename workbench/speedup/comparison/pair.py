@@ -64,13 +64,7 @@ def load_recorded_pair(
     *,
     first_runs: FirstRuns = "auto",
 ) -> Pair:
-    """Load two sides of a recording; by default its first two.
-
-    Raises
-    ------
-    InputError
-        The folder is not a recording, has fewer than two sides, or does not have a side of this name.
-    """
+    """Load two sides of a recording; by default its first two."""
     found = recording.load_recording(folder)
     labels = found.labels
     if len(labels) < 2 and not (baseline and candidate):
@@ -119,21 +113,8 @@ def load_pair_from_logs(
     Without `labels`, the sides are named by their engines, and the candidate must be accelerated; with labels, any two
     sides can be compared.
 
-    Parameters
-    ----------
-    baseline_logs, candidate_logs
-        Event logs of each side, one session each, or folders of them.
-    labels
-        Names of the sides.
-    first_runs
-        use: compare the first run of each query in a session; skip: only later runs, which are warm; auto: first runs
-        where no query ran warm on both sides, as in a Power Run.
-
-    Raises
-    ------
-    InputError
-        A side has no logs; a log cannot be read, holds no query, or is on both sides; or, without labels, the candidate
-        is not accelerated.
+    `first_runs`: use: compare the first run of each query in a session; skip: only later runs, which are warm; auto:
+    first runs where no query ran warm on both sides, as in a Power Run.
     """
     if labels is not None and labels[0] == labels[1]:
         raise InputError(
@@ -161,13 +142,7 @@ def load_pair_from_logs(
 
 
 def load_pair_from_folder(folder: str | Path, *, first_runs: FirstRuns = "auto") -> Pair:
-    """Load a folder of logs of two engines: plain Spark is the baseline, the other engine the candidate.
-
-    Raises
-    ------
-    InputError
-        The folder holds no logs, or not of plain Spark and one other engine; the message has the engine of each log.
-    """
+    """Load a folder of logs of two engines: plain Spark is the baseline, the other engine the candidate."""
     by_engine: dict[str, list[str]] = {}
     read = read_session_logs(_list_logs([str(folder)]))
     for path, one in read.items():

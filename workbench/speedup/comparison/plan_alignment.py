@@ -101,25 +101,9 @@ def align_plans(
 ) -> PlanAlignment:
     """Match the operators of two runs of a query, with the wall time of each.
 
-    Parameters
-    ----------
-    baseline, candidate
-        Two runs of one query, on any two engines.
-    booked
-        Time and basis of each node by fitted prices (`Booking.book_nodes`); without it, shared times are split by rows.
+    `booked`: Time and basis of each node by fitted prices (`Booking.book_nodes`); without it, shared times are split
+    by rows.
 
-    Returns
-    -------
-    PlanAlignment
-        Tables `aligned` and `plan_sides`.
-
-    Raises
-    ------
-    InputError
-        A run has no plan.
-
-    Notes
-    -----
     It compares one run of each side: differences of a few percent are noise.
     """
     plans = _PlanTree(baseline), _PlanTree(candidate)

@@ -90,28 +90,9 @@ def compare_logs(
 ) -> LogComparison:
     """Align the runs of each query in two logs, or two executions of one log.
 
-    Parameters
-    ----------
-    baseline, candidate
-        Event logs; they may be the same.
-    queries
-        Descriptions of queries; all common ones by default.
-    sql_ids
-        Two ids, "3,17", instead of queries.
-    number
-        Run of the query, from 0; by default the last run that succeeded on both sides.
+    `number`: Run of the query, from 0; by default the last run that succeeded on both sides.
 
-    Returns
-    -------
-    LogComparison
-        Time is booked as by `explain` on the same log: prices are fitted to all of its executions.
-
-    Raises
-    ------
-    InputError
-        A log cannot be read, the logs have no query in common, or a query, run or execution is missing.
-    ConfigError
-        There is one log without two executions, or `sql_ids` is not two numbers.
+    Returns: Time is booked as by `explain` on the same log: prices are fitted to all of its executions.
     """
     first = _LogExecutions(baseline)
     second = first if candidate == baseline else _LogExecutions(candidate)
@@ -146,13 +127,7 @@ def compare_logs(
 
 
 def choose_logs(baseline: str, candidate: str | None) -> tuple[str, str]:
-    """The two logs to compare; of a recording, those of the first session of its first two sides.
-
-    Raises
-    ------
-    InputError
-        The recording does not hold logs of two sides.
-    """
+    """The two logs to compare; of a recording, those of the first session of its first two sides."""
     if candidate is not None or not is_recording(baseline):
         return baseline, candidate or baseline
     first: dict[str, str] = {}

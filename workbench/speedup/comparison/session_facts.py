@@ -40,13 +40,7 @@ SessionFacts = tuple[EventLogFacts, Measured]
 
 
 def read_session_logs(paths: Sequence[str]) -> dict[str, SessionFacts]:
-    """Facts for the comparison of the sides and measured times, by path; from the cache, or read in parallel.
-
-    Raises
-    ------
-    InputError
-        A path is no event log, or holds several.
-    """
+    """Facts for the comparison of the sides and measured times, by path; from the cache, or read in parallel."""
     cache = open_default_cache()
     found = {path: known for path in paths if (known := _load_session(path, cache)) is not None}
     rest = [path for path in dict.fromkeys(paths) if path not in found]

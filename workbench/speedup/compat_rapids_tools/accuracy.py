@@ -98,13 +98,7 @@ class EstimateComparison:
 def compare_estimates(
     estimates: Sequence[ApplicationEstimate], measured: Sequence[SeedApplication]
 ) -> list[EstimateComparison]:
-    """Set every estimate beside the accelerated run of the same application name.
-
-    Raises
-    ------
-    InputError
-        A name comes twice on a side (the original multiplies them), or no name is on both sides.
-    """
+    """Set every estimate beside the accelerated run of the same application name."""
     names = [one.log.app_name for one in estimates]
     times = {application.name: application.duration_ms for application in measured}
     for side, found in (("CPU", names), ("accelerated", [application.name for application in measured])):
@@ -217,25 +211,10 @@ def estimate_left_out_ratios(
 ) -> dict[str, float]:
     """Estimated speedup of each query, by the seed method with factors from all the others.
 
-    Parameters
-    ----------
-    baseline_logs, candidate_logs
-        Event logs of a plain Spark and of an accelerated one.
-    queries
-        Descriptions; of each, executions but the first in a log are taken.
-    first_runs
-        Take the first executions instead.
+    `queries`: Descriptions; of each, executions but the first in a log are taken.
 
-    Returns
-    -------
-    dict
-        Geometric mean over executions of duration over estimated duration, by query; queries that the method gives no
-        estimate for are missing.
-
-    Raises
-    ------
-    InputError
-        A log cannot be used, or is on the wrong side.
+    Returns: Geometric mean over executions of duration over estimated duration, by query; queries that the method
+    gives no estimate for are missing.
     """
     plain = [log for path in baseline_logs for log in read_seed_logs(path)]
     fast = [log for path in candidate_logs for log in read_seed_logs(path)]

@@ -191,25 +191,11 @@ class ApplicationEstimate:
 def estimate_application(log: SeedLog, factors: Mapping[str, float]) -> ApplicationEstimate:
     """How much faster would this application be, by the seed method?
 
-    Parameters
-    ----------
-    log
-        From `workbench.speedup.compat_rapids_tools.seed_log.read_seed_logs`.
-    factors
-        Operator to factor; what has none counts as 1.0, as in the original.
+    `log`: From `workbench.speedup.compat_rapids_tools.seed_log.read_seed_logs`.
+    `factors`: Operator to factor; what has none counts as 1.0, as in the original.
 
-    Returns
-    -------
-    ApplicationEstimate
-        The application's estimate, those of its queries, its stages' factors and its operators.
+    Returns: The application's estimate, those of its queries, its stages' factors and its operators.
 
-    Raises
-    ------
-    InputError
-        It is the log of an accelerated run, or a stage has no operator with a time.
-
-    Notes
-    -----
     Does not show how sure the estimate is, and cannot say that something gets slower. Source: QualificationAppInfo of
     spark-rapids-tools v24.08.0.
     """

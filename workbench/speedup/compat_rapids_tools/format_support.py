@@ -99,8 +99,6 @@ def get_hive_format(text: str) -> str:
 def parse_read(node: PlanNode) -> Read:
     """Format and schema of a scan, from its text.
 
-    Examples
-    --------
     >>> text = "FileScan parquet [a#1] Format: Parquet, ReadSchema: struct<a:int>"
     >>> scan = PlanNode(0, "Scan parquet ", text, 0, None, [], [])
     >>> parse_read(scan)
@@ -140,8 +138,6 @@ def _trim_schema(schema: str) -> str:
 def find_complex_types(schemas: Iterable[str]) -> tuple[list[str], list[str]]:
     """Complex types in schemas, and those of them that hold another one.
 
-    Examples
-    --------
     >>> find_complex_types(["a:int,b:array<string>", "c:map<string,array<int>>"])
     (['array<string>', 'map<string,array<int>>'], ['map<string,array<int>>'])
     """
@@ -230,13 +226,7 @@ def _is_delta(node: PlanNode) -> bool:
 
 
 def parse_write(node: PlanNode) -> Write:
-    """Format of what a command writes; `unknown` where the text does not tell.
-
-    Raises
-    ------
-    UnreadableTextError
-        The text is not laid out as the original expects it: it then takes the operator as unsupported.
-    """
+    """Format of what a command writes; `unknown` where the text does not tell."""
     if _is_delta(node):
         return Write("Delta", WRITE_COMMANDS.get(node.name, WRITE_ENTRY), True)
     found = get_write_format(node)
@@ -261,8 +251,6 @@ def get_write_format(node: PlanNode) -> str | None:
 def _parse_write_format(text: str) -> str:
     """The third argument, or the fourth where the third lists partition columns.
 
-    Examples
-    --------
     >>> _parse_write_format("Execute X gs://b, false, [a#25, b#26], ORC, Map(path -> gs://b)")
     'ORC'
     """

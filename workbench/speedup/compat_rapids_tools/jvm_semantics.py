@@ -20,8 +20,6 @@ MAX_SMALL_SET = 4  # Set1 to Set4 and Map1 to Map4 keep the order in which they 
 def round_ratio(total: float, count: float, places: int) -> float:
     """`total / count`, halves up at `places` decimals; 0.0 when either is 0.
 
-    Examples
-    --------
     >>> round_ratio(2.675, 1, 2), round_ratio(1, 3, 2), round_ratio(5, 0, 2)
     (2.68, 0.33, 0.0)
     """
@@ -42,8 +40,6 @@ def round_percent(part: int, whole: int) -> float:
 def round_average(values: list[float]) -> float:
     """Mean with two decimals, halves up; 1.0 of nothing.
 
-    Examples
-    --------
     >>> round_average([4.5, 4.55]), round_average([])
     (4.53, 1.0)
     """
@@ -53,8 +49,6 @@ def round_average(values: list[float]) -> float:
 def truncate_decimals(value: float) -> float:
     """Two decimals, the rest cut off downwards.
 
-    Examples
-    --------
     >>> truncate_decimals(1.999), truncate_decimals(-0.001)
     (1.99, -0.01)
     """
@@ -64,8 +58,6 @@ def truncate_decimals(value: float) -> float:
 def format_double(value: float) -> str:
     """A double as Java prints it: shortest digits, scientific from ten million on and below a thousandth.
 
-    Examples
-    --------
     >>> format_double(1.0), format_double(109118.18), format_double(12345678.9), format_double(0.00012)
     ('1.0', '109118.18', '1.23456789E7', '1.2E-4')
     """
@@ -99,8 +91,6 @@ def _hash_trie_path(key: int | str) -> tuple[int, ...]:
 def immutable_order(keys: Iterable[K]) -> list[K]:
     """How an immutable Set (or the keys of an immutable Map) filled in this order is walked through.
 
-    Examples
-    --------
     >>> immutable_order([3, 1, 3, 2])
     [3, 1, 2]
     >>> immutable_order([9, 1, 7, 3, 5])
@@ -113,8 +103,6 @@ def immutable_order(keys: Iterable[K]) -> list[K]:
 def mutable_order(keys: Iterable[K]) -> list[K]:
     """How the keys of a mutable HashMap filled in this order are walked through: from the last bucket to the first.
 
-    Examples
-    --------
     >>> mutable_order([1, 2, 3])
     [2, 1, 3]
     """

@@ -164,8 +164,6 @@ def _unique_names(names: Iterable[str]) -> list[str]:
 def find_all_functions(text: str) -> list[str]:
     """Every word in front of a parenthesis, each once, in the order of the original's sets.
 
-    Examples
-    --------
     >>> find_all_functions("[cast(a#1 as string) AS b#2, CEIL(c#3) AS d#4L]")
     ['CEIL']
     """
@@ -206,8 +204,6 @@ def _find_closing_parenthesis(text: str, opening: int) -> int:
 def find_aggregate_functions(text: str) -> list[str]:
     """Functions of an aggregation; its keys are not looked at.
 
-    Examples
-    --------
     >>> find_aggregate_functions("(keys=[hex(a#1)], functions=[partial_sum(b#2), partial_count(1)])")
     ['sum', 'count']
     """
@@ -262,8 +258,6 @@ def find_sort_functions(text: str) -> list[str]:
 def find_equi_join_functions(text: str) -> tuple[list[str], bool]:
     """Functions in join keys, and whether type and build side of the join are supported.
 
-    Examples
-    --------
     >>> find_equi_join_functions("[name#11, CEIL(DEPT#12)], [name#28, CEIL(DEPT_ID#27)], LeftOuter, BuildLeft")
     (['CEIL'], False)
     """
@@ -293,8 +287,6 @@ def find_nested_loop_join_functions(text: str) -> tuple[list[str], bool]:
 def find_condition_functions(text: str) -> list[str]:
     """Functions and comparisons in a condition.
 
-    Examples
-    --------
     >>> find_condition_functions("((isnotnull(s#68) AND (s#68 = TN)) OR (hex(cast(v#0 as bigint)) = B))")
     ['isnotnull', 'hex', 'And', 'EqualTo', 'Or']
     """

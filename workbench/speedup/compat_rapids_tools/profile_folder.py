@@ -41,8 +41,6 @@ COLUMNS = {
 def is_profile_folder(path: str | Path) -> bool:
     """Is this a folder of profiles, and not one of event logs?
 
-    Examples
-    --------
     >>> is_profile_folder("no/such/folder")
     False
     """
@@ -53,17 +51,9 @@ def is_profile_folder(path: str | Path) -> bool:
 def read_profile_folder(path: str | Path, *, accelerated: bool) -> list[SeedApplication]:
     """The applications in a profile folder: each of its sub-folders is one.
 
-    Parameters
-    ----------
-    path
-        The `rapids_4_spark_profile` folder, or one above or (with a single application) below it.
-    accelerated
-        Which side it is for; on the CPU side the table of codegen spans and that of metrics are needed, too.
-
-    Raises
-    ------
-    InputError
-        No application in it, a table or column missing, or a cell that is no number.
+    `path`: The `rapids_4_spark_profile` folder, or one above or (with a single application) below it.
+    `accelerated`: Which side it is for; on the CPU side the table of codegen spans and that of metrics are needed,
+    too.
     """
     folder = Path(path)
     applications = _list_application_folders(folder)
@@ -160,11 +150,6 @@ def write_profile_folder(eventlogs: Sequence[str | Path], folder: str | Path) ->
     """Write the profile of every application in the logs below `folder`; give back the files.
 
     The layout is `folder/rapids_4_spark_profile/<application id>/<table>.csv`.
-
-    Raises
-    ------
-    InputError
-        A log cannot be used, two logs have the same application id, or there is a profile already.
     """
     logs = [log for path in eventlogs for log in read_seed_logs(path, keep_tasks=True)]
     target = Path(folder) / PROFILE_FOLDER

@@ -72,13 +72,7 @@ class SeedApplication:
 
 
 def check_application_side(applications: Sequence[SeedApplication], *, accelerated: bool) -> None:
-    """Refuse an accelerated application on the CPU side, and a plain one on the accelerated side.
-
-    Raises
-    ------
-    InputError
-        Naming the application that stands on the wrong side.
-    """
+    """Refuse an accelerated application on the CPU side, and a plain one on the accelerated side."""
     for application in applications:
         if application.accelerated == accelerated:
             continue
@@ -179,8 +173,6 @@ def _application_table(log: SeedLog) -> Table:
 def format_ui_duration(duration_ms: int) -> str:
     """A duration as Spark's UI writes it.
 
-    Examples
-    --------
     >>> format_ui_duration(119_990), format_ui_duration(622_619), format_ui_duration(850), format_ui_duration(12)
     ('2.0 min', '10 min', '0.9 s', '12 ms')
     """

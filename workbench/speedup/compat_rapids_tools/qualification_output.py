@@ -49,19 +49,7 @@ def estimate_applications(
 ) -> list[ApplicationEstimate]:
     """Estimates of all applications in the logs, the most promising first.
 
-    Parameters
-    ----------
-    paths
-        Logs, or folders of logs; local or URLs.
-    factors
-        Operator to factor.
-    unusable
-        Gets the reason of each log that cannot be used, by its path; without it such a log is an error.
-
-    Raises
-    ------
-    InputError
-        A path is missing; or, without `unusable`, a log cannot be used or is that of an accelerated run.
+    `unusable`: Gets the reason of each log that cannot be used, by its path; without it such a log is an error.
     """
     found = []
     for log in list_log_candidates(paths):
@@ -86,11 +74,6 @@ def write_qualification(
     """Write the files into `folder/rapids_4_spark_qualification_output`; give back their paths.
 
     Logs that are `unusable` have a row with the reason in the status file.
-
-    Raises
-    ------
-    InputError
-        There are such files already.
     """
     target = Path(folder) / FOLDER
     if target.exists():

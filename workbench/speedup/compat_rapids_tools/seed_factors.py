@@ -82,26 +82,13 @@ def generate_factors(
 ) -> SeedFactors:
     """Which factor does each operator get by the seed method?
 
-    Parameters
-    ----------
-    cpu, gpu
-        Applications of the two sides; times of all on a side are added up.
-    pairs
-        (CPU operator, accelerated operator, rows that get the ratio): the original's by default. Give another table to
-        apply the same arithmetic to another engine's names.
+    `cpu`, `gpu`: Applications of the two sides; times of all on a side are added up.
+    `pairs`: (CPU operator, accelerated operator, rows that get the ratio): the original's by default. Give another
+    table to apply the same arithmetic to another engine's names.
 
-    Returns
-    -------
-    SeedFactors
-        Times and scores; scores below 1.0 are raised to it, rows without a pair get the ratio of application times.
+    Returns: Times and scores; scores below 1.0 are raised to it, rows without a pair get the ratio of application
+    times.
 
-    Raises
-    ------
-    InputError
-        A side has no application or no time; an accelerated operator of a pair took no time.
-
-    Notes
-    -----
     Does not show what an operator gains: see the list of faults in `docs/guide/speedup-seed-method.md`.
     Source: generate_speedup_factors.py of spark-rapids-tools, last in the commit before 16195abf.
     """
@@ -196,27 +183,11 @@ def _sum_times(each: Sequence[Mapping[str, float]]) -> tuple[Times, float]:
 def read_factor_file(path: str | Path, *, unused: list[str] | None = None) -> dict[str, float]:
     """Which factor has each operator?
 
-    Parameters
-    ----------
-    path
-        CSV file with the columns `CPUOperator` and `Score`; others are not used.
-    unused
-        Gets the names of the columns that are not used.
+    `path`: CSV file with the columns `CPUOperator` and `Score`; others are not used.
 
-    Returns
-    -------
-    dict
-        Operator to factor (accelerated is that many times faster), in the file's order; rows of expressions and of
-        machine learning functions are kept.
+    Returns: Operator to factor (accelerated is that many times faster), in the file's order; rows of expressions and
+    of machine learning functions are kept.
 
-    Raises
-    ------
-    InputError
-        No such file, another header, a row of another shape, an operator unknown or twice, or a factor that is no
-        finite number above 0. All bad rows are listed (the first 10).
-
-    Examples
-    --------
     >>> import tempfile
     >>> file = Path(tempfile.mkdtemp()) / "factors.csv"
     >>> _ = file.write_text("CPUOperator,Score\\nFilterExec,2.5\\nAbs,4\\n")
@@ -292,13 +263,6 @@ def write_factor_file(path: str | Path, factors: Mapping[str, float]) -> list[st
 
     A scan's factor of exactly 1.0 is written as 1.01: at 1.0 the tool takes scans as unsupported.
 
-    Raises
-    ------
-    InputError
-        A factor is no finite number above 0.
-
-    Examples
-    --------
     >>> import tempfile
     >>> write_factor_file(Path(tempfile.mkdtemp()) / "f.csv", {"BatchScanExec": 1.0})
     ['BatchScanExec is written as 1.01: at exactly 1.0 the qualification tool takes scans as unsupported']

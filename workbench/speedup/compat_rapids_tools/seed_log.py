@@ -266,20 +266,7 @@ class SeedLog:
 def read_seed_logs(path: str | Path, *, keep_tasks: bool = False, need_sql: bool = True) -> list[SeedLog]:
     """The event logs at a path, each as the v24.08 tool holds it after its last event.
 
-    Parameters
-    ----------
-    path
-        A log, or a folder of logs; local or a URL.
-    keep_tasks
-        Keep every task's metrics: needed for the aggregated tables of a profile.
-    need_sql
-        Refuse logs without SQL, of which no factors can be made.
-
-    Raises
-    ------
-    InputError
-        Nothing is there, or a log holds no application, no ended task, a structured streaming query or (on
-        `need_sql`) no SQL.
+    `keep_tasks`: Keep every task's metrics: needed for the aggregated tables of a profile.
     """
     logs = [SeedLog(source, keep_tasks=keep_tasks) for source in list_logs(str(path))]
     for log in logs:

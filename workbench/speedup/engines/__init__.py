@@ -34,8 +34,6 @@ NUMBER = re.compile(r"\s*\(\d+\)$")
 def classify_operator(node_name: str) -> Operator:
     """The operator of a plan node, with its engine and the meaning of its metrics.
 
-    Examples
-    --------
     >>> found = classify_operator("CometBroadcastHashJoin")
     >>> found.engine, found.name
     ('comet', 'BroadcastHashJoin')

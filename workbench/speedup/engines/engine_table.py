@@ -49,16 +49,9 @@ class Operator:
 class Engine:
     """Operator table of one engine.
 
-    Parameters
-    ----------
-    name
-        Name of the engine, as in the column `engine` of event log tables.
-    nodes
-        Operators by the full name of their plan node.
-    prefixes
-        Operators by the beginning of the name, for nodes whose name goes on (with a file format).
-    list_supported
-        Operators that the engine supports, by Spark's names; null if unknown.
+    `name`: Name of the engine, as in the column `engine` of event log tables.
+    `prefixes`: Operators by the beginning of the name, for nodes whose name goes on (with a file format).
+    `list_supported`: Operators that the engine supports, by Spark's names; null if unknown.
     """
 
     name: str
@@ -80,8 +73,6 @@ class Engine:
 def _scan_name(node_name: str) -> str:
     """A scan with its format, without the table's name.
 
-    Examples
-    --------
     >>> [_scan_name(name) for name in ("Scan parquet default.t", "CometScan [native] parquet", "BatchScan orders")]
     ['Scan parquet', 'Scan parquet', 'Scan']
     """

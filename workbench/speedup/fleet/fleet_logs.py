@@ -69,13 +69,7 @@ class LogCandidate:
 
 
 def list_log_candidates(paths: Sequence[str | Path]) -> list[LogCandidate]:
-    """All possible logs at these files, folders, globs or URLs, each once, sorted by path.
-
-    Raises
-    ------
-    InputError
-        A path is missing, a glob matches nothing, or the kind of URL is not supported here.
-    """
+    """All possible logs at these files, folders, globs or URLs, each once, sorted by path."""
     found: dict[str, LogCandidate] = {}
     for path in paths:
         for candidate in _list_candidates_at(str(path)):
@@ -246,13 +240,7 @@ class FactsCache:
         return removed
 
     def hash_source(self, source: LogSource) -> str:
-        """The sha256 of a log's content; an unchanged local file is not read again.
-
-        Raises
-        ------
-        InputError
-            A file of the log cannot be read.
-        """
+        """The sha256 of a log's content; an unchanged local file is not read again."""
         stamp = _stat_fingerprint(source)
         place = self.folder / SEEN_FOLDER / stamp if stamp and self._is_usable() else None
         if place is not None and (known := _read_text(place)) is not None:
@@ -291,13 +279,7 @@ def open_default_cache() -> FactsCache:
 
 
 def hash_log(source: LogSource) -> str:
-    """The sha256 of a log: of its file, or of the digests of its files in order.
-
-    Raises
-    ------
-    InputError
-        A file of the log cannot be read.
-    """
+    """The sha256 of a log: of its file, or of the digests of its files in order."""
     try:
         parts = [_hash_log_file(file) for file in source.files]
     except OSError as error:

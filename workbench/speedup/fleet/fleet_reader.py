@@ -106,39 +106,12 @@ def measure_fleet(
 ) -> MeasuredFleet:
     """Measure the applications of many logs.
 
-    Parameters
-    ----------
-    sources
-        Logs, folders of logs, globs, or fsspec URLs of any of these.
-    backend
-        local: processes on this machine; spark: tasks of a Spark application, which need the paths and this package.
-    jobs
-        Processes of the local backend; one per core by default.
-    filters
-        Which applications are kept.
-    label
-        Side that the executions get; their session is the log's path.
-    cache, use_cache
-        Where results are kept; in the user's cache folder by default.
-    spark
-        Session of the Spark backend; by default the active one, or a new one.
-    progress
-        Called with (logs done, all logs).
+    `backend`: local: processes on this machine; spark: tasks of a Spark application, which need the paths and this
+    package.
+    `spark`: Session of the Spark backend; by default the active one, or a new one.
 
-    Returns
-    -------
-    MeasuredFleet
-        Rows in the order of the paths, equal for both backends; unusable logs and copies have their reason. Streaming
-        batches count in `streaming_s` and not as executions.
-
-    Raises
-    ------
-    InputError
-        A path is missing, or holds no possible log.
-    ConfigError
-        `jobs` or a filter is out of range.
-    MissingToolError
-        The Spark backend is chosen without pyspark, pandas or pyarrow.
+    Returns: Rows in the order of the paths, equal for both backends; unusable logs and copies have their reason.
+    Streaming batches count in `streaming_s` and not as executions.
     """
     _check_reading(backend, jobs)
     logs = list_log_candidates(sources)
@@ -357,13 +330,7 @@ def _filter_applications(rows: pl.DataFrame, filters: FleetFilters) -> pl.DataFr
 
 
 def measure_on_spark(paths: Sequence[str], spark: SparkSession | None = None) -> Iterator[tuple[str, MeasuredLog]]:
-    """Measure each log in a Spark task; yields path and result as tasks end.
-
-    Raises
-    ------
-    MissingToolError
-        pyspark, or a package that `mapInPandas` needs, is not installed.
-    """
+    """Measure each log in a Spark task; yields path and result as tasks end."""
     if missing := [name for name in SPARK_PACKAGES if importlib.util.find_spec(name) is None]:
         raise MissingToolError(
             "the Spark backend needs packages that are not installed",

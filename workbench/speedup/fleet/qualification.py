@@ -152,27 +152,13 @@ def qualify_applications(
 ) -> Qualification:
     """Predict the time of each application on the candidate, and recommend which ones to move.
 
-    Parameters
-    ----------
-    model
-        Factors.
-    applications
-        Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, earlier attempts, logs whose times contradict each
-        other, and applications on another engine than the baseline's are not judged; a cut or damaged log is judged by
-        its readable part, and is worth a trial at most.
-    measured
-        Their executions; `session` is the row's `log`.
-    terms, overrides
-        Terms of the recommendation; what-if factors.
+    `applications`: Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, earlier attempts, logs whose times
+    contradict each other, and applications on another engine than the baseline's are not judged; a cut or damaged log
+    is judged by its readable part, and is worth a trial at most.
 
-    Returns
-    -------
-    Qualification
-        `recommended`: the lower end of the ratio reaches the minimum ratio; `worth a trial`: only the ratio does;
-        `slower`: the ratio is below 1 / 1.02; `little gain`: the rest.
+    Returns: `recommended`: the lower end of the ratio reaches the minimum ratio; `worth a trial`: only the ratio
+    does; `slower`: the ratio is below 1 / 1.02; `little gain`: the rest.
 
-    Notes
-    -----
     Predicted time = time outside SQL + streaming + predicted queries, scaled by the overlap of queries. The interval
     treats errors of different queries as independent and errors of the runs of one query as equal, and adds the error
     that all queries share: of the engine-wide factor, of sessions and, for queries of another suite than the
@@ -286,8 +272,6 @@ def _predict_application(
 def classify_recommendation(ratio: float, ratio_low: float, min_ratio: float) -> str:
     """Recommendation of an application from its ratio.
 
-    Examples
-    --------
     >>> [classify_recommendation(*case, 1.3) for case in [(2.0, 1.5), (1.5, 1.1), (1.1, 0.9), (0.8, 0.6)]]
     ['recommended', 'worth a trial', 'little gain', 'slower']
     """

@@ -35,8 +35,6 @@ def _read_csv_rows(file: str) -> list[list[str]]:
 def list_platforms() -> tuple[str, ...]:
     """Names of the built-in score tables.
 
-    Examples
-    --------
     >>> "onprem-a100" in list_platforms(), len(list_platforms())
     (True, 12)
     """
@@ -46,13 +44,6 @@ def list_platforms() -> tuple[str, ...]:
 def get_operator_scores(platform: str) -> dict[str, float]:
     """Speedup score of every operator and expression on one platform.
 
-    Raises
-    ------
-    ConfigError
-        There is no such platform (the known ones are listed).
-
-    Examples
-    --------
     >>> get_operator_scores("onprem-a100")["FilterExec"]
     4.51
     """

@@ -67,26 +67,14 @@ class AnswerComparison:
 def compare_answers(reference: Answer, other: Answer) -> AnswerComparison:
     """Compare an answer with the reference.
 
-    Parameters
-    ----------
-    reference, other
-        Two answers to one query.
+    Returns: Equal: the same rows the same number of times, in any order. Decimals, dates and texts are equal to the
+    last digit, floating point to 1e-9 of the larger value, and NaN equals NaN. Equal up to ties: rows differ only
+    among those that tie with the last row in the sort columns of the outermost LIMIT. Not comparable: rows differ,
+    and a limit without a sort, or with sort columns outside the answer, may allow it. Wrong answer: otherwise.
 
-    Returns
-    -------
-    AnswerComparison
-        Equal: the same rows the same number of times, in any order. Decimals, dates and texts are equal to the last
-        digit, floating point to 1e-9 of the larger value, and NaN equals NaN. Equal up to ties: rows differ only among
-        those that tie with the last row in the sort columns of the outermost LIMIT. Not comparable: rows differ, and a
-        limit without a sort, or with sort columns outside the answer, may allow it. Wrong answer: otherwise.
-
-    Notes
-    -----
     It does not show which answer is right, or whether tied rows belong to the full result. It does not check the order
     of rows.
 
-    Examples
-    --------
     >>> columns = (("city", "string"), ("n", "bigint"))
     >>> a = Answer(columns, [["Rome", 2], ["Oslo", 1]], limit=2, keys=(1,))
     >>> b = Answer(columns, [["Rome", 2], ["Bonn", 1]], limit=2, keys=(1,))
@@ -206,8 +194,6 @@ def _is_same_row(one: Row, two: Row, types: Sequence[str]) -> bool:
 def is_same_value(one: Any, two: Any) -> bool:
     """Whether two values are equal, floating point to 1e-9 of the larger; NaN equals NaN, null equals null.
 
-    Examples
-    --------
     >>> is_same_value(0.1 + 0.2, 0.3), is_same_value(float("nan"), float("nan")), is_same_value(None, 0.0)
     (True, True, False)
     """
@@ -280,13 +266,7 @@ class AnswerStore:
         return {str(query): str(digest) for query, digest in found.items()}
 
     def load_answer(self, digest: str) -> Answer:
-        """The answer with this digest.
-
-        Raises
-        ------
-        InputError
-            The answer is missing or damaged.
-        """
+        """The answer with this digest."""
         path = self._answer_path(digest)
         try:
             packed = path.read_bytes()
@@ -322,19 +302,7 @@ def session_file_stem(label: str, number: int) -> str:
 def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: pl.DataFrame) -> pl.DataFrame:
     """Compare the answers of all sides and sessions with the reference, query by query.
 
-    Parameters
-    ----------
-    recording
-        The recording; only its good sessions count.
-    store
-        Their answers.
-    executions
-        Table `executions`.
-
-    Returns
-    -------
-    DataFrame
-        Table `answers`. A query with a failed execution has the verdict failed on that side.
+    Returns: Table `answers`. A query with a failed execution has the verdict failed on that side.
     """
     references = _find_references(recording, store)
     rows: list[dict[str, Any]] = []

@@ -42,14 +42,7 @@ Say = Callable[[str], None]
 class Benchmark:
     """A benchmark: the tables that it needs, and how its queries and data are made.
 
-    Attributes
-    ----------
-    source
-        Generator of the data with its version.
-    build_suite
-        Queries for a scale factor; with `dry` nothing is downloaded, and queries may lack their texts.
-    get_data
-        Tables at a scale factor, from the cache or generated.
+    `build_suite`: Queries for a scale factor; with `dry` nothing is downloaded, and queries may lack their texts.
     """
 
     tables: tuple[str, ...]

@@ -27,8 +27,6 @@ MAX_ERROR_CHARS = 500
 def encode_value(value: Any) -> Any:
     """A value of Spark as JSON; the column's type says how to read it.
 
-    Examples
-    --------
     >>> import datetime
     >>> [encode_value(value) for value in (None, 1, 1.5, Decimal("1.20"), datetime.date(1995, 3, 15), b"a", {"k": [1]})]
     [None, 1, 1.5, '1.20', '1995-03-15', '61', [['k', [1]]]]
@@ -229,10 +227,8 @@ def build_answer_line(name: str, frame: DataFrame, rows: list[Any]) -> dict[str,
 def find_outermost_limit(frame: DataFrame) -> tuple[int | None, list[int] | None]:
     """The outermost LIMIT and its sort columns in the answer, from the analysed plan.
 
-    Returns
-    -------
-    tuple
-        (null, null) without a limit; the columns are null if the answer lacks one of them, and empty without a sort.
+    Returns: (null, null) without a limit; the columns are null if the answer lacks one of them, and empty without a
+    sort.
     """
     plan = frame._jdf.queryExecution().analyzed()
     output = [plan.output().apply(index).exprId().id() for index in range(plan.output().size())]

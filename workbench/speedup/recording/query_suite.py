@@ -68,17 +68,7 @@ class Suite:
 def find_suite(queries: str) -> Suite:
     """The user's suite that `--queries` names.
 
-    Parameters
-    ----------
-    queries
-        A .sql file, or a .py file or module that defines `QUERIES: dict[str, str]`.
-
-    Raises
-    ------
-    InputError
-        The file cannot be read, has no query, or has an invalid or repeated name.
-    ConfigError
-        `queries` is none of these.
+    `queries`: A .sql file, or a .py file or module that defines `QUERIES: dict[str, str]`.
     """
     path = Path(queries)
     if path.suffix.lower() == ".py" or (re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", queries) and not path.exists()):
@@ -121,13 +111,6 @@ def parse_queries(text: str, *, where: str = "SQL") -> dict[str, str]:
     queryT.tpl` names the statements up to the next such line: queryT, or queryT_part1, queryT_part2 for several. Other
     statements are query1, query2, … by their position.
 
-    Raises
-    ------
-    InputError
-        A name is used twice, or has no statement.
-
-    Examples
-    --------
     >>> parse_queries("SELECT ';'; -- name: total\\nSELECT sum(x) FROM t")
     {'query1': "SELECT ';'", 'total': 'SELECT sum(x) FROM t'}
     >>> list(parse_queries("-- start query 1 in stream 0 using template query14.tpl\\nSELECT 1; SELECT 2;"))
@@ -192,13 +175,7 @@ def _first_word_position(piece: str) -> int | None:
 
 
 def load_module_queries(module: str) -> dict[str, str]:
-    """`QUERIES` of a module, given as a .py file or by its dotted name; its code is executed.
-
-    Raises
-    ------
-    InputError
-        The module is missing or fails, or `QUERIES` is not a mapping of names to SQL.
-    """
+    """`QUERIES` of a module, given as a .py file or by its dotted name; its code is executed."""
     try:
         loaded = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except Exception as error:
@@ -228,18 +205,8 @@ def _import_file(path: Path) -> ModuleType:
 class QueryData:
     """Location of the tables, and the facts that a recording keeps of them.
 
-    Attributes
-    ----------
-    place
-        Folder or URL that Spark reads.
-    source
-        Description without a path of this machine.
-    scale
-        Scale factor of TPC-H or TPC-DS; null for the user's own data.
-    views
-        Path of each table by name; empty for a URL, which Spark lists.
-    fingerprint
-        Digest of names and sizes of the files; null for a URL.
+    `scale`: Scale factor of TPC-H or TPC-DS; null for the user's own data.
+    `fingerprint`: Digest of names and sizes of the files; null for a URL.
     """
 
     place: str
@@ -250,13 +217,7 @@ class QueryData:
 
 
 def find_user_data(place: str, *, scale: float | None = None) -> QueryData:
-    """The user's Parquet files and folders; each name, without .parquet, is a view.
-
-    Raises
-    ------
-    InputError
-        The folder is missing, or holds no Parquet files.
-    """
+    """The user's Parquet files and folders; each name, without .parquet, is a view."""
     if "://" in place and not place.startswith("file:"):
         return QueryData(place, strip_user_info(place), scale, {}, None)
     folder = Path(place.removeprefix("file://")).absolute()

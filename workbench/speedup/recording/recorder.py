@@ -54,26 +54,9 @@ class RecordingOutcome:
 def record_suite(config: RecordConfig, *, say: Say) -> RecordingOutcome:
     """Record a suite on all sides, or the missing sessions of an earlier recording.
 
-    Parameters
-    ----------
-    config
-        What to record; the settings must equal those of a recording in `out`, except for more sessions.
-    say
-        Called with each step of the preparation.
+    `config`: What to record; the settings must equal those of a recording in `out`, except for more sessions.
 
-    Returns
-    -------
-    RecordingOutcome
-        The complete recording; reasons name failed sessions and queries and differing answers.
-
-    Raises
-    ------
-    ConfigError
-        The folder holds other files, or a recording with different settings (each difference is named).
-    RunFailedError
-        The first session of a side failed; the others would fail, too.
-    KeyboardInterrupt
-        Ctrl-C or SIGTERM; all processes are stopped, and complete sessions are kept.
+    Returns: The complete recording; reasons name failed sessions and queries and differing answers.
     """
     _check_output_folder(config)
     prepared = recording_plan.prepare_recording(config, say=say)
@@ -313,13 +296,7 @@ def conclude_recording(recording: Recording) -> RecordingOutcome:
 
 
 def format_plan(config: RecordConfig) -> str:
-    """The plan as text: suite, tables, sides with their settings, order of sessions. Nothing is downloaded.
-
-    Raises
-    ------
-    ConfigError, InputError, MissingToolError
-        As of `prepare_recording`.
-    """
+    """The plan as text: suite, tables, sides with their settings, order of sessions. Nothing is downloaded."""
     prepared = recording_plan.prepare_recording(config, say=lambda _: None, dry=True)
     scale = f", scale {prepared.data.scale:g}" if prepared.data.scale else ""
     lines = [

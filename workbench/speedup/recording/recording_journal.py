@@ -141,13 +141,7 @@ class Recording(_JournalPart):
         return len(done) >= len(self.sides) * self.n_sessions
 
     def find_side(self, label: str) -> Side:
-        """The side of this name.
-
-        Raises
-        ------
-        InputError
-            The recording does not have it.
-        """
+        """The side of this name."""
         found = next((side for side in self.sides if side.label == label), None)
         if found is None:
             raise InputError("no such side in the recording", where=self.folder, found=label, allowed=self.labels)
@@ -202,22 +196,8 @@ class Recording(_JournalPart):
 def load_recording(folder: str | Path) -> Recording:
     """Read a recording.
 
-    Parameters
-    ----------
-    folder
-        Folder that `workbench speedup record --out` wrote.
-
-    Returns
-    -------
-    Recording
-        Sides, sessions with their event logs (`iterate_logs()`), and queries that do not count (`excluded`,
-        `list_bad_queries()`). Logs of good sessions exist inside the folder, symbolic links followed.
-
-    Raises
-    ------
-    InputError
-        recording.json is missing, invalid or of a newer workbench, it names a path outside its folder or a side twice,
-        or the log of a good session is missing.
+    Returns: Sides, sessions with their event logs (`iterate_logs()`), and queries that do not count (`excluded`,
+    `list_bad_queries()`). Logs of good sessions exist inside the folder, symbolic links followed.
     """
     folder = Path(folder)
     path = folder / JOURNAL

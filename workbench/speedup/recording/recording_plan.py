@@ -61,22 +61,6 @@ class RecordedSide:
 def parse_sides(engines: Iterable[str], labels: Iterable[str], spelled: Iterable[str]) -> list[RecordedSide]:
     """The sides that the options name; the first is the baseline.
 
-    Parameters
-    ----------
-    engines
-        Values of `--engine`, in order.
-    labels
-        Values of `--label`: none, or one for each engine.
-    spelled
-        Values of `--side`, each LABEL[:ENGINE][,key=value…].
-
-    Raises
-    ------
-    ConfigError
-        There is no side, an unknown engine, an invalid or repeated label, or not one label for each engine.
-
-    Examples
-    --------
     >>> [side.label for side in parse_sides(["spark", "comet"], [], [])]
     ['spark', 'comet']
     >>> parse_sides([], [], ["aqe-off,spark.sql.adaptive.enabled=false"])[0].settings
@@ -108,13 +92,7 @@ def parse_side(text: str) -> RecordedSide:
 
 
 def parse_settings(pairs: Iterable[str], *, where: str = "--conf") -> dict[str, str]:
-    """Spark settings from `key=value` texts.
-
-    Raises
-    ------
-    ConfigError
-        A text has no =, no name of a Spark setting, or a setting that the recorder sets itself.
-    """
+    """Spark settings from `key=value` texts."""
     found: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -230,8 +208,6 @@ def hide_secret_settings(settings: dict[str, str]) -> dict[str, str]:
 def order_queries(queries: list[str], seed: int, session: int, passes: int) -> list[list[str]]:
     """Order of the queries in each pass of a session; equal for all sides.
 
-    Examples
-    --------
     >>> first = order_queries(["a", "b", "c"], 0, 1, 2)
     >>> first == order_queries(["a", "b", "c"], 0, 1, 2), [sorted(names) for names in first]
     (True, [['a', 'b', 'c'], ['a', 'b', 'c']])
@@ -257,15 +233,7 @@ def iterate_sessions(labels: list[str], seed: int, sessions: int) -> Iterator[tu
 
 
 def prepare_recording(config: RecordConfig, *, say: Callable[[str], None], dry: bool = False) -> RecordingPlan:
-    """Build the plan; generate the data and download the jars unless it is a dry run.
-
-    Raises
-    ------
-    ConfigError, InputError
-        The options contradict each other, or name something that does not exist.
-    MissingToolError
-        A jar, a generator of data, pyspark or Java is missing.
-    """
+    """Build the plan; generate the data and download the jars unless it is a dry run."""
     from workbench.spark import jvm
 
     sides = tuple(parse_sides(config.engines, config.labels, config.sides))

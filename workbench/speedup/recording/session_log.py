@@ -37,15 +37,7 @@ MAX_NOTED = 3
 
 
 def map_machine_paths(*, data: str, work: str, jars: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Replacement of each folder of this machine that a log may name.
-
-    Parameters
-    ----------
-    data, work
-        Folders of the tables and of the session.
-    jars
-        Name of each engine's jar by its path.
-    """
+    """Replacement of each folder of this machine that a log may name."""
     found = {data: "/data/tables", work: "/data/recording"}
     found |= {path: f"/data/jars/{name}" for path, name in (jars or {}).items()}
     found |= {sys.prefix: "/data/python", sys.base_prefix + "/lib": "/data/python/lib"}
@@ -62,15 +54,9 @@ def map_machine_paths(*, data: str, work: str, jars: Mapping[str, str] | None = 
 def scrub_line(line: str, stand_ins: Mapping[str, str]) -> str:
     """One line of a log, with machine paths replaced and private sections emptied.
 
-    Parameters
-    ----------
-    line
-        A line as Spark wrote it, without its line end; it may be the cut last line of a killed log.
-    stand_ins
-        Folder below `/data` by folder of the recording machine; longer folders are replaced first.
+    `line`: A line as Spark wrote it, without its line end; it may be the cut last line of a killed log.
+    `stand_ins`: Folder below `/data` by folder of the recording machine; longer folders are replaced first.
 
-    Examples
-    --------
     >>> scrub_line("Location: file:/home/ann/t/a, file:/home/an...", {"/home/ann/t": "/data/tables"})
     'Location: file:/data/tables/a, file:/data/...'
     """
@@ -137,13 +123,7 @@ def _format_event(event: dict[str, Any]) -> str:
 
 
 def find_session_log(events: Path) -> Path:
-    """The event log that a session wrote.
-
-    Raises
-    ------
-    RunFailedError
-        The log is missing or was not closed, because Spark did not end properly.
-    """
+    """The event log that a session wrote."""
     found = [path for path in events.iterdir() if path.is_file() and not path.name.startswith(".")]
     if len(found) != 1 or found[0].suffix == ".inprogress":
         raise RunFailedError("the session left no closed event log", found=[path.name for path in found] or "nothing")
@@ -153,19 +133,9 @@ def find_session_log(events: Path) -> Path:
 def write_session_log(log: Path, path: Path, *, stand_ins: Mapping[str, str] | None) -> list[str]:
     """Write a log as one zstd frame.
 
-    Parameters
-    ----------
-    log
-        Log as Spark wrote it.
-    path
-        File to write.
-    stand_ins
-        From `map_machine_paths`; null keeps the log unchanged.
+    `stand_ins`: From `map_machine_paths`; null keeps the log unchanged.
 
-    Returns
-    -------
-    list of str
-        Up to three traces of this machine that remain; empty without `stand_ins`.
+    Returns: Up to three traces of this machine that remain; empty without `stand_ins`.
     """
     notes: dict[str, int] = {}
     settings = zstandard.ZstdCompressionParameters.from_level(LEVEL, window_log=WINDOW_LOG, enable_ldm=True)

@@ -43,26 +43,7 @@ class SessionEnd:
 def run_session(
     plan: query_session.SessionPlan, *, timeout_s: float, on_execution: Callable[[Json], None], local: bool
 ) -> SessionEnd:
-    """Run one session in a process of its own.
-
-    Parameters
-    ----------
-    plan
-        What the session does; its folder exists and is empty.
-    timeout_s
-        Time limit, after which the process is killed.
-    on_execution
-        Called with each execution as soon as it ends.
-    local
-        Whether Spark listens on loopback only.
-
-    Raises
-    ------
-    MissingToolError
-        pyspark or Java is missing.
-    KeyboardInterrupt
-        Passed on after the process and its children have ended.
-    """
+    """Run one session in a process of its own."""
     folder = Path(plan.folder)
     (folder / "plan.json").write_text(plan.model_dump_json(), encoding="utf-8")
     environment = os.environ | jvm.build_spark_environment() | (_LOOPBACK if local else {})

@@ -262,13 +262,8 @@ _TEXTS = {
 def build_tpch_queries(scale: float | None = 1.0) -> dict[str, str]:
     """Name to text of the 22 queries, q1 to q22.
 
-    Parameters
-    ----------
-    scale
-        TPC-H scale factor of the data: the threshold of q11 shrinks with it, as the benchmark says. 1 when null.
+    `scale`: TPC-H scale factor of the data: the threshold of q11 shrinks with it, as the benchmark says. 1 when null.
 
-    Examples
-    --------
     >>> len(build_tpch_queries()), "0.00001 FROM stock" in build_tpch_queries(10)["q11"]
     (22, True)
     """

@@ -87,13 +87,7 @@ def _token_count(found: Any) -> int | None:
 
 
 def load_workflow(name: str) -> Workflow:
-    """Import the callable `module:function`; the working directory is on the import path.
-
-    Raises
-    ------
-    ConfigError
-        The module or name does not exist, the import fails, or the object is not an async callable.
-    """
+    """Import the callable `module:function`; the working directory is on the import path."""
     module_name, colon, attribute = name.partition(":")
     if not (module_name and colon and attribute):
         raise ConfigError("not the name of a function", where="--function", found=name, allowed="module:function")
@@ -111,13 +105,7 @@ def load_workflow(name: str) -> Workflow:
 
 
 def check_workflow(found: Any, name: str) -> Workflow:
-    """Check that an object is an async callable.
-
-    Raises
-    ------
-    ConfigError
-        It is not.
-    """
+    """Check that an object is an async callable."""
     call = _callable_code(found)
     if not callable(found) or not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)):
         raise ConfigError(

@@ -34,13 +34,6 @@ SIMULATOR_SERVER_NAME = "workbench-simulator"
 class LineSplitter:
     """Splits chunks of bytes into lines; buffers at most one incomplete line.
 
-    Parameters
-    ----------
-    max_bytes
-        Maximum length of a line, without LF.
-
-    Examples
-    --------
     >>> lines = LineSplitter(10)
     >>> lines.add_chunk(b"data: 1\\r\\n\\nda"), lines.add_chunk(b"ta: 2"), lines.take_rest()
     ([b'data: 1', b''], [], b'data: 2')
@@ -52,13 +45,7 @@ class LineSplitter:
         self._held_bytes = 0
 
     def add_chunk(self, chunk: bytes) -> list[bytes]:
-        """Lines completed by this chunk, without line ends (LF or CRLF).
-
-        Raises
-        ------
-        MalformedAnswerError
-            A line exceeds the maximum length.
-        """
+        """Lines completed by this chunk, without line ends (LF or CRLF)."""
         # A list is faster than a generator; this runs for every chunk of every answer.
         parts = chunk.split(b"\n")
         self._hold_part(parts[0])
@@ -92,16 +79,7 @@ class LineSplitter:
 class HttpTarget(ABC):
     """Sends one HTTP request per prompt over kept-alive connections; subclasses build requests and read answers.
 
-    Parameters
-    ----------
-    url
-        Full URL of the requests.
-    timeout_s
-        Time limit of a request, from sending to the last byte.
-    headers
-        Headers of every request; may hold secrets and are never logged.
-    max_answer_bytes
-        Maximum length of a line in a stream, and of an answer that is not streamed.
+    `max_answer_bytes`: Maximum length of a line in a stream, and of an answer that is not streamed.
     """
 
     method = "POST"
@@ -279,8 +257,6 @@ def _parse_retry_after(value: str | None) -> float | None:
 def classify_error(error: BaseException) -> str:
     """Map an exception of a request to its outcome (OUTCOMES).
 
-    Examples
-    --------
     >>> classify_error(TimeoutError()), classify_error(aiohttp.ServerDisconnectedError()), classify_error(ValueError())
     ('timeout', 'cut', 'malformed')
     """

@@ -27,8 +27,6 @@ ERROR_STATUSES = ("error", "failed", "failure", "fail")
 class Template:
     """JSON body with `{prompt}` in some of its strings.
 
-    Examples
-    --------
     >>> Template({"text": "Q: {prompt}", "n": 1}).fill_prompt('say "hi"')
     b'{"text":"Q: say \\\\"hi\\\\"","n":1}'
     """
@@ -45,8 +43,6 @@ class Template:
 def find_json_value(answer: Any, path: str) -> Any:
     """Value at a path of keys and indices separated by dots; null if the path does not exist.
 
-    Examples
-    --------
     >>> find_json_value({"choices": [{"text": "a"}]}, "choices.0.text"), find_json_value({"a": 1}, "a.b")
     ('a', None)
     """
@@ -66,8 +62,6 @@ def find_reported_failure(answer: Any) -> str | None:
     A non-empty `error` at the top; or a `detail` or `message` beside a code or status of 400 and more, or beside a
     status that says error or failed. What it cannot see: an apology in words, or a failure under another name.
 
-    Examples
-    --------
     >>> find_reported_failure({"error": {"message": "out of memory"}})
     'out of memory'
     >>> find_reported_failure({"status": "error", "detail": "no model"})
@@ -94,17 +88,11 @@ def _is_error_code(value: Any) -> bool:
 class JsonTarget(HttpTarget):
     """Target whose requests follow a template.
 
-    Parameters
-    ----------
-    url
-        Full URL; `{prompt}` in it is replaced, for requests without a body.
-    method
-        HTTP method.
-    body
-        JSON body with `{prompt}` in its strings; null for none.
-    answer_at, input_tokens_at, output_tokens_at
-        Paths in the answer; an answer without a value at `answer_at` is malformed, and so is an empty one. An answer
-        that reports a failure (`find_reported_failure`) has failed, whatever its status.
+    `url`: Full URL; `{prompt}` in it is replaced, for requests without a body.
+    `body`: JSON body with `{prompt}` in its strings; null for none.
+    `answer_at`, `input_tokens_at`, `output_tokens_at`: Paths in the answer; an answer without a value at `answer_at`
+    is malformed, and so is an empty one. An answer that reports a failure (`find_reported_failure`) has failed,
+    whatever its status.
     """
 
     def __init__(

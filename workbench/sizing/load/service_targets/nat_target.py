@@ -55,13 +55,6 @@ _event_decoder = msgspec.json.Decoder(ServerEvent)
 def parse_event_line(line: bytes) -> ServerEvent:
     """Parse the event in a line `intermediate_data: {…}`, whose payload is JSON within JSON.
 
-    Raises
-    ------
-    MalformedAnswerError
-        The line is not a valid event.
-
-    Examples
-    --------
     >>> payload = '{"event_type": "LLM_START", "event_timestamp": 1.5}'
     >>> parse_event_line(b"intermediate_data:" + orjson.dumps({"payload": payload})).event_timestamp
     1.5

@@ -100,15 +100,7 @@ class ChatStream:
         self._texts: list[str] = []
 
     def add_line(self, line: bytes, now: float) -> None:
-        """Process a line received at time `now`.
-
-        Raises
-        ------
-        MalformedAnswerError
-            An event is not a JSON object of this protocol.
-        FailedAnswerError
-            The server reports a failure.
-        """
+        """Process a line received at time `now`."""
         if not line.startswith(DATA_PREFIX):
             self.is_error_event = self.is_error_event or line.replace(b" ", b"") == ERROR_EVENT
             return
@@ -140,15 +132,7 @@ class ChatStream:
             self._texts.append(delta.text())
 
     def build_reply(self, ended: float, status: int, sent: float) -> Reply:
-        """Build the reply of the request.
-
-        Raises
-        ------
-        CutAnswerError
-            The stream ended in the middle.
-        MalformedAnswerError
-            It is complete, but holds no token or no finish reason: no answer that a user could read.
-        """
+        """Build the reply of the request."""
         if not (self.is_done or self.has_finish_reason):
             raise CutAnswerError("the stream ended without [DONE] or a finish reason")
         if not self.events.n_events:
@@ -279,13 +263,7 @@ class OpenAiTarget(HttpTarget):
 
 
 async def read_bounded_body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
-    """Read a whole answer up to a size limit.
-
-    Raises
-    ------
-    MalformedAnswerError
-        The answer exceeds the limit.
-    """
+    """Read a whole answer up to a size limit."""
     parts, n_bytes = [], 0
     content = response.content
     while not content.at_eof():

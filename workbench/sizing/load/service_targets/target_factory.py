@@ -26,13 +26,7 @@ LISTENER_PATIENCE_S = 10.0
 
 
 def create_target(target: Described, workflow: Workflow | None = None) -> Target:
-    """Create the target without opening it; resolves header values from the environment.
-
-    Raises
-    ------
-    ConfigError
-        An environment variable of a header is not set, or the function cannot be loaded.
-    """
+    """Create the target without opening it; resolves header values from the environment."""
     if target.protocol == "function":
         call = check_workflow(workflow, "the function") if workflow is not None else load_workflow(target.function)
         return FunctionTarget(call, timeout_s=target.timeout_s)
@@ -77,13 +71,7 @@ def _append_path(url: str, path: str) -> str:
 
 
 def resolve_secret_headers(header_env: dict[str, str]) -> dict[str, str]:
-    """Headers with the values of their environment variables.
-
-    Raises
-    ------
-    ConfigError
-        A variable is not set, is empty, or contains a line break.
-    """
+    """Headers with the values of their environment variables."""
     missing = [name for name in header_env.values() if not os.environ.get(name)]
     if missing:
         raise ConfigError("a header's variable is not set", where="--header-env", found=missing, do="export NAME=...")
@@ -99,11 +87,6 @@ def check_listener(url: str, *, patience_s: float = LISTENER_PATIENCE_S) -> None
     """Open and close one connection without sending a request.
 
     Failures that occur later, under load, are part of the measurement.
-
-    Raises
-    ------
-    ConfigError
-        The host is unknown, refuses the connection, or does not answer within `patience_s`.
     """
     address = URL(url)
     host, port = address.host or "", address.port or 0

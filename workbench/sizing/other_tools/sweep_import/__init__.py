@@ -30,21 +30,9 @@ _HEAD_BYTES = 1 << 20
 def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep:
     """Read the result of a load tool as steps with their requests.
 
-    Parameters
-    ----------
-    path
-        guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; inference-perf's report folder;
-        the detailed result of `vllm bench serve`; the toolkit calculator's `calc_runner_output.json`; or the folder
-        with one of these. The files of guidellm, aiperf and vllm may be gzip files.
-    tool
-        One of `LOAD_TOOLS`; detected from the content by default.
-
-    Raises
-    ------
-    ConfigError
-        The tool is unknown.
-    InputError
-        The path does not exist, the tool cannot be detected, or the file is not in the tool's format.
+    `path`: guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; inference-perf's report
+    folder; the detailed result of `vllm bench serve`; the toolkit calculator's `calc_runner_output.json`; or the
+    folder with one of these. The files of guidellm, aiperf and vllm may be gzip files.
     """
     path = Path(path)
     if tool is not None and tool not in LOAD_TOOLS:
@@ -125,23 +113,7 @@ def import_sweep(
 ) -> ImportResult:
     """Import the result of a load tool as a sweep folder.
 
-    Parameters
-    ----------
-    path, tool
-        As in `read_tool_result`.
-    gpus
-        Number of GPUs of the service.
-    goals
-        Default goals of estimates from this sweep.
-    simulated
-        Whether the service was a simulator; detected for the simulator of this package.
-    out
-        Parent of the new sweep folder.
-
-    Raises
-    ------
-    InputError, ConfigError
-        The result cannot be read, or the folder cannot be created.
+    `simulated`: Whether the service was a simulator; detected for the simulator of this package.
     """
     found = read_tool_result(path, tool)
     found.simulated = found.simulated or simulated
