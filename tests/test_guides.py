@@ -30,7 +30,7 @@ from tests.sizing import natenv
 from tests.test_documents import BLOCK, SPAN, name_of
 from workbench.cli import app
 from workbench.core.paths import cache_folder
-from workbench.speedup.recording import tpch_queries
+from workbench.speedup.recording import benchmark_data
 from workbench.speedup.recording.query_suite import Suite
 
 pytestmark = pytest.mark.slow
@@ -219,7 +219,7 @@ def job_of_the_page(walk: Walk) -> None:
 
 def few_queries(walk: Walk) -> None:
     """Three queries of TPC-H in place of its 22; the tables are made all the same."""
-    every = tpch_queries.build_tpch_queries(0.01)
+    every = benchmark_data.build_tpch_queries(0.01)
     (walk.folder / "few.sql").write_text(Suite("few", {name: every[name] for name in ("q1", "q6", "q14")}).format_sql())
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.speedup.recording import query_suite, tpch_queries
+from workbench.speedup.recording import benchmark_data, query_suite
 
 STREAM = """
 -- start query 1 in stream 0 using template query96.tpl
@@ -65,20 +65,20 @@ def test_names_that_do_not_fit_are_refused(text: str, what: str) -> None:
 
 def test_a_suite_written_as_sql_is_read_back_the_same(tmp_path: Path) -> None:
     path = tmp_path / "tpch.sql"
-    path.write_text(query_suite.Suite("tpch", tpch_queries.build_tpch_queries(10)).format_sql())
-    assert query_suite.find_suite(str(path)).queries == tpch_queries.build_tpch_queries(10)
+    path.write_text(query_suite.Suite("tpch", benchmark_data.build_tpch_queries(10)).format_sql())
+    assert query_suite.find_suite(str(path)).queries == benchmark_data.build_tpch_queries(10)
 
 
 def test_tpch_has_22_queries_of_several_lines_that_name_every_table() -> None:
-    found = tpch_queries.build_tpch_queries()
+    found = benchmark_data.build_tpch_queries()
     assert list(found) == [f"q{number}" for number in range(1, 23)]
     assert all(text.count("\n") >= 3 and ";" not in text and "{" not in text for text in found.values())
-    assert all(any(table in text for text in found.values()) for table in tpch_queries.TABLES)
+    assert all(any(table in text for text in found.values()) for table in benchmark_data.TPCH_TABLES)
 
 
 @pytest.mark.parametrize(("scale", "fraction"), [(0.01, "0.01"), (1, "0.0001"), (3000, "0.00000003333")])
 def test_the_threshold_of_q11_shrinks_with_the_scale(scale: float, fraction: str) -> None:
-    assert f"sum(value) * {fraction}" in tpch_queries.build_tpch_queries(scale)["q11"]
+    assert f"sum(value) * {fraction}" in benchmark_data.build_tpch_queries(scale)["q11"]
 
 
 def test_a_module_gives_its_queries(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import SAMPLES
 from workbench.spark.engine_jars import COMET
-from workbench.speedup.recording import load_recording, tpch_queries
+from workbench.speedup.recording import benchmark_data, load_recording
 from workbench.speedup.recording.answers import Answer, AnswerStore
 from workbench.speedup.recording.query_suite import Suite
 
@@ -64,7 +64,7 @@ def test_the_pair_is_small_and_scrubbed() -> None:
 
 
 def test_its_queries_are_those_of_today() -> None:
-    assert load_recording(PAIR).suite.sha256 == Suite("tpch", tpch_queries.build_tpch_queries(1)).sha256
+    assert load_recording(PAIR).suite.sha256 == Suite("tpch", benchmark_data.build_tpch_queries(1)).sha256
 
 
 @pytest.mark.parametrize("query", PUBLISHED)

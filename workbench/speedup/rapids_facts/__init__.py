@@ -1,7 +1,8 @@
 """Third parties' tables of facts: operator scores per platform, what RAPIDS supports.
 
 They come from the package spark-rapids-user-tools (Apache-2.0, see NOTICE; `SOURCE.json` holds version and sha256) and
-are made by `extract.py`. `seed_operators.csv` lists the rows that the original generator writes, in its order.
+are made by `docs/extract_rapids_facts.py`. `seed_operators.csv` lists the rows that the original generator writes, in
+its order.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Script that makes the tables of this folder from a wheel of spark-rapids-user-tools.
+"""Script that makes the tables of workbench/speedup/rapids_facts from a wheel of spark-rapids-user-tools.
 
 The wheel holds a jar, the jar the tables. OLDER is a folder with the same tables as tag v24.08.0 of the tools has them
 (no package carries these any more); only what differs there is kept. Licence of all tables: Apache-2.0, see NOTICE.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from workbench.core.files import write_text
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1] / "workbench" / "speedup" / "rapids_facts"
 SCORES = re.compile(r"operatorsScore-(.+)\.csv")
 Rows = list[list[str]]
 
