@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.speedup import engines
-from workbench.speedup.engines.engine_table import Engine, Operator
+from workbench.speedup.engines import Engine, Operator
 
 
 @pytest.mark.parametrize(

@@ -167,10 +167,9 @@ def test_every_pattern_of_the_readers_code_matches_a_file(pattern: str) -> None:
 def test_the_modules_that_make_the_cached_tables_are_in_the_readers_code() -> None:
     from workbench.core import tables as declared_tables
     from workbench.eventlog import reader
-    from workbench.speedup import tables
+    from workbench.speedup import engines, tables
     from workbench.speedup.attribution import executions, measured_times, time_pieces
-    from workbench.speedup.engines import comet_operators
 
     hashed = {path.resolve() for pattern in CODE_PATTERNS for path in PACKAGE.glob(pattern)}
-    modules = (declared_tables, reader, tables, executions, time_pieces, measured_times, comet_operators)
+    modules = (declared_tables, reader, tables, executions, time_pieces, measured_times, engines)
     assert {Path(str(module.__file__)).resolve() for module in modules} <= hashed

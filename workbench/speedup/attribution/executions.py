@@ -14,7 +14,7 @@ import polars as pl
 
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import engines
-from workbench.speedup.engines.engine_table import Operator
+from workbench.speedup.engines import Operator
 
 # Divisors to seconds of the metric types that are times.
 TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
