@@ -26,7 +26,7 @@ class BreakEven:
     @property
     def text(self) -> str:
         """The break-even as text."""
-        low, middle, high = (format_number(one) for one in self.even_ratio)
+        low, middle, high = (format_number(ratio) for ratio in self.even_ratio)
         baseline, candidate = format_number(self.baseline_cost), format_number(self.candidate_cost)
         return (
             f"Break-even: at the qualification's prices, the day's jobs cost {baseline} on the baseline's cluster and"
@@ -35,22 +35,24 @@ class BreakEven:
         )
 
 
-def find_break_even(config: PlanConfig, model: Model, jobs: Jobs | None, given: dict[str, Floats]) -> BreakEven | None:
+def find_break_even(
+    config: PlanConfig, model: Model, jobs: Jobs | None, samples: dict[str, Floats]
+) -> BreakEven | None:
     """Break-even of the day's jobs; null without jobs, or without prices of both sides."""
     if jobs is None:
         return None
     base_s, cand_s, base, cand = 0.0, np.zeros(config.draws), 0.0, 0.0
-    for one, work in zip(config.job_classes, model.works, strict=True):
-        rows = jobs.select_class(one)
+    for job_class, work in zip(config.job_classes, model.works, strict=True):
+        rows = jobs.select_class(job_class)
         figures = [rows[name] for name in ("baseline_s", "baseline_cost", "predicted_cost")]
         if any(column.null_count() for column in figures):
             return None
         count = float(work.per_hour.sum())
         means = [float(column.mean()) for column in figures]  # type: ignore[arg-type]
         base_s, base, cand = base_s + count * means[0], base + count * means[1], cand + count * means[2]
-        cand_s = cand_s + count * given[work.duration.name]
+        cand_s = cand_s + count * samples[work.duration.name]
     middle = sum(float(work.per_hour.sum()) * work.duration.value for work in model.works)
     if not (base > 0 and cand > 0 and base_s > 0 and middle > 0):
         return None
-    low, half, high = (float(one) for one in compute_quantiles(base_s / cand_s))
+    low, half, high = (float(ratio) for ratio in compute_quantiles(base_s / cand_s))
     return BreakEven(base, cand, (cand / middle) / (base / base_s), (low, half, high))

@@ -33,11 +33,11 @@ def chart_day(hours: pl.DataFrame) -> alt.Chart:
     colour = alt.Color("part", type="nominal", title=None, scale=alt.Scale(domain=parts, range=assign_colours(parts)))
     order = alt.Order("part", type="nominal", sort="descending")
     bars = alt.Chart(stacked).mark_bar(width={"band": 0.8}, opacity=0.7)
-    whole = alt.Chart(frame.select("hour", "nodes_p50", "capacity_gpus", "gpus_p5", "gpus_p50", "gpus_p95"))
+    base = alt.Chart(frame.select("hour", "nodes_p50", "capacity_gpus", "gpus_p5", "gpus_p50", "gpus_p95"))
     tips = encode_tooltip(frame.select("hour", "gpus_p5", "gpus_p50", "gpus_p95", "nodes_p50", "capacity_gpus"))
-    capacity = whole.mark_tick(thickness=2, color=COLOURS["failure"], width={"band": 1})
+    capacity = base.mark_tick(thickness=2, color=COLOURS["failure"], width={"band": 1})
     # Without a colour it follows the page's text colour, light or dark.
-    band = whole.mark_rule(strokeWidth=3)
+    band = base.mark_rule(strokeWidth=3)
     layered = alt.layer(
         bars.encode(x=x, y=y, color=colour, order=order, tooltip=encode_tooltip(stacked)),
         capacity.encode(x=x, y=alt.Y("capacity_gpus", type="quantitative"), tooltip=tips),
@@ -73,8 +73,8 @@ def chart_idle_cost(hours: pl.DataFrame) -> alt.Chart:
             tooltip=encode_tooltip(stacked.drop("order")),
         )
     )
-    own, fixed = (format_number(float(frame[column].sum())) for column in ("idle_cost", "idle_cost_fixed"))
-    legend = f"{own} a day with each hour's own nodes, {fixed} with the peak's nodes all day"
+    hourly, fixed = (format_number(float(frame[column].sum())) for column in ("idle_cost", "idle_cost_fixed"))
+    legend = f"{hourly} a day with each hour's own nodes, {fixed} with the peak's nodes all day"
     return finish_chart(drawn, "What idle GPUs cost", legend, frame, height=220)
 
 

@@ -65,8 +65,8 @@ def plan(
     from workbench.capacity.config import read_plan_file
     from workbench.capacity.study import build_plan
 
-    given = {"speedup": speedup, "sizing": sizing, "indicators": indicators, "scaletest": scaletest}
-    runs_given = {name: str(path) for name, path in given.items() if path is not None}
+    folders = {"speedup": speedup, "sizing": sizing, "indicators": indicators, "scaletest": scaletest}
+    runs_given = {name: str(path) for name, path in folders.items() if path is not None}
     config = read_plan_file(f, runs_given | ({"accept_invalid": True} if accept_invalid else {}))
     study = build_plan(config)
     study.check()

@@ -57,9 +57,9 @@ def parse_load_by_hour(texts: Sequence[str]) -> list[float]:
     """
     total = [0.0] * HOURS
     for text in texts:
-        counts, _, rest = text.strip().partition(" ")
-        key, sign, hours = rest.strip().partition("=")
-        if rest.strip() and (key, sign) != ("hours", "="):
+        counts, _, setting = text.strip().partition(" ")
+        key, sign, hours = setting.strip().partition("=")
+        if setting.strip() and (key, sign) != ("hours", "="):
             raise ConfigError("not a load by hour", where="users", found=text[:80], allowed="400 hours=9-17")
         values = _parse_counts_by_hour(counts, hours.strip() or "0-24", "users")
         total = [before + more for before, more in zip(total, values, strict=True)]
@@ -82,20 +82,20 @@ def parse_job_class(text: str) -> JobClass:
         name, *words = shlex.split(text)
     except ValueError:
         raise ConfigError("not a job class", where="jobs", found=text[:80], allowed=JOB_CLASS_FORM) from None
-    given: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for word in words:
         key, sign, value = word.partition("=")
-        if not sign or key not in _JOB_FIELDS or key in given:
-            what = "not a setting of a job class, or set twice"
-            raise ConfigError(what, where=f"jobs, {name[:60]}", found=word[:60], allowed=_JOB_FIELDS)
-        given[key] = value
+        if not sign or key not in _JOB_FIELDS or key in fields:
+            message = "not a setting of a job class, or set twice"
+            raise ConfigError(message, where=f"jobs, {name[:60]}", found=word[:60], allowed=_JOB_FIELDS)
+        fields[key] = value
     if "=" in name:
         raise ConfigError("a job class has no name", where="jobs", found=text[:80], allowed=JOB_CLASS_FORM)
-    if "per_hour" not in given:
+    if "per_hour" not in fields:
         raise ConfigError("a job class has no per_hour", where=f"jobs, {name[:60]}", allowed=JOB_CLASS_FORM)
     place = f"jobs, {name[:60]}"
-    counts, hours = given.pop("per_hour"), given.pop("hours", "0-24")
-    values = {"name": name, "per_hour": _parse_counts_by_hour(counts, hours, place), **given}
+    counts, hours = fields.pop("per_hour"), fields.pop("hours", "0-24")
+    values = {"name": name, "per_hour": _parse_counts_by_hour(counts, hours, place), **fields}
     return validate_model(JobClass, values, noun="job class", where=place, error_type=ConfigError)
 
 
@@ -234,11 +234,11 @@ class PlanConfig(StrictModel):
     @property
     def job_classes(self) -> tuple[JobClass, ...]:
         """The job classes; none without a speedup run."""
-        found = tuple(parse_job_class(text) for text in self.jobs) if self.speedup else ()
-        names = [one.name for one in found]
+        classes = tuple(parse_job_class(text) for text in self.jobs) if self.speedup else ()
+        names = [job_class.name for job_class in classes]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ConfigError("two job classes of the same name", where="jobs", found=twice)
-        return found
+        return classes
 
     @property
     def users_by_hour(self) -> list[float]:
@@ -253,7 +253,7 @@ class PlanConfig(StrictModel):
         return self.price_per_node_h
 
 
-def build_plan_config(given: dict[str, Any], *, where: str) -> PlanConfig:
+def build_plan_config(values: dict[str, Any], *, where: str) -> PlanConfig:
     """The settings from names and values; an error lists all problems.
 
     >>> build_plan_config({"gpus_per_node": 0}, where="plan.yaml")
@@ -266,10 +266,10 @@ def build_plan_config(given: dict[str, Any], *, where: str) -> PlanConfig:
       do: workbench capacity settings explains each setting
     """
     do = "workbench capacity settings explains each setting"
-    return validate_model(PlanConfig, given, noun="capacity plan", where=where, do=do, error_type=ConfigError)
+    return validate_model(PlanConfig, values, noun="capacity plan", where=where, do=do, error_type=ConfigError)
 
 
-def read_plan_file(path: Path | None, given: Mapping[str, Any]) -> PlanConfig:
+def read_plan_file(path: Path | None, overrides: Mapping[str, Any]) -> PlanConfig:
     """Settings of a plan file (or the defaults), overridden by the given ones; only named runs are used.
 
     Paths of runs in the file are relative to its folder.
@@ -277,7 +277,7 @@ def read_plan_file(path: Path | None, given: Mapping[str, Any]) -> PlanConfig:
     values: dict[str, Any] = dict.fromkeys(RUNS, "")
     if path is not None:
         values |= _read_values(path)
-    if not any(values.get(name) or given.get(name) for name in ("speedup", "sizing")):
+    if not any(values.get(name) or overrides.get(name) for name in ("speedup", "sizing")):
         raise ConfigError(
             "nothing to plan for",
             where="--speedup, --sizing",
@@ -285,7 +285,7 @@ def read_plan_file(path: Path | None, given: Mapping[str, Any]) -> PlanConfig:
             allowed="a run folder of one or both",
             do="for an example: workbench capacity plan --sizing data/samples/capacity/sizing",
         )
-    return build_plan_config(values | dict(given), where="the plan" if path is None else str(path))
+    return build_plan_config(values | dict(overrides), where="the plan" if path is None else str(path))
 
 
 def _read_values(path: Path) -> dict[str, Any]:

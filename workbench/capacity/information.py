@@ -42,7 +42,7 @@ def expect_least_loss(needed: Ints, shortage_factor: float) -> float:
 
 
 def build_information(
-    model: Model, given: Mapping[str, Floats], outcome: Outcome, shortage_factor: float
+    model: Model, samples: Mapping[str, Floats], outcome: Outcome, shortage_factor: float
 ) -> pl.DataFrame:
     """What knowing each input exactly would save a day, most first.
 
@@ -65,10 +65,10 @@ def build_information(
     price = 1.0 if model.node_price_per_h is None else HOURS_PER_DAY * model.node_price_per_h
     random = np.random.default_rng(0)
     rows = []
-    for one in model.quantities:
-        if one.is_point:
+    for quantity in model.quantities:
+        if quantity.is_point:
             continue
-        order = np.argsort(given[one.name], kind="stable")
+        order = np.argsort(samples[quantity.name], kind="stable")
         saved = total - _sum_losses_of_bins(needed[order], shortage_factor)
         chance = [
             total - _sum_losses_of_bins(random.permutation(needed), shortage_factor) for _ in range(N_PERMUTATIONS)
@@ -76,8 +76,8 @@ def build_information(
         value = max(saved - float(np.mean(chance)), 0.0)
         rows.append(
             {
-                "input": one.name,
-                "kind": FORECAST if one in (model.jobs_factor, model.users_factor) else MEASUREMENT,
+                "input": quantity.name,
+                "kind": FORECAST if quantity in (model.jobs_factor, model.users_factor) else MEASUREMENT,
                 "saving": price * value,
                 "share": value / total if total else 0.0,
                 "resolved": value > MIN_STANDARD_DEVIATIONS * float(np.std(chance)),
@@ -88,4 +88,4 @@ def build_information(
 
 def _sum_losses_of_bins(needed: Ints, shortage_factor: float) -> float:
     bins = np.array_split(needed, max(1, len(needed) // DRAWS_PER_BIN))
-    return sum(len(one) * expect_least_loss(one, shortage_factor) for one in bins) / len(needed)
+    return sum(len(group) * expect_least_loss(group, shortage_factor) for group in bins) / len(needed)

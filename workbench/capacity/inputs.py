@@ -49,7 +49,7 @@ class InputRun:
     def read_table(self, table: Table, *, more: tuple[str, ...] = ()) -> pl.DataFrame:
         """A table of the run, checked for the columns that the plan needs, with the optional columns in `more`."""
         try:
-            found = table.read(self.run.tables_folder)
+            frame = table.read(self.run.tables_folder)
         except InputError as error:
             place = f"run {self.run.run_id} ({self.run.area}), table {table.name}"
             raise InputError(
@@ -60,7 +60,7 @@ class InputRun:
                 do=f"{RUN_COMMANDS[self.run.area]}, and give its folder",
             ) from error
         everything = pl.read_parquet(table.path(self.run.tables_folder), glob=False)
-        return found.with_columns(everything[name] for name in more if name in everything.columns)
+        return frame.with_columns(everything[name] for name in more if name in everything.columns)
 
 
 def open_input_run(folder: str, area: str, *, accept_invalid: bool) -> InputRun:
@@ -108,17 +108,17 @@ class Jobs:
     applications: pl.DataFrame
     level: float
 
-    def select_class(self, one: JobClass) -> pl.DataFrame:
+    def select_class(self, job_class: JobClass) -> pl.DataFrame:
         """The judged applications of a class."""
-        rows = [row for row in self.applications.iter_rows(named=True) if _matches_pattern(row, one.applications)]
+        rows = [row for row in self.applications.iter_rows(named=True) if _matches_pattern(row, job_class.applications)]
         judged = [row for row in rows if row["predicted_s"] is not None]
         if not judged:
             names = sorted({str(row["app_name"] or _log_file_name(row["log"])) for row in self.applications.to_dicts()})
-            what = "no application of this name" if not rows else "no application of this name was judged"
+            message = "no application of this name" if not rows else "no application of this name was judged"
             raise InputError(
-                what,
-                where=f"run {self.opened.run.run_id} (speedup), table applications; jobs, {one.name}",
-                found=one.applications,
+                message,
+                where=f"run {self.opened.run.run_id} (speedup), table applications; jobs, {job_class.name}",
+                found=job_class.applications,
                 allowed=[name[:80] for name in names[:12]],
                 do="set applications= to a pattern that matches, such as '*'",
             )
@@ -126,23 +126,25 @@ class Jobs:
 
     def build_durations(self, classes: Sequence[JobClass]) -> list[Quantity]:
         """Duration of a job of each class on the candidate; classes of the same applications share one quantity."""
-        logs = {one.name: frozenset(self.select_class(one)["log"].to_list()) for one in classes}
-        alike = {one.name: [other for other in logs if logs[other] == logs[one.name]] for one in classes}
-        return [self.build_duration(one, " and ".join(alike[one.name])) for one in classes]
+        logs = {job_class.name: frozenset(self.select_class(job_class)["log"].to_list()) for job_class in classes}
+        alike = {
+            job_class.name: [other for other in logs if logs[other] == logs[job_class.name]] for job_class in classes
+        }
+        return [self.build_duration(job_class, " and ".join(alike[job_class.name])) for job_class in classes]
 
-    def build_duration(self, one: JobClass, name: str = "") -> Quantity:
+    def build_duration(self, job_class: JobClass, name: str = "") -> Quantity:
         """Duration of a job of the class on the candidate: the mean over its applications, in seconds.
 
         The ends of the mean are the means of the ends, because the applications were predicted with the same factors
         and share their error. An unknown end is mirrored; with neither end it is a point.
         """
-        found = self.select_class(one)
-        value = _complete_mean(found["predicted_s"])
-        low, high = _complete_mean(found["predicted_low_s"]), _complete_mean(found["predicted_high_s"])
+        applications = self.select_class(job_class)
+        value = _complete_mean(applications["predicted_s"])
+        low, high = _complete_mean(applications["predicted_low_s"]), _complete_mean(applications["predicted_high_s"])
         if value is None:
-            raise InputError("an application without a prediction", where=f"jobs, {one.name}")
+            raise InputError("an application without a prediction", where=f"jobs, {job_class.name}")
         return Quantity(
-            f"duration of {name or one.name}", value, "s", low=low, high=high, level=self.level
+            f"duration of {name or job_class.name}", value, "s", low=low, high=high, level=self.level
         ).fill_missing_end()
 
 
@@ -231,8 +233,10 @@ def load_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
     """The applications of a speedup qualification."""
     opened = open_input_run(folder, "speedup", accept_invalid=accept_invalid)
     level = opened.run.record["config"].get("level")
-    good = isinstance(level, int | float) and 0 < level < 1
-    return Jobs(opened, opened.read_table(tables.INPUT_APPLICATIONS), float(level) if good and level else stats.LEVEL)
+    is_level = isinstance(level, int | float) and 0 < level < 1
+    return Jobs(
+        opened, opened.read_table(tables.INPUT_APPLICATIONS), float(level) if is_level and level else stats.LEVEL
+    )
 
 
 def load_service(folder: str, *, accept_invalid: bool) -> Service:
@@ -242,22 +246,24 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
     binding = estimates.filter("binding")
     row = (binding if binding.height else estimates).to_dicts()[:1]
     at_least = bool(row) and row[0]["capacity"] is None and row[0]["verdict"] == AT_LEAST
-    known = row[0]["capacity_low" if at_least else "capacity"] if row else None
-    if known is None or row[0]["test_gpus"] < 1:
+    capacity = row[0]["capacity_low" if at_least else "capacity"] if row else None
+    if capacity is None or row[0]["test_gpus"] < 1:
         raise InputError(
             "a sizing run without a capacity",
             where=f"run {opened.run.run_id} (sizing), table estimates, columns capacity, test_gpus",
             found=(row[0]["reason"] or "null") if row else "no rows",
             do="repeat the sizing with the load levels that its report suggests",
         )
-    one = row[0]
-    unit = "users" if one["load_unit"] == "users" else "requests/s"
-    ends = () if at_least else (one["capacity_low"], one["capacity_high"])
-    carried = Quantity("load per replica", known, unit, *ends).fill_missing_end()
+    estimate = row[0]
+    unit = "users" if estimate["load_unit"] == "users" else "requests/s"
+    ends = () if at_least else (estimate["capacity_low"], estimate["capacity_high"])
+    carried = Quantity("load per replica", capacity, unit, *ends).fill_missing_end()
     simulated = bool(steps["simulated"].any())
-    target = str(one["target"])
+    target = str(estimate["target"])
     law = _load_scaling_law(opened, target)
-    return Service(opened, carried, int(one["test_gpus"]), str(one["load_unit"]), target, simulated, law, at_least)
+    return Service(
+        opened, carried, int(estimate["test_gpus"]), str(estimate["load_unit"]), target, simulated, law, at_least
+    )
 
 
 def _load_scaling_law(opened: InputRun, target: str) -> ScalingLaw | None:
@@ -283,13 +289,13 @@ def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
             found=f"{table.height} stack(s), none recommended with a ratio",
             do="measure more rounds, or leave the run out",
         )
-    one = rows[0]
+    row = rows[0]
     # The ratio of the baseline to itself is exactly 1.
-    low, high = (None, None) if one["baseline"] else (one["low"], one["high"])
-    ratio = Quantity("stack ratio", one["ratio"], "×", low=low, high=high, level=one["level"]).fill_missing_end()
+    low, high = (None, None) if row["baseline"] else (row["low"], row["high"])
+    ratio = Quantity("stack ratio", row["ratio"], "×", low=low, high=high, level=row["level"]).fill_missing_end()
     metrics = tuple(effects["metric"].unique(maintain_order=True).to_list())
-    base, verdict = bases[0] if bases else "the baseline", one["verdict"] or ""
-    return Stack(opened, one["stack"], base, ratio, metrics, bool(one["predicted"]), verdict)
+    base, verdict = bases[0] if bases else "the baseline", row["verdict"] or ""
+    return Stack(opened, row["stack"], base, ratio, metrics, bool(row["predicted"]), verdict)
 
 
 def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler:

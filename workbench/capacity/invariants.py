@@ -33,42 +33,46 @@ def check_plan(plan_study: Study) -> pl.DataFrame:
     )
 
 
-def _check_draws(found: Study) -> list[tuple[str, float, float]]:
+def _check_draws(study: Study) -> list[tuple[str, float, float]]:
     """The share of draws in each input's interval matches its level."""
     rows = []
-    for one in found.model.quantities:
-        if one.low is None or one.high is None:
+    for quantity in study.model.quantities:
+        if quantity.low is None or quantity.high is None:
             continue
-        values = found.given[one.name]
+        values = study.given[quantity.name]
         sides = []
-        if one.value - one.low > MIN_INTERVAL_WIDTH * one.value:
-            sides.append(values < one.low)
-        if one.high - one.value > MIN_INTERVAL_WIDTH * one.value:
-            sides.append(values > one.high)
+        if quantity.value - quantity.low > MIN_INTERVAL_WIDTH * quantity.value:
+            sides.append(values < quantity.low)
+        if quantity.high - quantity.value > MIN_INTERVAL_WIDTH * quantity.value:
+            sides.append(values > quantity.high)
         if not sides:
             continue
-        level = one.level if len(sides) == 2 else (1 + one.level) / 2
+        level = quantity.level if len(sides) == 2 else (1 + quantity.level) / 2
         inside = 1 - float(np.any(sides, axis=0).mean())
         allowed = MAX_STANDARD_ERRORS * math.sqrt(level * (1 - level) / len(values))
         rows.append(
-            (f"share of draws of {one.name} in its interval, distance from its level", abs(inside - level), allowed)
+            (
+                f"share of draws of {quantity.name} in its interval, distance from its level",
+                abs(inside - level),
+                allowed,
+            )
         )
     return rows
 
 
-def _sum_shape_gpus(found: Study) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
+def _sum_shape_gpus(study: Study) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]]:
     """GPUs of whole jobs and replicas."""
-    total = np.zeros(found.outcome.nodes.shape)
-    for work in found.model.works:
-        total += found.outcome.slots[work.name] * float(work.gpus)
-    return total if found.outcome.service_gpus is None else total + found.outcome.service_gpus
+    total = np.zeros(study.outcome.nodes.shape)
+    for work in study.model.works:
+        total += study.outcome.slots[work.name] * float(work.gpus)
+    return total if study.outcome.service_gpus is None else total + study.outcome.service_gpus
 
 
-def _check_nodes(found: Study) -> list[tuple[str, float]]:
-    packed, node = _sum_shape_gpus(found), found.model.node_gpus
-    nodes = found.outcome.nodes
-    fits = all(work.gpus <= node for work in found.model.works)
-    fits &= found.model.serving is None or found.model.serving.gpus <= node
+def _check_nodes(study: Study) -> list[tuple[str, float]]:
+    packed, node = _sum_shape_gpus(study), study.model.node_gpus
+    nodes = study.outcome.nodes
+    fits = all(work.gpus <= node for work in study.model.works)
+    fits &= study.model.serving is None or study.model.serving.gpus <= node
     # First fit never leaves two nodes at most half full.
     wasted = (nodes * node > 2 * packed + node) & fits
     return [
@@ -77,34 +81,34 @@ def _check_nodes(found: Study) -> list[tuple[str, float]]:
     ]
 
 
-def _check_work(found: Study) -> list[tuple[str, float, float]]:
+def _check_work(study: Study) -> list[tuple[str, float, float]]:
     """The median's Spark GPUs by the guide's formula, and its replicas against their load, from the tables."""
     rows: list[tuple[str, float, float]] = []
-    values = dict(found.sources.select("input", "value").iter_rows())
-    if found.median.spark_gpus is not None:
-        ratio = found.model.stack.value if found.model.stack is not None else 1.0
-        hour = found.peak_hour
+    values = dict(study.sources.select("input", "value").iter_rows())
+    if study.median.spark_gpus is not None:
+        ratio = study.model.stack.value if study.model.stack is not None else 1.0
+        hour = study.peak_hour
         demand = math.fsum(
-            one.per_hour[hour]
+            job_class.per_hour[hour]
             * values[work.duration.name]
             / 3600
-            * one.gpus
-            * _remaining_fraction(one.stack_share, ratio)
-            for one, work in zip(found.config.job_classes, found.model.works, strict=True)
+            * job_class.gpus
+            * _remaining_fraction(job_class.stack_share, ratio)
+            for job_class, work in zip(study.config.job_classes, study.model.works, strict=True)
         )
-        gpus = float(found.median.spark_gpus[0, hour])
+        gpus = float(study.median.spark_gpus[0, hour])
         rows.append(
             (
                 "Spark GPUs at the peak hour, distance from their formula",
-                abs(demand / found.config.utilisation - gpus),
+                abs(demand / study.config.utilisation - gpus),
                 1e-6,
             )
         )
-    if found.median.replicas is not None and found.model.serving is not None:
-        ratio = found.model.stack.value if found.model.stack is not None else 1.0
-        one = found.model.serving.per_replica.value / _remaining_fraction(found.model.serving.stack_share, ratio)
-        over = found.model.serving.load - found.model.serving.sum_replica_capacity(found.median.replicas[0]) * one
-        rows.append(("users beyond the capacity of the median's replicas", float(over.max()), 1e-6 * one))
+    if study.median.replicas is not None and study.model.serving is not None:
+        ratio = study.model.stack.value if study.model.stack is not None else 1.0
+        capacity = study.model.serving.per_replica.value / _remaining_fraction(study.model.serving.stack_share, ratio)
+        over = study.model.serving.load - study.model.serving.sum_replica_capacity(study.median.replicas[0]) * capacity
+        rows.append(("users beyond the capacity of the median's replicas", float(over.max()), 1e-6 * capacity))
     return rows
 
 
@@ -112,17 +116,17 @@ def _remaining_fraction(share: float, ratio: float) -> float:
     return 1 - share + share / ratio
 
 
-def _check_costs(found: Study) -> list[tuple[str, float]]:
-    scaled, fixed = found.outcome.cost_scaled, found.outcome.cost_fixed
+def _check_costs(study: Study) -> list[tuple[str, float]]:
+    scaled, fixed = study.outcome.cost_scaled, study.outcome.cost_fixed
     if scaled is None or fixed is None:
         return []
     return [("draws with a higher scaled than fixed cost", float((scaled > fixed * (1 + 1e-12)).sum()))]
 
 
-def _check_quantiles(found: Study) -> list[tuple[str, float]]:
-    day = found.day.filter((pl.col("p5") > pl.col("p50")) | (pl.col("p50") > pl.col("p95"))).height
-    gpus, nodes = found.get_figure(peak.GPUS), found.get_figure(peak.NODES)
-    over = sum(gpus[share] > nodes[share] * found.model.node_gpus + 1e-9 for share in ("p5", "p50", "p95"))
+def _check_quantiles(study: Study) -> list[tuple[str, float]]:
+    day = study.day.filter((pl.col("p5") > pl.col("p50")) | (pl.col("p50") > pl.col("p95"))).height
+    gpus, nodes = study.get_figure(peak.GPUS), study.get_figure(peak.NODES)
+    over = sum(gpus[share] > nodes[share] * study.model.node_gpus + 1e-9 for share in ("p5", "p50", "p95"))
     return [
         ("figures whose P5, P50 and P95 are out of order", day),
         ("quantiles of GPUs above those of the nodes", over),

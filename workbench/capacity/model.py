@@ -61,7 +61,8 @@ def _merge_equal_sizes(counts: Ints, sizes: Sequence[int]) -> tuple[Ints, list[i
     """Merge shapes of the same size."""
     different = sorted(set(sizes), reverse=True)
     columns = [
-        sum((counts[:, at] for at, one in enumerate(sizes) if one == size), _zero_counts(counts)) for size in different
+        sum((counts[:, at] for at, other_size in enumerate(sizes) if other_size == size), _zero_counts(counts))
+        for size in different
     ]
     return np.stack(columns, axis=1), different
 
@@ -87,7 +88,7 @@ def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
     # Groups of nodes with equal room, in the order of the nodes; at first enough empty nodes.
     case = np.arange(cases)
     many, room = counts.sum(axis=1) + 1, np.full(cases, node, dtype=np.int64)
-    for column in sorted(range(len(sizes)), key=lambda one: -sizes[one]):
+    for column in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
         case, many, room = _place_shapes(case, many, room, counts[:, column], sizes[column])
     used = np.bincount(case, weights=many * (room < node), minlength=cases)
     return np.asarray(np.rint(used), dtype=np.int64)
@@ -98,14 +99,14 @@ def _place_shapes(case: Ints, many: Ints, room: Ints, wanted: Ints, size: int) -
     each = room // size
     fits = many * each
     taken = np.clip(wanted[case] - _sum_earlier_room(case, fits), 0, fits)
-    full, rest = np.divmod(taken, np.maximum(each, 1))
+    full, remainder = np.divmod(taken, np.maximum(each, 1))
     # A group splits into filled nodes, one node with the rest, and unchanged nodes.
-    parts: list[tuple[Any, Any]] = [(full, room - each * size), (rest > 0, room - rest * size)]
-    parts.append((many - full - (rest > 0), room))
+    parts: list[tuple[Any, Any]] = [(full, room - each * size), (remainder > 0, room - remainder * size)]
+    parts.append((many - full - (remainder > 0), room))
     counted = np.stack([part for part, _ in parts], axis=1).astype(np.int64)
-    left = np.stack([part for _, part in parts], axis=1)
-    kept = counted.reshape(-1) > 0
-    return np.repeat(case, 3)[kept], counted.reshape(-1)[kept], left.reshape(-1)[kept]
+    new_room = np.stack([part for _, part in parts], axis=1)
+    mask = counted.reshape(-1) > 0
+    return np.repeat(case, 3)[mask], counted.reshape(-1)[mask], new_room.reshape(-1)[mask]
 
 
 def _sum_earlier_room(case: Ints, fits: Ints) -> Ints:
@@ -152,16 +153,16 @@ class ServiceLoad:
         linear = _round_up(parts)
         if self.grows is None:
             return linear
-        known = np.searchsorted(self.grows, parts - ROUNDING) + 1
+        by_law = np.searchsorted(self.grows, parts - ROUNDING) + 1
         beyond = np.maximum(linear, len(self.grows) + 1)
-        return np.where(linear == 0, 0, np.where(known > len(self.grows), beyond, known))
+        return np.where(linear == 0, 0, np.where(by_law > len(self.grows), beyond, by_law))
 
     def sum_replica_capacity(self, replicas: Ints) -> Floats:
         """Capacity of this many replicas relative to one."""
         if self.grows is None:
             return replicas.astype(np.float64)
-        known = np.array([0.0, *self.grows])
-        return np.where(replicas < len(known), known[np.minimum(replicas, len(known) - 1)], replicas)
+        capacities = np.array([0.0, *self.grows])
+        return np.where(replicas < len(capacities), capacities[np.minimum(replicas, len(capacities) - 1)], replicas)
 
 
 @dataclass(frozen=True)
@@ -187,16 +188,16 @@ class Model:
     @cached_property
     def quantities(self) -> list[Quantity]:
         """Quantities that enter the plan and are drawn, each once."""
-        found = list({work.duration.name: work.duration for work in self.works}.values())
-        found += [self.jobs_factor] if self.works else []
-        found += [self.serving.per_replica, self.users_factor] if self.serving else []
+        quantities = list({work.duration.name: work.duration for work in self.works}.values())
+        quantities += [self.jobs_factor] if self.works else []
+        quantities += [self.serving.per_replica, self.users_factor] if self.serving else []
         shares = [work.stack_share for work in self.works] + ([self.serving.stack_share] if self.serving else [])
-        return found + ([self.stack] if self.stack is not None and any(shares) else [])
+        return quantities + ([self.stack] if self.stack is not None and any(shares) else [])
 
     @property
     def medians(self) -> dict[str, Floats]:
         """Every quantity at its value: one case."""
-        return {one.name: np.array([one.value]) for one in self.quantities}
+        return {quantity.name: np.array([quantity.value]) for quantity in self.quantities}
 
 
 @dataclass(frozen=True)
@@ -220,7 +221,7 @@ class Outcome:
     @property
     def gpus(self) -> Floats:
         """GPUs of Spark and service together."""
-        parts = [one for one in (self.spark_gpus, self.service_gpus) if one is not None]
+        parts = [gpus for gpus in (self.spark_gpus, self.service_gpus) if gpus is not None]
         return np.asarray(sum(parts[1:], parts[0]), dtype=np.float64)
 
     @property
@@ -252,7 +253,7 @@ def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
     return np.asarray(share / ratio + (1 - share), dtype=np.float64)
 
 
-def evaluate_model(model: Model, given: Mapping[str, Floats]) -> Outcome:
+def evaluate_model(model: Model, samples: Mapping[str, Floats]) -> Outcome:
     """The plan for each draw of the quantities.
 
     `given`: Draws of all `model.quantities` by name, arrays of shape (draws,).
@@ -262,19 +263,19 @@ def evaluate_model(model: Model, given: Mapping[str, Floats]) -> Outcome:
     up, or the number that carries it by the service's law. A job that runs into the next hour counts in the hour of its
     arrival.
     """
-    draws = len(next(iter(given.values())))
-    left = (
-        {name: remaining_time_fraction(share, given[model.stack.name]) for name, share in _list_stack_shares(model)}
+    draws = len(next(iter(samples.values())))
+    time_fractions = (
+        {name: remaining_time_fraction(share, samples[model.stack.name]) for name, share in _list_stack_shares(model)}
         if model.stack
         else {}
     )
     at_once = {
-        work.name: _jobs_at_once(model, work, given) * left.get(work.name, np.ones(draws))[:, None]
+        work.name: _jobs_at_once(model, work, samples) * time_fractions.get(work.name, np.ones(draws))[:, None]
         for work in model.works
     }
     slots = {name: _round_up(jobs) for name, jobs in at_once.items()}
     spark = sum((at_once[work.name] * work.gpus for work in model.works), np.zeros((draws, 24)))
-    needed = _replicas_needed_at_load(model, given, left.get("", np.ones(draws)))
+    needed = _replicas_needed_at_load(model, samples, time_fractions.get("", np.ones(draws)))
     serving = model.serving
     replicas = None if needed is None or serving is None else np.maximum(needed, serving.least)
     return Outcome(
@@ -284,7 +285,7 @@ def evaluate_model(model: Model, given: Mapping[str, Floats]) -> Outcome:
         needed,
         replicas,
         _nodes_by_hour(model, slots, replicas, draws),
-        _pod_rate(model, given, replicas, draws),
+        _pod_rate(model, samples, replicas, draws),
         model.node_gpus,
         model.node_price_per_h,
     )
@@ -292,36 +293,36 @@ def evaluate_model(model: Model, given: Mapping[str, Floats]) -> Outcome:
 
 def _list_stack_shares(model: Model) -> list[tuple[str, float]]:
     """Shares that the stack applies to, by job class; the service has an empty name."""
-    found = [(work.name, work.stack_share) for work in model.works]
-    found += [("", model.serving.stack_share)] if model.serving else []
-    return [(name, share) for name, share in found if share]
+    shares = [(work.name, work.stack_share) for work in model.works]
+    shares += [("", model.serving.stack_share)] if model.serving else []
+    return [(name, share) for name, share in shares if share]
 
 
-def _jobs_at_once(model: Model, work: JobLoad, given: Mapping[str, Floats]) -> Floats:
+def _jobs_at_once(model: Model, work: JobLoad, samples: Mapping[str, Floats]) -> Floats:
     """Concurrent jobs of a class, over the utilisation target."""
-    busy = given[work.duration.name] * given[model.jobs_factor.name] / HOUR_S
+    busy = samples[work.duration.name] * samples[model.jobs_factor.name] / HOUR_S
     return np.asarray(busy[:, None] * work.per_hour[None, :] / model.utilisation, dtype=np.float64)
 
 
 def _round_up(parts: Floats) -> Ints:
     """Round up; refuses numbers that no cluster can hold."""
-    most = float(parts.max(initial=0.0))
-    if most > MAX_AT_ONCE:
+    largest = float(parts.max(initial=0.0))
+    if largest > MAX_AT_ONCE:
         raise ConfigError(
             "too many concurrent jobs or replicas",
-            found=f"{most:.3g}",
+            found=f"{largest:.3g}",
             allowed=f"up to {MAX_AT_ONCE:,}",
             do="check durations, jobs per hour and users",
         )
     return np.asarray(np.ceil(parts - ROUNDING), dtype=np.int64)
 
 
-def _replicas_needed_at_load(model: Model, given: Mapping[str, Floats], left: Floats) -> Ints | None:
+def _replicas_needed_at_load(model: Model, samples: Mapping[str, Floats], time_fraction: Floats) -> Ints | None:
     serving = model.serving
     if serving is None:
         return None
-    carried = given[serving.per_replica.name] / left
-    load = given[model.users_factor.name][:, None] * serving.load[None, :]
+    carried = samples[serving.per_replica.name] / time_fraction
+    load = samples[model.users_factor.name][:, None] * serving.load[None, :]
     return serving.count_replicas(load / carried[:, None])
 
 
@@ -333,13 +334,13 @@ def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | Non
     return nodes.reshape(draws, 24)
 
 
-def _pod_rate(model: Model, given: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
+def _pod_rate(model: Model, samples: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
     """Pods per second while an hour's jobs arrive and its replicas start."""
-    found = np.zeros((draws, 24))
+    rate = np.zeros((draws, 24))
     for work in model.works:
-        found += given[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s
+        rate += samples[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s
     if replicas is not None and model.serving is not None:
         # The day is cyclic: the first hour follows the last.
         more = np.clip(replicas - np.roll(replicas, 1, axis=1), 0, None)
-        found += more * model.serving.pods / model.replicas_within_s
-    return found
+        rate += more * model.serving.pods / model.replicas_within_s
+    return rate

@@ -42,7 +42,7 @@ class PlanInputs:
     @property
     def opened(self) -> list[InputRun]:
         """The input runs."""
-        return [one.opened for one in (self.jobs, self.service, self.stack, self.scheduler) if one is not None]
+        return [source.opened for source in (self.jobs, self.service, self.stack, self.scheduler) if source is not None]
 
 
 def load_inputs(config: PlanConfig) -> PlanInputs:
@@ -56,12 +56,12 @@ def load_inputs(config: PlanConfig) -> PlanInputs:
     )
 
 
-def build_model(config: PlanConfig, found: PlanInputs) -> Model:
+def build_model(config: PlanConfig, inputs: PlanInputs) -> Model:
     """The model of a plan."""
     return Model(
-        _build_works(config, found.jobs) if found.jobs is not None else (),
-        _build_serving(config, found.service) if found.service is not None else None,
-        found.stack.ratio if found.stack is not None else None,
+        _build_works(config, inputs.jobs) if inputs.jobs is not None else (),
+        _build_serving(config, inputs.service) if inputs.service is not None else None,
+        inputs.stack.ratio if inputs.stack is not None else None,
         build_spread(JOBS_FACTOR, config.jobs_spread),
         build_spread(USERS_FACTOR, config.users_spread),
         utilisation=config.utilisation,
@@ -76,8 +76,15 @@ def build_model(config: PlanConfig, found: PlanInputs) -> Model:
 def _build_works(config: PlanConfig, jobs: Jobs) -> tuple[JobLoad, ...]:
     classes = config.job_classes
     return tuple(
-        JobLoad(one.name, np.array(one.per_hour, dtype=np.float64), duration, one.gpus, one.pods, one.stack_share)
-        for one, duration in zip(classes, jobs.build_durations(classes), strict=True)
+        JobLoad(
+            job_class.name,
+            np.array(job_class.per_hour, dtype=np.float64),
+            duration,
+            job_class.gpus,
+            job_class.pods,
+            job_class.stack_share,
+        )
+        for job_class, duration in zip(classes, jobs.build_durations(classes), strict=True)
     )
 
 
@@ -107,52 +114,61 @@ def _cumulate_replica_capacity(law: ScalingLaw, gpus: int) -> tuple[float, ...]:
     return tuple(itertools.accumulate(together, max))
 
 
-def build_sources(model: Model, config: PlanConfig, found: PlanInputs) -> pl.DataFrame:
+def build_sources(model: Model, config: PlanConfig, inputs: PlanInputs) -> pl.DataFrame:
     """Table SOURCES."""
     rows: list[dict[str, Any]] = []
-    if found.jobs is not None:
-        rows += _build_duration_rows(model, config, found.jobs)
-    if found.service is not None and model.serving is not None:
+    if inputs.jobs is not None:
+        rows += _build_duration_rows(model, config, inputs.jobs)
+    if inputs.service is not None and model.serving is not None:
         rows.append(
             _build_source_row(
-                model.serving.per_replica, found.service.opened, _format_service_note(model.serving, found.service)
+                model.serving.per_replica, inputs.service.opened, _format_service_note(model.serving, inputs.service)
             )
         )
-    if found.stack is not None:
-        rows.append(_build_source_row(found.stack.ratio, found.stack.opened, format_stack_use(model, found.stack)))
-    if found.scheduler is not None:
-        rows.append(_build_rate_row(found.scheduler))
-    names = {one.name for one in model.quantities}
-    own = [one for one in (model.jobs_factor, model.users_factor) if one.name in names and not one.is_point]
-    rows += [_build_source_row(one, None, "setting: 9 of 10 days are within this factor of the profile") for one in own]
+    if inputs.stack is not None:
+        rows.append(_build_source_row(inputs.stack.ratio, inputs.stack.opened, format_stack_use(model, inputs.stack)))
+    if inputs.scheduler is not None:
+        rows.append(_build_rate_row(inputs.scheduler))
+    names = {quantity.name for quantity in model.quantities}
+    factors = [
+        factor for factor in (model.jobs_factor, model.users_factor) if factor.name in names and not factor.is_point
+    ]
+    rows += [
+        _build_source_row(factor, None, "setting: 9 of 10 days are within this factor of the profile")
+        for factor in factors
+    ]
     return SOURCES.frame(rows)
 
 
 def _build_duration_rows(model: Model, config: PlanConfig, jobs: Jobs) -> list[dict[str, Any]]:
     """One row for each duration, with all classes that have it."""
     rows: dict[str, dict[str, Any]] = {}
-    for one, work in zip(config.job_classes, model.works, strict=True):
+    for job_class, work in zip(config.job_classes, model.works, strict=True):
         size = f"{format_count(work.gpus, 'GPU')} and {format_count(work.pods, 'pod')} per job of {work.name}"
         if work.duration.name in rows:
             rows[work.duration.name]["note"] += f"; {size}"
             continue
-        count = jobs.select_class(one).height
-        note = f"the mean of {format_count(count, 'application')} that match {one.applications}; {size}"
+        count = jobs.select_class(job_class).height
+        note = f"the mean of {format_count(count, 'application')} that match {job_class.applications}; {size}"
         rows[work.duration.name] = _build_source_row(work.duration, jobs.opened, note)
     return list(rows.values())
 
 
-def _build_source_row(one: Quantity, opened: InputRun | None, note: str) -> dict[str, Any]:
-    level = None if one.is_point else one.level
-    ends = {"low": None if one.is_point else one.low, "high": None if one.is_point else one.high, "level": level}
+def _build_source_row(quantity: Quantity, opened: InputRun | None, note: str) -> dict[str, Any]:
+    level = None if quantity.is_point else quantity.level
+    ends = {
+        "low": None if quantity.is_point else quantity.low,
+        "high": None if quantity.is_point else quantity.high,
+        "level": level,
+    }
     origin = _describe_origin(opened)
-    note = f"{note}; fixed: it has no interval" if one.is_point else note
+    note = f"{note}; fixed: it has no interval" if quantity.is_point else note
     note = (
-        f"{note}; its {one.mirrored} end is not known and assumed as far from the value as the other"
-        if one.mirrored
+        f"{note}; its {quantity.mirrored} end is not known and assumed as far from the value as the other"
+        if quantity.mirrored
         else note
     )
-    return {"input": one.name, "value": one.value, **ends, "unit": one.unit, **origin, "note": note}
+    return {"input": quantity.name, "value": quantity.value, **ends, "unit": quantity.unit, **origin, "note": note}
 
 
 def _describe_origin(opened: InputRun | None) -> dict[str, str]:
@@ -191,16 +207,16 @@ def format_stack_use(model: Model, stack: Stack) -> str:
     return "; ".join([measured, effect, *(text for text, holds in caveats if holds)])
 
 
-def _build_rate_row(one: Scheduler) -> dict[str, Any]:
-    high = "never reached" if one.high_per_s is None else format_number(one.high_per_s)
-    nodes = "; simulated nodes" if one.simulated_nodes else ""
+def _build_rate_row(scheduler: Scheduler) -> dict[str, Any]:
+    high = "never reached" if scheduler.high_per_s is None else format_number(scheduler.high_per_s)
+    nodes = "; simulated nodes" if scheduler.simulated_nodes else ""
     return {
         "input": "sustainable rate",
-        "value": one.low_per_s,
+        "value": scheduler.low_per_s,
         "low": None,
         "high": None,
         "level": None,
         "unit": "pods/s",
-        **_describe_origin(one.opened),
-        "note": f"{one.side}: the lower end is the limit (not drawn); upper end {high}{nodes}",
+        **_describe_origin(scheduler.opened),
+        "note": f"{scheduler.side}: the lower end is the limit (not drawn); upper end {high}{nodes}",
     }

@@ -51,8 +51,8 @@ def build_hours(model: Model, outcome: Outcome) -> pl.DataFrame:
         "cost": outcome.cost_by_hour,
     }
     for name, values in spread.items():
-        found = [[None] * 24] * 3 if values is None else compute_quantiles(values).tolist()
-        columns |= {f"{name}_{share}": row for share, row in zip(QUANTILE_NAMES, found, strict=True)}
+        quantiles = [[None] * 24] * 3 if values is None else compute_quantiles(values).tolist()
+        columns |= {f"{name}_{share}": row for share, row in zip(QUANTILE_NAMES, quantiles, strict=True)}
     columns["capacity_gpus"] = [nodes * model.node_gpus for nodes in columns["nodes_p50"]]
     columns |= _build_idle_columns(model, outcome)
     columns["pods_per_s_p95"] = compute_quantiles(outcome.pods_per_s)[2].tolist()
@@ -68,12 +68,12 @@ def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
         None if outcome.spark_gpus is None else outcome.spark_gpus * model.utilisation,
         outcome.service_gpus,
     ]
-    held = sum((part for part in parts if part is not None), np.zeros(outcome.nodes.shape))
+    busy = sum((part for part in parts if part is not None), np.zeros(outcome.nodes.shape))
     peak = np.broadcast_to(outcome.nodes.max(axis=1, keepdims=True), outcome.nodes.shape)
-    own, fixed = ((nodes * model.node_gpus - held).mean(axis=0) for nodes in (outcome.nodes, peak))
+    hourly, fixed = ((nodes * model.node_gpus - busy).mean(axis=0) for nodes in (outcome.nodes, peak))
     price = None if model.node_price_per_h is None else model.node_price_per_h / model.node_gpus
-    costs = ([None] * 24 if price is None else (gpus * price).tolist() for gpus in (own, fixed))
-    return dict(zip(("idle_gpus", "idle_cost", "idle_cost_fixed"), (own.tolist(), *costs), strict=True))
+    costs = ([None] * 24 if price is None else (gpus * price).tolist() for gpus in (hourly, fixed))
+    return dict(zip(("idle_gpus", "idle_cost", "idle_cost_fixed"), (hourly.tolist(), *costs), strict=True))
 
 
 def build_day(outcome: Outcome) -> pl.DataFrame:
@@ -138,19 +138,19 @@ def build_constraints(
 
 def _build_work_constraints(model: Model, median: Outcome, hour: int) -> list[dict[str, Any]]:
     at = f"{hour:02d}:00"
-    found = []
+    constraints = []
     if median.spark_gpus is not None:
         largest = max(model.works, key=lambda work: median.slots[work.name][0, hour] * work.gpus)
         target = f"{model.utilisation:g}"
         relief = f"move jobs of {largest.name} out of {at}, shorten them, or raise the utilisation above {target}"
-        found.append(_build_constraint(model, median, hour, SPARK, median.spark_gpus[0, hour], relief))
+        constraints.append(_build_constraint(model, median, hour, SPARK, median.spark_gpus[0, hour], relief))
     if median.service_gpus is not None and model.serving is not None:
         carried = f"{format_number(model.serving.per_replica.value)} {model.serving.per_replica.unit}"
         relief = (
             f"raise the capacity of a replica above {carried} (faster model, longer limit), or reduce the load at {at}"
         )
-        found.append(_build_constraint(model, median, hour, SERVICE, median.service_gpus[0, hour], relief))
-    return found
+        constraints.append(_build_constraint(model, median, hour, SERVICE, median.service_gpus[0, hour], relief))
+    return constraints
 
 
 def _build_constraint(model: Model, median: Outcome, hour: int, name: str, gpus: float, relief: str) -> dict[str, Any]:
@@ -195,8 +195,8 @@ def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[
 
 def _build_rate_constraint(scheduler: Scheduler | None, pods_per_s: float) -> dict[str, Any]:
     relief = "spread arrivals over more of the hour, use fewer pods per job, or another scheduler"
-    if scheduler is not None and (better := [one for one in scheduler.others if one[1] >= pods_per_s]):
-        name, rate = max(better, key=lambda one: one[1])
+    if scheduler is not None and (better := [other for other in scheduler.others if other[1] >= pods_per_s]):
+        name, rate = max(better, key=lambda other: other[1])
         relief = f"{relief}: {name} sustained {format_number(rate)} pods/s in the same test"
     if classify_scheduler_rate(scheduler, pods_per_s) == NOT_MEASURED:
         relief = "measure it: workbench scaletest run, with these arrivals"
@@ -218,17 +218,17 @@ def build_tornado(model: Model) -> pl.DataFrame:
     """
     middle = evaluate_model(model, model.medians)
     rows = []
-    for one in model.quantities:
-        if one.is_point:
+    for quantity in model.quantities:
+        if quantity.is_point:
             continue
-        ends = [one.quantile(share) for share in (0.05, 0.95)]
-        low, high = (evaluate_model(model, model.medians | {one.name: np.array([end])}) for end in ends)
+        ends = [quantity.quantile(share) for share in (0.05, 0.95)]
+        low, high = (evaluate_model(model, model.medians | {quantity.name: np.array([end])}) for end in ends)
         rows.append(
             {
-                "input": one.name,
+                "input": quantity.name,
                 "input_p5": ends[0],
                 "input_p95": ends[1],
-                "unit": one.unit,
+                "unit": quantity.unit,
                 "gpus_median": _peak_gpus(middle),
                 "swing_gpus": abs(_peak_gpus(high) - _peak_gpus(low)),
                 **_build_end_figures(low, "p5"),
@@ -259,15 +259,15 @@ def build_what_if(model: Model) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for jobs in WHAT_IF_PERCENTS if model.works else (100,):
         for users in WHAT_IF_PERCENTS if model.serving else (100,):
-            found = evaluate_model(_scale_loads(model, jobs / 100, users / 100), model.medians)
+            outcome = evaluate_model(_scale_loads(model, jobs / 100, users / 100), model.medians)
             rows += [
                 {
                     "jobs_percent": jobs,
                     "users_percent": users,
                     "hour": hour,
-                    "gpus": float(found.gpus[0, hour]),
-                    "nodes": int(found.nodes[0, hour]),
-                    "capacity_gpus": float(found.nodes[0, hour] * model.node_gpus),
+                    "gpus": float(outcome.gpus[0, hour]),
+                    "nodes": int(outcome.nodes[0, hour]),
+                    "capacity_gpus": float(outcome.nodes[0, hour] * model.node_gpus),
                 }
                 for hour in range(24)
             ]

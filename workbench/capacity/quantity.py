@@ -31,16 +31,16 @@ class Quantity:
     mirrored: str = ""
 
     def __post_init__(self) -> None:
-        ends = [one for one in (self.low, self.high) if one is not None]
-        if not all(math.isfinite(one) and one > 0 for one in (self.value, *ends)):
+        ends = [end for end in (self.low, self.high) if end is not None]
+        if not all(math.isfinite(number) and number > 0 for number in (self.value, *ends)):
             self._raise_invalid("not a positive value with a positive interval")
         if not self.is_point and not (self.low or 0.0) <= self.value <= (self.high or 0.0):
             self._raise_invalid("a value outside its own interval")
         if not 0 < self.level < 1:
             raise InputError("not a confidence level", where=self.name, found=self.level, allowed="between 0 and 1")
 
-    def _raise_invalid(self, what: str) -> None:
-        raise InputError(what, where=self.name, found=f"{self.value} [{self.low}, {self.high}]")
+    def _raise_invalid(self, message: str) -> None:
+        raise InputError(message, where=self.name, found=f"{self.value} [{self.low}, {self.high}]")
 
     @property
     def is_point(self) -> bool:
@@ -103,7 +103,7 @@ def draw_quantities(quantities: list[Quantity], draws: int, seed: int) -> dict[s
     The random numbers of each depend on the seed and its name only, so removing or widening one input does not change
     the draws of the others.
     """
-    return {one.name: one.value_at(_draw_normal(one.name, draws, seed)) for one in quantities}
+    return {quantity.name: quantity.value_at(_draw_normal(quantity.name, draws, seed)) for quantity in quantities}
 
 
 def _draw_normal(name: str, draws: int, seed: int) -> Floats:

@@ -120,8 +120,8 @@ class Study:
             cost = f", for {format_number(self.get_figure(peak.COST_SCALED)['p50'])} a day"
         bound = f"Bound by {self.bound_by}; " if self.bound_by else ""
         scheduler = f"{bound}{self._scheduler}."
-        most = "at most " if self.found.service is not None and self.found.service.at_least else ""
-        return f"The peak hour needs {most}{count} ({interval}){cost}. {scheduler[0].upper()}{scheduler[1:]}"
+        qualifier = "at most " if self.found.service is not None and self.found.service.at_least else ""
+        return f"The peak hour needs {qualifier}{count} ({interval}){cost}. {scheduler[0].upper()}{scheduler[1:]}"
 
     @property
     def _scheduler(self) -> str:
@@ -142,7 +142,9 @@ class Study:
     def reasons(self) -> tuple[str, ...]:
         """Why the plan is invalid: input runs that are invalid, or a load beyond their scaling law."""
         objections = [
-            f"run {one.run.run_id} ({one.run.area}): {one.objection}" for one in self.found.opened if one.objection
+            f"run {input_run.run.run_id} ({input_run.run.area}): {input_run.objection}"
+            for input_run in self.found.opened
+            if input_run.objection
         ]
         return (*objections, *self._list_loads_beyond_law())
 
@@ -197,9 +199,11 @@ class Study:
         ]
 
     def _list_assumptions(self) -> list[str]:
-        points = [one.name for one in self.model.quantities if one.is_point]
+        points = [quantity.name for quantity in self.model.quantities if quantity.is_point]
         fixed = f"Fixed, because they have no interval: {', '.join(points)}." if points else ""
-        open_ends = [f"{one.name} ({one.mirrored})" for one in self.model.quantities if one.mirrored]
+        open_ends = [
+            f"{quantity.name} ({quantity.mirrored})" for quantity in self.model.quantities if quantity.mirrored
+        ]
         ends = f"An unknown end is assumed as far from the value as the known one: {', '.join(open_ends)}."
         draws = f"{format_number(self.config.draws)} draws, each input independently from its own interval."
         even = self.break_even
@@ -215,18 +219,22 @@ class Study:
     def _list_bounds(self) -> list[str]:
         """Inputs of which a bound is known, or that their own run did not decide."""
         service, stack = self.found.service, self.found.stack
-        found = []
+        bounds = []
         if service is not None and service.at_least:
-            found.append(
+            bounds.append(
                 f"At most: {service.target} was met at every measured load, so that a replica carries at least"
                 f" {format_number(service.carried.value)} {service.carried.unit}; sizes below its GPUs are not known."
             )
-        if stack is not None and stack.is_undecided and any(one is stack.ratio for one in self.model.quantities):
-            found.append(
+        if (
+            stack is not None
+            and stack.is_undecided
+            and any(quantity is stack.ratio for quantity in self.model.quantities)
+        ):
+            bounds.append(
                 f"Not decided: {stack.name} was not told from {stack.baseline}; its ratio is drawn from its interval,"
                 " which holds 1."
             )
-        return found
+        return bounds
 
     @property
     def _scaling(self) -> str:
@@ -277,10 +285,10 @@ def build_plan(config: PlanConfig) -> Study:
     InputError, ConfigError
         A run cannot be used, a job class matches no application, or a shape is larger than a node.
     """
-    found = load_inputs(config)
-    model = build_model(config, found)
-    given = draw_quantities(model.quantities, config.draws, config.seed)
-    return Study(config, found, model, given, evaluate_model(model, given))
+    inputs = load_inputs(config)
+    model = build_model(config, inputs)
+    samples = draw_quantities(model.quantities, config.draws, config.seed)
+    return Study(config, inputs, model, samples, evaluate_model(model, samples))
 
 
 def build_study(config: PlanConfig, run: Run) -> Study:
@@ -298,8 +306,8 @@ def build_study(config: PlanConfig, run: Run) -> Study:
 
 def write_plan(plan_study: Study, run: Run) -> None:
     """Write a plan's tables into a run folder, and register its input runs."""
-    for one in plan_study.found.opened:
-        run.add_input(one.run.folder)
+    for input_run in plan_study.found.opened:
+        run.add_input(input_run.run.folder)
     for table, frame in plan_study.tables():
         run.write_table(table, frame)
 
@@ -320,5 +328,5 @@ def _format_range(row: dict[str, Any]) -> str:
 
 def _format_law_reach(law: ScalingLaw, serving: ServiceLoad) -> str:
     """Largest load that the law of a sizing run carries, as text."""
-    most = serving.per_replica.value * max(serving.grows or (0.0,))
-    return f"up to {law.most} GPUs, twice the largest measured count, it carries {format_number(most)}"
+    max_load = serving.per_replica.value * max(serving.grows or (0.0,))
+    return f"up to {law.most} GPUs, twice the largest measured count, it carries {format_number(max_load)}"

@@ -51,11 +51,11 @@ def _format_ends(row: dict[str, Any]) -> str:
     return f"P5 {format_number(row['p5'])}, P95 {format_number(row['p95'])}"
 
 
-def _build_rate_number(found: Study) -> KeyNumber:
-    scheduler = found.found.scheduler
+def _build_rate_number(study: Study) -> KeyNumber:
+    scheduler = study.found.scheduler
     low = None if scheduler is None else scheduler.low_per_s
     sustained = "sustained rate not measured" if low is None else f"{format_number(low)} sustained"
-    return ("pods at their peak", found.pods_per_s, "pods/s", f"P95; {sustained}")
+    return ("pods at their peak", study.pods_per_s, "pods/s", f"P95; {sustained}")
 
 
 def list_next_steps(plan_study: Study) -> list[str]:
@@ -68,8 +68,8 @@ def list_next_steps(plan_study: Study) -> list[str]:
     return [_advise_on_nodes(plan_study), *_advise_on_constraint(plan_study), *_advise_on_uncertainty(plan_study)]
 
 
-def _advise_on_nodes(found: Study) -> str:
-    needed, factor = found.outcome.nodes.max(axis=1), found.config.shortage_factor
+def _advise_on_nodes(study: Study) -> str:
+    needed, factor = study.outcome.nodes.max(axis=1), study.config.shortage_factor
     middle, high = choose_nodes(needed, 1.0), choose_nodes(needed, factor)
     if not high:
         return "Provide nothing: no hour needs a node."
@@ -80,35 +80,35 @@ def _advise_on_nodes(found: Study) -> str:
     return f"{sentence}; {format_number(middle)} are enough in half of them."
 
 
-def _advise_on_constraint(found: Study) -> list[str]:
-    rows = found.constraints.filter("binding").to_dicts()
+def _advise_on_constraint(study: Study) -> list[str]:
+    rows = study.constraints.filter("binding").to_dicts()
     if not rows:
         return []
-    what = "make the scheduler keep up first" if rows[0]["constraint"] == peak.RATE else "need fewer nodes"
-    return [f"To {what}: {rows[0]['relief']}."]
+    aim = "make the scheduler keep up first" if rows[0]["constraint"] == peak.RATE else "need fewer nodes"
+    return [f"To {aim}: {rows[0]['relief']}."]
 
 
-def _advise_on_uncertainty(found: Study) -> list[str]:
-    service, scheduler = found.found.service, found.found.scheduler
+def _advise_on_uncertainty(study: Study) -> list[str]:
+    service, scheduler = study.found.service, study.found.scheduler
     if (service is not None and service.simulated) or (scheduler is not None and scheduler.simulated_nodes):
         return [_OWN]
     if service is not None and service.at_least:
         return ["Measure higher loads first, `workbench run sizing` with more users: the service may need fewer GPUs."]
-    known = found.information.filter(pl.col("resolved") & (pl.col("kind") == MEASUREMENT))
-    if not known.height:
+    inputs = study.information.filter(pl.col("resolved") & (pl.col("kind") == MEASUREMENT))
+    if not inputs.height:
         return []
-    row = known.row(0, named=True)
-    unit = "of an idle node a day" if found.model.node_price_per_h is None else "a day"
-    command = _name_command(found, row["input"])
+    row = inputs.row(0, named=True)
+    unit = "of an idle node a day" if study.model.node_price_per_h is None else "a day"
+    command = _name_command(study, row["input"])
     return [
         f"Measure {row['input']} next with more samples, `{command}`: to know it exactly is worth up to"
         f" {format_number(row['saving'])} {unit}, {row['share']:.0%} of what knowing everything is."
     ]
 
 
-def _name_command(found: Study, name: str) -> str:
+def _name_command(study: Study, name: str) -> str:
     """The command that measures an input."""
-    row = found.sources.row(by_predicate=pl.col("input") == name, named=True)
+    row = study.sources.row(by_predicate=pl.col("input") == name, named=True)
     return next(RUN_COMMANDS[area] for area in RUN_COMMANDS if row["area"] in AREAS.get(area, (area,)))
 
 
@@ -138,5 +138,9 @@ def build_plan_document(plan_study: Study, out: Path | None) -> dict[str, Any]:
         "bound_by": plan_study.bound_by,
         "scheduler": plan_study.kept_up,
         "folder": None if out is None else str(out),
-        **{one.name: frame.to_dicts() for one, frame in plan_study.tables() if one.name != "what_if"},
+        **{
+            plan_table.name: frame.to_dicts()
+            for plan_table, frame in plan_study.tables()
+            if plan_table.name != "what_if"
+        },
     }

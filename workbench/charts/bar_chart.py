@@ -59,17 +59,17 @@ def bars(
     check_unique(frame, "bars", [label])
     if top < 1:
         raise InputError("top must be 1 or more", where="chart bars", found=top)
-    known = frame.filter(pl.col(value).is_not_null()).sort(value, descending=True, maintain_order=True)
-    drawn = known.head(MAX_BARS).with_row_index("rank", offset=1)
-    rest = known.height - drawn.height
-    told = join_sentences(
+    rows = frame.filter(pl.col(value).is_not_null()).sort(value, descending=True, maintain_order=True)
+    drawn = rows.head(MAX_BARS).with_row_index("rank", offset=1)
+    n_undrawn = rows.height - drawn.height
+    note = join_sentences(
         subtitle,
-        f"{format_number(known.height)} in all",
-        f"{format_number(rest)} below the largest {MAX_BARS} not drawn" if rest else "",
-        format_missing_note(frame.height - known.height),
+        f"{format_number(rows.height)} in all",
+        f"{format_number(n_undrawn)} below the largest {MAX_BARS} not drawn" if n_undrawn else "",
+        format_missing_note(frame.height - rows.height),
     )
     return finish_chart(
-        _build_marks(drawn, label, value, category, top), title, told, drawn.drop("rank"), height=_build_row_step()
+        _build_marks(drawn, label, value, category, top), title, note, drawn.drop("rank"), height=_build_row_step()
     )
 
 

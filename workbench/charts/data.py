@@ -38,13 +38,13 @@ def downsample_ecdf(values: pl.Series, *, positions: int = MAX_POSITIONS) -> pl.
     """
     import polars as pl
 
-    known = values.drop_nulls().cast(pl.Float64)
+    observations = values.drop_nulls().cast(pl.Float64)
     steps = (
-        pl.DataFrame({"value": known})
+        pl.DataFrame({"value": observations})
         .group_by("value")
         .len()
         .sort("value")
-        .select("value", share=pl.col("len").cum_sum() / max(1, known.len()))
+        .select("value", share=pl.col("len").cum_sum() / max(1, observations.len()))
     )
     if steps.height <= positions:
         return steps
@@ -52,8 +52,8 @@ def downsample_ecdf(values: pl.Series, *, positions: int = MAX_POSITIONS) -> pl.
     inner = positions - 2 * tail
     last = steps.height - 1
     even = {tail + round(index * (last - 2 * tail) / (inner - 1)) for index in range(inner)}
-    kept = sorted(set(range(tail)) | even | set(range(last - tail + 1, last + 1)))
-    return steps[kept]
+    row_numbers = sorted(set(range(tail)) | even | set(range(last - tail + 1, last + 1)))
+    return steps[row_numbers]
 
 
 def merge_intervals(
@@ -82,8 +82,8 @@ def merge_intervals(
     gap = 0.0
     while (merged := _merge_touching(frame, start, end, by, gap)).height > limit:
         gap = gap * 2 if gap else span / 4_000
-    told = f"{format_number(frame.height)} intervals drawn as {format_number(merged.height)}: "
-    return merged, told + (
+    note = f"{format_number(frame.height)} intervals drawn as {format_number(merged.height)}: "
+    return merged, note + (
         "those that touch are merged" if not gap else f"gaps up to {format_number(gap)} s are closed"
     )
 
@@ -270,6 +270,6 @@ def join_sentences(*parts: str) -> str:
     return " · ".join(part for part in parts if part)
 
 
-def format_missing_note(count: int, what: str = "row") -> str:
+def format_missing_note(count: int, noun: str = "row") -> str:
     """How many rows had no value, as a note ("" for none)."""
-    return f"{format_number(count)} {what}{'' if count == 1 else 's'} without a value not drawn" if count else ""
+    return f"{format_number(count)} {noun}{'' if count == 1 else 's'} without a value not drawn" if count else ""

@@ -34,9 +34,9 @@ def describe_table(
 
 def describe_spec(spec: Mapping[str, Any]) -> str:
     """The text alternative of any Vega-Lite spec: its own description, else one computed from its data."""
-    own = next((view["description"] for view in _iterate_views(spec) if view.get("description")), None)
-    if own:
-        return str(own)
+    description = next((view["description"] for view in _iterate_views(spec) if view.get("description")), None)
+    if description:
+        return str(description)
     title, subtitle = extract_title(spec)
     rows = max(list_datasets(spec), key=len, default=[])
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -102,10 +102,10 @@ def _format_description(
 
 
 def _format_range(label: str, values: Sequence[Any]) -> str | None:
-    known = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
-    if not known:
+    numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    if not numbers:
         return None
     missing = sum(value is None for value in values)
-    low, high = format_number(min(known)), format_number(max(known))
+    low, high = format_number(min(numbers)), format_number(max(numbers))
     span = low if low == high else f"{low} to {high}"
     return f"{label}: {span}" + (f", {format_number(missing)} missing" if missing else "") + "."

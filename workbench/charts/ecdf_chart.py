@@ -54,9 +54,9 @@ def ecdf(
     frame = select_columns(table, "ecdf", texts=[group], numbers=[value])
     if log:
         check_positive(frame, "ecdf", [value])
-    known = frame.drop_nulls(value)
-    group = group if known.height else None
-    parts = _split_groups(known, group)
+    observations = frame.drop_nulls(value)
+    group = group if observations.height else None
+    parts = _split_groups(observations, group)
     exact = [(name, downsample_ecdf(part.get_column(value), positions=max(10, part.height))) for name, part in parts]
     thin = [
         (name, downsample_ecdf(part.get_column(value), positions=MAX_POSITIONS // len(parts))) for name, part in parts
@@ -70,7 +70,7 @@ def ecdf(
     note = join_sentences(
         subtitle,
         _format_counts(parts),
-        format_missing_note(frame.height - known.height),
+        format_missing_note(frame.height - observations.height),
         _format_downsampling_note(exact, curve.height),
         _format_quantile_note(marks, value, group),
     )
@@ -80,25 +80,25 @@ def ecdf(
 Part = tuple[str | None, "pl.DataFrame"]
 
 
-def _split_groups(known: pl.DataFrame, group: str | None) -> list[Part]:
+def _split_groups(observations: pl.DataFrame, group: str | None) -> list[Part]:
     import polars as pl
 
     if group is None:
-        return [(None, known)]
-    names = list_categories(known, group)
+        return [(None, observations)]
+    names = list_categories(observations, group)
     if len(names) > MAX_GROUPS:
         allowed, do = f"at most {MAX_GROUPS}", "draw those that matter"
         raise InputError("too many groups for the chart ecdf", found=len(names), allowed=allowed, do=do)
-    return [(name, known.filter(pl.col(group) == name)) for name in names]
+    return [(name, observations.filter(pl.col(group) == name)) for name in names]
 
 
 def _select_quantile_steps(steps: pl.DataFrame, quantiles: tuple[float, ...]) -> pl.DataFrame:
     import polars as pl
 
-    found = [steps.filter(pl.col("share") >= share - 1e-12).head(1) for share in quantiles if steps.height]
+    marks = [steps.filter(pl.col("share") >= share - 1e-12).head(1) for share in quantiles if steps.height]
     named = [
-        one.with_columns(pl.lit(f"p{100 * share:g}").alias("quantile"))
-        for share, one in zip(quantiles, found, strict=False)
+        mark.with_columns(pl.lit(f"p{100 * share:g}").alias("quantile"))
+        for share, mark in zip(quantiles, marks, strict=False)
     ]
     return pl.concat([steps.clear().with_columns(pl.lit("").alias("quantile")), *named])
 
@@ -106,7 +106,7 @@ def _select_quantile_steps(steps: pl.DataFrame, quantiles: tuple[float, ...]) ->
 def _join_parts(parts: list[Part], value: str, group: str | None) -> pl.DataFrame:
     import polars as pl
 
-    tagged = [one.with_columns(pl.lit(name).alias(group)) if group else one for name, one in parts]
+    tagged = [part.with_columns(pl.lit(name).alias(group)) if group else part for name, part in parts]
     empty = pl.DataFrame(schema={"value": pl.Float64, "share": pl.Float64} | ({group: pl.String} if group else {}))
     return (pl.concat(tagged) if tagged else empty).rename({"value": value})
 
@@ -148,9 +148,9 @@ def _format_counts(parts: list[Part]) -> str:
     )
 
 
-def _format_downsampling_note(exact: list[Part], kept: int) -> str:
+def _format_downsampling_note(exact: list[Part], n_drawn: int) -> str:
     count = sum(steps.height for _, steps in exact)
-    return f"{format_number(count)} steps thinned to {format_number(kept)} exact ones" if count > kept else ""
+    return f"{format_number(count)} steps thinned to {format_number(n_drawn)} exact ones" if count > n_drawn else ""
 
 
 def _format_quantile_note(marks: pl.DataFrame, value: str, group: str | None) -> str:

@@ -41,13 +41,13 @@ def heatmap(
                 do="group them before drawing",
             )
     without = frame.get_column(value).null_count()
-    told = join_sentences(
+    note = join_sentences(
         subtitle,
         f"figures: {format_label(count or value)}",
         f"{format_number(without)} cells without a value" if without else "",
     )
     height = max(80, CELL_PX * len(list_categories(frame, y)))
-    return finish_chart(_build_cells(frame, x, y, value, count or value), title, told, frame, height=height)
+    return finish_chart(_build_cells(frame, x, y, value, count or value), title, note, frame, height=height)
 
 
 def _build_cells(frame: pl.DataFrame, x: str, y: str, value: str, printed: str) -> Any:

@@ -61,8 +61,8 @@ def ladder(
     layers = _build_layers(drawn, level, value, low, high, variant, slo)
     if slo is not None:
         layers += build_limit_line(slo, value, axis="y")
-    told = join_sentences(subtitle, format_missing_note(frame.height - drawn.height))
-    return finish_chart(make_zoomable(layers, ["x", "y"]), title, told, frame, height=280)
+    note = join_sentences(subtitle, format_missing_note(frame.height - drawn.height))
+    return finish_chart(make_zoomable(layers, ["x", "y"]), title, note, frame, height=280)
 
 
 def _build_layers(
@@ -97,8 +97,8 @@ def _build_layers(
     base = alt.Chart(frame).encode(x=x, tooltip=encode_tooltip(frame), **encode_colour(frame, variant))
     layers = [base.mark_line(strokeWidth=2).encode(y=y), base.mark_point(size=60, filled=True, opacity=1).encode(y=y)]
     if low and high:
-        known = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
-        spans = known.mark_rule(strokeWidth=7, strokeCap="round", opacity=0.3)
+        interval_base = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
+        spans = interval_base.mark_rule(strokeWidth=7, strokeCap="round", opacity=0.3)
         layers.insert(0, spans.encode(y=alt.Y(low, type="quantitative"), y2=alt.Y2(high)))
     return layers
 

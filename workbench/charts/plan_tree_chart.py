@@ -169,8 +169,10 @@ def _build_tree(frame: pl.DataFrame, value: str, name: str, *, n_lines: int, top
     squares = base.mark_square(size=110, opacity=1, stroke=ink, strokeWidth=0.5).encode(x=x, color=shade)
     words = base.mark_text(align="left", dx=SPACE_PX, fontSize=11).encode(x=x, text=alt.Text("words", type="nominal"))
     least = MIN_SHARE * (top or 0)
-    known = f"datum.{value} > 0 && datum.{value} < {least} ? '≈ 0' : ({short_number_expression('datum.' + value)})"
-    figure = f"isValid(datum.{value}) ? ({known}) : '–'"
+    number_text = (
+        f"datum.{value} > 0 && datum.{value} < {least} ? '≈ 0' : ({short_number_expression('datum.' + value)})"
+    )
+    figure = f"isValid(datum.{value}) ? ({number_text}) : '–'"
     figures = base.mark_text(align="right", fontSize=11, text=alt.ExprRef(figure)).encode(x=alt.value(SIDE_PX - 4))
     heading = alt.TitleParams(text=f"{frame.item(0, side)} ({format_number(frame.height)} nodes)", fontSize=12)
     return alt.layer(falling, lying, band, squares, words, figures).properties(

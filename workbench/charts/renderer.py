@@ -73,8 +73,8 @@ def replace_undrawable(value: Any) -> Any:
     if isinstance(value, str):
         return _NOT_DRAWABLE.sub("\ufffd", value)
     if isinstance(value, dict):
-        return {replace_undrawable(key): replace_undrawable(one) for key, one in value.items()}
-    return [replace_undrawable(one) for one in value] if isinstance(value, list) else value
+        return {replace_undrawable(key): replace_undrawable(entry) for key, entry in value.items()}
+    return [replace_undrawable(entry) for entry in value] if isinstance(value, list) else value
 
 
 def wrap_subtitle(spec: dict[str, Any]) -> dict[str, Any]:
@@ -84,10 +84,10 @@ def wrap_subtitle(spec: dict[str, Any]) -> dict[str, Any]:
     'runs each, seven runs each,'
     """
     title: Any = spec.get("title")
-    told = title.get("subtitle") if isinstance(title, dict) else None
-    if not isinstance(told, str) or len(told) <= SUBTITLE_CHARS:
+    subtitle = title.get("subtitle") if isinstance(title, dict) else None
+    if not isinstance(subtitle, str) or len(subtitle) <= SUBTITLE_CHARS:
         return spec
-    return spec | {"title": title | {"subtitle": textwrap.wrap(told, SUBTITLE_CHARS)}}
+    return spec | {"title": title | {"subtitle": textwrap.wrap(subtitle, SUBTITLE_CHARS)}}
 
 
 def find_vegalite_version() -> str:
@@ -115,12 +115,12 @@ def shrink_png(picture: bytes) -> bytes:
     """
     from PIL import Image
 
-    with Image.open(io.BytesIO(picture)) as whole:
-        opaque = "A" not in whole.getbands() or whole.getchannel("A").getextrema()[0] == 255
-        made = io.BytesIO()
-        small = whole.convert("RGB").quantize(256, dither=Image.Dither.NONE) if opaque else whole
-        small.save(made, "PNG", optimize=True)
-    return made.getvalue()
+    with Image.open(io.BytesIO(picture)) as image:
+        opaque = "A" not in image.getbands() or image.getchannel("A").getextrema()[0] == 255
+        buffer = io.BytesIO()
+        small = image.convert("RGB").quantize(256, dither=Image.Dither.NONE) if opaque else image
+        small.save(buffer, "PNG", optimize=True)
+    return buffer.getvalue()
 
 
 @functools.cache
@@ -187,11 +187,11 @@ def render_live_html(spec: dict[str, Any]) -> str:
 
     mark = f"wb-{secrets.token_hex(6)}"
     parts = {"spec": spec, "dark": {"config": build_vega_config("dark"), "colours": ON_DARK}}
-    held = "".join(
+    scripts = "".join(
         f'<script type="application/json" id="{mark}-{name}">{format_script_json(value)}</script>'
         for name, value in parts.items()
     )
-    return f'<div id="{mark}"></div>{held}<script>{_read_live_script()}("{mark}")</script>'
+    return f'<div id="{mark}"></div>{scripts}<script>{_read_live_script()}("{mark}")</script>'
 
 
 @functools.cache

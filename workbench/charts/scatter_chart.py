@@ -115,18 +115,18 @@ def _build_layers(
     layers = [_build_diagonal(domain, x, y)] if domain else []
     base = build_layer(frame)
     if low and high:
-        known = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
-        spans = known.mark_rule(strokeWidth=3, strokeCap="round", opacity=0.35, clip=True)
+        interval_base = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
+        spans = interval_base.mark_rule(strokeWidth=3, strokeCap="round", opacity=0.35, clip=True)
         layers.append(spans.encode(y=alt.Y(low, type="quantitative"), y2=alt.Y2(high), **shades))
     layers.append(
         base.mark_point(size=64, filled=True, opacity=1).encode(y=up, **shades, **_encode_shape(frame, group))
     )
     if named:
         # Away from the diagonal there is room.
-        said = _select_uncovered_names(frame.filter(pl.col(named)), x, y, domain, log=log)
+        named_points = _select_uncovered_names(frame.filter(pl.col(named)), x, y, domain, log=log)
         for above, place in ((True, _ABOVE), (False, _BELOW)):
             side = (pl.col(y) >= pl.col(x)) == above
-            words = build_layer(said.filter(side)).mark_text(**place)
+            words = build_layer(named_points.filter(side)).mark_text(**place)
             layers.append(words.encode(y=up, text=alt.Text(label, type="nominal")))
     return layers, switches
 
@@ -138,12 +138,14 @@ def _select_uncovered_names(frame: pl.DataFrame, x: str, y: str, domain: list[fl
     first, second = (pl.col(name).log() if log else pl.col(name) for name in (x, y))
     span = (math.log(domain[1] / domain[0]) if log else domain[1] - domain[0]) if domain else 1.0
     ranked = frame.with_columns(at_x=first / span, at_y=second / span).sort((first - second).abs(), descending=True)
-    kept: list[int] = []
+    indexes: list[int] = []
     places = list(ranked.select("at_x", "at_y").iter_rows())
     for number, (here, up) in enumerate(places):
-        if all(abs(here - places[one][0]) > NAME_WIDTH or abs(up - places[one][1]) > NAME_HEIGHT for one in kept):
-            kept.append(number)
-    return ranked[kept].drop("at_x", "at_y")
+        if all(
+            abs(here - places[index][0]) > NAME_WIDTH or abs(up - places[index][1]) > NAME_HEIGHT for index in indexes
+        ):
+            indexes.append(number)
+    return ranked[indexes].drop("at_x", "at_y")
 
 
 def _build_switches(frame: pl.DataFrame, group: str | None, hidden: tuple[str, ...]) -> tuple[list[Any], list[str]]:

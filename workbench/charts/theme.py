@@ -218,8 +218,8 @@ def build_log_axis(values: Iterable[float | None], **look: Any) -> Any:
     """
     import altair as alt
 
-    known = [value for value in values if value is not None and 0 < value < math.inf]
-    ticks = list_round_ticks(min(known), max(known)) if known else []
+    numbers = [value for value in values if value is not None and 0 < value < math.inf]
+    ticks = list_round_ticks(min(numbers), max(numbers)) if numbers else []
     at = {"values": ticks} if len(ticks) > 2 else {"tickCount": 6}
     return alt.Axis(**({"labelExpr": short_number_expression("datum.value")} | at | look))
 

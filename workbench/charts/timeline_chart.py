@@ -56,16 +56,18 @@ def timeline(
     import altair as alt
 
     frame = select_columns(table, "timeline", texts=[lane, category], numbers=[start, end], details=details)
-    known = frame.drop_nulls([start, end])
-    _check_interval_order(known, start, end, lane)
+    intervals = frame.drop_nulls([start, end])
+    _check_interval_order(intervals, start, end, lane)
     by = [lane] + ([category] if category else [])
     drawn, merged = (
-        (known, "") if known.height <= MAX_INTERVALS else merge_intervals(known, start, end, by, limit=MAX_INTERVALS)
+        (intervals, "")
+        if intervals.height <= MAX_INTERVALS
+        else merge_intervals(intervals, start, end, by, limit=MAX_INTERVALS)
     )
     drawn, places = _stack_intervals(drawn, start, end, lane)
-    steps, binned = count_open_intervals(known, start, end)
-    count = f"{format_number(known.height)} intervals"
-    note = join_sentences(subtitle, count, format_missing_note(frame.height - known.height), merged, binned)
+    steps, binned = count_open_intervals(intervals, start, end)
+    count = f"{format_number(intervals.height)} intervals"
+    note = join_sentences(subtitle, count, format_missing_note(frame.height - intervals.height), merged, binned)
     text = describe_table(title, drawn.drop("place"), subtitle=note)
     chart = _join_views(drawn, steps.rename({"at": start}), start, end, category, places)
     return chart.properties(title=alt.TitleParams(text=title, subtitle=note), description=text)
@@ -92,9 +94,9 @@ def _check_interval_order(frame: pl.DataFrame, start: str, end: str, lane: str) 
 
     backwards = frame.filter(pl.col(end) < pl.col(start))
     if backwards.height:
-        found = f"{format_number(backwards.height)} rows, first {backwards.row(0)}"
+        finding = f"{format_number(backwards.height)} rows, first {backwards.row(0)}"
         raise InputError(
-            "an interval ends before it starts", where=f"chart timeline, columns {start}, {end}", found=found
+            "an interval ends before it starts", where=f"chart timeline, columns {start}, {end}", found=finding
         )
     lanes = len(list_categories(frame, lane))
     if lanes > MAX_LANES:

@@ -176,8 +176,8 @@ def _build_layers(
     figure = base.mark_text(align="left", dx=5).encode(text=alt.Text("bar_figure", type="nominal"))
     layers = [joint, bar]
     if low and high:
-        known = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
-        layers.append(known.mark_rule(strokeWidth=2).encode(x=alt.X(low, type="quantitative"), x2=alt.X2(high)))
+        interval_base = base.transform_filter(f"isValid(datum.{low}) && isValid(datum.{high})")
+        layers.append(interval_base.mark_rule(strokeWidth=2).encode(x=alt.X(low, type="quantitative"), x2=alt.X2(high)))
     layers.append(figure.encode(x=alt.X("bar_edge", type="quantitative")))
     # Unseen, it keeps space for the figure beside the longest bar, whichever case is shown.
     layers.append(base.mark_point(opacity=0, size=1).encode(x=alt.X("bar_room", type="quantitative")))

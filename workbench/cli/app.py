@@ -86,10 +86,8 @@ class _RootGroup(CommandGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        present = {name: found for name, found in (OWN_GROUPS | AREAS).items() if found.is_installed}
-        self.commands.update(
-            {name: LazyGroup(name=name, help=found.help, area=found) for name, found in present.items()}
-        )
+        present = {name: area for name, area in (OWN_GROUPS | AREAS).items() if area.is_installed}
+        self.commands.update({name: LazyGroup(name=name, help=area.help, area=area) for name, area in present.items()})
 
 
 app = typer.Typer(
@@ -253,18 +251,18 @@ def doctor(
 
     from workbench.cli import doctor as checks
 
-    areas = {name: known for name, known in AREAS.items() if known.is_installed}
+    areas = {name: entry for name, entry in AREAS.items() if entry.is_installed}
     if area is not None and area not in areas:
         raise ConfigError("no such area", where="doctor", found=area, allowed=areas)
     chosen = areas if area is None else {area: areas[area]}
-    more = [importlib.import_module(known.checks).checks for known in chosen.values() if known.checks]
+    more = [importlib.import_module(entry.checks).checks for entry in chosen.values() if entry.checks]
     wanted = None if area is None else (*areas[area].needs, *areas[area].uses)
-    found = checks.check_machine(wanted, deep=deep, more=more)
-    shown = {name: known.needs for name, known in chosen.items()}
-    typer.echo(checks.format_checks_json(found, shown) if as_json else checks.format_checks(found, shown))
+    findings = checks.check_machine(wanted, deep=deep, more=more)
+    shown = {name: entry.needs for name, entry in chosen.items()}
+    typer.echo(checks.format_checks_json(findings, shown) if as_json else checks.format_checks(findings, shown))
     needed = ("base",) if area is None else areas[area].needs
     raise typer.Exit(
-        ExitCode.FAILED if any(checks.list_missing(found, ability) for ability in needed) else ExitCode.GOOD
+        ExitCode.FAILED if any(checks.list_missing(findings, ability) for ability in needed) else ExitCode.GOOD
     )
 
 

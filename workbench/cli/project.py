@@ -117,9 +117,9 @@ def format_layout(folder: Path, counts: Counter[str]) -> str:
     bench: 3 files written, 1 kept as they were
     next: cd bench, then workbench run start_here; README.md says what is where
     """
-    kept = f", {counts['kept']} kept as they were" if counts["kept"] else ""
+    note = f", {counts['kept']} kept as they were" if counts["kept"] else ""
     there = "" if folder.resolve() == Path.cwd() else f"cd {folder}, then "
     return (
-        f"{folder}: {counts['written']} files written{kept}\n"
+        f"{folder}: {counts['written']} files written{note}\n"
         f"next: {there}workbench run start_here; README.md says what is where"
     )

@@ -27,21 +27,21 @@ STATES = ("running", "succeeded", "failed", "cancelled", "died", "unfinished")
 resolve_notebooks = discovery.resolve_notebooks
 
 
-def parse_assignments(given: Sequence[str]) -> dict[str, str]:
+def parse_assignments(texts: Sequence[str]) -> dict[str, str]:
     """Split NAME=VALUE texts at the first "=".
 
     >>> parse_assignments(["version=3.10", "where=a=b"])
     {'version': '3.10', 'where': 'a=b'}
     """
-    found: dict[str, str] = {}
-    for position, text in enumerate(given, start=1):
+    assignments: dict[str, str] = {}
+    for position, text in enumerate(texts, start=1):
         name, sign, value = text.partition("=")
         if not sign or not name.strip():
             raise ConfigError("not an assignment", where=f"-p number {position}", allowed="-p name=value")
-        if name.strip() in found:
+        if name.strip() in assignments:
             raise ConfigError("parameter is given twice", where=f"-p {name.strip()}")
-        found[name.strip()] = value
-    return found
+        assignments[name.strip()] = value
+    return assignments
 
 
 def run_and_print(
@@ -164,23 +164,23 @@ def print_run_list(
     begun = None if since is None else catalogue.parse_moment(since, option="--since")
     place = out or str(default_place())
     there = catalogue.list_runs(place, unreadable=_print_error)
-    found = catalogue.filter_runs(there, area=area, status=status, verdict=verdict, since=begun)
-    print_run_table(found, redaction.strip_user_info(place), as_json=as_json)
+    runs = catalogue.filter_runs(there, area=area, status=status, verdict=verdict, since=begun)
+    print_run_table(runs, redaction.strip_user_info(place), as_json=as_json)
 
 
 def _print_error(error: WorkbenchError) -> None:
     terminal.print_text(str(error), err=True)
 
 
-def print_run_table(found: Sequence[StoredRun], place: str, *, as_json: bool) -> None:
+def print_run_table(runs: Sequence[StoredRun], place: str, *, as_json: bool) -> None:
     """Print a table of runs."""
     if as_json:
-        _print_json({"folder": place, "runs": [run.build_document() for run in found]})
+        _print_json({"folder": place, "runs": [run.build_document() for run in runs]})
         return
-    if not found:
+    if not runs:
         sys.stderr.write(f"no runs below {place}\n")
-    width = max((len(run.area) for run in found), default=0)
-    for run in found:
+    width = max((len(run.area) for run in runs), default=0)
+    for run in runs:
         verdict, answer = run.record["verdict"] or "-", " ".join(str(run.record.get("answer") or "-").split())
         _print_text(" ".join(f"{run.run_id}  {run.area:<{width}}  {run.state:<9}  {verdict:<7}  {answer}".splitlines()))
 
@@ -193,12 +193,12 @@ def print_comparison(
 
     if html is not None:
         compare_page.check_page_path(html)
-    found = compare.compare_runs(find_run(baseline, out), find_run(candidate, out), other_area=any_area)
-    page = None if html is None else compare_page.write_comparison_page(found, html)
+    comparison = compare.compare_runs(find_run(baseline, out), find_run(candidate, out), other_area=any_area)
+    page = None if html is None else compare_page.write_comparison_page(comparison, html)
     if as_json:
-        _print_json(compare_page.build_comparison_document(found) | {"page": None if page is None else str(page)})
+        _print_json(compare_page.build_comparison_document(comparison) | {"page": None if page is None else str(page)})
         return
-    _print_text(compare_page.format_comparison(found))
+    _print_text(compare_page.format_comparison(comparison))
     if page is not None:
         _print_text(f"page: {page}")
 
@@ -245,23 +245,25 @@ def prune_runs(
         note = "a URL has no locks: a copy that another machine makes there now is only seen when it is whole"
         terminal.print_text(note, err=True)
     doomed = prune.plan_pruning(place, keep=keep, before=before, states=states, area=area, unreadable=_print_error)
-    done = prune.delete_runs(doomed) if delete else doomed
-    gone = [one for one in done if one.kept_because is None]
-    total = sum(one.size_bytes for one in gone)
-    code = ExitCode.FAILED if any(one.failed for one in done) else ExitCode.GOOD
+    outcomes = prune.delete_runs(doomed) if delete else doomed
+    gone = [outcome for outcome in outcomes if outcome.kept_because is None]
+    total = sum(outcome.size_bytes for outcome in gone)
+    code = ExitCode.FAILED if any(outcome.failed for outcome in outcomes) else ExitCode.GOOD
     if as_json:
         _print_json(
             {
                 "folder": redaction.strip_user_info(str(place)),
                 "deleted": delete,
                 "size_bytes": total,
-                "runs": [one.build_document() for one in done],
+                "runs": [outcome.build_document() for outcome in outcomes],
             }
         )
         return code
-    for one in done:
-        fate = f"stays: {one.kept_because}" if one.kept_because else "deleted" if delete else "would go"
-        _print_text(f"{one.run.run_id}  {one.run.area}  {one.run.state}  {format_bytes(one.size_bytes)}  {fate}")
+    for entry in outcomes:
+        fate = f"stays: {entry.kept_because}" if entry.kept_because else "deleted" if delete else "would go"
+        _print_text(
+            f"{entry.run.run_id}  {entry.run.area}  {entry.run.state}  {format_bytes(entry.size_bytes)}  {fate}"
+        )
     word = "deleted" if delete else "would go; --yes deletes them"
     _print_text(f"{len(gone)} run(s), {format_bytes(total)} {word}")
     return code
@@ -271,11 +273,11 @@ def copy_runs(names: Sequence[str], out: str | None, to: str, *, as_json: bool) 
     """Copy runs to a folder or URL and print where each is then."""
     from workbench.runs import run_copy, run_stores
 
-    found = [find_run(name, out) for name in names]
+    runs = [find_run(name, out) for name in names]
     if is_url(to):
         run_stores.check_writable(to)
     copies = []
-    for run in found:
+    for run in runs:
         copies.append({"run_id": run.run_id, "folder": run.place, "copy": run_copy.copy_run(run, to)})
         if not as_json:
             _print_text(f"{run.run_id}  {copies[-1]['copy']}")
@@ -312,9 +314,9 @@ def _print_text(text: str) -> None:
 def _replace_non_finite(value: Any) -> Any:
     """JSON data with null for NaN and infinite numbers."""
     if isinstance(value, dict):
-        return {name: _replace_non_finite(one) for name, one in value.items()}
+        return {name: _replace_non_finite(entry) for name, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_replace_non_finite(one) for one in value]
+        return [_replace_non_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

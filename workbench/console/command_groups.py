@@ -41,7 +41,9 @@ class CommandGroup(TyperGroup):
         """Write the list of commands."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         rows = [
-            (name, found.get_short_help_str(_MAX_HELP_CHARS)) for name, found in commands if found and not found.hidden
+            (name, command.get_short_help_str(_MAX_HELP_CHARS))
+            for name, command in commands
+            if command and not command.hidden
         ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)

@@ -103,9 +103,9 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
-        return {str(to_json_value(key)): to_json_value(one) for key, one in value.items()}
+        return {str(to_json_value(key)): to_json_value(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [to_json_value(one) for one in value]
+        return [to_json_value(entry) for entry in value]
     if isinstance(value, set | frozenset):
         return sorted(map(to_json_value, value))
     if isinstance(value, datetime | date | time):
@@ -115,7 +115,7 @@ def to_json_value(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: to_json_value(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        return {field.name: to_json_value(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if _is_model(value):
         return to_json_value(value.model_dump(mode="json"))
     if hasattr(value, "tolist"):  # numpy's scalars and arrays

@@ -121,10 +121,10 @@ def take_options_from(
 class ModelCommand(TyperCommand):
     """A command whose options are made when it is entered, or when somebody looks at them."""
 
-    def __init__(self, name: str | None, *, callback: Any = None, params: Any = None, **rest: Any) -> None:
+    def __init__(self, name: str | None, *, callback: Any = None, params: Any = None, **options: Any) -> None:
         del params  # those of the stand-in, which has none
         self._specification: _Specification = getattr(callback, _SPECIFICATION)
-        super().__init__(name, callback=callback, **rest)
+        super().__init__(name, callback=callback, **options)
 
     @property
     def params(self) -> list[Any]:
@@ -132,7 +132,7 @@ class ModelCommand(TyperCommand):
         return self._specification.command.params  # type: ignore[no-any-return]
 
     @params.setter
-    def params(self, given: list[Any]) -> None:
+    def params(self, parameters: list[Any]) -> None:
         """Nothing: they are made from the model."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -176,21 +176,23 @@ class _Specification:
     @cached_property
     def command(self) -> Any:
         """Typer's own command of a function with these parameters."""
-        first, *own = self._list_own_parameters()
-        by_field = self._build_field_parameters({one.name for one in own})
-        by_name = {one.name: one for one in own}
+        first, *parameters = self._list_own_parameters()
+        by_field = self._build_field_parameters({parameter.name for parameter in parameters})
+        by_name = {parameter.name: parameter for parameter in parameters}
         order = [by_field[name].parameter if name in by_field else by_name.pop(name) for name in self.fields]
         order += by_name.values()
         context = inspect.Parameter(_CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 
         def call(**values: Any) -> None:
-            given = _collect_values(by_field.values(), values, values.pop(_CONTEXT))
-            self.function(**{first.name: given}, **{one.name: values[one.name] for one in own})
+            option_values = _collect_values(by_field.values(), values, values.pop(_CONTEXT))
+            self.function(
+                **{first.name: option_values}, **{parameter.name: values[parameter.name] for parameter in parameters}
+            )
 
         update_wrapper(call, self.function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         del call.__wrapped__  # type: ignore[attr-defined]
         call.__signature__ = inspect.Signature([*order, context])  # type: ignore[attr-defined]
-        call.__annotations__ = {one.name: one.annotation for one in [*order, context]}
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in [*order, context]}
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command()(call)
         return typer.main.get_command(app)
@@ -198,14 +200,17 @@ class _Specification:
     def _list_own_parameters(self) -> list[inspect.Parameter]:
         hints = get_type_hints(self.function, include_extras=True)
         parameters = inspect.signature(self.function).parameters.values()
-        return [one.replace(annotation=hints[one.name], kind=inspect.Parameter.KEYWORD_ONLY) for one in parameters]
+        return [
+            parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in parameters
+        ]
 
-    def _build_field_parameters(self, own: set[str]) -> dict[str, _FieldParameter]:
-        known = _load_model(self.model).model_fields
-        wanted = [name for name in self.fields if name not in own]
-        if unknown := sorted((set(wanted) | set(self.rules)) - set(known)):
+    def _build_field_parameters(self, own_names: set[str]) -> dict[str, _FieldParameter]:
+        model_fields = _load_model(self.model).model_fields
+        wanted = [name for name in self.fields if name not in own_names]
+        if unknown := sorted((set(wanted) | set(self.rules)) - set(model_fields)):
             raise TypeError(f"{self.function.__name__}: no fields of the model: {', '.join(unknown)}")
-        return {name: self._build_field_parameter(name, known[name]) for name in wanted}
+        return {name: self._build_field_parameter(name, model_fields[name]) for name in wanted}
 
     def _build_field_parameter(self, field_name: str, info: FieldInfo) -> _FieldParameter:
         rule = self.rules.get(field_name, FieldOption())
@@ -241,44 +246,44 @@ class _Specification:
 
     def _choose_default(self, info: FieldInfo, rule: FieldOption, kind: Any, *, is_parsed: bool) -> tuple[Any, Any]:
         """The option's default, and what help tells of it."""
-        own = info.default
+        model_default = info.default
         if rule.default is not _UNSET:
             default = rule.default
         elif info.is_required():
             return inspect.Parameter.empty, False
         elif kind is bool:
-            default = bool(own)
+            default = bool(model_default)
         elif get_origin(kind) is list or is_parsed or info.default_factory is not None:
             default = None
-        elif own == "" or self.defaults == "model":
-            default = own
+        elif model_default == "" or self.defaults == "model":
+            default = model_default
         else:
             default = None
         if rule.show_default is not None:
             return default, rule.show_default
-        if default is not None or is_parsed or own is None or isinstance(own, list | tuple | dict):
+        if default is not None or is_parsed or model_default is None or isinstance(model_default, list | tuple | dict):
             return default, kind is not bool
-        return default, f"{own:g}" if isinstance(own, float) else str(own)
+        return default, f"{model_default:g}" if isinstance(model_default, float) else str(model_default)
 
 
 def _collect_values(options: Any, values: Mapping[str, Any], context: Any) -> OptionValues:
     """What was given; a default of the command's own that is not the model's counts as given."""
-    given = OptionValues(flags={one.field: one.flag for one in options})
-    for one in options:
-        source = context.get_parameter_source(one.name)
+    option_values = OptionValues(flags={parameter.field: parameter.flag for parameter in options})
+    for option in options:
+        source = context.get_parameter_source(option.name)
         if source is not None and source.name != "DEFAULT":
-            given[one.field] = one.read_value(values[one.name])
-        elif one.own_default not in (None, ""):
-            given[one.field] = one.read_value(one.own_default)
-    return given
+            option_values[option.field] = option.read_value(values[option.name])
+        elif option.own_default not in (None, ""):
+            option_values[option.field] = option.read_value(option.own_default)
+    return option_values
 
 
 def _load_model(model: str | type[BaseModel]) -> type[BaseModel]:
     if not isinstance(model, str):
         return model
     module, _, name = model.partition(":")
-    found: type[BaseModel] = getattr(importlib.import_module(module), name)
-    return found
+    model_type: type[BaseModel] = getattr(importlib.import_module(module), name)
+    return model_type
 
 
 def _strip_optional(annotation: Any) -> Any:
@@ -286,7 +291,7 @@ def _strip_optional(annotation: Any) -> Any:
     while get_origin(annotation) is Annotated:
         annotation = get_args(annotation)[0]
     if get_origin(annotation) in (Union, types.UnionType):
-        kinds = [one for one in get_args(annotation) if one is not type(None)]
+        kinds = [kind for kind in get_args(annotation) if kind is not type(None)]
         return _strip_optional(kinds[0]) if len(kinds) == 1 else annotation
     return annotation
 

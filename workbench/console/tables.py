@@ -61,7 +61,7 @@ def format_table(
     for row in zip(*cells, strict=True):
         parts = [_fit_cell(cell, width, overflow) for cell, width in zip(row, widths, strict=True)]
         for line in zip_longest(*parts, fillvalue=""):
-            shown = [_pad_cell(*one) for one in zip(line, widths, at_right, strict=True)]
+            shown = [_pad_cell(*arguments) for arguments in zip(line, widths, at_right, strict=True)]
             lines.append((" " * indent + (" " * gap).join(shown)).rstrip())
     return lines
 
@@ -72,8 +72,8 @@ def escape_cell(text: object) -> str:
     >>> escape_cell("two\\nlines"), escape_cell("\\x1b[31mred")
     ('two lines', '�[31mred')
     """
-    whole = str(text).encode("utf-8", "replace").decode()
-    return CONTROL_CHARACTERS.sub(_REPLACED, " ".join(whole.replace("\t", " ").splitlines()))
+    clean_text = str(text).encode("utf-8", "replace").decode()
+    return CONTROL_CHARACTERS.sub(_REPLACED, " ".join(clean_text.replace("\t", " ").splitlines()))
 
 
 def measure_width(text: str) -> int:
@@ -95,13 +95,13 @@ def cut_text(text: str, width: int) -> str:
     """
     if measure_width(text) <= width:
         return text
-    kept, used = "", 0
+    head, used = "", 0
     for letter in text:
         used += _measure_letter(letter)
         if used > width - 1:
             break
-        kept += letter
-    return kept.rstrip() + _ELLIPSIS
+        head += letter
+    return head.rstrip() + _ELLIPSIS
 
 
 def _measure_letter(letter: str) -> int:
@@ -111,8 +111,8 @@ def _measure_letter(letter: str) -> int:
 
 
 def _is_numeric(column: Sequence[object]) -> bool:
-    known = [value for value in column if value is not None]
-    return bool(known) and all(isinstance(value, Number) and not isinstance(value, bool) for value in known)
+    values = [value for value in column if value is not None]
+    return bool(values) and all(isinstance(value, Number) and not isinstance(value, bool) for value in values)
 
 
 def _format_column(column: Sequence[object]) -> list[str]:
@@ -125,14 +125,14 @@ def _format_column(column: Sequence[object]) -> list[str]:
 
 def _narrow_columns(widths: Sequence[int], fixed: Sequence[bool], room: int) -> list[int]:
     """Take from the widest column that may be narrower until all fit, or none can give any more."""
-    found = list(widths)
-    while sum(found) > room:
-        free = [place for place, width in enumerate(found) if not fixed[place] and width > MIN_COLUMN_WIDTH]
+    new_widths = list(widths)
+    while sum(new_widths) > room:
+        free = [place for place, width in enumerate(new_widths) if not fixed[place] and width > MIN_COLUMN_WIDTH]
         if not free:
             break
-        widest = max(free, key=lambda place: found[place])
-        found[widest] -= 1
-    return found
+        widest = max(free, key=lambda place: new_widths[place])
+        new_widths[widest] -= 1
+    return new_widths
 
 
 def _fit_cell(text: str, width: int, overflow: str) -> list[str]:

@@ -182,8 +182,8 @@ class RunProgressBars:
         colour = "green" if result.exit_code == 0 else "red"
         text = f"[{colour}]{result.run.status}[/]"
         task = self._progress.tasks[self._find_task(result.run)]
-        done = task.total if result.run.status == "succeeded" else task.completed
-        self._progress.update(task.id, completed=done, description=text)
+        n_completed = task.total if result.run.status == "succeeded" else task.completed
+        self._progress.update(task.id, completed=n_completed, description=text)
 
     def _find_task(self, run: Run) -> int:
         return self._tasks[run.run_id]
@@ -194,13 +194,13 @@ def create_run_progress() -> PlainRunProgress | RunProgressBars:
     return RunProgressBars() if sys.stderr.isatty() else PlainRunProgress()
 
 
-def _ignore_progress(done: int, total: int) -> None:
+def _ignore_progress(n_done: int, total: int) -> None:
     """No output."""
-    del done, total
+    del n_done, total
 
 
 @contextmanager
-def show_progress_count(what: str) -> Iterator[Callable[[int, int], None]]:
+def show_progress_count(description: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function to call with (done, total); shows a bar on a terminal, nothing elsewhere."""
     if not sys.stderr.isatty():
         yield _ignore_progress
@@ -210,5 +210,5 @@ def show_progress_count(what: str) -> Iterator[Callable[[int, int], None]]:
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+        task = progress.add_task(description, total=None)
+        yield lambda n_done, total: progress.update(task, completed=n_done, total=total)

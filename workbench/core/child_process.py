@@ -83,8 +83,8 @@ def run_command(
     code = child.exit_code
     result = CommandResult(-signal.SIGKILL if code is None else code, child.stdout_text, child.stderr_text)
     if must_succeed and result.exit_code:
-        found = result.last_lines or None
-        raise RunFailedError(f"{name} failed with exit code {result.exit_code}", found=found, do=do)
+        last_lines = result.last_lines or None
+        raise RunFailedError(f"{name} failed with exit code {result.exit_code}", found=last_lines, do=do)
     return result
 
 
@@ -230,8 +230,8 @@ class ChildProcess:
         if self.is_running:
             return
         self._join_readers()
-        said = format_last_lines(self.stderr_text or self.stdout_text)
-        raise RunFailedError(f"{self.name} ended", where=f"exit code {self.exit_code}", found=said or None)
+        last_lines = format_last_lines(self.stderr_text or self.stdout_text)
+        raise RunFailedError(f"{self.name} ended", where=f"exit code {self.exit_code}", found=last_lines or None)
 
     def watch_end(self, on_end: Callable[[int], None]) -> None:
         """Call this with its exit code when it ends, in a thread of its own."""
@@ -358,8 +358,8 @@ def _name_command(command: Sequence[str | Path]) -> str:
     words = [str(word) for word in command]
     name = Path(words[0]).name
     if name.startswith("python"):
-        rest = [word for word in words[1:] if not word.startswith("-")]
-        name = rest[0] if rest and "-c" not in words else name
+        operands = [word for word in words[1:] if not word.startswith("-")]
+        name = operands[0] if operands and "-c" not in words else name
     return Path(name).name[:80]
 
 
@@ -370,15 +370,15 @@ def kill_process_tree(pid: int, *, grace_s: float = 0, started_s: float | None =
 
     `started_s`: Start time of the process, by psutil: a process that reuses the id is spared.
     """
-    found = _list_tree(pid, started_s)
+    processes = _list_tree(pid, started_s)
     if grace_s > 0:
-        _signal_processes(found, signal.SIGTERM)
-        _wait_until_gone(found, grace_s)
+        _signal_processes(processes, signal.SIGTERM)
+        _wait_until_gone(processes, grace_s)
     until = time.monotonic() + KILL_LIMIT_S
     # Repeated, since a process may start others before it dies.
-    while found := [one for one in {*found, *_list_tree(pid, started_s)} if _is_alive(one)]:
-        _signal_processes(found, signal.SIGKILL)
-        _wait_until_gone(found, 1.0)
+    while processes := [process for process in {*processes, *_list_tree(pid, started_s)} if _is_alive(process)]:
+        _signal_processes(processes, signal.SIGKILL)
+        _wait_until_gone(processes, 1.0)
         if time.monotonic() > until:
             return
 
@@ -397,18 +397,18 @@ def _list_tree(pid: int, started_s: float | None) -> list[Any]:
     """The process, its descendants, and orphans of its session."""
     import psutil
 
-    found: set[Any] = set()
+    processes: set[Any] = set()
     with contextlib.suppress(psutil.Error):
         leader = psutil.Process(pid)
         if started_s is not None and abs(leader.create_time() - started_s) > 1:
             return []
-        found |= {leader, *leader.children(recursive=True)}
+        processes |= {leader, *leader.children(recursive=True)}
     if os.getsid(0) != pid:
         for process in psutil.process_iter():
             with contextlib.suppress(OSError, psutil.Error):
                 if os.getsid(process.pid) == pid:
-                    found.add(process)
-    return [one for one in found if _is_alive(one)]
+                    processes.add(process)
+    return [member for member in processes if _is_alive(member)]
 
 
 def _signal_processes(processes: Iterable[Any], number: signal.Signals) -> None:

@@ -46,8 +46,10 @@ def read_text_file(
     except UnicodeDecodeError as error:
         raise error_type(f"not UTF-8 text: the {noun}", where=path, found=f"byte {error.start}", do=do) from None
     except InputError as error:
-        what = f"{error.what}: the {noun}" if error.facts["allowed"] is None else f"too large for {add_article(noun)}"
-        raise error_type(what, where=path, allowed=error.facts["allowed"], do=do) from None
+        message = (
+            f"{error.what}: the {noun}" if error.facts["allowed"] is None else f"too large for {add_article(noun)}"
+        )
+        raise error_type(message, where=path, allowed=error.facts["allowed"], do=do) from None
 
 
 def parse_json(
@@ -177,11 +179,11 @@ def measure_depth(value: object, limit: int = MAX_DEPTH) -> int:
     depth = 0
     level: list[Any] = [value]
     while depth <= limit:
-        level = [one for one in level if isinstance(one, dict | list)]
+        level = [node for node in level if isinstance(node, dict | list)]
         if not level:
             break
         depth += 1
-        level = [item for one in level for item in (one.values() if isinstance(one, dict) else one)]
+        level = [item for node in level for item in (node.values() if isinstance(node, dict) else node)]
     return depth
 
 
@@ -228,8 +230,8 @@ def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: t
 def _too_deep(
     noun: str, where: object, max_depth: int, do: str | None, error_type: type[WorkbenchError]
 ) -> WorkbenchError:
-    what = f"nested too deeply for {add_article(noun)}"
-    return error_type(what, where=where, allowed=f"{max_depth} levels", do=do)
+    message = f"nested too deeply for {add_article(noun)}"
+    return error_type(message, where=where, allowed=f"{max_depth} levels", do=do)
 
 
 def _join_place(where: object, place: str) -> str:

@@ -37,15 +37,15 @@ class WorkbenchError(Exception):
 
     def __init__(
         self,
-        what: str,
+        message: str,
         *,
         where: object = None,
         found: object = None,
         allowed: object = None,
         do: str | None = None,
     ) -> None:
-        super().__init__(what)
-        self.what = what
+        super().__init__(message)
+        self.what = message
         self.facts = {"where": where, "found": found, "allowed": allowed, "do": do}
 
     def __str__(self) -> str:
@@ -75,12 +75,16 @@ def exit_code_for_error(name: str) -> ExitCode:
     >>> [int(exit_code_for_error(name)) for name in ("InputError", "BrokenInvariantError", "ZeroDivisionError")]
     [2, 3, 3]
     """
-    known = globals().get(name)
-    return known.exit_code if isinstance(known, type) and issubclass(known, WorkbenchError) else ExitCode.FAILED
+    error_type = globals().get(name)
+    return (
+        error_type.exit_code
+        if isinstance(error_type, type) and issubclass(error_type, WorkbenchError)
+        else ExitCode.FAILED
+    )
 
 
-def _rebuild_error(kind: type[WorkbenchError], what: str, facts: dict[str, object]) -> WorkbenchError:
-    error = kind(what)
+def _rebuild_error(kind: type[WorkbenchError], message: str, facts: dict[str, object]) -> WorkbenchError:
+    error = kind(message)
     error.facts = facts
     return error
 

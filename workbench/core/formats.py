@@ -156,8 +156,8 @@ def format_duration(seconds: float | None) -> str:
         return f"{format_number(float(seconds) * 1000)} ms"
     if seconds < 60:
         return f"{format_number(float(seconds))} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+    minutes, remainder_s = divmod(round(seconds), 60)
+    return f"{minutes} min {remainder_s} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def format_seconds(value: float | None) -> str:

@@ -105,24 +105,26 @@ def list_accelerators() -> list[dict[str, Any]]:
     return devices
 
 
-def read_container_limits(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> dict[str, Any]:
+def read_container_limits(
+    root: Path = Path("/sys/fs/cgroup"), cgroup_file: Path = Path("/proc/self/cgroup")
+) -> dict[str, Any]:
     """CPU quota (cpus) and memory limit (memory_bytes) of this process's control groups, version 2 or 1.
 
     The tightest limit of the group and its ancestors; a key is absent when no limit is set.
     """
     limits: dict[str, Any] = {}
-    for folder in _list_group_folders(root, own):
-        found = {"cpus": _read_cpu_quota(folder), "memory_bytes": _read_memory_limit(folder)}
-        for name, value in found.items():
+    for folder in _list_group_folders(root, cgroup_file):
+        group_limits = {"cpus": _read_cpu_quota(folder), "memory_bytes": _read_memory_limit(folder)}
+        for name, value in group_limits.items():
             if value is not None:
                 limits[name] = min(value, limits.get(name, value))
     return limits
 
 
-def _list_group_folders(root: Path, own: Path) -> list[Path]:
+def _list_group_folders(root: Path, cgroup_file: Path) -> list[Path]:
     folders: list[Path] = []
     with contextlib.suppress(OSError):
-        for line in own.read_text().splitlines():
+        for line in cgroup_file.read_text().splitlines():
             _, controllers, path = line.split(":", 2)
             tops = [root / controllers, *(root / name for name in controllers.split(","))] if controllers else [root]
             for top in tops:
@@ -155,11 +157,11 @@ def _read_text(path: Path) -> str:
 
 def list_versions() -> dict[str, str]:
     """Versions of Python and of `VERSIONED_PACKAGES`; those not installed are left out."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in VERSIONED_PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            versions[name] = metadata.version(name)
+    return versions
 
 
 def read_git_commit(folder: Path) -> str | None:
@@ -177,7 +179,9 @@ def read_git_commit(folder: Path) -> str | None:
 def _read_command_output(command: list[str]) -> str:
     """The stdout of a command; "" when it is missing, fails or hangs: host facts never stop a run."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True, stdin=subprocess.DEVNULL)  # noqa: S603
+        process = subprocess.run(  # noqa: S603
+            command, capture_output=True, text=True, timeout=5, check=True, stdin=subprocess.DEVNULL
+        )
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return ""
-    return done.stdout
+    return process.stdout

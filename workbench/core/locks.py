@@ -64,13 +64,13 @@ def release_lock(folder: str | Path) -> None:
     """Release the lock of a run folder and remove the lock file; no effect when this process does not hold it."""
     folder = Path(folder).absolute()
     with _guard:
-        if (own := _find_own_lock(folder)) is None:
+        if (lock := _find_own_lock(folder)) is None:
             return
         del _own_locks[folder]
         with contextlib.suppress(OSError):
             (folder / LOCK_FILE).unlink()
-        if own.handle is not None:
-            os.close(own.handle)
+        if lock.handle is not None:
+            os.close(lock.handle)
 
 
 @contextlib.contextmanager

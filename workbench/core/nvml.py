@@ -92,17 +92,19 @@ class Nvml:
             "power_limit_w": None if limit_mw is None else limit_mw / 1000,
             "temperature_c": self._read_value("nvmlDeviceGetTemperature", ctypes.c_uint, handle, _GRAPHICS_SENSOR),
             "busy": load.gpu / 100 if load else None,
-            "throttled": None if reasons is None else [why for bit, why in THROTTLE_REASONS.items() if reasons & bit],
+            "throttled": None
+            if reasons is None
+            else [reason for bit, reason in THROTTLE_REASONS.items() if reasons & bit],
         }
 
     def _read_value(self, function: str, kind: Any, *arguments: Any) -> Any:
         """What a function writes to its last argument; null where this GPU or this driver does not tell."""
-        found = kind()
+        output = kind()
         try:
-            code = getattr(self._library, function)(*arguments, ctypes.byref(found))
+            code = getattr(self._library, function)(*arguments, ctypes.byref(output))
         except AttributeError:
             return None
-        return getattr(found, "value", found) if code == _SUCCESS else None
+        return getattr(output, "value", output) if code == _SUCCESS else None
 
     def _read_text(self, function: str, *arguments: Any) -> str | None:
         text = ctypes.create_string_buffer(_TEXT_BYTES)

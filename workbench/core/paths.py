@@ -25,8 +25,8 @@ def find_project_folder() -> Path | None:
 
 def default_place() -> str | Path:
     """Where runs are kept: the URL in $WORKBENCH_OUT, such as s3://bucket/runs, else the folder `default_out()`."""
-    given = os.environ.get(OUT_VARIABLE, "")
-    return given if "://" in given else default_out()
+    setting = os.environ.get(OUT_VARIABLE, "")
+    return setting if "://" in setting else default_out()
 
 
 def default_out() -> Path:
@@ -34,8 +34,8 @@ def default_out() -> Path:
 
     A URL in $WORKBENCH_OUT is no folder: what is made live stays on this machine.
     """
-    if (given := os.environ.get(OUT_VARIABLE)) and "://" not in given:
-        return Path(given).absolute()
+    if (setting := os.environ.get(OUT_VARIABLE)) and "://" not in setting:
+        return Path(setting).absolute()
     project = find_project_folder()
     if project is not None and os.access(project, os.W_OK):
         return project / "data" / "runs"

@@ -99,8 +99,10 @@ def list_problems(error: ValidationError, *, hidden: Collection[str] = ()) -> li
     column: there is no such field
     """
     details = error.errors(include_url=False, include_context=False)
-    kept = [one for one in details if not (one["type"] == "too_short" and _has_deeper(one["loc"], details))]
-    problems = [_build_problem(one, hidden) for one in kept]
+    mistakes = [
+        detail for detail in details if not (detail["type"] == "too_short" and _has_deeper(detail["loc"], details))
+    ]
+    problems = [_build_problem(detail, hidden) for detail in mistakes]
     return list(dict.fromkeys(problems))
 
 
@@ -131,16 +133,20 @@ def explain_validation(
     """
     problems = list_problems(error, hidden=hidden)
     if not show_values:
-        problems = [FieldProblem(one.path, one.message) for one in problems]
-    what = f"not {add_article(noun)}"
-    known = model is not None and any(one.message == _UNKNOWN and len(one.path) == 1 for one in problems)
+        problems = [FieldProblem(problem.path, problem.message) for problem in problems]
+    message = f"not {add_article(noun)}"
+    has_unknown = model is not None and any(
+        problem.message == _UNKNOWN and len(problem.path) == 1 for problem in problems
+    )
     fields = [] if model is None else [(flags or {}).get(name, name) for name in model.model_fields]
     if len(problems) == 1 and problems[0].path:
-        return error_type(what, **_describe_single(problems[0], where, flags, fields if known else None), do=do)
-    texts = [one.format_text(flags) for one in problems[:MAX_PROBLEMS]]
+        return error_type(
+            message, **_describe_single(problems[0], where, flags, fields if has_unknown else None), do=do
+        )
+    texts = [problem.format_text(flags) for problem in problems[:MAX_PROBLEMS]]
     if (more := len(problems) - len(texts)) > 0:
         texts.append(f"and {more} more")
-    return error_type(what, where=where, found="; ".join(texts), allowed=fields if known else None, do=do)
+    return error_type(message, where=where, found="; ".join(texts), allowed=fields if has_unknown else None, do=do)
 
 
 def validate_model(
@@ -188,7 +194,7 @@ def _describe_single(
 
 
 def _has_deeper(path: Sequence[object], details: Sequence[Any]) -> bool:
-    return any(len(one["loc"]) > len(path) and one["loc"][: len(path)] == path for one in details)
+    return any(len(detail["loc"]) > len(path) and detail["loc"][: len(path)] == path for detail in details)
 
 
 def _build_problem(detail: Any, hidden: Collection[str]) -> FieldProblem:

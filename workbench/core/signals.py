@@ -59,8 +59,8 @@ def _stop_on_signals(stop_request: StopRequest) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    kept = (None, signal.SIG_IGN)
-    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) not in kept]
+    exempt_handlers = (None, signal.SIG_IGN)
+    numbers = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) not in exempt_handlers]
     old = {number: signal.signal(number, lambda *_: stop_request.request_stop()) for number in numbers}
     try:
         yield
@@ -76,10 +76,10 @@ def interrupt_on_termination() -> Iterator[None]:
     Python drops an interrupt that comes while it calls a destructor or a callback of a weak reference, as it does
     often during imports. One that the block has never seen is raised at its end.
     """
-    asked: list[int] = []
+    interrupts: list[int] = []
 
     def raise_interrupt(number: int, _: object) -> None:
-        asked.append(number)
+        interrupts.append(number)
         raise KeyboardInterrupt
 
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
@@ -94,7 +94,7 @@ def interrupt_on_termination() -> Iterator[None]:
     }
     try:
         yield
-        if asked:
+        if interrupts:
             raise KeyboardInterrupt
     finally:
         for number, handler in old.items():

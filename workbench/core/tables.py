@@ -159,7 +159,7 @@ class Table:
     def _add_missing_columns(self, frame: pl.DataFrame) -> pl.DataFrame:
         import polars as pl
 
-        absent = {one.name for one in self.columns if one.added} - set(frame.columns)
+        absent = {column.name for column in self.columns if column.added} - set(frame.columns)
         return frame.with_columns(pl.lit(None, dtype=self.schema()[name]).alias(name) for name in sorted(absent))
 
 

@@ -117,7 +117,7 @@ class ApplicationAssembler:
     def _write_application(self, engine: str, *, is_whole: bool) -> None:
         start = self.start or ApplicationStart()
         end_ms = self.end.time_ms if self.end else None
-        known = end_ms is not None and start.time_ms is not None
+        has_times = end_ms is not None and start.time_ms is not None
         self.rows.add_row(
             tables.APPLICATIONS.name,
             app_id=self.rows.redactor.redact_label(start.id),
@@ -129,8 +129,8 @@ class ApplicationAssembler:
             start_time_ms=start.time_ms,
             end_time_ms=end_ms,
             last_event_time_ms=self.rows.last_ms or None,
-            duration_ms=end_ms - start.time_ms if known else None,  # type: ignore[operator]
-            status="complete" if known and is_whole else "incomplete",
+            duration_ms=end_ms - start.time_ms if has_times else None,  # type: ignore[operator]
+            status="complete" if has_times and is_whole else "incomplete",
         )
 
 

@@ -72,19 +72,19 @@ def _decode_gzip(file: IO[bytes]) -> Iterator[bytes]:
 def _decode_zstd(file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    given = 0
+    yielded_bytes = 0
     try:
         for block in _decode_zstd_blocks(file, READ_BYTES):
-            given += len(block)
+            yielded_bytes += len(block)
             yield block
     except (zstandard.ZstdError, MemoryError) as error:
         # The failed call lost the data before the damage: read them again in small steps.
         file.seek(0)
         with contextlib.suppress(zstandard.ZstdError, MemoryError):
             for block in _decode_zstd_blocks(file, 512):
-                if given < len(block):
-                    yield block[given:]
-                given = max(0, given - len(block))
+                if yielded_bytes < len(block):
+                    yield block[yielded_bytes:]
+                yielded_bytes = max(0, yielded_bytes - len(block))
         raise CodecFaultError(f"damaged zstd data ({error})") from error
 
 
@@ -98,18 +98,18 @@ def _decode_zstd_blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
         yield block
 
 
-def _read_exactly(file: IO[bytes], count: int, what: str) -> bytes:
+def _read_exactly(file: IO[bytes], count: int, part: str) -> bytes:
     data = file.read(count)
     while data and len(data) < count and (more := file.read(count - len(data))):
         data += more
     if len(data) < count:
-        raise CodecFaultError(f"file ends in the middle of {what}")
+        raise CodecFaultError(f"file ends in the middle of {part}")
     return data
 
 
-def _check_length(value: int, what: str) -> int:
+def _check_length(value: int, noun: str) -> int:
     if not 0 <= value <= MAX_BLOCK_BYTES:
-        raise CodecFaultError(f"{what} says it is {value:,} bytes long")
+        raise CodecFaultError(f"{noun} says it is {value:,} bytes long")
     return value
 
 

@@ -105,10 +105,10 @@ def _add_input(run: Run, path: str, redact: bool, digest: bool) -> None:
         run.add_input(remove_secrets(path) if "://" in path else path, digest=digest)
         return
     file = Path(path)
-    known = "://" not in path and file.is_file()
-    size_bytes = file.stat().st_size if known else None
-    found = files.hash_file(file) if known and digest else None
-    run.record["inputs"] = [*run.record["inputs"], {"path": REDACTED, "bytes": size_bytes, "sha256": found}]
+    is_local = "://" not in path and file.is_file()
+    size_bytes = file.stat().st_size if is_local else None
+    sha256 = files.hash_file(file) if is_local and digest else None
+    run.record["inputs"] = [*run.record["inputs"], {"path": REDACTED, "bytes": size_bytes, "sha256": sha256}]
 
 
 class _ProgressBar:

@@ -284,9 +284,9 @@ def _list_number_holes(ledger: Ledger) -> Iterator[Hole]:
         for stage in ledger.stages.values()
         if stage.completed_ms is None or stage.completed_ms > (ledger.application_end_ms or 0) - SHUTDOWN_MS
     )
-    found, expected = ledger.n_task_ends + running, ledger.max_task_id + 1
-    if expected * MIN_NUMBERED_SHARE <= found < expected:
-        yield Hole("tasks", "tasks", f"tasks have numbers up to {expected - 1}", TASK_FIGURES, expected, found)
+    n_found, expected = ledger.n_task_ends + running, ledger.max_task_id + 1
+    if expected * MIN_NUMBERED_SHARE <= n_found < expected:
+        yield Hole("tasks", "tasks", f"tasks have numbers up to {expected - 1}", TASK_FIGURES, expected, n_found)
     stages = {stage_id for ids in ledger.jobs_started.values() for stage_id in ids} | {key[0] for key in ledger.stages}
     jobs = ledger.jobs_started.keys() | ledger.jobs_ended.keys()
     queries = ledger.sql_started | ledger.sql_ended | ledger.sql_named.keys() | ledger.roots_named.keys()
@@ -333,7 +333,7 @@ def describe_holes(completeness: pl.DataFrame) -> list[str]:
     order = list(_SENTENCES)
     sentences = []
     for kind, rows in sorted(by_kind.items(), key=lambda item: order.index(item[0]) if item[0] in order else -1):
-        expected, found = (sum(row[name] or 0 for row in rows) for name in ("n_expected", "n_found"))
+        expected, n_found = (sum(row[name] or 0 for row in rows) for name in ("n_expected", "n_found"))
         subjects, evidence = (
             format_items(dict.fromkeys(row[name] for row in rows), MAX_NAMED) for name in ("subject", "evidence")
         )
@@ -344,7 +344,7 @@ def describe_holes(completeness: pl.DataFrame) -> list[str]:
                 s="s" * (len(rows) > 1),
                 pronoun="them" if len(rows) > 1 else "it",
                 verb="are" if subjects.startswith("parts") else "is",
-                missing=expected - found,
+                missing=expected - n_found,
                 expected=expected,
                 subjects=subjects,
                 evidence=evidence,

@@ -105,9 +105,9 @@ def detect_engine(properties: Mapping[str, str], n_nodes_by_engine: Mapping[str,
     >>> detect_engine({}, {"photon": 12}), detect_engine({}, {"unknown": 9, "spark": 3})
     ('photon', 'unknown')
     """
-    known = {engine: count for engine, count in n_nodes_by_engine.items() if engine not in (SPARK, UNKNOWN)}
-    if known:
-        return max(sorted(known), key=lambda engine: known[engine])
+    counts = {engine: count for engine, count in n_nodes_by_engine.items() if engine not in (SPARK, UNKNOWN)}
+    if counts:
+        return max(sorted(counts), key=lambda engine: counts[engine])
     if n_nodes_by_engine.get(UNKNOWN, 0) >= MIN_UNKNOWN_SHARE * sum(n_nodes_by_engine.values()) > 0:
         return UNKNOWN
     classes = properties.get("spark.plugins", "") + "," + properties.get("spark.sql.extensions", "")

@@ -307,9 +307,10 @@ class _ChunkFolder:
             tasks.planned_tasks = info.tasks
         scopes = tuple(sorted({name for rdd in info.rdds if (name := parse_scope_name(rdd.scope))}))
         tasks.values_at_end = {
-            found.id: value
-            for found in info.values
-            if (value := found.value if type(found.value) is int else parse_integer(found.value)) is not None
+            accumulator.id: value
+            for accumulator in info.values
+            if (value := accumulator.value if type(accumulator.value) is int else parse_integer(accumulator.value))
+            is not None
         }
         values = tasks.values_at_end.values()
         if values and (min(values) < -(2**63) or max(values) >= 2**63):

@@ -226,11 +226,13 @@ class Redactor:
         """Hash these users and hosts wherever they occur from now on."""
         if not self.strict:
             return
-        found = {part for name in names if name for part in (name, _first_host_label(name))}
-        found = {name for name in found if len(name) > 2 and name.lower() not in SERVICE_ACCOUNTS | MESSAGE_WORDS}
-        if found <= self._names:
+        new_names = {part for name in names if name for part in (name, _first_host_label(name))}
+        new_names = {
+            name for name in new_names if len(name) > 2 and name.lower() not in SERVICE_ACCOUNTS | MESSAGE_WORDS
+        }
+        if new_names <= self._names:
             return
-        self._names |= found
+        self._names |= new_names
         # Longest first, or a short name would match inside a longer one.
         listed = "|".join(re.escape(name) for name in sorted(self._names, key=len, reverse=True))
         self._known = re.compile(rf"(?i)(?<![A-Za-z0-9])(?:{listed})(?![A-Za-z0-9])")
@@ -238,7 +240,7 @@ class Redactor:
             cached.cache_clear()
 
     def _hash_known_names(self, text: str) -> str:
-        return self._known.sub(lambda found: self.hash_value(found[0]), text) if self._known else text
+        return self._known.sub(lambda match: self.hash_value(match[0]), text) if self._known else text
 
     def redact_name(self, value: str | None) -> str | None:
         """A user's or host's name."""
@@ -267,7 +269,7 @@ class Redactor:
         if not self.strict:
             return name
         account = r"(?<![\w-])([\w-]{1,63})(?=\.(?:dfs|blob)\.core\.windows\.net)"
-        return self._hash_known_names(re.sub(account, lambda found: self.hash_value(found[0]), name))
+        return self._hash_known_names(re.sub(account, lambda match: self.hash_value(match[0]), name))
 
     def redact_property(self, name: str, value: str) -> str:
         """A property's value; in strict mode only choices, numbers and public classes are kept."""
@@ -292,21 +294,21 @@ class Redactor:
 
     def _redact_prose(self, value: str) -> str:
         for pattern in (STRING, WITH_SLASH):
-            value = pattern.sub(lambda found: self.hash_value(found[0]), value)
+            value = pattern.sub(lambda match: self.hash_value(match[0]), value)
         return ADDRESS.sub(self._redact_address, value)
 
-    def _redact_address(self, found: re.Match[str]) -> str:
-        kept = PUBLIC_CLASS.fullmatch(found[0]) or CODE_PLACE.fullmatch(found[0])
-        return found[0] if kept else self.hash_value(found[0])
+    def _redact_address(self, match: re.Match[str]) -> str:
+        public_name = PUBLIC_CLASS.fullmatch(match[0]) or CODE_PLACE.fullmatch(match[0])
+        return match[0] if public_name else self.hash_value(match[0])
 
     def _redact_sql(self, value: str) -> str:
-        value = PATH.sub(lambda found: self.hash_value(found[0]), value)
+        value = PATH.sub(lambda match: self.hash_value(match[0]), value)
         return SQL_TOKEN.sub(self._redact_sql_token, value)
 
-    def _redact_sql_token(self, found: re.Match[str]) -> str:
-        if found["hidden"] or found["number"] or "/" in (found["quoted"] or ""):
-            return self.hash_value(found[0])
-        return found[0]
+    def _redact_sql_token(self, match: re.Match[str]) -> str:
+        if match["hidden"] or match["number"] or "/" in (match["quoted"] or ""):
+            return self.hash_value(match[0])
+        return match[0]
 
     def _redact_label(self, value: str | None) -> str | None:
         """Name of a node, metric or stage: made by Spark, but it may have tables, queries and paths."""
@@ -317,7 +319,7 @@ class Redactor:
             if SQL.search(value):
                 value = self._redact_sql(value)
             for pattern in (STRING, WITH_SLASH):
-                value = pattern.sub(lambda found: self.hash_value(found[0]), value)
+                value = pattern.sub(lambda match: self.hash_value(match[0]), value)
             value = self._hash_known_names(value)
         return value[:4000]
 
@@ -328,17 +330,17 @@ class Redactor:
         value = remove_secrets(cut_text(value, chars))
         if self.strict:
             value = MESSAGE_TOKEN.sub(self._redact_message_token, self._hash_known_names(value))
-            value = SEVERAL_HASHES.sub(lambda found: self.hash_value(found[0]), value)
+            value = SEVERAL_HASHES.sub(lambda match: self.hash_value(match[0]), value)
         return value[:chars]
 
-    def _redact_message_token(self, found: re.Match[str]) -> str:
-        word = found["word"]
-        known = word and (word.lower() in READABLE_WORDS or FAILURE_NAME.fullmatch(word))
-        if hidden := found["hidden"]:
+    def _redact_message_token(self, match: re.Match[str]) -> str:
+        word = match["word"]
+        is_readable = word and (word.lower() in READABLE_WORDS or FAILURE_NAME.fullmatch(word))
+        if hidden := match["hidden"]:
             # Settings in advice, such as "spark.sql.ansi.enabled", "false".
             inner = hidden[1:-1]
-            known = PROPERTY.fullmatch(inner) or inner.lower() in PROPERTY_WORDS
-        return found[0] if found["kept"] or known else self.hash_value(found[0])
+            is_readable = PROPERTY.fullmatch(inner) or inner.lower() in PROPERTY_WORDS
+        return match[0] if match["kept"] or is_readable else self.hash_value(match[0])
 
     def find_column_words(self, plans: Iterable[PlanColumns]) -> frozenset[str]:
         """Columns and tables of the versions of a plan, and "#id" of columns that are named after a literal.
@@ -368,18 +370,18 @@ class Redactor:
             return value
         value = remove_secrets(cut_text(value, chars))
         if self.strict:
-            value = self._hash_known_names(PLAN_TOKEN.sub(lambda found: self._redact_plan_token(found, columns), value))
+            value = self._hash_known_names(PLAN_TOKEN.sub(lambda match: self._redact_plan_token(match, columns), value))
         return value[:chars]
 
-    def _redact_plan_token(self, found: re.Match[str], columns: frozenset[str]) -> str:
-        if found["kept"]:
-            return found[0]
-        if column := found["column"]:
-            return found[0] if f"#{found['id']}" not in columns else self.hash_value(column) + "#" + found["id"]
-        if word := found["word"]:
-            kept = word.lower() in PLAN_WORDS or word in columns or _is_function_call(found)
-            return word if kept else self.hash_value(word)
-        return found[0] if found["number"] and _is_count(found) else self.hash_value(found[0])
+    def _redact_plan_token(self, match: re.Match[str], columns: frozenset[str]) -> str:
+        if match["kept"]:
+            return match[0]
+        if column := match["column"]:
+            return match[0] if f"#{match['id']}" not in columns else self.hash_value(column) + "#" + match["id"]
+        if word := match["word"]:
+            is_readable = word.lower() in PLAN_WORDS or word in columns or _is_function_call(match)
+            return word if is_readable else self.hash_value(word)
+        return match[0] if match["number"] and _is_count(match) else self.hash_value(match[0])
 
 
 def _first_host_label(host: str) -> str:
@@ -390,17 +392,17 @@ def _is_public(value: str) -> bool:
     return all(PUBLIC_CLASS.fullmatch(part.strip()) for part in value.split(","))
 
 
-def _is_function_call(found: re.Match[str]) -> bool:
+def _is_function_call(match: re.Match[str]) -> bool:
     """Is the word a function, with a column or nothing in its brackets?"""
-    rest = found.string[found.end() : found.end() + 300]
-    if rest.startswith("(") and found[0].lower() in FUNCTIONS:
+    tail = match.string[match.end() : match.end() + 300]
+    if tail.startswith("(") and match[0].lower() in FUNCTIONS:
         return True
-    return rest.startswith("()") or (rest.startswith("(") and re.search(r"#\d", rest.split(")", 1)[0]) is not None)
+    return tail.startswith("()") or (tail.startswith("(") and re.search(r"#\d", tail.split(")", 1)[0]) is not None)
 
 
-def _is_count(found: re.Match[str]) -> bool:
+def _is_count(match: re.Match[str]) -> bool:
     """Is it a number of partitions, or the constant at the end of a sort?"""
-    text, start, end = found.string, found.start(), found.end()
+    text, start, end = match.string, match.start(), match.end()
     if re.match(r"\w*Coalesce \d+\Z", text):
         return True
     if re.match(r"\w*Exchange\b", text) and EXCHANGE_COUNT.match(text, end):

@@ -191,16 +191,16 @@ def _read_into_sink(
     redactor = Redactor(strict=redact)
     assemblers = [LogAssembler(number, source, sink, redactor) for number, source in enumerate(sources)]
     cutters = [LogCutter(number, source, chunk_bytes) for number, source in enumerate(sources)]
-    done = 0
+    n_bytes = 0
     current = 0
     for facts in _fold_chunks(cutters, _count_processes(jobs, sources), (*meanwhile, _load_polars)):
         for finished in range(current, facts.log):
             assemblers[finished].finish(cutters[finished].faults)
         current = facts.log
         assemblers[facts.log].take_chunk(facts)
-        done += facts.bytes
+        n_bytes += facts.bytes
         if progress:
-            progress(done, facts.log)
+            progress(n_bytes, facts.log)
     for finished in range(current, len(sources)):
         assemblers[finished].finish(cutters[finished].faults)
     if not any(assembler.events for assembler in assemblers):

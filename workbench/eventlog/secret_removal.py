@@ -66,7 +66,7 @@ def remove_secrets(text: str) -> str:
     """
     if not has_secret_hint(text):
         return text
-    text = ORACLE_USER.sub(lambda found: f"{found[1]}{REDACTED}@", URL_USER.sub(_mask_url_user, text))
+    text = ORACLE_USER.sub(lambda match: f"{match[1]}{REDACTED}@", URL_USER.sub(_mask_url_user, text))
     for pattern in (PAIR, FLAG, SPOKEN_PAIR, BARE_TOKEN):
         text = pattern.sub(_mask_value, text)
     return text

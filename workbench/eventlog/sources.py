@@ -102,12 +102,12 @@ def list_logs(path: str) -> list[LogSource]:
 
 def list_all_logs(paths: Iterable[str | Path]) -> list[LogSource]:
     """Event logs at several paths, in order, without duplicates."""
-    found: dict[tuple[str, ...], LogSource] = {}
+    logs: dict[tuple[str, ...], LogSource] = {}
     for path in paths:
         for source in list_logs(str(path)):
             files = tuple(os.path.realpath(file.local) if file.local else file.url for file in source.files)
-            found.setdefault(files or (source.path,), source)
-    return list(found.values())
+            logs.setdefault(files or (source.path,), source)
+    return list(logs.values())
 
 
 class _LocalStore:
@@ -127,14 +127,14 @@ class _LocalStore:
     def ls(self, path: str, detail: bool) -> list[dict[str, Any]]:
         """Files and folders; links to files are followed, not those to folders, which may form loops."""
         assert detail
-        found = []
+        listing = []
         with os.scandir(path) as entries:
             for entry in entries:
                 if entry.is_dir(follow_symlinks=False):
-                    found.append({"name": entry.path, "type": "directory", "size": 0})
+                    listing.append({"name": entry.path, "type": "directory", "size": 0})
                 elif entry.is_file():
-                    found.append({"name": entry.path, "type": "file", "size": entry.stat().st_size})
-        return found
+                    listing.append({"name": entry.path, "type": "file", "size": entry.stat().st_size})
+        return listing
 
     def open(self, path: str, mode: str) -> Any:
         return Path(path).open(mode)
@@ -187,18 +187,18 @@ def group_file_names(folder: str, names: Sequence[str]) -> tuple[list[FileGroup]
     (['app-7'], ['other'])
     """
     rolled: dict[str, list[str]] = {}
-    rest = []
+    other_names = []
     for name in names:
         if match := ROLLED.fullmatch(name):
             rolled.setdefault(match[2], []).append(name)
         elif not NOT_A_LOG.fullmatch(name):
-            rest.append(name)
-    groups = [FileGroup(application, tuple(found)) for application, found in rolled.items()]
-    parts = [name for name in rest if DATABRICKS.fullmatch(name)]
+            other_names.append(name)
+    groups = [FileGroup(application, tuple(rolled_names)) for application, rolled_names in rolled.items()]
+    parts = [name for name in other_names if DATABRICKS.fullmatch(name)]
     if len(parts) > 1 or (parts and PurePosixPath(folder).name.isdigit()):
-        groups.append(FileGroup("", tuple(rest)))
-        rest = []
-    return groups, rest
+        groups.append(FileGroup("", tuple(other_names)))
+        other_names = []
+    return groups, other_names
 
 
 def _list_logs_below(store: Any, folder: str) -> list[LogSource]:
@@ -208,7 +208,7 @@ def _list_logs_below(store: Any, folder: str) -> list[LogSource]:
         return [_describe_unreadable(store, folder, f"folder cannot be read: {error.strerror or error}")]
     entries = sorted(entries, key=lambda entry: _natural_sort_key(_entry_name(entry)))
     files = {_entry_name(entry): entry for entry in entries if entry["type"] == "file"}
-    groups, rest = group_file_names(folder, list(files))
+    groups, other_names = group_file_names(folder, list(files))
     n_rolled = sum(bool(group.application) for group in groups)
     logs: list[LogSource] = []
     for group in groups:
@@ -221,16 +221,16 @@ def _list_logs_below(store: Any, folder: str) -> list[LogSource]:
             logs += _join_parts(store, folder, chosen)
     if not groups and PurePosixPath(folder).name.startswith(ROLLED_FOLDER):
         return [_describe_unreadable(store, folder, "no file with events in it")]
-    logs += [log for name in rest for log in _list_single_log(store, files[name])]
+    logs += [log for name in other_names for log in _list_single_log(store, files[name])]
     for entry in entries:
         if entry["type"] == "directory" and not _entry_name(entry).startswith((".", "_")) and len(logs) < MAX_LOGS:
             logs += _list_logs_below(store, entry["name"])
     return logs
 
 
-def _describe_unreadable(store: Any, name: str, why: str) -> LogSource:
+def _describe_unreadable(store: Any, name: str, reason: str) -> LogSource:
     """A log of which nothing can be read."""
-    return LogSource(_build_path(store, name), (), notes=(why,))
+    return LogSource(_build_path(store, name), (), notes=(reason,))
 
 
 def _build_path(store: Any, name: str) -> str:
@@ -314,13 +314,15 @@ def _join_parts(store: Any, folder: str, files: Mapping[str, dict[str, Any]]) ->
             (name for name in others if DATABRICKS.fullmatch(name)), key=lambda name: (name == "eventlog", name)
         )
         logs = [_join_files(store, folder, "", [files[name] for name in parts])]
-        rest = [name for name in others if not DATABRICKS.fullmatch(name)]
-        return logs + [log for name in rest for log in _list_single_log(store, files[name])]
+        single_names = [name for name in others if not DATABRICKS.fullmatch(name)]
+        return logs + [log for name in single_names for log in _list_single_log(store, files[name])]
     logs = []
     for context, numbered in contexts.items():
         chosen: dict[int, str] = {}
         holes = []
-        for number, name in sorted(numbered, key=lambda one: (one[0], -int(files[one[1]]["size"] or 0), len(one[1]))):
+        for number, name in sorted(
+            numbered, key=lambda part: (part[0], -int(files[part[1]]["size"] or 0), len(part[1]))
+        ):
             first = chosen.setdefault(number, name)
             if first != name and files[first]["size"] != files[name]["size"]:
                 evidence = f"left out: it has number {number} of the rollover, as {first} has"
@@ -334,8 +336,8 @@ def _join_parts(store: Any, folder: str, files: Mapping[str, dict[str, Any]]) ->
         logs.append(
             _join_files(store, folder, label, [files[chosen[number]] for number in sorted(chosen)], holes=holes)
         )
-    rest = [name for name in others if not DATABRICKS.fullmatch(name)]
-    return logs + [log for name in rest for log in _list_single_log(store, files[name])]
+    single_names = [name for name in others if not DATABRICKS.fullmatch(name)]
+    return logs + [log for name in single_names for log in _list_single_log(store, files[name])]
 
 
 def _explain_left_out(store: Any, entry: dict[str, Any]) -> str:
@@ -457,32 +459,32 @@ class LogCutter:
 
     def _iter_blocks(self, number: int, file: LogFile, opened: IO[bytes]) -> Iterator[Chunk]:
         pieces: list[bytes] = []
-        start, held, stop = 0, 0, self.chunk_bytes
+        start, n_pending, stop = 0, 0, self.chunk_bytes
         try:
             for block in decode_blocks(opened, file.codec):
                 pieces.append(block)
-                held += len(block)
+                n_pending += len(block)
                 # A block may hold the ends of several chunks.
-                while start + held >= stop:
+                while start + n_pending >= stop:
                     # Lines that begin before `stop` belong to the chunk: cut after the first line end from there.
                     # It is in the last piece; joining all pieces each time would be quadratic.
-                    before = held - len(pieces[-1])
-                    found = pieces[-1].find(b"\n", max(0, stop - 1 - start - before)) + 1
-                    if not found and held <= MAX_LINE_BYTES:
+                    before = n_pending - len(pieces[-1])
+                    line_end = pieces[-1].find(b"\n", max(0, stop - 1 - start - before)) + 1
+                    if not line_end and n_pending <= MAX_LINE_BYTES:
                         break
                     data = b"".join(pieces)
-                    end = before + found if found else held
+                    end = before + line_end if line_end else n_pending
                     yield Chunk(self.log_id, number, start, start + end, data=data[:end])
-                    pieces, held, start = [data[end:]], held - end, start + end
+                    pieces, n_pending, start = [data[end:]], n_pending - end, start + end
                     stop = max(stop, start) + self.chunk_bytes
                     stop -= stop % self.chunk_bytes
         except CodecFaultError as fault:
             self._add_fault(file, str(fault))
-        if held:
-            yield Chunk(self.log_id, number, start, start + held, data=b"".join(pieces))
+        if n_pending:
+            yield Chunk(self.log_id, number, start, start + n_pending, data=b"".join(pieces))
 
-    def _add_fault(self, file: LogFile, what: str) -> None:
-        self.faults.append(f"{file.url.rsplit('/', 1)[-1]}: {what}")
+    def _add_fault(self, file: LogFile, message: str) -> None:
+        self.faults.append(f"{file.url.rsplit('/', 1)[-1]}: {message}")
 
 
 def _open_file(file: LogFile) -> contextlib.AbstractContextManager[IO[bytes]]:

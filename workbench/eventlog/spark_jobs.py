@@ -175,7 +175,7 @@ class JobAssembler:
     def _write_stage(self, key: StageKey, stage: StageState) -> None:
         info = stage.info
         status = "running" if not stage.completed else "failed" if info.failure is not None else "succeeded"
-        known = info.submitted_ms is not None and info.completed_ms is not None
+        has_times = info.submitted_ms is not None and info.completed_ms is not None
         self.rows.add_row(
             tables.STAGES.name,
             stage_id=key[0],
@@ -186,7 +186,7 @@ class JobAssembler:
             n_planned_tasks=info.tasks,
             submission_time_ms=info.submitted_ms,
             completion_time_ms=info.completed_ms,
-            duration_ms=info.completed_ms - info.submitted_ms if known else None,  # type: ignore[operator]
+            duration_ms=info.completed_ms - info.submitted_ms if has_times else None,  # type: ignore[operator]
             status=status,
             failure_reason=self.rows.redactor.redact_message(info.failure or "") or None,
             parent_ids=info.parent_ids,

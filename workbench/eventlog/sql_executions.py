@@ -142,7 +142,7 @@ class SqlAssembler:
         self.done.add(sql.sql_id)
         start, end = sql.start or SqlStart(sql.sql_id), sql.end
         error = None if end is None else sql.failed_job if end.error is None else end.error
-        known = end is not None and end.time_ms is not None and start.time_ms is not None
+        has_times = end is not None and end.time_ms is not None and start.time_ms is not None
         self.rows.add_row(
             tables.SQL_EXECUTIONS.name,
             sql_id=sql.sql_id,
@@ -150,7 +150,7 @@ class SqlAssembler:
             description=self.rows.redactor.redact_text(start.description),
             start_time_ms=start.time_ms,
             end_time_ms=end.time_ms if end else None,
-            duration_ms=end.time_ms - start.time_ms if known else None,  # type: ignore[union-attr,operator]
+            duration_ms=end.time_ms - start.time_ms if has_times else None,  # type: ignore[union-attr,operator]
             status="running" if end is None else "failed" if error else "succeeded",
             error=self.rows.redactor.redact_message(error) if error else None,
             n_plan_versions=len(sql.plans),
@@ -188,7 +188,7 @@ class SqlAssembler:
                     "node_name": list(map(redactor.redact_label, plan.names)),
                     "simple_string": [redactor.redact_plan(text, columns) for text in plan.texts],
                     "accumulator_ids": plan.accumulator_ids,
-                    "metadata": [found and self._format_metadata(found, columns) for found in plan.metadata],
+                    "metadata": [metadata and self._format_metadata(metadata, columns) for metadata in plan.metadata],
                 },
             )
 
@@ -206,7 +206,7 @@ class SqlAssembler:
         versions, node_ids, names, ids = zip(*rows, strict=True)
         kinds = [sql.metrics[accumulator_id] for accumulator_id in ids]
         redactor, count = self.rows.redactor, len(rows)
-        found = [sql.values.get(accumulator_id, ()) for accumulator_id in ids]
+        samples = [sql.values.get(accumulator_id, ()) for accumulator_id in ids]
         self.rows.sink.add_columns(
             tables.NODE_METRICS.name,
             {
@@ -218,9 +218,9 @@ class SqlAssembler:
                 "accumulator_id": ids,
                 "metric_name": [redactor.redact_label(kind[0]) for kind in kinds],
                 "metric_type": [remove_secrets(kind[1]) for kind in kinds],
-                **statistics_columns(_summarize_over_stages(found)),
+                **statistics_columns(_summarize_over_stages(samples)),
                 "driver_value": [clamp_to_64_bits(value) for value in map(sql.driver.get, ids)],
-                "stage_ids": [_list_stage_ids(values) for values in found],
+                "stage_ids": [_list_stage_ids(values) for values in samples],
             },
         )
 
@@ -259,13 +259,13 @@ def _list_stage_ids(values: Sequence[StageSample]) -> list[int]:
     return sorted({facts.tasks.key[0] for facts, _ in values})
 
 
-def _summarize_over_stages(found: Sequence[Sequence[StageSample]]) -> list[Summary]:
+def _summarize_over_stages(samples: Sequence[Sequence[StageSample]]) -> list[Summary]:
     """Statistics of metrics over the samples of all stages: that of the stage where there is one."""
-    summaries = [values[0][0].summaries[values[0][1]] if values else NO_VALUES for values in found]
-    several = [place for place, values in enumerate(found) if len(values) > 1]
+    summaries = [values[0][0].summaries[values[0][1]] if values else NO_VALUES for values in samples]
+    several = [place for place, values in enumerate(samples) if len(values) > 1]
     if not several:
         return summaries
-    parts = [[facts.sample(at) for facts, at in found[place]] for place in several]
+    parts = [[facts.sample(at) for facts, at in samples[place]] for place in several]
     values = np.concatenate([part for parts_of_one in parts for part in parts_of_one]).astype(np.int64, copy=False)
     sizes = np.array([sum(map(len, parts_of_one)) for parts_of_one in parts])
     for place, summary in zip(several, summarize_samples(values, sizes), strict=True):

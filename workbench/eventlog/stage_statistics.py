@@ -141,18 +141,18 @@ class StageTasks:
 
     def collect_samples(self) -> tuple[list[int], Ints, Ints]:
         """All accumulators, sorted, the updates of one after the other, and how many each has."""
-        known = sorted(self.names.keys() | self.not_integer.keys())
+        accumulator_ids = sorted(self.names.keys() | self.not_integer.keys())
         parts = [(ids, np.asarray(values).reshape(-1, len(ids)).T) for ids, values in self.updates.items()]
-        if len(parts) == 1 and list(parts[0][0]) == known:
+        if len(parts) == 1 and list(parts[0][0]) == accumulator_ids:
             columns = parts[0][1]
-            return known, columns.ravel(), np.full(len(known), columns.shape[1])
+            return accumulator_ids, columns.ravel(), np.full(len(accumulator_ids), columns.shape[1])
         if not parts:
-            return known, np.empty(0, np.int64), np.zeros(len(known), np.int64)
+            return accumulator_ids, np.empty(0, np.int64), np.zeros(len(accumulator_ids), np.int64)
         values = np.concatenate([columns.ravel() for _, columns in parts])
         owners = np.concatenate([np.repeat(ids, columns.shape[1]) for ids, columns in parts])
         order = np.argsort(owners, kind="stable")
-        ends = np.searchsorted(owners[order], known, side="right")
-        return known, values[order], np.diff(ends, prepend=0)
+        ends = np.searchsorted(owners[order], accumulator_ids, side="right")
+        return accumulator_ids, values[order], np.diff(ends, prepend=0)
 
     def _add_metrics(self, metrics: TaskMetrics) -> None:
         # Unrolled, and guarded where most tasks have zeros: this runs once per task (400,000 times per GB).
@@ -210,7 +210,7 @@ class StageTasks:
         self.peak_memory_bytes = max(self.peak_memory_bytes, later.peak_memory_bytes)
         self.largest_result_bytes = max(self.largest_result_bytes, later.largest_result_bytes)
         self.durations_ms.extend(later.durations_ms)
-        self.totals = [mine + its for mine, its in zip(self.totals, later.totals, strict=True)]
+        self.totals = [total + its for total, its in zip(self.totals, later.totals, strict=True)]
         for ids, values in later.updates.items():
             self.updates.setdefault(ids, array("q")).extend(values)
         for accumulator_id, count in later.not_integer.items():
@@ -283,7 +283,7 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
     if not stages:
         return []
     collected = [tasks.collect_samples() for tasks in stages]
-    values, sizes = (np.concatenate([found[part] for found in collected]) for part in (1, 2))
+    values, sizes = (np.concatenate([samples[part] for samples in collected]) for part in (1, 2))
     names = [name for tasks, (ids, _, _) in zip(stages, collected, strict=True) for name in map(tasks.names.get, ids)]
     if values.size and values.min() < 0:
         of_plans = [i in tasks.of_plans for tasks, (ids, _, _) in zip(stages, collected, strict=True) for i in ids]
@@ -301,8 +301,8 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
         end = first + len(ids)
         not_integer = list(map(tasks.not_integer.get, ids, repeat(0)))
         at_end = list(map(tasks.values_at_end.get, ids))
-        own = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
-        facts.append(StageFacts(tasks, duration, *own, compact, first))
+        columns = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
+        facts.append(StageFacts(tasks, duration, *columns, compact, first))
         tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end = {}, {}, {}, {}
         tasks.dropped, tasks.durations_ms = tasks.ended, array("q")
         first = end
@@ -312,8 +312,8 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
 def _drop_unset(values: Ints, sizes: Ints, of_plans: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
     """Without negative values of metrics of plans: Spark's sign for one that was never set."""
     owners = np.repeat(np.arange(len(sizes)), sizes)
-    kept = (values >= 0) | ~of_plans[owners]
-    return values[kept], np.bincount(owners[kept], minlength=len(sizes))
+    mask = (values >= 0) | ~of_plans[owners]
+    return values[mask], np.bincount(owners[mask], minlength=len(sizes))
 
 
 def compact_samples(values: Ints, sizes: Ints) -> CompactSamples:

@@ -29,11 +29,11 @@ _STAGE = (_id_column("stage_id", "Stage."), _id_column("stage_attempt_id", "Atte
 _MAYBE_SQL = _id_column("sql_id", "SQL execution that it ran for; null outside SQL.", nullable=True)
 
 
-def _statistics_columns(what: str, unit: str = "", dtype: Dtype = "int") -> tuple[Column, ...]:
+def _statistics_columns(quantity: str, unit: str = "", dtype: Dtype = "int") -> tuple[Column, ...]:
     """n, min, median, p95, max, total: exact over tasks; null except n and total when n is 0."""
     return (
-        Column("n", "int", f"Tasks that reported {what}."),
-        Column("min", dtype, f"Smallest {what} of a task.", unit, nullable=True),
+        Column("n", "int", f"Tasks that reported {quantity}."),
+        Column("min", dtype, f"Smallest {quantity} of a task.", unit, nullable=True),
         Column("median", "float", "Median over tasks (numpy's).", unit, nullable=True),
         Column(
             "p95",
@@ -42,7 +42,7 @@ def _statistics_columns(what: str, unit: str = "", dtype: Dtype = "int") -> tupl
             unit,
             nullable=True,
         ),
-        Column("max", dtype, f"Largest {what} of a task.", unit, nullable=True),
+        Column("max", dtype, f"Largest {quantity} of a task.", unit, nullable=True),
         Column("total", dtype, "Sum over tasks; null beyond 64 bits.", unit, nullable=True),
     )
 

@@ -45,14 +45,14 @@ class RunPlan:
     def expected_s(self) -> float:
         """How long a run takes by the notebook's metadata (`workbench.takes_s`); 0 where it does not say."""
         metadata = self.notebook.metadata.get("workbench")
-        told = metadata.get("takes_s") if isinstance(metadata, dict) else None
-        return float(told) if isinstance(told, int | float) else 0.0
+        takes_s = metadata.get("takes_s") if isinstance(metadata, dict) else None
+        return float(takes_s) if isinstance(takes_s, int | float) else 0.0
 
     @property
     def command(self) -> str:
         """The command that repeats the run."""
-        given = [f"-p {shlex.quote(f'{name}={_format_value(value)}')}" for name, value in self.resolved.given.items()]
-        return " ".join(["workbench run", quote_notebook_argument(self.path), *given])
+        options = [f"-p {shlex.quote(f'{name}={_format_value(value)}')}" for name, value in self.resolved.given.items()]
+        return " ".join(["workbench run", quote_notebook_argument(self.path), *options])
 
 
 def _format_value(value: Any) -> str:
@@ -138,15 +138,15 @@ def resolve_notebooks(names: Sequence[str]) -> list[Path]:
 
     `names`: Paths, stems ("01_speedup"), areas ("speedup"), or "all" for every numbered notebook.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for name in names:
         if name == "all":
-            found += _list_all_notebooks()
+            paths += _list_all_notebooks()
         elif name.endswith(".ipynb") or (Path(name).is_file() and "/" in name):
-            found.append(Path(name))
+            paths.append(Path(name))
         else:
-            found.append(_resolve_name(name))
-    return list(dict.fromkeys(path.absolute() for path in found))
+            paths.append(_resolve_name(name))
+    return list(dict.fromkeys(path.absolute() for path in paths))
 
 
 def list_numbered_notebooks(folder: str | Path) -> list[Path]:
@@ -156,8 +156,8 @@ def list_numbered_notebooks(folder: str | Path) -> list[Path]:
 
 def _list_all_notebooks() -> list[Path]:
     folder = find_notebook_folder()
-    if found := list_numbered_notebooks(folder):
-        return found
+    if paths := list_numbered_notebooks(folder):
+        return paths
     raise ConfigError("no numbered notebooks", where=folder, allowed="names such as 01_speedup.ipynb")
 
 
@@ -165,12 +165,12 @@ def _resolve_name(name: str) -> Path:
     present, matches = _match_name(find_notebook_folder(), name)
     if len(matches) == 1:
         return matches[0]
-    known = [path.stem for path in present if not path.stem.startswith("_")]
-    close = difflib.get_close_matches(name, [*known, *map(area_from_path, present)], n=1)
+    stems = [path.stem for path in present if not path.stem.startswith("_")]
+    close = difflib.get_close_matches(name, [*stems, *map(area_from_path, present)], n=1)
     do = f"did you mean {close[0]}?" if close else "give one of these, a path, or all"
-    if own := _match_name(Path("notebooks"), name)[1]:
-        do = f"give its path, {own[0]}; or mark this folder as a project: workbench init ."
-    raise ConfigError("no such notebook", where=find_notebook_folder(), found=name, allowed=known, do=do)
+    if local_matches := _match_name(Path("notebooks"), name)[1]:
+        do = f"give its path, {local_matches[0]}; or mark this folder as a project: workbench init ."
+    raise ConfigError("no such notebook", where=find_notebook_folder(), found=name, allowed=stems, do=do)
 
 
 def _match_name(folder: Path, name: str) -> tuple[list[Path], list[Path]]:
@@ -249,19 +249,19 @@ def _read_declared_parameters(path: Path, notebook: Any, needed: bool) -> tuple[
         return ()
 
 
-def _split_by_area(given: Mapping[str, Any], areas: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+def _split_by_area(values: Mapping[str, Any], areas: Sequence[str]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
     """Split values for all notebooks from values for one area."""
     shared: dict[str, Any] = {}
-    own: dict[str, dict[str, Any]] = {}
-    for name, value in given.items():
-        area, dot, rest = name.partition(".")
+    by_area: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        area, dot, parameter = name.partition(".")
         area = area_from_path(f"{area}.ipynb")
         if dot and area not in areas:
             raise ConfigError("no such notebook in this run", where=f"parameter {name}", found=area, allowed=areas)
         if dot:
-            own.setdefault(area, {})[rest] = value
+            by_area.setdefault(area, {})[parameter] = value
         elif area in areas and isinstance(value, Mapping):
-            own.setdefault(area, {}).update(value)
+            by_area.setdefault(area, {}).update(value)
         else:
             shared[name] = value
-    return shared, own
+    return shared, by_area

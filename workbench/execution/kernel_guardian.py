@@ -107,12 +107,12 @@ def _list_descendants(ancestor: int) -> list[int]:
                 children.setdefault(int(fields[1]), []).append(int(process.name))
             except (OSError, IndexError, ValueError):
                 continue
-    found, waiting = [], [ancestor]
+    descendants, waiting = [], [ancestor]
     while waiting:
         below = children.pop(waiting.pop(), [])
-        found += below
+        descendants += below
         waiting += below
-    return found
+    return descendants
 
 
 def _call_prctl(option: int, value: int) -> None:

@@ -114,10 +114,10 @@ def _list_descendants(pid: int) -> list[Any]:
     import psutil
 
     try:
-        found: list[Any] = psutil.Process(pid).children(recursive=True)
+        descendants: list[Any] = psutil.Process(pid).children(recursive=True)
     except psutil.Error:
         return []
-    return found
+    return descendants
 
 
 class OwnKernels(KernelSpecManager):  # type: ignore[misc]

@@ -25,9 +25,9 @@ def parse_annotation(node: ast.expr, place: str) -> Any:
     try:
         return _parse_annotation_node(node)
     except (ValueError, SyntaxError) as error:
-        found = ast.unparse(node)
+        annotation = ast.unparse(node)
         raise InputError(
-            "type of a parameter is not supported", where=place, found=found, allowed=ALLOWED_TYPES
+            "type of a parameter is not supported", where=place, found=annotation, allowed=ALLOWED_TYPES
         ) from error
 
 

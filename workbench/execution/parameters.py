@@ -106,11 +106,11 @@ def parse_parameters(source: str, where: object = "parameters cell") -> tuple[Pa
     except ValueError as error:  # null bytes, before Python 3.11.4
         raise InputError("parameters cell is no Python", where=where, found=str(error)) from error
     comments = _read_comments(source)
-    found = [_parse_parameter(node, comments, where) for node in body if not _is_preamble(node)]
-    names = [parameter.name for parameter in found]
+    parameters = [_parse_parameter(node, comments, where) for node in body if not _is_preamble(node)]
+    names = [parameter.name for parameter in parameters]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InputError("parameter is set twice", where=where, found=repeated)
-    return tuple(found)
+    return tuple(parameters)
 
 
 def _blank_magics(source: str) -> str:
@@ -176,40 +176,40 @@ def resolve_values(
     problems = [_format_secret_problem(name) for name in names if redaction.is_secret_name(name)]
     unknown = [name for name in names if name not in by_name and not redaction.is_secret_name(name)]
     problems += [_format_unknown_problem(name, by_name) for name in unknown]
-    given, more = _parse_given(by_name, texts, values)
-    problems += more + _list_leaked_secrets(by_name, given)
-    config, more = _validate_values(by_name, given)
+    overrides, more = _parse_given(by_name, texts, values)
+    problems += more + _list_leaked_secrets(by_name, overrides)
+    config, more = _validate_values(by_name, overrides)
     problems += [problem for problem in more if problem.split(":")[0] not in {old.split(":")[0] for old in problems}]
     variables, more = _list_secret_variables(by_name, config)
     if problems := problems + more:
-        known = "".join(f"\n    {parameter}" for parameter in by_name.values()) or "none"
+        declarations = "".join(f"\n    {parameter}" for parameter in by_name.values()) or "none"
         do = f"workbench run {where} --parameters"
-        help_facts = {"allowed": known, "do": do} if unknown else {}
+        help_facts = {"allowed": declarations, "do": do} if unknown else {}
         raise ConfigError("\n".join(problems), where=where, **help_facts)
-    return ResolvedValues(config, {name: config[name] for name in given}, variables)
+    return ResolvedValues(config, {name: config[name] for name in overrides}, variables)
 
 
 def _parse_given(
     by_name: Mapping[str, Parameter], texts: Mapping[str, str], values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Given values of known parameters that are no secrets, and texts that are not of the declared type."""
-    given: dict[str, Any] = {name: value for name, value in values.items() if name not in texts}
+    overrides: dict[str, Any] = {name: value for name, value in values.items() if name not in texts}
     problems: list[str] = []
     for name, text in texts.items():
         if name in by_name and not redaction.is_secret_name(name):
             parameter = by_name[name]
             try:
-                given[name] = parameter_types.parse_value(parameter.type, text)
+                overrides[name] = parameter_types.parse_value(parameter.type, text)
             except ValueError as error:
                 problems.append(f"{name}: {_format_value(parameter, text)} is no {parameter.annotation}: {error}")
-    known = {name for name in by_name if not redaction.is_secret_name(name)}
-    return {name: value for name, value in given.items() if name in known}, problems
+    public_names = {name for name in by_name if not redaction.is_secret_name(name)}
+    return {name: value for name, value in overrides.items() if name in public_names}, problems
 
 
-def _list_leaked_secrets(by_name: Mapping[str, Parameter], given: Mapping[str, Any]) -> list[str]:
+def _list_leaked_secrets(by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]) -> list[str]:
     """Secrets inside of values; also of defaults, since the parameters cell is part of the report."""
-    problems = [_format_user_info_problem(name) for name, value in given.items() if redaction.has_user_info(value)]
-    for name, value in [*((item.name, item.default) for item in by_name.values()), *given.items()]:
+    problems = [_format_user_info_problem(name) for name, value in overrides.items() if redaction.has_user_info(value)]
+    for name, value in [*((item.name, item.default) for item in by_name.values()), *overrides.items()]:
         keys = dict.fromkeys(redaction.find_secret_settings(name, value))
         problems += [_format_setting_problem(name, key) for key in keys]
     return problems
@@ -263,22 +263,24 @@ def _build_field(parameter: Parameter) -> Any:
     return Field(default=parameter.default, alias=parameter.name, description=parameter.comment)
 
 
-def _validate_values(by_name: Mapping[str, Parameter], given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def _validate_values(
+    by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
     from pydantic import ValidationError
 
     try:
         # Defaults are validated as given values, so that errors name them.
         defaults = {parameter.name: parameter.default for parameter in by_name.values()}
-        checked = build_model(by_name.values()).model_validate(defaults | dict(given), by_alias=True)
+        checked = build_model(by_name.values()).model_validate(defaults | dict(overrides), by_alias=True)
     except ValidationError as error:
-        problems = [_format_type_problem(detail, by_name, given) for detail in error.errors(include_url=False)]
+        problems = [_format_type_problem(detail, by_name, overrides) for detail in error.errors(include_url=False)]
         return {}, list(dict.fromkeys(problems))
     return checked.model_dump(by_alias=True), []
 
 
-def _format_type_problem(detail: Any, by_name: Mapping[str, Parameter], given: Mapping[str, Any]) -> str:
+def _format_type_problem(detail: Any, by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]) -> str:
     parameter = by_name[str(detail["loc"][0])]
-    value = given.get(parameter.name, parameter.default)
+    value = overrides.get(parameter.name, parameter.default)
     advice = ""
     items = value if isinstance(value, list) else [value]
     if parameter.annotation.startswith(("str", "list[str")) and not all(isinstance(item, str) for item in items):
@@ -286,7 +288,7 @@ def _format_type_problem(detail: Any, by_name: Mapping[str, Parameter], given: M
     elif isinstance(value, str) and not parameter.annotation.startswith("Literal"):
         advice = "; without quotes in the YAML file"
     kind = f"{_format_value(parameter, value)} ({type(value).__name__})"
-    source = "" if parameter.name in given else "the notebook's default "
+    source = "" if parameter.name in overrides else "the notebook's default "
     return f"{parameter.name}: {source}{kind} is no {parameter.annotation}{advice}"
 
 
@@ -294,7 +296,7 @@ def _list_secret_variables(
     by_name: Mapping[str, Parameter], config: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
     """The environment variables that hold secrets, and what is wrong with them; values are never repeated."""
-    found: list[str] = []
+    variables: list[str] = []
     problems: list[str] = []
     for parameter in by_name.values():
         named = config.get(parameter.name) if parameter.names_variable else None
@@ -305,8 +307,8 @@ def _list_secret_variables(
             if problem := _find_variable_problem(parameter, str(variable)):
                 problems.append(f"{parameter.name}: {problem}")
             else:
-                found.append(str(variable))
-    return tuple(found), problems
+                variables.append(str(variable))
+    return tuple(variables), problems
 
 
 def _find_variable_problem(parameter: Parameter, variable: str) -> str | None:
@@ -357,7 +359,7 @@ def _make_path_absolute(parameter: Parameter, value: Any, base: Path, notebook_f
 def _is_path_there(default: Any, folder: Path) -> bool:
     """Whether a default, or each item of a list of them, is a path below the folder."""
     items = default if isinstance(default, list) else [default]
-    return bool(items) and all(isinstance(one, str) and "/" in one and _is_there(folder, one) for one in items)
+    return bool(items) and all(isinstance(path, str) and "/" in path and _is_there(folder, path) for path in items)
 
 
 def _is_there(folder: Path, path: str | Path) -> bool:

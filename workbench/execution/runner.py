@@ -56,10 +56,10 @@ def _mark_failing_cell(notebook: Any, failure: Mapping[str, Any], index: int | N
     """Add a link to the failing cell at the top, and its target before that cell."""
     from nbformat.v4 import new_markdown_cell
 
-    what = html.escape(f"{failure['error_name']}: {failure['error']}".split("\n")[0][:300])
+    message = html.escape(f"{failure['error_name']}: {failure['error']}".split("\n")[0][:300])
     number = failure["cell_number"]
     place = "before the first cell" if index is None else f'in <a href="#{FAILURE_ANCHOR}">cell [{number}]</a>'
-    top = new_markdown_cell(f"<p><strong>This run stopped {place}.</strong> {what}</p>")
+    top = new_markdown_cell(f"<p><strong>This run stopped {place}.</strong> {message}</p>")
     anchor = new_markdown_cell(f'<p id="{FAILURE_ANCHOR}"><strong>The run stopped at the next cell.</strong></p>')
     for cell in (top, anchor):
         cell.metadata["tags"] = [FAILURE_TAG]
@@ -376,12 +376,12 @@ def _finish_run(
 
 def _record_unwritable_run(item: RunPlan, run: run_folder.Run, error: OSError | RunFailedError) -> RunResult:
     """Fail a run whose folder cannot be written, as on a full disk."""
-    said = error.strerror if isinstance(error, OSError) else error.facts["found"]
-    what = f"cannot write the run folder: {said or error}"
+    reason = error.strerror if isinstance(error, OSError) else error.facts["found"]
+    message = f"cannot write the run folder: {reason or error}"
     with contextlib.suppress(WorkbenchError):
         # Keeps the tables that the kernel has recorded.
         run = run_folder.load_run(run.folder)
-    run.settle("failed", {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": what})
+    run.settle("failed", {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": message})
     with contextlib.suppress(RunFailedError):
         run.close()
     return RunResult(item.path, run, "make room there, or choose another folder with --out DIR")

@@ -168,9 +168,9 @@ def chart_heatmap(effects: pl.DataFrame, *, first: Collection[str] = ()) -> alt.
 
 def build_baseline_factors(observations: Observations) -> pl.DataFrame:
     """The baseline's values over their median, by round: columns `metric, round, factor`."""
-    own = observations.values.filter(pl.col("arm") == observations.session.baseline)
+    base_values = observations.values.filter(pl.col("arm") == observations.session.baseline)
     over = pl.col("value") / pl.col("value").median().over("metric")
-    return own.select("metric", "round", over.alias("factor")).sort("metric", "round")
+    return base_values.select("metric", "round", over.alias("factor")).sort("metric", "round")
 
 
 def chart_drift(observations: Observations, drift: pl.DataFrame, *, first: Collection[str] = ()) -> alt.LayerChart:
@@ -233,8 +233,8 @@ def _select_metrics(metrics: list[str], first: Collection[str], max_metrics: int
     """The metrics to draw, in their own order, and a note on the others (empty without any)."""
     if len(metrics) <= max_metrics:
         return metrics, ""
-    kept = {*[*filter(first.__contains__, metrics), *(name for name in metrics if name not in first)][:max_metrics]}
-    return [name for name in metrics if name in kept], f"{len(metrics) - max_metrics:,} more metrics not drawn"
+    names = {*[*filter(first.__contains__, metrics), *(name for name in metrics if name not in first)][:max_metrics]}
+    return [name for name in metrics if name in names], f"{len(metrics) - max_metrics:,} more metrics not drawn"
 
 
 def build_round_log_ratios(comparison: Comparison) -> pl.DataFrame:

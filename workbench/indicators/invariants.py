@@ -72,7 +72,7 @@ def _count_wrong_ratios(comparison: Comparison) -> int:
     again = positive.group_by("arm", "metric").agg(signed.mean().exp().alias("again"))
     both = comparison.effects.join(again, on=["arm", "metric"], how="inner")
     return sum(
-        not math.isclose(one, two, rel_tol=1e-9) for one, two in both.select("ratio", "again").iter_rows() if one
+        not math.isclose(ratio, two, rel_tol=1e-9) for ratio, two in both.select("ratio", "again").iter_rows() if ratio
     )
 
 

@@ -57,8 +57,8 @@ class LiveMix:
         planned = [metric.name for case in comparison.observed.session.cases for metric in case.metrics]
         self.metrics: list[str] = sorted(planned)
         values = set(comparison.observed.values["metric"])
-        known = [name for name in self.metrics if name in values] or self.metrics
-        mix = Mix.equal_weights(known) if request.mix is None else Mix.from_text(request.mix, self.metrics)
+        measured_names = [name for name in self.metrics if name in values] or self.metrics
+        mix = Mix.equal_weights(measured_names) if request.mix is None else Mix.from_text(request.mix, self.metrics)
         self.weights: dict[str, float] = {name: round(mix.weights.get(name, 0.0), 2) for name in self.metrics}
 
     def set_weights(self, weights: Mapping[str, float]) -> None:
@@ -233,7 +233,7 @@ def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
     return study.verdict
 
 
-def build_study(config: NotebookConfig, run: Run, own: type[Indicator] | None = None) -> Study:
+def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | None = None) -> Study:
     """Measure or read a session, compare its stacks, recommend one, and write the tables into the run folder.
 
     Parameters
@@ -251,7 +251,7 @@ def build_study(config: NotebookConfig, run: Run, own: type[Indicator] | None = 
         A stack cannot be installed.
     """
     request = config.request
-    comparison = _measure_live_session(config, run, own) if config.live else _read_session(config, run)
+    comparison = _measure_live_session(config, run, indicator) if config.live else _read_session(config, run)
     study = Study(config, comparison, recommend(comparison, request))
     for table, frame in study.tables():
         run.write_table(table, frame)
@@ -265,12 +265,14 @@ def _read_session(config: NotebookConfig, run: Run) -> Comparison:
     return comparison
 
 
-def _measure_live_session(config: NotebookConfig, run: Run, own: type[Indicator] | None) -> Comparison:
+def _measure_live_session(config: NotebookConfig, run: Run, indicator: type[Indicator] | None) -> Comparison:
     from workbench.indicators.measurement import sessions
     from workbench.indicators.measurement.session_progress import select_watcher
     from workbench.indicators.shipped.registry import parse_case
 
-    cases = [parse_case(text) for text in config.indicators] + ([Case.from_parameters(own)] if own is not None else [])
+    cases = [parse_case(text) for text in config.indicators] + (
+        [Case.from_parameters(indicator)] if indicator is not None else []
+    )
     with select_watcher() as watcher:
         outcome = sessions.start_session(config.measured, cases=cases, out=run.folder / "session", watcher=watcher)
     return outcome.compared

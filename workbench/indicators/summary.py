@@ -61,9 +61,9 @@ def _control_key_number(comparison: Comparison) -> KeyNumber:
     control = comparison.effects.filter(comparison.effects["control"])
     if not control.height:
         return ("control", None, "", "no control")
-    if not (own := control.drop_nulls(["low", "high"])).height:
+    if not (rows := control.drop_nulls(["low", "high"])).height:
         return ("control off by at most", None, "%", "too few rounds for an interval")
-    ends = own.select("low", "high", "ratio", "metric").iter_rows()
+    ends = rows.select("low", "high", "ratio", "metric").iter_rows()
     worst, ratio, metric = max((max(high, 1 / low), ratio, metric) for low, high, ratio, metric in ends)
     measured = f"{ratio_to_percent(ratio):+.1f} % measured"
     return ("control off by at most", 100 * (worst - 1), "%", f"{metric}: end of its interval, {measured}")
@@ -72,15 +72,15 @@ def _control_key_number(comparison: Comparison) -> KeyNumber:
 def list_next_steps(comparison: Comparison, recommendation: Recommendation, folder: str, *, live: bool) -> list[str]:
     """At most three sentences: the decision, and how to adapt it to one's own work and machine."""
     processor = comparison.observed.session.hardware.cpu_model
-    own = (
+    measure_hint = (
         f"Measured on {processor}. To measure your stacks on your hardware, run "
         "`workbench run indicators -p live=true`."
     )
     weigh = "Weigh the metrics as your work does: `-p mix=Sort=0.7,Matmul=0.3`; without it, weights are equal."
     more = [] if recommendation.request.mix else [weigh]
-    more += [] if live else [own]
+    more += [] if live else [measure_hint]
     if not comparison.sound:
-        return [_format_repetition(comparison), *([] if live else [own])]
+        return [_format_repetition(comparison), *([] if live else [measure_hint])]
     return [_format_decision(recommendation, folder), *more]
 
 
@@ -121,7 +121,7 @@ def count_more_rounds(needs: Iterable[tuple[int | None, int]]) -> int:
     >>> count_more_rounds([(30, 10), (None, 10)]), count_more_rounds([(None, 10)]), count_more_rounds([(9, 10)])
     (20, 10, 1)
     """
-    counts = [max(1, needed - done) for needed, done in needs if needed is not None]
+    counts = [max(1, needed - n_done) for needed, n_done in needs if needed is not None]
     return min(max(counts, default=10), 200)
 
 
@@ -129,7 +129,7 @@ def _format_request_options(request: RecommendationRequest) -> list[str]:
     """The options that repeat the recommendation."""
     mix = ["--mix", request.mix] if request.mix else []
     kind = ["--type", request.type] if request.type != "performance" else []
-    needed = [word for one in request.require for word in ("--require", one)]
+    needed = [word for requirement in request.require for word in ("--require", requirement)]
     seed = ["--seed", str(request.seed)] if request.seed else []
     return [*mix, *kind, *needed, *seed]
 
@@ -148,21 +148,21 @@ def format_answer(outcome: SessionOutcome) -> str:
     verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
     answer = f"Against {outcome.session.baseline}, by stack and metric in {clock}: {verdicts or 'no effects'}"
     open_ = others.filter(others["verdict"] == UNDECIDED)
-    why = (
+    reason = (
         f" Undecided: {open_['arm'][0]}, {open_['metric'][0]}: {open_['undecided_because'][0]}." if open_.height else ""
     )
-    return f"{answer}; {rounds} rounds.{why}"
+    return f"{answer}; {rounds} rounds.{reason}"
 
 
 def _format_single_answer(row: dict[str, Any], rounds: int) -> str:
     """One comparison in a sentence: what it is, by which clock, with its interval."""
-    what = f"{row['arm']}, {row['metric']}"
+    subject = f"{row['arm']}, {row['metric']}"
     if row["verdict"] == UNDECIDED:
-        return f"Undecided against {row['baseline']}: {what}: {row['undecided_because']} ({rounds} rounds)."
+        return f"Undecided against {row['baseline']}: {subject}: {row['undecided_because']} ({rounds} rounds)."
     figures = f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}] times the baseline's speed"
     words = {FASTER: "faster than", SLOWER: "slower than", SAME: f"within {100 * row['margin']:.2g} % of"}
     clock = CLOCK_NAMES[row["clock"]]
-    return f"{what}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
+    return f"{subject}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
 
 
 def format_session(outcome: SessionOutcome) -> str:
@@ -212,7 +212,9 @@ def list_next_commands(outcome: SessionOutcome) -> list[str]:
         commands.append(f"workbench indicators run --resume {folder} --more {more}")
     if outcome.compared.sound and effects.height:
         by_cpu = set(open_["decided_by"].drop_nulls().to_list()) if open_.height else set()
-        clock = " --clock cpu" if session.clock == "wall" and any(one.startswith("cpu") for one in by_cpu) else ""
+        clock = (
+            " --clock cpu" if session.clock == "wall" and any(decider.startswith("cpu") for decider in by_cpu) else ""
+        )
         commands.append(f"workbench indicators recommend {folder}{clock}")
     return commands
 
@@ -240,7 +242,7 @@ def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
         "notes": list(session.notes),
         "judgement": outcome.compared.judgement.row(0, named=True),
         "effects": outcome.compared.effects.to_dicts(),
-        **({} if (found := outcome.compared.dimensions) is None else {"dimensions": found.to_dicts()}),
+        **({} if (dimensions := outcome.compared.dimensions) is None else {"dimensions": dimensions.to_dicts()}),
     }
 
 
@@ -313,7 +315,9 @@ def build_recommendation_document(recommendation: Recommendation, folder: Path) 
         "stacks": recommendation.table.to_dicts(),
         "excluded": recommendation.excluded.to_dicts(),
         "proposals": recommendation.proposals.to_dicts(),
-        "justification": [{"stack": stack, **one.model_dump(mode="json")} for stack, one in recommendation.said],
+        "justification": [
+            {"stack": stack, **justification.model_dump(mode="json")} for stack, justification in recommendation.said
+        ],
         "unmeasured": recommendation.unmeasured,
     }
 
@@ -363,7 +367,7 @@ def _format_exclusions(recommendation: Recommendation) -> Iterator[str]:
 
 
 def _format_reasons(recommendation: Recommendation) -> list[str]:
-    lines = [_format_sentence(one) for one in _select_sentences(recommendation)]
+    lines = [_format_sentence(sentence) for sentence in _select_sentences(recommendation)]
     more = len(lines) - MAX_SENTENCES
     return lines[:MAX_SENTENCES] + ([f"  and {more} more: --json, or the table justifications"] if more > 0 else [])
 
@@ -371,17 +375,17 @@ def _format_reasons(recommendation: Recommendation) -> list[str]:
 def _select_sentences(recommendation: Recommendation) -> list[Justification]:
     """All sentences about the answer and the session; of stacks that are as good, only the mix and the warnings."""
     shown = []
-    for stack, one in recommendation.said[1:]:
+    for stack, sentence in recommendation.said[1:]:
         of_answer = stack in (None, recommendation.answer.stack)
         of_others = stack in (*recommendation.answer.as_good, *recommendation.answer.undecided) and (
-            one.evidence.metric == MIX or one.type == "WARNING"
+            sentence.evidence.metric == MIX or sentence.type == "WARNING"
         )
-        if (of_answer or of_others) and one.type != "ERROR":
-            shown.append(one)
+        if (of_answer or of_others) and sentence.type != "ERROR":
+            shown.append(sentence)
     return shown
 
 
-def _format_sentence(one: Justification) -> str:
-    runs = len(one.evidence.runs)
+def _format_sentence(sentence: Justification) -> str:
+    runs = len(sentence.evidence.runs)
     count = f"{runs} runs, first " if runs > 1 else ""
-    return f"  {one.type:<7} {one.message}" + (f" ({count}{one.link})" if one.link else "")
+    return f"  {sentence.type:<7} {sentence.message}" + (f" ({count}{sentence.link})" if sentence.link else "")

@@ -21,7 +21,7 @@ def is_live() -> bool:
     return not is_headless() and is_in_kernel()
 
 
-def configure_notebook(area: str, model: type[Config], given: Mapping[str, Any]) -> Config:
+def configure_notebook(area: str, model: type[Config], namespace: Mapping[str, Any]) -> Config:
     """Validate the settings of a notebook; live, show a panel to change them and to run the notebook.
 
     Parameters
@@ -45,7 +45,7 @@ def configure_notebook(area: str, model: type[Config], given: Mapping[str, Any])
     """
     from workbench.live.form import select_values, validate_values
 
-    values = select_values(model, given)
+    values = select_values(model, namespace)
     if not is_live():
         return validate_values(model, values, area)
     from workbench.live.panel import get_panel

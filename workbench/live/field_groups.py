@@ -39,8 +39,8 @@ class FieldGroup:
 
 def list_groups(model: type[BaseModel]) -> tuple[FieldGroup, ...]:
     """Groups of a model's fields; empty where it lists none."""
-    found: tuple[FieldGroup, ...] = getattr(model, "FORM_GROUPS", ())
-    return found
+    groups: tuple[FieldGroup, ...] = getattr(model, "FORM_GROUPS", ())
+    return groups
 
 
 class FoldedFields:

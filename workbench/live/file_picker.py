@@ -72,14 +72,16 @@ def list_folder(folder: str | Path, pick: Pick, *, everything: bool = False) -> 
     """
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - resolve() would follow links that a person named on purpose
     try:
-        with os.scandir(folder) as found:
-            scanned = list(itertools.islice(found, MAX_SCANNED + 1))
+        with os.scandir(folder) as members:
+            scanned = list(itertools.islice(members, MAX_SCANNED + 1))
     except OSError as error:
         return FolderListing(folder, (), f"cannot be read: {error.strerror or error}")
-    entries = [_build_entry(one, pick) for one in scanned[:MAX_SCANNED] if everything or not one.name.startswith(".")]
-    wanted = [one for one in entries if everything or one.is_folder or one.fits]
+    entries = [
+        _build_entry(member, pick) for member in scanned[:MAX_SCANNED] if everything or not member.name.startswith(".")
+    ]
+    wanted = [entry for entry in entries if everything or entry.is_folder or entry.fits]
     # Fitting entries first.
-    wanted.sort(key=lambda one: (not one.fits, not one.is_folder, one.path.name.casefold()))
+    wanted.sort(key=lambda entry: (not entry.fits, not entry.is_folder, entry.path.name.casefold()))
     return FolderListing(folder, tuple(wanted[:MAX_LISTED]), _format_notice(scanned, wanted, len(entries)))
 
 
@@ -94,13 +96,13 @@ def _format_notice(scanned: list[os.DirEntry[str]], wanted: list[FileEntry], ent
     return "; ".join(notes)
 
 
-def _build_entry(found: os.DirEntry[str], pick: Pick) -> FileEntry:
-    path = Path(found.path)
+def _build_entry(member: os.DirEntry[str], pick: Pick) -> FileEntry:
+    path = Path(member.path)
     try:
-        is_folder = found.is_dir()
+        is_folder = member.is_dir()
     except OSError:
         is_folder = False
-    fits = is_wanted_folder(path, pick) if is_folder else _matches_patterns([found.name], pick.files)
+    fits = is_wanted_folder(path, pick) if is_folder else _matches_patterns([member.name], pick.files)
     return FileEntry(path, is_folder, fits)
 
 
@@ -111,8 +113,8 @@ def is_wanted_folder(folder: Path, pick: Pick) -> bool:
     if "*" in pick.folders:
         return True
     try:
-        with os.scandir(folder) as found:
-            return _matches_patterns((one.name for one in itertools.islice(found, MAX_MEMBERS)), pick.folders)
+        with os.scandir(folder) as members:
+            return _matches_patterns((member.name for member in itertools.islice(members, MAX_MEMBERS)), pick.folders)
     except OSError:
         return False
 
@@ -194,11 +196,13 @@ class FilePicker:
         """List another folder."""
         self.listing = list_folder(folder, self.pick, everything=self.everything.value)
         self.where.value = f"<code>{escape_html(self.listing.folder)}</code>"
-        found = self.listing.entries
-        self.entries.options = [(("● " if one.fits else "") + one.name, index) for index, one in enumerate(found)]
-        same = next((index for index, one in enumerate(found) if one.path.name == select), 0)
-        self.entries.value = same if found else None
-        legend = f"● {self.pick.what}" if any(one.fits for one in found) else f"no {self.pick.what} here"
+        entries = self.listing.entries
+        self.entries.options = [
+            (("● " if entry.fits else "") + entry.name, index) for index, entry in enumerate(entries)
+        ]
+        same = next((index for index, entry in enumerate(entries) if entry.path.name == select), 0)
+        self.entries.value = same if entries else None
+        legend = f"● {self.pick.what}" if any(entry.fits for entry in entries) else f"no {self.pick.what} here"
         self.notice.value = (
             f'<div class="wb-help">{escape_html("; ".join(filter(None, [legend, self.listing.notice])))}</div>'
         )

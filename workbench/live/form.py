@@ -37,17 +37,17 @@ LABEL_PX = 165
 _MAX_LINES = 6
 
 
-def select_values(model: type[BaseModel], given: Mapping[str, Any]) -> dict[str, Any]:
+def select_values(model: type[BaseModel], namespace: Mapping[str, Any]) -> dict[str, Any]:
     """Select the values of a model's fields from a notebook's names.
 
     A field that is marked with `ADDED` came later than notebooks that people keep: where its name is missing, its
     default holds. Any other missing name is an error, because it may be a misspelt one.
     """
     added = {name for name, field in model.model_fields.items() if field.json_schema_extra == ADDED}
-    if missing := [name for name in model.model_fields if name not in given and name not in added]:
+    if missing := [name for name in model.model_fields if name not in namespace and name not in added]:
         do = "run the parameters cell first, or add them to it"
         raise ConfigError("the notebook lacks parameters", where="parameters cell", found=missing, do=do)
-    return {name: given[name] for name in model.model_fields if name in given}
+    return {name: namespace[name] for name in model.model_fields if name in namespace}
 
 
 def validate_values(model: type[Config], values: Mapping[str, Any], where: str) -> Config:
@@ -94,9 +94,9 @@ def _format_finding(detail: Any) -> str:
     text = text.replace("Input should be", "must be").replace("String should have", "must have")
     text = text.replace("List should have", "must have")
     place = "".join(f", entry {part + 1}" for part in detail["loc"][1:] if isinstance(part, int))
-    found = repr(detail.get("input"))
-    found = found if len(found) <= _MAX_VALUE_CHARS else found[: _MAX_VALUE_CHARS - 1] + "…"
-    return f"{text[:1].lower()}{text[1:]}; found {found}{place}"
+    value_text = repr(detail.get("input"))
+    value_text = value_text if len(value_text) <= _MAX_VALUE_CHARS else value_text[: _MAX_VALUE_CHARS - 1] + "…"
+    return f"{text[:1].lower()}{text[1:]}; found {value_text}{place}"
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ def list_fields(model: type[BaseModel], declared: Iterable[Parameter] = ()) -> t
 def _build_field(name: str, info: FieldInfo, words: str) -> Field:
     kind, optional = _split_optional(info.annotation)
     low, high = _read_bounds(info.metadata)
-    pick = next((one for one in info.metadata if isinstance(one, Pick)), None)
+    pick = next((annotation for annotation in info.metadata if isinstance(annotation, Pick)), None)
     if get_origin(kind) is Literal:
         return Field(name, "choice", words, optional, choices=get_args(kind))
     if get_origin(kind) is list:
@@ -148,16 +148,28 @@ def _strip_annotation(kind: Any) -> Any:
 def _split_optional(kind: Any) -> tuple[Any, bool]:
     if get_origin(kind) not in (Union, UnionType):
         return kind, False
-    others = [one for one in get_args(kind) if one is not type(None)]
+    others = [argument for argument in get_args(kind) if argument is not type(None)]
     return _strip_annotation(others[0]), len(others) < len(get_args(kind))
 
 
 def _read_bounds(metadata: Iterable[Any]) -> tuple[float | None, float | None]:
     low = high = None
-    for one in metadata:
-        low = next((bound for bound in (getattr(one, "ge", None), getattr(one, "gt", None)) if bound is not None), low)
+    for constraint in metadata:
+        low = next(
+            (
+                bound
+                for bound in (getattr(constraint, "ge", None), getattr(constraint, "gt", None))
+                if bound is not None
+            ),
+            low,
+        )
         high = next(
-            (bound for bound in (getattr(one, "le", None), getattr(one, "lt", None)) if bound is not None), high
+            (
+                bound
+                for bound in (getattr(constraint, "le", None), getattr(constraint, "lt", None))
+                if bound is not None
+            ),
+            high,
         )
     return low, high
 
@@ -221,7 +233,9 @@ class Form:
         self.problems: dict[str, Any] = {name: ipywidgets.HTML() for name in self.plan}
         self.whole = ipywidgets.HTML()
         lines = {field.name: self._build_line(field) for field in plan}
-        self.folds = [FoldedFields(one, [lines.pop(name) for name in one.fields], layout=_columns()) for one in groups]
+        self.folds = [
+            FoldedFields(group, [lines.pop(name) for name in group.fields], layout=_columns()) for group in groups
+        ]
         self.basic = ipywidgets.GridBox(list(lines.values()), layout=_columns())
         self._follow_modes()
         self._changed: Callable[[], None] | None = None
@@ -242,13 +256,13 @@ class Form:
 
         Returns the names whose inputs cannot have the value: an unknown choice, a number out of bounds.
         """
-        known = {name: value for name, value in values.items() if name in self.inputs}
+        settings = {name: value for name, value in values.items() if name in self.inputs}
         with self._pause_notifications():
-            for name, value in known.items():
+            for name, value in settings.items():
                 _set_input_value(self.inputs[name], self.plan[name], value)
         self._notify_change()
         current = self.read_values()
-        return [name for name, value in known.items() if current[name] != value]
+        return [name for name, value in settings.items() if current[name] != value]
 
     def show_problems(self, problems: Mapping[str, str]) -> None:
         """Show each problem below its field."""
@@ -341,7 +355,7 @@ def _create_input(field: Field, value: Any) -> Any:
     if field.kind == "choice":
         choices = [*field.choices, *([None] if field.optional and None not in field.choices else [])]
         choices += [value] if value not in choices else []
-        options = [("" if one is None else str(one), one) for one in choices]
+        options = [("" if choice is None else str(choice), choice) for choice in choices]
         return ipywidgets.Dropdown(options=options, value=value, **shared)
     if field.kind == "list":
         text = format_field_value(field, value)

@@ -33,7 +33,7 @@ _NO_FILE_HTML = (
 )
 
 
-def build_run_table(found: Sequence[run_folder.Run]) -> pl.DataFrame:
+def build_run_table(runs: Sequence[run_folder.Run]) -> pl.DataFrame:
     """Table of runs, newest first: `when`, `status`, `verdict` (nullable), `took`, `answer` (nullable), `run`."""
     import polars as pl
 
@@ -47,7 +47,7 @@ def build_run_table(found: Sequence[run_folder.Run]) -> pl.DataFrame:
             (run.answer or _format_failure(run) or "")[:ANSWER_CHARS] or None,
             run.run_id,
         )
-        for run in found
+        for run in runs
     ]
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()), orient="row")
 
@@ -62,11 +62,11 @@ def _format_failure(run: run_folder.Run) -> str | None:
     return f"{failure.get('error_name')}: {failure.get('error')}".split("\n")[0] if isinstance(failure, dict) else None
 
 
-def read_run_settings(run: run_folder.Run, known: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+def read_run_settings(run: run_folder.Run, names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     """Settings of a run whose names are in `known`, and its other names."""
     config = run.record.get("config")
     config = config if isinstance(config, dict) else {}
-    return {name: config[name] for name in known if name in config}, sorted({*config} - {*known})
+    return {name: config[name] for name in names if name in config}, sorted({*config} - {*names})
 
 
 def build_run_command(notebook: Path, defaults: Mapping[str, Any], values: Mapping[str, Any]) -> str:
@@ -75,8 +75,8 @@ def build_run_command(notebook: Path, defaults: Mapping[str, Any], values: Mappi
     >>> build_run_command(Path("notebooks/01_speedup.ipynb"), {"top": 12, "mode": "pair"}, {"top": 5, "mode": "pair"})
     'workbench run 01_speedup -p top=5'
     """
-    given = select_changes(defaults, values)
-    return discovery.RunPlan(notebook, None, parameters.ResolvedValues(dict(values), given)).command
+    changes = select_changes(defaults, values)
+    return discovery.RunPlan(notebook, None, parameters.ResolvedValues(dict(values), changes)).command
 
 
 def select_changes(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,9 +84,9 @@ def select_changes(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> di
     return {name: value for name, value in values.items() if name not in defaults or defaults[name] != value}
 
 
-def find_last_finished_run(found: Sequence[run_folder.Run]) -> run_folder.Run | None:
+def find_last_finished_run(runs: Sequence[run_folder.Run]) -> run_folder.Run | None:
     """The newest run that succeeded."""
-    return next((run for run in found if run.status == "succeeded"), None)
+    return next((run for run in runs if run.status == "succeeded"), None)
 
 
 def get_panel(area: str, model: type[BaseModel], values: Mapping[str, Any]) -> Panel:
@@ -107,8 +107,8 @@ def find_notebook(area: str, folder: Path | None = None) -> Path | None:
         path = folder / Path(named).name
         if path.suffix == ".ipynb" and path.is_file():
             return path
-    found = sorted(path for path in folder.glob("*.ipynb") if discovery.area_from_path(path).lstrip("_") == area)
-    return found[0] if found else None
+    paths = sorted(path for path in folder.glob("*.ipynb") if discovery.area_from_path(path).lstrip("_") == area)
+    return paths[0] if paths else None
 
 
 class Panel:
@@ -198,14 +198,14 @@ class Panel:
 
     def choose_run(self, run: run_folder.Run) -> None:
         """Load the settings of a run into the form, and show its results."""
-        known, unknown = read_run_settings(run, list(self.form.plan))
-        refused = self.form.set_values(known)
+        settings, unknown = read_run_settings(run, list(self.form.plan))
+        refused = self.form.set_values(settings)
         self.results.show(run)
         notes = []
         if unknown:
             notes.append(f"Settings of this run that the notebook no longer has: {', '.join(unknown)[:200]}.")
         if refused:
-            values = ", ".join(f"{name} = {known[name]!r}"[:80] for name in refused)
+            values = ", ".join(f"{name} = {settings[name]!r}"[:80] for name in refused)
             notes.append(f"Settings of this run that are no longer possible: {values[:300]}.")
         if notes:
             self._show_notes(notes)

@@ -32,19 +32,19 @@ _SECURITY_POLICY = (
 
 def build_grid_content(frame: pl.DataFrame, *, caption: str = "", n_rows: int | None = None) -> dict[str, Any]:
     """Content of a grid: headers with units, cell texts, sort keys."""
-    most = max(1, min(MAX_ROWS, MAX_CELLS // max(1, frame.width)))
-    whole, kept = frame.height if n_rows is None else n_rows, frame.head(most)
-    values = [kept.get_column(name).to_list() for name in kept.columns]
+    max_rows = max(1, min(MAX_ROWS, MAX_CELLS // max(1, frame.width)))
+    total, head = frame.height if n_rows is None else n_rows, frame.head(max_rows)
+    values = [head.get_column(name).to_list() for name in head.columns]
     texts = [format_column(column) for column in values]
     columns = [
         {
             "label": format_label(name),
             "meaning": name,
-            "kind": choose_column_class(kept.schema[name].is_numeric(), column),
+            "kind": choose_column_class(head.schema[name].is_numeric(), column),
         }
-        for name, column in zip(kept.columns, texts, strict=True)
+        for name, column in zip(head.columns, texts, strict=True)
     ]
-    notice = f"the first {kept.height:,} of {whole:,}" if kept.height < whole else ""
+    notice = f"the first {head.height:,} of {total:,}" if head.height < total else ""
     keys = [[_sort_key(value) for value in column] for column in values]
     return {
         "caption": caption,
@@ -123,10 +123,10 @@ class ResultsView:
         self.run = run
         self.heading.value = render_run_headline(run)
         self.report.value = render_report_frame(run)
-        found = list_run_tables(run)
+        tables = list_run_tables(run)
         # Setting only the options would keep the rows of the previous table.
-        self.choice.options = [(_format_table_name(name, rows), name) for name, rows in found]
-        self.choice.value = found[0][0] if found else None
+        self.choice.options = [(_format_table_name(name, rows), name) for name, rows in tables]
+        self.choice.value = tables[0][0] if tables else None
         self._show_table()
         self.box.children = (self.heading, self.tabs)
 
@@ -172,13 +172,15 @@ def render_report_frame(run: run_folder.Run) -> str:
 def list_run_tables(run: run_folder.Run) -> list[tuple[str, int | None]]:
     """Names of the run's table files, with their number of rows where recorded."""
     try:
-        with os.scandir(run.tables_folder) as found:
-            names = sorted(Path(one.name).stem for one in found if one.name.endswith(".parquet") and one.is_file())
+        with os.scandir(run.tables_folder) as members:
+            names = sorted(
+                Path(member.name).stem for member in members if member.name.endswith(".parquet") and member.is_file()
+            )
     except OSError:
         return []
     listed = run.record.get("tables")
-    entries = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    rows = {one.get("name"): one.get("rows") for one in entries if isinstance(one.get("rows"), int)}
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    rows = {entry.get("name"): entry.get("rows") for entry in entries if isinstance(entry.get("rows"), int)}
     return [(name, rows.get(name)) for name in names[:MAX_TABLES]]
 
 
@@ -188,16 +190,16 @@ def create_table_widget(path: Path) -> Any:
     import polars as pl
 
     try:
-        whole = pl.scan_parquet(path, glob=False)
-        kept = whole.head(MAX_ROWS).collect()
-        n_rows = int(whole.select(pl.len()).collect().item())
+        scan = pl.scan_parquet(path, glob=False)
+        frame = scan.head(MAX_ROWS).collect()
+        n_rows = int(scan.select(pl.len()).collect().item())
     # Polars panics on some damaged files; a panic is not an `Exception`.
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError, ValueError) as error:
         return ipywidgets.HTML(
             f'<div class="wb-problem">{escape_html(path.name)}: {escape_html(str(error)[:200])}</div>'
         )
-    grid = create_grid(kept)
-    grid.table = build_grid_content(kept, caption=path.stem.replace("_", " "), n_rows=n_rows)
+    grid = create_grid(frame)
+    grid.table = build_grid_content(frame, caption=path.stem.replace("_", " "), n_rows=n_rows)
     return grid
 
 

@@ -98,15 +98,15 @@ def list_recent_runs(out: Path, areas: Iterable[str], max_runs: int = MAX_RUNS) 
     folders: list[Path] = []
     for area in areas:
         with contextlib.suppress(OSError), os.scandir(out / area) as entries:
-            folders += [Path(one.path) for one in entries if one.is_dir()]
-    found: list[run_folder.Run] = []
+            folders += [Path(entry.path) for entry in entries if entry.is_dir()]
+    runs: list[run_folder.Run] = []
     # Run ids begin with their UTC start.
-    for folder in sorted(folders, key=lambda one: one.name, reverse=True):
-        if len(found) == max_runs:
+    for folder in sorted(folders, key=lambda path: path.name, reverse=True):
+        if len(runs) == max_runs:
             break
         with contextlib.suppress(InputError):
-            found.append(run_folder.load_run(folder))
-    return found
+            runs.append(run_folder.load_run(folder))
+    return runs
 
 
 def is_running(run: run_folder.Run) -> bool:
@@ -130,7 +130,12 @@ def find_private_folder(pid: int) -> Path | None:
         return None
     folders = (Path(word).parent for word in words)
     return next(
-        (one for one in folders if one.name.startswith(FOLDER_PREFIX) and one.parent == _temporary_folder()), None
+        (
+            folder
+            for folder in folders
+            if folder.name.startswith(FOLDER_PREFIX) and folder.parent == _temporary_folder()
+        ),
+        None,
     )
 
 
@@ -161,8 +166,10 @@ def read_progress(run: run_folder.Run) -> RunProgress | None:
         cell, cells, label = document["cell"], document["cells"], str(document["label"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    good = all(isinstance(one, int) and not isinstance(one, bool) for one in (cell, cells)) and 0 <= cell <= cells
-    return RunProgress(cell, cells, label[:200]) if good else None
+    is_valid = (
+        all(isinstance(number, int) and not isinstance(number, bool) for number in (cell, cells)) and 0 <= cell <= cells
+    )
+    return RunProgress(cell, cells, label[:200]) if is_valid else None
 
 
 class RunBar:
@@ -303,15 +310,15 @@ class RunBar:
         return False
 
     def _find_started_run(self, pid: int) -> run_folder.Run | None:
-        found = list_recent_runs(self.out, self.areas, max_runs=5)
-        return next((run for run in found if find_holder(run.folder) == pid), None) or self._find_short_run(found)
+        runs = list_recent_runs(self.out, self.areas, max_runs=5)
+        return next((run for run in runs if find_holder(run.folder) == pid), None) or self._find_short_run(runs)
 
-    def _find_short_run(self, found: list[run_folder.Run]) -> run_folder.Run | None:
+    def _find_short_run(self, runs: list[run_folder.Run]) -> run_folder.Run | None:
         """A run that started and ended between two polls."""
         if self.started is None or not self.started.ended:
             return None
         names = self.started.words
-        return next((run for run in found if str(run.folder) in names), None)
+        return next((run for run in runs if str(run.folder) in names), None)
 
     def _show_progress(self, run: run_folder.Run) -> None:
         took = format_duration((datetime.now(UTC) - read_start_time(run.record)).total_seconds())
@@ -336,9 +343,9 @@ class RunBar:
         else:
             self._show_problem("The run did not start.", words)
 
-    def _show_problem(self, what: str, words: str) -> None:
+    def _show_problem(self, message: str, words: str) -> None:
         self.sentence.value = (
-            f'<div class="wb-problem" role="alert">{escape_html(what)}<pre>{escape_html(words)}</pre></div>'
+            f'<div class="wb-problem" role="alert">{escape_html(message)}<pre>{escape_html(words)}</pre></div>'
         )
 
     def _remove_leftovers(self) -> None:

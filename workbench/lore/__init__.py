@@ -161,8 +161,8 @@ def run(folder: str | Path, inputs: Mapping[str, Any] | None = None, **options: 
     >>> rows = lore.open("dumps/q/loreId-9").inputs["input-0"]                     # doctest: +SKIP
     >>> lore.run("dumps/q/loreId-9", {"input-0": rows.head(3)})                    # doctest: +SKIP
     """
-    with session() as kept:
-        return kept.run(folder, inputs, **options)
+    with session() as lore_session:
+        return lore_session.run(folder, inputs, **options)
 
 
 def session() -> LoreSession:

@@ -113,7 +113,7 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
         runs.select("side", "repeat", quantity=pl.lit(name), time_s=column) for name, column in quantities.items()
     )
     shown = dots.sort("repeat", maintain_order=True).head(MAX_DOTS)
-    rest = dots.height - shown.height
+    n_hidden = dots.height - shown.height
     several = times["side"].n_unique() > 1
     label = pl.format("{} · {}", "side", "quantity") if several else pl.col("quantity")
     drawn, spans = shown.with_columns(label=label), times.with_columns(label=label)
@@ -126,18 +126,18 @@ def chart_times(timings: pl.DataFrame, times: pl.DataFrame) -> alt.Chart:
     middle = bars.mark_tick(thickness=3, size=18).encode(x=alt.X("median_s", type="quantitative", scale=scale), **shade)
     points = alt.Chart(drawn).mark_circle(size=46, opacity=0.75)
     each = points.encode(x=x, y=encode_rows("label"), tooltip=encode_tooltip(drawn, leave_out=("label",)), **shade)
-    known = wide.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)").encode(**ends, **shade)
+    intervals = wide.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)").encode(**ends, **shade)
     n = runs.group_by("side").len()["len"].max()
-    told = join_sentences(
+    subtitle = join_sentences(
         f"dots: {format_number(n or 0)} runs each",
-        f"{format_number(rest)} more not drawn" if rest else "",
+        f"{format_number(n_hidden)} more not drawn" if n_hidden else "",
         "bar: interval of the median",
         "the operator's time is total minus reading",
     )
     return finish_chart(
-        alt.layer(known, middle, each),
+        alt.layer(intervals, middle, each),
         "Time of the operator, and of reading its inputs",
-        told,
+        subtitle,
         spans,
         height=max(60, ROW_PX * 1.4 * max(1, spans.height)),
     )
@@ -193,7 +193,7 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
     import altair as alt
 
     frame = _prepare_plan(PLAN_TREE.check(plan).sort("position").head(MAX_CHART_NODES), lore_id)
-    rest = plan.height - frame.height
+    n_hidden = plan.height - frame.height
     count = max(1, frame.height)
     down = alt.Scale(domain=[-1.4, count - 0.4], reverse=True, nice=False, zero=False)
     y = alt.Y("position", type="quantitative", axis=None, scale=down)
@@ -205,15 +205,15 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
         _heading_layer(y),
     ]
     refused = plan["refused"].count()
-    told = join_sentences(
+    subtitle = join_sentences(
         f"{format_number(plan.height - refused)} of {format_number(plan.height)} operators can be dumped",
-        f"{format_number(rest)} more not drawn" if rest else "",
+        f"{format_number(n_hidden)} more not drawn" if n_hidden else "",
         "times are added over tasks; those of one fused stage hold each other",
         "point at one for its text",
     )
     words = frame.select("operator", "lore_id", "n_rows", "time_ms", "refused")
     return finish_chart(
-        alt.layer(*layers), "The plan, with the id of each operator", told, words, height=LINE_PX * (count + 1)
+        alt.layer(*layers), "The plan, with the id of each operator", subtitle, words, height=LINE_PX * (count + 1)
     )
 
 
@@ -256,9 +256,9 @@ def _name_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
     tips = encode_tooltip(frame.select("text", "refused", "rows_in", "n_rows", "time_ms", "span_ms"))
     base = alt.Chart(frame).encode(y=y, tooltip=tips)
     x = f"5 + datum.indent * {_STEP}"
-    known = [name for name in KIND_COLOURS if name in set(frame["kind"])]
-    scale = alt.Scale(domain=known, range=[KIND_COLOURS[name] for name in known])
-    shade = alt.Color("kind", type="nominal", title=None, scale=scale) if known else alt.value(COLOURS["neutral"])
+    kinds = [name for name in KIND_COLOURS if name in set(frame["kind"])]
+    scale = alt.Scale(domain=kinds, range=[KIND_COLOURS[name] for name in kinds])
+    shade = alt.Color("kind", type="nominal", title=None, scale=scale) if kinds else alt.value(COLOURS["neutral"])
     dots = base.mark_circle(size=70, opacity=1, x=alt.ExprRef(x)).encode(color=shade)
     room = f"max(30, {_ROWS_END} - {BAR_PX + 6} - ({x}) - 9)"
     words = base.mark_text(

@@ -139,11 +139,11 @@ class DumpSettings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _normalize_forms(cls, given: Any) -> Any:
+    def _normalize_forms(cls, fields: Any) -> Any:
         """Accept texts for ids, paths, sizes and booleans."""
-        if not isinstance(given, Mapping):
-            return given
-        read = dict(given)
+        if not isinstance(fields, Mapping):
+            return fields
+        read = dict(fields)
         if (ids := read.get("ids")) is not None and not _is_selection_map(ids):
             read["ids"] = build_selection(ids)
         if isinstance(path := read.get("path"), PurePath):
@@ -189,15 +189,15 @@ def settings_from_session(get: GetConf, **arguments: Any) -> DumpSettings:
     >>> settings_from_session(keys.get, path="dumps/b").path
     'dumps/b'
     """
-    found: dict[str, Any] = {}
-    given = {name: value for name, value in arguments.items() if value is not None}
+    session_settings: dict[str, Any] = {}
+    overrides = {name: value for name, value in arguments.items() if value is not None}
     for key, (name, read) in KEYS.items():
         value = get(PREFIX + key, None)
-        if value is not None and name not in given:
-            found[name] = (
+        if value is not None and name not in overrides:
+            session_settings[name] = (
                 build_selection(value, where=PREFIX + key) if name == "ids" else read(value, where=PREFIX + key)
             )
-    return build_dump_settings(**(found | given))
+    return build_dump_settings(**(session_settings | overrides))
 
 
 def build_dump_settings(**values: Any) -> DumpSettings:
@@ -214,7 +214,7 @@ def build_dump_settings(**values: Any) -> DumpSettings:
 
 
 def _is_selection_map(ids: object) -> bool:
-    return isinstance(ids, Mapping) and all(isinstance(one, Selection) for one in ids.values())
+    return isinstance(ids, Mapping) and all(isinstance(selection, Selection) for selection in ids.values())
 
 
 class NotebookConfig(BaseModel):

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 ROUNDING_S = 1e-9
 
 
-def check_outcome(found: ReplayOutcome, repeat: int, plan: pl.DataFrame | None = None) -> pl.DataFrame:
+def check_outcome(outcome: ReplayOutcome, repeat: int, plan: pl.DataFrame | None = None) -> pl.DataFrame:
     """Check that the dump is complete, every run was timed, and every figure follows from its table.
 
     Different rows of a replay are a result, which makes the verdict, and not a broken invariant.
@@ -23,19 +23,19 @@ def check_outcome(found: ReplayOutcome, repeat: int, plan: pl.DataFrame | None =
 
     Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
     """
-    return check_invariants([*_check_plan(plan, found), *_check_dump(found), *_check_replay(found, repeat)])
+    return check_invariants([*_check_plan(plan, outcome), *_check_dump(outcome), *_check_replay(outcome, repeat)])
 
 
-def _check_plan(plan: pl.DataFrame | None, found: ReplayOutcome) -> list[tuple[str, float]]:
+def _check_plan(plan: pl.DataFrame | None, outcome: ReplayOutcome) -> list[tuple[str, float]]:
     if plan is None:
         return []
     ids = plan["lore_id"].drop_nulls().to_list()
-    known = plan.filter(lore_id=found.lore_id)
-    named = found.inspection.dumps[0].operator
+    plan_rows = plan.filter(lore_id=outcome.lore_id)
+    named = outcome.inspection.dumps[0].operator
     return [
         ("ids from 0 on that are missing or duplicate", int(sorted(ids) != list(range(len(ids))))),
         ("operators with an id that is not larger than those of all below", _count_not_post_order(plan)),
-        ("dumped operators with another name in the plan", int(known["operator"].to_list() != [named])),
+        ("dumped operators with another name in the plan", int(plan_rows["operator"].to_list() != [named])),
     ]
 
 
@@ -45,29 +45,29 @@ def _count_not_post_order(plan: pl.DataFrame) -> int:
     return both.filter(pl.col("lore_id") >= pl.col("above")).height
 
 
-def _check_dump(found: ReplayOutcome) -> list[tuple[str, float]]:
+def _check_dump(outcome: ReplayOutcome) -> list[tuple[str, float]]:
     """Invariants of a dump with plan.json; dumps of the plugin have none."""
-    if found.sidecar is None or found.replayed is None:
+    if outcome.sidecar is None or outcome.replayed is None:
         return []
-    by_input = {f"input-{entry.index}": entry for entry in found.sidecar.inputs}
-    counted = found.partitions.group_by("input").agg(pl.col("n_rows").sum())
+    by_input = {f"input-{entry.index}": entry for entry in outcome.sidecar.inputs}
+    counted = outcome.partitions.group_by("input").agg(pl.col("n_rows").sum())
     rows = {name: count for name, count in counted.iter_rows() if name in by_input}
     off = sum(abs(rows.get(name, 0) - entry.n_rows) for name, entry in by_input.items())
     return [
-        ("files of the dump that are missing or whose checksum differs", 0 if found.inspection.dumps[0].whole else 1),
+        ("files of the dump that are missing or whose checksum differs", 0 if outcome.inspection.dumps[0].whole else 1),
         ("rows of inputs, difference of plan.json and the files", off),
         (
             "batches that only plan.json or only the folder has",
-            found.count_missing_batches(),
+            outcome.count_missing_batches(),
         ),
     ]
 
 
-def _check_replay(found: ReplayOutcome, repeat: int) -> list[tuple[str, float]]:
-    if found.replayed is None:
+def _check_replay(outcome: ReplayOutcome, repeat: int) -> list[tuple[str, float]]:
+    if outcome.replayed is None:
         return []
-    timings, sides = found.timings, found.sides
-    seen = found.replayed.verification
+    timings, sides = outcome.timings, outcome.sides
+    seen = outcome.replayed.verification
     rows: list[tuple[str, float]] = [
         ("requested runs that were not timed", max(repeat * sides.height - timings.height, 0)),
         ("runs whose operator time is not total minus scan", _count_wrong_differences(timings)),
@@ -77,15 +77,15 @@ def _check_replay(found: ReplayOutcome, repeat: int) -> list[tuple[str, float]]:
         ),
         (
             "ratios outside of their own interval",
-            _count_outside_interval(found.ratios, "speed_ratio", "low_ratio", "high_ratio"),
+            _count_outside_interval(outcome.ratios, "speed_ratio", "low_ratio", "high_ratio"),
         ),
         ("PASS with another number of rows", int(seen["passed"] and seen["n_expected"] != seen["n_found"])),
     ]
-    if found.sidecar is not None and seen["n_expected"] is not None:
-        expected = sum(one.n_rows for one in found.sidecar.output.fingerprint.values())
-        whole = seen["n_expected"] <= expected
-        rows.append(("rows compared beyond those of the dump", 0 if whole else seen["n_expected"] - expected))
-    if (compared := found.replayed.comparison) is not None:
+    if outcome.sidecar is not None and seen["n_expected"] is not None:
+        expected = sum(fingerprint.n_rows for fingerprint in outcome.sidecar.output.fingerprint.values())
+        is_within = seen["n_expected"] <= expected
+        rows.append(("rows compared beyond those of the dump", 0 if is_within else seen["n_expected"] - expected))
+    if (compared := outcome.replayed.comparison) is not None:
         broken = bool(compared["equal"]) and compared["n_a"] != compared["n_b"]
         rows.append(("A and B called equal with different numbers of rows", int(broken)))
     return rows

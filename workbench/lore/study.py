@@ -170,7 +170,7 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
     opened = OpenQuery(config)
     try:
         plan = build_plan_table(opened.tree) if opened.tree is not None else None
-        ids, why = _choose_ids(config, plan, opened)
+        ids, reason = _choose_ids(config, plan, opened)
         say(f"dumping {ids or 'the operator that fails'} …")
         folder, notes = opened.dump_operator(ids, dump_location(config, run))
         if renderer.is_headless():
@@ -183,7 +183,7 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
         opened.close()
         raise
     return Study(
-        config, run, result, plan, why, tuple(notes), None if renderer.is_headless() else opened, replays=session
+        config, run, result, plan, reason, tuple(notes), None if renderer.is_headless() else opened, replays=session
     )
 
 
@@ -298,14 +298,14 @@ class OperatorControls:
 
     def _build_views(self) -> list[Any]:
         """Answer, times, ratios, partitions; empty views where there is no data."""
-        found = self.result
-        answer = headline(answer=format_answer(found), verdict=found.verdict, reasons=found.reasons)
+        outcome = self.result
+        answer = headline(answer=format_answer(outcome), verdict=outcome.verdict, reasons=outcome.reasons)
         return [
             # Without the headline's data, which the report would lift to its top.
             CellDisplay(answer.html, answer.text),
-            chart_times(found.timings, found.times) if found.timings.height else NOTHING,
-            chart_outcome_ratios(found) or NOTHING,
-            chart_partitions(found.partitions),
+            chart_times(outcome.timings, outcome.times) if outcome.timings.height else NOTHING,
+            chart_outcome_ratios(outcome) or NOTHING,
+            chart_partitions(outcome.partitions),
         ]
 
     def _parse_partition(self) -> int | None:
@@ -339,9 +339,9 @@ class OperatorControls:
         self.sentence.value = f"<p>{escape_html(text)}</p>" if text else ""
 
 
-def chart_outcome_ratios(found: ReplayOutcome) -> Any:
+def chart_outcome_ratios(outcome: ReplayOutcome) -> Any:
     """A/B chart of a replay; null without timed runs of two sides."""
-    if not found.ratios.height:
+    if not outcome.ratios.height:
         return None
-    settings_a, settings_b = find_differing_settings(found)
-    return chart_ratios(found.ratios, settings_a=settings_a, settings_b=settings_b)
+    settings_a, settings_b = find_differing_settings(outcome)
+    return chart_ratios(outcome.ratios, settings_a=settings_a, settings_b=settings_b)

@@ -21,44 +21,46 @@ SetStatus = Callable[[str], None]
 MAX_TEXT_CHARS = 20_000
 
 
-def format_answer(found: ReplayOutcome) -> str:
+def format_answer(outcome: ReplayOutcome) -> str:
     """The result in one sentence, two with a comparison: whether A and B agree and the ratio, then A itself.
 
     A refused dump has the refusal as its answer.
     """
-    if found.replayed is None:
-        return f"{found.operator} was not replayed: the dump was refused."
-    verified = f"{_format_verification(found)}{_format_time(found)}."
-    compared = _format_comparison(found)
+    if outcome.replayed is None:
+        return f"{outcome.operator} was not replayed: the dump was refused."
+    verified = f"{_format_verification(outcome)}{_format_time(outcome)}."
+    compared = _format_comparison(outcome)
     return f"{compared} {verified}" if compared else verified
 
 
-def _format_verification(found: ReplayOutcome) -> str:
-    seen: dict[str, Any] = found.replayed.verification if found.replayed is not None else {}
+def _format_verification(outcome: ReplayOutcome) -> str:
+    seen: dict[str, Any] = outcome.replayed.verification if outcome.replayed is not None else {}
     word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
     if seen["n_expected"] is None or seen["n_found"] is None:
-        return f"{word}: {found.operator}, {seen['note'][0] if seen['note'] else 'the operator failed'}"
+        return f"{word}: {outcome.operator}, {seen['note'][0] if seen['note'] else 'the operator failed'}"
     n_found, n_expected = format_number(seen["n_found"]), format_number(seen["n_expected"])
     if not seen["passed"]:
         if word == UNDECIDED:
-            return f"{word}: {found.operator} gives other rows in each run over the same inputs"
+            return f"{word}: {outcome.operator} gives other rows in each run over the same inputs"
         expected = f"{seen['compared_with']} gave {n_expected}"
-        return f"{word}: {found.operator} replayed alone gives {n_found} rows; {expected}"
+        return f"{word}: {outcome.operator} replayed alone gives {n_found} rows; {expected}"
     order = "row for row" if seen["row_for_row"] else "in another order"
     if seen.get("tolerance") is not None:
         order = f"floats within {seen['tolerance']:g}"
-    return f"{word}: {found.operator} replayed alone gives the same {n_found} rows, {order}"
+    return f"{word}: {outcome.operator} replayed alone gives the same {n_found} rows, {order}"
 
 
-def _format_time(found: ReplayOutcome) -> str:
+def _format_time(outcome: ReplayOutcome) -> str:
     """The median time of the first side, with its interval; empty where nothing was timed."""
-    if not found.sides.height:
+    if not outcome.sides.height:
         return ""
-    row = found.sides.row(0, named=True)
-    which = " on A" if found.sides.height > 1 else ""
+    row = outcome.sides.row(0, named=True)
+    which = " on A" if outcome.sides.height > 1 else ""
     for name, column, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
         if row[column] is not None:
-            ends = _format_interval(_format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), found.level)
+            ends = _format_interval(
+                _format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), outcome.level
+            )
             return f", in {format_seconds(row[column])} of {name}{which} ({ends})"
     below = row["below_cpu_s"] if row["below_cpu_s"] is not None else row["below_s"]
     if below is None:
@@ -66,9 +68,9 @@ def _format_time(found: ReplayOutcome) -> str:
     return f"; its time is not resolved: below {format_number(1e3 * below)} ms"
 
 
-def _format_comparison(found: ReplayOutcome) -> str:
+def _format_comparison(outcome: ReplayOutcome) -> str:
     """B against A; empty with one side."""
-    replayed = found.replayed
+    replayed = outcome.replayed
     assert replayed is not None
     if replayed.not_accelerated:
         return "B left it to Spark."
@@ -76,15 +78,15 @@ def _format_comparison(found: ReplayOutcome) -> str:
         column = replayed.comparison.get("differing_column")
         where = f", first in column {column}" if column else ""
         return f"A and B gave different rows{where}."
-    if (ratio := found.ratio) is None:
-        if found.sides.height < 2:
+    if (ratio := outcome.ratio) is None:
+        if outcome.sides.height < 2:
             return ""
         return "No ratio of B to A: the operator's time is not resolved in every run."
-    b, estimate, ends = format_other_side(found), ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
+    b, estimate, ends = format_other_side(outcome), ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
     if ratio["verdict"] == SLOWER:
         estimate, ends = 1 / estimate, [None if end is None else 1 / end for end in reversed(ends)]
     low, high = (None if end is None else f"{end:.2f}" for end in ends)
-    interval = _format_interval(low, high, found.level)
+    interval = _format_interval(low, high, outcome.level)
     return {
         FASTER: f"{b} is {estimate:.2f}x faster than A ({interval}).",
         SLOWER: f"{b} is {estimate:.2f}x slower than A ({interval}).",
@@ -92,41 +94,43 @@ def _format_comparison(found: ReplayOutcome) -> str:
     }.get(ratio["verdict"], f"Not decided whether {b} is faster than A: {estimate:.2f}x ({interval}).")
 
 
-def format_other_side(found: ReplayOutcome) -> str:
+def format_other_side(outcome: ReplayOutcome) -> str:
     """B with the settings that A does not have."""
-    _, settings = find_differing_settings(found)
+    _, settings = find_differing_settings(outcome)
     return f"B ({settings})" if settings else "B"
 
 
-def find_differing_settings(found: ReplayOutcome) -> tuple[str, str]:
+def find_differing_settings(outcome: ReplayOutcome) -> tuple[str, str]:
     """Settings that only A has, and those that only B has; both empty with one side."""
-    texts = dict(found.sides.select("side", "settings").iter_rows())
+    texts = dict(outcome.sides.select("side", "settings").iter_rows())
     left, right = (set(filter(None, texts.get(side, "").split(", "))) for side in "AB")
     return ", ".join(sorted(left - right)), ", ".join(sorted(right - left))
 
 
-def build_key_numbers(found: ReplayOutcome) -> list[KeyNumber]:
+def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
     """Verification, time of the operator and of the scan, ratio, size and skew of the inputs."""
     numbers: list[KeyNumber] = []
-    if found.replayed is not None:
-        seen = found.replayed.verification
+    if outcome.replayed is not None:
+        seen = outcome.replayed.verification
         against = f"against {seen['compared_with']}"
         word = seen.get("word") or ("PASS" if seen["passed"] else "FAIL")
         numbers.append(("verified", word, "", against))
-    for row in found.sides.rows(named=True)[:1]:
-        which = f"side {row['side']}, " if found.sides.height > 1 else ""
+    for row in outcome.sides.rows(named=True)[:1]:
+        which = f"side {row['side']}, " if outcome.sides.height > 1 else ""
         # A headline has room for six: with a ratio beside them, the time that the answer uses.
         quantities = [("CPU", "operator_cpu_s", "cpu_s"), ("elapsed", "operator_s", "s")]
-        if found.sides.height > 1:
-            quantities = [next((one for one in quantities if row[one[1]] is not None), quantities[0])]
+        if outcome.sides.height > 1:
+            quantities = [next((quantity for quantity in quantities if row[quantity[1]] is not None), quantities[0])]
         for name, column, suffix in quantities:
-            ends = _format_interval(_format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), found.level)
+            ends = _format_interval(
+                _format_end(row[f"low_{suffix}"]), _format_end(row[f"high_{suffix}"]), outcome.level
+            )
             numbers.append((f"operator, {name}", row[column], "s", f"{which}median of {row['n']}, {ends}"))
         numbers.append(("reading its inputs", row["scan_s"], "s", "elapsed; subtracted from the operator's time"))
-    if (ratio := found.ratio) is not None:
-        ends = _format_interval(_format_end(ratio["low_ratio"]), _format_end(ratio["high_ratio"]), found.level)
+    if (ratio := outcome.ratio) is not None:
+        ends = _format_interval(_format_end(ratio["low_ratio"]), _format_end(ratio["high_ratio"]), outcome.level)
         numbers.append(("speed of B", ratio["speed_ratio"], "× A", f"{ends}, {ratio['verdict']}"))
-    return [*numbers, *_build_input_numbers(found)]
+    return [*numbers, *_build_input_numbers(outcome)]
 
 
 def format_seconds(value: float | None) -> str:
@@ -134,10 +138,10 @@ def format_seconds(value: float | None) -> str:
     return "–" if value is None else f"{format_number(value)} s"
 
 
-def _build_input_numbers(found: ReplayOutcome) -> list[KeyNumber]:
+def _build_input_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
     import polars as pl
 
-    inputs = found.partitions.filter(pl.col("input") != "output")
+    inputs = outcome.partitions.filter(pl.col("input") != "output")
     numbers: list[KeyNumber] = []
     if inputs.height:
         rows, n_bytes = int(inputs["n_rows"].sum()), int(inputs["n_bytes"].sum())
@@ -157,17 +161,17 @@ def _format_interval(low: str | None, high: str | None, level: float) -> str:
     return "no interval" if low is None or high is None else f"{100 * level:g} % interval {low} to {high}"
 
 
-def list_next_steps(found: ReplayOutcome, given: str = "") -> list[str]:
+def list_next_steps(outcome: ReplayOutcome, dump_path: str = "") -> list[str]:
     """What to do about the result, and how to share the operator.
 
     `given` is where the user has the dump; without it, the dump is in the run folder.
     """
-    dump = shlex.quote(given) if given else f"RUN/{'/'.join(found.place.parts[-2:])}"
-    note = "" if given else RUN_NOTE
-    if found.replayed is None:
+    dump = shlex.quote(dump_path) if dump_path else f"RUN/{'/'.join(outcome.place.parts[-2:])}"
+    note = "" if dump_path else RUN_NOTE
+    if outcome.replayed is None:
         return [f"Inspect the dump without running anything: `workbench lore inspect {dump}`{note}."]
     bundle = f"Share the operator as one file: `workbench lore bundle {dump}`{note}."
-    replayed = found.replayed
+    replayed = outcome.replayed
     if not replayed.verification["passed"]:
         if replayed.verification["n_found"] is None:
             return [f"Find the smallest input with which it fails: `workbench lore bisect {dump}`{note}.", bundle]
@@ -178,11 +182,11 @@ def list_next_steps(found: ReplayOutcome, given: str = "") -> list[str]:
     if replayed.comparison is not None and not replayed.comparison["equal"]:
         smallest = f"`workbench lore bisect {dump} --b KEY=VALUE`{note}"
         return [f"Do not use B: it gives other rows. Find the smallest input that shows it: {smallest}.", bundle]
-    return [_format_ratio_step(found), bundle]
+    return [_format_ratio_step(outcome), bundle]
 
 
-def _format_ratio_step(found: ReplayOutcome) -> str:
-    if found.ratio is None:
+def _format_ratio_step(outcome: ReplayOutcome) -> str:
+    if outcome.ratio is None:
         return "Compare a setting with this run: `workbench run lore -p 'confs_b=[\"KEY=VALUE\"]'`."
     steps = {
         FASTER: "Try {b} on the whole query: this operator gets faster, the query may gain less.",
@@ -190,7 +194,7 @@ def _format_ratio_step(found: ReplayOutcome) -> str:
         SAME: "Keep A: {b} is equivalent for this operator. Look at another one with `-p ids=ID`.",
         UNDECIDED: "Repeat more often, the interval is too wide to decide: `workbench run lore -p repeat=20`.",
     }
-    return steps[found.ratio["verdict"]].format(b=format_other_side(found))
+    return steps[outcome.ratio["verdict"]].format(b=format_other_side(outcome))
 
 
 @contextlib.contextmanager

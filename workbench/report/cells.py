@@ -84,7 +84,7 @@ def prepare_page(notebook: Any, record: dict[str, Any], token: str) -> PageConte
 
 def _drop_lone_heading(cells: list[Any], cell: Any) -> None:
     """Take away the heading of a section whose only content, the answer, stands at the top of the page."""
-    place = next(number for number, one in enumerate(cells) if one is cell)
+    place = next(number for number, candidate in enumerate(cells) if candidate is cell)
     before = cells[place - 1] if place else None
     if before is not None and before.cell_type == "markdown" and re.fullmatch(r"\s*#{2,6} [^\n]*\s*", before.source):
         del cells[place - 1]
@@ -92,8 +92,8 @@ def _drop_lone_heading(cells: list[Any], cell: Any) -> None:
 
 def find_first_heading(cells: list[Any]) -> str | None:
     """The first level-1 heading of the notebook, without emphasis."""
-    found = _match_first_heading(cells)
-    return re.sub(r"[*`]", "", found[1]["title"]) if found else None
+    heading = _match_first_heading(cells)
+    return re.sub(r"[*`]", "", heading[1]["title"]) if heading else None
 
 
 def _match_first_heading(cells: list[Any]) -> tuple[Any, re.Match[str]] | None:
@@ -105,8 +105,8 @@ def _match_first_heading(cells: list[Any]) -> tuple[Any, re.Match[str]] | None:
 
 def _take_title(cells: list[Any]) -> str | None:
     title = find_first_heading(cells)
-    if found := _match_first_heading(cells):
-        cell, match = found
+    if heading := _match_first_heading(cells):
+        cell, match = heading
         cell.source = cell.source[match.end() :]
     return title
 
@@ -135,8 +135,8 @@ def _find_failed_cell(code: list[Any], record: dict[str, Any]) -> int | None:
 def _build_failure(record: dict[str, Any], failed: int | None) -> dict[str, Any] | None:
     if record.get("status") != "failed":
         return None
-    told = record.get("failure") or {}
-    error = ": ".join(str(told[key]) for key in ("error_name", "error") if told.get(key))
+    failure = record.get("failure") or {}
+    error = ": ".join(str(failure[key]) for key in ("error_name", "error") if failure.get(key))
     place = f"cell {failed + 1}" if failed is not None else None
     return {
         "error": _strip_colours(error),
@@ -184,14 +184,14 @@ def _render_data(data: dict[str, Any], page: PageContent) -> str:
     if image and (foreign or widget or "text/html" not in data):
         return _render_image(image, data)
     if foreign or widget:
-        what = (
+        subject = (
             "A live control"
             if widget and "widget" in widget
             else "A script"
             if widget
             else "A chart of another Vega version"
         )
-        return f'<p class="note">{what} of this cell needs a running notebook and is not part of the report.</p>'
+        return f'<p class="note">{subject} of this cell needs a running notebook and is not part of the report.</p>'
     if "text/html" in data:
         return _render_own_html(data)
     return _render_text(data)

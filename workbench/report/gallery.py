@@ -71,8 +71,8 @@ def write_gallery(place: str | Path) -> Path | str:
     except OSError as error:
         if not is_url(place):
             raise
-        where, found = store.display_path(root), format_error(error)
-        raise RunFailedError("cannot write the page", where=where, found=found) from error
+        where, reason = store.display_path(root), format_error(error)
+        raise RunFailedError("cannot write the page", where=where, found=reason) from error
     return f"{store.display_path(root)}/index.html" if is_url(place) else Path(root) / "index.html"
 
 
@@ -100,13 +100,15 @@ def _render_group(group: Sequence[StoredRun], root: str) -> str:
 def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool = True) -> GalleryEntry:
     """The entry of a run; without `read` from its record alone."""
     record = run.record | {"status": run.state}
-    said, spec = _read_headline_and_chart(run) if read else ({}, None)
+    headline, spec = _read_headline_and_chart(run) if read else ({}, None)
     failure = record["failure"] if isinstance(record.get("failure"), dict) else {}
-    answer = said.get("answer") or record.get("answer") or failure.get("error_name") or ""
-    question = said.get("question") or said.get("heading") or record["title"]
+    answer = headline.get("answer") or record.get("answer") or failure.get("error_name") or ""
+    question = headline.get("question") or headline.get("heading") or record["title"]
     link = quote(f"{run.root}/report.html".removeprefix(f"{root}/")) if _has_report(run) else None
     thumbnail = _render_thumbnail(spec) if picture and spec else ""
-    return GalleryEntry(record, str(question), str(answer), link, thumbnail, find_key_figure(said.get("key_numbers")))
+    return GalleryEntry(
+        record, str(question), str(answer), link, thumbnail, find_key_figure(headline.get("key_numbers"))
+    )
 
 
 def _has_report(run: StoredRun) -> bool:
@@ -126,9 +128,9 @@ def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, 
     except InputError:
         return {}, None
     bundles = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
-    said = next((dict(data[HEADLINE_MIME]) for data in bundles if isinstance(data.get(HEADLINE_MIME), dict)), {})
+    headline = next((dict(data[HEADLINE_MIME]) for data in bundles if isinstance(data.get(HEADLINE_MIME), dict)), {})
     spec = next((data[CHART_MIME] for data in bundles if isinstance(data.get(CHART_MIME), dict)), None)
-    return {"heading": find_first_heading(notebook.cells), **said}, spec
+    return {"heading": find_first_heading(notebook.cells), **headline}, spec
 
 
 def _render_thumbnail(spec: dict[str, Any]) -> str:
@@ -161,10 +163,10 @@ def _narrow_chart(view: dict[str, Any]) -> dict[str, Any]:
     children = {
         key: [_narrow_chart(child) for child in view[key]] for key in ("vconcat", "hconcat", "concat") if key in view
     }
-    own = {"width": THUMBNAIL_PX} if isinstance(view.get("width"), int) else {}
+    size = {"width": THUMBNAIL_PX} if isinstance(view.get("width"), int) else {}
     if isinstance(view.get("height"), int):
-        own["height"] = min(view["height"], THUMBNAIL_PX * 2 // 3)
-    return view | children | own
+        size["height"] = min(view["height"], THUMBNAIL_PX * 2 // 3)
+    return view | children | size
 
 
 def _render_meta(record: dict[str, Any]) -> str:
@@ -188,7 +190,7 @@ def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
     chip += render_threshold_chip(entry.record.get("thresholds"))
     answer = f'<p class="said">{escape_html(entry.answer)}</p>' if entry.answer else ""
     meta = f"<p>{chip}{_render_meta(entry.record)}</p>"
-    trend = render_trend([one.figure for one in (*older[::-1], entry)])
+    trend = render_trend([run_entry.figure for run_entry in (*older[::-1], entry)])
     kind = entry.record.get("verdict") if entry.record["status"] == "succeeded" else entry.record["status"]
     head = f"<h3>{question}</h3>"
     body = f"{picture}{head}{answer}{trend}{meta}{_render_older_runs(older)}"

@@ -35,7 +35,9 @@ def check_invariants(rows: Iterable[tuple[str, float] | tuple[str, float, float]
 
     schema = {"check": pl.String, "found": pl.Float64, "allowed": pl.Float64}
     full_rows = [(*row, 0.0)[:3] for row in rows]
-    checks = pl.DataFrame([(name, float(found), float(most)) for name, found, most in full_rows], schema, orient="row")
+    checks = pl.DataFrame(
+        [(name, float(value), float(limit)) for name, value, limit in full_rows], schema, orient="row"
+    )
     # Polars orders NaN above all numbers, so it never holds.
     checks = checks.with_columns(holds=pl.col("found") <= pl.col("allowed"))
     if (broken := checks.filter(~pl.col("holds"))).height:

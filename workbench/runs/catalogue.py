@@ -141,14 +141,14 @@ def list_runs(
     `unreadable`: Called with the error of each unreadable run; without it they are skipped.
     """
     store, root = open_place(place)
-    found: list[StoredRun] = []
+    runs: list[StoredRun] = []
     for folder in _iterate_run_folders(store, root, record_name, unreadable):
         try:
-            found.append(_read_stored_run(store, folder, record_name))
+            runs.append(_read_stored_run(store, folder, record_name))
         except InputError as error:
             if unreadable:
                 unreadable(error)
-    return sorted(found, key=lambda run: (run.began, run.run_id), reverse=True)
+    return sorted(runs, key=lambda run: (run.began, run.run_id), reverse=True)
 
 
 def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: OnUnreadable | None) -> Iterator[str]:
@@ -160,11 +160,11 @@ def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: 
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            where, found = store.display_path(folder), format_error(error)
+            where, reason = store.display_path(folder), format_error(error)
             if folder == root:
-                raise ConfigError("cannot list the runs", where=where, found=found) from error
+                raise ConfigError("cannot list the runs", where=where, found=reason) from error
             if unreadable:
-                unreadable(InputError("cannot list a folder of runs", where=where, found=found))
+                unreadable(InputError("cannot list a folder of runs", where=where, found=reason))
             continue
         names = {PurePosixPath(path).name for path, is_folder, _ in entries if not is_folder}
         if record_name != run_folder.RECORD_FILE and run_folder.RECORD_FILE in names:
@@ -186,16 +186,16 @@ def resolve_run(name: str, place: str | Path) -> StoredRun:
         :1
     ]
     if len(matches) != 1:
-        found = [run.run_id for run in matches[:5]] or f"none that begins with {name[:60]!r}"
+        finding = [run.run_id for run in matches[:5]] or f"none that begins with {name[:60]!r}"
         where = redaction.strip_user_info(str(place))
         raise ConfigError(
-            "not one run", where=where, found=found, allowed="a run id, or an area", do="workbench runs list"
+            "not one run", where=where, found=finding, allowed="a run id, or an area", do="workbench runs list"
         )
     return matches[0]
 
 
 def filter_runs(
-    found: Iterable[StoredRun],
+    runs: Iterable[StoredRun],
     *,
     area: str | None = None,
     status: str | None = None,
@@ -205,7 +205,7 @@ def filter_runs(
     """Runs of an area, state and verdict, started at `since` or later; the order is kept."""
     return [
         run
-        for run in found
+        for run in runs
         if (area is None or run.area == area)
         and (status is None or run.state == status)
         and (verdict is None or run.record["verdict"] == verdict)
@@ -228,8 +228,8 @@ def parse_moment(text: str, *, option: str, now: datetime | None = None) -> date
         if age := re.fullmatch(r"(\d{1,6})(d|h|min)", text.strip()):
             unit = {"d": "days", "h": "hours", "min": "minutes"}[age[2]]
             return now - timedelta(**{unit: int(age[1])})
-        found = datetime.fromisoformat(text.strip())
-        return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+        moment = datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
     except (ValueError, OverflowError):
         raise ConfigError(
             "not a time",

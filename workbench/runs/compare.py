@@ -83,8 +83,8 @@ class TableDiff:
     @property
     def counts(self) -> dict[str, int]:
         """Number of contrasts by verdict."""
-        found = Counter(one.verdict for one in self.contrasts if one.verdict)
-        return {verdict: found[verdict] for verdict in VERDICTS}
+        tally = Counter(contrast.verdict for contrast in self.contrasts if contrast.verdict)
+        return {verdict: tally[verdict] for verdict in VERDICTS}
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,8 @@ def compare_runs(baseline: StoredRun, candidate: StoredRun, *, other_area: bool 
     intervals of the runs include it.
     """
     if baseline.area != candidate.area and not other_area:
-        found = f"{baseline.area} and {candidate.area}"
-        raise ConfigError("runs of different areas", where="runs diff", found=found, do="compare them with --any")
+        areas = f"{baseline.area} and {candidate.area}"
+        raise ConfigError("runs of different areas", where="runs diff", found=areas, do="compare them with --any")
     tables = _assign_verdicts(
         [_compare_table(name, baseline, candidate) for name in _list_table_names(baseline, candidate)]
     )
@@ -151,19 +151,19 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         if max(before.frame.height, after.frame.height) > MAX_ROWS:
             counted = f"{before.frame.height:,} and {after.frame.height:,} rows"
             return TableDiff(name, note=f"{counted}: row by row at most {MAX_ROWS:,} are compared")
-        found = table_pairs.pair_rows(before, after)
+        pairs = table_pairs.pair_rows(before, after)
     except WorkbenchError as error:
         return TableDiff(name, note=str(error).replace("\n  ", "; "))
     units = _read_units(candidate, name)
     return TableDiff(
         name,
-        len(found.both),
-        found.key,
-        found.own,
-        tuple(_shorten_text(found.format_row_name(row)) for row in found.only_baseline),
-        tuple(_shorten_text(found.format_row_name(row)) for row in found.only_candidate),
-        tuple(_iterate_contrasts(found, units)),
-        tuple(_iterate_changes(found, units)),
+        len(pairs.both),
+        pairs.key,
+        pairs.own,
+        tuple(_shorten_text(pairs.format_row_name(row)) for row in pairs.only_baseline),
+        tuple(_shorten_text(pairs.format_row_name(row)) for row in pairs.only_candidate),
+        tuple(_iterate_contrasts(pairs, units)),
+        tuple(_iterate_changes(pairs, units)),
     )
 
 
@@ -178,28 +178,28 @@ def _find_unit(column: str, units: Mapping[str, str]) -> str:
     return units.get(column) or find_unit(column)
 
 
-def _iterate_contrasts(found: PairedTable, units: Mapping[str, str]) -> Iterator[Contrast]:
-    for before, after in found.both:
-        for column in found.list_interval_columns():
-            one, other = found.baseline.read_interval(before, column), found.candidate.read_interval(after, column)
-            if one.estimate is None and other.estimate is None:
+def _iterate_contrasts(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Contrast]:
+    for before, after in pairs.both:
+        for column in pairs.list_interval_columns():
+            base, other = pairs.baseline.read_interval(before, column), pairs.candidate.read_interval(after, column)
+            if base.estimate is None and other.estimate is None:
                 continue
-            name, unit = _shorten_text(found.format_row_name(after)), _find_unit(column, units)
-            yield Contrast(name, column, unit, one, other, ratios.independent_ratio(one, other))
+            name, unit = _shorten_text(pairs.format_row_name(after)), _find_unit(column, units)
+            yield Contrast(name, column, unit, base, other, ratios.independent_ratio(base, other))
 
 
-def _iterate_changes(found: PairedTable, units: Mapping[str, str]) -> Iterator[Change]:
-    with_ends = found.list_interval_columns()
-    ends = {end for name in with_ends for side in (found.baseline, found.candidate) for end in side.intervals[name]}
+def _iterate_changes(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Change]:
+    with_ends = pairs.list_interval_columns()
+    ends = {end for name in with_ends for side in (pairs.baseline, pairs.candidate) for end in side.intervals[name]}
     columns = [
-        name for name in found.columns if name not in {*found.key, *found.own, *with_ends, *ends, *_INTERVAL_DETAILS}
+        name for name in pairs.columns if name not in {*pairs.key, *pairs.own, *with_ends, *ends, *_INTERVAL_DETAILS}
     ]
-    for before, after in found.both:
+    for before, after in pairs.both:
         for column in columns:
             if not _is_same_value(before[column], after[column]):
                 values = (_to_json_value(before[column]), _to_json_value(after[column]))
                 yield Change(
-                    _shorten_text(found.format_row_name(after)),
+                    _shorten_text(pairs.format_row_name(after)),
                     column,
                     _find_unit(column, units),
                     *values,
@@ -207,8 +207,10 @@ def _iterate_changes(found: PairedTable, units: Mapping[str, str]) -> Iterator[C
                 )
 
 
-def _is_same_value(one: Any, other: Any) -> bool:
-    return bool(one == other) or (isinstance(one, float) and isinstance(other, float) and one != one and other != other)
+def _is_same_value(base: Any, other: Any) -> bool:
+    return bool(base == other) or (
+        isinstance(base, float) and isinstance(other, float) and base != base and other != other
+    )
 
 
 def _to_json_value(value: Any) -> Any:
@@ -222,11 +224,11 @@ def _to_json_value(value: Any) -> Any:
     return _shorten_text(value)
 
 
-def _subtract_numbers(one: Any, other: Any) -> float | None:
-    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (one, other)):
+def _subtract_numbers(base: Any, other: Any) -> float | None:
+    if any(isinstance(value, bool) or not isinstance(value, int | float) for value in (base, other)):
         return None
     try:
-        return float(other - one)
+        return float(other - base)
     except OverflowError:
         return None
 
@@ -238,16 +240,16 @@ def _shorten_text(value: object) -> str:
 
 def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
     """Verdicts over all contrasts of all tables, adjusted together."""
-    family = [one.ratio for table in tables for one in table.contrasts]
+    family = [row.ratio for table in tables for row in table.contrasts]
     decisions = iter(decide_verdicts(family, margin=MARGIN))
     judged = []
     for table in tables:
         rows = []
-        for one in table.contrasts:
+        for contrast in table.contrasts:
             decision = next(decisions)
-            known = one.ratio.low is not None
-            verdict = _VERDICT_WORDS[decision.verdict] if known else None
-            rows.append(replace(one, verdict=verdict, adjusted_p_value=decision.adjusted_p_value))
+            has_interval = contrast.ratio.low is not None
+            verdict = _VERDICT_WORDS[decision.verdict] if has_interval else None
+            rows.append(replace(contrast, verdict=verdict, adjusted_p_value=decision.adjusted_p_value))
         judged.append(replace(table, contrasts=tuple(rows)))
     return tuple(judged)
 
@@ -272,9 +274,9 @@ def _list_fact_differences(
     ]
     order = ("run", "setting", "input", "version", "machine")
     for kind, name in sorted({**sides[0], **sides[1]}, key=lambda pair: order.index(pair[0])):
-        one, other = (side.get((kind, name)) for side in sides)
-        if one != other:
-            texts = [None if value is None else _shorten_text(value) for value in (one, other)]
+        base, other = (side.get((kind, name)) for side in sides)
+        if base != other:
+            texts = [None if value is None else _shorten_text(value) for value in (base, other)]
             yield kind, _shorten_text(name), texts[0], texts[1]
 
 

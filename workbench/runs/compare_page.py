@@ -55,22 +55,23 @@ def format_interval(value: Interval) -> str:
     return format_number(value.estimate) + ends
 
 
-def format_comparison(found: Comparison) -> str:
+def format_comparison(comparison: Comparison) -> str:
     """The comparison in lines: what differs around the figures, then table by table what was told apart first."""
     lines = [
-        f"{found.candidate.area}: candidate / baseline",
-        f"  baseline   {_format_run_end(found.baseline)}",
-        f"  candidate  {_format_run_end(found.candidate)}",
+        f"{comparison.candidate.area}: candidate / baseline",
+        f"  baseline   {_format_run_end(comparison.baseline)}",
+        f"  candidate  {_format_run_end(comparison.candidate)}",
     ]
     lines += [
-        f"  {kind} {name}: {_format_side(one)} -> {_format_side(other)}" for kind, name, one, other in found.facts
+        f"  {kind} {name}: {_format_side(base)} -> {_format_side(other)}"
+        for kind, name, base, other in comparison.facts
     ]
-    if not found.facts:
+    if not comparison.facts:
         lines.append("  settings, inputs, versions and machine are the same")
-    for table in found.tables:
+    for table in comparison.tables:
         lines += _format_table_diff(table)
-    lines.append(f"told apart: {format_counts(found.counts) or 'no figure has an interval in both runs'}")
-    return "\n".join([*lines, *(f"  {note}" for note in found.notes)])
+    lines.append(f"told apart: {format_counts(comparison.counts) or 'no figure has an interval in both runs'}")
+    return "\n".join([*lines, *(f"  {note}" for note in comparison.notes)])
 
 
 def _format_run_end(run: StoredRun) -> str:
@@ -87,12 +88,12 @@ def _format_table_diff(table: TableDiff) -> Iterator[str]:
         return
     by = f" by {', '.join(table.key)}" if table.key else ""
     yield f"{table.name}: {table.rows} rows in both{by}{_format_unmatched_rows(table)}"
-    told = sorted(table.contrasts, key=_contrast_sort_key)
-    yield from _align_rows([_format_contrast_cells(one) for one in told[:MAX_LINES]])
-    if len(told) > MAX_LINES:
-        yield f"    and {len(told) - MAX_LINES} more ({format_counts(table.counts)} in all)"
+    contrasts = sorted(table.contrasts, key=_contrast_sort_key)
+    yield from _align_rows([_format_contrast_cells(contrast) for contrast in contrasts[:MAX_LINES]])
+    if len(contrasts) > MAX_LINES:
+        yield f"    and {len(contrasts) - MAX_LINES} more ({format_counts(table.counts)} in all)"
     if table.changes:
-        rows = Counter(one.column for one in table.changes)
+        rows = Counter(change.column for change in table.changes)
         told_columns = ", ".join(f"{column} ({count} of {table.rows} rows)" for column, count in rows.items())
         yield f"    without interval: {told_columns}"
 
@@ -106,15 +107,19 @@ def _format_unmatched_rows(table: TableDiff) -> str:
     return "".join(parts)
 
 
-def _contrast_sort_key(one: Contrast) -> tuple[int, float]:
-    place = VERDICTS.index(one.verdict) if one.verdict else len(VERDICTS)
-    return place, one.adjusted_p_value if one.adjusted_p_value is not None else 2.0
+def _contrast_sort_key(contrast: Contrast) -> tuple[int, float]:
+    place = VERDICTS.index(contrast.verdict) if contrast.verdict else len(VERDICTS)
+    return place, contrast.adjusted_p_value if contrast.adjusted_p_value is not None else 2.0
 
 
-def _format_contrast_cells(one: Contrast) -> list[str]:
-    ratio = f"x {format_interval(one.ratio)}" if one.ratio.estimate is not None else f"no ratio: {one.ratio.reason}"
-    before, after = (format_interval(value) for value in (one.baseline, one.candidate))
-    return [one.row, one.column, before, "->", after, ratio, one.verdict or "no verdict"]
+def _format_contrast_cells(contrast: Contrast) -> list[str]:
+    ratio = (
+        f"x {format_interval(contrast.ratio)}"
+        if contrast.ratio.estimate is not None
+        else f"no ratio: {contrast.ratio.reason}"
+    )
+    before, after = (format_interval(value) for value in (contrast.baseline, contrast.candidate))
+    return [contrast.row, contrast.column, before, "->", after, ratio, contrast.verdict or "no verdict"]
 
 
 def _align_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -125,15 +130,15 @@ def _align_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield ("    " + "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))).rstrip()
 
 
-def build_comparison_document(found: Comparison) -> dict[str, Any]:
+def build_comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The comparison as JSON: runs, facts, tables with contrasts and changes, counts, notes."""
     return {
-        "baseline": _build_run_document(found.baseline),
-        "candidate": _build_run_document(found.candidate),
-        "facts": [dict(zip(("kind", "name", "baseline", "candidate"), fact, strict=True)) for fact in found.facts],
-        "tables": [_build_table_document(table) for table in found.tables],
-        "counts": found.counts,
-        "notes": list(found.notes),
+        "baseline": _build_run_document(comparison.baseline),
+        "candidate": _build_run_document(comparison.candidate),
+        "facts": [dict(zip(("kind", "name", "baseline", "candidate"), fact, strict=True)) for fact in comparison.facts],
+        "tables": [_build_table_document(table) for table in comparison.tables],
+        "counts": comparison.counts,
+        "notes": list(comparison.notes),
     }
 
 
@@ -149,24 +154,24 @@ def _build_table_document(table: TableDiff) -> dict[str, Any]:
         **{name: getattr(table, name) for name in plain},
         **{name: list(getattr(table, name)) for name in listed},
         "counts": table.counts,
-        "contrasts": [_build_contrast_document(one) for one in table.contrasts],
-        "changes": [dataclasses.asdict(one) for one in table.changes],
+        "contrasts": [_build_contrast_document(contrast) for contrast in table.contrasts],
+        "changes": [dataclasses.asdict(change) for change in table.changes],
     }
 
 
-def _build_contrast_document(one: Contrast) -> dict[str, Any]:
-    plain = {name: getattr(one, name) for name in ("row", "column", "unit", "verdict", "adjusted_p_value")}
-    sides = {name: _build_interval_document(getattr(one, name)) for name in ("baseline", "candidate", "ratio")}
-    return plain | sides | {"reason": one.ratio.reason}
+def _build_contrast_document(contrast: Contrast) -> dict[str, Any]:
+    plain = {name: getattr(contrast, name) for name in ("row", "column", "unit", "verdict", "adjusted_p_value")}
+    sides = {name: _build_interval_document(getattr(contrast, name)) for name in ("baseline", "candidate", "ratio")}
+    return plain | sides | {"reason": contrast.ratio.reason}
 
 
 def _build_interval_document(value: Interval) -> dict[str, Any]:
     return {"estimate": value.estimate, "low": value.low, "high": value.high, "level": value.level}
 
 
-def write_comparison_page(found: Comparison, path: str | Path) -> Path:
+def write_comparison_page(comparison: Comparison, path: str | Path) -> Path:
     """Write the comparison as one page that needs no network, whole or not at all."""
-    text = page.render_page(_build_notebook(found), _build_page_record(found))
+    text = page.render_page(_build_notebook(comparison), _build_page_record(comparison))
     try:
         return files.write_text(path, text)
     except OSError as error:
@@ -181,21 +186,23 @@ def build_contrast_frame(table: TableDiff) -> pl.DataFrame:
     """
     import polars as pl
 
-    ordered = sorted(table.contrasts, key=lambda one: VERDICTS.index(one.verdict) if one.verdict else len(VERDICTS))
+    ordered = sorted(
+        table.contrasts, key=lambda contrast: VERDICTS.index(contrast.verdict) if contrast.verdict else len(VERDICTS)
+    )
     rows = [
         {
-            "row": one.row,
-            "column": one.column,
-            "unit": one.unit,
-            "baseline": format_interval(one.baseline),
-            "candidate": format_interval(one.candidate),
-            "ratio": one.ratio.estimate,
-            "ratio_low": one.ratio.low,
-            "ratio_high": one.ratio.high,
-            "verdict": one.verdict or "no verdict",
-            "told_apart": one.verdict in ("HIGHER", "LOWER"),
+            "row": contrast.row,
+            "column": contrast.column,
+            "unit": contrast.unit,
+            "baseline": format_interval(contrast.baseline),
+            "candidate": format_interval(contrast.candidate),
+            "ratio": contrast.ratio.estimate,
+            "ratio_low": contrast.ratio.low,
+            "ratio_high": contrast.ratio.high,
+            "verdict": contrast.verdict or "no verdict",
+            "told_apart": contrast.verdict in ("HIGHER", "LOWER"),
         }
-        for one in ordered
+        for contrast in ordered
     ]
     text, figure = pl.String(), pl.Float64()
     schema: dict[str, Any] = dict.fromkeys(("row", "column", "unit", "baseline", "candidate"), text)
@@ -216,7 +223,7 @@ def chart_contrasts(table: TableDiff) -> alt.Chart | None:
     several = frame["column"].n_unique() > 1
     label = pl.concat_str([pl.col("row"), pl.col("column")], separator=": ") if several else pl.col("row")
     frame = frame.with_columns(label.alias("figure")).unique("figure", keep="first", maintain_order=True)
-    left = frame.height - MAX_CHARTED
+    n_uncharted = frame.height - MAX_CHARTED
     column = frame["column"][0]
     return charts.forest(
         frame.head(MAX_CHARTED),
@@ -229,7 +236,7 @@ def chart_contrasts(table: TableDiff) -> alt.Chart | None:
         category="verdict",
         details=("baseline", "candidate"),
         subtitle="90 % intervals, Holm over all comparisons"
-        + (f"; {left} more in the table below" if left > 0 else ""),
+        + (f"; {n_uncharted} more in the table below" if n_uncharted > 0 else ""),
     )
 
 
@@ -240,26 +247,33 @@ def build_change_frame(table: TableDiff) -> pl.DataFrame:
     from workbench.core.formats import format_number
 
     rows = [
-        (one.row, one.column, one.unit, format_number(one.baseline), format_number(one.candidate), one.difference)
-        for one in table.changes
+        (
+            change.row,
+            change.column,
+            change.unit,
+            format_number(change.baseline),
+            format_number(change.candidate),
+            change.difference,
+        )
+        for change in table.changes
     ]
     names = ["row", "column", "unit", "baseline", "candidate"]
     return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()) | {"difference": pl.Float64()}, orient="row")
 
 
-def _build_page_record(found: Comparison) -> dict[str, Any]:
+def _build_page_record(comparison: Comparison) -> dict[str, Any]:
     """What the page's provenance shows: the two runs, by their names."""
-    sides = {"baseline": found.baseline, "candidate": found.candidate}
-    given = {f"{name} {what}": value for name, run in sides.items() for what, value in _describe_run(run).items()}
+    sides = {"baseline": comparison.baseline, "candidate": comparison.candidate}
+    facts = {f"{name} {key}": value for name, run in sides.items() for key, value in _describe_run(run).items()}
     return {
-        "area": found.candidate.area,
+        "area": comparison.candidate.area,
         "title": "How do two runs differ?",
         "status": "succeeded",
         "verdict": None,
         "reasons": [],
-        "command": f"workbench runs diff {found.baseline.run_id} {found.candidate.run_id}",
-        "config": given,
-        "ended_at": found.candidate.record.get("ended_at"),
+        "command": f"workbench runs diff {comparison.baseline.run_id} {comparison.candidate.run_id}",
+        "config": facts,
+        "ended_at": comparison.candidate.record.get("ended_at"),
     }
 
 
@@ -269,26 +283,28 @@ def _describe_run(run: StoredRun) -> dict[str, Any]:
     return {"place": run.place, "state": run.state} | {name: record.get(name) for name in names}
 
 
-def _build_notebook(found: Comparison) -> Any:
+def _build_notebook(comparison: Comparison) -> Any:
     from nbformat import v4
 
     cells = [
         v4.new_markdown_cell("# How do two runs differ?"),
-        _build_cell("found = diffing.diff(baseline, candidate)", _build_headline(found)),
+        _build_cell("found = diffing.diff(baseline, candidate)", _build_headline(comparison)),
     ]
     cells += [v4.new_markdown_cell("## What went in, and where it ran")]
-    cells += [_build_cell("found.facts", _build_fact_table(found))]
-    places = sorted(range(len(found.tables)), key=lambda place: _rank_table(found.tables[place]))
+    cells += [_build_cell("found.facts", _build_fact_table(comparison))]
+    places = sorted(range(len(comparison.tables)), key=lambda place: _rank_table(comparison.tables[place]))
     for place in places:
-        if _rank_table(found.tables[place]) < _RANK_NO_DIFFERENCE:
-            cells += _build_table_cells(place, found.tables[place])
+        if _rank_table(comparison.tables[place]) < _RANK_NO_DIFFERENCE:
+            cells += _build_table_cells(place, comparison.tables[place])
     if alike := [
-        found.tables[place].name for place in places if _rank_table(found.tables[place]) == _RANK_NO_DIFFERENCE
+        comparison.tables[place].name
+        for place in places
+        if _rank_table(comparison.tables[place]) == _RANK_NO_DIFFERENCE
     ]:
         cells += [v4.new_markdown_cell("## Tables without a difference")]
         cells += [_build_cell("found.tables", display.bullets([", ".join(alike)]))]
     cells += [v4.new_markdown_cell("## What this does not show")]
-    cells += [_build_cell("found.notes", display.bullets(found.notes))]
+    cells += [_build_cell("found.notes", display.bullets(comparison.notes))]
     return v4.new_notebook(cells=cells)
 
 
@@ -307,13 +323,14 @@ def _build_cell(source: str, *shown: Any) -> Any:
     from nbformat import v4
 
     outputs = [
-        v4.new_output("display_data", one if isinstance(one, dict) else one._repr_mimebundle_()) for one in shown
+        v4.new_output("display_data", output if isinstance(output, dict) else output._repr_mimebundle_())
+        for output in shown
     ]
     return v4.new_code_cell(source, outputs=outputs)
 
 
-def _build_headline(found: Comparison) -> CellDisplay:
-    counts = found.counts
+def _build_headline(comparison: Comparison) -> CellDisplay:
+    counts = comparison.counts
     total = sum(counts.values())
     apart = counts["HIGHER"] + counts["LOWER"]
     if not total:
@@ -323,17 +340,17 @@ def _build_headline(found: Comparison) -> CellDisplay:
     else:
         answer = f"{apart} of {total} figures are told apart between the two runs: {format_counts(counts)}."
     numbers: list[Any] = [(verdict.lower(), counts[verdict]) for verdict in VERDICTS] if total else []
-    rows = sum(table.rows for table in found.tables)
+    rows = sum(table.rows for table in comparison.tables)
     return display.headline(answer=answer, key_numbers=[*numbers, ("rows in both", rows)])
 
 
-def _build_fact_table(found: Comparison) -> CellDisplay:
+def _build_fact_table(comparison: Comparison) -> CellDisplay:
     import polars as pl
 
-    if not found.facts:
+    if not comparison.facts:
         return display.bullets(["Settings, inputs, versions and machine are the same."])
     names = ["kind", "name", "baseline", "candidate"]
-    frame = pl.DataFrame(found.facts, schema=dict.fromkeys(names, pl.String()), orient="row")
+    frame = pl.DataFrame(comparison.facts, schema=dict.fromkeys(names, pl.String()), orient="row")
     return display.table(frame, caption="What differs", limit=MAX_TABLE_ROWS)
 
 

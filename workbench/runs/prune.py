@@ -129,7 +129,10 @@ def delete_runs(doomed: Sequence[PruneCandidate]) -> list[PruneCandidate]:
     targets are not. Folders are renamed first, so that a half-deleted folder is not taken for a run.
     """
     return [
-        one if one.kept_because else PruneCandidate(one.run, one.size_bytes, *_delete_run(one.run)) for one in doomed
+        candidate
+        if candidate.kept_because
+        else PruneCandidate(candidate.run, candidate.size_bytes, *_delete_run(candidate.run))
+        for candidate in doomed
     ]
 
 

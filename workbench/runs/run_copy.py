@@ -63,12 +63,12 @@ def _is_there(store: Store, target: str, record: bytes) -> bool:
             raise ConfigError("this run is half deleted there", where=store.display_path(target), do=do)
         if run_folder.RECORD_FILE not in names:
             return False
-        found = store.read_bytes(f"{target}/{run_folder.RECORD_FILE}", run_folder.MAX_RECORD_BYTES)
+        stored_record = store.read_bytes(f"{target}/{run_folder.RECORD_FILE}", run_folder.MAX_RECORD_BYTES)
     except FileNotFoundError:
         return False
     except OSError as error:
         raise _build_error(store, target, error) from error
-    if found != record:
+    if stored_record != record:
         raise ConfigError("another run is there", where=store.display_path(target), do="choose another place")
     return True
 

@@ -311,20 +311,20 @@ def list_run_folders(folder: str | Path, *, unreadable: Callable[[InputError], N
 
     `unreadable`: Called with the error of each unreadable run.json; without it they are skipped.
     """
-    found = []
+    runs = []
     for path in sorted(Path(folder).rglob(RECORD_FILE)):
         try:
-            found.append(load_run(path.parent))
+            runs.append(load_run(path.parent))
         except InputError as error:
             if unreadable:
                 unreadable(error)
-    return sorted(found, key=lambda run: (read_start_time(run.record), run.run_id), reverse=True)
+    return sorted(runs, key=lambda run: (read_start_time(run.record), run.run_id), reverse=True)
 
 
 def _is_own_kernel(folder: Path) -> bool:
     """Whether this process is the kernel of a run, which its runner ends."""
-    given = os.environ.get(RUN_DIR_VARIABLE)
-    return given is not None and Path(given).absolute() == folder
+    run_dir = os.environ.get(RUN_DIR_VARIABLE)
+    return run_dir is not None and Path(run_dir).absolute() == folder
 
 
 def _refuse_other_area(folder: Path, area: str) -> None:

@@ -135,15 +135,15 @@ def build_input_entry(path: str | Path, *, digest: bool = True) -> Json:
     members = sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]
     try:
         size_bytes = sum(file.stat().st_size for file in members)
-        found = None
+        sha256 = None
         if digest:
-            found = files.hash_file(path) if not path.is_dir() else _hash_folder(path, members)
+            sha256 = files.hash_file(path) if not path.is_dir() else _hash_folder(path, members)
     except OSError as error:
         raise InputError("cannot read the input", where=path, found=error.strerror) from error
     full = path.resolve()
     # Paths in the checkout are relative, so that samples have the same name on every machine.
     shown = full.relative_to(CHECKOUT).as_posix() if full.is_relative_to(CHECKOUT) else str(full)
-    return {"path": shown, "bytes": size_bytes, "sha256": found}
+    return {"path": shown, "bytes": size_bytes, "sha256": sha256}
 
 
 def _hash_folder(folder: Path, members: list[Path]) -> str:

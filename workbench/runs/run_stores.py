@@ -64,12 +64,12 @@ class LocalStore:
 
     def list_entries(self, path: str) -> list[tuple[str, bool, int]]:
         """Path, whether it is a folder, and size in bytes, of each entry of a folder; links are left out."""
-        found = []
+        listing = []
         with os.scandir(path) as entries:
             for entry in entries:
                 if not entry.is_symlink():
-                    found.append((entry.path, entry.is_dir(follow_symlinks=False), entry.stat().st_size))
-        return found
+                    listing.append((entry.path, entry.is_dir(follow_symlinks=False), entry.stat().st_size))
+        return listing
 
 
 class RemoteStore:
@@ -107,8 +107,8 @@ class RemoteStore:
             self._forget_listings()
             return int(self.store.info(path)["size"])
 
-        if (found := send_request(ask)) != size_bytes:
-            raise OSError(f"{self.display_path(path)} has {found} bytes, not the {size_bytes} that were sent")
+        if (stored_bytes := send_request(ask)) != size_bytes:
+            raise OSError(f"{self.display_path(path)} has {stored_bytes} bytes, not the {size_bytes} that were sent")
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
@@ -172,7 +172,7 @@ def is_url(place: str | Path | None) -> bool:
 
 def list_files(store: Store, root: str) -> list[tuple[str, int]]:
     """Path below `root` and size of each file, by name."""
-    found: list[tuple[str, int]] = []
+    listing: list[tuple[str, int]] = []
     waiting = [(root, 0)]
     while waiting:
         folder, depth = waiting.pop()
@@ -183,13 +183,13 @@ def list_files(store: Store, root: str) -> list[tuple[str, int]]:
             if inner.is_absolute() or ".." in inner.parts or not path.startswith(f"{root}/"):
                 raise InputError("a path outside of the run folder", where=store.display_path(root), found=path[:200])
             if not is_folder:
-                found.append((inner.as_posix(), size_bytes))
+                listing.append((inner.as_posix(), size_bytes))
             else:
                 waiting.append((path, depth + 1))
-        if len(found) > MAX_FILES or any(depth > MAX_FILE_DEPTH for _, depth in waiting):
+        if len(listing) > MAX_FILES or any(depth > MAX_FILE_DEPTH for _, depth in waiting):
             allowed = f"{MAX_FILES:,} files, {MAX_FILE_DEPTH} folders deep"
             raise InputError("too much in a run folder", where=store.display_path(root), allowed=allowed)
-    return sorted(found)
+    return sorted(listing)
 
 
 def check_writable(place: str | Path) -> None:

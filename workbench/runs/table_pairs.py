@@ -31,7 +31,7 @@ def find_interval_columns(names: Iterable[str]) -> dict[str, tuple[str, str]]:
     """
     ordered = list(names)
     present = set(ordered)
-    found: dict[str, tuple[str, str]] = {}
+    intervals: dict[str, tuple[str, str]] = {}
     for place, low in enumerate(ordered):
         parts = low.split("_")
         if "low" not in parts:
@@ -40,8 +40,8 @@ def find_interval_columns(names: Iterable[str]) -> dict[str, tuple[str, str]]:
         high = "_".join([*parts[:at], "high", *parts[at + 1 :]])
         estimate = "_".join(parts[:at] + parts[at + 1 :]) if at else _find_preceding_column(ordered, place, parts[1:])
         if high in present and estimate in present and "high" not in estimate.split("_"):
-            found.setdefault(estimate, (low, high))
-    return found
+            intervals.setdefault(estimate, (low, high))
+    return intervals
 
 
 def _find_preceding_column(ordered: Sequence[str], place: int, unit: list[str]) -> str:
@@ -142,7 +142,7 @@ def pair_rows(baseline: RunTable, candidate: RunTable) -> PairedTable:
     of both runs.
     """
     columns = tuple(name for name in candidate.frame.columns if name in baseline.frame.columns)
-    keys, own = _choose_key(baseline, candidate, columns)
+    keys, run_columns = _choose_key(baseline, candidate, columns)
     if wrong := [name for name in keys if baseline.frame.schema[name] != candidate.frame.schema[name]]:
         raise InputError("key has different types in the two runs", where="column(s) " + ", ".join(wrong))
     before, after = _index_by_key(baseline.frame, keys), _index_by_key(candidate.frame, keys)
@@ -151,7 +151,7 @@ def pair_rows(baseline: RunTable, candidate: RunTable) -> PairedTable:
         baseline,
         candidate,
         keys,
-        own,
+        run_columns,
         both,
         [row for name, row in before.items() if name not in after],
         [row for name, row in after.items() if name not in before],
@@ -165,15 +165,15 @@ def _choose_key(
     frames = (baseline.frame, candidate.frame)
     noted = candidate.key or baseline.key
     if noted and set(noted) <= set(columns):
-        own = tuple(name for name in noted if _identifies_run(name, *frames))
-        keys = tuple(name for name in noted if name not in own)
+        run_columns = tuple(name for name in noted if _identifies_run(name, *frames))
+        keys = tuple(name for name in noted if name not in run_columns)
         if all(_is_unique_key(frame, keys) for frame in frames):
-            return keys, own
-    own = tuple(name for name in columns if _can_be_key(name, *frames) and _identifies_run(name, *frames))
-    usable = [name for name in columns if _can_be_key(name, *frames) and name not in own]
+            return keys, run_columns
+    run_columns = tuple(name for name in columns if _can_be_key(name, *frames) and _identifies_run(name, *frames))
+    usable = [name for name in columns if _can_be_key(name, *frames) and name not in run_columns]
     for count in range(len(usable) + 1):
         if all(_is_unique_key(frame, usable[:count]) for frame in frames):
-            return tuple(usable[:count]), own
+            return tuple(usable[:count]), run_columns
     raise InputError("no columns tell its rows apart", found=usable or "only floats and lists")
 
 
@@ -181,14 +181,14 @@ def _can_be_key(name: str, *frames: pl.DataFrame) -> bool:
     return not any(frame.schema[name].is_float() or frame.schema[name].is_nested() for frame in frames)
 
 
-def _identifies_run(name: str, one: pl.DataFrame, other: pl.DataFrame) -> bool:
+def _identifies_run(name: str, base: pl.DataFrame, other: pl.DataFrame) -> bool:
     """Whether a text column has one value in each run, not the same; a number would be a measurement."""
     import polars as pl
 
-    if not one.height or not other.height or {one.schema[name], other.schema[name]} != {pl.String()}:
+    if not base.height or not other.height or {base.schema[name], other.schema[name]} != {pl.String()}:
         return False
-    values = (one[name].unique(), other[name].unique())
-    return all(len(found) == 1 for found in values) and values[0][0] != values[1][0] and name.endswith("_id")
+    values = (base[name].unique(), other[name].unique())
+    return all(len(series) == 1 for series in values) and values[0][0] != values[1][0] and name.endswith("_id")
 
 
 def _is_unique_key(frame: pl.DataFrame, keys: Sequence[str]) -> bool:

@@ -59,19 +59,21 @@ class ThresholdGate:
         if not (rules := self.rules.list_rules(run.area)):
             return None
         outcomes = [_check_rule(rule, run, self.baselines) for rule in rules]
-        counts = {kind: sum(one.outcome == kind for one in outcomes) for kind in ("passed", "broken", "refused")}
-        documents = [one.build_document() for one in outcomes]
+        counts = {
+            kind: sum(outcome.outcome == kind for outcome in outcomes) for kind in ("passed", "broken", "refused")
+        }
+        documents = [outcome.build_document() for outcome in outcomes]
         return {"file": self.rules.path.name, "sha256": self.rules.sha256, **counts, "rules": documents}
 
 
-def load_gate(path: str | Path, present: Iterable[str], known: Iterable[str], place: str | Path) -> ThresholdGate:
+def load_gate(path: str | Path, present: Iterable[str], all_areas: Iterable[str], place: str | Path) -> ThresholdGate:
     """Read thresholds and check them as far as possible before anything runs.
 
     `place`: Folder or URL of the runs that `no_worse_than` names by id; folders there are relative to the file.
     """
     present = list(present)
     rules = thresholds.load_thresholds(path)
-    rules.check_areas(present, known)
+    rules.check_areas(present, all_areas)
     baselines: dict[str, StoredRun] = {}
     compared = [
         (area, rule, rule.no_worse_than.run)
@@ -85,13 +87,15 @@ def load_gate(path: str | Path, present: Iterable[str], known: Iterable[str], pl
     return ThresholdGate(rules, baselines)
 
 
-def _check_baseline(found: StoredRun, area: str, rule: Rule, path: Path) -> None:
+def _check_baseline(baseline: StoredRun, area: str, rule: Rule, path: Path) -> None:
     where = f"{path}, {area}: {rule.sentence}"
-    if found.area != area:
-        raise ConfigError("baseline run is of another area", where=where, found=found.area)
+    if baseline.area != area:
+        raise ConfigError("baseline run is of another area", where=where, found=baseline.area)
     table = rule.table or rule.rows
-    if table and table not in found.list_table_names():
-        raise ConfigError("baseline run has no such table", where=where, found=table, allowed=found.list_table_names())
+    if table and table not in baseline.list_table_names():
+        raise ConfigError(
+            "baseline run has no such table", where=where, found=table, allowed=baseline.list_table_names()
+        )
 
 
 def _find_baseline_run(name: str, path: Path, place: str | Path) -> StoredRun:
@@ -111,17 +115,17 @@ class _CannotBeCheckedError(Exception):
 def _check_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun]) -> RuleOutcome:
     sentence = f"{rule.name}: {rule.sentence}" if rule.name else rule.sentence
     try:
-        kind, found, rows, broken = _evaluate_rule(rule, run, baselines)
+        kind, finding, rows, broken = _evaluate_rule(rule, run, baselines)
     except (_CannotBeCheckedError, InputError) as error:
         return RuleOutcome(sentence, "refused", str(error).replace("\n  ", "; "), rows=0)
-    return RuleOutcome(sentence, kind, found, rows, broken)
+    return RuleOutcome(sentence, kind, finding, rows, broken)
 
 
 def _evaluate_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun]) -> tuple[Kind, str, int, int]:
     figures = _list_figures(rule, run)
     if not figures:
         return "broken", "no row is meant by it", 0, 0
-    problems = [found for name, value in figures if (found := _find_limit_problem(rule, name, value))]
+    problems = [problem for name, value in figures if (problem := _find_limit_problem(rule, name, value))]
     notes: list[str] = []
     if rule.no_worse_than and not problems:
         problems, notes = _compare_with_baseline(rule, run, baselines[rule.no_worse_than.run])
@@ -175,8 +179,10 @@ def _is_comparable(value: Any, dtype: Any) -> bool:
 
 def _format_row_name(row: Mapping[str, Any], rule: Rule) -> str:
     """A short name of a row: its first text columns that the rule does not fix."""
-    known = {*rule.where, rule.column} if len(rule.where) < len(row) - 1 else {rule.column}
-    texts = [value[:60] for name, value in row.items() if isinstance(value, str) and value and name not in known]
+    fixed_columns = {*rule.where, rule.column} if len(rule.where) < len(row) - 1 else {rule.column}
+    texts = [
+        value[:60] for name, value in row.items() if isinstance(value, str) and value and name not in fixed_columns
+    ]
     return ", ".join(texts[:2]) or ", ".join(map(_format_condition, rule.where.items())) or str(rule.table)
 
 
@@ -253,15 +259,22 @@ def _pair_figures(rule: Rule, run: StoredRun, earlier: StoredRun) -> tuple[list[
         return [rule.figure], [(before, after)]
     table, column = rule.table or "", rule.column or ""
     old, new = table_pairs.load_run_table(earlier, table), table_pairs.load_run_table(run, table)
-    found = table_pairs.pair_rows(old, table_pairs.RunTable(_select_rows(rule, run), new.key, new.intervals))
-    if column not in found.columns:
+    row_pairs = table_pairs.pair_rows(old, table_pairs.RunTable(_select_rows(rule, run), new.key, new.intervals))
+    if column not in row_pairs.columns:
         raise _CannotBeCheckedError(f"no column {column} in {table} of {earlier.run_id}")
     # A missing row counts as a missing value: a query that fails now must not pass the gate.
-    meant = [row for row in found.only_baseline if all(_matches_condition(row, *one) for one in rule.where.items())]
+    meant = [
+        row
+        for row in row_pairs.only_baseline
+        if all(_matches_condition(row, *condition) for condition in rule.where.items())
+    ]
     gone = [row for row in meant if old.read_interval(row, column).estimate is not None]
-    names = [found.format_row_name(row) for row in (*(after for _, after in found.both), *found.only_candidate, *gone)]
-    pairs = [(old.read_interval(before, column), new.read_interval(after, column)) for before, after in found.both]
-    pairs += [(_build_bare_interval(None), new.read_interval(row, column)) for row in found.only_candidate]
+    names = [
+        row_pairs.format_row_name(row)
+        for row in (*(after for _, after in row_pairs.both), *row_pairs.only_candidate, *gone)
+    ]
+    pairs = [(old.read_interval(before, column), new.read_interval(after, column)) for before, after in row_pairs.both]
+    pairs += [(_build_bare_interval(None), new.read_interval(row, column)) for row in row_pairs.only_candidate]
     pairs += [(old.read_interval(row, column), _build_bare_interval(None)) for row in gone]
     return names, pairs
 
@@ -269,8 +282,10 @@ def _pair_figures(rule: Rule, run: StoredRun, earlier: StoredRun) -> tuple[list[
 def _matches_condition(row: Mapping[str, Any], name: str, value: Any) -> bool:
     """Whether a row of the baseline run, which may lack the column, matches a condition."""
     wanted = value if isinstance(value, list) else [value]
-    found = row.get(name)
-    return name in row and any(found == one and isinstance(found, bool) == isinstance(one, bool) for one in wanted)
+    actual = row.get(name)
+    return name in row and any(
+        actual == choice and isinstance(actual, bool) == isinstance(choice, bool) for choice in wanted
+    )
 
 
 def _build_bare_interval(value: Any) -> Interval:
@@ -279,10 +294,10 @@ def _build_bare_interval(value: Any) -> Interval:
 
 
 def _breaks_limit(limit: Baseline, pair: tuple[Interval, Interval], ratio: Interval, p_value: float | None) -> bool:
-    most = 1 + limit.tolerance
+    max_ratio = 1 + limit.tolerance
     if ratio.low is not None and ratio.high is not None and p_value is not None:
-        surely = ratio.low > most and p_value <= (1 - LEVEL) / 2 + 1e-12
-        return ratio.high > most if limit.proven else surely
+        surely = ratio.low > max_ratio and p_value <= (1 - LEVEL) / 2 + 1e-12
+        return ratio.high > max_ratio if limit.proven else surely
     if limit.proven or pair[0].estimate is None or pair[1].estimate is None:
         return True
     # Without intervals: compare the figures. The tolerance is a fraction, so 0 for a baseline of 0.

@@ -153,14 +153,16 @@ class Thresholds:
         """The rules for runs of an area."""
         return self.areas.get(area) or self.areas.get(SPLIT_AREAS.get(area, area), [])
 
-    def check_areas(self, present: Sequence[str], known: Iterable[str]) -> None:
+    def check_areas(self, present: Sequence[str], all_areas: Iterable[str]) -> None:
         """Refuse unknown areas, and a file without rules for the areas that run."""
-        known = sorted({*known, *present})
+        all_areas = sorted({*all_areas, *present})
         for area in self.areas:
-            if area not in known:
-                close = difflib.get_close_matches(area, known, n=1)
+            if area not in all_areas:
+                close = difflib.get_close_matches(area, all_areas, n=1)
                 do = f"did you mean {close[0]}?" if close else None
-                raise ConfigError("thresholds for an unknown area", where=self.path, found=area, allowed=known, do=do)
+                raise ConfigError(
+                    "thresholds for an unknown area", where=self.path, found=area, allowed=all_areas, do=do
+                )
         if not any(map(self.list_rules, present)):
             raise ConfigError(
                 "no thresholds for what is judged",
@@ -183,22 +185,22 @@ def load_thresholds(path: str | Path) -> Thresholds:
     try:
         areas = _File(areas=document).areas
     except (ValidationError, RecursionError) as error:
-        found = _list_problems(error) if isinstance(error, ValidationError) else "nested too deeply"
-        raise ConfigError("not a file of thresholds", where=path, found=found, do="see docs/guide/runs.md") from None
+        problems = _list_problems(error) if isinstance(error, ValidationError) else "nested too deeply"
+        raise ConfigError("not a file of thresholds", where=path, found=problems, do="see docs/guide/runs.md") from None
     if not areas or sum(map(len, areas.values())) > MAX_RULES:
         raise ConfigError("not a file of thresholds", where=path, allowed=f"1 to {MAX_RULES} rules")
     return Thresholds(path, hashlib.sha256(content).hexdigest(), areas)
 
 
 def _list_problems(error: ValidationError, max_problems: int = 8) -> list[str]:
-    found = []
+    lines = []
     for problem in error.errors(include_url=False, include_input=False):
         # Rules count from 1; the model's own field comes first in the path and is left out.
         place = [str(part + 1) if isinstance(part, int) else part for part in problem["loc"][1:]]
         text = problem["msg"].removeprefix("Value error, ").replace("Extra inputs are not permitted", "unknown key")
-        found.append(f"{' '.join(place)[:120]}: {text}" if place else text)
-    found = list(dict.fromkeys(found))
-    return found[:max_problems] + ([f"and {len(found) - max_problems} more"] if len(found) > max_problems else [])
+        lines.append(f"{' '.join(place)[:120]}: {text}" if place else text)
+    lines = list(dict.fromkeys(lines))
+    return lines[:max_problems] + ([f"and {len(lines) - max_problems} more"] if len(lines) > max_problems else [])
 
 
 def format_threshold_summary(gate_result: Mapping[str, Any]) -> str:
@@ -227,8 +229,8 @@ def format_threshold_lines(gate_result: object) -> list[str]:
     """The summary and a line for each rule, broken ones first; empty without thresholds."""
     if not isinstance(gate_result, Mapping):
         return []
-    found = [f"thresholds: {format_threshold_summary(gate_result)}"]
-    return found + [
+    lines = [f"thresholds: {format_threshold_summary(gate_result)}"]
+    return lines + [
         f"  {_OUTCOME_WORDS[rule['outcome']]}: {rule.get('rule')} ({rule.get('found')})"
         for rule in _list_rules(gate_result)
     ]
@@ -237,8 +239,8 @@ def format_threshold_lines(gate_result: object) -> list[str]:
 def _list_rules(gate_result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     listed = gate_result.get("rules")
     rules = listed if isinstance(listed, list) else []
-    known = [rule for rule in rules if isinstance(rule, Mapping) and rule.get("outcome") in _OUTCOME_ORDER]
-    return sorted(known, key=lambda rule: _OUTCOME_ORDER.index(rule["outcome"]))
+    valid_rules = [rule for rule in rules if isinstance(rule, Mapping) and rule.get("outcome") in _OUTCOME_ORDER]
+    return sorted(valid_rules, key=lambda rule: _OUTCOME_ORDER.index(rule["outcome"]))
 
 
 def render_threshold_chip(gate_result: object) -> str:
@@ -261,14 +263,14 @@ def render_thresholds(gate_result: object) -> str:
         return ""
     rules = _list_rules(gate_result)
     bad = [rule for rule in rules if rule["outcome"] != "passed"]
-    good = [rule for rule in rules if rule["outcome"] == "passed"]
+    passing_rules = [rule for rule in rules if rule["outcome"] == "passed"]
     file_name = f"<span>{escape_html(gate_result.get('file') or '')}</span>"
     parts = [f'<p class="verdict">{render_threshold_chip(gate_result)} {file_name}</p>']
     if bad:
         parts.append(f'<ul class="limits">{"".join(map(_render_rule, bad))}</ul>')
-    if good:
-        items = "".join(map(_render_rule, good))
-        summary_line = f"<summary>Passed ({len(good)})</summary>"
+    if passing_rules:
+        items = "".join(map(_render_rule, passing_rules))
+        summary_line = f"<summary>Passed ({len(passing_rules)})</summary>"
         parts.append(f'<details class="words">{summary_line}<ul class="limits">{items}</ul></details>')
     return f'<div class="gate">{"".join(parts)}</div>'
 
@@ -276,5 +278,5 @@ def render_thresholds(gate_result: object) -> str:
 def _render_rule(rule: Mapping[str, Any]) -> str:
     kind = rule["outcome"]
     sign = f"<strong>{_OUTCOME_WORDS[kind]}</strong>" if kind != "passed" else ""
-    found = f"<em>{escape_html(rule.get('found'))}</em>"
-    return f"<li{'' if kind == 'passed' else ' class=bad'}>{sign} {escape_html(rule.get('rule'))} {found}</li>"
+    finding = f"<em>{escape_html(rule.get('found'))}</em>"
+    return f"<li{'' if kind == 'passed' else ' class=bad'}>{sign} {escape_html(rule.get('rule'))} {finding}</li>"

@@ -28,43 +28,43 @@ GRACE_S = 0.1
 _ORDERED = [step.name for step in WORKLOAD_STEPS if step.expected]
 
 
-def check_variants(found: Variants, comparison: pl.DataFrame) -> pl.DataFrame:
+def check_variants(variants: Variants, comparison: pl.DataFrame) -> pl.DataFrame:
     """Check that workloads count once, times are ordered, shares add up, and verdicts have intervals.
 
     Returns: One row per invariant over all runs: `check`, `found`, `allowed` (both at most), `holds`.
     """
     totals: dict[str, int] = {}
-    for _, one in found.everything:
-        for name, count in _check_run(one):
+    for _, run in variants.everything:
+        for name, count in _check_run(run):
             totals[name] = totals.get(name, 0) + count
     totals |= dict(_check_comparison(comparison))
     return check_invariants(totals.items())
 
 
-def _check_run(one: Analysis) -> list[tuple[str, int]]:
-    client = one.steps.filter((pl.col("clock") == "client") & pl.col("step").is_in(_ORDERED))
-    backwards = one.pods.filter(
+def _check_run(run: Analysis) -> list[tuple[str, int]]:
+    client = run.steps.filter((pl.col("clock") == "client") & pl.col("step").is_in(_ORDERED))
+    backwards = run.pods.filter(
         (pl.col("running_s") < pl.col("scheduled_s")) | (pl.col("scheduled_s") < pl.col("created_s"))
     )
-    left = one.pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("ended_s").is_null()).height
+    n_bound = run.pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("ended_s").is_null()).height
     return [
-        ("workloads that are counted twice or not at all", _count_miscounts(one)),
+        ("workloads that are counted twice or not at all", _count_miscounts(run)),
         ("steps that end before they begin, by one clock", client.filter(pl.col("duration_s") < -ROUNDING_S).height),
         ("pods that run before they are scheduled", backwards.height),
-        ("more pods bound at the end than the plan has", max(0, left - int(one.schedule["pods"].sum()))),
-        ("moments with more GPUs allocated than there are", _count_excess_moments(one.gpus, one.read_raw_table(GAPS))),
-        ("gangs that count as complete and never were", _count_wrong_gangs(one)),
-        ("segments that do not add up to the time from due to the end", _count_share_mismatches(one)),
-        ("shares that do not add up to one", sum(_is_not_one(one.shares[name]) for name in ("share", "tail_share"))),
+        ("more pods bound at the end than the plan has", max(0, n_bound - int(run.schedule["pods"].sum()))),
+        ("moments with more GPUs allocated than there are", _count_excess_moments(run.gpus, run.read_raw_table(GAPS))),
+        ("gangs that count as complete and never were", _count_wrong_gangs(run)),
+        ("segments that do not add up to the time from due to the end", _count_share_mismatches(run)),
+        ("shares that do not add up to one", sum(_is_not_one(run.shares[name]) for name in ("share", "tail_share"))),
     ]
 
 
-def _count_miscounts(one: Analysis) -> int:
+def _count_miscounts(run: Analysis) -> int:
     """Accepted workloads that the total's quantiles count twice or not at all."""
-    if one.imported:
+    if run.imported:
         return 0
-    accepted = one.submissions.filter(pl.col("status").is_in(["created", "known"])).height
-    counted = {row["clock"]: int(row["n"]) for row in one.quantiles.filter(pl.col("step") == TOTAL).to_dicts()}
+    accepted = run.submissions.filter(pl.col("status").is_in(["created", "known"])).height
+    counted = {row["clock"]: int(row["n"]) for row in run.quantiles.filter(pl.col("step") == TOTAL).to_dicts()}
     best = next((counted[clock] for clock in ("client", "mixed") if clock in counted), 0)
     return abs(best - accepted)
 
@@ -82,16 +82,16 @@ def _count_excess_moments(gpus: pl.DataFrame, gaps: pl.DataFrame) -> int:
     )
 
 
-def _count_wrong_gangs(one: Analysis) -> int:
+def _count_wrong_gangs(run: Analysis) -> int:
     """Gangs marked complete whose pods are not all bound at the given moment."""
-    claimed = one.gangs.filter(pl.col("complete")).select("index", pl.col("pods").alias("needed"), "complete_s")
-    bound = one.pods.join(claimed, on="index", how="inner").filter(
+    claimed = run.gangs.filter(pl.col("complete")).select("index", pl.col("pods").alias("needed"), "complete_s")
+    bound = run.pods.join(claimed, on="index", how="inner").filter(
         (pl.col("scheduled_s") <= pl.col("complete_s"))
         & (pl.col("ended_s").is_null() | (pl.col("ended_s") > pl.col("complete_s")) | _ended_at_binding_expr())
     )
     level = bound.group_by("index").agg(pl.col("uid").n_unique().alias("level"))
     short = claimed.join(level, on="index", how="left").filter(pl.col("level").fill_null(0) < pl.col("needed"))
-    more = one.gangs.filter(
+    more = run.gangs.filter(
         (pl.col("scheduled") > pl.col("pods")) | (pl.col("complete_s").is_null() & pl.col("complete"))
     )
     return short.height + more.height
@@ -102,27 +102,27 @@ def _ended_at_binding_expr() -> pl.Expr:
     return (pl.col("scheduled_s") == pl.col("complete_s")) & (pl.col("ended_s") <= pl.col("scheduled_s"))
 
 
-def _count_share_mismatches(one: Analysis) -> int:
+def _count_share_mismatches(run: Analysis) -> int:
     """Whether the means of the segments differ from the latest of their ends, for the same workloads."""
-    if not one.shares.height:
+    if not run.shares.height:
         return 0
-    cut = build_segments(one.milestones)
+    cut = build_segments(run.milestones)
     ends = [milestone for milestone, segment in SEGMENTS.items() if segment in cut.columns]
-    own = one.milestones.join(cut, on="index", how="semi")
-    due = own.filter(pl.col("milestone") == "due").select("index", pl.col("client_s").alias("due_s"))
+    milestones = run.milestones.join(cut, on="index", how="semi")
+    due = milestones.filter(pl.col("milestone") == "due").select("index", pl.col("client_s").alias("due_s"))
     last = (
-        own.filter(pl.col("milestone").is_in([*ends, "all running"]))
+        milestones.filter(pl.col("milestone").is_in([*ends, "all running"]))
         .group_by("index")
         .agg(pl.col("client_s").max().alias("last_s"))
     )
     took = due.join(last, on="index").select((pl.col("last_s") - pl.col("due_s")).clip(0.0).mean()).item()
-    parts = math.fsum(one.shares["mean_s"].to_list())
+    parts = math.fsum(run.shares["mean_s"].to_list())
     return int(took is None or abs(parts - took) > ROUNDING_S * max(1.0, took))
 
 
 def _is_not_one(shares: pl.Series) -> bool:
-    known = shares.drop_nulls()
-    return len(known) > 0 and abs(float(known.sum()) - 1) > 1e-6
+    values = shares.drop_nulls()
+    return len(values) > 0 and abs(float(values.sum()) - 1) > 1e-6
 
 
 def _check_comparison(comparison: pl.DataFrame) -> list[tuple[str, int]]:

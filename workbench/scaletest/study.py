@@ -141,10 +141,10 @@ class Study:
     @property
     def league_shown(self) -> pl.DataFrame:
         """The league's columns that have values, what decides first; the table in the run folder has all."""
-        told = [name for name in self.league.columns if self.league[name].null_count() < self.league.height]
+        columns = [name for name in self.league.columns if self.league[name].null_count() < self.league.height]
         first = ["side", "gangs", "complete", "deadlocked", "p50_s", "ratio", "low", "high", "verdict"]
         left_out = {"runs", "invalid", "reason", "gang_p50_s", "queue_p50_s", *first}
-        return self.league.select(*first, *(name for name in told if name not in left_out))
+        return self.league.select(*first, *(name for name in columns if name not in left_out))
 
     @property
     def notes(self) -> tuple[str, ...]:

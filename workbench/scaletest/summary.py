@@ -108,19 +108,23 @@ def _tail_numbers(variants: Variants) -> list[KeyNumber]:
     tails = {name: _quantile_over_runs(variants, name, 0.95) for name in variants.names}
     medians = {name: _quantile_over_runs(variants, name, 0.5) for name in variants.names}
     label, shown = ("p95", tails) if any(values[0] is not None for values in tails.values()) else ("median", medians)
-    return [(f"{name}: {label}", *rest) for name, rest in shown.items()]
+    return [(f"{name}: {label}", *figures) for name, figures in shown.items()]
 
 
 def _quantile_over_runs(variants: Variants, name: str, share: float) -> tuple[float | None, str, str]:
     step, clock = variants.total
     values = [run.quantile(step, share, clock) for run in variants.runs[name]]
-    known = sorted(value for value in values if value is not None)
+    sorted_values = sorted(value for value in values if value is not None)
     runs = len(values)
-    if len(known) < runs:
+    if len(sorted_values) < runs:
         lost = f"more than {100 * (1 - share):g} % of its workloads were never scheduled"
-        return None, "s", lost if runs == 1 else f"{lost} in {runs - len(known)} of {runs} runs"
-    spread = "" if runs == 1 else f"; median of {runs} runs, {format_seconds(known[0])} to {format_seconds(known[-1])}"
-    return known[len(known) // 2], "s", f"{step}{spread}"
+        return None, "s", lost if runs == 1 else f"{lost} in {runs - len(sorted_values)} of {runs} runs"
+    spread = (
+        ""
+        if runs == 1
+        else f"; median of {runs} runs, {format_seconds(sorted_values[0])} to {format_seconds(sorted_values[-1])}"
+    )
+    return sorted_values[len(sorted_values) // 2], "s", f"{step}{spread}"
 
 
 def _count_complete_gangs(runs: tuple[Analysis, ...]) -> tuple[float, str, str]:
@@ -147,25 +151,27 @@ def recommend_scheduler(league: pl.DataFrame) -> list[str]:
     `league`: Table LEAGUE. Verdicts are against its first row, so that others are not told apart from each other.
     """
     rows = league.to_dicts()
-    least, most = min(row["deadlocked"] for row in rows), max(row["complete"] for row in rows)
-    good = [row for row in rows if (row["deadlocked"], row["complete"]) == (least, most)]
-    if not good:
+    least, greatest = min(row["deadlocked"] for row in rows), max(row["complete"] for row in rows)
+    best_rows = [row for row in rows if (row["deadlocked"], row["complete"]) == (least, greatest)]
+    if not best_rows:
         return ["Choose by what matters: no scheduler has both the most complete gangs and the fewest deadlocked."]
-    quickest = [row for row in good if row["verdict"] == FASTER] or [row for row in good if row["verdict"] != SLOWER]
-    chosen = [row["side"] for row in quickest or good]
+    quickest = [row for row in best_rows if row["verdict"] == FASTER] or [
+        row for row in best_rows if row["verdict"] != SLOWER
+    ]
+    chosen = [row["side"] for row in quickest or best_rows]
     dropped = [
         f"{row['side']} deadlocks {row['deadlocked']} of {row['gangs']} gangs"
         if row["deadlocked"] > least
         else f"{row['side']} completes {row['complete']} of {row['gangs']}"
         for row in rows
-        if row not in good
+        if row not in best_rows
     ]
-    if slower := [row["side"] for row in good if row["side"] not in chosen and row["verdict"] == SLOWER]:
+    if slower := [row["side"] for row in best_rows if row["side"] not in chosen and row["verdict"] == SLOWER]:
         dropped.append(f"{join_names(slower)} {'is' if len(slower) == 1 else 'are'} slower")
-    why = f" ({'; '.join(dropped)})" if dropped else ""
+    reasons = f" ({'; '.join(dropped)})" if dropped else ""
     if len(chosen) == 1:
-        return [f"Prefer {chosen[0]} for a load like this one{why}."]
-    return [f"Choose among {join_names(chosen)} by other criteria, or run more turns to tell them apart{why}."]
+        return [f"Prefer {chosen[0]} for a load like this one{reasons}."]
+    return [f"Choose among {join_names(chosen)} by other criteria, or run more turns to tell them apart{reasons}."]
 
 
 def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str]:
@@ -201,10 +207,10 @@ def _recommend_limits(variants: Variants) -> list[str]:
 
 def _recommend_rate(variants: Variants) -> list[str]:
     rates = {name: variants.runs[name][0].sustainable.low_per_s for name in variants.names}
-    known = [f"{format_number(rate)} pods/s with {name}" for name, rate in rates.items() if rate is not None]
-    if known:
+    texts = [f"{format_number(rate)} pods/s with {name}" for name, rate in rates.items() if rate is not None]
+    if texts:
         return [
-            f"Plan with at most {', '.join(known)}: `workbench run capacity_plan -p scaletest=RUN` "
+            f"Plan with at most {', '.join(texts)}: `workbench run capacity_plan -p scaletest=RUN` "
             "(RUN: this report's folder)."
         ]
     is_full = any((variants.runs[name][0].limits["kind"] == NO_ROOM).any() for name in variants.names)

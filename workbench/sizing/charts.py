@@ -74,12 +74,12 @@ def chart_ladder(
     layers = [*_capacity_layers(estimate), *_curve_layers(curve, drawn, estimate), *_step_layers(drawn, estimate)]
     layers += build_limit_line(estimate["limit_s"], "value_s", axis="y")
     unvalued = frame.height - drawn.height
-    told = join_sentences(
+    note = join_sentences(
         "dots: steps with their 90 % intervals",
         _describe_capacity_interval(estimate),
         f"{unvalued} steps whose quantile lies among failures not drawn" if unvalued else "",
     )
-    return finish_chart(alt.layer(*layers), _capacity_title(estimate), told, frame, height=320)
+    return finish_chart(alt.layer(*layers), _capacity_title(estimate), note, frame, height=320)
 
 
 def _format_gpus(count: int) -> str:
@@ -88,16 +88,15 @@ def _format_gpus(count: int) -> str:
 
 def _capacity_title(estimate: dict[str, Any]) -> str:
     """What was found, in a few words."""
-    what = format_quantile(estimate["metric"], estimate["q"])
+    quantile = format_quantile(estimate["metric"], estimate["q"])
     if estimate["capacity"] is None:
-        return (
-            f"{_format_gpus(estimate['test_gpus'])}: which load keeps {what} within {estimate['limit_s']:g} s is open"
-        )
+        gpus = _format_gpus(estimate["test_gpus"])
+        return f"{gpus}: which load keeps {quantile} within {estimate['limit_s']:g} s is open"
     load = (
         f"{format_number(estimate['capacity'])} {'users' if estimate['load_unit'] == 'users' else 'requests a second'}"
     )
     carry = "carries" if estimate["test_gpus"] == 1 else "carry"
-    return f"{_format_gpus(estimate['test_gpus'])} {carry} {load} with {what} within {estimate['limit_s']:g} s"
+    return f"{_format_gpus(estimate['test_gpus'])} {carry} {load} with {quantile} within {estimate['limit_s']:g} s"
 
 
 def _describe_capacity_interval(estimate: dict[str, Any]) -> str:
@@ -176,8 +175,8 @@ def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
     legend = alt.Legend(title=None) if LEFT_OUT in names else None
     shade = {"color": alt.Color("use", type="nominal", title=None, scale=scale, legend=legend)}
     base = alt.Chart(drawn).encode(x=x, tooltip=encode_tooltip(drawn), **shade)
-    known = base.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)")
-    spans = known.mark_rule(strokeWidth=6, strokeCap="round", opacity=0.35)
+    interval_base = base.transform_filter("isValid(datum.low_s) && isValid(datum.high_s)")
+    spans = interval_base.mark_rule(strokeWidth=6, strokeCap="round", opacity=0.35)
     return [
         spans.encode(y=alt.Y("low_s", type="quantitative"), y2=alt.Y2("high_s")),
         base.mark_point(size=55, filled=True, opacity=1).encode(y=y),
@@ -205,7 +204,7 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
 
     frame = COMPARISON.check(comparison)
     need = frame.filter(answer=TRUE_NEED_LABEL)["gpus"].to_list()
-    known = need[0] if need else None
+    true_gpus = need[0] if need else None
     drawn = frame.filter((pl.col("answer") != TRUE_NEED_LABEL) & pl.col("gpus").is_not_null()).with_columns(
         said=_deployment_text_expr()
     )
@@ -213,29 +212,33 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
         "gpus", type="quantitative", title="GPUs", scale=_gpu_scale(frame), axis=alt.Axis(tickMinStep=1, format="d")
     )
     base = alt.Chart(drawn).encode(y=encode_rows("answer"), tooltip=encode_tooltip(drawn, leave_out=("said",)))
-    whole = base.transform_filter("isValid(datum.gpus_low) && isValid(datum.gpus_high)")
-    spans = whole.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round", color=COLOURS["accent"])
+    interval_base = base.transform_filter("isValid(datum.gpus_low) && isValid(datum.gpus_high)")
+    spans = interval_base.mark_rule(strokeWidth=7, opacity=0.35, strokeCap="round", color=COLOURS["accent"])
     layers = [
         spans.encode(x=alt.X("gpus_low", type="quantitative"), x2=alt.X2("gpus_high")),
         base.mark_point(size=80, filled=True, opacity=1, color=COLOURS["accent"]).encode(x=x),
         base.mark_text(align="left", fontSize=12).encode(x=alt.value("width"), text=alt.Text("said", type="nominal")),
     ]
-    if known is not None:
-        true = pl.DataFrame({"gpus": [float(known)]})
+    if true_gpus is not None:
+        true = pl.DataFrame({"gpus": [float(true_gpus)]})
         layers.append(
             alt.Chart(true)
             .mark_rule(color=COLOURS["failure"], strokeDash=[6, 3])
             .encode(x=x, tooltip=encode_tooltip(true))
         )
     missing = frame.filter(pl.col("gpus").is_null())["answer"].to_list()
-    told = join_sentences(
+    note = join_sentences(
         "dots: figures before they are rounded up",
         "bar: 90 % interval",
-        "" if known is None else "dashed: the true need",
+        "" if true_gpus is None else "dashed: the true need",
         f"no number: {', '.join(missing)}" if missing else "",
     )
-    title = "GPUs by each method" if known is None else f"GPUs by each method; the service needs {format_number(known)}"
-    return finish_chart(alt.layer(*layers), title, told, drawn.drop("said"), height=alt.Step(ROW_PX * 1.3))
+    title = (
+        "GPUs by each method"
+        if true_gpus is None
+        else f"GPUs by each method; the service needs {format_number(true_gpus)}"
+    )
+    return finish_chart(alt.layer(*layers), title, note, drawn.drop("said"), height=alt.Step(ROW_PX * 1.3))
 
 
 def _deployment_text_expr() -> pl.Expr:
@@ -321,15 +324,15 @@ def list_server_charts(points: pl.DataFrame) -> list[alt.Chart]:
         ("percent", gpus, "GPUs of the server", "share of the time in which any kernel ran, however small"),
         ("watts", power, "Power of the GPUs", "all together, mean"),
     )
-    found = []
-    for value, series, title, told in parts:
+    ladders = []
+    for value, series, title, subtitle in parts:
         tidy = pl.concat(frame.select("load", seen=pl.lit(name), **{value: part}) for name, part in series.items())
         shown = tidy.drop_nulls(value).group_by("seen", "load", maintain_order=True).agg(pl.col(value).mean())
         if shown.height:
             shown = shown.sort("seen", "load")
-            drawn = charts.ladder(shown, title=title, level="load", value=value, variant="seen", subtitle=told)
-            found.append(drawn.properties(height=170))
-    return found
+            drawn = charts.ladder(shown, title=title, level="load", value=value, variant="seen", subtitle=subtitle)
+            ladders.append(drawn.properties(height=170))
+    return ladders
 
 
 def list_backlog_charts(points: pl.DataFrame, backlog: pl.DataFrame) -> list[alt.Chart]:
@@ -378,8 +381,8 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
     joined = GOODPUT.check(goodput).join(served, on="step").filter(pl.col("gpus") == pl.col("gpus").max())
     parts = {"within all targets": pl.col("goodput_per_gpu"), "all requests": pl.col("rate_per_s") / pl.col("gpus")}
     tidy = pl.concat(joined.select("load", served=pl.lit(name), requests_per_s=value) for name, value in parts.items())
-    known = tidy.drop_nulls("requests_per_s")
-    shown = known.group_by("served", "load", maintain_order=True).agg(pl.col("requests_per_s").mean())
+    rows = tidy.drop_nulls("requests_per_s")
+    shown = rows.group_by("served", "load", maintain_order=True).agg(pl.col("requests_per_s").mean())
     chart = charts.ladder(
         shown.sort("served", "load", descending=[True, False]),
         title="Requests a second of one GPU",
@@ -395,11 +398,12 @@ def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:
     """The laws of one target as lines: `model, gpus, capacity`, up to twice the largest measured count."""
     rows: list[dict[str, Any]] = []
     for row in SCALING.check(scaling).filter(target=target).iter_rows(named=True):
-        most = MAX_GPU_EXTRAPOLATION * max(row["counts"])
+        max_gpus = MAX_GPU_EXTRAPOLATION * max(row["counts"])
         law = (row["per_gpu"], row["contention"], row["coherency"])
-        step = max(1, most // MAX_SCALING_POINTS)
+        step = max(1, max_gpus // MAX_SCALING_POINTS)
         rows += [
-            {"model": row["model"], "gpus": n, "capacity": capacity_by_law(law, n)} for n in range(1, most + 1, step)
+            {"model": row["model"], "gpus": n, "capacity": capacity_by_law(law, n)}
+            for n in range(1, max_gpus + 1, step)
         ]
     return pl.DataFrame(rows, schema={"model": pl.String, "gpus": pl.Int64, "capacity": pl.Float64})
 
@@ -444,8 +448,8 @@ def chart_scaling(
     shades = alt.Scale(domain=names, range=[COLOURS["neutral"], CATEGORIES[1]][: len(names)])
     shade = alt.Color("model", type="nominal", title=None, scale=shades, legend=legend)
     base = alt.Chart(dots).encode(x=x, tooltip=encode_tooltip(dots))
-    whole = base.transform_filter("isValid(datum.capacity_low) && isValid(datum.capacity_high)")
-    spans = whole.mark_rule(strokeWidth=6, opacity=0.4, strokeCap="round", color=COLOURS["accent"])
+    interval_base = base.transform_filter("isValid(datum.capacity_low) && isValid(datum.capacity_high)")
+    spans = interval_base.mark_rule(strokeWidth=6, opacity=0.4, strokeCap="round", color=COLOURS["accent"])
     rule = alt.Chart(served).encode(y=y)
     layers = [
         alt.Chart(lines).mark_line(strokeWidth=2).encode(x=x, y=y, color=shade),
@@ -456,5 +460,5 @@ def chart_scaling(
             x=alt.value(0), text=alt.Text("words", type="nominal")
         ),
     ]
-    told = join_sentences("dots: measured, with 90 % intervals", "lines: laws, up to twice the largest count")
-    return finish_chart(alt.layer(*layers), "Do twice the GPUs carry twice the load?", told, dots, height=280)
+    note = join_sentences("dots: measured, with 90 % intervals", "lines: laws, up to twice the largest count")
+    return finish_chart(alt.layer(*layers), "Do twice the GPUs carry twice the load?", note, dots, height=280)

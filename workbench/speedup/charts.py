@@ -215,10 +215,10 @@ def shorten_paths(paths: Sequence[str]) -> list[str]:
     ['b/app', 'c/app', 'job']
     """
     parts = [path.rstrip("/").split("/") for path in paths]
-    endings = Counter("/".join(own[-n:]) for own in parts for n in range(1, len(own) + 1))
+    endings = Counter("/".join(path_parts[-n:]) for path_parts in parts for n in range(1, len(path_parts) + 1))
     return [
-        next((end for n in range(1, len(own)) if endings[end := "/".join(own[-n:])] == 1), path)
-        for own, path in zip(parts, paths, strict=True)
+        next((end for n in range(1, len(path_parts)) if endings[end := "/".join(path_parts[-n:])] == 1), path)
+        for path_parts, path in zip(parts, paths, strict=True)
     ]
 
 

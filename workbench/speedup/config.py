@@ -103,12 +103,12 @@ class NotebookConfig(_FleetSettings, ProfileConfig, PairConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _mode_by_input(cls, given: Any) -> Any:
+    def _mode_by_input(cls, inputs: Any) -> Any:
         """The mode that the inputs imply, where none was chosen."""
-        if not isinstance(given, dict) or given.get("mode", "pair") != "pair":
-            return given
-        mode = "profile" if given.get("event_log") else "fleet" if given.get("logs") else "pair"
-        return given | {"mode": mode}
+        if not isinstance(inputs, dict) or inputs.get("mode", "pair") != "pair":
+            return inputs
+        mode = "profile" if inputs.get("event_log") else "fleet" if inputs.get("logs") else "pair"
+        return inputs | {"mode": mode}
 
     @model_validator(mode="after")
     def _inputs_of_mode(self) -> Self:

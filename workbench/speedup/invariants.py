@@ -134,5 +134,5 @@ def _max_step_sum_deviation(steps: pl.DataFrame) -> float:
     """Largest distance between a prediction and the baseline's time plus all steps."""
     walked = pl.col("time_s").filter(pl.col("kind").is_in(["baseline", "faster", "slower"])).sum()
     goal = pl.col("time_s").filter(pl.col("kind") == "predicted").sum()
-    found = steps.group_by("query").agg(off=(walked - goal).abs())
-    return float(found["off"].max() or 0.0)  # type: ignore[arg-type]
+    deviations = steps.group_by("query").agg(off=(walked - goal).abs())
+    return float(deviations["off"].max() or 0.0)  # type: ignore[arg-type]

@@ -90,15 +90,15 @@ class PairStudy(_JudgedByReasons):
         return summary.list_pair_next_steps(self.calibrated, self.reasons)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        found = [
+        table_frames = [
             (tables.FACTORS, self.calibrated.factors),
             (tables.PAIRS, self.calibrated.pairs),
             (tables.COMPARABILITY, self.pair.comparability),
             (tables.STEPS, self.what_if.build_steps()),
         ]
         if self.left_out is not None:
-            found += [(tables.VALIDATION, self.left_out.validation), (tables.SCORES, self.left_out.scores)]
-        return found
+            table_frames += [(tables.VALIDATION, self.left_out.validation), (tables.SCORES, self.left_out.scores)]
+        return table_frames
 
     def check(self) -> pl.DataFrame:
         validation = self.left_out.validation if self.left_out is not None else None

@@ -38,10 +38,10 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
     if validation is None:
         return [*numbers, *noise]
     score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
-    held = f"{score['n_covered']} of {score['n_queries']} {overall.level:.0%} prediction intervals held"
+    coverage = f"{score['n_covered']} of {score['n_queries']} {overall.level:.0%} prediction intervals held"
     return [
         *numbers,
-        ("error of left-out queries", score["mean_over_constant"], "×", f"of the constant predictor's; {held}"),
+        ("error of left-out queries", score["mean_over_constant"], "×", f"of the constant predictor's; {coverage}"),
         *noise,
     ]
 
@@ -102,8 +102,8 @@ def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]
         SAME: f"Do not move queries like these for speed: {candidate} is as fast as {baseline}.",
         UNDECIDED: f"Record more sessions per side before moving to {candidate}: `workbench speedup record`.",
     }
-    own = "The factors hold for this recording's queries and machine; record your own: `workbench speedup record`."
-    return [decided[calibrated.verdict], *_advise_on_least_gain(calibrated), own]
+    caveat = "The factors hold for this recording's queries and machine; record your own: `workbench speedup record`."
+    return [decided[calibrated.verdict], *_advise_on_least_gain(calibrated), caveat]
 
 
 def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:

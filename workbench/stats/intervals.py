@@ -57,14 +57,14 @@ def finite_or_none(value: float) -> float | None:
 
 def to_float_array(values: Iterable[float], name: str, *, positive: bool = False) -> Floats:
     """Observations as an array; refuses missing, infinite and (optionally) non-positive ones with their positions."""
-    given = list(values)
-    numbers = np.array([np.nan if value is None else value for value in given], dtype=np.float64)
+    observations = list(values)
+    numbers = np.array([np.nan if value is None else value for value in observations], dtype=np.float64)
     wrong = np.flatnonzero(~np.isfinite(numbers) | ((numbers <= 0) if positive else False))
     if len(wrong):
         raise InputError(
             "values that cannot be used",
             where=f"{name}, position(s) {format_items(wrong)}",
-            found=format_items(given[position] for position in wrong),
+            found=format_items(observations[position] for position in wrong),
             allowed="finite numbers above 0" if positive else "finite numbers",
             do="leave failed and missing observations out, and count them beside the figure",
         )

@@ -177,10 +177,10 @@ def estimate_correlation_time(values: Floats, threshold: float) -> float:
     Of the series of each request's fraction of values above the threshold (for an infinite one: of failures);
     autocorrelations are summed while they exceed the noise.
     """
-    known = ~np.isnan(values)
+    is_present = ~np.isnan(values)
     # Failures count as above an infinite threshold.
     above = values > min(threshold, float(np.finfo(np.float64).max))
-    series = (above & known).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    series = (above & is_present).sum(axis=1) / np.maximum(is_present.sum(axis=1), 1)
     n = len(series)
     centred = series - series.mean()
     power = float(centred @ centred)

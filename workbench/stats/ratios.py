@@ -35,8 +35,10 @@ def paired_log_ratio(baseline: Iterable[float], candidate: Iterable[float], *, l
         to_float_array(candidate, "candidate", positive=True),
     )
     if len(above) != len(below):
-        found = f"{len(above)} and {len(below)} values"
-        raise InputError("baseline and candidate are not pairs", found=found, allowed="as many of one as of the other")
+        lengths = f"{len(above)} and {len(below)} values"
+        raise InputError(
+            "baseline and candidate are not pairs", found=lengths, allowed="as many of one as of the other"
+        )
     logs = np.log(above) - np.log(below)
     mean, half, p_value = t_interval(logs, level)
     method = "paired log ratio, t"
@@ -101,8 +103,8 @@ def _build_ratio_interval(
     with np.errstate(over="ignore", under="ignore"):
         low, estimate, high = (float(np.exp(end)) for end in (mean - half, mean, mean + half))
     if not (low > 0 and np.isfinite(high)):
-        known = estimate if estimate > 0 and np.isfinite(estimate) else None
-        return Interval(known, None, None, level, n, method, reason="the values are too far apart for an interval")
+        point = estimate if estimate > 0 and np.isfinite(estimate) else None
+        return Interval(point, None, None, level, n, method, reason="the values are too far apart for an interval")
     return Interval(estimate, low, high, level, n, method, p_value=p_value)
 
 
@@ -214,18 +216,18 @@ def _one_sided_tail(distance: float, *sides: tuple[float, int]) -> float:
     # Relative to the widest: squares of very small or large errors would overflow.
     shares = [((part / widest) ** 2, n) for part, n in parts]
     total = sum(share for share, _ in shares)
-    known = sum(share**2 / (n - 1) for share, n in shares if n > 1)
-    if not known:
+    denominator = sum(share**2 / (n - 1) for share, n in shares if n > 1)
+    if not denominator:
         return 0.5 * math.erfc(distance / widest / math.sqrt(2 * total))
-    return float(stdtr(total**2 / known, -distance / (widest * math.sqrt(total))))
+    return float(stdtr(total**2 / denominator, -distance / (widest * math.sqrt(total))))
 
 
 def _exp_or_none(value: float) -> float | None:
     try:
-        found = math.exp(value)
+        exponential = math.exp(value)
     except OverflowError:
         return None
-    return found if 0 < found < math.inf else None
+    return exponential if 0 < exponential < math.inf else None
 
 
 def rank_difference_z(low: Iterable[float], high: Iterable[float]) -> float:
@@ -236,7 +238,7 @@ def rank_difference_z(low: Iterable[float], high: Iterable[float]) -> float:
     >>> round(rank_difference_z([1.0, 2.0, 3.0, 4.0], [5.0, 6.0, 7.0, 8.0]), 2)
     2.31
     """
-    one, other = np.sort(np.fromiter(low, float)), np.fromiter(high, float)
-    below = np.searchsorted(one, other, side="left").sum() + np.searchsorted(one, other, side="right").sum()
-    n, m = len(one), len(other)
+    lower, other = np.sort(np.fromiter(low, float)), np.fromiter(high, float)
+    below = np.searchsorted(lower, other, side="left").sum() + np.searchsorted(lower, other, side="right").sum()
+    n, m = len(lower), len(other)
     return float((below - n * m) / 2 / np.sqrt(n * m * (n + m + 1) / 12))

@@ -56,12 +56,12 @@ def ratio_verdict(ratio: float | None, low: float | None, high: float | None, *,
         raise InputError(
             "not a ratio in its interval", found=f"{ratio} in [{low}, {high}]", allowed="0 < low <= ratio <= high"
         )
-    most = 1 + margin
-    if 1 / most <= low and high <= most:
+    bound = 1 + margin
+    if 1 / bound <= low and high <= bound:
         return SAME
-    if low > 1 and ratio > most:
+    if low > 1 and ratio > bound:
         return FASTER
-    if high < 1 and ratio < 1 / most:
+    if high < 1 and ratio < 1 / bound:
         return SLOWER
     return UNDECIDED
 
@@ -84,10 +84,10 @@ def decide_verdicts(family: Sequence[Interval], *, margin: float = MARGIN) -> li
         raise InputError("rows of different confidence in one family", found=sorted(levels), allowed="one level")
     decisions: list[Decision] = []
     for row, adjusted in zip(family, adjust_holm([row.p_value for row in family]), strict=True):
-        own = ratio_verdict(row.estimate, row.low, row.high, margin=margin)
+        verdict = ratio_verdict(row.estimate, row.low, row.high, margin=margin)
         # 1 - 0.9 is a little less than 0.1; rounding must not decide.
         is_significant = adjusted is not None and adjusted <= 1 - row.level + 1e-12
-        decisions.append(Decision(own if own == SAME or is_significant else UNDECIDED, adjusted))
+        decisions.append(Decision(verdict if verdict == SAME or is_significant else UNDECIDED, adjusted))
     return decisions
 
 
@@ -181,14 +181,14 @@ def adjust_holm(p_values: Sequence[float | None], *, size: int | None = None) ->
     >>> [round(p, 3) for p in adjust_holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]
     """
-    known = {position: value for position, value in enumerate(p_values) if value is not None}
-    if wrong := {position: value for position, value in known.items() if not 0 <= value <= 1}:
+    by_position = {position: value for position, value in enumerate(p_values) if value is not None}
+    if wrong := {position: value for position, value in by_position.items() if not 0 <= value <= 1}:
         raise InputError(
             "p values outside [0, 1]", where=f"position(s) {format_items(wrong)}", found=format_items(wrong.values())
         )
     adjusted: list[float | None] = [None] * len(p_values)
-    members, largest = max(len(known), size or 0), 0.0
-    for rank, position in enumerate(sorted(known, key=lambda position: known[position])):
-        largest = max(largest, min(1.0, known[position] * (members - rank)))
+    members, largest = max(len(by_position), size or 0), 0.0
+    for rank, position in enumerate(sorted(by_position, key=lambda position: by_position[position])):
+        largest = max(largest, min(1.0, by_position[position] * (members - rank)))
         adjusted[position] = largest
     return adjusted

@@ -24,9 +24,9 @@ def find_cpu_value(metric: PlannedMetric, result: Result) -> tuple[float | None,
     Of the measured part where the script prints `@cpu`, in the metric's unit. Else of the whole run with the start of
     Python, in the metric's unit of time; for a rate its inverse, so that the same direction is better.
     """
-    own = result.cpu_value(metric.field)
-    if own is not None:
-        return own, MEASURED_PART
+    value = result.cpu_value(metric.field)
+    if value is not None:
+        return value, MEASURED_PART
     used_s = result.run_cpu_s
     if used_s is None or used_s <= 0 or result.workbench.status != "ok":
         return None, None

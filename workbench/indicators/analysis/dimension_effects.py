@@ -86,9 +86,13 @@ def _estimate_metric(
     observations: Observations, metric: PlannedMetric, arms: Sequence[Arm], base: Arm
 ) -> Iterator[_Level]:
     series = _read_series(observations, metric.name)
-    own = series.get(base.name, {})
-    used = [arm for arm in arms if len(series.get(arm.name, {}).keys() & own.keys()) >= MIN_SHARE * max(1, len(own))]
-    rounds = sorted(set.intersection(*(set(series[arm.name]) for arm in used))) if own else []
+    base_values = series.get(base.name, {})
+    used = [
+        arm
+        for arm in arms
+        if len(series.get(arm.name, {}).keys() & base_values.keys()) >= MIN_SHARE * max(1, len(base_values))
+    ]
+    rounds = sorted(set.intersection(*(set(series[arm.name]) for arm in used))) if base_values else []
     sign = 1 if metric.better == "lower" else -1
     logs = np.array([[-sign * series[arm.name][number] for arm in used] for number in rounds])
     columns = [
@@ -155,7 +159,7 @@ def _estimate(logs: Floats, session: Session) -> Interval:
 
 
 def _find_worst_arm(
-    left: Floats, arms: Sequence[Arm], column: tuple[str, str], session: Session
+    residuals: Floats, arms: Sequence[Arm], column: tuple[str, str], session: Session
 ) -> tuple[str, Interval] | None:
     """The arm of a level that deviates most from the model, with the interval of its deviation.
 
@@ -163,51 +167,53 @@ def _find_worst_arm(
     """
     places = [place for place, arm in enumerate(arms) if arm.factors[column[0]] == column[1]]
     # An arm that the model fits by construction (alone in its cell) leaves nothing.
-    places = [place for place in places if np.abs(left[:, place]).max() > 1e-9]
+    places = [place for place in places if np.abs(residuals[:, place]).max() > 1e-9]
     if not places:
         return None
-    worst = max(places, key=lambda place: abs(float(left[:, place].mean())))
+    worst = max(places, key=lambda place: abs(float(residuals[:, place].mean())))
     level = 1 - (1 - session.level) / len(places)
     estimate = sequential_log_ratio if session.method == "sequence" else paired_log_ratio
-    logs = left[:, worst]
+    logs = residuals[:, worst]
     return arms[worst].name, estimate(np.exp(logs / 2), np.exp(-logs / 2), level=level)
 
 
 def _build_rows(levels: Sequence[_Level], observations: Observations) -> Iterator[dict[str, Any]]:
     session = observations.session
-    known = [one for one in levels if one.interval is not None]
+    estimates = [entry for entry in levels if entry.interval is not None]
     decisions = decide_beyond(
-        [one.interval for one in known if one.interval is not None],
-        [one.metric.tolerance for one in known],
+        [entry.interval for entry in estimates if entry.interval is not None],
+        [entry.metric.tolerance for entry in estimates],
         **({"size": len(levels)} if session.method == "sequence" else {}),
     )
-    decided = {id(one): decision for one, decision in zip(known, decisions, strict=True)}
+    decided = {id(entry): decision for entry, decision in zip(estimates, decisions, strict=True)}
     controls = {metric.name: _estimate_control(observations, metric) for metric in _list_metrics(session)}
-    for one in levels:
-        decision = decided.get(id(one))
+    for level in levels:
+        decision = decided.get(id(level))
         verdict = UNDECIDED if decision is None else decision.verdict
-        margin, why = one.metric.tolerance, one.reason
-        if verdict == SAME and (why := verdict_reasons.find_obstacle(controls[one.metric.name], margin, diluted=False)):
+        margin, reason = level.metric.tolerance, level.reason
+        if verdict == SAME and (
+            reason := verdict_reasons.find_obstacle(controls[level.metric.name], margin, diluted=False)
+        ):
             verdict = UNDECIDED
-        if one.interval is not None and one.interval.n < MIN_ROUNDS:
-            verdict, why = UNDECIDED, f"{one.interval.n} rounds, at least {MIN_ROUNDS} are needed"
-        if verdict == UNDECIDED and why is None and one.interval is not None:
-            reach = verdict_reasons.reach_percent(one.interval)
-            told = "none" if reach is None else f"±{verdict_reasons.format_percent(reach)}"
-            why = f"the interval reaches {told}, the margin is {100 * margin:.2g} %"
+        if level.interval is not None and level.interval.n < MIN_ROUNDS:
+            verdict, reason = UNDECIDED, f"{level.interval.n} rounds, at least {MIN_ROUNDS} are needed"
+        if verdict == UNDECIDED and reason is None and level.interval is not None:
+            reach = verdict_reasons.reach_percent(level.interval)
+            width = "none" if reach is None else f"±{verdict_reasons.format_percent(reach)}"
+            reason = f"the interval reaches {width}, the margin is {100 * margin:.2g} %"
         yield {
             "session_id": session.session_id,
-            "metric": one.metric.name,
-            "dimension": one.dimension,
-            "level": one.level,
-            "base_level": one.base,
-            **_describe_interval(one.interval),
-            "n_arms": one.n_arms,
+            "metric": level.metric.name,
+            "dimension": level.dimension,
+            "level": level.level,
+            "base_level": level.base,
+            **_describe_interval(level.interval),
+            "n_arms": level.n_arms,
             "margin": margin,
             "adjusted_p_value": None if decision is None else decision.adjusted_p_value,
             "verdict": verdict,
-            "undecided_because": why if verdict == UNDECIDED else None,
-            **_describe_interaction(one.worst, margin),
+            "undecided_because": reason if verdict == UNDECIDED else None,
+            **_describe_interaction(level.worst, margin),
         }
 
 
@@ -237,9 +243,9 @@ def _estimate_control(observations: Observations, metric: PlannedMetric) -> Inte
     control = next((arm.name for arm in session.arms if arm.copy_number), None)
     if control is None:
         return None
-    own, base = series.get(control, {}), series.get(session.baseline, {})
-    shared = sorted(own.keys() & base.keys())
-    return _estimate(np.array([base[number] - own[number] for number in shared]), session)
+    control_values, base = series.get(control, {}), series.get(session.baseline, {})
+    shared = sorted(control_values.keys() & base.keys())
+    return _estimate(np.array([base[number] - control_values[number] for number in shared]), session)
 
 
 def format_dimension_effects(table: pl.DataFrame) -> list[str]:
@@ -252,7 +258,9 @@ def format_dimension_effects(table: pl.DataFrame) -> list[str]:
             continue
         percent = [f"{100 * (row[name] - 1):+.1f}" for name in ("ratio", "low", "high")]
         figure = f"{percent[0]} % [{percent[1]}, {percent[2]}] {row['verdict']}"
-        others = [one for one in dict.fromkeys(table["dimension"].to_list()) if one != row["dimension"]]
+        others = [
+            dimension for dimension in dict.fromkeys(table["dimension"].to_list()) if dimension != row["dimension"]
+        ]
         scope = f", whatever {', '.join(others)}" if others else ""
         if row["is_additive"] is False:
             off = f"{100 * (row['interaction'] - 1):+.1f} %"

@@ -59,10 +59,10 @@ def _find_best_cut(values: dict[int, float]) -> dict[str, Any]:
     logs = np.log([values[number] for number in rounds])
     if len(logs) < MIN_DRIFT_ROUNDS:
         return {"n": len(logs), "change_at": None, "factor": None, "p_value": None}
-    own = _compute_cut_statistics(logs[None, :])[0]
-    place = int(np.argmax(own))
+    statistics = _compute_cut_statistics(logs[None, :])[0]
+    place = int(np.argmax(statistics))
     at = place + SHORTEST
-    as_large = int((_simulate_null_statistics(len(logs)) >= own[place]).sum())
+    as_large = int((_simulate_null_statistics(len(logs)) >= statistics[place]).sum())
     return {
         "n": len(logs),
         "change_at": rounds[at],

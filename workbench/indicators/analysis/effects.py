@@ -120,7 +120,7 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     table: list[dict[str, Any]] = []
     for of_control in (False, True):
         family = [row for row in rows if bool(row.arm.copy_number) == of_control]
-        for row, (own, other) in zip(family, _decide_rows(family, session), strict=True):
+        for row, (decision, other) in zip(family, _decide_rows(family, session), strict=True):
             beside = None if of_control else control.get(row.metric.name)
             load = loads.setdefault(
                 (row.case, row.arm.name),
@@ -129,7 +129,7 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
             table.append(
                 {
                     **_build_effect_cells(session, row),
-                    **_build_verdict_cells(session, row, beside, own, other, load, len(family)),
+                    **_build_verdict_cells(session, row, beside, decision, other, load, len(family)),
                     "unequal": list_unequal_conditions(session, row.arm),
                     **load,
                 }
@@ -148,16 +148,16 @@ def is_decided(effect_table: pl.DataFrame) -> bool:
 def _decide_rows(family: Sequence[_EffectRow], session: Session) -> list[tuple[Decision, Decision | None]]:
     """Verdicts by both clocks. In a sequence both are one family of a size that is known from the start."""
     margins = [row.metric.tolerance for row in family]
-    own = [row.interval for row in family]
+    intervals = [row.interval for row in family]
     timed = [place for place, row in enumerate(family) if row.other is not None]
     others = [row.other for row in family if row.other is not None]
     other_margins = [margins[place] for place in timed]
     if session.method == "sequence":
         size = len(family) * (2 if timed else 1)
-        both = decide_beyond([*own, *others], [*margins, *other_margins], size=size)
+        both = decide_beyond([*intervals, *others], [*margins, *other_margins], size=size)
         first, second = both[: len(family)], both[len(family) :]
     else:
-        first, second = decide_beyond(own, margins), decide_beyond(others, other_margins)
+        first, second = decide_beyond(intervals, margins), decide_beyond(others, other_margins)
     by_place = dict(zip(timed, second, strict=True))
     return [(decision, by_place.get(place)) for place, decision in enumerate(first)]
 
@@ -166,7 +166,7 @@ def _build_verdict_cells(
     session: Session,
     row: _EffectRow,
     control: _EffectRow | None,
-    own: Decision,
+    decision: Decision,
     other: Decision | None,
     load: dict[str, Any],
     family: int,
@@ -174,12 +174,12 @@ def _build_verdict_cells(
     """Verdicts by both clocks with what withholds them, and why a row is undecided."""
     by_cpu = session.clock == "cpu" and row.cpu_part is not None
     margin = row.metric.tolerance
-    verdict, why = own.verdict, None
+    verdict, reason = decision.verdict, None
     if verdict == SAME:
-        why = verdict_reasons.find_obstacle(
+        reason = verdict_reasons.find_obstacle(
             None if control is None else control.interval, margin, diluted=_is_diluted(row, "cpu" if by_cpu else "wall")
         )
-        verdict = UNDECIDED if why else verdict
+        verdict = UNDECIDED if reason else verdict
     other_verdict = None if other is None else other.verdict
     if other_verdict == SAME and verdict_reasons.find_obstacle(
         None if control is None else control.other, margin, diluted=_is_diluted(row, "wall" if by_cpu else "cpu")
@@ -190,17 +190,17 @@ def _build_verdict_cells(
     needed = None
     clock, second = ("cpu", "wall") if by_cpu else ("wall", "cpu")
     if verdict == UNDECIDED:
-        limit = row.interval if why is None or control is None else control.interval
-        needed = verdict_reasons.count_rounds(limit, margin, 1 if why else family, row.interval)
-        why = verdict_reasons.explain(row.interval, margin, obstacle=why, load=load, rounds=needed)
-        why += _format_other_side(row, second, other_verdict)
+        limit = row.interval if reason is None or control is None else control.interval
+        needed = verdict_reasons.count_rounds(limit, margin, 1 if reason else family, row.interval)
+        reason = verdict_reasons.explain(row.interval, margin, obstacle=reason, load=load, rounds=needed)
+        reason += _format_other_side(row, second, other_verdict)
     decider = clock if verdict in DECIDED else second if other_verdict in DECIDED else None
     decided_by = f"{decider}, {WHOLE_RUN}" if decider and _is_diluted(row, decider) else decider
     return {
         "verdict": verdict,
-        "adjusted_p_value": own.adjusted_p_value,
+        "adjusted_p_value": decision.adjusted_p_value,
         "rounds_needed": needed,
-        "undecided_because": why,
+        "undecided_because": reason,
         "clock": clock,
         "decided_by": decided_by,
         "other_verdict": other_verdict,
@@ -214,8 +214,8 @@ def _format_other_side(row: _EffectRow, clock: str, verdict: str | None) -> str:
     name = f"{CLOCK_NAMES[clock]} of whole runs" if _is_diluted(row, clock) else CLOCK_NAMES[clock]
     if verdict in DECIDED:
         return f"; by {name}: {verdict} {format_ratio(row.other)}"
-    own, other = verdict_reasons.reach_percent(row.interval), verdict_reasons.reach_percent(row.other)
-    if own is not None and other is not None and 2 * other < own:
+    reach, other = verdict_reasons.reach_percent(row.interval), verdict_reasons.reach_percent(row.other)
+    if reach is not None and other is not None and 2 * other < reach:
         return f"; {name} is known to ±{verdict_reasons.format_percent(other)} (--clock {clock})"
     return ""
 
@@ -247,7 +247,7 @@ def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iter
                 if arm.name == session.baseline or arm.name in case.skipped:
                     continue
                 logs = _build_log_ratios(series, metric, session.baseline, arm.name)
-                own = series.get((arm.name, metric.name), {})
+                arm_values = series.get((arm.name, metric.name), {})
                 yield _EffectRow(
                     case.label,
                     metric,
@@ -256,7 +256,7 @@ def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iter
                     _estimate_other(others, metric, session, arm),
                     parts.get(metric.name),
                     tuple(logs),
-                    tried[arm.name, case.label] - len(own),
+                    tried[arm.name, case.label] - len(arm_values),
                     problems.get((arm.name, case.label), ()),
                 )
 
@@ -272,9 +272,12 @@ def _build_series(observations: Observations, column: str, rounds: int | None) -
 
 def _build_log_ratios(series: Series, metric: PlannedMetric, baseline: str, arm: str) -> list[float]:
     """Log ratios of the rounds in which both arms have a value; above 0 the arm is better."""
-    base, own = series.get((baseline, metric.name), {}), series.get((arm, metric.name), {})
+    base, arm_values = series.get((baseline, metric.name), {}), series.get((arm, metric.name), {})
     sign = 1 if metric.better == "lower" else -1
-    return [sign * (math.log(base[number]) - math.log(own[number])) for number in sorted(base.keys() & own.keys())]
+    return [
+        sign * (math.log(base[number]) - math.log(arm_values[number]))
+        for number in sorted(base.keys() & arm_values.keys())
+    ]
 
 
 def _estimate_interval(logs: Sequence[float], session: Session) -> Interval:

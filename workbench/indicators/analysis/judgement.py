@@ -43,18 +43,24 @@ def build_judgement(observations: Observations, effect_table: pl.DataFrame, drif
         reasons.append(f"{arm}, {case}: {count} run(s) without values: {status}")
     if open_ := runs.filter(pl.col("network") != "isolated").height:
         reasons.append(f"network not isolated in {open_} of {runs.height} run(s)")
-    done = int(runs["round"].n_unique())
+    n_rounds = int(runs["round"].n_unique())
     counts = {"compared": others.height, "decided": decided, "sound": sound}
     reasons += _list_unequal_reasons(others)
-    row = {**counts, "rounds": done, "runs": runs.height, "failed": failed.height, "hosts_changed": changed.height > 0}
+    row = {
+        **counts,
+        "rounds": n_rounds,
+        "runs": runs.height,
+        "failed": failed.height,
+        "hosts_changed": changed.height > 0,
+    }
     return JUDGEMENTS.frame([{"session_id": session.session_id, "verdict": verdict, "reasons": reasons, **row}])
 
 
 def _explain_undecided(others: pl.DataFrame) -> str:
     """Nothing is decided: how many comparisons, the first reason, and how many rounds would tell."""
-    count, whys = others.height, [why for why in others["undecided_because"].to_list() if why]
-    what = "the comparison is undecided" if count == 1 else f"all {count} comparisons are undecided"
-    return f"nothing is known yet: {what}" + (f": {whys[0]}" if whys else "")
+    count, whys = others.height, [reason for reason in others["undecided_because"].to_list() if reason]
+    subject = "the comparison is undecided" if count == 1 else f"all {count} comparisons are undecided"
+    return f"nothing is known yet: {subject}" + (f": {whys[0]}" if whys else "")
 
 
 def _list_unequal_reasons(others: pl.DataFrame) -> list[str]:
@@ -62,10 +68,10 @@ def _list_unequal_reasons(others: pl.DataFrame) -> list[str]:
     import polars as pl
 
     unequal = others.filter(pl.col("unequal").list.len() > 0)
-    found: dict[str, str] = {}
+    sentences: dict[str, str] = {}
     for arm, conditions in unequal.select("arm", "unequal").iter_rows():
-        found.setdefault(arm, f"{arm} runs under other conditions than the baseline: {'; '.join(conditions)}")
-    return list(found.values())
+        sentences.setdefault(arm, f"{arm} runs under other conditions than the baseline: {'; '.join(conditions)}")
+    return list(sentences.values())
 
 
 def _list_invalid_reasons(session: Session, table: pl.DataFrame, runs: pl.DataFrame) -> list[str]:
@@ -103,13 +109,13 @@ def _list_mixed_conditions(runs: pl.DataFrame, *, planned_threads: bool) -> list
     import polars as pl
 
     mixed = []
-    for column, what in (("hardware_key", "machines"), ("threads", "thread counts")):
+    for column, noun in (("hardware_key", "machines"), ("threads", "thread counts")):
         if column == "threads" and planned_threads:
             continue
-        if (found := runs[column].unique().sort().to_list())[1:]:
-            mixed.append(f"measured with several {what}: {', '.join(map(str, found))}")
+        if (values := runs[column].unique().sort().to_list())[1:]:
+            mixed.append(f"measured with several {noun}: {', '.join(map(str, values))}")
     versions = runs.group_by("case").agg(pl.col("indicator_version").unique().sort()).sort("case")
-    for case, found in versions.iter_rows():
-        if found[1:]:
-            mixed.append(f"{case} was measured with several versions of its indicator: {', '.join(found)}")
+    for case, values in versions.iter_rows():
+        if values[1:]:
+            mixed.append(f"{case} was measured with several versions of its indicator: {', '.join(values)}")
     return mixed

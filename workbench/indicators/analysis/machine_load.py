@@ -37,37 +37,37 @@ def summarize_load(runs: pl.DataFrame, case: str, arms: tuple[str, ...]) -> dict
     """Columns of EFFECTS about the machine during the runs of two arms of a case; null where it did not tell."""
     import polars as pl
 
-    own = runs.filter((pl.col("case") == case) & pl.col("arm").is_in(arms))
-    timed = own.filter(pl.col("duration_s") > 0)
+    pair_runs = runs.filter((pl.col("case") == case) & pl.col("arm").is_in(arms))
+    timed = pair_runs.filter(pl.col("duration_s") > 0)
     stolen_s = float(timed["steal_s"].sum()) if timed["steal_s"].count() else None
     whole_s = float(timed["duration_s"].sum())
     slowed = (pl.col("throttles").fill_null(0) > 0) | (pl.col("quota_s").fill_null(0) > 0)
-    known = own.filter(pl.col("throttles").is_not_null() | pl.col("quota_s").is_not_null())
+    throttle_runs = pair_runs.filter(pl.col("throttles").is_not_null() | pl.col("quota_s").is_not_null())
     return {
         "other_load": timed["other_load"].median(),
         "waited": timed.select((pl.col("waited_s") / pl.col("duration_s")).clip(0, 1).median()).item(),
         "stolen": None if stolen_s is None or not whole_s else min(1.0, stolen_s / whole_s),
-        "throttled": known.filter(slowed).height if known.height else None,
-        "mhz_low": own["mhz"].min(),
-        "mhz_high": own["mhz"].max(),
+        "throttled": throttle_runs.filter(slowed).height if throttle_runs.height else None,
+        "mhz_low": pair_runs["mhz"].min(),
+        "mhz_high": pair_runs["mhz"].max(),
     }
 
 
 def describe_load(cells: dict[str, Any]) -> list[str]:
     """What of the load makes intervals wide, in words; empty on a quiet machine."""
-    found = []
+    causes = []
     if (cells["other_load"] or 0) >= BUSY:
-        found.append(f"other processes used {100 * cells['other_load']:.0f} % of the run's cores")
+        causes.append(f"other processes used {100 * cells['other_load']:.0f} % of the run's cores")
     elif (cells["waited"] or 0) >= BUSY:
-        found.append(f"runs waited {100 * cells['waited']:.0f} % of their time for a core")
+        causes.append(f"runs waited {100 * cells['waited']:.0f} % of their time for a core")
     if (cells["stolen"] or 0) >= STOLEN:
-        found.append(f"the hypervisor took {100 * cells['stolen']:.0f} % of the time")
+        causes.append(f"the hypervisor took {100 * cells['stolen']:.0f} % of the time")
     if cells["throttled"]:
-        found.append(f"{cells['throttled']} run(s) were throttled")
+        causes.append(f"{cells['throttled']} run(s) were throttled")
     low, high = cells["mhz_low"], cells["mhz_high"]
     if low and high and high > CLOCK_SPREAD * low:
-        found.append(f"the cores' clock went from {low:.0f} to {high:.0f} MHz")
-    return found
+        causes.append(f"the cores' clock went from {low:.0f} to {high:.0f} MHz")
+    return causes
 
 
 def _subtract(after: float | None, before: float | None) -> float | None:

@@ -102,9 +102,9 @@ def _build_value_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]
 
 
 def _build_check_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]:
-    found = result.stdout.get("@checks") if isinstance(result.stdout, dict) and result.workbench.status == "ok" else {}
+    checks = result.stdout.get("@checks") if isinstance(result.stdout, dict) and result.workbench.status == "ok" else {}
     rows = []
-    for field in found or {}:
+    for field in checks or {}:
         value = result.check_value(field)
         text = None if value is None else str(value)
         rows.append({"field": field, "value": text, "compared": field in case.compared_checks})

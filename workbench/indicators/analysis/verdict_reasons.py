@@ -43,10 +43,10 @@ def find_obstacle(control: Interval | None, margin: float, *, diluted: bool) -> 
     return None
 
 
-def count_rounds(limit: Interval, margin: float, family: int, own: Interval) -> int | None:
+def count_rounds(limit: Interval, margin: float, family: int, interval: Interval) -> int | None:
     """Rounds after which the interval that limits the verdict would likely decide; null when unknown or too many."""
     needed = count_required_pairs(limit, margin, family)
-    return None if needed is None else max(needed, own.n + 1)
+    return None if needed is None else max(needed, interval.n + 1)
 
 
 def explain(

@@ -86,7 +86,7 @@ def _find_largest_step(levels: Mapping[int, float]) -> tuple[int, int]:
 
 def list_log_levels(levels: Mapping[int, Interval]) -> dict[int, float]:
     """Log ratio by position, with the oldest version's 0; versions without an estimate are left out."""
-    logs = {place: math.log(one.estimate) for place, one in levels.items() if one.estimate is not None}
+    logs = {place: math.log(ratio.estimate) for place, ratio in levels.items() if ratio.estimate is not None}
     return {0: 0.0, **logs}
 
 
@@ -114,21 +114,21 @@ def evaluate_levels(
     logs = list_log_levels(levels)
     before, after = _find_largest_step(logs)
     measured = {0: None, **levels}
-    known = direct or {}
-    step = known.get((before, after)) or _estimate_step(measured, before, after, margin, n_compared)
+    direct_steps = direct or {}
+    step = direct_steps.get((before, after)) or _estimate_step(measured, before, after, margin, n_compared)
     last = max(logs)
     rests = [(0, before), (before, after), (after, last)]
     others = tuple(
-        one
+        other_step
         for first, second in rests
         if first < second and (first, second) != (before, after)
-        if (one := _estimate_step(measured, first, second, margin, n_compared)).verdict in DIFFERENT
+        if (other_step := _estimate_step(measured, first, second, margin, n_compared)).verdict in DIFFERENT
     )
-    total, own = logs[last], math.log(step.ratio.estimate or 1.0)
+    total, step_log = logs[last], math.log(step.ratio.estimate or 1.0)
     return SearchResult(
         step=step,
         between=tuple(range(before + 1, after)),
-        share=own / total if total else None,
+        share=step_log / total if total else None,
         others=others,
     )
 
@@ -154,21 +154,24 @@ def estimate_step_ratio(before: Interval | None, after: Interval | None, *, n_co
     >>> round(found.estimate, 3), round(found.low, 3) == round(slow.low, 3)
     (0.667, True)
     """
-    given = [one for one in (before, after) if one is not None]
-    level, n = max((one.level for one in given), default=0.95), min((one.n for one in given), default=0)
-    if any(one.estimate is None for one in given):
+    intervals = [interval for interval in (before, after) if interval is not None]
+    level, n = (
+        max((interval.level for interval in intervals), default=0.95),
+        min((interval.n for interval in intervals), default=0),
+    )
+    if any(interval.estimate is None for interval in intervals):
         return Interval(None, None, None, level, n, STEP_METHOD, reason="a version has no ratio")
     mean = sum(
-        sign * math.log(one.estimate)
-        for sign, one in ((-1, before), (1, after))
-        if one is not None and one.estimate is not None
+        sign * math.log(interval.estimate)
+        for sign, interval in ((-1, before), (1, after))
+        if interval is not None and interval.estimate is not None
     )
-    halves = [_widen(one, n_compared) for one in given]
-    known = [half for half in halves if half is not None]
-    if len(known) < len(halves):
+    halves = [_widen(interval, n_compared) for interval in intervals]
+    widths = [half for half in halves if half is not None]
+    if len(widths) < len(halves):
         reason = "too few rounds for an interval over all versions"
         return Interval(math.exp(mean), None, None, level, n, STEP_METHOD, reason=reason)
-    half = sum(known)
+    half = sum(widths)
     return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half), level, n, STEP_METHOD)
 
 
@@ -191,10 +194,10 @@ def decide_by_interval(ratio: Interval, margin: float) -> Verdict:
     """
     if ratio.low is None or ratio.high is None:
         return UNDECIDED
-    most = 1 + margin
-    if 1 / most <= ratio.low and ratio.high <= most:
+    bound = 1 + margin
+    if 1 / bound <= ratio.low and ratio.high <= bound:
         return SAME
-    return FASTER if ratio.low > most else SLOWER if ratio.high < 1 / most else UNDECIDED
+    return FASTER if ratio.low > bound else SLOWER if ratio.high < 1 / bound else UNDECIDED
 
 
 def build_level(row: Mapping[str, object], *, is_sequence: bool) -> Interval:

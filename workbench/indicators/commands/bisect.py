@@ -80,8 +80,10 @@ def bisect(
     from workbench.indicators.measurement.session_progress import select_watcher
 
     if resume is not None:
-        given = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--out": out}
-        _refuse_fixed_settings([*(name for name, value in given.items() if value), *map(settings.flags.get, settings)])
+        arguments = {"PACKAGE": package, "--with": fixed, "--versions": versions, "--out": out}
+        _refuse_fixed_settings(
+            [*(name for name, value in arguments.items() if value), *map(settings.flags.get, settings)]
+        )
         bisection = _load_bisection(resume, metric, max_probes)
     else:
         bisection = _start_bisection(settings, package, versions_range, fixed, versions, metric, max_probes, out)
@@ -95,14 +97,14 @@ def bisect(
     )
 
 
-def _refuse_fixed_settings(given: list[str | None]) -> None:
+def _refuse_fixed_settings(flags: list[str | None]) -> None:
     from workbench.core.errors import ConfigError
 
-    if given:
+    if flags:
         raise ConfigError(
             "a resumed bisection keeps its settings",
             where="--resume",
-            found=given,
+            found=flags,
             allowed="--metric, --max-probes",
             do="leave these out",
         )
@@ -114,12 +116,12 @@ def _load_bisection(folder: Path, metric: str | None, max_probes: int | None) ->
 
     from workbench.indicators.measurement.bisection_plan import load_bisection, write_plan
 
-    found = load_bisection(folder)
-    given = {"metric": metric, "max_probes": max_probes}
-    if changes := {name: value for name, value in given.items() if value is not None}:
-        found = replace(found, plan=found.plan.model_copy(update=changes))
-        write_plan(found.folder, found.plan)
-    return found
+    bisection = load_bisection(folder)
+    overrides = {"metric": metric, "max_probes": max_probes}
+    if changes := {name: value for name, value in overrides.items() if value is not None}:
+        bisection = replace(bisection, plan=bisection.plan.model_copy(update=changes))
+        write_plan(bisection.folder, bisection.plan)
+    return bisection
 
 
 def _start_bisection(
@@ -155,5 +157,5 @@ def _start_bisection(
             metric=metric,
             max_probes=max_probes,
             out=out,
-            progress=lambda done, total: watcher.report_preparation("solved", done, total),
+            progress=lambda n_done, total: watcher.report_preparation("solved", n_done, total),
         )

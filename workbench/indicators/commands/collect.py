@@ -51,7 +51,7 @@ def collect(
     cases = _load_cases(folder, indicator or [])
     key = load_signing_key(folder)
     if logs:
-        found = result_collection.collect_results(folder, cases, [read_blocks(path) for path in logs], key=key)
+        collection = result_collection.collect_results(folder, cases, [read_blocks(path) for path in logs], key=key)
     else:
         from workbench.indicators.store import archive
 
@@ -59,17 +59,17 @@ def collect(
         wanted = build_label_selector(archive.read_session(folder).session_id)
         pods = job_submission.list_finished_pods(cluster.list_pods(wanted))
         print_text(f"{len(pods)} finished pod(s); context {cluster.context}, namespace {cluster.namespace}", err=True)
-        found = job_submission.collect_from_pods(folder, cases, cluster, pods, key=key)
-    outcome = _write_outcome(folder, found)
+        collection = job_submission.collect_from_pods(folder, cases, cluster, pods, key=key)
+    outcome = _write_outcome(folder, collection)
     finish_command(
-        lambda: "\n".join([_format_collection(found), *(f"session: {one}" for one in outcome)]),
-        lambda: _build_document(found, outcome),
+        lambda: "\n".join([_format_collection(collection), *(f"session: {part}" for part in outcome)]),
+        lambda: _build_document(collection, outcome),
         as_json=as_json,
-        is_valid=not found.missing and not _list_missing_rounds(found),
+        is_valid=not collection.missing and not _list_missing_rounds(collection),
     )
 
 
-def _load_cases(folder: Path, own: list[str]) -> list[Case]:
+def _load_cases(folder: Path, specs: list[str]) -> list[Case]:
     """The cases of a session: shipped indicators by name, and the given classes."""
     from workbench.core.errors import ConfigError
     from workbench.indicators.contract.indicator import Case
@@ -77,11 +77,11 @@ def _load_cases(folder: Path, own: list[str]) -> list[Case]:
     from workbench.indicators.shipped.registry import load_indicator
     from workbench.indicators.store import archive
 
-    given = {one.__name__: one for one in map(load_indicator, own)}
+    by_name = {declaration.__name__: declaration for declaration in map(load_indicator, specs)}
     cases = []
     for planned in archive.read_session(folder).cases:
         try:
-            indicator = given.get(planned.indicator) or find_declaration(planned.indicator)
+            indicator = by_name.get(planned.indicator) or find_declaration(planned.indicator)
         except ConfigError:
             raise ConfigError(
                 "the session measures an indicator that is not shipped",
@@ -92,71 +92,71 @@ def _load_cases(folder: Path, own: list[str]) -> list[Case]:
     return cases
 
 
-def _write_outcome(folder: Path, found: Collection) -> tuple[str, ...]:
+def _write_outcome(folder: Path, collection: Collection) -> tuple[str, ...]:
     """Write verdict, answer and tables into the run folder and return the first two; empty without runs."""
     from workbench.indicators.analysis import effects
     from workbench.indicators.analysis.observations import load_observations
     from workbench.indicators.measurement import sessions
     from workbench.runs import run_folder
 
-    if not (folder / run_folder.RECORD_FILE).is_file() or not (found.new or found.present):
+    if not (folder / run_folder.RECORD_FILE).is_file() or not (collection.new or collection.present):
         return ()
     run = run_folder.load_run(folder)
     sessions.write_outcome(
-        run, sessions.SessionOutcome(folder, found.session, effects.compare_session(load_observations(folder)))
+        run, sessions.SessionOutcome(folder, collection.session, effects.compare_session(load_observations(folder)))
     )
     return (run.record["verdict"], run.record["answer"])
 
 
-def _build_counts(found: Collection) -> dict[str, int]:
+def _build_counts(collection: Collection) -> dict[str, int]:
     counts = {
-        "runs collected": len(found.new),
-        "runs collected before": found.present,
-        "lines cut or not signed": found.damaged,
-        "incomplete runs": found.torn,
-        "runs of a second pod of the same round, not counted": found.repeated,
+        "runs collected": len(collection.new),
+        "runs collected before": collection.present,
+        "lines cut or not signed": collection.damaged,
+        "incomplete runs": collection.torn,
+        "runs of a second pod of the same round, not counted": collection.repeated,
     }
     return {name: count for name, count in counts.items() if count or name == "runs collected"}
 
 
-def _format_collection(found: Collection) -> str:
-    lines = [f"{count:>7,}  {name}" for name, count in _build_counts(found).items()]
-    lines += [f"{count:>7,}  of them {status}" for status, count in found.statuses.items() if status != "ok"]
-    lines += [f"round {number}: {why}" for number, why in sorted(found.missing.items())]
-    if absent := [number for number in _list_missing_rounds(found) if number not in found.missing]:
+def _format_collection(collection: Collection) -> str:
+    lines = [f"{count:>7,}  {name}" for name, count in _build_counts(collection).items()]
+    lines += [f"{count:>7,}  of them {status}" for status, count in collection.statuses.items() if status != "ok"]
+    lines += [f"round {number}: {reason}" for number, reason in sorted(collection.missing.items())]
+    if absent := [number for number in _list_missing_rounds(collection) if number not in collection.missing]:
         lines.append(f"rounds without any run: {_format_ranges(absent)}")
     return "\n".join(lines)
 
 
-def _list_missing_rounds(found: Collection) -> list[int]:
+def _list_missing_rounds(collection: Collection) -> list[int]:
     """Rounds without any run, unless the session was decided without them."""
-    return [] if found.session.stop_reason == "decided" else found.absent
+    return [] if collection.session.stop_reason == "decided" else collection.absent
 
 
 def _format_ranges(numbers: list[int]) -> str:
     """0, 1, 2, 5 as 0-2, 5."""
-    found: list[list[int]] = []
+    ranges: list[list[int]] = []
     for number in numbers:
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
         else:
-            found.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in found)
+            ranges.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
-def _build_document(found: Collection, outcome: tuple[str, ...]) -> dict[str, Any]:
+def _build_document(collection: Collection, outcome: tuple[str, ...]) -> dict[str, Any]:
     verdict, answer = outcome or (None, None)
     return {
-        "session_id": found.session.session_id,
-        "rounds_done": found.session.rounds_done,
-        "collected": len(found.new),
-        "present": found.present,
-        "statuses": found.statuses,
-        "damaged_lines": found.damaged,
-        "torn": found.torn,
-        "repeated": found.repeated,
-        "missing": {str(number): why for number, why in sorted(found.missing.items())},
-        "absent": found.absent,
+        "session_id": collection.session.session_id,
+        "rounds_done": collection.session.rounds_done,
+        "collected": len(collection.new),
+        "present": collection.present,
+        "statuses": collection.statuses,
+        "damaged_lines": collection.damaged,
+        "torn": collection.torn,
+        "repeated": collection.repeated,
+        "missing": {str(number): reason for number, reason in sorted(collection.missing.items())},
+        "absent": collection.absent,
         "verdict": verdict,
         "answer": answer,
     }

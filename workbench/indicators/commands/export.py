@@ -33,10 +33,10 @@ def export(
 
     if form != "pyperf":
         raise ConfigError("no such format", where="--format", found=form, allowed="pyperf")
-    found = pyperf_suites.export_session(folder, out)
-    lines = [*(f"skipped: {note}" for note in found.notes), *map(str, found.paths)]
+    result = pyperf_suites.export_session(folder, out)
+    lines = [*(f"skipped: {note}" for note in result.notes), *map(str, result.paths)]
     finish_command(
-        "\n".join([*lines, f"{found.benchmarks} benchmarks, {found.runs} runs"]),
-        {"paths": found.paths, "benchmarks": found.benchmarks, "runs": found.runs, "notes": found.notes},
+        "\n".join([*lines, f"{result.benchmarks} benchmarks, {result.runs} runs"]),
+        {"paths": result.paths, "benchmarks": result.benchmarks, "runs": result.runs, "notes": result.notes},
         as_json=as_json,
     )

@@ -70,7 +70,7 @@ def import_(
         lambda: _print_import(form, sessions, problems, notices),
         lambda: _build_import_document(form, sessions, problems, notices),
         as_json=as_json,
-        is_valid=any(one.ok for one in sessions) and not (strict and problems),
+        is_valid=any(session.ok for session in sessions) and not (strict and problems),
     )
 
 
@@ -89,8 +89,10 @@ def _import_paths(
         if form == "asv":
             report = asv_results.import_results(paths, folder, progress=progress)
         else:
-            own = [load_indicator(name) for name in indicators]
-            report = amun_import.import_documents(paths, folder, indicators=own, baseline=baseline, progress=progress)
+            classes = [load_indicator(name) for name in indicators]
+            report = amun_import.import_documents(
+                paths, folder, indicators=classes, baseline=baseline, progress=progress
+            )
         return report.sessions, report.problems, report.notices
 
 
@@ -117,8 +119,8 @@ def _build_import_document(
     return {
         "format": form,
         "sessions": [
-            {"folder": str(one.folder), "session_id": one.session.session_id, "runs": one.runs, "ok": one.ok}
-            for one in sessions
+            {"folder": str(entry.folder), "session_id": entry.session.session_id, "runs": entry.runs, "ok": entry.ok}
+            for entry in sessions
         ],
         "problems": [{"path": str(path), "reason": reason} for path, reason in problems],
         "notices": notices,
@@ -137,14 +139,14 @@ def _print_import(
         print_text(f"          … and {len(problems) - MAX_SHOWN} more")
     for notice, count in notices.items():
         print_text(f"note: {notice} ({count} document(s))")
-    for one in sessions[:MAX_SHOWN]:
-        session = one.session
+    for entry in sessions[:MAX_SHOWN]:
+        session = entry.session
         machine = session.hardware.cpu_model if session.hardware.cpu_model != UNKNOWN else "an unknown machine"
-        print_text(f"{session.session_id}: {one.runs} run(s) from {form}, {one.ok} with values, on {machine}")
+        print_text(f"{session.session_id}: {entry.runs} run(s) from {form}, {entry.ok} with values, on {machine}")
         print_text(f"  stacks: {', '.join(arm.name for arm in session.arms)}")
         cases = [case.label for case in session.cases]
         print_text(f"  cases: {format_items(cases, MAX_SHOWN)}")
-        print_text(f"  session: {one.folder}")
+        print_text(f"  session: {entry.folder}")
     if len(sessions) > MAX_SHOWN:
         print_text(f"… and {len(sessions) - MAX_SHOWN} more session(s)")
     print_text("no verdicts: the order of these runs is unknown")

@@ -36,19 +36,19 @@ def new(
 
     from workbench.indicators.contract.new_indicator import write_skeleton
 
-    made = write_skeleton(name, out, sql=sql)
-    declaration, script, test = (shlex.quote(str(path)) for path in made.paths[:3])
+    skeleton = write_skeleton(name, out, sql=sql)
+    declaration, script, test = (shlex.quote(str(path)) for path in skeleton.paths[:3])
     stacks = "--stack numpy==2.2.6 --stack numpy==1.26.4" if sql is None else "--stack duckdb==1.3.2 --stack duckdb"
-    named = shlex.quote(made.reference)
+    named = shlex.quote(skeleton.reference)
     steps = [
         f"python {script}",
         f"python -m pytest {test}",
         f"workbench indicators run --indicator {named} {stacks}",
     ]
     labels = ("its document", "its test", "measure it on two stacks")
-    lines = [f"{made.name} is declared in {declaration}, measured by {script}, tested by {test}."]
+    lines = [f"{skeleton.name} is declared in {declaration}, measured by {script}, tested by {test}."]
     finish_command(
         "\n".join([*lines, *(f"  {label}:\n    {step}" for label, step in zip(labels, steps, strict=True))]),
-        {"name": made.name, "indicator": made.reference, "written": made.paths, "next": steps},
+        {"name": skeleton.name, "indicator": skeleton.reference, "written": skeleton.paths, "next": steps},
         as_json=as_json,
     )

@@ -170,11 +170,11 @@ def _refuse_conflicting_options(
     if "specification" not in settings and ("ignore" in settings or fetch_script):
         raise ConfigError("--ignore and --fetch-script are for --specification", where="--specification")
     unfit = {"--resume": resume, "--context": place.context, "--confirm-context": place.confirm_context}
-    if place.backend == "manifests" and (found := [name for name, value in unfit.items() if value is not None]):
+    if place.backend == "manifests" and (conflicts := [name for name, value in unfit.items() if value is not None]):
         raise ConfigError(
             "--backend manifests only writes manifests: it neither reaches a cluster nor resumes a session",
             where="--backend manifests",
-            found=found,
+            found=conflicts,
             do="leave these options out, or use --backend kubernetes",
         )
 

@@ -71,7 +71,7 @@ def show(
         raise ConfigError("several output formats", allowed="one of --csv, --json, --parquet")
     filters = sql_queries.Filters(session, stack, indicator, status, since)
     if sql is not None and filters.list_set_names():
-        raise ConfigError("--sql takes no filters", found=[f"--{one}" for one in sorted(filters.list_set_names())])
+        raise ConfigError("--sql takes no filters", found=[f"--{name}" for name in sorted(filters.list_set_names())])
     if not query and sql is None:
         _print_queries(as_json)
         return
@@ -159,9 +159,10 @@ def _print_table(frame: Any) -> None:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
         print_text("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    rest = frame.height - shown.height
+    n_hidden = frame.height - shown.height
     print_text(
-        f"rows: {frame.height}" + (f", {rest} not shown: --csv, --json or --parquet FILE gives all" if rest else "")
+        f"rows: {frame.height}"
+        + (f", {n_hidden} not shown: --csv, --json or --parquet FILE gives all" if n_hidden else "")
     )
 
 

@@ -58,7 +58,7 @@ def stacks(
     decision_type: Annotated[
         str | None, typer.Option(help="Older name of --decision, with the values all (grid) and random.")
     ] = None,
-    given: Annotated[
+    stacks_file: Annotated[
         Path | None, typer.Option("--in", metavar="FILE", help="Use the stacks in this file; solve nothing.")
     ] = None,
     matrix: Annotated[
@@ -95,11 +95,11 @@ def stacks(
     flags = [settings.flags[name] for name in settings]
     _complete_request(settings, decision_type)
     output = _OutputOptions(out, stack_output, report_output, dry_run, install, offline, as_json, max_download_bytes)
-    _refuse_conflicting_options(output, given, flags)
+    _refuse_conflicting_options(output, stacks_file, flags)
     if matrix is not None:
-        _solve_matrix(matrix, given, [*flags, *(["--dry-run"] if dry_run else [])], output)
-    if given is not None:
-        _write_and_install(_read_stack_set(given), given, output)
+        _solve_matrix(matrix, stacks_file, [*flags, *(["--dry-run"] if dry_run else [])], output)
+    if stacks_file is not None:
+        _write_and_install(_read_stack_set(stacks_file), stacks_file, output)
     else:
         _solve_and_finish(OptionValues({**settings, "max_download_bytes": max_download_bytes}, settings.flags), output)
 
@@ -147,7 +147,7 @@ def _merge_decision_options(decision: str | None, decision_type: str | None) -> 
     return names[decision_type]
 
 
-def _refuse_conflicting_options(output: _OutputOptions, given: Path | None, flags: list[str]) -> None:
+def _refuse_conflicting_options(output: _OutputOptions, stacks_file: Path | None, flags: list[str]) -> None:
     from workbench.core.errors import ConfigError
 
     if output.stack_output == "-" and output.as_json:
@@ -160,7 +160,7 @@ def _refuse_conflicting_options(output: _OutputOptions, given: Path | None, flag
             do="measure them here: workbench indicators run",
         )
     unfit = [*flags, *(["--out"] if output.out else []), *(["--dry-run"] if output.dry_run else [])]
-    if given is not None and unfit:
+    if stacks_file is not None and unfit:
         raise ConfigError(
             "these stacks are solved already",
             where="--in",
@@ -204,12 +204,12 @@ def _write_stack_set(solved: StackSet, path: Path) -> Path:
         ) from error
 
 
-def _solve_matrix(matrix: Path, given: Path | None, flags: list[str], output: _OutputOptions) -> NoReturn:
+def _solve_matrix(matrix: Path, stacks_file: Path | None, flags: list[str], output: _OutputOptions) -> NoReturn:
     from workbench.console.terminal import show_progress_count
     from workbench.core.errors import ConfigError
     from workbench.indicators.stacks import matrix_solver, stack_matrix, stack_sets
 
-    unfit = [*flags, *(["--in"] if given else [])]
+    unfit = [*flags, *(["--in"] if stacks_file else [])]
     if unfit:
         raise ConfigError("the matrix says what is solved", where="--matrix", found=unfit, do="leave these options out")
     with show_progress_count("solving stacks") as progress:

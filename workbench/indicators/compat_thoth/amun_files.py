@@ -49,14 +49,14 @@ class ReadProblems:
     def read_bytes(self, path: Path) -> bytes:
         """A file's bytes."""
         try:
-            found = read_up_to(path, MAX_RESULT_BYTES)
+            content = read_up_to(path, MAX_RESULT_BYTES)
         except OSError as error:
             raise InputError("cannot be read", found=error.strerror) from None
-        self.bytes_read += len(found)
+        self.bytes_read += len(content)
         if self.bytes_read > MAX_TOTAL_BYTES:
             allowed = f"at most {MAX_TOTAL_BYTES >> 20} MiB"
             raise ConfigError("too much for one import", where=path, allowed=allowed, do="import it in parts")
-        return found
+        return content
 
     def add_problem(self, path: Path, reason: object) -> None:
         """Note one."""
@@ -76,14 +76,16 @@ def read_raw_runs(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
             where=path,
             do=f"bring it in as it is: workbench indicators sync {path}",
         )
-    found, root = False, path.resolve()
-    for one in _list_documents(path):
-        found = True
-        if is_inside(one, root):
-            yield from _read_inspection(one, problems, root) if one.is_dir() else _read_single_document(one, problems)
+    has_documents, root = False, path.resolve()
+    for entry in _list_documents(path):
+        has_documents = True
+        if is_inside(entry, root):
+            yield from (
+                _read_inspection(entry, problems, root) if entry.is_dir() else _read_single_document(entry, problems)
+            )
         else:
-            problems.add_problem(one, OUTSIDE)
-    if not found:
+            problems.add_problem(entry, OUTSIDE)
+    if not has_documents:
         raise InputError(
             "no documents of Amun there",
             where=path,
@@ -122,47 +124,47 @@ def _read_inspection(folder: Path, problems: ReadProblems, root: Path) -> Iterat
     else:
         problems.add_problem(path, "no specification: the stack is not known")
     numbered = []
-    for count, one in enumerate((folder / "results").glob("*/result")):
+    for count, result_path in enumerate((folder / "results").glob("*/result")):
         if count >= MAX_FILES:
             raise InputError("too many results", where=folder, allowed=f"at most {MAX_FILES:,}")
-        if not is_inside(one, root):
-            problems.add_problem(one, OUTSIDE)
-        elif one.parent.name.isascii() and one.parent.name.isdigit():
-            numbered.append((int(one.parent.name), one))
+        if not is_inside(result_path, root):
+            problems.add_problem(result_path, OUTSIDE)
+        elif result_path.parent.name.isascii() and result_path.parent.name.isdigit():
+            numbered.append((int(result_path.parent.name), result_path))
         else:
-            problems.add_problem(one, "not the number of a result")
-    for _, one in sorted(numbered):
+            problems.add_problem(result_path, "not the number of a result")
+    for _, result_path in sorted(numbered):
         try:
-            result = _read_object(one, problems)
+            result = _read_object(result_path, problems)
         except InputError as error:
-            problems.add_problem(one, error)
+            problems.add_problem(result_path, error)
             continue
-        yield RawRun(one, folder.resolve().name, _restore_stdout(result), specification)
+        yield RawRun(result_path, folder.resolve().name, _restore_stdout(result), specification)
 
 
 def _read_single_document(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
     """The run of a single file."""
     try:
         stdout = path.suffix == ".stdout"
-        found = {"stdout": _read_output(path, problems)} if stdout else _read_object(path, problems)
+        document = {"stdout": _read_output(path, problems)} if stdout else _read_object(path, problems)
     except InputError as error:
         problems.add_problem(path, error)
         return
-    if "benchmarks" in found and "stdout" not in found:
+    if "benchmarks" in document and "stdout" not in document:
         problems.add_problem(path, "a document of pyperf, not of Amun (--format pyperf)")
-    elif "job_log" in found:
-        yield from _read_older_document(path, found, problems)
-    elif any(key in found for key in _RESULT_KEYS):
-        yield RawRun(path, path.stem, _restore_stdout(found))
+    elif "job_log" in document:
+        yield from _read_older_document(path, document, problems)
+    elif any(key in document for key in _RESULT_KEYS):
+        yield RawRun(path, path.stem, _restore_stdout(document))
     else:
-        yield RawRun(path, path.stem, {"stdout": found})
+        yield RawRun(path, path.stem, {"stdout": document})
 
 
-def _read_older_document(path: Path, found: Mapping[str, Any], problems: ReadProblems) -> Iterator[RawRun]:
+def _read_older_document(path: Path, document: Mapping[str, Any], problems: ReadProblems) -> Iterator[RawRun]:
     """A document of older releases: the result in `job_log`, times in `status`."""
-    name = found.get("inspection_id")
-    specification = found.get("specification")
-    log, status = found.get("job_log"), found.get("status")
+    name = document.get("inspection_id")
+    specification = document.get("specification")
+    log, status = document.get("job_log"), document.get("status")
     if log is None:
         problems.add_problem(path, "nothing was run: it has no job_log (did its build fail?)")
         return
@@ -195,12 +197,12 @@ def _restore_stdout(result: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _read_object(path: Path, problems: ReadProblems) -> dict[str, Any]:
     try:
-        found = json.loads(problems.read_bytes(path))
+        document = json.loads(problems.read_bytes(path))
     except (ValueError, RecursionError) as error:
         raise InputError("not readable JSON", found=str(error)[:120]) from None
-    if not isinstance(found, dict):
-        raise InputError("a JSON object is needed", found=type(found).__name__)
-    return _check_depth(found)
+    if not isinstance(document, dict):
+        raise InputError("a JSON object is needed", found=type(document).__name__)
+    return _check_depth(document)
 
 
 def _read_output(path: Path, problems: ReadProblems) -> Any:
@@ -212,28 +214,30 @@ def _read_output(path: Path, problems: ReadProblems) -> Any:
         return text
 
 
-def _check_depth(found: _Any) -> _Any:
+def _check_depth(document: _Any) -> _Any:
     """JSON data that is not nested so deep that what walks over it would fail."""
-    level: list[Any] = [found]
+    level: list[Any] = [document]
     for _ in range(MAX_DEPTH):
-        inner = [list(one.values()) if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        inner = [
+            list(node.values()) if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)
+        ]
         level = [one for listed in inner for one in listed if isinstance(one, dict | list)]
         if not level:
-            return _check_encodable(found)
+            return _check_encodable(document)
     raise InputError(f"nested more than {MAX_DEPTH} deep", found="a deeper one")
 
 
-def _check_encodable(found: _Any) -> _Any:
+def _check_encodable(document: _Any) -> _Any:
     try:
-        json.dumps(found, ensure_ascii=False).encode()
+        json.dumps(document, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         raise InputError("half of a pair of code units in a text", found="a text that no file can hold") from None
-    return found
+    return document
 
 
-def read_script(found: Mapping[str, Any], path: Path, fetch: bool) -> tuple[str, list[str]]:
+def read_script(specification: Mapping[str, Any], path: Path, fetch: bool) -> tuple[str, list[str]]:
     """The script's text, and what to note of where it came from."""
-    text = found.get("script")
+    text = specification.get("script")
     if not isinstance(text, str) or not text.strip():
         raise InputError("no script", where=f"{path}, script", do="give its text, or its path beside the specification")
     if re.match(r"[a-z][a-z0-9+.-]*://", text.strip(), re.IGNORECASE):
@@ -282,31 +286,31 @@ def _fetch_script(url: str, path: Path, fetch: bool) -> tuple[str, list[str]]:
         # Its text is what the server sent.
         raise RunFailedError("cannot fetch the script", where=shown, found=type(error).__name__) from None
     except (OSError, ValueError) as error:
-        told = getattr(error, "reason", None) or error
+        reason = getattr(error, "reason", None) or error
         if isinstance(error, urllib.error.HTTPError):
             error.close()  # it is the answer, too
-        raise RunFailedError("cannot fetch the script", where=shown, found=str(told)[:200]) from None
+        raise RunFailedError("cannot fetch the script", where=shown, found=str(reason)[:200]) from None
     if len(raw) > MAX_SCRIPT_BYTES:
         raise InputError("too large for a script", where=shown, allowed="up to 1 MiB")
     return text, [f"script fetched from {shown}, sha256 {hashlib.sha256(raw).hexdigest()}"]
 
 
-def read_extra_files(found: Mapping[str, Any], path: Path) -> dict[str, str]:
+def read_extra_files(specification: Mapping[str, Any], path: Path) -> dict[str, str]:
     """The files that lie beside the script, by name; none may leave the run's folder."""
-    files = found.get("files") or []
+    files = specification.get("files") or []
     if not isinstance(files, list) or len(files) > MAX_EXTRA_FILES:
         raise InputError(
             "not a list of files", where=f"{path}, files", allowed=f"at most {MAX_EXTRA_FILES} of path, content"
         )
     texts: dict[str, str] = {}
-    for number, one in enumerate(files):
+    for number, entry in enumerate(files):
         where = f"{path}, files[{number}]"
-        if not isinstance(one, Mapping) or not all(isinstance(one.get(key), str) for key in ("path", "content")):
+        if not isinstance(entry, Mapping) or not all(isinstance(entry.get(key), str) for key in ("path", "content")):
             raise InputError("not a file", where=where, allowed="path and content, both texts")
-        name = _normalise_inner_path(one["path"], where)
+        name = _normalise_inner_path(entry["path"], where)
         if name == "script.py" or name in texts:
             raise InputError("a file of this name is there already", where=where, found=name)
-        texts[name] = one["content"]
+        texts[name] = entry["content"]
     return texts
 
 

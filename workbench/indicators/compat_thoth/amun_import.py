@@ -41,14 +41,14 @@ def build_arm(
     """
     packages = list_locked_packages(specification)
     python = _read_python_version(specification, document)
-    told: dict[str, str] = {"source": "imported"}
+    notes: dict[str, str] = {"source": "imported"}
     for key in ("base", "packages", "python_packages"):
         if specification.get(key):
-            told[key] = _format_field(_remove_secrets(specification[key]))
+            notes[key] = _format_field(_remove_secrets(specification[key]))
     lock = json.dumps(_get_lock_section(specification), sort_keys=True) if packages else ""
-    identity: list[Any] = [lock, python, {key: value for key, value in told.items() if key != "source"}]
+    identity: list[Any] = [lock, python, {key: value for key, value in notes.items() if key != "source"}]
     if not packages:
-        told["stack"] = "not told: no lock came with it"
+        notes["stack"] = "not told: no lock came with it"
         identity += [component, _format_field(_get_python_part(specification).get("requirements"))]
     key = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
     name = _format_stack_name(specification, packages, component)
@@ -62,16 +62,16 @@ def build_arm(
         python=python,
         packages=packages,
         lock_sha256=hashlib.sha256(lock.encode()).hexdigest() if lock else "",
-        notes=told,
+        notes=notes,
     )
 
 
 def list_locked_packages(specification: Mapping[str, Any]) -> dict[str, str]:
     """Name to version of the packages in the lock; those without a version, from a repository, have theirs empty."""
-    found = _get_lock_section(specification)
+    lock = _get_lock_section(specification)
     return {
         str(name)[:200]: _parse_lock_version(entry)
-        for name, entry in sorted(found.items())[:MAX_PACKAGES]
+        for name, entry in sorted(lock.items())[:MAX_PACKAGES]
         if isinstance(name, str)
     }
 
@@ -94,8 +94,8 @@ def _remove_secrets(value: Any, name: str = "", parent: str = "") -> Any:
     if is_secret_name(name):
         return redaction.REDACTION_MARK
     if isinstance(value, Mapping):
-        told = value.get("name")
-        hidden = "value" if isinstance(told, str) and is_secret_name(told) else None
+        item_name = value.get("name")
+        hidden = "value" if isinstance(item_name, str) and is_secret_name(item_name) else None
         # In a lock the keys are names of packages: tokenizers, keyring, secretstorage.
         locked = name in _PACKAGES and parent in ("requirements", "requirements_locked")
         return {
@@ -122,40 +122,40 @@ def is_secret_name(name: str) -> bool:
 
 
 def _get_python_part(specification: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = specification.get("python")
-    return found if isinstance(found, Mapping) else {}
+    section = specification.get("python")
+    return section if isinstance(section, Mapping) else {}
 
 
 def _get_lock_section(specification: Mapping[str, Any]) -> Mapping[str, Any]:
     locked = _get_python_part(specification).get("requirements_locked")
-    found = locked.get("default") if isinstance(locked, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    section = locked.get("default") if isinstance(locked, Mapping) else None
+    return section if isinstance(section, Mapping) else {}
 
 
 def _parse_lock_version(entry: Any) -> str:
     text = entry.get("version") if isinstance(entry, Mapping) else None
-    found = _VERSION.fullmatch(text.strip()) if isinstance(text, str) else None
-    return found[1] if found else ""
+    match = _VERSION.fullmatch(text.strip()) if isinstance(text, str) else None
+    return match[1] if match else ""
 
 
 def _read_python_version(specification: Mapping[str, Any], document: Mapping[str, Any]) -> str:
     requirements = _get_python_part(specification).get("requirements")
     requires = requirements.get("requires") if isinstance(requirements, Mapping) else None
     environment = document.get("runtime_environment")
-    told = (
+    versions = (
         requires.get("python_version") if isinstance(requires, Mapping) else None,
         environment.get("python_version") if isinstance(environment, Mapping) else None,
     )
-    return next((text[:20] for text in told if isinstance(text, str) and text), "")
+    return next((text[:20] for text in versions if isinstance(text, str) and text), "")
 
 
 def _format_stack_name(specification: Mapping[str, Any], packages: Mapping[str, str], component: str | None) -> str:
     """What was asked for, with the versions that it became: tensorflow 2.2.0."""
     requirements = _get_python_part(specification).get("requirements")
     direct = requirements.get("packages") if isinstance(requirements, Mapping) else None
-    asked = [str(name) for name in direct][:3] if isinstance(direct, Mapping) else []
-    if asked and packages:
-        return ", ".join(f"{name} {packages.get(name, '')}".strip()[:60] for name in asked)
+    names = [str(name) for name in direct][:3] if isinstance(direct, Mapping) else []
+    if names and packages:
+        return ", ".join(f"{name} {packages.get(name, '')}".strip()[:60] for name in names)
     return component or "unknown stack"
 
 
@@ -182,17 +182,17 @@ def import_documents(
     """
     from workbench.indicators.shipped.registry import list_shipped_indicators
 
-    known = {one.__name__: one for one in (*list_shipped_indicators(), *indicators)}
+    by_name = {indicator.__name__: indicator for indicator in (*list_shipped_indicators(), *indicators)}
     problems, notices = ReadProblems(), dict[str, int]()
-    found = _remove_duplicates([raw for path in paths for raw in read_raw_runs(Path(path), problems)])
+    raw_runs = _remove_duplicates([raw for path in paths for raw in read_raw_runs(Path(path), problems)])
     judged = []
-    for done, raw in enumerate(found):
-        judged.append(_classify_raw_run(raw, known, notices))
+    for index, raw in enumerate(raw_runs):
+        judged.append(_classify_raw_run(raw, by_name, notices))
         if progress is not None:
-            progress(done + 1, len(found))
+            progress(index + 1, len(raw_runs))
     if not judged:
-        told = [f"{path}: {reason}" for path, reason in problems.found[:5]]
-        raise InputError("not one run that could be read", found=told or None)
+        lines = [f"{path}: {reason}" for path, reason in problems.found[:5]]
+        raise InputError("not one run that could be read", found=lines or None)
     runs = _assemble_runs(judged)
     notes = [f"{notice} ({count} document(s))" for notice, count in notices.items()]
     return ImportReport(
@@ -213,12 +213,14 @@ class _CheckedDocument:
     thing: ImportedCase | None
 
 
-def _remove_duplicates(found: list[RawRun]) -> list[RawRun]:
+def _remove_duplicates(raw_runs: list[RawRun]) -> list[RawRun]:
     """Each file once, however many of the paths lead to it."""
-    return list({raw.path.resolve(): raw for raw in found}.values())
+    return list({raw.path.resolve(): raw for raw in raw_runs}.values())
 
 
-def _classify_raw_run(raw: RawRun, known: Mapping[str, type[Indicator]], notices: dict[str, int]) -> _CheckedDocument:
+def _classify_raw_run(
+    raw: RawRun, indicators: Mapping[str, type[Indicator]], notices: dict[str, int]
+) -> _CheckedDocument:
     document = _clean_result(raw.result)
     printed = document["stdout"]
     component = _read_component(printed)
@@ -227,7 +229,7 @@ def _classify_raw_run(raw: RawRun, known: Mapping[str, type[Indicator]], notices
         exit_code = document.get("exit_code")
         if exit_code not in (0, None):
             raise DocumentError("exit code", f"exit code {str(exit_code)[:20]}")
-        indicator, checked, notice = _validate_output(printed, known)
+        indicator, checked, notice = _validate_output(printed, indicators)
     except DocumentError as error:
         if isinstance(printed, dict | list) and error.status in ("not finite", "too long"):
             document["stdout"] = json.dumps(printed)[: documents.MAX_STDOUT_BYTES]  # JSON has no such numbers
@@ -241,7 +243,7 @@ def _classify_raw_run(raw: RawRun, known: Mapping[str, type[Indicator]], notices
 
 
 def _validate_output(
-    printed: Any, known: Mapping[str, type[Indicator]]
+    printed: Any, indicators: Mapping[str, type[Indicator]]
 ) -> tuple[type[Indicator], documents.Document, str | None]:
     """The indicator and the checked document of what was printed."""
     if printed is None or printed == {} or (isinstance(printed, str) and not printed.strip()):
@@ -249,7 +251,7 @@ def _validate_output(
     if not isinstance(printed, dict):
         raise DocumentError("not JSON", f"a JSON object is needed; it begins {str(printed)[:60]!r}")
     document = documents.parse_document(json.dumps(printed).encode())
-    notice, indicator = None, known.get(str(document.get("name")))
+    notice, indicator = None, indicators.get(str(document.get("name")))
     if indicator is None:
         try:
             document, notice = thoth_indicators.amend_document(document)
@@ -267,10 +269,10 @@ def _clean_result(result: Mapping[str, Any]) -> dict[str, Any]:
     names = (result.get("hostname"), result.get("node"), node)
     # A short name would be found in other words.
     hosts = [name for name in names if isinstance(name, str) and len(name) >= 6]
-    kept = {key: value for key, value in result.items() if key not in ("hostname", "node")}
+    fields = {key: value for key, value in result.items() if key not in ("hostname", "node")}
     if isinstance(hwinfo, Mapping) and isinstance(platform, Mapping):
-        kept["hwinfo"] = {**hwinfo, "platform": {key: value for key, value in platform.items() if key != "node"}}
-    cleaned: dict[str, Any] = redaction.redact_value(kept, hosts)
+        fields["hwinfo"] = {**hwinfo, "platform": {key: value for key, value in platform.items() if key != "node"}}
+    cleaned: dict[str, Any] = redaction.redact_value(fields, hosts)
     cleaned.setdefault("stdout", None)
     cleaned.setdefault("start_datetime", cleaned.get("datetime"))
     cleaned["stderr"] = str(cleaned.get("stderr") or "")[:MAX_STDERR]
@@ -287,45 +289,45 @@ def _replace_non_finite(value: Any) -> Any:
 
 
 def _read_component(printed: Any) -> str | None:
-    found = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
-    return found[:60] if isinstance(found, str) and found else None
+    component = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
+    return component[:60] if isinstance(component, str) and component else None
 
 
 def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
     """Runs with their arms and machines; one that does not tell what it measured is put beside its siblings."""
     siblings: dict[str, _CheckedDocument] = {}
-    for one in judged:
-        if one.thing is not None:
-            siblings.setdefault(one.raw.inspection, one)
+    for entry in judged:
+        if entry.thing is not None:
+            siblings.setdefault(entry.raw.inspection, entry)
     runs = []
     names: dict[str, str] = {}
-    for one in judged:
-        sibling = siblings.get(one.raw.inspection)
-        component = one.component or (sibling.component if sibling else None)
-        arm = build_arm(one.raw.specification, one.document, component, names)
-        thing = one.thing or (sibling.thing if sibling else None) or _build_unknown_case(one)
-        runs.append(_build_run(one, arm, thing, session_import.parse_hardware(one.document)))
+    for entry in judged:
+        sibling = siblings.get(entry.raw.inspection)
+        component = entry.component or (sibling.component if sibling else None)
+        arm = build_arm(entry.raw.specification, entry.document, component, names)
+        thing = entry.thing or (sibling.thing if sibling else None) or _build_unknown_case(entry)
+        runs.append(_build_run(entry, arm, thing, session_import.parse_hardware(entry.document)))
     return runs
 
 
-def _build_unknown_case(one: _CheckedDocument) -> ImportedCase:
+def _build_unknown_case(entry: _CheckedDocument) -> ImportedCase:
     """A case of its own, by the name that the inspection or document has."""
-    told = one.raw.specification.get("identifier")
-    name = told if isinstance(told, str) and told else one.raw.inspection
-    version = str(one.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
+    identifier = entry.raw.specification.get("identifier")
+    name = identifier if isinstance(identifier, str) and identifier else entry.raw.inspection
+    version = str(entry.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
     return ImportedCase(session_import.UNKNOWN, version, label=name[:80])
 
 
-def _build_run(one: _CheckedDocument, arm: Arm, thing: ImportedCase, hardware: Hardware) -> ImportedRun:
-    start, end = one.document.get("start_datetime"), one.document.get("end_datetime")
+def _build_run(entry: _CheckedDocument, arm: Arm, thing: ImportedCase, hardware: Hardware) -> ImportedRun:
+    start, end = entry.document.get("start_datetime"), entry.document.get("end_datetime")
     return ImportedRun(
         arm=arm,
         thing=thing,
         hardware=hardware,
-        status=one.status,
-        document=one.document,
-        reason=one.reason,
-        failed_checks=one.failed_checks,
+        status=entry.status,
+        document=entry.document,
+        reason=entry.reason,
+        failed_checks=entry.failed_checks,
         duration_s=session_import.compute_elapsed_s(start, end),
-        specification=clean_specification(one.raw.specification),
+        specification=clean_specification(entry.raw.specification),
     )

@@ -61,17 +61,17 @@ def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) ->
     for key in ("_meta", "requires", "python_version"):
         python = python.get(key) if isinstance(python, Mapping) else None
     _check_python(python, where, ignored)
-    found = [
+    packages = [
         _build_package(str(name), entry, where)
         for name, entry in locked["default"].items()
         if _is_applicable(entry, where)
     ]
-    if not found:
+    if not packages:
         raise InputError("an empty lock", where=where)
-    names = [package.name for package in found]
+    names = [package.name for package in packages]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError("a package twice in a lock", where=where, found=twice)
-    return tuple(found), None if python is None else str(python)
+    return tuple(packages), None if python is None else str(python)
 
 
 def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
@@ -114,8 +114,8 @@ def _build_package(name: str, entry: Any, where: str) -> Package:
     try:
         return Package(name=canonicalize_name(name), version=pinned[1], hashes=tuple(sorted(set(map(str, hashes)))))
     except (ValidationError, TypeError) as error:
-        told = str(error).splitlines()[-1]
-        raise InputError("not a package of a lock", where=f"{where}, {name[:80]}", found=told[:200]) from None
+        message = str(error).splitlines()[-1]
+        raise InputError("not a package of a lock", where=f"{where}, {name[:80]}", found=message[:200]) from None
 
 
 @dataclass(frozen=True)
@@ -152,32 +152,32 @@ def read_specifications(path: str | Path, *, ignored: Collection[str] = (), fetc
 def _list_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    for one in (path / "build" / "specification", path / "specification"):
-        if one.is_file():
-            return [one]
-    if found := sorted(one for one in path.iterdir() if one.suffix in SUFFIXES and one.is_file()):
-        return found
+    for candidate in (path / "build" / "specification", path / "specification"):
+        if candidate.is_file():
+            return [candidate]
+    if files := sorted(file for file in path.iterdir() if file.suffix in SUFFIXES and file.is_file()):
+        return files
     raise InputError("no specification there", where=path, allowed=f"build/specification, or *{', *'.join(SUFFIXES)}")
 
 
 def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Specification:
-    found = _read_document(path)
-    left_out = _list_ignored_fields(found, ignored, path)
-    name = re.sub(r"[\x00-\x1f\x7f]+", " ", str(found.get("identifier") or path.stem))[:80].strip() or "specified"
+    document = _read_document(path)
+    left_out = _list_ignored_fields(document, ignored, path)
+    name = re.sub(r"[\x00-\x1f\x7f]+", " ", str(document.get("identifier") or path.stem))[:80].strip() or "specified"
     notes = [f"{name}: left out knowingly: {field}" for field in left_out]
-    text, told = read_script(found, path, fetch)
-    packages, python = read_lock_packages(_get_field(found, "python.requirements_locked"), str(path), ignored)
-    requests = _get_mapping(_get_mapping(found, "run", path), "requests", path)
+    text, script_notes = read_script(document, path, fetch)
+    packages, python = read_lock_packages(_get_field(document, "python.requirements_locked"), str(path), ignored)
+    requests = _get_mapping(_get_mapping(document, "run", path), "requests", path)
     return Specification(
         name=name,
-        sources={"script.py": text, **read_extra_files(found, path)},
-        environment=_read_environment(found, path),
-        rounds=_read_batch_size(found, path),
+        sources={"script.py": text, **read_extra_files(document, path)},
+        environment=_read_environment(document, path),
+        rounds=_read_batch_size(document, path),
         threads=_parse_cpus(requests.get("cpu"), path),
         memory_bytes=_parse_memory(requests.get("memory"), path),
         packages=packages,
         python=python,
-        notes=(*notes, *told),
+        notes=(*notes, *script_notes),
     )
 
 
@@ -190,16 +190,16 @@ def _read_document(path: Path) -> dict[str, Any]:
     if len(raw) > MAX_BYTES:
         raise InputError("too large for a specification", where=path, allowed=f"up to {MAX_BYTES >> 20} MiB")
     try:
-        found = _parse_text(raw.decode("utf-8"), path)
+        document = _parse_text(raw.decode("utf-8"), path)
     except (ValueError, RecursionError) as error:
         raise InputError("not JSON, nor YAML", where=path, found=str(error)[:200]) from None
-    if not isinstance(found, dict) or not all(isinstance(key, str) for key in found):
-        raise InputError("not a specification", where=path, found=type(found).__name__, allowed="an object")
-    if unknown := [key for key in found if key not in _KNOWN and not key.startswith("@")]:
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise InputError("not a specification", where=path, found=type(document).__name__, allowed="an object")
+    if unknown := [key for key in document if key not in _KNOWN and not key.startswith("@")]:
         raise InputError(
             "not a specification", where=path, found=[key[:60] for key in unknown[:5]], allowed=sorted(_KNOWN)
         )
-    return found
+    return document
 
 
 def _parse_text(text: str, path: Path) -> Any:
@@ -226,73 +226,74 @@ def _parse_text(text: str, path: Path) -> Any:
         raise ValueError(str(error)) from None
 
 
-def _list_ignored_fields(found: Mapping[str, Any], ignored: Collection[str], path: Path) -> list[str]:
+def _list_ignored_fields(document: Mapping[str, Any], ignored: Collection[str], path: Path) -> list[str]:
     """What is left out knowingly; the rest of what cannot be honoured is refused, all of it in one go."""
-    asked = {
-        "base": found.get("base") not in (None, "", BATCH) and "no image is built: runs are processes of this machine",
-        "packages": found.get("packages") and "native packages are not installed",
-        "python_packages": found.get("python_packages") and "only what the lock has is installed",
-        "update": found.get("update") and "no image is updated",
-        "upgrade_pip": found.get("upgrade_pip") and "pip takes no part",
-        "python.runtime_environment": _get_field(found, "python.runtime_environment")
+    requests = {
+        "base": document.get("base") not in (None, "", BATCH)
+        and "no image is built: runs are processes of this machine",
+        "packages": document.get("packages") and "native packages are not installed",
+        "python_packages": document.get("python_packages") and "only what the lock has is installed",
+        "update": document.get("update") and "no image is updated",
+        "upgrade_pip": document.get("upgrade_pip") and "pip takes no part",
+        "python.runtime_environment": _get_field(document, "python.runtime_environment")
         and "this machine is the only one",
-        "build.requests.hardware": _get_field(found, "build.requests.hardware") and "this machine is the only one",
-        "run.requests.hardware": _get_field(found, "run.requests.hardware") and "this machine is the only one",
+        "build.requests.hardware": _get_field(document, "build.requests.hardware") and "this machine is the only one",
+        "run.requests.hardware": _get_field(document, "run.requests.hardware") and "this machine is the only one",
     }
-    for name, known in (("run", ("requests",)), ("run.requests", ("cpu", "memory", "hardware"))):
-        part = _get_field(found, name)
+    for name, allowed_keys in (("run", ("requests",)), ("run.requests", ("cpu", "memory", "hardware"))):
+        part = _get_field(document, name)
         for key in part if isinstance(part, Mapping) else ():
-            if key not in known:
-                asked[f"{name}.{str(key)[:60]}"] = part[key] and "a process is given cores and memory alone"
-    problems = {field: why for field, why in asked.items() if why}
-    if needless := [field for field in ignored if field not in asked and field != "python_version"]:
+            if key not in allowed_keys:
+                requests[f"{name}.{str(key)[:60]}"] = part[key] and "a process is given cores and memory alone"
+    problems = {field: reason for field, reason in requests.items() if reason}
+    if needless := [field for field in ignored if field not in requests and field != "python_version"]:
         raise ConfigError(
-            "not a field to leave out", where="--ignore", found=needless, allowed=[*asked, "python_version"]
+            "not a field to leave out", where="--ignore", found=needless, allowed=[*requests, "python_version"]
         )
-    if open_ := {field: why for field, why in problems.items() if field not in ignored}:
+    if open_ := {field: reason for field, reason in problems.items() if field not in ignored}:
         raise ConfigError(
             "the specification asks for what a process cannot honour",
             where=path,
-            found=[f"{field} ({why})" for field, why in open_.items()],
+            found=[f"{field} ({reason})" for field, reason in open_.items()],
             do=" ".join(f"--ignore {field}" for field in open_) + ", to leave that out knowingly",
         )
     return sorted(problems)
 
 
-def _get_field(found: Any, field: str) -> Any:
+def _get_field(value: Any, field: str) -> Any:
     for key in field.split("."):
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
 
 
-def _get_mapping(found: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
-    value = found.get(key) or {}
+def _get_mapping(document: Mapping[str, Any], key: str, path: Path) -> Mapping[str, Any]:
+    value = document.get(key) or {}
     if not isinstance(value, Mapping):
         raise InputError("not a specification", where=f"{path}, {key}", found=type(value).__name__, allowed="an object")
     return value
 
 
-def _read_environment(found: Mapping[str, Any], path: Path) -> dict[str, str]:
-    listed = found.get("environment") or []
+def _read_environment(document: Mapping[str, Any], path: Path) -> dict[str, str]:
+    listed = document.get("environment") or []
     if not isinstance(listed, list):
         raise InputError("not a list of variables", where=f"{path}, environment", allowed="name and value each")
     variables: dict[str, str] = {}
-    for number, one in enumerate(listed):
+    for number, entry in enumerate(listed):
         where = f"{path}, environment[{number}]"
-        name = one.get("name") if isinstance(one, Mapping) else None
+        name = entry.get("name") if isinstance(entry, Mapping) else None
         if not isinstance(name, str) or not _VARIABLE.fullmatch(name):
             raise InputError("not a variable", where=where, allowed="name (letters, digits, _) and value")
-        value = one.get("value")
+        value = entry.get("value")
         if isinstance(value, bool) or not isinstance(value, str | int | float) or "\0" in str(value):
             raise InputError("not a variable's value", where=where, found=type(value).__name__, allowed="a text")
         # It would be written into every result's specification.
-        refuse_secrets({"environment": [one]}, where, "a specification")
+        refuse_secrets({"environment": [entry]}, where, "a specification")
         variables[name] = str(value)
     return variables
 
 
-def _read_batch_size(found: Mapping[str, Any], path: Path) -> int | None:
-    size = found.get("batch_size")
+def _read_batch_size(document: Mapping[str, Any], path: Path) -> int | None:
+    size = document.get("batch_size")
     if size is None:
         return None
     if isinstance(size, bool) or not isinstance(size, int) or not 1 <= size <= 1000:
@@ -304,8 +305,8 @@ def _parse_cpus(text: Any, path: Path) -> int | None:
     """Whole cores for a request such as 2, "1.5" or "500m"."""
     if text is None:
         return None
-    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(m?)", str(text))
-    cores = 0.0 if found is None else float(found[1]) / (1000 if found[2] else 1)
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(m?)", str(text))
+    cores = 0.0 if match is None else float(match[1]) / (1000 if match[2] else 1)
     if cores <= 0:
         raise InputError("not a number of cores", where=f"{path}, run.requests.cpu", found=text, allowed="2, or 500m")
     return math.ceil(cores)
@@ -314,7 +315,7 @@ def _parse_cpus(text: Any, path: Path) -> int | None:
 def _parse_memory(text: Any, path: Path) -> int | None:
     if text is None:
         return None
-    found = _MEMORY.fullmatch(str(text))
-    if found is None or not float(found[1]):
+    match = _MEMORY.fullmatch(str(text))
+    if match is None or not float(match[1]):
         raise InputError("not a size", where=f"{path}, run.requests.memory", found=text, allowed="4Gi, or 256Mi")
-    return int(float(found[1]) * _FACTORS[found[2]])
+    return int(float(match[1]) * _FACTORS[match[2]])

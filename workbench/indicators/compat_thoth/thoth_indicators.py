@@ -65,11 +65,11 @@ class Legacy(Indicator):
     @classmethod
     def environment(cls, parameters: Mapping[str, Value]) -> dict[str, str]:
         """The variables of every script that goes by this name."""
-        found = super().environment(parameters)
+        environment = super().environment(parameters)
         for name, variables in cls.also.items():
             if parameters.get(name) is not None:
-                found.update(dict.fromkeys(variables, str(parameters[name])))
-        return found
+                environment.update(dict.fromkeys(variables, str(parameters[name])))
+        return environment
 
 
 class PiMatmul(Legacy):
@@ -112,13 +112,13 @@ class Convolution(Legacy):
     rate: float = result(unit="GFLOP/s", better="higher", derived=True)
 
     @classmethod
-    def parameters(cls, given: Mapping[str, Any] | None = None) -> dict[str, Value]:
+    def parameters(cls, overrides: Mapping[str, Any] | None = None) -> dict[str, Value]:
         """As of every indicator; a padding of digits, as a command line has it, is the number that scripts tell."""
-        found = super().parameters(given)
-        padding = found["padding"]
+        values = super().parameters(overrides)
+        padding = values["padding"]
         if isinstance(padding, str) and padding.isascii() and padding.isdecimal() and len(padding) < 10:
-            found["padding"] = int(padding)
-        return found
+            values["padding"] = int(padding)
+        return values
 
 
 class PiConv1D(Convolution):
@@ -159,19 +159,23 @@ def find_model(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None
     ('PiConv1D', 'calls itself PiConv2D, but has no height: taken for PiConv1D')
     """
     name = document.get("name")
-    known = {model.__name__: model for model in MODELS}
-    if not isinstance(name, str) or name not in known:
+    models = {model.__name__: model for model in MODELS}
+    if not isinstance(name, str) or name not in models:
         do = "its result is nested, and no table's row" if name == "PiPyPerformance" else None
-        raise InputError("not an indicator of the old contract", found=str(name)[:80], allowed=known, do=do)
-    given = document.get("@parameters")
-    if name == "PiConv2D" and isinstance(given, Mapping) and not {"input_height", "filter_height"} & set(given):
+        raise InputError("not an indicator of the old contract", found=str(name)[:80], allowed=models, do=do)
+    parameters = document.get("@parameters")
+    if (
+        name == "PiConv2D"
+        and isinstance(parameters, Mapping)
+        and not {"input_height", "filter_height"} & set(parameters)
+    ):
         return PiConv1D, "calls itself PiConv2D, but has no height: taken for PiConv1D"
-    return known[name], None
+    return models[name], None
 
 
 def rename_document(document: dict[str, Any], indicator: type[Indicator]) -> dict[str, Any]:
     """A document of the old contract under the name of what it is: one script of those takes another's name."""
-    if issubclass(indicator, MODELS) and document.get("name") in {one.__name__ for one in MODELS}:
+    if issubclass(indicator, MODELS) and document.get("name") in {model.__name__ for model in MODELS}:
         return amend_document(document)[0]
     return document
 

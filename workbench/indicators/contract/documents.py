@@ -80,15 +80,15 @@ def parse_document(stdout: bytes, *, max_bytes: int = MAX_STDOUT_BYTES) -> dict[
     if not stdout.strip():
         raise DocumentError("empty", "nothing on stdout")
     try:
-        found = json.loads(
+        document = json.loads(
             stdout.decode("utf-8"), parse_constant=_refuse_non_finite, object_pairs_hook=_build_unique_object
         )
     except (ValueError, RecursionError) as error:
         raise DocumentError("not JSON", f"{str(error)[:200]}; it begins {stdout[:60]!r}") from None
-    if not isinstance(found, dict):
-        raise DocumentError("not JSON", f"a JSON object is needed, found {type(found).__name__}")
-    _check_bounds(found, 0)
-    return found
+    if not isinstance(document, dict):
+        raise DocumentError("not JSON", f"a JSON object is needed, found {type(document).__name__}")
+    _check_bounds(document, 0)
+    return document
 
 
 def validate_document(
@@ -107,32 +107,32 @@ def validate_document(
     _check_parameters(indicator, parts["@parameters"])
     values = _validate_values(indicator, {**parts["@parameters"], **parts["@result"], **parts["@checks"]})
     roles: tuple[Role, ...] = ("parameter", "result", "check")
-    found = {role: {name: values[name] for name in indicator.fields_of(role)} for role in roles}
+    by_role = {role: {name: values[name] for name in indicator.fields_of(role)} for role in roles}
     for name, value in (expected or {}).items():
-        if value is not None and found["parameter"].get(name) != value:
-            told = _shorten_value(found["parameter"].get(name))
-            raise DocumentError("invalid document", f"@parameters.{name}: {value!r} was asked for, {told} was used")
+        if value is not None and by_role["parameter"].get(name) != value:
+            actual = _shorten_value(by_role["parameter"].get(name))
+            raise DocumentError("invalid document", f"@parameters.{name}: {value!r} was asked for, {actual} was used")
     return Document(
         indicator=indicator,
         component=_read_text(document, "component") or _read_text(document, "framework"),
-        parameters=found["parameter"],
-        results=found["result"],
-        checks=found["check"],
+        parameters=by_role["parameter"],
+        results=by_role["result"],
+        checks=by_role["check"],
         samples=_read_samples(parts["@samples"], indicator),
         cpu=_read_cpu(parts["@cpu"], indicator),
         overall_score=_read_score(document),
         version=_read_text(document, "version"),
         build_info={key: value for key, value in document.items() if _is_build_info(key)},
-        failed_checks=tuple(_list_failing_checks(indicator, found["check"], found["parameter"])),
+        failed_checks=tuple(_list_failing_checks(indicator, by_role["check"], by_role["parameter"])),
     )
 
 
 def _get_part(document: Mapping[str, Any], part: str) -> dict[str, Any]:
-    found = document.get(part, {} if part in ("@checks", "@samples", "@cpu") else None)
-    if not isinstance(found, dict):
-        told = "is missing" if found is None else f"is {type(found).__name__}, not an object"
-        raise DocumentError("invalid document", f"{part} {told}")
-    return found
+    content = document.get(part, {} if part in ("@checks", "@samples", "@cpu") else None)
+    if not isinstance(content, dict):
+        fault = "is missing" if content is None else f"is {type(content).__name__}, not an object"
+        raise DocumentError("invalid document", f"{part} {fault}")
+    return content
 
 
 def _check_names(document: Mapping[str, Any], indicator: type[Indicator], parts: Mapping[str, dict[str, Any]]) -> None:
@@ -153,10 +153,10 @@ def _check_names(document: Mapping[str, Any], indicator: type[Indicator], parts:
                 raise DocumentError("invalid document", f"{part}.{key[:60]} is not declared by {indicator.__name__}")
 
 
-def _check_parameters(indicator: type[Indicator], told: Mapping[str, Any]) -> None:
+def _check_parameters(indicator: type[Indicator], parameters: Mapping[str, Any]) -> None:
     """No parameter is filled in: what a script used is what it says, and a default here is not what it used there."""
     for name, field in indicator.fields_of("parameter").items():
-        if field.default is not None and (field.alias or name) not in told:
+        if field.default is not None and (field.alias or name) not in parameters:
             raise DocumentError("invalid document", f"@parameters: {field.alias or name} is not told")
 
 
@@ -165,11 +165,11 @@ def _validate_values(indicator: type[Indicator], values: dict[str, Any]) -> dict
         if isinstance(value, float) and not math.isfinite(value):
             raise DocumentError("not finite", f"{name} is {value}")
     try:
-        made = indicator.model_validate(values, strict=True)
+        instance = indicator.model_validate(values, strict=True)
     except ValidationError as error:
-        told = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5]]
-        raise DocumentError("invalid document", "; ".join(told)) from None
-    return made.model_dump()
+        problems = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()[:5]]
+        raise DocumentError("invalid document", "; ".join(problems)) from None
+    return instance.model_dump()
 
 
 def _list_failing_checks(
@@ -180,18 +180,18 @@ def _list_failing_checks(
         extra, value = field_metadata(field), values[name]
         unit = f" {extra['unit']}" if extra["unit"] else ""
         bound = extra["at_most"]
-        most = parameters[bound] if isinstance(bound, str) else bound
-        if most is not None and (value is None or not float(value) <= float(most)):
-            failed.append(f"{name} is {_shorten_value(value)}{unit}, at most {most:g}{unit} is allowed")
+        limit = parameters[bound] if isinstance(bound, str) else bound
+        if limit is not None and (value is None or not float(value) <= float(limit)):
+            failed.append(f"{name} is {_shorten_value(value)}{unit}, at most {limit:g}{unit} is allowed")
         if extra["equals"] is not None and value != extra["equals"]:
             failed.append(f"{name} is {_shorten_value(value)}, not {extra['equals']}")
     return failed
 
 
-def _read_samples(found: dict[str, Any], indicator: type[Indicator]) -> dict[str, list[float]]:
+def _read_samples(samples: dict[str, Any], indicator: type[Indicator]) -> dict[str, list[float]]:
     results = indicator.fields_of("result")
     total = 0
-    for name, values in found.items():
+    for name, values in samples.items():
         if name not in results or not isinstance(values, list):
             raise DocumentError("invalid document", f"@samples.{name[:60]}: lists of numbers, by the name of a result")
         if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in values):
@@ -201,17 +201,17 @@ def _read_samples(found: dict[str, Any], indicator: type[Indicator]) -> dict[str
         total += len(values)
     if total > MAX_SAMPLES:
         raise DocumentError("invalid document", f"@samples holds {total:,} numbers, at most {MAX_SAMPLES:,}")
-    return {name: [float(value) for value in values] for name, values in found.items()}
+    return {name: [float(value) for value in values] for name, values in samples.items()}
 
 
-def _read_cpu(found: dict[str, Any], indicator: type[Indicator]) -> dict[str, float]:
+def _read_cpu(cpu_times: dict[str, Any], indicator: type[Indicator]) -> dict[str, float]:
     results = indicator.fields_of("result")
-    for name, value in found.items():
+    for name, value in cpu_times.items():
         if name not in results or isinstance(value, bool) or not isinstance(value, int | float):
             raise DocumentError("invalid document", f"@cpu.{name[:60]}: a number, by the name of a result")
         if not math.isfinite(value) or value < 0:
             raise DocumentError("not finite", f"@cpu.{name[:60]} is {_shorten_value(value)}, not a time")
-    return {name: float(value) for name, value in found.items()}
+    return {name: float(value) for name, value in cpu_times.items()}
 
 
 def _read_score(document: Mapping[str, Any]) -> float | None:
@@ -239,10 +239,10 @@ def _is_build_info(key: str) -> bool:
 
 
 def _build_unique_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    json_object = dict(pairs)
+    if len(json_object) < len(pairs):
         raise ValueError("a key stands twice in one object")
-    return found
+    return json_object
 
 
 def _refuse_non_finite(word: str) -> float:
@@ -261,11 +261,11 @@ def _check_bounds(value: Any, depth: int) -> None:
         try:
             text.encode()
         except UnicodeEncodeError:
-            told = "half of a pair of code units in a text: no file can hold it"
-            raise DocumentError("invalid document", told) from None
+            message = "half of a pair of code units in a text: no file can hold it"
+            raise DocumentError("invalid document", message) from None
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    for one in inner:
-        _check_bounds(one, depth + 1)
+    for child in inner:
+        _check_bounds(child, depth + 1)
 
 
 def _shorten_value(value: Any) -> str:

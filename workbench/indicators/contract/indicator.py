@@ -96,12 +96,12 @@ class Indicator(BaseModel):
     @classmethod
     def metrics(cls) -> tuple[Metric, ...]:
         """The results by which stacks are compared: those with a direction that are not derived."""
-        found = []
+        metrics = []
         for name, field in cls.fields_of("result").items():
             extra = field_metadata(field)
             if extra["better"] and not extra["derived"]:
-                found.append(Metric(name, extra["unit"], extra["better"], extra["tolerance"]))
-        return tuple(found)
+                metrics.append(Metric(name, extra["unit"], extra["better"], extra["tolerance"]))
+        return tuple(metrics)
 
     @classmethod
     def compared_checks(cls) -> tuple[str, ...]:
@@ -110,7 +110,7 @@ class Indicator(BaseModel):
         return tuple(name for name, extra in checks.items() if extra["at_most"] is None and extra["equals"] is None)
 
     @classmethod
-    def parameters(cls, given: Mapping[str, Any] | None = None) -> dict[str, Value]:
+    def parameters(cls, overrides: Mapping[str, Any] | None = None) -> dict[str, Value]:
         """All parameters: the given ones, validated, and the defaults of the others.
 
         Raises
@@ -118,15 +118,15 @@ class Indicator(BaseModel):
         ConfigError
             Unknown names, values out of bounds, or missing values without a default.
         """
-        declared, given = cls.fields_of("parameter"), dict(given or {})
+        declared, overrides = cls.fields_of("parameter"), dict(overrides or {})
         where = f"indicator {cls.__name__}"
-        if unknown := [name for name in given if name not in declared]:
+        if unknown := [name for name in overrides if name not in declared]:
             raise ConfigError("unknown parameter", where=where, found=unknown, allowed=list(declared) or "none")
         values: dict[str, Value] = {}
         for name, field in declared.items():
             values[name] = (
-                _validate_parameter(cls, name, given[name], where)
-                if name in given
+                _validate_parameter(cls, name, overrides[name], where)
+                if name in overrides
                 else _read_default(name, field, where)
             )
         return values
@@ -150,7 +150,9 @@ class Indicator(BaseModel):
     def lacks(cls, parameters: Mapping[str, Value], packages: Container[str]) -> tuple[str, ...]:
         """The needed packages that are missing in a stack, given by its packages' normalised names."""
         return tuple(
-            need for need in cls.needs(parameters) if not any(one.strip() in packages for one in need.split("|"))
+            need
+            for need in cls.needs(parameters)
+            if not any(package.strip() in packages for package in need.split("|"))
         )
 
     @classmethod
@@ -195,14 +197,14 @@ class Case:
     parameters: Mapping[str, Value]
 
     @classmethod
-    def from_parameters(cls, indicator: type[Indicator], given: Mapping[str, Any] | None = None) -> Case:
+    def from_parameters(cls, indicator: type[Indicator], overrides: Mapping[str, Any] | None = None) -> Case:
         """Build a case from given parameters; the others have their defaults."""
-        return cls(indicator, indicator.parameters(given))
+        return cls(indicator, indicator.parameters(overrides))
 
     @classmethod
-    def of(cls, indicator: type[Indicator], given: Mapping[str, Any] | None = None) -> Case:
+    def of(cls, indicator: type[Indicator], overrides: Mapping[str, Any] | None = None) -> Case:
         """The old name of `from_parameters`, for indicators that were written with it."""
-        return cls.from_parameters(indicator, given)
+        return cls.from_parameters(indicator, overrides)
 
     @property
     def label(self) -> str:
@@ -217,9 +219,9 @@ class Case:
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:
         """The metrics by name: the case's label for a single one, else the label with the field."""
-        found = self.indicator.metrics()
-        for metric in found:
-            yield (self.label if len(found) == 1 else f"{self.label}.{metric.field}"), metric
+        metrics = self.indicator.metrics()
+        for metric in metrics:
+            yield (self.label if len(metrics) == 1 else f"{self.label}.{metric.field}"), metric
 
 
 def _check_field(name: str, field: FieldInfo, where: str) -> None:
@@ -239,8 +241,8 @@ def _check_field(name: str, field: FieldInfo, where: str) -> None:
         raise ConfigError("a type that no column has", where=where, allowed="int, float, str, bool, Literal; or null")
     # Values are found again by the field's name, in documents on disk, too.
     if role != "parameter" and (field.alias or field.validation_alias):
-        found = field.alias or str(field.validation_alias)
-        raise ConfigError("only parameters have an alias", where=where, found=found, do="give the field this name")
+        alias = field.alias or str(field.validation_alias)
+        raise ConfigError("only parameters have an alias", where=where, found=alias, do="give the field this name")
     if role == "result" and field_metadata(field)["better"] and kinds - {int, float}:
         raise ConfigError("only numbers can be better", where=where, allowed="int or float")
 
@@ -263,13 +265,15 @@ def _check_bound(cls: type[Indicator], field: FieldInfo, where: str) -> None:
 
 def _validate_parameter(cls: type[Indicator], name: str, value: Any, where: str) -> Value:
     try:
-        made: Value = getattr(cls.__pydantic_validator__.validate_assignment(cls.model_construct(), name, value), name)
+        valid_value: Value = getattr(
+            cls.__pydantic_validator__.validate_assignment(cls.model_construct(), name, value), name
+        )
     except ValidationError as error:
-        found = error.errors()[0]
+        problem = error.errors()[0]
         raise ConfigError(
-            "not a value for this parameter", where=f"{where}, {name}", found=value, allowed=found["msg"]
+            "not a value for this parameter", where=f"{where}, {name}", found=value, allowed=problem["msg"]
         ) from None
-    return made
+    return valid_value
 
 
 def _read_default(name: str, field: FieldInfo, where: str) -> Value:

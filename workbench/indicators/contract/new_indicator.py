@@ -315,7 +315,10 @@ def _refuse_reserved_words(name: str, title: str) -> None:
 def _refuse_taken_name(title: str) -> None:
     from workbench.indicators.shipped.registry import list_shipped_indicators
 
-    taken = {one.__name__.lower(): one.__name__ for one in (*list_shipped_indicators(), *thoth_indicators.MODELS)}
+    taken = {
+        indicator.__name__.lower(): indicator.__name__
+        for indicator in (*list_shipped_indicators(), *thoth_indicators.MODELS)
+    }
     if title.lower() in taken:
         raise ConfigError(
             "an indicator of this name exists",
@@ -370,7 +373,7 @@ def _run_script(indicator: type[Indicator], variables: Mapping[str, str], python
         for name, text in indicator.sources().items():
             (Path(folder) / name).write_text(text, encoding="utf-8")
         try:
-            done = subprocess.run(  # noqa: S603  (the user's own script, by the user's interpreter)
+            process = subprocess.run(  # noqa: S603  (the user's own script, by the user's interpreter)
                 [python, "-s", "-B", "script.py"],
                 cwd=folder,
                 env={"HOME": folder, "TMPDIR": folder, **build_clean_environment(1, variables)},
@@ -383,10 +386,10 @@ def _run_script(indicator: type[Indicator], variables: Mapping[str, str], python
             raise RunFailedError("the script took too long", where=where, allowed=f"{timeout_s:g} s") from None
         except OSError as error:
             raise RunFailedError("the script cannot be started", where=where, found=error.strerror) from None
-    if done.returncode:
-        stderr = done.stderr.decode("utf-8", "replace").strip()[-MAX_STDERR:]
-        raise RunFailedError(f"the script ended with exit code {done.returncode}", where=where, found=stderr or None)
-    return done.stdout
+    if process.returncode:
+        stderr = process.stderr.decode("utf-8", "replace").strip()[-MAX_STDERR:]
+        raise RunFailedError(f"the script ended with exit code {process.returncode}", where=where, found=stderr or None)
+    return process.stdout
 
 
 def build_trial_table(indicator: type[Indicator], parameters: Mapping[str, Any] | None = None) -> pl.DataFrame:

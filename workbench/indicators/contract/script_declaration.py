@@ -91,27 +91,27 @@ def infer_fields(document: Mapping[str, Any], better: Mapping[str, Better]) -> t
         ("@parameters", "parameter"), ("@result", "result"), ("@checks", "check"),
     )  # fmt: skip
     for part, role in roles:
-        found = document.get(part, {} if role == "check" else None)
-        if not isinstance(found, dict):
+        section = document.get(part, {} if role == "check" else None)
+        if not isinstance(section, dict):
             raise DocumentError("invalid document", f"{part} is missing, or no object")
-        fields += [_infer_field(part, role, str(name), value, better) for name, value in found.items()]
+        fields += [_infer_field(part, role, str(name), value, better) for name, value in section.items()]
     if len(fields) > MAX_FIELDS:
         raise DocumentError("invalid document", f"{len(fields)} fields, at most {MAX_FIELDS}")
-    results = {one.name: one for one in fields if one.role == "result"}
+    results = {field.name: field for field in fields if field.role == "result"}
     if unknown := [name for name in better if name not in results]:
         raise ConfigError("a direction for no result", where="--better", found=unknown, allowed=list(results))
-    if not any(one.better for one in results.values()):
+    if not any(field.better for field in results.values()):
         names = ", ".join(list(results)[:5]) or "none"
         raise DocumentError(
             "invalid document",
             f"no result whose direction its name tells (results: {names}): add --better NAME=lower or NAME=higher",
         )
-    timed = any(one.better == "lower" and one.name not in better for one in results.values())
+    timed = any(field.better == "lower" and field.name not in better for field in results.values())
     return tuple(
-        one.model_copy(update={"better": None})
-        if timed and one.role == "result" and one.better == "higher" and one.name not in better
-        else one
-        for one in fields
+        field.model_copy(update={"better": None})
+        if timed and field.role == "result" and field.better == "higher" and field.name not in better
+        else field
+        for field in fields
     )
 
 
@@ -119,7 +119,9 @@ def _infer_field(
     part: str, role: Literal["parameter", "result", "check"], name: str, value: Any, better: Mapping[str, Better]
 ) -> ScriptField:
     kinds: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (str, "str"))
-    kind: Kind | None = "null" if value is None else next((word for one, word in kinds if isinstance(value, one)), None)
+    kind: Kind | None = (
+        "null" if value is None else next((word for python_type, word in kinds if isinstance(value, python_type)), None)
+    )
     if kind is None:
         raise DocumentError("invalid document", f"{part}.{name[:60]} is nested: a table has one value a field")
     if role == "result" and kind == "int":
@@ -134,7 +136,7 @@ def _infer_field(
 
 def build_script_case(declaration: ScriptDeclaration, declared: type[Indicator] | None = None) -> Case:
     """The case of a declaration, with a class made from it; `declared` is the class of Thoth's, where it is of one."""
-    fields: dict[str, Any] = dict(_build_model_field(one, declaration.suite) for one in declaration.fields)
+    fields: dict[str, Any] = dict(_build_model_field(field, declaration.suite) for field in declaration.fields)
     doc = "A script as it is."
     parent: type[Indicator] = declared or create_model(
         declaration.name, __base__=Indicator, __module__=__name__, __doc__=doc, **fields
@@ -155,22 +157,22 @@ def build_script_case(declaration: ScriptDeclaration, declared: type[Indicator] 
         "requires": declaration.requires,
         "environment": classmethod(environment),
     }
-    made: type[Indicator] = type(parent.__name__, (parent,), namespace)
-    return Case(made, declaration.parameters)
+    indicator: type[Indicator] = type(parent.__name__, (parent,), namespace)
+    return Case(indicator, declaration.parameters)
 
 
-def _build_model_field(one: ScriptField, suite: bool) -> tuple[str, tuple[Any, Any]]:
-    kind = _TYPES[one.kind]
-    if one.role == "parameter":
-        alias: dict[str, Any] = {"alias": one.name} if hasattr(Indicator, one.name) else {}
-        name = f"own_{one.name}" if alias else one.name
-        return name, (kind, parameter(None, env=one.name, **alias))
-    if one.role == "result":
-        optional = suite or one.kind == "null"
+def _build_model_field(field: ScriptField, suite: bool) -> tuple[str, tuple[Any, Any]]:
+    kind = _TYPES[field.kind]
+    if field.role == "parameter":
+        alias: dict[str, Any] = {"alias": field.name} if hasattr(Indicator, field.name) else {}
+        name = f"own_{field.name}" if alias else field.name
+        return name, (kind, parameter(None, env=field.name, **alias))
+    if field.role == "result":
+        optional = suite or field.kind == "null"
         numeric = float | None if optional else float
-        typed = numeric if one.kind in ("float", "null") and one.better else kind
-        return one.name, (typed, result(unit=one.unit, better=one.better, optional=optional))
-    if suite and one.name == "failed":
-        return one.name, (int, check(equals=0, about="Tests that failed."))
+        typed = numeric if field.kind in ("float", "null") and field.better else kind
+        return field.name, (typed, result(unit=field.unit, better=field.better, optional=optional))
+    if suite and field.name == "failed":
+        return field.name, (int, check(equals=0, about="Tests that failed."))
     # Without a declared bound, a number such as an error is kept: it need not be the baseline's to the last digit.
-    return one.name, (kind, check(at_most=1.7e308) if one.kind == "float" else check())
+    return field.name, (kind, check(at_most=1.7e308) if field.kind == "float" else check())

@@ -93,15 +93,15 @@ def read_suite(path: Path, kind: str) -> tuple[str, dict[str, str]]:
     folder = path if path.is_dir() else path.parent
     if path.is_dir():
         targets = [
-            one.name for one in sorted(folder.glob("*.py")) if re.fullmatch(r"test_.*\.py|.*_test\.py", one.name)
+            file.name for file in sorted(folder.glob("*.py")) if re.fullmatch(r"test_.*\.py|.*_test\.py", file.name)
         ]
         if not targets:
             raise ConfigError("no test file in this folder", where=where, allowed="test_*.py or *_test.py")
         listed = sorted(folder.glob("*.py"))
     else:
         targets = [path.name]
-        others = [one for one in sorted(folder.glob("*.py")) if not re.fullmatch(r"test_.*|.*_test\.py", one.name)]
-        listed = [path, *(one for one in others if one != path)] if kind == "pytest" else [path]
+        others = [file for file in sorted(folder.glob("*.py")) if not re.fullmatch(r"test_.*|.*_test\.py", file.name)]
+        listed = [path, *(file for file in others if file != path)] if kind == "pytest" else [path]
     files = _read_files(listed, where)
     name = re.sub(r"[^A-Za-z0-9]+", "_", path.stem).strip("_").lstrip("0123456789_")[:60] or "suite"
     script, _ = SUITES[kind]
@@ -112,7 +112,7 @@ def read_suite(path: Path, kind: str) -> tuple[str, dict[str, str]]:
 def _read_files(paths: list[Path], where: str) -> dict[str, str]:
     if len(paths) > MAX_FILES:
         raise ConfigError("too many files beside the suite", where=where, found=len(paths), allowed=MAX_FILES)
-    found: dict[str, str] = {}
+    sources: dict[str, str] = {}
     total = 0
     for path in paths:
         if path.name == "script.py":
@@ -121,7 +121,7 @@ def _read_files(paths: list[Path], where: str) -> dict[str, str]:
             total += path.stat().st_size
             if total > MAX_BYTES:
                 raise ConfigError("the suite is too large", where=where, allowed=f"{MAX_BYTES >> 20} MiB")
-            found[path.name] = path.read_text(encoding="utf-8")
+            sources[path.name] = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError("cannot read a file of the suite", where=path, found=str(error)[:200]) from None
-    return found
+    return sources

@@ -33,17 +33,17 @@ def estimate_spread(values: Floats, errors: Floats, *, cuts: tuple[float, ...] =
     >>> 1.9 < estimate_spread(values, errors) < 2.1
     True
     """
-    squares, own = np.diff(values) ** 2, errors[1:] ** 2 + errors[:-1] ** 2
-    return max(_solve_spread(squares, own, cut) for cut in cuts) if len(squares) else 0.0
+    squares, variances = np.diff(values) ** 2, errors[1:] ** 2 + errors[:-1] ** 2
+    return max(_solve_spread(squares, variances, cut) for cut in cuts) if len(squares) else 0.0
 
 
-def _solve_spread(squares: Floats, own: Floats, cut: float) -> float:
+def _solve_spread(squares: Floats, variances: Floats, cut: float) -> float:
     tail, density = math.erfc(cut / math.sqrt(2)), math.exp(-(cut**2) / 2) / math.sqrt(2 * math.pi)
     expected = 1 - tail - 2 * cut * density + cut**2 * tail
     low, high = 0.0, float(np.sqrt(squares.max()))
     for _ in range(60):
         middle = (low + high) / 2
-        variance = 2 * middle**2 + own
+        variance = 2 * middle**2 + variances
         ratios = np.divide(squares, variance, out=np.full_like(squares, np.inf), where=variance > 0)
         if np.minimum(ratios, cut**2).mean() > expected:
             low = middle
@@ -72,8 +72,8 @@ def remove_outliers(values: Floats, errors: Floats) -> Floats:
 
 def _median_of_five(values: Floats) -> Floats:
     """Median of each value and its two neighbours on either side."""
-    found: Floats = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(values, 2, mode="edge"), 5), axis=1)
-    return found
+    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(values, 2, mode="edge"), 5), axis=1)
+    return medians
 
 
 def compute_penalty(n: int) -> float:
@@ -96,15 +96,15 @@ def find_change_points(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[int
     >>> find_change_points(noise, np.zeros(40)), find_change_points(noise + 4 * (np.arange(40) >= 25), np.zeros(40))
     ([], [25])
     """
-    series, own = np.asarray(values, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    if series.shape != own.shape or not (np.isfinite(series).all() and np.isfinite(own).all()):
+    series, standard_errors = np.asarray(values, dtype=np.float64), np.asarray(errors, dtype=np.float64)
+    if series.shape != standard_errors.shape or not (np.isfinite(series).all() and np.isfinite(standard_errors).all()):
         raise ValueError("values and errors: finite numbers, as many of each")
     if len(series) > MAX_POINTS:
         raise ValueError(f"more than {MAX_POINTS:,} points")
     if len(series) < MIN_POINTS:
         return []
-    cleaned = remove_outliers(series, own)
-    cost = _WeightedSquares(1 / estimate_variances(cleaned, own, estimate_spread(cleaned, own)))
+    cleaned = remove_outliers(series, standard_errors)
+    cost = _WeightedSquares(1 / estimate_variances(cleaned, standard_errors, estimate_spread(cleaned, standard_errors)))
     search = Pelt(custom_cost=cost, min_size=MIN_SEGMENT, jump=1).fit(cleaned)
     return [int(end) for end in search.predict(pen=compute_penalty(len(series)))[:-1]]
 

@@ -79,19 +79,19 @@ def load_history(source: str | Path | None, wanted: HistoryFilter) -> History:
 
 def _keep_newest(history: History) -> History:
     """The newest points of each series, as many as a search for changes takes."""
-    kept = history.points.sort("series", "created_at", "session_id").group_by("series", maintain_order=True)
-    points = kept.tail(MAX_POINTS)
+    by_series = history.points.sort("series", "created_at", "session_id").group_by("series", maintain_order=True)
+    points = by_series.tail(MAX_POINTS)
     lost = history.points.height - points.height
-    told = {f"not among the newest {MAX_POINTS:,} of its series": lost} if lost else {}
-    return History(points.select(history.points.columns), history.left_out | told)
+    losses = {f"not among the newest {MAX_POINTS:,} of its series": lost} if lost else {}
+    return History(points.select(history.points.columns), history.left_out | losses)
 
 
 def _read_points(path: Path, wanted: HistoryFilter) -> History:
     points = POINTS.check(read_parquet(path), where=path.name)
     wrong = points.filter(~pl.col("log_ratio").is_finite() | ~pl.col("error").is_finite() | (pl.col("error") < 0))
     if wrong.height:
-        found = f"{wrong.height} rows, the first of session {wrong['session_id'][0]}"[:200]
-        raise InputError("figures that are not finite", where=path, found=found, do="write the table anew")
+        finding = f"{wrong.height} rows, the first of session {wrong['session_id'][0]}"[:200]
+        raise InputError("figures that are not finite", where=path, found=finding, do="write the table anew")
     if wanted.indicator is not None:
         points = points.filter(pl.col("metric").str.to_lowercase().str.starts_with(wanted.indicator.lower()))
     if wanted.stack is not None:
@@ -126,8 +126,8 @@ def collect_points(database: Database, wanted: HistoryFilter) -> History:
 
 
 def _format_filter(wanted: HistoryFilter) -> str:
-    given = {"indicator": wanted.indicator, "stack": wanted.stack, "reference": wanted.reference}
-    return ", ".join(f"{name} {value[:80]}" for name, value in given.items() if value) or "no filter"
+    filters = {"indicator": wanted.indicator, "stack": wanted.stack, "reference": wanted.reference}
+    return ", ".join(f"{name} {value[:80]}" for name, value in filters.items() if value) or "no filter"
 
 
 def _select_values(wanted: HistoryFilter) -> Select[Any]:
@@ -135,7 +135,7 @@ def _select_values(wanted: HistoryFilter) -> Select[Any]:
     arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "notes")]
     run = [RUN.c[name] for name in ("round", "indicator_version", "threads", "hardware_key")]
     observation = [OBSERVATION.c[name] for name in ("metric", "value", "other_value", "better", "tolerance", "clock")]
-    found = (
+    query = (
         select(*session, *arm, *run, *observation, HARDWARE.c.cpu_model)
         .join(RUN, RUN.c.session_id == SESSION.c.session_id)
         .join(OBSERVATION, OBSERVATION.c.run_id == RUN.c.run_id)
@@ -146,8 +146,8 @@ def _select_values(wanted: HistoryFilter) -> Select[Any]:
     if wanted.indicator is not None:
         name = wanted.indicator.lower()
         same = [func.lower(column) == name for column in (RUN.c.indicator, OBSERVATION.c.metric)]
-        found = found.where(or_(*same, func.lower(RUN.c.indicator) == f"pi{name}"))
-    return found.order_by(SESSION.c.created_at, SESSION.c.session_id, OBSERVATION.c.metric, RUN.c.round, ARM.c.arm)
+        query = query.where(or_(*same, func.lower(RUN.c.indicator) == f"pi{name}"))
+    return query.order_by(SESSION.c.created_at, SESSION.c.session_id, OBSERVATION.c.metric, RUN.c.round, ARM.c.arm)
 
 
 def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]], wanted: HistoryFilter) -> History:
@@ -170,11 +170,11 @@ def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]
         left_out.pop(NO_REFERENCE)
     thin = set(with_reference["session_id"]) - {row["session_id"] for row in points if row["kind"] != MACHINE}
     left_out[f"fewer than {MIN_ROUNDS} rounds with both values"] = len(thin)
-    made = _number_series([row for row in points if _is_wanted(row, wanted)], packages)
-    if not made.height:
-        told = "; ".join(f"{count} session(s): {reason}" for reason, count in left_out.items() if count)
-        raise InputError("no session has a figure that fits", found=told or _format_filter(wanted))
-    return History(made, {reason: count for reason, count in left_out.items() if count})
+    table = _number_series([row for row in points if _is_wanted(row, wanted)], packages)
+    if not table.height:
+        reasons = "; ".join(f"{count} session(s): {reason}" for reason, count in left_out.items() if count)
+        raise InputError("no session has a figure that fits", found=reasons or _format_filter(wanted))
+    return History(table, {reason: count for reason, count in left_out.items() if count})
 
 
 def _is_wanted(row: dict[str, Any], wanted: HistoryFilter) -> bool:
@@ -186,28 +186,28 @@ def _keep_reference(frame: pl.DataFrame, wanted: HistoryFilter, left_out: Counte
     baseline = frame.filter(pl.col("arm") == pl.col("baseline"))
     keys = baseline.select("session_id", pl.col("stack_key").alias("reference")).unique()
     if wanted.reference is not None:
-        found = sorted({key for key in keys["reference"] if key.startswith(wanted.reference)})
-        if len(found) != 1:
+        matches = sorted({key for key in keys["reference"] if key.startswith(wanted.reference)})
+        if len(matches) != 1:
             there = [key[:KEY_DIGITS] for key in sorted(set(keys["reference"]))][:10]
-            what = "several references begin so" if found else "no session has this reference"
-            raise InputError(what, where="--reference", found=wanted.reference[:80], allowed=there)
-        chosen = found[0]
+            message = "several references begin so" if matches else "no session has this reference"
+            raise InputError(message, where="--reference", found=wanted.reference[:80], allowed=there)
+        chosen = matches[0]
     elif keys.height:
         counts = keys.group_by("reference").len().sort(["len", "reference"], descending=[True, False])
         chosen = str(counts["reference"][0])
     else:
         return frame, ""
-    kept = keys.filter(pl.col("reference") == chosen)["session_id"]
-    left_out[OTHER_REFERENCE] = keys["session_id"].n_unique() - kept.n_unique()
-    return frame.filter(pl.col("session_id").is_in(kept.implode())), chosen
+    session_ids = keys.filter(pl.col("reference") == chosen)["session_id"]
+    left_out[OTHER_REFERENCE] = keys["session_id"].n_unique() - session_ids.n_unique()
+    return frame.filter(pl.col("session_id").is_in(session_ids.implode())), chosen
 
 
 def _build_ratio_points(frame: pl.DataFrame, reference: str) -> list[dict[str, Any]]:
     """Ratios to the reference of each session, and the reference's own value."""
     base = frame.filter(pl.col("arm") == pl.col("baseline"))
-    own = base.select("session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"))
+    base_logs = base.select("session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"))
     others = frame.filter(pl.col("arm") != pl.col("baseline"))
-    pairs = others.join(own, on=["session_id", "metric", "indicator_version", "round"])
+    pairs = others.join(base_logs, on=["session_id", "metric", "indicator_version", "round"])
     pairs = pairs.with_columns(ratio=pl.col("log") - pl.col("base"))
     points: list[dict[str, Any]] = []
     for row in _summarise_rounds(pairs, "ratio"):
@@ -223,21 +223,21 @@ def _build_ratio_points(frame: pl.DataFrame, reference: str) -> list[dict[str, A
 
 def _build_absolute_points(frame: pl.DataFrame) -> list[dict[str, Any]]:
     """Values of sessions without a reference, whose machine is only believed to be the same."""
-    found = _summarise_rounds(frame.filter(pl.col("copy_number") == 0), "log", min_rounds=1)
-    return [{**row, "kind": FOLLOWED, "reference": ""} for row in found]
+    rows = _summarise_rounds(frame.filter(pl.col("copy_number") == 0), "log", min_rounds=1)
+    return [{**row, "kind": FOLLOWED, "reference": ""} for row in rows]
 
 
 def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_ROUNDS) -> list[dict[str, Any]]:
     """Mean and standard error over the rounds of each session, arm and metric."""
     by = [*_SESSION, "arm", "stack", "stack_key", "copy_number", "notes", "metric", "indicator_version", "clock"]
     error = (pl.col(name).std() / pl.len().sqrt()).fill_null(0.0)
-    found = frame.group_by(by, maintain_order=True).agg(
+    summary = frame.group_by(by, maintain_order=True).agg(
         pl.col(name).mean().alias("log_ratio"),
         error.alias("error"),
         pl.len().cast(pl.Int64).alias("rounds"),
         pl.col("tolerance").first(),
     )
-    return found.filter(pl.col("rounds") >= min_rounds).to_dicts()
+    return summary.filter(pl.col("rounds") >= min_rounds).to_dicts()
 
 
 def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, str]]) -> pl.DataFrame:
@@ -258,13 +258,13 @@ def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, s
     identities = sorted({tuple(row[name] for name in _IDENTITY) for row in rows}, key=repr)
     numbers = {identity: number for number, identity in enumerate(identities, 1)}
     names = [column.name for column in POINTS.columns]
-    made = [{**row, "series": numbers[tuple(row[name] for name in _IDENTITY)]} for row in rows]
-    made.sort(key=lambda row: (row["series"], row["created_at"], row["session_id"]))
+    point_rows = [{**row, "series": numbers[tuple(row[name] for name in _IDENTITY)]} for row in rows]
+    point_rows.sort(key=lambda row: (row["series"], row["created_at"], row["session_id"]))
     firsts: dict[int, float] = {}
-    for row in made:
+    for row in point_rows:
         if row["kind"] == MACHINE or not row["reference"]:  # no ratio yet: it becomes one to the first session
             row["log_ratio"] -= firsts.setdefault(row["series"], row["log_ratio"])
-    return POINTS.frame([{name: row[name] for name in names} for row in made])
+    return POINTS.frame([{name: row[name] for name in names} for row in point_rows])
 
 
 def strip_versions(stack: str, versions: dict[str, str]) -> str:

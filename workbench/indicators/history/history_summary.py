@@ -45,21 +45,21 @@ def _format_since(analysis: HistoryAnalysis) -> str:
     if slower.height:
         worst = slower.sort("ratio").row(0, named=True)
         ratio, ends, word = _orient_ratio(worst)
-        what = f"{worst['metric']} of {worst['stack']} is {format_number(ratio)} times {word} {day}"
-        told = f"{what} (95 % interval {ends})"
+        finding = f"{worst['metric']} of {worst['stack']} is {format_number(ratio)} times {word} {day}"
+        detail = f"{finding} (95 % interval {ends})"
         others = f"; {slower.height - 1} more of {followed.height} series are slower" if slower.height > 1 else ""
-        return f"Regression: {told}{others}."
+        return f"Regression: {detail}{others}."
     if unknown.height or not followed.height:
         row = unknown.row(0, named=True) if unknown.height else {}
-        why = row.get("reason") or (
+        reason = row.get("reason") or (
             f"{row['metric']} of {row['stack']} may be up to {format_number(1 / row['low'])} times slower"
             if row.get("low")
             else "no stack is followed beside the reference"
         )
-        return f"Not known {day}: {why} ({unknown.height} of {followed.height} series are not decided)."
+        return f"Not known {day}: {reason} ({unknown.height} of {followed.height} series are not decided)."
     faster = followed.filter(pl.col("verdict") == FASTER).height
-    told = f"; {faster} faster" if faster else ""
-    return f"No regression {day}: none of {followed.height} series is slower by more than its margin{told}."
+    detail = f"; {faster} faster" if faster else ""
+    return f"No regression {day}: none of {followed.height} series is slower by more than its margin{detail}."
 
 
 def format_change(change: dict[str, Any]) -> str:

@@ -106,11 +106,11 @@ def analyse_history(history: History, *, since: str | None = None, alpha: float 
     series: list[dict[str, Any]] = []
     changes: list[dict[str, Any]] = []
     family: list[Interval | None] = []
-    for one in _iterate_series(history.points):
-        changes += _describe_changes(one, alpha)
-        compared = None if limit is None else _compare_since(one, limit, alpha)
+    for points in _iterate_series(history.points):
+        changes += _describe_changes(points, alpha)
+        compared = None if limit is None else _compare_since(points, limit, alpha)
         family.append(compared.interval if compared else None)
-        series.append(_describe_series(one, alpha, compared))
+        series.append(_describe_series(points, alpha, compared))
     _decide_family(series, family, history)
     return HistoryAnalysis(history, SERIES.frame(series), CHANGES.frame(changes), since)
 
@@ -123,28 +123,28 @@ def _iterate_series(points: pl.DataFrame) -> Iterator[_Series]:
         yield _Series(frame.to_dicts(), values, errors, spread, variances, find_change_points(values, errors))
 
 
-def _estimate_level(one: _Series, places: slice) -> tuple[float, float]:
+def _estimate_level(series: _Series, places: slice) -> tuple[float, float]:
     """Weighted mean of some points and its standard error, which grows where they scatter more than expected."""
-    values, weights = one.values[places], 1 / one.variances[places]
+    values, weights = series.values[places], 1 / series.variances[places]
     mean = float(np.average(values, weights=weights))
     scatter = float(np.sum(weights * (values - mean) ** 2)) / max(1, len(values) - 1)
     return mean, math.sqrt(max(1.0, scatter) / float(weights.sum()))
 
 
-def _compare_levels(one: _Series, before: slice, after: slice, level: float) -> Interval:
+def _compare_levels(series: _Series, before: slice, after: slice, level: float) -> Interval:
     """Ratio of two levels; its `n` is such that n - 1 are the degrees of freedom."""
-    first, first_error = _estimate_level(one, before)
-    second, second_error = _estimate_level(one, after)
-    degrees = len(one.values[before]) + len(one.values[after]) - 2
+    first, first_error = _estimate_level(series, before)
+    second, second_error = _estimate_level(series, after)
+    degrees = len(series.values[before]) + len(series.values[after]) - 2
     error = math.hypot(first_error, second_error)
     return log_interval(second - first, error, degrees, n=degrees + 1, level=level, method=_METHOD)
 
 
-def _describe_changes(one: _Series, alpha: float) -> Iterator[dict[str, Any]]:
-    edges = [0, *one.starts, len(one.values)]
+def _describe_changes(series: _Series, alpha: float) -> Iterator[dict[str, Any]]:
+    edges = [0, *series.starts, len(series.values)]
     for begin, place, end in zip(edges, edges[1:], edges[2:], strict=False):
-        compared = _compare_levels(one, slice(begin, place), slice(place, end), 1 - alpha)
-        old, new = one.rows[place - 1], one.rows[place]
+        compared = _compare_levels(series, slice(begin, place), slice(place, end), 1 - alpha)
+        old, new = series.rows[place - 1], series.rows[place]
         (decision,) = decide_beyond([compared], [new["tolerance"]])
         yield {
             **{name: new[name] for name in (*_TEXTS, "session_id", "created_at")},
@@ -174,21 +174,21 @@ def format_package_changes(old: str, new: str) -> str:
     )
 
 
-def _describe_series(one: _Series, alpha: float, compared: _SinceDate | None) -> dict[str, Any]:
-    last, ratio = one.rows[-1], compared.interval if compared else None
-    mean, error = _estimate_level(one, slice(one.last_start, None))
-    n_points = len(one.values) - one.last_start
-    held = log_interval(mean, error, n_points - 1, n=n_points, level=1 - alpha, method="") if n_points > 1 else None
+def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None) -> dict[str, Any]:
+    last, ratio = series.rows[-1], compared.interval if compared else None
+    mean, error = _estimate_level(series, slice(series.last_start, None))
+    n_points = len(series.values) - series.last_start
+    interval = log_interval(mean, error, n_points - 1, n=n_points, level=1 - alpha, method="") if n_points > 1 else None
     return {
         **{name: last[name] for name in (*_TEXTS, "cpu_model", "threads")},
-        "sessions": len(one.values),
-        "first_at": one.rows[0]["created_at"],
+        "sessions": len(series.values),
+        "first_at": series.rows[0]["created_at"],
         "last_at": last["created_at"],
         "level": math.exp(mean),
-        "level_low": None if held is None else held.low,
-        "level_high": None if held is None else held.high,
-        "spread": one.spread,
-        "changes": len(one.starts),
+        "level_low": None if interval is None else interval.low,
+        "level_high": None if interval is None else interval.high,
+        "spread": series.spread,
+        "changes": len(series.starts),
         "since_sessions": compared.n_sessions if compared else None,
         "ratio": ratio.estimate if ratio else None,
         "low": ratio.low if ratio else None,
@@ -198,15 +198,15 @@ def _describe_series(one: _Series, alpha: float, compared: _SinceDate | None) ->
     }
 
 
-def _compare_since(one: _Series, limit: float, alpha: float) -> _SinceDate:
+def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
     """The level now, of sessions since a time, beside the last level before that time."""
-    times = [parse_time(row["created_at"]) for row in one.rows]
+    times = [parse_time(row["created_at"]) for row in series.rows]
     split = sum(time is not None and time.timestamp() < limit for time in times)
     n_since = len(times) - split
-    begin = [0, *find_change_points(one.values[:split], one.errors[:split])][-1]
+    begin = [0, *find_change_points(series.values[:split], series.errors[:split])][-1]
     if n_since and split - begin >= MIN_SEGMENT:
-        now = slice(max(split, one.last_start), None)
-        return _SinceDate(_compare_levels(one, slice(begin, split), now, 1 - alpha), n_since)
+        now = slice(max(split, series.last_start), None)
+        return _SinceDate(_compare_levels(series, slice(begin, split), now, 1 - alpha), n_since)
     few = f"{split - begin} session(s) before the date, {MIN_SEGMENT} needed"
     reason = few if n_since else "no session since the date"
     return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
@@ -219,7 +219,7 @@ def _decide_family(series: list[dict[str, Any]], family: list[Interval | None], 
         if compared is not None:
             groups.setdefault(FOLLOWED if row["kind"] == FOLLOWED else f"series {place}", []).append(place)
     for places in groups.values():
-        intervals = [found for place in places if (found := family[place])]
+        intervals = [interval for place in places if (interval := family[place])]
         margins = [history.tolerances[series[place]["series"]] for place in places]
         decisions = decide_beyond(intervals, margins)
         for place, decision in zip(places, decisions, strict=True):

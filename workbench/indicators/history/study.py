@@ -50,8 +50,8 @@ class HistoryStudy:
     @property
     def changes(self) -> pl.DataFrame:
         """Changes of followed stacks, the newest first."""
-        found = self.analysis.changes.filter(pl.col("kind") == FOLLOWED).sort("created_at", descending=True)
-        return found.drop("series", "kind").with_columns(pl.col("created_at").str.slice(0, 16))
+        changes = self.analysis.changes.filter(pl.col("kind") == FOLLOWED).sort("created_at", descending=True)
+        return changes.drop("series", "kind").with_columns(pl.col("created_at").str.slice(0, 16))
 
     @property
     def series(self) -> pl.DataFrame:

@@ -75,17 +75,17 @@ class _Parts:
 
 def read_records(logs: Iterable[Iterable[bytes]], key: str) -> Records:
     """Read the documents of logs, each an iterable of byte blocks; logs may be in any order."""
-    found, gathered = Records(), dict[RecordKey, _Parts]()
+    records, gathered = Records(), dict[RecordKey, _Parts]()
     for blocks in logs:
-        for line in _find_lines(blocks, found):
-            _take_line(line, bytes.fromhex(key), found, gathered)
-    for told, parts in gathered.items():
+        for line in _find_lines(blocks, records):
+            _take_line(line, bytes.fromhex(key), records, gathered)
+    for record_key, parts in gathered.items():
         document = _assemble_document(parts)
         if document is None:
-            found.torn.add(told)
+            records.torn.add(record_key)
         else:
-            found.documents[told] = document
-    return found
+            records.documents[record_key] = document
+    return records
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
@@ -98,46 +98,46 @@ def read_blocks(path: Path) -> Iterator[bytes]:
         raise InputError("cannot read the log", where=path, found=error.strerror) from None
 
 
-def _find_lines(blocks: Iterable[bytes], found: Records) -> Iterator[re.Match[bytes]]:
+def _find_lines(blocks: Iterable[bytes], records: Records) -> Iterator[re.Match[bytes]]:
     """Find record lines at any position; incomplete ones are counted as damaged."""
-    held, total = b"", 0
+    buffer, total = b"", 0
     for block in blocks:
         total += len(block)
         if total > MAX_LOG_BYTES:
             raise InputError("log is too large", allowed=f"up to {MAX_LOG_BYTES >> 20} MiB")
-        held += block
+        buffer += block
         # Keeps enough bytes to find a line across two blocks.
-        held = yield from _match_lines(held, max(0, len(held) - _LONGEST), found)
-    yield from _match_lines(held, len(held), found)
+        buffer = yield from _match_lines(buffer, max(0, len(buffer) - _LONGEST), records)
+    yield from _match_lines(buffer, len(buffer), records)
 
 
-def _match_lines(held: bytes, until: int, found: Records) -> Generator[re.Match[bytes], None, bytes]:
+def _match_lines(buffer: bytes, until: int, records: Records) -> Generator[re.Match[bytes], None, bytes]:
     """Matches that start before `until`; returns the bytes to search again with the next block."""
     at = 0
-    while (start := held.find(_MARK, at)) != -1 and start < until:
-        line = _LINE.match(held, start)
+    while (start := buffer.find(_MARK, at)) != -1 and start < until:
+        line = _LINE.match(buffer, start)
         if line is None:
-            found.damaged += 1
+            records.damaged += 1
             at = start + 1
         else:
             yield line
             at = line.end()
     # The mark itself may be split at the end of the block, hence `until`.
-    return held[max(at, until) :]
+    return buffer[max(at, until) :]
 
 
-def _take_line(line: re.Match[bytes], key: bytes, found: Records, gathered: dict[RecordKey, _Parts]) -> None:
-    body, kind, number, what, attempt, at, of, text, signature = line.groups()
+def _take_line(line: re.Match[bytes], key: bytes, records: Records, gathered: dict[RecordKey, _Parts]) -> None:
+    body, kind, number, name, attempt, at, of, text, signature = line.groups()
     if not hmac.compare_digest(hmac.new(key, body, hashlib.sha256).hexdigest()[:32].encode(), signature):
-        found.damaged += 1
+        records.damaged += 1
         return
-    told, place, count = RecordKey(int(number), what.decode(), attempt.decode()), int(at), int(of)
+    record_key, place, count = RecordKey(int(number), name.decode(), attempt.decode()), int(at), int(of)
     if kind == b"begin":
-        found.begun.add(told)
+        records.begun.add(record_key)
         return
-    parts = gathered.setdefault(told, _Parts(count))
+    parts = gathered.setdefault(record_key, _Parts(count))
     if count != parts.count or count > _MAX_PARTS:
-        found.damaged += 1
+        records.damaged += 1
     elif kind == b"end":
         parts.end = text.decode()
     else:
@@ -154,10 +154,10 @@ def _assemble_document(parts: _Parts) -> dict[str, Any] | None:
         if str(len(packed)) != length or hashlib.sha256(packed).hexdigest() != digest:
             return None
         unpacked = zlib.decompressobj().decompress(packed, MAX_DOCUMENT_BYTES)
-        found = json.loads(unpacked)
+        document = json.loads(unpacked)
     except (binascii.Error, zlib.error, ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,7 @@ class Cluster:
         """Whether the cluster is on this machine."""
         return is_loopback(urllib.parse.urlsplit(self.server).hostname or "")
 
-    def create_object(self, made: Object, *, dry_run: bool = False) -> CreatedObject:
+    def create_object(self, manifest: Object, *, dry_run: bool = False) -> CreatedObject:
         """Create an object; with `dry_run`, the server only validates it."""
         methods: dict[str, Callable[..., Any]] = {
             "ConfigMap": self._core.create_namespaced_config_map,
@@ -209,14 +209,14 @@ class Cluster:
             "NetworkPolicy": self._network.create_namespaced_network_policy,
             "Job": self._batch.create_namespaced_job,
         }
-        kind, name = str(made["kind"]), str(made["metadata"]["name"])
+        kind, name = str(manifest["kind"]), str(manifest["metadata"]["name"])
         options: dict[str, Any] = {"field_validation": "Strict", "field_manager": FIELD_MANAGER}
         if dry_run:
             options["dry_run"] = "All"
-        answer = self._call_raw(f"{kind} {name}", methods[kind], self.namespace, made, **options)
+        answer = self._call_raw(f"{kind} {name}", methods[kind], self.namespace, manifest, **options)
         return CreatedObject(kind, name, str(answer.get("metadata", {}).get("uid", "")))
 
-    def delete_object(self, one: CreatedObject) -> bool:
+    def delete_object(self, target: CreatedObject) -> bool:
         """Delete an object created here; false if it no longer exists."""
         from kubernetes.client import V1DeleteOptions, V1Preconditions
 
@@ -226,9 +226,9 @@ class Cluster:
             "NetworkPolicy": self._network.delete_namespaced_network_policy,
             "Job": self._batch.delete_namespaced_job,
         }
-        only = V1DeleteOptions(preconditions=V1Preconditions(uid=one.uid), propagation_policy="Background")
+        only = V1DeleteOptions(preconditions=V1Preconditions(uid=target.uid), propagation_policy="Background")
         try:
-            self._call_raw(f"{one.kind} {one.name}", methods[one.kind], one.name, self.namespace, body=only)
+            self._call_raw(f"{target.kind} {target.name}", methods[target.kind], target.name, self.namespace, body=only)
         except (ObjectNotFoundError, ObjectExistsError):
             # The second error means that another object has the name now.
             return False
@@ -246,8 +246,8 @@ class Cluster:
     def list_pods(self, selector: str) -> list[Object]:
         """List the pods of a label selector."""
         answer = self._call_raw("pods", self._core.list_namespaced_pod, self.namespace, label_selector=selector)
-        found = answer.get("items")
-        return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        items = answer.get("items")
+        return [pod for pod in items if isinstance(pod, dict)] if isinstance(items, list) else []
 
     def read_log(self, pod: str) -> Iterator[bytes]:
         """Read the log of a pod's measuring container in blocks."""
@@ -276,33 +276,33 @@ class Cluster:
         """Accelerators according to the labels of a node; empty without access to nodes."""
         with contextlib.suppress(RunFailedError, ConfigError):
             answer = self._call_raw("node", self._core.read_node, node)
-            found = answer.get("metadata", {}).get("labels") or {}
-            return [str(found[name])[:100] for name in labels if name in found]
+            node_labels = answer.get("metadata", {}).get("labels") or {}
+            return [str(node_labels[name])[:100] for name in labels if name in node_labels]
         return []
 
-    def _call_raw(self, what: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Object:
+    def _call_raw(self, subject: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Object:
         """Raw API response; the models of the client reject fields of newer servers."""
         response = self._call_api(
-            what, method, *arguments, _preload_content=False, _request_timeout=_TIMEOUT_S, **options
+            subject, method, *arguments, _preload_content=False, _request_timeout=_TIMEOUT_S, **options
         )
         try:
-            found = json.loads(response.data)
+            document = json.loads(response.data)
         except ValueError:
-            raise ClusterUnreachableError("the cluster's response is not JSON", where=what) from None
-        return found if isinstance(found, dict) else {}
+            raise ClusterUnreachableError("the cluster's response is not JSON", where=subject) from None
+        return document if isinstance(document, dict) else {}
 
-    def _call_api(self, what: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    def _call_api(self, subject: str, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         from kubernetes.client.exceptions import ApiException
         from urllib3.exceptions import HTTPError
 
         try:
             return method(*arguments, **options)
         except ApiException as error:
-            raise _explain_refusal(what, error.status or 0, _read_error_message(error), self.namespace) from None
+            raise _explain_refusal(subject, error.status or 0, _read_error_message(error), self.namespace) from None
         except HTTPError as error:
-            told = _shorten_text(str(getattr(error, "reason", None) or error))
+            reason = _shorten_text(str(getattr(error, "reason", None) or error))
             raise ClusterUnreachableError(
-                "cannot reach the cluster", where=f"context {self.context}", found=told
+                "cannot reach the cluster", where=f"context {self.context}", found=reason
             ) from None
 
 
@@ -327,7 +327,7 @@ def connect_cluster(context: str | None, confirm_context: str | None, namespace:
             found=_shorten_text(str(error)),
             do="set KUBECONFIG; or apply manifests.yaml with kubectl, and collect the pod logs",
         ) from None
-    names = [str(one["name"]) for one in contexts]
+    names = [str(entry["name"]) for entry in contexts]
     name = context or str(current["name"])
     if name not in names:
         raise ConfigError("no such context", where="--context", found=name[:200], allowed=names)
@@ -351,18 +351,18 @@ def _read_error_message(error: Any) -> str:
     return _shorten_text(str(error.reason or ""))
 
 
-def _explain_refusal(what: str, status: int, message: str, namespace: str) -> RunFailedError | ConfigError:
+def _explain_refusal(subject: str, status: int, message: str, namespace: str) -> RunFailedError | ConfigError:
     if status == 404 and "namespaces" in message:
         return ConfigError("no such namespace", found=namespace, do=f"kubectl create namespace {namespace}")
     if status == 404:
-        return ObjectNotFoundError("not on the cluster", where=what, found=message)
+        return ObjectNotFoundError("not on the cluster", where=subject, found=message)
     if status == 409:
-        return ObjectExistsError("already on the cluster", where=what, found=message)
+        return ObjectExistsError("already on the cluster", where=subject, found=message)
     if status in (401, 403):
-        return ConfigError("the cluster does not allow it", where=what, found=message)
+        return ConfigError("the cluster does not allow it", where=subject, found=message)
     if status in (400, 422):
-        return ConfigError("the cluster refuses it", where=what, found=message)
-    return ClusterUnreachableError("the cluster failed", where=what, found=f"{status} {message}".strip())
+        return ConfigError("the cluster refuses it", where=subject, found=message)
+    return ClusterUnreachableError("the cluster failed", where=subject, found=f"{status} {message}".strip())
 
 
 def _shorten_text(text: str) -> str:

@@ -42,17 +42,21 @@ def plan_session(
     `config`: Rounds, threads, limits, seed. The default of `memory_bytes` is 4 GiB, independent of this machine.
     """
     session, variants = build_session(session_id, config, stacks, cases, options)
-    made = build_manifests(
+    manifests = build_manifests(
         session, stacks, cases, options, key=load_signing_key(folder, create=True), processes=config.processes
     )
     archive.write_session(folder, session)
     files.write_text(folder / FOLDER / OPTIONS, options.model_dump_json(indent=1) + "\n")
-    write_manifests(folder, session, made, options)
+    write_manifests(folder, session, manifests, options)
     for variant in variants:
         for case in session.cases:
             if variant.arm.name not in case.skipped:
                 _write_specification(
-                    folder, session, variant, next(one for one in cases if one.label == case.label), options
+                    folder,
+                    session,
+                    variant,
+                    next(candidate for candidate in cases if candidate.label == case.label),
+                    options,
                 )
     return session
 
@@ -90,17 +94,17 @@ def build_variants(stacks: Sequence[Stack], baseline: str | None = None) -> list
     by_name = dict(zip(names, stacks, strict=True))
     first = by_name[choose_baseline(baseline, names)]
     return [
-        *(_build_variant(stack, 0) for stack in [first, *(one for one in stacks if one is not first)]),
+        *(_build_variant(stack, 0) for stack in [first, *(other for other in stacks if other is not first)]),
         _build_variant(first, 1),
     ]
 
 
 def _list_plan_notes(options: ClusterOptions) -> list[str]:
     """Notes on how the session runs."""
-    found = ["each round runs in a separate pod; values of different rounds are never compared"]
+    notes = ["each round runs in a separate pod; values of different rounds are never compared"]
     if options.gpus:
-        found.append("runs have no memory limit of their own; a run that exceeds the pod's limit ends its round")
-    return found
+        notes.append("runs have no memory limit of their own; a run that exceeds the pod's limit ends its round")
+    return notes
 
 
 def _build_variant(stack: Stack, copy: int) -> Variant:
@@ -118,8 +122,8 @@ def _build_variant(stack: Stack, copy: int) -> Variant:
 
 def _write_specification(folder: Path, session: Session, variant: Variant, case: Case, options: ClusterOptions) -> None:
     inspection = inspection_id(session.session_id, variant.arm.name, case.label)
-    told = build_specification(session, variant, PreparedCase.from_case(case), inspection)
-    archive.write_specification(folder, inspection, told | {"base": select_image(session, options)})
+    specification = build_specification(session, variant, PreparedCase.from_case(case), inspection)
+    archive.write_specification(folder, inspection, specification | {"base": select_image(session, options)})
 
 
 def read_options(folder: Path) -> ClusterOptions:
@@ -134,9 +138,9 @@ def load_signing_key(folder: Path, *, create: bool = False) -> str:
     """
     path = folder / FOLDER / KEY
     try:
-        found = path.read_text(encoding="utf-8").strip()
-        bytes.fromhex(found)
-        return found
+        key = path.read_text(encoding="utf-8").strip()
+        bytes.fromhex(key)
+        return key
     except FileNotFoundError:
         if not create:
             raise InputError(
@@ -146,9 +150,9 @@ def load_signing_key(folder: Path, *, create: bool = False) -> str:
             ) from None
     except (OSError, ValueError):
         raise InputError("not a key", where=path, allowed="64 hex digits") from None
-    found = secrets.token_hex(32)
-    _write_private_file(path, found + "\n")
-    return found
+    key = secrets.token_hex(32)
+    _write_private_file(path, key + "\n")
+    return key
 
 
 def write_manifests(folder: Path, session: Session, objects: Sequence[Object], options: ClusterOptions) -> Path:
@@ -174,7 +178,9 @@ def format_yaml(objects: Sequence[Object], comments: Sequence[str]) -> str:
 
     Plain.add_representer(str, represent_text)
     heads = "".join(f"# {line}\n" for comment in comments for line in comment.splitlines())
-    documents = [yaml.dump(one, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for one in objects]
+    documents = [
+        yaml.dump(manifest, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for manifest in objects
+    ]
     return heads + "---\n" + "---\n".join(documents)
 
 

@@ -83,8 +83,8 @@ def measure_on_cluster(
     except KeyboardInterrupt:
         pass
     finally:
-        if left := [] if is_kept else delete_objects(cluster, created):
-            names = ", ".join(f"{one.kind} {one.name}" for one in left)
+        if leftovers := [] if is_kept else delete_objects(cluster, created):
+            names = ", ".join(f"{leftover.kind} {leftover.name}" for leftover in leftovers)
             watcher.report_note(f"could not be deleted from the cluster: {names}")
     return record_end(folder, reason)
 
@@ -104,17 +104,17 @@ def plan_cluster_session(
     """
     watcher = watcher or SilentWatcher()
     stacks = _solve_stacks(config, watcher)
-    given = _load_cases(config, cases)
+    planned_cases = _load_cases(config, cases)
     if config.baseline is not None:
         config = config.model_copy(update={"baseline": stacks.get_stack(config.baseline).name})
     refuse_large_downloads(stacks.stacks, config.max_download_bytes)
     # Plan once before the folder exists, so that an invalid plan leaves none behind.
-    session, _ = build_session("-", config, stacks.stacks, given, options)
-    build_manifests(session, stacks.stacks, given, options, key="0" * 64)
+    session, _ = build_session("-", config, stacks.stacks, planned_cases, options)
+    build_manifests(session, stacks.stacks, planned_cases, options, key="0" * 64)
     run = run_folder.start_run(
         sessions.AREA, out, title=sessions.TITLE, config=config.model_dump(mode="json"), command=command
     )
-    plan_session(run.folder, run.run_id, config, stacks.stacks, given, options)
+    plan_session(run.folder, run.run_id, config, stacks.stacks, planned_cases, options)
     stacks.write(run.folder / STACKS)
     return run.folder
 
@@ -203,18 +203,18 @@ def format_instructions(folder: str | Path) -> str:
 
 def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.StackSet:
     unfit = {"--python": config.python, "--specification": config.specification, "--network": config.network}
-    if found := [name for name, value in unfit.items() if value]:
+    if conflicts := [name for name, value in unfit.items() if value]:
         raise ConfigError(
             "not on a cluster",
             where="--backend kubernetes",
-            found=found,
+            found=conflicts,
             allowed="--stacks FILE or --stack REQUIREMENTS; --cluster egress=… sets what pods may reach",
         )
     if bool(config.stacks) == bool(config.stack):
         raise ConfigError("not one kind of stacks", allowed="--stacks FILE, or --stack REQUIREMENTS (several)")
 
-    def progress(done: int, planned: int) -> None:
-        watcher.report_preparation("solved", done, planned)
+    def progress(n_done: int, planned: int) -> None:
+        watcher.report_preparation("solved", n_done, planned)
 
     if config.stacks:
         solved = read_stacks(config.stacks, max_download_bytes=config.max_download_bytes, progress=progress)
@@ -230,7 +230,7 @@ def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.
 def _load_cases(config: SessionConfig, cases: Sequence[Case] | None) -> list[Case]:
     from workbench.indicators.shipped.registry import parse_case
 
-    given = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
-    if not given:
+    planned_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
+    if not planned_cases:
         raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
-    return given
+    return planned_cases

@@ -70,11 +70,11 @@ def build_manifests(
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": _build_metadata(f"{name}-{at}", session, options),
-            "data": held,
+            "data": content,
         }
-        for at, held in enumerate(spread)
+        for at, content in enumerate(spread)
     ]
-    named = [one["metadata"]["name"] for one in maps]
+    named = [config_map["metadata"]["name"] for config_map in maps]
     return [
         *maps,
         _build_secret(name, session, options, key),
@@ -122,22 +122,22 @@ def select_image(session: Session, options: ClusterOptions) -> str:
 def list_pod_rounds(pod: Object) -> list[int]:
     """Rounds by index of a pod's Job; empty without the annotation."""
     try:
-        found = json.loads(pod["metadata"]["annotations"][ROUNDS])
+        rounds = json.loads(pod["metadata"]["annotations"][ROUNDS])
     except (KeyError, TypeError, ValueError):
         return []
-    return found if isinstance(found, list) and all(isinstance(one, int) for one in found) else []
+    return rounds if isinstance(rounds, list) and all(isinstance(number, int) for number in rounds) else []
 
 
 def list_notes(session: Session, options: ClusterOptions) -> list[str]:
     """Notes for applying the objects, one sentence each."""
-    found = []
+    notes = []
     if "@sha256:" not in (image := select_image(session, options)):
-        found.append(f"image {image} has a tag, which may change: use its digest, IMAGE@sha256:…")
-    found.append("each round runs in a separate pod and installs the stacks before it measures")
-    found.append("the NetworkPolicy applies to whole pods: scripts have the same network access as the installer")
+        notes.append(f"image {image} has a tag, which may change: use its digest, IMAGE@sha256:…")
+    notes.append("each round runs in a separate pod and installs the stacks before it measures")
+    notes.append("the NetworkPolicy applies to whole pods: scripts have the same network access as the installer")
     if options.runtime_class is None:
-        found.append("scripts share the node's kernel: for untrusted scripts, set a RuntimeClass (gVisor, Kata)")
-    return found
+        notes.append("scripts share the node's kernel: for untrusted scripts, set a RuntimeClass (gVisor, Kata)")
+    return notes
 
 
 def _check_session(session: Session, stacks: Sequence[Stack], rounds: list[int], key: str) -> None:
@@ -257,13 +257,13 @@ def _build_pod(
         "initContainers": [_build_installer(session, options, environments)],
         "containers": [_build_measurer(name, session, options, environments)],
         "volumes": [
-            {"name": "bundle", "projected": {"sources": [{"configMap": {"name": one}} for one in maps]}},
+            {"name": "bundle", "projected": {"sources": [{"configMap": {"name": map_name}} for map_name in maps]}},
             {"name": "environments", "emptyDir": {"sizeLimit": environments}},
             {"name": "scratch", "emptyDir": {"sizeLimit": _format_size(options.scratch_bytes)}},
         ],
     }
     tolerations = [parse_toleration(text) for text in options.tolerations]
-    if options.gpus and not any(one["key"] == options.gpu_resource for one in tolerations):
+    if options.gpus and not any(toleration["key"] == options.gpu_resource for toleration in tolerations):
         tolerations.append({"key": options.gpu_resource, "operator": "Exists", "effect": "NoSchedule"})
     if tolerations:
         pod["tolerations"] = tolerations
@@ -278,8 +278,8 @@ def _estimate_environments_bytes(session: Session, stacks: Sequence[Stack]) -> i
     """Disk for all environments; unpacked and compiled packages are several times the size of wheels."""
     by_key = {stack.key: stack for stack in stacks}
     unknown = 1 << 30
-    known = sum(by_key[arm.stack_key].download_bytes or unknown for arm in session.arms)
-    return (2 << 30) + 8 * known
+    total_bytes = sum(by_key[arm.stack_key].download_bytes or unknown for arm in session.arms)
+    return (2 << 30) + 8 * total_bytes
 
 
 def _format_size(count: int) -> str:
@@ -314,7 +314,7 @@ def _build_installer(session: Session, options: ClusterOptions, environments: st
     if options.index_secret:
         name, _, key = options.index_secret.partition("/")
         source = {"secretKeyRef": {"name": name, "key": key}}
-        index = [{"name": one, "valueFrom": source} for one in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")]
+        index = [{"name": variable, "valueFrom": source} for variable in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")]
     return {
         "name": INSTALLER,
         **_build_container(session, options, "pod_install.py", environments),

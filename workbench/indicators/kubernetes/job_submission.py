@@ -143,8 +143,8 @@ def _iterate_causes(pod: Pod) -> Iterator[str]:
     reason = str(status.get("reason") or "")
     if reason in _REASONS:
         yield _append_detail(_REASONS[reason], status.get("message"))
-    if found := _OUT_OF.fullmatch(reason):
-        yield f"its node does not have enough {found[1]}"
+    if match := _OUT_OF.fullmatch(reason):
+        yield f"its node does not have enough {match[1]}"
     for condition in status.get("conditions") or []:
         if condition.get("type") == "DisruptionTarget" and condition.get("status") == "True":
             cause = str(condition.get("reason", ""))
@@ -163,9 +163,9 @@ def _get_status(pod: Pod) -> dict[str, Any]:
 
 def _get_container_state(pod: Pod, container: str) -> dict[str, Any]:
     status = _get_status(pod)
-    for one in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
-        if one.get("name") == container:
-            return one.get("state") or {}
+    for entry in [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]:
+        if entry.get("name") == container:
+            return entry.get("state") or {}
     return {}
 
 
@@ -175,8 +175,8 @@ def _last_line(message: Any) -> str:
 
 
 def _append_detail(text: str, more: Any) -> str:
-    told = " ".join(str(more or "").split())
-    return f"{text}: {told}" if told else text
+    detail = " ".join(str(more or "").split())
+    return f"{text}: {detail}" if detail else text
 
 
 def _redact_text(pod: Pod, text: str) -> str:
@@ -193,37 +193,42 @@ def submit_objects(cluster: Cluster, objects: Sequence[Object]) -> list[CreatedO
 
     The Job is created first, suspended, and owns the other objects, so the cluster deletes them with it.
     """
-    job = copy.deepcopy(next(one for one in objects if one["kind"] == "Job"))
-    others = [copy.deepcopy(one) for one in objects if one["kind"] != "Job"]
+    job = copy.deepcopy(next(entry for entry in objects if entry["kind"] == "Job"))
+    others = [copy.deepcopy(entry) for entry in objects if entry["kind"] != "Job"]
     job["spec"]["suspend"] = True
     try:
-        for one in (*others, job):
-            cluster.create_object(one, dry_run=True)
+        for manifest in (*others, job):
+            cluster.create_object(manifest, dry_run=True)
     except ObjectExistsError as error:
         raise _explain_existing_job(cluster, job) from error
-    made: list[CreatedObject] = []
+    created_objects: list[CreatedObject] = []
     try:
-        made.append(cluster.create_object(job))
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": made[0].name, "uid": made[0].uid}
-        for one in others:
-            one["metadata"]["ownerReferences"] = [owner]
-            made.append(cluster.create_object(one))
-        cluster.resume_job(made[0])
+        created_objects.append(cluster.create_object(job))
+        owner = {
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": created_objects[0].name,
+            "uid": created_objects[0].uid,
+        }
+        for manifest in others:
+            manifest["metadata"]["ownerReferences"] = [owner]
+            created_objects.append(cluster.create_object(manifest))
+        cluster.resume_job(created_objects[0])
     except BaseException:
-        delete_objects(cluster, made)
+        delete_objects(cluster, created_objects)
         raise
-    return made
+    return created_objects
 
 
 def delete_objects(cluster: Cluster, created_objects: Sequence[CreatedObject]) -> list[CreatedObject]:
     """Delete objects created here, by name and uid; returns those that could not be deleted."""
-    left = []
-    for one in created_objects:
+    leftovers = []
+    for target in created_objects:
         try:
-            cluster.delete_object(one)
+            cluster.delete_object(target)
         except WorkbenchError:
-            left.append(one)
-    return left
+            leftovers.append(target)
+    return leftovers
 
 
 def _explain_existing_job(cluster: Cluster, job: Object) -> ConfigError:
@@ -286,17 +291,17 @@ class SessionWatch:
 
     def _handle_pods(self, pods: Sequence[Object]) -> bool:
         """Report problems of pods and collect finished ones; true if all verdicts are decided."""
-        for pod in sorted(pods, key=lambda one: read_pod_index(one) or 0):
+        for pod in sorted(pods, key=lambda candidate: read_pod_index(candidate) or 0):
             self._note_waiting_pod(pod)
             if is_over(pod) and read_pod_name(pod) not in self._over and self._collect_pod(pod):
                 return True
         return False
 
     def _note_waiting_pod(self, pod: Object) -> None:
-        found = find_waiting_reason(pod)
-        if found is None:
+        problem = find_waiting_reason(pod)
+        if problem is None:
             return
-        text, fatal = found
+        text, fatal = problem
         # After a measured round, the problem can only be temporary.
         if fatal and not self._measured:
             raise RunFailedError("cannot start a pod", where=read_pod_name(pod), found=text)
@@ -307,22 +312,22 @@ class SessionWatch:
     def _collect_pod(self, pod: Object) -> bool:
         """Store a pod's round in the archive; true if all verdicts are decided."""
         number = find_pod_round(pod)
-        if number is not None and (why := find_failure_reason(pod)):
-            self._whys[number] = why
+        if number is not None and (reason := find_failure_reason(pod)):
+            self._whys[number] = reason
             if has_install_failure(pod) and not self._measured:
                 # The installation would fail in the same way in every round.
-                raise RunFailedError("cannot install the stacks in a pod", where=read_pod_name(pod), found=why)
-        found = collect_from_pods(self.folder, self.cases, self.cluster, [pod], key=self.key, whys=self._whys)
+                raise RunFailedError("cannot install the stacks in a pod", where=read_pod_name(pod), found=reason)
+        collection = collect_from_pods(self.folder, self.cases, self.cluster, [pod], key=self.key, whys=self._whys)
         self._over.add(read_pod_name(pod))
-        self._measured = self._measured or bool(found.new)
-        for slot, status in found.new:
+        self._measured = self._measured or bool(collection.new)
+        for slot, status in collection.new:
             self.watcher.report_run(slot.arm, slot.case, status)
-        if number is None or not found.new:
+        if number is None or not collection.new:
             return False
-        done = count_max_rounds(self.session) - len(found.absent)
-        look = done in self.session.looks
+        n_done = count_max_rounds(self.session) - len(collection.absent)
+        look = n_done in self.session.looks
         verdicts = self.judge.verdicts(self.folder) if self.judge.verdicts and look else None
-        self.watcher.report_round(done, count_max_rounds(self.session), verdicts)
+        self.watcher.report_round(n_done, count_max_rounds(self.session), verdicts)
         return look and self.judge.decided(self.folder)
 
 
@@ -347,20 +352,20 @@ def collect_from_pods(
     whys: dict[int, str] | None = None,
 ) -> Collection:
     """Store the records of these pods in the archive; pods that did not measure are skipped."""
-    told = dict(whys or {})
+    reasons = dict(whys or {})
     products: list[str] = []
     logs = []
     for pod in pods:
-        number, why = find_pod_round(pod), find_failure_reason(pod)
-        if number is not None and why is not None:
-            told.setdefault(number, why)
+        number, reason = find_pod_round(pod), find_failure_reason(pod)
+        if number is not None and reason is not None:
+            reasons.setdefault(number, reason)
         if has_started_measuring(pod):
             logs.append(cluster.read_log(read_pod_name(pod)))
             node = str((pod.get("spec") or {}).get("nodeName") or "")
             products = products or (cluster.list_accelerators(node, ACCELERATOR_LABELS) if node else [])
     with contextlib.suppress(ObjectNotFoundError):
-        return collect_results(folder, cases, logs, key=key, whys=told, products=products)
-    return collect_results(folder, cases, [], key=key, whys=told)
+        return collect_results(folder, cases, logs, key=key, whys=reasons, products=products)
+    return collect_results(folder, cases, [], key=key, whys=reasons)
 
 
 def _find_job_end(job: Object) -> str | None:

@@ -61,27 +61,27 @@ class RecordWriter:
         # Of this attempt: parts of two pods that made the same round must never be put together.
         self._attempt = secrets.token_hex(4)
 
-    def begin_document(self, what: object) -> None:
+    def begin_document(self, name: object) -> None:
         """It is being made now: should the pod die, this says with what."""
-        self._write_line("begin", what, "0/0", "-")
+        self._write_line("begin", name, "0/0", "-")
 
-    def write_document(self, what: object, document: dict[str, Any]) -> None:
+    def write_document(self, name: object, document: dict[str, Any]) -> None:
         """A document: its parts, then how long it must be and its digest."""
         packed = zlib.compress(json.dumps(document).encode())
         text = base64.b64encode(packed).decode()
         parts = [text[at : at + LINE_CHARACTERS] for at in range(0, len(text), LINE_CHARACTERS)]
         for number, part in enumerate(parts):
-            self._write_line("part", what, f"{number}/{len(parts)}", part)
+            self._write_line("part", name, f"{number}/{len(parts)}", part)
         self._write_line(
-            "end", what, f"{len(parts)}/{len(parts)}", f"{len(packed)}:{hashlib.sha256(packed).hexdigest()}"
+            "end", name, f"{len(parts)}/{len(parts)}", f"{len(packed)}:{hashlib.sha256(packed).hexdigest()}"
         )
 
-    def _write_line(self, kind: str, what: object, count: str, text: str) -> None:
-        body = f"{kind} {self._number}.{what}.{self._attempt} {count} {text}"
+    def _write_line(self, kind: str, name: object, count: str, text: str) -> None:
+        body = f"{kind} {self._number}.{name}.{self._attempt} {count} {text}"
         signature = hmac.new(self._key, body.encode(), hashlib.sha256).hexdigest()[:32]
-        left = f"@workbench {body} {signature}@\n".encode()
-        while left:
-            left = left[os.write(1, left) :]
+        unsent = f"@workbench {body} {signature}@\n".encode()
+        while unsent:
+            unsent = unsent[os.write(1, unsent) :]
 
 
 class Round:
@@ -105,16 +105,16 @@ class Round:
         """Make the round. Scripts may fail as they like: this ends well when each has been tried."""
         name = f"order-{self.number // ROUNDS_A_FILE}.json"
         order = json.loads((self.bundle / name).read_text(encoding="utf-8"))[str(self.number)]
-        own = {**read_machine_facts(), "cpus": self.cpus, "isolation": self.isolation}
-        self.teller.write_document("pod", own)
+        facts = {**read_machine_facts(), "cpus": self.cpus, "isolation": self.isolation}
+        self.teller.write_document("pod", facts)
         for position, case, arm in order:
             self.teller.begin_document(position)
             before = read_pressure()
             ended = self._run_to_end(self.plan["cases"][case], self.plan["arms"][arm])
-            told = {"case": self.plan["cases"][case]["label"], "arm": self.plan["arms"][arm]["name"]}
-            self.teller.write_document(position, {**told, **ended, "before": before, "after": read_pressure()})
+            identity = {"case": self.plan["cases"][case]["label"], "arm": self.plan["arms"][arm]["name"]}
+            self.teller.write_document(position, {**identity, **ended, "before": before, "after": read_pressure()})
         # Once more: a log that grew too large has lost its beginning.
-        self.teller.write_document("pod", own)
+        self.teller.write_document("pod", facts)
         self.teller.write_document("done", {"runs": len(order)})
         return 0
 
@@ -144,8 +144,10 @@ class Round:
         for name, key in case["sources"].items():
             (work / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(self.bundle / key, work / name)
-        kept = {name: value for name, value in os.environ.items() if self.plan["gpus"] and name.startswith(_FOR_GPUS)}
-        environment = {**kept, **case["environment"], "HOME": str(home), "TMPDIR": str(home / "tmp")}
+        gpu_variables = {
+            name: value for name, value in os.environ.items() if self.plan["gpus"] and name.startswith(_FOR_GPUS)
+        }
+        environment = {**gpu_variables, **case["environment"], "HOME": str(home), "TMPDIR": str(home / "tmp")}
         begin_s = time.monotonic()
         process = subprocess.Popen(  # noqa: S603
             [python, "-s", "-B", "script.py"],
@@ -299,12 +301,12 @@ def leave_network() -> str:
     pid = os.fork()
     if pid == 0:
         # Tried in a child first: half of it done would leave this process without a user.
-        told = b""
+        reply = b""
         try:
             _unshare_namespaces()
         except BaseException as error:  # noqa: BLE001 - the child must end here
-            told = str(error).encode()[:200] or b"refused"
-        os.write(writer, told)
+            reply = str(error).encode()[:200] or b"refused"
+        os.write(writer, reply)
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
@@ -328,9 +330,9 @@ def _unshare_namespaces() -> None:
 
 
 def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
-    _, most = resource.getrlimit(kind)
+    _, ceiling = resource.getrlimit(kind)
     wanted = soft if hard is None else hard
-    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    allowed = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
     resource.setrlimit(kind, (min(soft, allowed), allowed))
 
 
@@ -355,9 +357,9 @@ def _kill_leftovers() -> int:
         if pid:
             killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
             continue
-        for found in _list_children():
+        for child in _list_children():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(found, signal.SIGKILL)
+                os.kill(child, signal.SIGKILL)
         time.sleep(0.001)
     return killed
 
@@ -372,14 +374,14 @@ def _remove_folder(folder: Path) -> None:
 
 
 def _list_children() -> list[int]:
-    found = []
+    children = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError, IndexError):
             # The name in parentheses may hold anything, also a parenthesis.
             stat = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
             if int(stat[1]) == os.getpid():
-                found.append(int(folder.name))
-    return found
+                children.append(int(folder.name))
+    return children
 
 
 def read_machine_facts() -> dict[str, Any]:
@@ -403,14 +405,14 @@ def read_machine_facts() -> dict[str, Any]:
 
 def _parse_fields(path: Path) -> dict[str, str]:
     """`name: value` lines up to the first empty one, names in small letters."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in path.read_text(errors="replace").splitlines():
             name, colon, value = line.partition(":")
-            if not colon and found:
+            if not colon and fields:
                 break
-            found[name.strip().lower()] = value.strip()
-    return found
+            fields[name.strip().lower()] = value.strip()
+    return fields
 
 
 def _parse_whole_number(text: str | None) -> int | None:
@@ -423,34 +425,34 @@ def _list_accelerators() -> list[str]:
         return []
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         command = [tool, "--query-gpu=name", "--format=csv,noheader"]
-        told = subprocess.run(command, capture_output=True, timeout=30, check=True).stdout  # noqa: S603
-        return sorted(line.strip()[:100] for line in told.decode("utf-8", "replace").splitlines() if line.strip())
+        output = subprocess.run(command, capture_output=True, timeout=30, check=True).stdout  # noqa: S603
+        return sorted(line.strip()[:100] for line in output.decode("utf-8", "replace").splitlines() if line.strip())
     return []
 
 
 def _read_os_release() -> dict[str, str]:
-    found = {}
+    fields = {}
     with contextlib.suppress(OSError):
         for line in Path("/etc/os-release").read_text(errors="replace").splitlines():
             name, equals, value = line.partition("=")
             if equals and name in ("ID", "NAME", "VERSION", "VERSION_ID"):
-                found[name.lower()] = value.strip().strip("\"'")[:200]
-    return found
+                fields[name.lower()] = value.strip().strip("\"'")[:200]
+    return fields
 
 
 def read_pressure() -> dict[str, float | None]:
     """How busy the machine is now; null where it does not tell."""
-    found: dict[str, float | None] = dict.fromkeys(("load_1m", "steal_s", "cpu_some_avg10", "memory_some_avg10"))
+    pressure: dict[str, float | None] = dict.fromkeys(("load_1m", "steal_s", "cpu_some_avg10", "memory_some_avg10"))
     with contextlib.suppress(OSError):
-        found["load_1m"] = os.getloadavg()[0]
+        pressure["load_1m"] = os.getloadavg()[0]
     with contextlib.suppress(OSError, ValueError, IndexError):
         ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[8]
-        found["steal_s"] = int(ticks) / os.sysconf("SC_CLK_TCK")
+        pressure["steal_s"] = int(ticks) / os.sysconf("SC_CLK_TCK")
     for kind in ("cpu", "memory"):
         with contextlib.suppress(OSError, ValueError, IndexError):
             some = Path("/proc/pressure", kind).read_text().split("avg10=", 1)[1]
-            found[f"{kind}_some_avg10"] = float(some.split()[0])
-    return found
+            pressure[f"{kind}_some_avg10"] = float(some.split()[0])
+    return pressure
 
 
 def _format_now() -> str:

@@ -68,11 +68,11 @@ def parse_toleration(text: str) -> dict[str, str]:
     >>> parse_toleration("nvidia.com/gpu:NoSchedule")
     {'key': 'nvidia.com/gpu', 'operator': 'Exists', 'effect': 'NoSchedule'}
     """
-    found = TOLERATION.fullmatch(text)
-    if found is None or not LABEL_NAME.fullmatch(found["key"]) or not LABEL_VALUE.fullmatch(found["value"] or ""):
+    match = TOLERATION.fullmatch(text)
+    if match is None or not LABEL_NAME.fullmatch(match["key"]) or not LABEL_VALUE.fullmatch(match["value"] or ""):
         raise ValueError(f"KEY, KEY=VALUE or KEY=VALUE:NoSchedule, not {text[:80]!r}")
-    operator = {"operator": "Exists"} if found["value"] is None else {"operator": "Equal", "value": found["value"]}
-    return {"key": found["key"], **operator, **({"effect": found["effect"]} if found["effect"] else {})}
+    operator = {"operator": "Exists"} if match["value"] is None else {"operator": "Equal", "value": match["value"]}
+    return {"key": match["key"], **operator, **({"effect": match["effect"]} if match["effect"] else {})}
 
 
 def parse_egress_rule(text: str) -> dict[str, Any]:
@@ -165,10 +165,10 @@ class ClusterOptions(FiniteModel):
         return self
 
 
-def cluster_options(**given: Any) -> ClusterOptions:
+def cluster_options(**settings: Any) -> ClusterOptions:
     """The options of these settings; those that are null are left to their defaults."""
     # Values are not shown: a URL may hold a secret.
-    values = {name: value for name, value in given.items() if value is not None}
+    values = {name: value for name, value in settings.items() if value is not None}
     return validate_model(
         ClusterOptions, values, noun="valid cluster option", error_type=ConfigError, show_values=False
     )
@@ -180,7 +180,7 @@ def parse_cluster_options(texts: Iterable[str]) -> ClusterOptions:
     >>> parse_cluster_options(["gpus=1", "node-selector=nvidia.com/gpu.product=A100", "toleration=spot"]).node_selector
     {'nvidia.com/gpu.product': 'A100'}
     """
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         name = key.strip().replace("-", "_")
@@ -188,15 +188,15 @@ def parse_cluster_options(texts: Iterable[str]) -> ClusterOptions:
             raise ConfigError("not an option of a cluster", found=text[:80], allowed="KEY=VALUE, such as gpus=1")
         if name == "node_selector":
             label, _, wanted = value.partition("=")
-            given.setdefault(name, {})[label] = wanted
+            options.setdefault(name, {})[label] = wanted
         elif name in ("toleration", "tolerations", "egress"):
             plural = "egress" if name == "egress" else "tolerations"
-            given[plural] = (*given.get(plural, ()), value)
-        elif name in given:
+            options[plural] = (*options.get(plural, ()), value)
+        elif name in options:
             raise ConfigError("an option twice", found=key[:80])
         else:
-            given[name] = value
-    return cluster_options(**given)
+            options[name] = value
+    return cluster_options(**options)
 
 
 def build_pod_files(
@@ -211,7 +211,9 @@ def build_pod_files(
     """The files that a session's pods read: name to text."""
     by_key = {stack.key: stack for stack in stacks}
     if missing := [arm.name for arm in session.arms if arm.stack_key not in by_key]:
-        raise ConfigError("a stack of the session is not given", found=missing, allowed=[one.name for one in stacks])
+        raise ConfigError(
+            "a stack of the session is not given", found=missing, allowed=[stack.name for stack in stacks]
+        )
     prepared = _match_cases_to_session(session, cases)
     files = {name: (Path(__file__).parent / name).read_text(encoding="utf-8") for name in PARTS}
     texts = [(name, text) for case in prepared for name, text in case.sources.items()]
@@ -265,22 +267,24 @@ def count_pod_cores(session: Session, options: ClusterOptions) -> int:
 
 
 def _match_cases_to_session(session: Session, cases: Sequence[Case]) -> list[PreparedCase]:
-    given = {case.label: case for case in cases}
-    found = []
+    by_label = {case.label: case for case in cases}
+    prepared_cases = []
     for planned in session.cases:
-        if planned.label not in given:
-            raise ConfigError("a case of the session is not given", where=planned.label, allowed=list(given) or "none")
-        one = PreparedCase.from_case(given[planned.label])
-        if one.version != planned.indicator_version:
+        if planned.label not in by_label:
+            raise ConfigError(
+                "a case of the session is not given", where=planned.label, allowed=list(by_label) or "none"
+            )
+        prepared_case = PreparedCase.from_case(by_label[planned.label])
+        if prepared_case.version != planned.indicator_version:
             raise ConfigError(
                 "the indicator has changed since the session was planned",
                 where=planned.label,
-                found=f"version {one.version}",
+                found=f"version {prepared_case.version}",
                 allowed=planned.indicator_version,
                 do="begin a new session: values of two versions are not compared",
             )
-        found.append(one)
-    return found
+        prepared_cases.append(prepared_case)
+    return prepared_cases
 
 
 def _build_case(session: Session, prepared: PreparedCase) -> dict[str, Any]:
@@ -298,11 +302,11 @@ def _source_key(text: str) -> str:
 
 def _build_round_orders(session: Session, cases: list[str], arms: list[str]) -> dict[str, str]:
     """Each round's runs as (position, case, arm), by numbers; a file for so many rounds."""
-    found: dict[str, dict[str, list[tuple[int, int, int]]]] = {}
+    orders: dict[str, dict[str, list[tuple[int, int, int]]]] = {}
     for slot in order_runs(session):
-        of_round = found.setdefault(f"order-{slot.round // ROUNDS_A_FILE}.json", {}).setdefault(str(slot.round), [])
+        of_round = orders.setdefault(f"order-{slot.round // ROUNDS_A_FILE}.json", {}).setdefault(str(slot.round), [])
         of_round.append((slot.position, cases.index(slot.case), arms.index(slot.arm)))
-    return {name: json.dumps(rounds, separators=(",", ":")) + "\n" for name, rounds in found.items()}
+    return {name: json.dumps(rounds, separators=(",", ":")) + "\n" for name, rounds in orders.items()}
 
 
 def _describe_isolation(options: ClusterOptions, limits: RunLimits) -> dict[str, str]:
@@ -324,24 +328,26 @@ def _describe_isolation(options: ClusterOptions, limits: RunLimits) -> dict[str,
 def pack_config_maps(files: Mapping[str, str]) -> list[dict[str, str]]:
     """The files spread over as few ConfigMaps as they fit into, in order of size."""
     sizes = {name: len(name) + len(text.encode()) for name, text in files.items()}
-    most = MAX_BYTES - _SPARE_BYTES
+    max_bytes = MAX_BYTES - _SPARE_BYTES
     ordered = sorted(files, key=lambda name: (-sizes[name], name))
-    told = [f"{name}: {formats.format_bytes(sizes[name])}" for name in ordered[:5]]
-    if sizes[ordered[0]] > most:
-        raise ConfigError("too large for a ConfigMap", found=told, allowed=f"up to {formats.format_bytes(most)} a file")
+    largest = [f"{name}: {formats.format_bytes(sizes[name])}" for name in ordered[:5]]
+    if sizes[ordered[0]] > max_bytes:
+        raise ConfigError(
+            "too large for a ConfigMap", found=largest, allowed=f"up to {formats.format_bytes(max_bytes)} a file"
+        )
     maps: list[tuple[int, dict[str, str]]] = []
     for name in ordered:
-        place = next((at for at, (used, _) in enumerate(maps) if used + sizes[name] <= most), None)
+        place = next((at for at, (used, _) in enumerate(maps) if used + sizes[name] <= max_bytes), None)
         if place is None:
             maps.append((0, {}))
             place = len(maps) - 1
-        used, held = maps[place]
-        maps[place] = (used + sizes[name], held | {name: files[name]})
+        used, content = maps[place]
+        maps[place] = (used + sizes[name], content | {name: files[name]})
     if len(maps) > MAX_MAPS:
         raise ConfigError(
             "a session too large for ConfigMaps",
-            found=[f"{formats.format_bytes(sum(sizes.values()))} in all", *told],
+            found=[f"{formats.format_bytes(sum(sizes.values()))} in all", *largest],
             allowed=f"up to {MAX_MAPS} of 1 MiB",
             do="fewer stacks or indicators in one session, or smaller files beside the scripts",
         )
-    return [held for _, held in maps]
+    return [texts for _, texts in maps]

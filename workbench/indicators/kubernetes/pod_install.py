@@ -31,13 +31,13 @@ def main(arguments: list[str]) -> int:
         if (folder / "complete").exists():
             continue
         _print_line(f"environment {number + 1} of {len(plan['environments'])}: {stack}")
-        told = _make_environment(folder, bundle / wanted["lock"])
-        if told:
-            return _report_failure(f"{stack} cannot be installed: {told}")
-        found = _list_package_versions(folder)
+        problem = _make_environment(folder, bundle / wanted["lock"])
+        if problem:
+            return _report_failure(f"{stack} cannot be installed: {problem}")
+        versions = _list_package_versions(folder)
         # Versions are pip's to check, by the hashes: an index and a wheel may spell one differently.
-        if set(found) != set(wanted["packages"]):
-            return _report_failure(f"{stack}: something else was installed than the lock says: {found}")
+        if set(versions) != set(wanted["packages"]):
+            return _report_failure(f"{stack}: something else was installed than the lock says: {versions}")
         (folder / "complete").write_text("")
     return 0
 
@@ -54,18 +54,21 @@ def _make_environment(folder: Path, lock: Path) -> str:
         install = [sys.executable, "-m", "pip", "--python", python, "install", "--no-cache-dir", "--no-input"]
         install += ["--disable-pip-version-check", "--progress-bar", "off"]
     for command in ([sys.executable, "-m", "venv", "--without-pip", str(folder)], [*install, *exact, "-r", str(lock)]):
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
         )
-        if done.returncode:
-            lines = [" ".join(line.split()) for line in done.stderr.decode("utf-8", "replace").splitlines()]
-            return " / ".join([line for line in lines if line][-12:])[:1500] or f"exit code {done.returncode}"
+        if process.returncode:
+            lines = [" ".join(line.split()) for line in process.stderr.decode("utf-8", "replace").splitlines()]
+            return " / ".join([line for line in lines if line][-12:])[:1500] or f"exit code {process.returncode}"
     return ""
 
 
 def _list_package_versions(folder: Path) -> dict[str, str]:
     places = [str(path) for path in folder.glob("lib/python*/site-packages")]
-    return {_normalise_name(str(one.metadata["Name"])): one.version for one in metadata.distributions(path=places)}
+    return {
+        _normalise_name(str(distribution.metadata["Name"])): distribution.version
+        for distribution in metadata.distributions(path=places)
+    }
 
 
 def _normalise_name(name: str) -> str:

@@ -95,9 +95,9 @@ class PodRun(_FromPod):
 
     def to_run_end(self) -> RunEnd:
         """The same as of a process of this machine."""
-        own = self.model_dump(exclude={"case", "arm", "before", "after", "stdout", "stderr"})
+        fields = self.model_dump(exclude={"case", "arm", "before", "after", "stdout", "stderr"})
         stdout, stderr = (base64.b64decode(text, validate=True) for text in (self.stdout, self.stderr))
-        return RunEnd(**own, stdout=stdout, stderr=stderr)
+        return RunEnd(**fields, stdout=stdout, stderr=stderr)
 
 
 @dataclass
@@ -123,7 +123,10 @@ class Collection:
     @property
     def statuses(self) -> dict[str, int]:
         """How the new runs ended."""
-        return {status: sum(one == status for _, one in self.new) for status in sorted({one for _, one in self.new})}
+        return {
+            status: sum(outcome == status for _, outcome in self.new)
+            for status in sorted({outcome for _, outcome in self.new})
+        }
 
 
 def collect_results(
@@ -145,102 +148,109 @@ def collect_results(
         raise InputError("not a session of a cluster", where=folder, found=f"backend {session.backend}")
     prepared = _match_cases_to_session(session, cases)
     records = read_records(logs, key)
-    found = Collection(session, damaged=records.damaged, torn=len(records.torn))
-    pods = _read_pod_facts(records, found, products)
-    told = _read_pod_runs(records, session, pods, found)
+    collection = Collection(session, damaged=records.damaged, torn=len(records.torn))
+    pods = _read_pod_facts(records, collection, products)
+    runs_by_round = _read_pod_runs(records, session, pods, collection)
     archived = _list_archive_attempts(folder, session)
     there = {position for positions in archived.values() for position in positions}
-    found.present = len(there)
-    chosen = {number: _select_attempt(attempts, archived.get(number), found) for number, attempts in told.items()}
+    collection.present = len(there)
+    chosen = {
+        number: _select_attempt(attempts, archived.get(number), collection)
+        for number, attempts in runs_by_round.items()
+    }
     # A pod whose runs do not count says nothing of the session's machine.
     pods = {attempt: pods[attempt] for attempt in chosen.values() if attempt is not None}
     session = _set_machine(session, pods)
     for slot in order_runs(session):
         attempt = chosen.get(slot.round)
-        run = told[slot.round][attempt].get(slot.position) if attempt is not None else None
+        run = runs_by_round[slot.round][attempt].get(slot.position) if attempt is not None else None
         if attempt is not None and run is not None and slot.position not in there:
             result = _build_result(session, slot, prepared[slot.case], run, attempt, pods[attempt])
             archive.write_result(folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result)
-            found.new.append((slot, result.workbench.status))
+            collection.new.append((slot, result.workbench.status))
             there.add(slot.position)
     session = session.model_copy(
-        update={"rounds_done": _count_missing_rounds(session, there, records, whys or {}, found)}
+        update={"rounds_done": _count_missing_rounds(session, there, records, whys or {}, collection)}
     )
-    found.session = session.model_copy(update={"notes": _build_notes(session, pods, records, found)})
-    archive.write_session(folder, found.session)
-    return found
+    collection.session = session.model_copy(update={"notes": _build_notes(session, pods, records, collection)})
+    archive.write_session(folder, collection.session)
+    return collection
 
 
 def _match_cases_to_session(session: Session, cases: Sequence[Case]) -> dict[str, PreparedCase]:
-    given = {case.label: PreparedCase.from_case(case) for case in cases}
+    prepared_cases = {case.label: PreparedCase.from_case(case) for case in cases}
     for planned in session.cases:
-        own = given.get(planned.label)
-        if own is None or own.version != planned.indicator_version:
+        prepared_case = prepared_cases.get(planned.label)
+        if prepared_case is None or prepared_case.version != planned.indicator_version:
             raise InputError(
-                "a case of the session is not given" if own is None else "the indicator has changed since",
+                "a case of the session is not given" if prepared_case is None else "the indicator has changed since",
                 where=planned.label,
-                found=None if own is None else f"version {own.version}",
+                found=None if prepared_case is None else f"version {prepared_case.version}",
                 allowed=planned.indicator_version,
                 do="collect with the workbench and the indicators that planned it",
             )
-    return given
+    return prepared_cases
 
 
-def _read_pod_facts(records: Records, found: Collection, products: Sequence[str]) -> dict[str, PodFacts]:
+def _read_pod_facts(records: Records, collection: Collection, products: Sequence[str]) -> dict[str, PodFacts]:
     """What the pods told of themselves, by attempt."""
     pods = {}
-    for told, text in records.documents.items():
-        if told.what == POD:
+    for record_key, text in records.documents.items():
+        if record_key.what == POD:
             try:
                 facts = PodFacts.model_validate(text)
             except ValidationError:
-                found.damaged += 1
+                collection.damaged += 1
                 continue
             labels = tuple(products) if not facts.accelerators else facts.accelerators
-            pods[told.attempt] = facts.model_copy(update={"accelerators": labels})
+            pods[record_key.attempt] = facts.model_copy(update={"accelerators": labels})
     return pods
 
 
 def _read_pod_runs(
-    records: Records, session: Session, pods: Mapping[str, PodFacts], found: Collection
+    records: Records, session: Session, pods: Mapping[str, PodFacts], collection: Collection
 ) -> dict[int, dict[str, dict[int, PodRun]]]:
     """What was told of each round: runs by position, of each attempt at it."""
     slots = {slot.position: slot for slot in order_runs(session)}
     runs: dict[int, dict[str, dict[int, PodRun]]] = {}
-    for told, text in sorted(records.documents.items()):
-        if told.what in (POD, DONE):
+    for record_key, text in sorted(records.documents.items()):
+        if record_key.what in (POD, DONE):
             continue
-        slot = slots.get(int(told.what))
+        slot = slots.get(int(record_key.what))
         try:
             run = PodRun.model_validate(text)
             run.to_run_end()
         except (ValidationError, binascii.Error):
-            found.damaged += 1
+            collection.damaged += 1
             continue
         planned = None if slot is None else (slot.round, slot.case, slot.arm)
-        if told.attempt not in pods or planned != (told.round, run.case, run.arm):
+        if record_key.attempt not in pods or planned != (record_key.round, run.case, run.arm):
             # Signed, but of a pod that did not say what it is, or of another plan.
-            found.damaged += 1
+            collection.damaged += 1
             continue
-        runs.setdefault(told.round, {}).setdefault(told.attempt, {})[int(told.what)] = run
+        runs.setdefault(record_key.round, {}).setdefault(record_key.attempt, {})[int(record_key.what)] = run
     return runs
 
 
 def _select_attempt(
-    attempts: Mapping[str, Mapping[int, PodRun]], kept: Mapping[int, str] | None, found: Collection
+    attempts: Mapping[str, Mapping[int, PodRun]], archive_attempts: Mapping[int, str] | None, collection: Collection
 ) -> str | None:
     """The one attempt at a round whose runs count, null for none: runs of two pods must never become a pair.
 
     The one that is in the archive; else the most complete one, and of equals the one that began first. Runs of others
     are counted as repeated.
     """
-    if kept:
-        wanted = next((attempt for attempt in attempts if attempt in kept.values()), None)
+    if archive_attempts:
+        wanted = next((attempt for attempt in attempts if attempt in archive_attempts.values()), None)
     else:
         wanted = min(
-            attempts, key=lambda one: (-len(attempts[one]), min(run.started_at for run in attempts[one].values()))
+            attempts,
+            key=lambda candidate: (
+                -len(attempts[candidate]),
+                min(run.started_at for run in attempts[candidate].values()),
+            ),
         )
-    found.repeated += sum(len(runs) for attempt, runs in attempts.items() if attempt != wanted)
+    collection.repeated += sum(len(runs) for attempt, runs in attempts.items() if attempt != wanted)
     return wanted
 
 
@@ -261,8 +271,10 @@ def _build_result(
 ) -> Result:
     """A pod's run as its document."""
     here = session.model_copy(update={"hardware": facts.build_hardware(), "cpus": facts.cpus})
-    made = build_run_document(here, slot, session.get_arm(slot.arm), prepared, run.to_run_end(), run.before, run.after)
-    return _add_pod_details(made, facts, attempt)
+    result = build_run_document(
+        here, slot, session.get_arm(slot.arm), prepared, run.to_run_end(), run.before, run.after
+    )
+    return _add_pod_details(result, facts, attempt)
 
 
 def _add_pod_details(result: Result, facts: PodFacts, attempt: str) -> Result:
@@ -282,11 +294,11 @@ def _add_pod_details(result: Result, facts: PodFacts, attempt: str) -> Result:
         "platform": {"machine": facts.machine},
     }
     # The reason may quote what was printed.
-    told = {
+    changes = {
         "reason": redaction.redact_value(result.workbench.reason),
         "isolation": {**result.workbench.isolation, POD: attempt},
     }
-    measured = result.workbench.model_copy(update=told)
+    measured = result.workbench.model_copy(update=changes)
     update = {
         "os_release": dict(facts.os_release),
         "runtime_environment": environment,
@@ -297,28 +309,28 @@ def _add_pod_details(result: Result, facts: PodFacts, attempt: str) -> Result:
 
 
 def _count_missing_rounds(
-    session: Session, there: set[int], records: Records, whys: Mapping[int, str], found: Collection
+    session: Session, there: set[int], records: Records, whys: Mapping[int, str], collection: Collection
 ) -> int:
     """Which rounds lack runs, and what their pods were at when they ended; the number of rounds with any."""
     slots = order_runs(session)
     runs = sum(slot.round == 0 for slot in slots)
-    heard = {told.round for told in (*records.documents, *records.begun, *records.torn)} | whys.keys()
+    heard = {record_key.round for record_key in (*records.documents, *records.begun, *records.torn)} | whys.keys()
     heard |= {slot.round for slot in slots if slot.position in there}
     for number in range(count_max_rounds(session)):
         lacking = [slot for slot in slots if slot.round == number and slot.position not in there]
         if len(lacking) == runs:
-            found.absent.append(number)
+            collection.absent.append(number)
         if lacking and number in heard:
-            why = [f"{len(lacking)} of {runs} runs are not there", *([whys[number]] if number in whys else [])]
+            reasons = [f"{len(lacking)} of {runs} runs are not there", *([whys[number]] if number in whys else [])]
             at = next((slot for slot in lacking if _has_begun(records, slot)), None)
             if at is not None:
-                why.append(f"{at.arm}, {at.case} was begun")
-            found.missing[number] = "; ".join(why)
+                reasons.append(f"{at.arm}, {at.case} was begun")
+            collection.missing[number] = "; ".join(reasons)
     return max((slot.round + 1 for slot in slots if slot.position in there), default=0)
 
 
 def _has_begun(records: Records, slot: Slot) -> bool:
-    return any((told.round, told.what) == (slot.round, str(slot.position)) for told in records.begun)
+    return any((record_key.round, record_key.what) == (slot.round, str(slot.position)) for record_key in records.begun)
 
 
 def _set_machine(session: Session, pods: Mapping[str, PodFacts]) -> Session:
@@ -342,18 +354,18 @@ def _set_machine(session: Session, pods: Mapping[str, PodFacts]) -> Session:
 
 
 def _build_notes(
-    session: Session, pods: Mapping[str, PodFacts], records: Records, found: Collection
+    session: Session, pods: Mapping[str, PodFacts], records: Records, collection: Collection
 ) -> tuple[str, ...]:
     """What a reader of the session should know: notes of former collections that still hold, and new ones."""
     notes = [note for note in session.notes if not note.startswith(f"{NOTE}round ")]
     former = {note.partition(":")[2].partition(":")[0]: note for note in session.notes if note not in notes}
-    heard = {told.round for told in (*records.documents, *records.begun)}
+    heard = {record_key.round for record_key in (*records.documents, *records.begun)}
     if any(facts.build_hardware().key != session.hardware.key for facts in pods.values()):
         notes.append(f"{NOTE}more than one kind of machine: compare within a round only")
     reasons = sorted({facts.isolation.get("network reason", "") for facts in pods.values()} - {""})
     notes += [f"{NOTE}network: not isolated ({reason})" for reason in reasons]
-    for number, why in sorted(found.missing.items()):
+    for number, cause in sorted(collection.missing.items()):
         # A collection that heard nothing of this round knows less than the one that did.
-        new = f"{NOTE}round {number}: {why}"
+        new = f"{NOTE}round {number}: {cause}"
         notes.append(new if number in heard else former.get(f" round {number}", new))
     return tuple(dict.fromkeys(notes))

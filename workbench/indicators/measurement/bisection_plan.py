@@ -96,13 +96,13 @@ def start_bisection(
     _check_one_indicator(config)
     ends = version_ranges.parse_range(versions)
     fixed = version_ranges.parse_fixed_requirements(requirements, version_ranges.parse_package(package).name)
-    found = version_ranges.find_version_range(
+    version_range = version_ranges.find_version_range(
         package, ends, [version_ranges.parse_version(text.strip(), "--versions") for text in named]
     )
     plan = BisectionPlan(
-        package=found.package,
-        versions=found.versions,
-        yanked=found.yanked,
+        package=version_range.package,
+        versions=version_range.versions,
+        yanked=version_range.yanked,
         requirements=fixed,
         metric=metric,
         max_probes=max_probes,
@@ -110,7 +110,7 @@ def start_bisection(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     limit = config.max_download_bytes
-    solved = version_ranges.solve_version_range(found, fixed, max_download_bytes=limit, progress=progress)
+    solved = version_ranges.solve_version_range(version_range, fixed, max_download_bytes=limit, progress=progress)
     _check_ends(_combine(Path("-"), plan, solved))
     return _combine(_write_search(Path(out) if out is not None else default_out(), plan, solved), plan, solved)
 
@@ -128,13 +128,13 @@ def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
     return folder
 
 
-def _check_ends(made: Bisection) -> None:
-    for position in (0, made.last):
-        if position not in made.stacks:
+def _check_ends(bisection: Bisection) -> None:
+    for position in (0, bisection.last):
+        if position not in bisection.stacks:
             raise ConfigError(
                 "an end of the range has no solution",
-                where=f"{made.plan.package} {made.plan.versions[position]}",
-                found=made.unsolved[position][:400],
+                where=f"{bisection.plan.package} {bisection.plan.versions[position]}",
+                found=bisection.unsolved[position][:400],
                 do="choose another end, or change --with",
             )
 
@@ -155,15 +155,15 @@ def load_bisection(folder: str | Path) -> Bisection:
     plan = read_model_file(
         BisectionPlan, folder / PLAN, noun="plan of a bisection", max_bytes=MAX_PLAN_BYTES, max_version=FORMAT_VERSION
     )
-    made = _combine(folder, plan, stack_sets.read_stack_set(folder / STACKS))
-    if not {0, made.last} <= made.stacks.keys():
+    bisection = _combine(folder, plan, stack_sets.read_stack_set(folder / STACKS))
+    if not {0, bisection.last} <= bisection.stacks.keys():
         raise InputError("the stacks are not those of the plan", where=folder / STACKS)
-    return made
+    return bisection
 
 
 def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
     by_name = {stack.name: stack for stack in solved.stacks}
-    reasons = {one.point: one.reason for one in solved.rejected}
+    reasons = {rejection.point: rejection.reason for rejection in solved.rejected}
     names = {place: version_ranges.name_version(plan.package, text) for place, text in enumerate(plan.versions)}
     stacks = {place: by_name[name] for place, name in names.items() if name in by_name}
     unsolved = {place: reasons.get(name, "no stack") for place, name in names.items() if name not in by_name}
@@ -171,12 +171,12 @@ def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
 
 
 def _check_one_indicator(config: SessionConfig) -> None:
-    given = [*config.indicators, *config.script]
-    if len(given) != 1:
+    targets = [*config.indicators, *config.script]
+    if len(targets) != 1:
         raise ConfigError(
             "not one indicator to measure",
             where="--indicator, --script",
-            found=given or "none",
+            found=targets or "none",
             allowed="one, such as --indicator sort",
         )
 

@@ -99,11 +99,12 @@ def _format_share(outcome: BisectionOutcome) -> list[str]:
     if result is None or not result.others or result.share is None or newest is None:
         return []
     versions = outcome.bisection.plan.versions
-    whole = f"{versions[0]} to {versions[-1]}: {_format_change(newest)}"
+    total_change = f"{versions[0]} to {versions[-1]}: {_format_change(newest)}"
     parts = [
-        f"from {versions[one.before]} to {versions[one.after]} ({_format_change(one.ratio)})" for one in result.others
+        f"from {versions[step.before]} to {versions[step.after]} ({_format_change(step.ratio)})"
+        for step in result.others
     ]
-    share = f"This step is {100 * result.share:.0f} % of the whole change ({whole})"
+    share = f"This step is {100 * result.share:.0f} % of the whole change ({total_change})"
     return [f"{share}; there are other steps {' and '.join(parts)}."]
 
 
@@ -118,11 +119,11 @@ def list_changed_packages(outcome: BisectionOutcome) -> list[tuple[str, str | No
 
 
 def _format_dependencies(outcome: BisectionOutcome) -> list[str]:
-    found = list_changed_packages(outcome)
-    if not found:
+    packages = list_changed_packages(outcome)
+    if not packages:
         return []
-    changes = ", ".join(f"{name} changed too: {old or 'none'} -> {new or 'none'}" for name, old, new in found)
-    fixed = next((f" --with {name}=={old}" for name, old, new in found if old and new), " other requirements")
+    changes = ", ".join(f"{name} changed too: {old or 'none'} -> {new or 'none'}" for name, old, new in packages)
+    fixed = next((f" --with {name}=={old}" for name, old, new in packages if old and new), " other requirements")
     return [f"{changes}; that may be the cause: fix it with{fixed}."]
 
 
@@ -142,7 +143,7 @@ def list_next_commands(outcome: BisectionOutcome) -> list[str]:
 def format_bisection(outcome: BisectionOutcome) -> str:
     """A search as text: the answer, the versions, the folder, what to do next."""
     folder, plan = outcome.bisection.folder, outcome.bisection.plan
-    rows = [_format_record(one, folder) for one in outcome.records]
+    rows = [_format_record(record, folder) for record in outcome.records]
     if outcome.direct is not None and outcome.result is not None:
         before, after = _name_versions(outcome, outcome.result.step)
         rows.append(("", f"{after} against {before}", *_format_record(outcome.direct, folder)[2:]))
@@ -184,11 +185,11 @@ def build_bisection_document(outcome: BisectionOutcome) -> dict[str, Any]:
         if result is None or result.step.verdict not in DIFFERENT
         else [plan.versions[place] for place in (*result.between, result.step.after)],
         "share_of_change": None if result is None else result.share,
-        "other_steps": [] if result is None else [_build_step_document(outcome, one) for one in result.others],
+        "other_steps": [] if result is None else [_build_step_document(outcome, step) for step in result.others],
         "changed_packages": [
             {"name": name, "before": old, "after": new} for name, old, new in list_changed_packages(outcome)
         ],
-        "versions": [_build_record_document(one, outcome.bisection.folder) for one in outcome.records],
+        "versions": [_build_record_document(record, outcome.bisection.folder) for record in outcome.records],
         "direct": None if outcome.direct is None else _build_record_document(outcome.direct, outcome.bisection.folder),
         "yanked": list(plan.yanked),
         "next": list_next_commands(outcome),

@@ -102,9 +102,9 @@ def equalize_conditions(
     Returns: The same variants with `arm.conditions`, and with the variables that their runs need. An interpreter that
     cannot be probed keeps no conditions.
     """
-    cores, _ = machine_facts.assign_cores(max([threads, *(one.arm.threads or threads for one in variants)]))
-    found: dict[tuple[object, ...], tuple[dict[str, str], dict[str, str]]] = {}
-    made = []
+    cores, _ = machine_facts.assign_cores(max([threads, *(entry.arm.threads or threads for entry in variants)]))
+    cache: dict[tuple[object, ...], tuple[dict[str, str], dict[str, str]]] = {}
+    results = []
     copies = _tidy_copies(root or cache_folder() / "indicators" / "bytecode")
     read = [str(copies)] if copies.is_dir() else []
     with Launcher(RunLimits(), [variant.python for variant in variants], folders=read) as launcher:
@@ -117,17 +117,17 @@ def equalize_conditions(
         for variant in variants:
             count = variant.arm.threads or threads
             key = (variant.python, count, tuple(sorted(variant.environment.items())))
-            if key not in found:
-                told = probe(variant, {})
+            if key not in cache:
+                facts = probe(variant, {})
                 expected = build_clean_environment(count, {**environment, **variant.environment})
                 folder = copies / _hash_interpreter(variant)
-                there = told and told["missing"] and (folder / MARKER).is_file()
-                held = probe(variant, {PREFIX: str(folder)}) if there else None
-                found[key] = _settle_variant(variant, told, expected, folder, note, held)
-            conditions, more = found[key]
+                there = facts and facts["missing"] and (folder / MARKER).is_file()
+                copy_facts = probe(variant, {PREFIX: str(folder)}) if there else None
+                cache[key] = _settle_variant(variant, facts, expected, folder, note, copy_facts)
+            conditions, more = cache[key]
             arm = variant.arm.model_copy(update={"conditions": conditions})
-            made.append(dataclasses.replace(variant, arm=arm, environment={**variant.environment, **more}))
-    return made
+            results.append(dataclasses.replace(variant, arm=arm, environment={**variant.environment, **more}))
+    return results
 
 
 def _tidy_copies(copies: Path) -> Path:
@@ -151,41 +151,41 @@ def _probe_interpreter(
 
 def _settle_variant(
     variant: Variant,
-    told: dict[str, Any] | None,
+    facts: dict[str, Any] | None,
     expected: Mapping[str, str],
     folder: Path,
     note: Callable[[str], None],
-    held: dict[str, Any] | None,
+    copy_facts: dict[str, Any] | None,
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Conditions of a variant, and the variables that its runs need for its byte code."""
-    if told is None:
+    if facts is None:
         return {}, {}
-    conditions = _describe_conditions(told, expected)
-    missing = list(told["missing"])
+    conditions = _describe_conditions(facts, expected)
+    missing = list(facts["missing"])
     if not missing:
         return conditions, {}
-    left = _count_left(folder, held)
-    if left is None:
-        left = _compile_copy(variant.python, told["folders"], missing, folder)
+    n_uncompiled = _count_left(folder, copy_facts)
+    if n_uncompiled is None:
+        n_uncompiled = _compile_copy(variant.python, facts["folders"], missing, folder)
     name = variant.arm.stack
-    if left is None:
-        note(f"{name}: {len(missing)} of {told['total']} modules without byte code, and no copy could be compiled")
-        return {**conditions, "byte code": f"missing for {len(missing)} of {told['total']} modules"}, {}
-    if left < len(missing):
-        note(f"{name}: {len(missing) - left} of {told['total']} modules without byte code: compiled in a copy")
+    if n_uncompiled is None:
+        note(f"{name}: {len(missing)} of {facts['total']} modules without byte code, and no copy could be compiled")
+        return {**conditions, "byte code": f"missing for {len(missing)} of {facts['total']} modules"}, {}
+    if n_uncompiled < len(missing):
+        note(f"{name}: {len(missing) - n_uncompiled} of {facts['total']} modules without byte code: compiled in a copy")
         return conditions, {PREFIX: str(folder)}
     # What does not compile (templates, code for other versions) cannot be imported either.
     return conditions, {}
 
 
-def _count_left(folder: Path, held: dict[str, Any] | None) -> int | None:
+def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
     """Modules that do not compile, of a copy that is still whole; null where it must be made (again)."""
-    if held is None:
+    if copy_facts is None:
         return None
     with contextlib.suppress(OSError, ValueError):
-        left = int((folder / MARKER).read_text(encoding="utf-8"))
+        n_uncompiled = int((folder / MARKER).read_text(encoding="utf-8"))
         os.utime(folder / MARKER)
-        return left if len(held["missing"]) <= left else None
+        return n_uncompiled if len(copy_facts["missing"]) <= n_uncompiled else None
     return None
 
 
@@ -223,11 +223,11 @@ def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], f
         )
         for path in (folder, *folder.rglob("*")):
             path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
-        left = sum(not _has_byte_code(folder, Path(one)) for one in missing)
-        (folder / MARKER).write_text(str(left), encoding="utf-8")
+        n_uncompiled = sum(not _has_byte_code(folder, Path(module)) for module in missing)
+        (folder / MARKER).write_text(str(n_uncompiled), encoding="utf-8")
     except (OSError, subprocess.SubprocessError):
         return None
-    return left
+    return n_uncompiled
 
 
 def _has_byte_code(folder: Path, module: Path) -> bool:
@@ -239,34 +239,34 @@ def _copy_byte_code(top: Path, folder: Path) -> None:
         target = folder / cache.parent.relative_to("/")
         target.mkdir(parents=True, exist_ok=True)
         for path in cache.glob("*.pyc"):
-            own = target / path.name
+            copy_path = target / path.name
             # Older than what is there: a module that has changed since.
-            if not own.exists() or own.stat().st_mtime < path.stat().st_mtime:
-                shutil.copyfile(path, own)
+            if not copy_path.exists() or copy_path.stat().st_mtime < path.stat().st_mtime:
+                shutil.copyfile(path, copy_path)
 
 
-def _describe_conditions(told: Mapping[str, Any], expected: Mapping[str, str]) -> dict[str, str]:
+def _describe_conditions(facts: Mapping[str, Any], expected: Mapping[str, str]) -> dict[str, str]:
     """Conditions in words; equal words stand for equal conditions."""
-    variables = dict(told["variables"])
+    variables = dict(facts["variables"])
     threads = {name: variables.get(name, "not set") for name in THREAD_VARIABLES}
     common = max(set(threads.values()), key=list(threads.values()).count)
     odd = [f"{name}={value}" for name, value in threads.items() if value != common]
     private = {"HOME", "TMPDIR", PREFIX, "LC_CTYPE", "PWD", "SHLVL", "_", *THREAD_VARIABLES}
-    own = {name for name in variables.keys() | expected.keys() if variables.get(name) != expected.get(name)} - private
+    names = {name for name in variables.keys() | expected.keys() if variables.get(name) != expected.get(name)} - private
     flags = [
-        *(["debug build"] if told["debug"] else []),
-        *(["development mode"] if told["dev"] else []),
-        *([f"-O{told['optimize']}"] if told["optimize"] else []),
-        *([] if told["gil"] else ["without GIL"]),
+        *(["debug build"] if facts["debug"] else []),
+        *(["development mode"] if facts["dev"] else []),
+        *([f"-O{facts['optimize']}"] if facts["optimize"] else []),
+        *([] if facts["gil"] else ["without GIL"]),
     ]
-    seed = told["hash"][1]
+    seed = facts["hash"][1]
     return {
         "byte code": COMPILED,
-        "locale": f"{told['locale']}, {told['encoding']}",
-        "hash seed": "random" if told["hash"][0] and seed in (None, "random") else str(seed),
+        "locale": f"{facts['locale']}, {facts['encoding']}",
+        "hash seed": "random" if facts["hash"][0] and seed in (None, "random") else str(seed),
         "threads": ", ".join([common, *odd]),
-        "cores": str(told["cores"]),
+        "cores": str(facts["cores"]),
         "interpreter": ", ".join(flags) or "release build",
-        "start-up code": ", ".join(told["custom"]) or "none",
-        "variables": ", ".join(f"{name}={variables.get(name, 'unset')}"[:60] for name in sorted(own)) or "as given",
+        "start-up code": ", ".join(facts["custom"]) or "none",
+        "variables": ", ".join(f"{name}={variables.get(name, 'unset')}"[:60] for name in sorted(names)) or "as given",
     }

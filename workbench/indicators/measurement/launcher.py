@@ -117,17 +117,17 @@ def _run_and_watch(
     )
 
 
-def _build_start_failure(why: str, surroundings: Surroundings, started_at: str) -> RunEnd:
+def _build_start_failure(reason: str, surroundings: Surroundings, started_at: str) -> RunEnd:
     return RunEnd(
-        "not started", why[:300], started_at=started_at, ended_at=_format_now(), isolation=surroundings.isolation
+        "not started", reason[:300], started_at=started_at, ended_at=_format_now(), isolation=surroundings.isolation
     )
 
 
 def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) -> tuple[Path, Path]:
     work, home = folder / "work", folder / "home"
     folder.chmod(0o711)
-    for made in (work, home, home / "tmp"):
-        made.mkdir(mode=0o700)
+    for private_folder in (work, home, home / "tmp"):
+        private_folder.mkdir(mode=0o700)
     made_files = []
     for name, text in command.sources.items():
         path = work / name
@@ -135,7 +135,7 @@ def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) ->
             raise OSError(f"{name[:80]} is outside the run's folder")
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8", newline="")
-        made_files += [path, *(one for one in path.parents if one != work and one.is_relative_to(work))]
+        made_files += [path, *(parent for parent in path.parents if parent != work and parent.is_relative_to(work))]
     for path in (work, home, home / "tmp", *made_files) if uid is not None else ():
         os.chown(path, uid or 0, uid or 0)
     return work, home
@@ -143,7 +143,7 @@ def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) ->
 
 def _start_process(command: RunCommand, surroundings: Surroundings, work: Path, home: Path) -> tuple[WatchedRun, str]:
     """Fork and execute; the text is why that failed."""
-    (out, out_end), (err, err_end), (told, told_end) = os.pipe(), os.pipe(), os.pipe()
+    (out, out_end), (err, err_end), (failure_fd, told_end) = os.pipe(), os.pipe(), os.pipe()
     environment = {**command.environment, "HOME": str(home), "TMPDIR": str(home / "tmp")}
     launcher = os.getpid()
     pid = os.fork()
@@ -155,7 +155,7 @@ def _start_process(command: RunCommand, surroundings: Surroundings, work: Path, 
         os._exit(127)
     for end in (out_end, err_end, told_end):
         os.close(end)
-    with os.fdopen(told, "rb") as file:
+    with os.fdopen(failure_fd, "rb") as file:
         failure = file.read().decode(errors="replace")
     if failure:
         os.close(out)
@@ -214,11 +214,11 @@ def _watch_process(
             watched.ended_by = "stopped"
         if watched.ended_by:
             return
-        found = select_ready([*watched.pipes, surroundings.wakeup, requests.descriptor], left_s)
-        if surroundings.wakeup in found:
+        ready = select_ready([*watched.pipes, surroundings.wakeup, requests.descriptor], left_s)
+        if surroundings.wakeup in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(surroundings.wakeup, 4096)
-        for descriptor in found & watched.pipes.keys():
+        for descriptor in ready & watched.pipes.keys():
             _read_output(watched, command, descriptor)
 
 
@@ -287,26 +287,26 @@ def kill_leftovers(groups: resource_limits.ControlGroups) -> tuple[int, float]:
             cpu_s += used.ru_utime + used.ru_stime
             killed += os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
             continue
-        for found in groups.list_members() | _list_children():
+        for leftover in groups.list_members() | _list_children():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(found, signal.SIGKILL)
+                os.kill(leftover, signal.SIGKILL)
         time.sleep(0.001)
     return killed, cpu_s
 
 
 def _list_children() -> set[int]:
-    own = os.getpid()
+    own_pid = os.getpid()
     with contextlib.suppress(OSError):
-        return {int(text) for text in Path(f"/proc/self/task/{own}/children").read_text().split()}
-    found = set()
+        return {int(text) for text in Path(f"/proc/self/task/{own_pid}/children").read_text().split()}
+    children = set()
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 # The name in parentheses may hold anything, also a parenthesis.
                 after = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if int(after[1]) == own:
-                    found.add(int(entry.name))
-    return found
+                if int(after[1]) == own_pid:
+                    children.add(int(entry.name))
+    return children
 
 
 def _classify_end(

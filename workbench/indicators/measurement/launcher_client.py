@@ -133,9 +133,9 @@ def encode_message(message: Any) -> bytes:
 
 def parse_setup(text: bytes) -> LauncherSetup:
     """The setup that a line holds."""
-    found = json.loads(text)
-    found["limits"] = RunLimits(**found["limits"])
-    return LauncherSetup(**_convert_tuples(found, "pythons", "cpus", "folders"))
+    fields = json.loads(text)
+    fields["limits"] = RunLimits(**fields["limits"])
+    return LauncherSetup(**_convert_tuples(fields, "pythons", "cpus", "folders"))
 
 
 def parse_command(text: bytes) -> RunCommand:
@@ -145,14 +145,14 @@ def parse_command(text: bytes) -> RunCommand:
 
 def parse_run_end(text: bytes) -> RunEnd:
     """The ending that a line holds."""
-    found = json.loads(text)
+    fields = json.loads(text)
     for name in ("stdout", "stderr"):
-        found[name] = base64.b64decode(found[name])
-    return RunEnd(**found)
+        fields[name] = base64.b64decode(fields[name])
+    return RunEnd(**fields)
 
 
-def _convert_tuples(found: dict[str, Any], *names: str) -> dict[str, Any]:
-    return {name: tuple(value) if name in names else value for name, value in found.items()}
+def _convert_tuples(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: tuple(value) if name in names else value for name, value in fields.items()}
 
 
 def _encode_default(value: object) -> object:
@@ -259,9 +259,9 @@ class Launcher:
             )
             self.isolation = self._send_request(encode_message(self._setup), GRACE_S).isolation
         except (OSError, EOFError, TimeoutError, ValueError) as error:
-            told = self._stop_process()
+            message = self._stop_process()
             raise RunFailedError(
-                "the process that starts runs cannot be started", found=told or str(error) or type(error).__name__
+                "the process that starts runs cannot be started", found=message or str(error) or type(error).__name__
             ) from error
 
     def _send_request(self, request: bytes, timeout_s: float) -> RunEnd:
@@ -271,8 +271,8 @@ class Launcher:
         assert process.stdout is not None
         process.stdin.write(request)
         process.stdin.flush()
-        held, waited_s = bytearray(), 0.0
-        while not held.endswith(b"\n"):
+        reply, waited_s = bytearray(), 0.0
+        while not reply.endswith(b"\n"):
             # In slices, not against a clock: while both are stopped (Ctrl-Z, a debugger) no time counts.
             ready, _, _ = select.select([process.stdout], [], [], _SLICE_S)
             if not ready:
@@ -283,8 +283,8 @@ class Launcher:
             chunk = os.read(process.stdout.fileno(), 1 << 20)
             if not chunk:
                 raise EOFError("it ended")
-            held += chunk
-        return parse_run_end(bytes(held))
+            reply += chunk
+        return parse_run_end(bytes(reply))
 
     def _stop_process(self) -> str:
         """End the launcher; the end of what it said about itself."""
@@ -299,10 +299,10 @@ class Launcher:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        told = b""
+        output = b""
         for pipe in (process.stderr, process.stdout):
             if pipe is not None:
-                told = told or pipe.read()[-500:]
+                output = output or pipe.read()[-500:]
                 pipe.close()
-        lines = told.decode(errors="replace").strip().splitlines()
+        lines = output.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines and process.returncode else ""

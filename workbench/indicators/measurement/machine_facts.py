@@ -93,10 +93,10 @@ def build_hwinfo(hardware_facts: Hardware) -> dict[str, Any]:
     """The machine's facts by the names of Amun's results; unknown ones are left out."""
     brand = {"brand_raw": hardware_facts.cpu_model, "arch": platform.machine(), "count": hardware_facts.cores}
     numbers = {"family": hardware_facts.cpu_family, "model": hardware_facts.cpu_model_number}
-    known = {name: value for name, value in numbers.items() if value is not None}
+    cpu_fields = {name: value for name, value in numbers.items() if value is not None}
     return {
         "cpu_features": {"flags": list(hardware_facts.cpu_flags)},
-        "cpu_info": {**brand, **known},
+        "cpu_info": {**brand, **cpu_fields},
         "platform": {"architecture": platform.architecture()[0], "machine": platform.machine()},
     }
 
@@ -105,8 +105,8 @@ def build_hwinfo(hardware_facts: Hardware) -> dict[str, Any]:
 def read_os_release() -> dict[str, str]:
     """Fields of os-release, in lower case as Amun has them; empty without the file."""
     with contextlib.suppress(OSError):
-        found = {name.lower(): value[:200] for name, value in platform.freedesktop_os_release().items()}
-        return {name: value for name, value in found.items() if name in ("id", "name", "version", "version_id")}
+        fields = {name.lower(): value[:200] for name, value in platform.freedesktop_os_release().items()}
+        return {name: value for name, value in fields.items() if name in ("id", "name", "version", "version_id")}
     return {}
 
 
@@ -157,26 +157,26 @@ def assign_cores(
 def _list_sibling_cores(core: int, root: Path) -> frozenset[int]:
     path = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
     with contextlib.suppress(OSError, ValueError):
-        found: set[int] = set()
+        siblings: set[int] = set()
         for part in path.read_text().strip().split(","):
             low, _, high = part.partition("-")
-            found |= set(range(int(low), int(high or low) + 1))
-        if core in found:
-            return frozenset(found)
+            siblings |= set(range(int(low), int(high or low) + 1))
+        if core in siblings:
+            return frozenset(siblings)
     return frozenset({core})
 
 
 def _read_processor(cpuinfo: Path) -> dict[str, str]:
     """Fields of the first processor."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     with contextlib.suppress(OSError):
         for line in cpuinfo.read_text(errors="replace").splitlines():
             label, colon, value = line.partition(":")
-            if not colon and found:
+            if not colon and fields:
                 break
             if colon:
-                found[label.strip().lower()] = value.strip()
-    return found
+                fields[label.strip().lower()] = value.strip()
+    return fields
 
 
 def _parse_whole_number(text: str | None) -> int | None:
@@ -205,13 +205,13 @@ def _read_mhz(root: Path, sys_root: Path, cores: tuple[int, ...]) -> float | Non
     """Mean clock of cores now; from the kernel's own file, else from cpuinfo."""
     folder = sys_root / "devices/system/cpu"
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
-        found = [int((folder / f"cpu{core}/cpufreq/scaling_cur_freq").read_text()) / 1000 for core in cores]
-        return round(sum(found) / len(found), 1)
+        frequencies = [int((folder / f"cpu{core}/cpufreq/scaling_cur_freq").read_text()) / 1000 for core in cores]
+        return round(sum(frequencies) / len(frequencies), 1)
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
         lines = [line for line in (root / "cpuinfo").read_text().splitlines() if line.lower().startswith("cpu mhz")]
         clocks = [float(line.rpartition(":")[2]) for line in lines]
-        own = [clocks[core] for core in cores if core < len(clocks)] or clocks
-        return round(sum(own) / len(own), 1)
+        core_clocks = [clocks[core] for core in cores if core < len(clocks)] or clocks
+        return round(sum(core_clocks) / len(core_clocks), 1)
     return None
 
 
@@ -227,8 +227,8 @@ def _read_throttles(sys_root: Path, cores: tuple[int, ...]) -> int | None:
 def _read_quota_s(root: Path, sys_root: Path) -> float | None:
     """How long a CPU quota has stopped this control group; null without control groups of version 2."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
-        own = next(line for line in (root / "self/cgroup").read_text().splitlines() if line.startswith("0::"))
-        text = (sys_root / "fs/cgroup" / own[3:].lstrip("/") / "cpu.stat").read_text()
+        group_line = next(line for line in (root / "self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        text = (sys_root / "fs/cgroup" / group_line[3:].lstrip("/") / "cpu.stat").read_text()
         return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("throttled_usec")) / 1e6
     return None
 

@@ -28,13 +28,13 @@ def install_variations(
     Combinations that differ only in threads or variables share an environment. The control has one of its own, with
     the baseline's threads and variables.
     """
-    by_name = {one.name: one for one in stacks.variations}
+    by_name = {entry.name: entry for entry in stacks.variations}
     if CONTROL in by_name:
         raise ConfigError("a variation is named like the control", found=CONTROL, do="rename it")
     first = by_name[choose_baseline(baseline, list(by_name))]
-    ordered = [(first, 0), *((one, 0) for one in stacks.variations if one is not first), (first, 1)]
+    ordered = [(first, 0), *((other, 0) for other in stacks.variations if other is not first), (first, 1)]
     locks = {stack.key: stack for stack in stacks.stacks}
-    wanted = list(dict.fromkeys((one.stack, copy) for one, copy in ordered if one.stack is not None))
+    wanted = list(dict.fromkeys((entry.stack, copy) for entry, copy in ordered if entry.stack is not None))
     installed = install_environments(
         [(locks[key], copy) for key, copy in wanted],
         root,
@@ -43,42 +43,42 @@ def install_variations(
         progress=progress,
         indexes=stacks.indexes,
     )
-    made = dict(zip(wanted, installed, strict=True))
+    environments = dict(zip(wanted, installed, strict=True))
     variants = []
-    for one, copy in ordered:
-        if one.stack is None:
-            variants.append(_build_environment_variant(one, copy))
+    for variation, copy in ordered:
+        if variation.stack is None:
+            variants.append(_build_environment_variant(variation, copy))
             continue
-        stack, environment = locks[one.stack], made[one.stack, copy]
+        stack, environment = locks[variation.stack], environments[variation.stack, copy]
         arm = Arm(
-            name=CONTROL if copy else one.name,
-            stack=one.name,
-            stack_key=one.key or stack.key,
+            name=CONTROL if copy else variation.name,
+            stack=variation.name,
+            stack_key=variation.key or stack.key,
             copy_number=copy,
             python=environment.python_version,
             packages=environment.installed,
             lock_sha256=stack.lock_sha256,
             notes={"record_sha256": environment.record_sha256},
-            factors=one.factors,
-            threads=one.threads,
+            factors=variation.factors,
+            threads=variation.threads,
         )
         hashes = {package.name: package.hashes for package in stack.packages}
-        variants.append(Variant(arm, str(environment.python), hashes, dict(one.variables)))
+        variants.append(Variant(arm, str(environment.python), hashes, dict(variation.variables)))
     return variants
 
 
-def _build_environment_variant(one: Variation, copy: int) -> Variant:
+def _build_environment_variant(variation: Variation, copy: int) -> Variant:
     """Variant of an existing environment; its control is the same environment once more."""
-    found = build_python_variants({one.name: one.environment or ""})[0]
-    key = sha256(f"{found.arm.stack_key}\0{one.setting[2:]}".encode()).hexdigest()
-    arm = found.arm.model_copy(
+    variant = build_python_variants({variation.name: variation.environment or ""})[0]
+    key = sha256(f"{variant.arm.stack_key}\0{variation.setting[2:]}".encode()).hexdigest()
+    arm = variant.arm.model_copy(
         update={
-            "name": CONTROL if copy else one.name,
+            "name": CONTROL if copy else variation.name,
             "copy_number": copy,
-            "stack_key": key if one.threads or one.variables else found.arm.stack_key,
+            "stack_key": key if variation.threads or variation.variables else variant.arm.stack_key,
             "notes": {"environment": "the baseline's own, not a copy"} if copy else {},
-            "factors": one.factors,
-            "threads": one.threads,
+            "factors": variation.factors,
+            "threads": variation.threads,
         }
     )
-    return replace(found, arm=arm, environment=dict(one.variables))
+    return replace(variant, arm=arm, environment=dict(variation.variables))

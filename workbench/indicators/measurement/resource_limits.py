@@ -39,11 +39,11 @@ class ControlGroups:
 
     def list_members(self) -> set[int]:
         """The processes in them, without this one."""
-        found: set[int] = set()
+        pids: set[int] = set()
         for folder in self.folders:
             with contextlib.suppress(OSError):
-                found |= {int(text) for text in (folder / "cgroup.procs").read_text().split()}
-        return found - {os.getpid()}
+                pids |= {int(text) for text in (folder / "cgroup.procs").read_text().split()}
+        return pids - {os.getpid()}
 
     def count_out_of_memory_kills(self) -> int:
         """How often the kernel has killed for memory, in this group."""
@@ -73,19 +73,21 @@ class ControlGroups:
 
 
 def enter_groups(
-    limits: RunLimits, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")
+    limits: RunLimits, root: Path = Path("/sys/fs/cgroup"), cgroup_file: Path = Path("/proc/self/cgroup")
 ) -> ControlGroups:
     """Make groups with these limits and move this process into them; a group that cannot be made is null."""
     memory = processes = None
     origins: dict[Path, Path] = {}
-    for parent, origin in _list_group_candidates("memory", root, own) if limits.memory_bytes is not None else ():
+    for parent, origin in (
+        _list_group_candidates("memory", root, cgroup_file) if limits.memory_bytes is not None else ()
+    ):
         if memory := _enter_group(parent, _memory_settings(limits.memory_bytes or 0)):
             origins[memory] = origin
             break
     # Version 2: one group for both.
     if memory is not None and _write_settings(memory, {"pids.max": str(limits.processes + 1)}):
         return ControlGroups(memory, memory, origins)
-    for parent, origin in _list_group_candidates("pids", root, own):
+    for parent, origin in _list_group_candidates("pids", root, cgroup_file):
         if processes := _enter_group(parent, [({"pids.max": str(limits.processes + 1)}, True)]):
             origins[processes] = origin
             break
@@ -110,8 +112,8 @@ def _enter_group(parent: Path, settings: list[tuple[dict[str, str], bool]]) -> P
     except OSError:
         return None
     # Each must-have is for one version of groups: one of them is enough.
-    held = [_write_settings(folder, names) for names, _ in settings]
-    enough = any(done for done, (_, must) in zip(held, settings, strict=True) if must)
+    outcomes = [_write_settings(folder, names) for names, _ in settings]
+    enough = any(is_set for is_set, (_, must) in zip(outcomes, settings, strict=True) if must)
     if enough and _write_settings(folder, {"cgroup.procs": str(os.getpid())}):
         return folder
     with contextlib.suppress(OSError):
@@ -133,23 +135,25 @@ def _write_settings(folder: Path, values: dict[str, str]) -> bool:
     return True
 
 
-def _list_group_candidates(controller: str, root: Path, own: Path) -> Iterator[tuple[Path, Path]]:
+def _list_group_candidates(controller: str, root: Path, cgroup_file: Path) -> Iterator[tuple[Path, Path]]:
     """Folders in which a group may be made, each with the group that this process is in now.
 
     That group itself, then the one above: version 2 allows no group with processes of its own to hand controllers down.
     """
     with contextlib.suppress(OSError, ValueError):
-        for line in own.read_text().splitlines():
+        for line in cgroup_file.read_text().splitlines():
             _, names, path = line.split(":", 2)
             inner = path.strip("/")
             if controller in names.split(","):
                 now = (top / inner for top in (root / names, root / controller))
-                yield from ((one, one) for one in now if one.is_dir())
+                yield from ((folder, folder) for folder in now if folder.is_dir())
             elif not names:
                 for top in (root, root / "unified"):
                     now_in = top / inner
                     yield from (
-                        (one, now_in) for one in (now_in, now_in.parent) if _has_controller(one, controller, top)
+                        (folder, now_in)
+                        for folder in (now_in, now_in.parent)
+                        if _has_controller(folder, controller, top)
                     )
 
 
@@ -206,9 +210,9 @@ def apply_limits(limits: RunLimits, groups: ControlGroups, cpu_s: int | None, n_
 
 
 def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
-    _, most = resource.getrlimit(kind)
+    _, ceiling = resource.getrlimit(kind)
     wanted = soft if hard is None else hard
-    allowed = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+    allowed = wanted if ceiling == resource.RLIM_INFINITY else min(wanted, ceiling)
     resource.setrlimit(kind, (min(soft, allowed), allowed))
 
 

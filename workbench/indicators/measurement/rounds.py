@@ -57,10 +57,10 @@ class SessionState:
 
     def add_run(self, case: str, arm: str, number: int, status: str) -> None:
         """Add a run. Only the first rounds decide on giving up, so that a resumed session decides the same."""
-        mine = self.statuses.setdefault((case, arm), {})
-        mine[number] = status
-        first = [mine.get(one) for one in range(GIVE_UP_AFTER)]
-        if all(one is not None and one != "ok" for one in first):
+        statuses = self.statuses.setdefault((case, arm), {})
+        statuses[number] = status
+        first = [statuses.get(index) for index in range(GIVE_UP_AFTER)]
+        if all(outcome is not None and outcome != "ok" for outcome in first):
             self.given_up[case, arm] = str(first[-1])
 
     def is_done(self, slot: Slot) -> bool:
@@ -93,7 +93,7 @@ def group_slots(session: Session, slots: Sequence[Slot]) -> list[list[Slot]]:
     """Group the runs that are compared: all arms of a case and round. In blocks, each run is a group."""
     if session.design == "blocks":
         return [[slot] for slot in slots]
-    return [list(group) for _, group in itertools.groupby(slots, key=lambda one: (one.round, one.case))]
+    return [list(group) for _, group in itertools.groupby(slots, key=lambda slot: (slot.round, slot.case))]
 
 
 def read_state(folder: Path, session: Session) -> SessionState:
@@ -104,8 +104,8 @@ def read_state(folder: Path, session: Session) -> SessionState:
         if path.exists():
             with contextlib.suppress(InputError):
                 measured = archive.read_result(path).workbench
-                own = (measured.session_id, measured.position) == (session.session_id, slot.position)
-                if own and is_made(measured):
+                is_same_run = (measured.session_id, measured.position) == (session.session_id, slot.position)
+                if is_same_run and is_made(measured):
                     state.add_run(slot.case, slot.arm, slot.round, measured.status)
     return state
 
@@ -162,13 +162,15 @@ def measure_session(
     session = session.model_copy(update={"ended_at": None, "stop_reason": None})
     archive.write_session(folder, session)
     slots, state = order_runs(session), read_state(folder, session)
-    done = [group for group in group_slots(session, slots) if all(map(state.is_done, group))]
-    watcher.report_start(sum(map(len, done)), len(slots))
+    finished_groups = [group for group in group_slots(session, slots) if all(map(state.is_done, group))]
+    watcher.report_start(sum(map(len, finished_groups)), len(slots))
     limits = replace(limits or RunLimits(), memory_bytes=session.memory_bytes)
-    _, own = machine_facts.assign_cores(max(map(session.count_threads, session.arms)))
+    _, cpus = machine_facts.assign_cores(max(map(session.count_threads, session.arms)))
     with (
         _catch_interrupt() as interrupted,
-        Launcher(limits, [one.python for one in variants], cpus=own, folders=_list_folders(variants)) as launcher,
+        Launcher(
+            limits, [variant.python for variant in variants], cpus=cpus, folders=_list_folders(variants)
+        ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
         runner = _SessionRunner(folder, by_name, prepared, launcher, state, watcher, judge, interrupted)
@@ -314,20 +316,20 @@ def _write_run(folder: Path, inspection: str, number: int, result: Result) -> No
 def _match_cases_to_session(
     session: Session, cases: Sequence[Case], environment: Mapping[str, str]
 ) -> dict[str, PreparedCase]:
-    found = {case.label: PreparedCase.from_case(case, environment) for case in cases}
+    prepared_cases = {case.label: PreparedCase.from_case(case, environment) for case in cases}
     for case in session.cases:
-        own = found.get(case.label)
-        if own is None:
-            raise ConfigError("a case of the session is missing", where=case.label, allowed=list(found))
-        if own.version != case.indicator_version:
+        prepared_case = prepared_cases.get(case.label)
+        if prepared_case is None:
+            raise ConfigError("a case of the session is missing", where=case.label, allowed=list(prepared_cases))
+        if prepared_case.version != case.indicator_version:
             raise ConfigError(
                 "the indicator has changed since the session started",
                 where=case.label,
-                found=f"version {own.version}",
+                found=f"version {prepared_case.version}",
                 allowed=case.indicator_version,
                 do="start a new session: versions are not compared with each other",
             )
-    return found
+    return prepared_cases
 
 
 def _check_same_environments(session: Session, variants: Mapping[str, Variant]) -> None:
@@ -344,8 +346,8 @@ def _check_same_environments(session: Session, variants: Mapping[str, Variant]) 
 
 def _list_folders(variants: Sequence[Variant]) -> list[str]:
     """Folders of byte code that runs read."""
-    found = [variant.environment[PREFIX] for variant in variants if PREFIX in variant.environment]
-    return list(dict.fromkeys(found))
+    folders = [variant.environment[PREFIX] for variant in variants if PREFIX in variant.environment]
+    return list(dict.fromkeys(folders))
 
 
 def _write_specifications(

@@ -73,10 +73,10 @@ def forbid_new_privileges() -> None:
     _check_answer(_libc.prctl(_PR_SET_NO_NEW_PRIVS, ctypes.c_ulong(1), 0, 0, 0), "prctl")
 
 
-def _check_answer(answer: int, what: str) -> None:
+def _check_answer(answer: int, action: str) -> None:
     if answer != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{action}: {os.strerror(number)}")
 
 
 def find_free_user() -> int | None:
@@ -111,11 +111,11 @@ def _is_taken(uid: int) -> bool:
 
 def list_root_folders(pythons: Iterable[str]) -> list[str]:
     """The folders that interpreters need: each environment, and the Python that it was made of."""
-    found: dict[str, None] = {}
+    folders: dict[str, None] = {}
     for python in pythons:
-        found[str(Path(python).absolute().parent.parent)] = None
-        found[str(Path(python).resolve().parent.parent)] = None
-    return list(found)
+        folders[str(Path(python).absolute().parent.parent)] = None
+        folders[str(Path(python).resolve().parent.parent)] = None
+    return list(folders)
 
 
 def make_reachable(folders: Iterable[str]) -> None:
@@ -144,8 +144,12 @@ def _cover_folder(top: str, folders: list[str]) -> None:
     if top in folders:
         raise OSError(f"{top} itself is closed to other users")
     # Opened before they are covered; a folder inside another one needs no entry of its own.
-    kept = [one for one in folders if not any(one != other and Path(one).is_relative_to(other) for other in folders)]
-    handles = {folder: os.open(folder, os.O_PATH | os.O_DIRECTORY) for folder in kept}
+    roots = [
+        candidate
+        for candidate in folders
+        if not any(candidate != other and Path(candidate).is_relative_to(other) for other in folders)
+    ]
+    handles = {folder: os.open(folder, os.O_PATH | os.O_DIRECTORY) for folder in roots}
     flags = MS_NOSUID | MS_NODEV
     mount_filesystem("tmpfs", top, "tmpfs", flags, "mode=755,size=1m")
     for folder, handle in handles.items():
@@ -171,9 +175,9 @@ def find_unusable_python(uid: int, pythons: Iterable[str]) -> str | None:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
-        told = file.read()
+        message = file.read()
     os.waitpid(pid, 0)
-    return told.decode(errors="replace") or None
+    return message.decode(errors="replace") or None
 
 
 def become_user(uid: int) -> None:
@@ -216,8 +220,8 @@ def _isolate_as_user() -> None:
 def _enable_loopback() -> None:
     """127.0.0.1 leads nowhere else, and libraries that talk to themselves need it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
-        asked = struct.pack("16sH14x", b"lo", 0)
-        flags = struct.unpack("16sH14x", fcntl.ioctl(handle, _SIOCGIFFLAGS, asked))[1]
+        request = struct.pack("16sH14x", b"lo", 0)
+        flags = struct.unpack("16sH14x", fcntl.ioctl(handle, _SIOCGIFFLAGS, request))[1]
         fcntl.ioctl(handle, _SIOCSIFFLAGS, struct.pack("16sH14x", b"lo", flags | _IFF_UP))
 
 
@@ -233,9 +237,9 @@ def _try_in_child(step: Callable[[], None]) -> str | None:
         os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as file:
-        told = file.read()
+        message = file.read()
     os.waitpid(pid, 0)
-    return told.decode(errors="replace") or None
+    return message.decode(errors="replace") or None
 
 
 @dataclass
@@ -307,9 +311,9 @@ def _make_scratch(parent: str) -> Path:
         if find_closed_folder(place) is None or os.geteuid() != 0:
             with contextlib.suppress(OSError):
                 _remove_stale_folders(Path(place))
-                made = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
-                made.chmod(0o711)
-                return made
+                scratch = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir=place))
+                scratch.chmod(0o711)
+                return scratch
     raise OSError("no folder for private folders of runs")
 
 

@@ -39,27 +39,30 @@ def declare_scripts(config: SessionConfig, variants: Sequence[Variant]) -> tuple
     Each is run once by the first variant that has what it needs; where it prints no valid document there, by the next.
     """
     better = _parse_directions(config.better)
-    found, notes = [], []
+    declarations, notes = [], []
     for kind, texts in (("script", config.script), ("pytest", config.pytest), ("pyperf", config.pyperf)):
         for text in texts:
-            made = _read_script(text) if kind == "script" else _read_suite(text, kind)
-            declaration, own = _declare(made, f"--{kind} {text}"[:200], config, variants, better)
-            found.append(declaration)
-            notes += own
-    if better and not found:
+            script = _read_script(text) if kind == "script" else _read_suite(text, kind)
+            declaration, more_notes = _declare(script, f"--{kind} {text}"[:200], config, variants, better)
+            declarations.append(declaration)
+            notes += more_notes
+    if better and not declarations:
         raise ConfigError("--better is for scripts and suites", where="--better", do="add --script, or leave it out")
-    return found, notes
+    return declarations, notes
 
 
 def build_cases(declarations: Sequence[ScriptDeclaration]) -> list[Case]:
     """The cases of declarations."""
     models = {model.__name__: model for model in thoth_indicators.MODELS}
-    return [build_script_case(one, models[one.declared] if one.declared else None) for one in declarations]
+    return [
+        build_script_case(declaration, models[declaration.declared] if declaration.declared else None)
+        for declaration in declarations
+    ]
 
 
 def write_declarations(folder: Path, declarations: Sequence[ScriptDeclaration]) -> None:
     """Write declarations into a session's folder, so that it can be resumed without the scripts."""
-    document = {"scripts": [one.model_dump(mode="json") for one in declarations]}
+    document = {"scripts": [declaration.model_dump(mode="json") for declaration in declarations]}
     files.write_text(folder / SCRIPTS, json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
@@ -72,28 +75,28 @@ def read_declarations(folder: Path) -> list[ScriptDeclaration]:
     listed = document.get("scripts") if isinstance(document, dict) else None
     if not isinstance(listed, list):
         raise InputError("not a list of scripts", where=path)
-    return [validate_model(ScriptDeclaration, one, noun="script", where=path) for one in listed]
+    return [validate_model(ScriptDeclaration, entry, noun="script", where=path) for entry in listed]
 
 
 def _parse_directions(texts: Sequence[str]) -> dict[str, Better]:
-    found: dict[str, Better] = {}
+    directions: dict[str, Better] = {}
     for text in texts:
         name, _, word = text.partition("=")
         if not name or word not in ("lower", "higher"):
             raise ConfigError("not a direction", where="--better", found=text[:80], allowed="NAME=lower or NAME=higher")
-        found[name] = "lower" if word == "lower" else "higher"
-    return found
+        directions[name] = "lower" if word == "lower" else "higher"
+    return directions
 
 
 def _read_script(text: str) -> ScriptDeclaration:
     """A script by its path, with parameters behind a colon: n=5 sets PI_N, capitals name a variable themselves."""
-    path, _, rest = text.rpartition(":") if "=" in text.rpartition(":")[2] else (text, "", "")
+    path, _, assignments = text.rpartition(":") if "=" in text.rpartition(":")[2] else (text, "", "")
     if not path:
         raise ConfigError("no script", where="--script", found=text[:80], allowed="PATH or PATH:name=value,…")
     source = read_text_file(path, noun="script", max_bytes=MAX_BYTES, error_type=ConfigError)
     variables: dict[str, str] = {}
-    for part in filter(None, rest.split(",")):
-        name, equals, value = (one.strip() for one in part.partition("="))
+    for part in filter(None, assignments.split(",")):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals or not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name):
             raise ConfigError("not a parameter", where=f"--script {path}", found=part[:60], allowed="name=value")
         variable = name if _VARIABLE.fullmatch(name) else f"PI_{name.upper()}"
@@ -111,12 +114,12 @@ def _read_suite(text: str, kind: str) -> ScriptDeclaration:
 
 
 def _declare(
-    made: ScriptDeclaration, where: str, config: SessionConfig, variants: Sequence[Variant], better: dict[str, Better]
+    script: ScriptDeclaration, where: str, config: SessionConfig, variants: Sequence[Variant], better: dict[str, Better]
 ) -> tuple[ScriptDeclaration, list[str]]:
-    fitting = [one for one in variants if all(need in one.arm.packages for need in made.requires)]
+    fitting = [candidate for candidate in variants if all(need in candidate.arm.packages for need in script.requires)]
     if not fitting:
         raise ConfigError(
-            "no stack can run this suite", where=where, found=f"none has {' and '.join(made.requires)}",
+            "no stack can run this suite", where=where, found=f"none has {' and '.join(script.requires)}",
             do="add them to each stack, such as --stack 'numpy==2.2.6 pytest pytest-benchmark'",
         )  # fmt: skip
     reasons = []
@@ -124,11 +127,11 @@ def _declare(
         if variant.arm.copy_number:
             continue
         try:
-            ended = _run_once(made, config, variant)
+            ended = _run_once(script, config, variant)
             if ended.outcome != "exited":
                 last = ended.stderr.decode("utf-8", errors="replace").strip().splitlines()[-1:]
                 raise DocumentError("invalid document", f"{ended.outcome}: {ended.detail} {' '.join(last)}"[:300])
-            return _infer_declaration(made, parse_document(ended.stdout), where, better)
+            return _infer_declaration(script, parse_document(ended.stdout), where, better)
         except DocumentError as error:
             reasons.append(f"{variant.arm.name}: {error.reason}")
     raise RunFailedError(
@@ -137,7 +140,7 @@ def _declare(
     )  # fmt: skip
 
 
-def _run_once(made: ScriptDeclaration, config: SessionConfig, variant: Variant) -> RunEnd:
+def _run_once(script: ScriptDeclaration, config: SessionConfig, variant: Variant) -> RunEnd:
     threads = variant.arm.threads or config.threads
     cpus, _ = machine_facts.assign_cores(threads)
     limits = RunLimits(
@@ -145,12 +148,14 @@ def _run_once(made: ScriptDeclaration, config: SessionConfig, variant: Variant) 
         config.processes,
         network=config.network,
     )
-    variables = build_clean_environment(threads, {**made.variables, **variant.environment})
-    return run_once(RunCommand(variant.python, made.sources, variables, timeout_s=config.timeout_s, cpus=cpus), limits)
+    variables = build_clean_environment(threads, {**script.variables, **variant.environment})
+    return run_once(
+        RunCommand(variant.python, script.sources, variables, timeout_s=config.timeout_s, cpus=cpus), limits
+    )
 
 
 def _infer_declaration(
-    made: ScriptDeclaration, document: Any, where: str, better: dict[str, Better]
+    script: ScriptDeclaration, document: Any, where: str, better: dict[str, Better]
 ) -> tuple[ScriptDeclaration, list[str]]:
     """The declaration by a document, and notes; a class of Thoth's where the document is one of its."""
     if not isinstance(document, dict):
@@ -158,24 +163,26 @@ def _infer_declaration(
     name = document.get("name")
     if not isinstance(name, str):
         raise DocumentError("invalid document", "name is missing")
-    _check_used_parameters(made, document, where)
-    if found := _match_thoth(document):
-        model, notice, parameters = found
-        declared = made.model_copy(
+    _check_used_parameters(script, document, where)
+    if match := _match_thoth(document):
+        model, notice, parameters = match
+        declared = script.model_copy(
             update={"name": model.__name__, "declared": model.__name__, "parameters": parameters}
         )
         return declared, [f"{where}: {notice}"] if notice else []
-    if made.suite and isinstance(document.get("@result"), dict):
+    if script.suite and isinstance(document.get("@result"), dict):
         better = dict.fromkeys(document["@result"], "lower")
     fields = infer_fields(document, better)
-    if made.suite:
-        fields = tuple(one.model_copy(update={"unit": "ms"}) if one.role == "result" else one for one in fields)
-    declaration = made.model_copy(update={"name": name, "fields": fields})
+    if script.suite:
+        fields = tuple(field.model_copy(update={"unit": "ms"}) if field.role == "result" else field for field in fields)
+    declaration = script.model_copy(update={"name": name, "fields": fields})
     case = build_script_case(declaration)
     checked = validate_document(document, case.indicator)
     declaration = declaration.model_copy(update={"parameters": dict(checked.parameters)})
-    directions = [f"{one.name} ({one.better} is better)" for one in fields if one.role == "result" and one.better]
-    others = [one.name for one in fields if one.role == "result" and not one.better]
+    directions = [
+        f"{field.name} ({field.better} is better)" for field in fields if field.role == "result" and field.better
+    ]
+    others = [field.name for field in fields if field.role == "result" and not field.better]
     note = f"{name}: compared by {', '.join(directions[:8])}"
     if len(directions) > 8:
         note += f" and {len(directions) - 8} more"
@@ -193,16 +200,16 @@ def _match_thoth(document: dict[str, Any]) -> tuple[type[Indicator], str | None,
     return model, notice, dict(checked.parameters)
 
 
-def _check_used_parameters(made: ScriptDeclaration, document: dict[str, Any], where: str) -> None:
+def _check_used_parameters(script: ScriptDeclaration, document: dict[str, Any], where: str) -> None:
     """Refuse a setting without effect: the document must tell the value that was asked for."""
-    told = document.get("@parameters")
-    values = told if isinstance(told, dict) else {}
+    parameters = document.get("@parameters")
+    values = parameters if isinstance(parameters, dict) else {}
     texts = {str(value).lower() for value in values.values()}
-    for variable, value in made.variables.items():
+    for variable, value in script.variables.items():
         name = variable.removeprefix("PI_").lower()
-        own = {key.lower(): one for key, one in values.items()}
-        used = _equals(own[name], value) if name in own else (
-            not variable.startswith("PI_") and any(_equals(one, value) for one in (*values.values(), *texts))
+        by_name = {key.lower(): entry for key, entry in values.items()}
+        used = _equals(by_name[name], value) if name in by_name else (
+            not variable.startswith("PI_") and any(_equals(entry, value) for entry in (*values.values(), *texts))
         )  # fmt: skip
         if not used:
             raise ConfigError(
@@ -213,10 +220,10 @@ def _check_used_parameters(made: ScriptDeclaration, document: dict[str, Any], wh
             )
 
 
-def _equals(told: Any, asked: str) -> bool:
-    if isinstance(told, bool) or told is None:
-        return str(told).lower() == asked.lower()
+def _equals(actual: Any, expected: str) -> bool:
+    if isinstance(actual, bool) or actual is None:
+        return str(actual).lower() == expected.lower()
     try:
-        return float(told) == float(asked)
+        return float(actual) == float(expected)
     except (TypeError, ValueError):
-        return str(told) == asked
+        return str(actual) == expected

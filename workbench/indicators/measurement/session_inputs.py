@@ -81,12 +81,12 @@ def reload_inputs(
     stacks = stack_sets.read_stack_set(path) if path.is_file() else None
     variants = _install_variants(config, stacks, session.baseline, offline, progress)
     stack_variants.check_environments(variants, session.arms)
-    given = list(cases) if cases is not None else _reload_cases(folder, session, config)
-    return SessionInputs(variants, given, config, _reload_environment(folder, session, config), [], stacks)
+    session_cases = list(cases) if cases is not None else _reload_cases(folder, session, config)
+    return SessionInputs(variants, session_cases, config, _reload_environment(folder, session, config), [], stacks)
 
 
-def _build_preparation_callback(what: str, progress: Progress) -> Callable[[int, int], None]:
-    return lambda done, planned: progress(what, done, planned)
+def _build_preparation_callback(stage: str, progress: Progress) -> Callable[[int, int], None]:
+    return lambda n_done, planned: progress(stage, n_done, planned)
 
 
 def _gather_from_stacks(
@@ -94,9 +94,9 @@ def _gather_from_stacks(
 ) -> SessionInputs:
     from workbench.indicators.shipped.registry import parse_case
 
-    given = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
+    session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
     has_scripts = cases is None and bool(config.script or config.pytest or config.pyperf)
-    if not given and not has_scripts:
+    if not session_cases and not has_scripts:
         raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
     stacks, stood_for = _solve_stacks(config, progress), None
     if config.reference is not None:
@@ -105,13 +105,17 @@ def _gather_from_stacks(
     variants = _install_variants(config, stacks, config.baseline, offline, progress)
     if stood_for is not None:
         variants[-1] = _note_stand_in(variants[-1], stood_for)
-    notes = [f"cannot be had: {one.point}: {one.reason}"[:400] for one in stacks.rejected] if stacks else []
+    notes = (
+        [f"cannot be had: {rejection.point}: {rejection.reason}"[:400] for rejection in stacks.rejected]
+        if stacks
+        else []
+    )
     notes = notes if stacks and stacks.variations else []
     if stood_for is not None:
         notes.append(f"{stood_for} has the reference's lock: the control stands for it in the history")
     scripts, more = declare_scripts(config, variants) if has_scripts or config.better else ([], [])
-    given += build_cases(scripts)
-    return SessionInputs(variants, given, config, {}, [*notes, *more], stacks, tuple(scripts))
+    session_cases += build_cases(scripts)
+    return SessionInputs(variants, session_cases, config, {}, [*notes, *more], stacks, tuple(scripts))
 
 
 def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[StackSet, str | None]:
@@ -153,11 +157,11 @@ def _solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
     from workbench.indicators.measurement.stack_variants import solve_requirement_sets
     from workbench.indicators.stacks.matrix_solver import read_stacks
 
-    given = {"--stacks": config.stacks, "--stack": config.stack, "--python": config.python}
-    if len([one for one in given.values() if one]) != 1:
+    choices = {"--stacks": config.stacks, "--stack": config.stack, "--python": config.python}
+    if len([value for value in choices.values() if value]) != 1:
         raise ConfigError(
             "not one kind of stacks",
-            found=[name for name, value in given.items() if value] or "none",
+            found=[name for name, value in choices.items() if value] or "none",
             allowed="--stacks FILE (several), --stack REQUIREMENTS (several), or --python NAME=PATH (several)",
             do="workbench indicators stacks makes a FILE",
         )
@@ -216,9 +220,15 @@ def _gather_from_specification(
         _check_alike(first, other, config)
     config = _apply_specification(config, first)
     _check_threads(first.environment, config.threads)
-    stacks = build_stack_set([one.build_stack() for one in specifications], [one.name for one in specifications])
+    stacks = build_stack_set(
+        [specification.build_stack() for specification in specifications],
+        [specification.name for specification in specifications],
+    )
     variants = _install_variants(config, stacks, config.baseline, offline, progress)
-    environment, notes = dict(first.environment), [note for one in specifications for note in one.notes]
+    environment, notes = (
+        dict(first.environment),
+        [note for specification in specifications for note in specification.notes],
+    )
     if config.indicators:
         cases = [_bind_case(parse_case(text), first.sources) for text in config.indicators]
         return SessionInputs(variants, cases, config, environment, notes, stacks)
@@ -252,8 +262,8 @@ def _check_alike(first: Specification, other: Specification, config: SessionConf
         "threads": (first.threads, other.threads),
         "memory": (first.memory_bytes, other.memory_bytes),
     }
-    own = {name.removesuffix("_bytes") for name in config.model_fields_set}
-    if unlike := [name for name, (one, another) in pairs.items() if one != another and name not in own]:
+    overrides = {name.removesuffix("_bytes") for name in config.model_fields_set}
+    if unlike := [name for name, (value, another) in pairs.items() if value != another and name not in overrides]:
         settable = [f"--{name}" for name in unlike if name in ("rounds", "threads", "memory")]
         raise ConfigError(
             f"specifications of different {', '.join(unlike)}",
@@ -285,16 +295,16 @@ def _apply_specification(config: SessionConfig, specification: Specification) ->
         "threads": specification.threads,
         "memory_bytes": specification.memory_bytes,
     }
-    own = {name: getattr(config, name) for name in config.model_fields_set}
-    return session_config(**{**settings, **own})
+    overrides = {name: getattr(config, name) for name in config.model_fields_set}
+    return session_config(**{**settings, **overrides})
 
 
 def _read_first_specification(folder: Path, session: Session) -> dict[str, Any]:
     """The specification that was written for the first inspection."""
     inspection = inspection_id(session.session_id, session.baseline, session.cases[0].label)
     path = folder / archive.INSPECTIONS / inspection / "build" / "specification"
-    found: dict[str, Any] = read_json_file(path, noun="specification")
-    return found
+    specification: dict[str, Any] = read_json_file(path, noun="specification")
+    return specification
 
 
 def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list[Case]:
@@ -307,8 +317,11 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
                 "the session was started with classes of a notebook", do="resume it there, with its cases"
             )
         return [*map(parse_case, config.indicators), *scripts]
-    found = _read_first_specification(folder, session)
-    sources = {"script.py": found["script"], **{one["path"]: one["content"] for one in found["files"]}}
+    specification = _read_first_specification(folder, session)
+    sources = {
+        "script.py": specification["script"],
+        **{file["path"]: file["content"] for file in specification["files"]},
+    }
     if config.indicators:
         return [_bind_case(parse_case(text), sources) for text in config.indicators]
     return [reload_case(case.indicator, sources, case.parameters) for case in session.cases]
@@ -317,7 +330,10 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
 def _reload_environment(folder: Path, session: Session, config: SessionConfig) -> dict[str, str]:
     if config.specification is None:
         return {}
-    return {one["name"]: str(one["value"]) for one in _read_first_specification(folder, session)["environment"]}
+    return {
+        variable["name"]: str(variable["value"])
+        for variable in _read_first_specification(folder, session)["environment"]
+    }
 
 
 def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[Indicator]:
@@ -331,8 +347,8 @@ def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[
         "files": files,
         "requires": (),
     }
-    made: type[Indicator] = type(indicator.__name__, (indicator,), namespace)
-    return made
+    subclass: type[Indicator] = type(indicator.__name__, (indicator,), namespace)
+    return subclass
 
 
 def probe_script(
@@ -356,7 +372,7 @@ def probe_script(
     try:
         document = parse_document(ended.stdout)
         indicator, notice = _find_class(document)
-        found = validate_document({**document, "name": indicator.__name__}, indicator)
+        valid_document = validate_document({**document, "name": indicator.__name__}, indicator)
     except DocumentError as error:
         reason = error.reason if ended.outcome == "exited" else f"{ended.outcome}: {ended.detail}"
         return unknown, f"the first run of the script printed no valid document: {reason}"
@@ -365,7 +381,7 @@ def probe_script(
             unknown,
             f"{error.facts['found']}: no indicator of this name is declared; its runs are kept without values",
         )
-    return Case(bind_script(indicator, sources), _list_parameters(found)), notice
+    return Case(bind_script(indicator, sources), _list_parameters(valid_document)), notice
 
 
 def find_declaration(name: str) -> type[Indicator]:
@@ -388,5 +404,5 @@ def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | Non
     return find_declaration(name), None
 
 
-def _list_parameters(found: Document) -> dict[str, Any]:
-    return dict(found.parameters)
+def _list_parameters(document: Document) -> dict[str, Any]:
+    return dict(document.parameters)

@@ -53,7 +53,7 @@ def order_runs(session: Session) -> list[Slot]:
     order = _order_in_blocks(session) if session.design == "blocks" else _order_in_rounds(session)
     skipped = {case.label: case.skipped for case in session.cases}
     applicable = [(number, case, arm) for number, case, arm in order if arm not in skipped[case]]
-    return [Slot(position, *one) for position, one in enumerate(applicable)]
+    return [Slot(position, *run) for position, run in enumerate(applicable)]
 
 
 def count_max_rounds(session: Session) -> int:
@@ -90,8 +90,8 @@ class PreparedCase:
     def from_case(cls, case: Case, environment: Mapping[str, str] | None = None) -> PreparedCase:
         """Read the script and its files once for all runs; `environment` holds further variables."""
         sources = case.indicator.sources()
-        own = case.indicator.environment(case.parameters)
-        return cls(case, sources, case.indicator.version(sources), {**own, **(environment or {})})
+        variables = case.indicator.environment(case.parameters)
+        return cls(case, sources, case.indicator.version(sources), {**variables, **(environment or {})})
 
     @property
     def script_sha256(self) -> str:
@@ -145,7 +145,7 @@ def build_run_document(
         after=after,
         isolation=isolation,
     )
-    made = Result(
+    document = Result(
         stdout=output.document,
         stderr=redaction.redact_value(ended.stderr.decode("utf-8", errors="replace")),
         exit_code=ended.exit_code,
@@ -158,23 +158,23 @@ def build_run_document(
         hwinfo=machine_facts.build_hwinfo(session.hardware),
         workbench=measured,
     )
-    return _make_writable(made, ended)
+    return _make_writable(document, ended)
 
 
 def _check_output(case: Case, ended: RunEnd) -> _OutputCheck:
     try:
-        found = redaction.redact_value(parse_document(ended.stdout))
+        document = redaction.redact_value(parse_document(ended.stdout))
     except DocumentError as error:
         return _OutputCheck(*_classify_failure(ended, (error.status, error.reason)), _decode_output(ended.stdout))
     if ended.outcome != "exited":
-        return _OutputCheck(*_classify_failure(ended, None), found)
+        return _OutputCheck(*_classify_failure(ended, None), document)
     try:
-        done = validate_document(
-            thoth_indicators.rename_document(found, case.indicator), case.indicator, case.parameters
+        valid_document = validate_document(
+            thoth_indicators.rename_document(document, case.indicator), case.indicator, case.parameters
         )
     except DocumentError as error:
-        return _OutputCheck(error.status, redaction.redact_value(error.reason) + format_advice(case), found)
-    return _OutputCheck("ok", None, found, done.failed_checks)
+        return _OutputCheck(error.status, redaction.redact_value(error.reason) + format_advice(case), document)
+    return _OutputCheck("ok", None, document, valid_document.failed_checks)
 
 
 def format_advice(case: Case) -> str:
@@ -285,8 +285,10 @@ def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
         about=(indicator.__doc__ or "").strip().split("\n")[0][:300],
         parameters=dict(case.parameters),
         metrics=tuple(
-            PlannedMetric(name=name, field=one.field, unit=one.unit, better=one.better, tolerance=one.tolerance)
-            for name, one in case.metrics()
+            PlannedMetric(
+                name=name, field=metric.field, unit=metric.unit, better=metric.better, tolerance=metric.tolerance
+            )
+            for name, metric in case.metrics()
         ),
         compared_checks=indicator.compared_checks(),
         skipped=skipped,

@@ -17,10 +17,10 @@ from workbench.stats.verdicts import VERDICTS
 class SessionWatcher(Protocol):
     """Receives the progress of a session."""
 
-    def report_preparation(self, what: str, done: int, total: int) -> None:
+    def report_preparation(self, stage: str, n_done: int, total: int) -> None:
         """Report how many stacks are solved or installed."""
 
-    def report_start(self, done: int, total: int) -> None:
+    def report_start(self, n_done: int, total: int) -> None:
         """Report how many runs are done already."""
 
     def report_run(self, arm: str, case: str, status: str) -> None:
@@ -36,10 +36,10 @@ class SessionWatcher(Protocol):
 class SilentWatcher:
     """Ignores all progress."""
 
-    def report_preparation(self, what: str, done: int, total: int) -> None:
+    def report_preparation(self, stage: str, n_done: int, total: int) -> None:
         """Ignore it."""
 
-    def report_start(self, done: int, total: int) -> None:
+    def report_start(self, n_done: int, total: int) -> None:
         """Ignore it."""
 
     def report_run(self, arm: str, case: str, status: str) -> None:
@@ -62,15 +62,15 @@ class RoundLines(terminal.StatusLines):
         self._failed: Counter[str] = Counter()
         self._runs = 0
 
-    def report_preparation(self, what: str, done: int, total: int) -> None:
+    def report_preparation(self, stage: str, n_done: int, total: int) -> None:
         """Report how many stacks are solved or installed."""
-        if done == total:
-            self.say(f"{total} stacks {what}")
+        if n_done == total:
+            self.say(f"{total} stacks {stage}")
 
-    def report_start(self, done: int, total: int) -> None:
+    def report_start(self, n_done: int, total: int) -> None:
         """Report how many runs are done already."""
         self._begun_s = time.monotonic()
-        self.say(f"{total} runs at most" + (f", {done} done already" if done else ""))
+        self.say(f"{total} runs at most" + (f", {n_done} done already" if n_done else ""))
 
     def report_run(self, arm: str, case: str, status: str) -> None:
         """Report the end of a run."""
@@ -83,7 +83,7 @@ class RoundLines(terminal.StatusLines):
         line = f"round {number} of at most {max_rounds}: {self._runs} runs{self._format_time_left(number, max_rounds)}"
         if verdicts is not None:
             line += f"; {_format_verdicts(verdicts)}"
-        self.say("; ".join([line, *(f"{what} ({count})" for what, count in self._failed.items())]))
+        self.say("; ".join([line, *(f"{failure} ({count})" for failure, count in self._failed.items())]))
         self._failed.clear()
         self._runs = 0
 
@@ -128,13 +128,13 @@ class RoundBar(RoundLines):
         """Stop the bar."""
         self._progress.stop()
 
-    def report_preparation(self, what: str, done: int, total: int) -> None:
+    def report_preparation(self, stage: str, n_done: int, total: int) -> None:
         """Report how many stacks are solved or installed."""
-        self._progress.update(self._task, total=total, completed=done, description=f"stacks {what}")
+        self._progress.update(self._task, total=total, completed=n_done, description=f"stacks {stage}")
 
-    def report_start(self, done: int, total: int) -> None:
+    def report_start(self, n_done: int, total: int) -> None:
         """Report how many runs are done already."""
-        self._progress.update(self._task, total=total, completed=done, description="")
+        self._progress.update(self._task, total=total, completed=n_done, description="")
 
     def report_run(self, arm: str, case: str, status: str) -> None:
         """Report the end of a run."""

@@ -76,9 +76,9 @@ def start_session(
     session_plan.build_session_plan("-", parts.config, parts.variants, parts.cases)
     run = run_folder.start_run(AREA, out, title=TITLE, config=parts.config.model_dump(mode="json"), command=command)
     session = session_plan.build_session_plan(run.run_id, parts.config, parts.variants, parts.cases, notes=parts.notes)
-    for given in (*parts.config.stacks, parts.config.specification, parts.config.reference):
-        if given is not None:
-            run.add_input(given)
+    for input_path in (*parts.config.stacks, parts.config.specification, parts.config.reference):
+        if input_path is not None:
+            run.add_input(input_path)
     if parts.stacks is not None:
         parts.stacks.write(run.folder / STACKS)
     if parts.scripts:
@@ -185,34 +185,36 @@ def _measure_and_judge(
 
 def write_outcome(run: run_folder.Run, outcome: SessionOutcome) -> None:
     """Write a session's tables, verdict and answer into its run folder."""
-    found = outcome.compared
+    comparison = outcome.compared
     for table, frame in (
-        (RUNS, found.observed.runs),
-        (OBSERVATIONS, found.observed.values),
-        (CHECKS, found.observed.checks),
-        (EFFECTS, found.effects),
-        (DRIFT, found.drift),
-        (JUDGEMENTS, found.judgement),
-        *(((DIMENSIONS, found.dimensions),) if found.dimensions is not None else ()),
+        (RUNS, comparison.observed.runs),
+        (OBSERVATIONS, comparison.observed.values),
+        (CHECKS, comparison.observed.checks),
+        (EFFECTS, comparison.effects),
+        (DRIFT, comparison.drift),
+        (JUDGEMENTS, comparison.judgement),
+        *(((DIMENSIONS, comparison.dimensions),) if comparison.dimensions is not None else ()),
     ):
         run.write_table(table, frame)
     from workbench.indicators.summary import format_answer
 
-    row = found.judgement.row(0, named=True)
+    row = comparison.judgement.row(0, named=True)
     run.conclude(row["verdict"], row["reasons"], format_answer(outcome))
     run.end("cancelled" if outcome.interrupted else "succeeded")
 
 
 def is_session_decided(folder: Path) -> bool:
     """Whether more rounds cannot decide anything."""
-    found = _load_by_clock(folder)
+    observations = _load_by_clock(folder)
     # A session of fewer rounds is invalid, however clear its effects are.
-    return found.runs["round"].n_unique() >= effects.MIN_ROUNDS and effects.is_decided(effects.estimate_effects(found))
+    return observations.runs["round"].n_unique() >= effects.MIN_ROUNDS and effects.is_decided(
+        effects.estimate_effects(observations)
+    )
 
 
 def _load_by_clock(folder: Path) -> Observations:
-    found = load_observations(folder)
-    return select_clock(found, found.session.clock)
+    observations = load_observations(folder)
+    return select_clock(observations, observations.session.clock)
 
 
 def count_verdicts(folder: Path) -> dict[str, int]:

@@ -100,15 +100,15 @@ def choose_baseline(baseline: str | None, names: list[str]) -> str:
 
 def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
     """Parse `NAME=PATH` texts."""
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for text in texts:
         name, equals, path = text.partition("=")
         if not equals or not name.strip() or not path.strip():
             raise ConfigError("not an environment", where="--python", found=text[:200], allowed="NAME=PATH")
-        if name.strip() in found:
+        if name.strip() in paths:
             raise ConfigError("two environments of one name", where="--python", found=name.strip()[:200])
-        found[name.strip()] = path.strip()
-    return found
+        paths[name.strip()] = path.strip()
+    return paths
 
 
 def _build_python_variant(name: str, path: str) -> Variant:
@@ -117,7 +117,7 @@ def _build_python_variant(name: str, path: str) -> Variant:
         python = python / "bin" / "python"
     # Absolute but not resolved: a virtual environment's Python is a link, and its location defines the environment.
     version, _, listed = _probe_python(name, str(python.absolute()))
-    packages = {str(one[0]): str(one[1]) for one in listed}
+    packages = {str(entry[0]): str(entry[1]) for entry in listed}
     lock = "".join(f"{package}=={number}\n" for package, number in packages.items())
     key = sha256(f"{lock}\0{version}".encode()).hexdigest()
     arm = Arm(name=name, stack=name, stack_key=key, python=version, packages=packages)
@@ -126,7 +126,7 @@ def _build_python_variant(name: str, path: str) -> Variant:
 
 def _probe_python(name: str, python: str) -> tuple[str, str, list[Any]]:
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             [python, "-I", "-B", "-c", _PROBE],
             capture_output=True,
             text=True,
@@ -134,7 +134,7 @@ def _probe_python(name: str, python: str) -> tuple[str, str, list[Any]]:
             check=True,
             stdin=subprocess.DEVNULL,
         )
-        version, prefix, listed = json.loads(done.stdout)
+        version, prefix, listed = json.loads(process.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise ConfigError(
@@ -154,9 +154,9 @@ def _check_distinct_names(variants: list[Variant]) -> list[Variant]:
 
 def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None:
     """Check that the environments are still those that a session was started with."""
-    found = {variant.arm.name: variant.arm for variant in variants}
+    by_name = {variant.arm.name: variant.arm for variant in variants}
     for arm in arms:
-        now = found.get(arm.name)
+        now = by_name.get(arm.name)
         if now is None or (now.packages, now.python, now.stack_key) != (arm.packages, arm.python, arm.stack_key):
             raise RunFailedError(
                 "an environment has changed since the session started",
@@ -169,7 +169,7 @@ def solve_requirement_sets(
     texts: Sequence[str], max_download_bytes: int, progress: Callable[[int, int], None] | None = None
 ) -> StackSet:
     """Solve a stack for each text of requirements (`numpy==2.2.6 pandas==2.2.3`); names show how stacks differ."""
-    found: list[Stack] = []
+    stacks: list[Stack] = []
     names: dict[str, None] = {}
     for number, text in enumerate(texts):
         requirements = split_requirements(text)
@@ -179,13 +179,14 @@ def solve_requirement_sets(
         if answer.rejected or not answer.stacks:
             reason = answer.rejected[0].reason.splitlines()[0] if answer.rejected else "no stack"
             raise ConfigError("a stack without a solution", where=f"--stack {text!r}"[:200], found=reason[:300])
-        found += answer.stacks
+        stacks += answer.stacks
         names |= dict.fromkeys(
-            canonicalize_name(stack_request.parse_requirement(one, "--stack").name) for one in requirements
+            canonicalize_name(stack_request.parse_requirement(requirement, "--stack").name)
+            for requirement in requirements
         )
         if progress is not None:
             progress(number + 1, len(texts))
-    return build_stack_set(stack_sets.name_stacks(_check_different_stacks(found, texts), list(names)), texts)
+    return build_stack_set(stack_sets.name_stacks(_check_different_stacks(stacks, texts), list(names)), texts)
 
 
 def split_requirements(text: str) -> tuple[str, ...]:
@@ -195,8 +196,8 @@ def split_requirements(text: str) -> tuple[str, ...]:
     ('numpy == 2.2.6', 'pandas>=2.2,<3', "scipy==1.15.3 ; python_version >= '3.9'")
     """
     names, semicolon, marker = text.strip().partition(";")
-    found = _SEPARATORS.split(names.strip())
-    return (*found[:-1], f"{found[-1]} ;{marker}") if semicolon else tuple(found)
+    parts = _SEPARATORS.split(names.strip())
+    return (*parts[:-1], f"{parts[-1]} ;{marker}") if semicolon else tuple(parts)
 
 
 def build_stack_set(stacks: Sequence[Stack], requirements: Sequence[str]) -> StackSet:

@@ -137,7 +137,7 @@ class _VersionSearch:
         return version_search.choose_next_probe(logs, skipped)
 
     def _list_levels(self) -> dict[int, Interval]:
-        return {place: one.ratio for place, one in self.records.items() if one.ratio is not None}
+        return {place: record.ratio for place, record in self.records.items() if record.ratio is not None}
 
     def _probe_version(self, position: int) -> VersionRecord:
         """A version's level; skipped if it cannot be installed or run, or if its sessions are invalid twice."""
@@ -190,20 +190,20 @@ class _VersionSearch:
 
     def _explain_open_step(self, step: Step) -> str:
         before, after = (self.bisection.plan.versions[place] for place in (step.before, step.after))
-        why = "the change is spread over several versions" if step.verdict == SAME else "their session is undecided"
-        return f"the largest step, from {before} to {after}, is not told apart from the margin: {why}"
+        reason = "the change is spread over several versions" if step.verdict == SAME else "their session is undecided"
+        return f"the largest step, from {before} to {after}, is not told apart from the margin: {reason}"
 
     def _measure_pair(self, base: int, other: int, *, attempt: int = 0, place: str = "") -> SessionOutcome:
         """A session of two versions: read, resumed, or measured now."""
         before, after = self.bisection.stacks[base], self.bisection.stacks[other]
         root = self.bisection.folder / place
-        known = [folder for folder, keys in _list_sessions(root) if keys == (before.key, after.key)]
+        folders = [folder for folder, keys in _list_sessions(root) if keys == (before.key, after.key)]
         with self.watch() as watcher:
-            if attempt < len(known):
-                outcome = _load_session(known[attempt], watcher)
+            if attempt < len(folders):
+                outcome = _load_session(folders[attempt], watcher)
             else:
                 watcher.report_note(f"measuring {after.name} against {self.bisection.plan.versions[base]}")
-                name = "-".join(self.bisection.plan.versions[one] for one in (base, other))
+                name = "-".join(self.bisection.plan.versions[position] for position in (base, other))
                 path = self.bisection.folder / "pairs" / f"{name}.json"
                 build_stack_set([before, after], [before.name, after.name]).write(path)
                 config = self.bisection.plan.config.model_copy(update={"stacks": (str(path),)})
@@ -216,16 +216,18 @@ class _VersionSearch:
     def _check_conditions(self, outcome: SessionOutcome) -> None:
         """Refuse levels that cannot be compared: of another machine, or another version of the indicator."""
         case = outcome.session.cases[0]
-        found = (outcome.session.hardware.key, case.indicator_version)
-        self.conditions = self.conditions or found
-        for one, first, what in zip(found, self.conditions, ("the machine", "the indicator"), strict=True):
-            if one != first:
+        conditions = (outcome.session.hardware.key, case.indicator_version)
+        self.conditions = self.conditions or conditions
+        for condition, first, subject in zip(
+            conditions, self.conditions, ("the machine", "the indicator"), strict=True
+        ):
+            if condition != first:
                 raise ConfigError(
-                    f"{what} has changed since the bisection started",
+                    f"{subject} has changed since the bisection started",
                     where=outcome.folder,
                     do="start a new bisection: levels of different ones are not compared",
                 )
-        names = [one.name for one in case.metrics]
+        names = [metric.name for metric in case.metrics]
         wanted = self.bisection.plan.metric
         fitting = [name for name in names if wanted in (None, name)]
         if len(fitting) != 1:
@@ -239,7 +241,7 @@ class _VersionSearch:
                 else "say which is better, such as --better total=lower",
             )
         self.metric = fitting[0]
-        self.margin = next(one.tolerance for one in case.metrics if one.name == self.metric)
+        self.margin = next(metric.tolerance for metric in case.metrics if metric.name == self.metric)
 
     def _build_record(self, position: int, outcome: SessionOutcome) -> VersionRecord:
         """The ratio of the session's second version to its first; skipped where none of its runs has a value."""
@@ -265,8 +267,8 @@ class _VersionSearch:
     def build_outcome(self) -> BisectionOutcome:
         """What is known now."""
         versions = self.bisection.plan.versions
-        rest = {place: VersionRecord(version, "not probed") for place, version in enumerate(versions)}
-        records = {**rest, 0: VersionRecord(versions[0], "oldest"), **self.records}
+        unprobed = {place: VersionRecord(version, "not probed") for place, version in enumerate(versions)}
+        records = {**unprobed, 0: VersionRecord(versions[0], "oldest"), **self.records}
         return BisectionOutcome(
             self.bisection,
             self.metric,
@@ -304,12 +306,12 @@ def _find_run_problem(outcome: SessionOutcome) -> str | None:
     name, case = _find_candidate(session).name, session.cases[0]
     if name in case.skipped:
         return case.skipped[name]
-    good = runs.filter(runs["status"] == "ok")["arm"].to_list()
-    if name in good or session.baseline not in good:
+    ok_arms = runs.filter(runs["status"] == "ok")["arm"].to_list()
+    if name in ok_arms or session.baseline not in ok_arms:
         return None
-    mine = runs.filter(runs["arm"] == name).sort("round").to_dicts()
-    first = mine[0] if mine else {"status": "no runs", "reason": None}
-    return f"{len(mine)} run(s) without values: {first['status']}: {first['reason'] or ''}".rstrip(": ")[:400]
+    candidate_runs = runs.filter(runs["arm"] == name).sort("round").to_dicts()
+    first = candidate_runs[0] if candidate_runs else {"status": "no runs", "reason": None}
+    return f"{len(candidate_runs)} run(s) without values: {first['status']}: {first['reason'] or ''}".rstrip(": ")[:400]
 
 
 def _find_candidate(session: archive.Session) -> archive.Arm:

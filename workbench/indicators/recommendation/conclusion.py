@@ -67,24 +67,24 @@ def judge_mix(accepted: Sequence[Accepted], margin: float, control: Interval | N
     `control` is the ratio of the baseline's two copies over the mix: where it reaches beyond the margin, no stack is
     SAME.
     """
-    others = [one for one in accepted if not one.stack.baseline]
-    base = next((one.extra for one in accepted if one.stack.baseline), 0.0)
+    others = [contender for contender in accepted if not contender.stack.baseline]
+    base = next((contender.extra for contender in accepted if contender.stack.baseline), 0.0)
     margins = [margin] * len(others)
-    shifted = [shift_interval(one.stack.interval, one.extra - base) for one in others]
+    shifted = [shift_interval(contender.stack.interval, contender.extra - base) for contender in others]
     obstacle = None if control is None else find_obstacle(control, margin, diluted=False)
-    alone = _withhold_same(decide_beyond([one.stack.interval for one in others], margins), obstacle)
+    alone = _withhold_same(decide_beyond([contender.stack.interval for contender in others], margins), obstacle)
     preferred = _withhold_same(decide_beyond(shifted, margins), obstacle)
     return {
-        one.stack.name: MixVerdict(
+        contender.stack.name: MixVerdict(
             first.verdict,
             second.verdict,
             interval,
-            _estimate_rounds(one, margin, len(others), control if obstacle else None)
+            _estimate_rounds(contender, margin, len(others), control if obstacle else None)
             if first.verdict == UNDECIDED
             else None,
             obstacle,
         )
-        for one, interval, first, second in zip(others, shifted, alone, preferred, strict=True)
+        for contender, interval, first, second in zip(others, shifted, alone, preferred, strict=True)
     }
 
 
@@ -106,10 +106,14 @@ def choose_answer(
         return Answer(None, "nothing", "Nothing is recommended: every stack was excluded")
     if kind not in MEASURED_TYPES:
         best = accepted[0]
-        why = {"latest": "it has the newest versions", "testing": "its results would teach the most"}[kind]
-        return Answer(best.stack.name, "by type", f"{best.stack.name}: {why}; {_format_ratio(best, baseline)}")
-    better = [one for one in accepted if one.stack.name in verdicts and verdicts[one.stack.name].preferred == FASTER]
-    base = next((one for one in accepted if one.stack.baseline), None)
+        reason = {"latest": "it has the newest versions", "testing": "its results would teach the most"}[kind]
+        return Answer(best.stack.name, "by type", f"{best.stack.name}: {reason}; {_format_ratio(best, baseline)}")
+    better = [
+        contender
+        for contender in accepted
+        if contender.stack.name in verdicts and verdicts[contender.stack.name].preferred == FASTER
+    ]
+    base = next((contender for contender in accepted if contender.stack.baseline), None)
     if base is None or better:
         best = (better or list(accepted))[0]
         answer = _answer_better(best, accepted, figures, margin, baseline)
@@ -129,12 +133,15 @@ def shift_interval(interval: Interval, by: float) -> Interval:
 
 
 def _withhold_same(decisions: Sequence[Decision], obstacle: str | None) -> list[Decision]:
-    return [replace(one, verdict=UNDECIDED) if obstacle and one.verdict == SAME else one for one in decisions]
+    return [
+        replace(decision, verdict=UNDECIDED) if obstacle and decision.verdict == SAME else decision
+        for decision in decisions
+    ]
 
 
-def _estimate_rounds(one: Accepted, margin: float, family: int, control: Interval | None) -> int | None:
+def _estimate_rounds(contender: Accepted, margin: float, family: int, control: Interval | None) -> int | None:
     """Rounds after which the stack, and the control where that is what is in the way, would likely be decided."""
-    interval = one.stack.interval
+    interval = contender.stack.interval
     # A model's interval also depends on the rounds of other stacks, so no number of rounds follows from it.
     if interval.method == MODEL:
         return None
@@ -164,8 +171,8 @@ def _answer_better(
 def _answer_keep(
     accepted: Sequence[Accepted], verdicts: Mapping[str, MixVerdict], margin: float, baseline: str
 ) -> Answer:
-    same = tuple(name for name, one in verdicts.items() if one.preferred == SAME)
-    unsure = {name: one for name, one in verdicts.items() if one.preferred == UNDECIDED}
+    same = tuple(name for name, verdict in verdicts.items() if verdict.preferred == SAME)
+    unsure = {name: verdict for name, verdict in verdicts.items() if verdict.preferred == UNDECIDED}
     if unsure:
         sentence = _format_undecided(unsure, margin, baseline)
         return Answer(baseline, "not decided", sentence, same, tuple(unsure))
@@ -179,26 +186,28 @@ def _answer_keep(
 
 
 def _format_undecided(unsure: Mapping[str, MixVerdict], margin: float, baseline: str) -> str:
-    ends = [end for one in unsure.values() for end in (one.interval.low, one.interval.high) if end is not None]
-    rounds = [one.rounds_needed for one in unsure.values()]
-    known = [count for count in rounds if count is not None]
+    ends = [
+        end for verdict in unsure.values() for end in (verdict.interval.low, verdict.interval.high) if end is not None
+    ]
+    rounds = [verdict.rounds_needed for verdict in unsure.values()]
+    counts = [count for count in rounds if count is not None]
     reach = max((abs(ratio_to_percent(end)) for end in ends), default=None)
-    obstacle = next((one.obstacle for one in unsure.values() if one.obstacle), None)
+    obstacle = next((verdict.obstacle for verdict in unsure.values() if verdict.obstacle), None)
     if reach is None:
-        why = "there are no intervals"
+        reason = "there are no intervals"
     elif reach > 100 * margin or obstacle is None:
-        why = f"intervals reach ±{format_percent(reach)}, wider than the {100 * margin:.2g} % margin"
+        reason = f"intervals reach ±{format_percent(reach)}, wider than the {100 * margin:.2g} % margin"
     else:
-        why = obstacle
-    more = f"; about {max(known)} rounds would likely decide" if known and len(known) == len(rounds) else ""
-    return f"Not decided for {format_items(unsure, MAX_NAMES)}: {why}; keep {baseline} for now{more}"
+        reason = obstacle
+    more = f"; about {max(counts)} rounds would likely decide" if counts and len(counts) == len(rounds) else ""
+    return f"Not decided for {format_items(unsure, MAX_NAMES)}: {reason}; keep {baseline} for now{more}"
 
 
-def _format_ratio(one: Accepted, baseline: str) -> str:
-    if one.stack.baseline:
+def _format_ratio(contender: Accepted, baseline: str) -> str:
+    if contender.stack.baseline:
         return "the baseline"
-    interval = one.stack.interval
-    source = "predicted" if one.stack.predicted else f"{one.stack.rounds} rounds"
+    interval = contender.stack.interval
+    source = "predicted" if contender.stack.predicted else f"{contender.stack.rounds} rounds"
     if interval.estimate is None:
         return f"not compared with {baseline}"
     effect = ratio_to_percent(interval.estimate)
@@ -226,37 +235,41 @@ def build_proposals(
     Candidates are stacks that no constraint excluded, and stacks that cannot be predicted only because one of their
     versions was never measured, unless a stack with that version gave wrong answers.
     """
-    base = next(one for one in context.everything if one.baseline)
-    stacks = [one.stack for one in accepted if not one.stack.baseline] + _list_unseen_candidates(context, excluded)
+    base = next(candidate for candidate in context.everything if candidate.baseline)
+    stacks = [contender.stack for contender in accepted if not contender.stack.baseline] + _list_unseen_candidates(
+        context, excluded
+    )
     if not stacks:
         return []
-    draws = figures.draw_ratios([one.place for one in stacks], base.place, seed=request.seed + 1)
+    draws = figures.draw_ratios([stack.place for stack in stacks], base.place, seed=request.seed + 1)
     chosen = [stacks[place] for place in sample_thompson(draws, request.propose)]
     return [
         {
             "session_id": context.session.session_id,
             "place": place + 1,
-            "stack": one.name,
-            "stack_key": one.key,
-            "ratio": one.interval.estimate,
-            "low": one.interval.low,
-            "high": one.interval.high,
-            "n": one.rounds,
+            "stack": stack.name,
+            "stack_key": stack.key,
+            "ratio": stack.interval.estimate,
+            "low": stack.interval.low,
+            "high": stack.interval.high,
+            "n": stack.rounds,
         }
-        for place, one in enumerate(chosen)
+        for place, stack in enumerate(chosen)
     ]
 
 
 def _list_unseen_candidates(context: Context, excluded: Sequence[Excluded]) -> list[Candidate]:
     trusted = context.facts.trusted
-    right = {pair for one in context.everything if one.arm in trusted for pair in one.packages.items()}
+    right = {
+        pair for candidate in context.everything if candidate.arm in trusted for pair in candidate.packages.items()
+    }
     wrong = {
         pair
-        for one in context.everything
-        if one.arm is not None and one.arm not in trusted
-        for pair in one.packages.items()
+        for candidate in context.everything
+        if candidate.arm is not None and candidate.arm not in trusted
+        for pair in candidate.packages.items()
     } - right
-    unseen = [one.stack for one in excluded if one.unit == Predictable.__name__]
+    unseen = [exclusion.stack for exclusion in excluded if exclusion.unit == Predictable.__name__]
     return [stack for stack in unseen if not wrong & set(stack.packages.items())]
 
 
@@ -326,16 +339,16 @@ def choose_recommendation(
     answer = choose_answer(
         ranked, verdicts, question.figures, question.request.type, margin=context.margin, baseline=context.baseline
     )
-    said = [_explain_answer(question, answer), *_explain_session(question)]
-    said += [(one.stack.name, sentence) for one in ranked for sentence in one.said]
-    said += [(one.stack.name, _explain_exclusion(question, one)) for one in excluded]
+    sentences = [_explain_answer(question, answer), *_explain_session(question)]
+    sentences += [(contender.stack.name, sentence) for contender in ranked for sentence in contender.said]
+    sentences += [(exclusion.stack.name, _explain_exclusion(question, exclusion)) for exclusion in excluded]
     rows = _build_ranking_rows(question, ranked, verdicts, answer)
     proposed = (
         build_proposals(context, question.figures, ranked, excluded, question.request)
         if question.request.propose
         else []
     )
-    return _build_recommendation(question, answer, list(rows), excluded, said, proposed)
+    return _build_recommendation(question, answer, list(rows), excluded, sentences, proposed)
 
 
 def _estimate_control(question: Question) -> Interval | None:
@@ -344,25 +357,27 @@ def _estimate_control(question: Question) -> Interval | None:
     control = next((arm.name for arm in session.arms if arm.copy_number), None)
     if control is None or not isinstance(question.figures, PairedEstimates):
         return None
-    found = question.figures.estimate_ratio(control, session.baseline)
-    return found if found.estimate is not None else None
+    ratio = question.figures.estimate_ratio(control, session.baseline)
+    return ratio if ratio.estimate is not None else None
 
 
-def _score_sort_key(one: Accepted) -> tuple[float, float, str]:
-    ratio = one.stack.interval.estimate
-    return -one.score, -(ratio or 0.0), one.stack.name
+def _score_sort_key(contender: Accepted) -> tuple[float, float, str]:
+    ratio = contender.stack.interval.estimate
+    return -contender.score, -(ratio or 0.0), contender.stack.name
 
 
 def _estimate_chances(question: Question, ranked: Sequence[Accepted]) -> Chances | None:
     """Chances by the scores for types that choose by the mix, else by the mix alone; null if a stack has no draws."""
     if not ranked:
         return None
-    base = next(one for one in question.context.everything if one.baseline)
-    draws = question.figures.draw_ratios([one.stack.place for one in ranked], base.place, seed=question.request.seed)
+    base = next(candidate for candidate in question.context.everything if candidate.baseline)
+    draws = question.figures.draw_ratios(
+        [contender.stack.place for contender in ranked], base.place, seed=question.request.seed
+    )
     if not np.isfinite(draws).all():
         return None
     if question.request.type in MEASURED_TYPES:
-        draws = draws + np.array([one.extra for one in ranked])
+        draws = draws + np.array([contender.extra for contender in ranked])
     return compute_chances(draws, question.context.margin)
 
 
@@ -370,8 +385,8 @@ def _build_ranking_rows(
     question: Question, ranked: Sequence[Accepted], verdicts: Mapping[str, MixVerdict], answer: Answer
 ) -> Iterator[dict[str, Any]]:
     chance = _estimate_chances(question, ranked)
-    for place, one in enumerate(ranked):
-        stack, own = one.stack, verdicts.get(one.stack.name)
+    for place, contender in enumerate(ranked):
+        stack, verdict = contender.stack, verdicts.get(contender.stack.name)
         yield {
             "session_id": question.context.session.session_id,
             "rank": place + 1,
@@ -380,7 +395,7 @@ def _build_ranking_rows(
             "arm": stack.arm,
             "baseline": stack.baseline,
             "recommended": stack.name == answer.stack,
-            "score": one.score,
+            "score": contender.score,
             "ratio": stack.interval.estimate,
             "low": stack.interval.low,
             "high": stack.interval.high,
@@ -389,15 +404,15 @@ def _build_ranking_rows(
             "p_best": None if chance is None else chance.p_best[place],
             "p_near": None if chance is None else chance.p_near[place],
             "regret_pct": None if chance is None else chance.regret_pct[place],
-            "verdict": "BASELINE" if own is None else own.verdict,
-            "rounds_needed": None if own is None else own.rounds_needed,
+            "verdict": "BASELINE" if verdict is None else verdict.verdict,
+            "rounds_needed": None if verdict is None else verdict.rounds_needed,
             "predicted": stack.predicted,
         }
 
 
 def _explain_answer(question: Question, answer: Answer) -> Said:
     named = {answer.stack, *answer.as_good, question.context.baseline}
-    runs = tuple(run for one in question.context.everything if one.name in named for run in one.runs)
+    runs = tuple(run for candidate in question.context.everything if candidate.name in named for run in candidate.runs)
     kind: Kind = "ERROR" if answer.stack is None else "INFO"
     return answer.stack, _build_justification(question, kind, answer.sentence, runs or question.context.facts.all_runs)
 
@@ -410,11 +425,18 @@ def _explain_session(question: Question) -> list[Said]:
     ]
 
 
-def _explain_exclusion(question: Question, one: Excluded) -> Justification:
-    made = _build_justification(
-        question, "ERROR", f"{one.stack.name}: {one.reason}", one.runs, link=one.link, metric=None
+def _explain_exclusion(question: Question, exclusion: Excluded) -> Justification:
+    justification = _build_justification(
+        question,
+        "ERROR",
+        f"{exclusion.stack.name}: {exclusion.reason}",
+        exclusion.runs,
+        link=exclusion.link,
+        metric=None,
     )
-    return made.model_copy(update={"package_name": one.package_name, "version_range": one.version_range})
+    return justification.model_copy(
+        update={"package_name": exclusion.package_name, "version_range": exclusion.version_range}
+    )
 
 
 def _build_justification(
@@ -441,8 +463,8 @@ def _build_recommendation(
 ) -> Recommendation:
     identity = {"session_id": question.context.session.session_id}
     numbered = [
-        {**identity, "number": place + 1, "stack": stack, **one.to_row()}
-        for place, (stack, one) in enumerate(sentences)
+        {**identity, "number": place + 1, "stack": stack, **justification.to_row()}
+        for place, (stack, justification) in enumerate(sentences)
     ]
     return Recommendation(
         session_id=identity["session_id"],
@@ -451,9 +473,9 @@ def _build_recommendation(
         margin=question.context.margin,
         answer=answer,
         key=next((row["stack_key"] for row in rows if row["recommended"]), None),
-        baseline_key=next(one.key for one in question.context.everything if one.baseline),
+        baseline_key=next(candidate.key for candidate in question.context.everything if candidate.baseline),
         table=RECOMMENDATIONS.frame(rows),
-        excluded=EXCLUDED.frame([{**identity, **_build_exclusion_row(one)} for one in excluded]),
+        excluded=EXCLUDED.frame([{**identity, **_build_exclusion_row(exclusion)} for exclusion in excluded]),
         justifications=JUSTIFICATIONS.frame(numbered),
         proposals=PROPOSALS.frame(proposed),
         said=tuple(sentences),
@@ -461,6 +483,6 @@ def _build_recommendation(
     )
 
 
-def _build_exclusion_row(one: Excluded) -> dict[str, Any]:
-    what = {"stack": one.stack.name, "stack_key": one.stack.key, "unit": one.unit}
-    return {**what, "reason": one.reason, "link": one.link, "runs": list(one.runs)}
+def _build_exclusion_row(exclusion: Excluded) -> dict[str, Any]:
+    identity = {"stack": exclusion.stack.name, "stack_key": exclusion.stack.key, "unit": exclusion.unit}
+    return {**identity, "reason": exclusion.reason, "link": exclusion.link, "runs": list(exclusion.runs)}

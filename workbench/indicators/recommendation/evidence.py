@@ -106,7 +106,7 @@ class Facts:
     def case_of(self, metric: str) -> str:
         """The case of a metric."""
         session = self.comparison.observed.session
-        return next(c.label for c in session.cases if any(one.name == metric for one in c.metrics))
+        return next(c.label for c in session.cases if any(case_metric.name == metric for case_metric in c.metrics))
 
     def runs_of(self, arm: str | None, case: str | None = None) -> tuple[str, ...]:
         """Paths of an arm's runs, of one case or of all cases in the mix."""
@@ -138,12 +138,12 @@ class Facts:
         """
         failed: list[tuple[str, str]] = []
         for case in self.cases:
-            own = [
+            problems = [
                 (f"{case}: {sentence}", build_run_path(row["inspection_id"], row["run"]))
                 for row in self._runs.get((arm or "", case), [])
                 for sentence in row["failed_checks"]
             ]
-            failed += own or self._compare_with_baseline(arm, case)
+            failed += problems or self._compare_with_baseline(arm, case)
         return failed
 
     def _compare_with_baseline(self, arm: str | None, case: str) -> list[tuple[str, str]]:

@@ -137,13 +137,13 @@ def _match_metric(name: str, metrics: Sequence[str]) -> str:
         lambda metric: bool(low) and metric.lower().startswith(low),
         lambda metric: low in _list_parameters(metric.lower()),
     )
-    found: list[str] = []
+    matches: list[str] = []
     for way in ways:
-        found = found or [metric for metric in metrics if way(metric)]
-    if len(found) == 1:
-        return found[0]
-    what = "an ambiguous name of a metric" if found else "no such metric in this session"
-    raise ConfigError(what, where="--mix", found=name[:80] or "an empty name", allowed=found or list(metrics))
+        matches = matches or [metric for metric in metrics if way(metric)]
+    if len(matches) == 1:
+        return matches[0]
+    message = "an ambiguous name of a metric" if matches else "no such metric in this session"
+    raise ConfigError(message, where="--mix", found=name[:80] or "an empty name", allowed=matches or list(metrics))
 
 
 def _list_parameters(metric: str) -> set[str]:
@@ -207,7 +207,7 @@ def draw_posterior(
     random = np.random.default_rng(seed)
     normal = random.standard_normal((draws, len(scores.rounds)))
     tail = random.random(draws)
-    made = np.zeros((draws, len(arms)))
+    log_ratios = np.zeros((draws, len(arms)))
     for column, arm in enumerate(arms):
         if arm == baseline:
             continue
@@ -215,14 +215,14 @@ def draw_posterior(
         there = np.isfinite(difference)
         n = int(there.sum())
         if n < 2:
-            made[:, column] = np.nan
+            log_ratios[:, column] = np.nan
             continue
         mean = float(difference[there].mean())
         centred = np.where(there, difference - mean, 0.0)
         # One tail for all arms, since they share the noise that widens or narrows their intervals.
         spread = np.sqrt(chdtri(n - 1, tail) / (n - 1))
-        made[:, column] = mean + normal @ centred / np.sqrt(n * (n - 1)) / spread
-    return made
+        log_ratios[:, column] = mean + normal @ centred / np.sqrt(n * (n - 1)) / spread
+    return log_ratios
 
 
 def compute_chances(draws: Floats, margin: float) -> Chances:

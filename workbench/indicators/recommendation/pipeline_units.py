@@ -111,8 +111,8 @@ class Candidate:
     def sentence(self, kind: Kind, message: str, **more: str) -> Justification:
         """A sentence of any type about this stack."""
         evidence = Evidence(runs=self.basis, hardware=self.hardware, session=self.session)
-        own = {"link": self.basis[0] if self.basis else None}
-        return Justification(type=kind, message=message, evidence=evidence, **{**own, **more})
+        defaults = {"link": self.basis[0] if self.basis else None}
+        return Justification(type=kind, message=message, evidence=evidence, **{**defaults, **more})
 
 
 @dataclass
@@ -219,8 +219,8 @@ class Sieve(Unit):
     @property
     def rejected(self) -> dict[str, NotAcceptable]:
         """The reasons so far, by the stack's name."""
-        found: dict[str, NotAcceptable] = self.__dict__.setdefault("_rejected", {})
-        return found
+        reasons: dict[str, NotAcceptable] = self.__dict__.setdefault("_rejected", {})
+        return reasons
 
 
 class Step(Unit):

@@ -115,7 +115,7 @@ def fit_additive_model(
         raise InputError("too many stacks to predict", found=len(packages), allowed=f"up to {MAX_STACKS}")
     design = _build_design(packages)
     data = _remove_round_effects(scores, len(packages))
-    kernels = [data.rows @ (one @ (one.T @ data.rows.T)) for one in design.values()]
+    kernels = [data.rows @ (matrix @ (matrix.T @ data.rows.T)) for matrix in design.values()]
     residual = data.rows @ data.rows.T
     ratios = _estimate_components([*kernels, residual], data, _build_start_ratios(start, list(design)), steps)
     return _build_posterior(design, data, ratios)
@@ -134,8 +134,8 @@ class _ReducedScores:
 def _build_design(packages: Sequence[Mapping[str, str]]) -> dict[str, Floats]:
     """Indicator matrix (stacks, versions) of each package that varies; a missing package counts as a version."""
     design = {}
-    for name in sorted({name for one in packages for name in one}):
-        versions = [one.get(name, "") for one in packages]
+    for name in sorted({name for stack in packages for name in stack}):
+        versions = [stack.get(name, "") for stack in packages]
         if len(kinds := sorted(set(versions))) > 1:
             design[name] = np.array([[float(version == kind) for kind in kinds] for version in versions])
     return design
@@ -155,8 +155,8 @@ def _remove_round_effects(scores: Scores, stacks: int) -> _ReducedScores:
     right = np.bincount(scores.stack, centred, minlength=stacks)
     values, vectors = np.linalg.eigh(information)
     # The others are contrasts that no round measured: zero up to rounding.
-    kept = values > 1e-9 * max(1.0, float(values[-1]))
-    values, vectors = values[kept], vectors[:, kept]
+    mask = values > 1e-9 * max(1.0, float(values[-1]))
+    values, vectors = values[mask], vectors[:, mask]
     target = (vectors.T @ right) / np.sqrt(values)
     left_over = max(0.0, float(centred @ centred - target @ target))
     return _ReducedScores(np.sqrt(values)[:, None] * vectors.T, target, left_over, degrees)
@@ -204,8 +204,8 @@ def _solve_covariance(kernels: list[Floats], data: _ReducedScores, ratios: Float
 def _build_posterior(design: Mapping[str, Floats], data: _ReducedScores, ratios: Floats) -> AdditiveModel:
     stacks = data.rows.shape[1]
     prior = ratios[-1] * np.eye(stacks)
-    for ratio, one in zip(ratios, design.values(), strict=False):
-        prior += ratio * one @ one.T
+    for ratio, matrix in zip(ratios, design.values(), strict=False):
+        prior += ratio * matrix @ matrix.T
     shared = prior @ data.rows.T
     inverse = np.linalg.inv(np.eye(len(data.target)) + data.rows @ shared)
     solved = inverse @ data.target
@@ -260,9 +260,9 @@ class ModelEstimates:
 
     def estimate_ratio(self, stack: str, baseline: str) -> Interval:
         """By the posterior of the difference."""
-        one, other = self.places[stack], self.places[baseline]
-        difference = float(self.model.mean[one] - self.model.mean[other])
-        error = self.model.difference_error(one, other)
+        place, other = self.places[stack], self.places[baseline]
+        difference = float(self.model.mean[place] - self.model.mean[other])
+        error = self.model.difference_error(place, other)
         return metric_mix.predict_ratio_interval(difference, error, self.model.degrees, level=self.level)
 
     def draw_ratios(self, stacks: Sequence[str], baseline: str, *, seed: int) -> Floats:

@@ -26,42 +26,46 @@ MAX_SESSIONS = 1000
 
 def choose_session(folders: Sequence[Path], session_id: str | None = None) -> Path:
     """Find the folder of a session."""
-    found = {path: read_session(path) for folder in folders for path in _list_session_folders(folder)}
-    if not found:
+    by_path = {path: read_session(path) for folder in folders for path in _list_session_folders(folder)}
+    if not by_path:
         raise InputError(
             "no session there", where=", ".join(map(str, folders)), found=f"no {SESSION}",
             do="workbench indicators run --stacks stacks.json --indicator sort",
         )  # fmt: skip
-    left = {path: one for path, one in found.items() if session_id is None or one.session_id.startswith(session_id)}
-    if len(left) == 1:
-        return next(iter(left))
-    if not left:
-        known = sorted(one.session_id for one in found.values())
-        raise InputError("no such session", where="--session", found=(session_id or "")[:80], allowed=known[:20])
-    sessions = sorted(left.values(), key=lambda one: one.created_at)
+    matches = {
+        path: session
+        for path, session in by_path.items()
+        if session_id is None or session.session_id.startswith(session_id)
+    }
+    if len(matches) == 1:
+        return next(iter(matches))
+    if not matches:
+        session_ids = sorted(session.session_id for session in by_path.values())
+        raise InputError("no such session", where="--session", found=(session_id or "")[:80], allowed=session_ids[:20])
+    sessions = sorted(matches.values(), key=lambda session: session.created_at)
     raise InputError(
         "several sessions: choose one, they are never compared",
         where=", ".join(map(str, folders)),
         found=_format_sessions(sessions),
-        allowed=[one.session_id for one in sessions[:20]],
+        allowed=[session.session_id for session in sessions[:20]],
         do=f"--session {sessions[-1].session_id}",
     )
 
 
-def list_differences(one: Session, other: Session) -> list[str]:
+def list_differences(base: Session, other: Session) -> list[str]:
     """How two sessions differ in what decides speed; empty if they measure the same on the same machine."""
-    first, second = one.get_arm(one.baseline), other.get_arm(other.baseline)
-    versions = [{case.label: case.indicator_version for case in session.cases} for session in (one, other)]
+    first, second = base.get_arm(base.baseline), other.get_arm(other.baseline)
+    versions = [{case.label: case.indicator_version for case in session.cases} for session in (base, other)]
     shared = versions[0].keys() & versions[1].keys()
     changed = sorted(label for label in shared if versions[0][label] != versions[1][label])
-    found = {
+    differences = {
         "the baseline's lock": first.stack_key != second.stack_key,
-        "the machine": one.hardware.key != other.hardware.key,
-        "threads": one.threads != other.threads,
+        "the machine": base.hardware.key != other.hardware.key,
+        "threads": base.threads != other.threads,
         f"the version of {', '.join(changed)}": bool(changed),
         "cases": versions[0].keys() != versions[1].keys(),
     }
-    return [what for what, differs in found.items() if differs]
+    return [aspect for aspect, differs in differences.items() if differs]
 
 
 def _list_session_folders(folder: Path) -> Iterator[Path]:
@@ -76,13 +80,13 @@ def _list_session_folders(folder: Path) -> Iterator[Path]:
 def _format_sessions(sessions: Sequence[Session]) -> str:
     first, texts = sessions[0], []
     for other in sessions[1:6]:
-        found = list_differences(first, other)
-        what = (
-            f"differs from {first.session_id} in {', '.join(found)}"
-            if found
+        differences = list_differences(first, other)
+        clause = (
+            f"differs from {first.session_id} in {', '.join(differences)}"
+            if differences
             else f"measures the same as {first.session_id}"
         )
-        texts.append(f"{other.session_id} {what}")
+        texts.append(f"{other.session_id} {clause}")
     more = f"; and {len(sessions) - 6} more" if len(sessions) > 6 else ""
     return "; ".join(texts) + more
 
@@ -127,16 +131,16 @@ def write_next_stacks(recommendation: Recommendation, stacks: StackSet | None, p
     if stacks is None:
         raise _explain_missing_stacks("--next-stacks")
     keys = list(dict.fromkeys([recommendation.baseline_key, *recommendation.proposals["stack_key"]]))
-    known = stacks.by_arm_key
-    if missing := [key[:12] for key in keys if key not in known]:
+    by_key = stacks.by_arm_key
+    if missing := [key[:12] for key in keys if key not in by_key]:
         raise InputError(
             "a proposed stack is not in the stacks file", where="--next-stacks", found=missing, do="give --stacks"
         )
-    locks = {known[key].key: known[key] for key in keys}
+    locks = {by_key[key].key: by_key[key] for key in keys}
     chosen = stacks.model_copy(
         update={
             "stacks": tuple(locks.values()),
-            "variations": tuple(one for one in stacks.variations if one.key in keys),
+            "variations": tuple(variation for variation in stacks.variations if variation.key in keys),
         }
     )
     return _write_text(path, stack_sets.format_stack_set(chosen))
@@ -146,8 +150,8 @@ def select_recommended_stack(recommendation: Recommendation, stacks: StackSet | 
     """Find the recommended stack with its lock."""
     if stacks is None:
         raise _explain_missing_stacks(where)
-    if recommendation.key is not None and (found := stacks.by_arm_key.get(recommendation.key)):
-        return found
+    if recommendation.key is not None and (solved_stack := stacks.by_arm_key.get(recommendation.key)):
+        return solved_stack
     raise InputError(
         "the recommended stack is not in the stacks file", where=where, found=recommendation.answer.stack,
         allowed=[stack.name for stack in stacks.stacks][:20], do="give the --stacks FILE that was measured",
@@ -173,15 +177,15 @@ def build_query_function(target: str, session_id: str) -> Callable[[str], pl.Dat
 
     def ask(name: str) -> pl.DataFrame:
         if is_sql(name):
-            found = sql_analysis.select_rows(database, name)
+            answer = sql_analysis.select_rows(database, name)
         else:
-            known = sql_queries.QUERIES.get(name)
-            of_session = known is not None and "session" in known.filters
-            found = sql_queries.run_query(
+            query = sql_queries.QUERIES.get(name)
+            of_session = query is not None and "session" in query.filters
+            answer = sql_queries.run_query(
                 database, name, sql_queries.Filters(session=session_id if of_session else None)
             )
-        if found.truncated:
+        if answer.truncated:
             raise InputError("too many rows for a unit", found=name[:80], allowed=f"up to {sql_queries.MAX_ROWS:,}")
-        return found.frame
+        return answer.frame
 
     return ask

@@ -73,18 +73,18 @@ def build_request(**settings: Any) -> RecommendationRequest:
 def parse_requirement(text: str) -> Requirement:
     """Parse a requirement of a name and versions, such as `numpy>=2`."""
     try:
-        made = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement as error:
-        found = f"{text[:100]}: {str(error).splitlines()[0]}"
+        finding = f"{text[:100]}: {str(error).splitlines()[0]}"
         raise ConfigError(
-            "not a requirement", where="--require or --exclude", found=found, allowed="like numpy>=2"
+            "not a requirement", where="--require or --exclude", found=finding, allowed="like numpy>=2"
         ) from None
-    if made.url or made.extras or made.marker:
+    if requirement.url or requirement.extras or requirement.marker:
         raise ConfigError(
             "a requirement with more than a name and versions", where="--require or --exclude", found=text[:100],
             allowed="like numpy>=2",
         )  # fmt: skip
-    return made
+    return requirement
 
 
 def meets_requirement(version: str, requirement: Requirement) -> bool:
@@ -98,13 +98,13 @@ def meets_requirement(version: str, requirement: Requirement) -> bool:
 def find_version(packages: Any, name: str) -> str | None:
     """The version of a package in a stack, in any spelling of its name; null if missing."""
     wanted = canonicalize_name(name)
-    return next((version for one, version in packages.items() if canonicalize_name(one) == wanted), None)
+    return next((version for package, version in packages.items() if canonicalize_name(package) == wanted), None)
 
 
 def compute_age_days(moment: str, as_of: datetime) -> float:
     """Days from an ISO 8601 time to another time."""
     # fromisoformat does not parse fractions beyond microseconds, nor Z in Python 3.10.
     text = re.sub(r"(\.\d{6})\d+", r"\1", moment).replace("Z", "+00:00")
-    found = datetime.fromisoformat(text)
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    time = datetime.fromisoformat(text)
+    aware = time if time.tzinfo else time.replace(tzinfo=UTC)
     return (as_of - aware).total_seconds() / 86400

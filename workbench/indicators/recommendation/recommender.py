@@ -40,22 +40,22 @@ def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
     arms = [arm for arm in session.arms if not arm.copy_number]
     twice = {name for name, count in Counter(arm.stack for arm in arms).items() if count > 1}
     measured = [_build_measured_candidate(arm, facts, solved.get(arm.stack_key), arm.stack in twice) for arm in arms]
-    keys, names = {one.key for one in measured}, {one.name for one in measured}
+    keys, names = {candidate.key for candidate in measured}, {candidate.name for candidate in measured}
     # A lock of a matrix was measured under the settings of its arms.
-    used = {one.stack for one in stacks.variations} if stacks is not None else set()
+    used = {variation.stack for variation in stacks.variations} if stacks is not None else set()
     unmeasured = [stack for key, stack in solved.items() if key not in keys and stack.key not in used]
     return measured + [_build_solved_candidate(stack, facts, names) for stack in unmeasured]
 
 
 def add_estimates(stacks: list[Candidate], figures: RatioEstimates, scores: MixScores) -> list[Candidate]:
     """Add to each stack its ratio to the baseline and its number of rounds."""
-    base = next(one for one in stacks if one.baseline)
+    base = next(candidate for candidate in stacks if candidate.baseline)
     base_scores = scores.arm_scores(base.arm or "")
     estimated = []
-    for one in stacks:
-        rounds = int(np.isfinite(scores.arm_scores(one.arm or "") - base_scores).sum())
-        interval = figures.estimate_ratio(one.place, base.place)
-        estimated.append(replace(one, interval=interval, rounds=rounds, predicted=rounds == 0))
+    for stack in stacks:
+        rounds = int(np.isfinite(scores.arm_scores(stack.arm or "") - base_scores).sum())
+        interval = figures.estimate_ratio(stack.place, base.place)
+        estimated.append(replace(stack, interval=interval, rounds=rounds, predicted=rounds == 0))
     return estimated
 
 
@@ -65,16 +65,16 @@ def build_package_table(stacks: list[Candidate]) -> pl.DataFrame:
 
 
 def _build_package_rows(stacks: list[Candidate]) -> Iterator[dict[str, Any]]:
-    for one in stacks:
-        for name, version in one.packages.items():
+    for stack in stacks:
+        for name, version in stack.packages.items():
             yield {
-                "stack": one.name,
-                "stack_key": one.key,
-                "arm": one.arm,
+                "stack": stack.name,
+                "stack_key": stack.key,
+                "arm": stack.arm,
                 "package": name,
                 "version": version,
-                "newest_upload": one.uploaded.get(name),
-                "yanked": one.yanked.get(name),
+                "newest_upload": stack.uploaded.get(name),
+                "yanked": stack.yanked.get(name),
             }
 
 
@@ -162,18 +162,18 @@ def recommend(
     among the stacks that no constraint excluded.
     """
     comparison = compare_by_clock(comparison, request.clock)
-    known = vulnerabilities.read_vulnerabilities(request.vulnerabilities) if request.vulnerabilities else None
+    advisories = vulnerabilities.read_vulnerabilities(request.vulnerabilities) if request.vulnerabilities else None
     question = _build_question(comparison, request, stacks, database)
     context = question.context
     if reasons := _list_unusable_reasons(comparison):
         return recommend_nothing(question, "; ".join(reasons))
-    all_units = [*list_constraint_sieves(request, known), *list_scoring_units(known), *units]
+    all_units = [*list_constraint_sieves(request, advisories), *list_scoring_units(advisories), *units]
     active = unit_pipeline.select_units(all_units, context)
     if refused := unit_pipeline.boot_units(active, context):
         return recommend_nothing(question, refused)
-    left, excluded = unit_pipeline.sieve_stacks(active, context.everything)
-    context.stacks = tuple(left)
-    accepted, denied = unit_pipeline.score_stacks(active, left, context)
+    candidates, excluded = unit_pipeline.sieve_stacks(active, context.everything)
+    context.stacks = tuple(candidates)
+    accepted, denied = unit_pipeline.score_stacks(active, candidates, context)
     return choose_recommendation(question, accepted, [*excluded, *denied])
 
 
@@ -183,9 +183,9 @@ def _build_question(
     mix = _select_mix(comparison, request)
     session, facts = comparison.observed.session, Facts(comparison, mix.weights)
     everything = list_candidates(facts, stacks)
-    unmeasured = sum(one.arm is None for one in everything)
+    unmeasured = sum(candidate.arm is None for candidate in everything)
     if not request.predict:
-        everything = [one for one in everything if one.arm is not None]
+        everything = [candidate for candidate in everything if candidate.arm is not None]
     elif stacks is None:
         raise ConfigError(
             "no stacks to predict", where="--predict", found="the session has no stacks.json", do="give --stacks FILE"
@@ -197,7 +197,7 @@ def _build_question(
     context = Context(
         session=session,
         recommendation_type=request.type,
-        baseline=next(one.name for one in everything if one.baseline),
+        baseline=next(candidate.name for candidate in everything if candidate.baseline),
         weights=mix.weights,
         margin=mix.practical_margin(tolerances) if request.margin is None else request.margin,
         tables=_collect_tables(comparison, everything),
@@ -220,24 +220,26 @@ def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate
     session = facts.comparison.observed.session
     level = session.level
     if not predict:
-        known = frozenset(arm.name for arm in session.arms)
-        return PairedEstimates(scores, known, level, sequence=session.method == "sequence")
+        arm_names = frozenset(arm.name for arm in session.arms)
+        return PairedEstimates(scores, arm_names, level, sequence=session.method == "sequence")
     # Wrong answers may be fast: the times of such a stack say nothing about its versions.
     trusted = facts.trusted | {session.baseline}
     of_key = _map_distinct_places(everything)
     arms = {arm.name: of_key[arm.stack_key] for arm in session.arms if arm.name in trusted}
-    return fit_model_estimates(scores, arms, {one.place: one.packages for one in everything}, level=level)
+    return fit_model_estimates(
+        scores, arms, {candidate.place: candidate.packages for candidate in everything}, level=level
+    )
 
 
 def _map_distinct_places(everything: list[Candidate]) -> dict[str, str]:
     """The place of each key; the model identifies stacks by their versions, so keys must be unique."""
-    keys = [one.key for one in everything]
-    if alike := [one.name for one in everything if keys.count(one.key) > 1]:
+    keys = [candidate.key for candidate in everything]
+    if alike := [candidate.name for candidate in everything if keys.count(candidate.key) > 1]:
         raise ConfigError(
             "cannot predict: several stacks have the same versions", where="--predict",
             found=alike[:20], do="leave out --predict, or measure only one of them",
         )  # fmt: skip
-    return {one.key: one.place for one in everything}
+    return {candidate.key: candidate.place for candidate in everything}
 
 
 def _collect_tables(comparison: Comparison, everything: list[Candidate]) -> dict[str, pl.DataFrame]:

@@ -88,12 +88,14 @@ class ToLearn(Step):
         """The expected improvement; source: Jones, Schonlau and Welch, Efficient global optimization (1998)."""
         from scipy.special import ndtr
 
-        known = [one.interval.estimate for one in self.context.stacks if one.interval.estimate is not None]
-        own = stack.interval
-        if own.estimate is None or own.low is None or own.high is None:
+        ratios = [
+            candidate.interval.estimate for candidate in self.context.stacks if candidate.interval.estimate is not None
+        ]
+        interval = stack.interval
+        if interval.estimate is None or interval.low is None or interval.high is None:
             raise NotAcceptable("it has no interval")
-        ahead = math.log(own.estimate / max(known))
-        error = math.log(own.high / own.low) / 4
+        ahead = math.log(interval.estimate / max(ratios))
+        error = math.log(interval.high / interval.low) / 4
         z = ahead / error if error else 0.0
         gain = ahead * float(ndtr(z)) + error * math.exp(-z * z / 2) / math.sqrt(2 * math.pi) if error else 0.0
         gain = min(max(0.0, gain), 1.0)
@@ -111,9 +113,9 @@ class NotWorse(Stride):
         """Whether the chance is high enough."""
         chance = chance_not_worse(stack.interval, self.context.margin)
         if not stack.baseline and (chance is None or chance < SURE):
-            known = "unknown" if chance is None else f"{100 * chance:.1f} %"
+            chance_text = "unknown" if chance is None else f"{100 * chance:.1f} %"
             raise NotAcceptable(
-                f"the chance that it is not worse than the baseline is {known}, below {100 * SURE:.1f} %"
+                f"the chance that it is not worse than the baseline is {chance_text}, below {100 * SURE:.1f} %"
             )
         return True
 
@@ -154,20 +156,20 @@ class Figures(Wrap):
         low, high = _convert_ends(row["low"], row["high"])
         span = "" if low is None else f" [{low:+.1f}, {high:+.1f}]"
         base = self.context.facts.runs_of(self.context.session.baseline, self.context.facts.case_of(row["metric"]))
-        own = self.context.facts.runs_of(row["arm"], self.context.facts.case_of(row["metric"]))
+        arm_runs = self.context.facts.runs_of(row["arm"], self.context.facts.case_of(row["metric"]))
         evidence = Evidence(
             metric=row["metric"],
             effect_pct=ratio_to_percent(row["ratio"]),
             interval=None if low is None or high is None else (low, high),
             n_rounds=row["n"],
-            runs=(*own, *base),
+            runs=(*arm_runs, *base),
             hardware=stack.hardware,
             session=stack.session,
         )
         return Justification(
             type="WARNING" if row["verdict"] == SLOWER else "INFO",
             message=f"{stack.name}, {row['metric']}: {ratio_to_percent(row['ratio']):+.1f} %{span}, {row['verdict']}",
-            link=own[0] if own else None,
+            link=arm_runs[0] if arm_runs else None,
             evidence=evidence,
         )
 
@@ -178,42 +180,42 @@ class Versions(Wrap):
     def run(self, stack: Candidate) -> list[Justification]:
         """One sentence per package."""
         base = next(stack.packages for stack in self.context.everything if stack.baseline)
-        said = []
+        sentences = []
         for name in sorted(base.keys() | stack.packages.keys()):
             before, now = base.get(name), stack.packages.get(name)
             if before != now:
                 spelled = {"package_name": name, **({"version_range": f"=={now}"} if now else {})}
-                said.append(stack.info(f"{name}: {now or 'none'} instead of {before or 'none'}", **spelled))
-        return said
+                sentences.append(stack.info(f"{name}: {now or 'none'} instead of {before or 'none'}", **spelled))
+        return sentences
 
 
 class Cautions(Wrap):
     """Warns about what is unknown of a stack."""
 
-    def __init__(self, known: KnownVulnerabilities | None) -> None:
-        self.known = known
+    def __init__(self, advisories: KnownVulnerabilities | None) -> None:
+        self.known = advisories
 
     def run(self, stack: Candidate) -> list[Justification]:
         """Warnings."""
-        said = []
+        sentences = []
         if stack.predicted:
-            said.append(
+            sentences.append(
                 stack.warning(f"{stack.name} was never run here: its figures are predicted and its answers unchecked")
             )
         if failed := self.context.facts.failed_runs(stack.arm):
             runs = tuple(run for _, run in failed)
             warning = stack.warning(f"{len(failed)} of {len(stack.runs)} runs of {stack.name} failed", link=runs[0])
-            said.append(warning)
+            sentences.append(warning)
         if self.known and (missing := self.known.list_without_audit(stack.packages)):
-            said.append(stack.warning(f"{stack.name}: not audited for vulnerabilities: {', '.join(missing[:5])}"))
+            sentences.append(stack.warning(f"{stack.name}: not audited for vulnerabilities: {', '.join(missing[:5])}"))
         if self.known and (unnamed := self.known.list_without_record(stack.packages)):
             named = f"no OSV record names {format_items(unnamed)}"
-            said.append(stack.warning(f"{stack.name}: {named}: no known vulnerabilities, or not audited"))
+            sentences.append(stack.warning(f"{stack.name}: {named}: no known vulnerabilities, or not audited"))
         if self.context.recommendation_type == "stable":
             unknown = sorted(name for name in stack.packages if stack.uploaded.get(name) is None)
             if unknown:
-                said.append(stack.warning(f"{stack.name}: the age of {', '.join(unknown[:5])} is unknown"))
-        return said
+                sentences.append(stack.warning(f"{stack.name}: the age of {', '.join(unknown[:5])} is unknown"))
+        return sentences
 
 
 def _convert_ends(low: float | None, high: float | None) -> tuple[float | None, float | None]:
@@ -230,6 +232,6 @@ def _version_sort_key(text: str) -> tuple[int, Any]:
         return 0, text
 
 
-def list_scoring_units(known: KnownVulnerabilities | None) -> list[Unit]:
+def list_scoring_units(advisories: KnownVulnerabilities | None) -> list[Unit]:
     """All built-in steps, strides and wraps."""
-    return [MeasuredMix(), NewestVersions(), ToLearn(), NotWorse(), Figures(), Versions(), Cautions(known)]
+    return [MeasuredMix(), NewestVersions(), ToLearn(), NotWorse(), Figures(), Versions(), Cautions(advisories)]

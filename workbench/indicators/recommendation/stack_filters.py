@@ -55,13 +55,13 @@ class Checks(Sieve):
     def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
         """Check the answers."""
         for stack in stacks:
-            found = self.context.facts.wrong_answers(stack.arm)
-            if not found:
+            failures = self.context.facts.wrong_answers(stack.arm)
+            if not failures:
                 yield stack
                 continue
-            sentences = list(dict.fromkeys(sentence for sentence, _ in found))
+            sentences = list(dict.fromkeys(sentence for sentence, _ in failures))
             more = f" (and {len(sentences) - 3} more)" if len(sentences) > 3 else ""
-            runs = tuple(dict.fromkeys(run for _, run in found))
+            runs = tuple(dict.fromkeys(run for _, run in failures))
             self.reject(stack, "wrong answers: " + "; ".join(sentences[:3]) + more, runs=runs)
 
 
@@ -120,8 +120,8 @@ class Predictable(Sieve):
 class Vulnerabilities(Sieve):
     """Passes stacks without a known vulnerability; for the type `security` also without unaudited packages."""
 
-    def __init__(self, known: KnownVulnerabilities | None) -> None:
-        self.known = known
+    def __init__(self, advisories: KnownVulnerabilities | None) -> None:
+        self.known = advisories
 
     def should_include(self, recommendation_type: RecommendationType) -> bool:  # noqa: ARG002
         """If a file was given."""
@@ -129,13 +129,13 @@ class Vulnerabilities(Sieve):
 
     def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
         """Check for known vulnerabilities."""
-        known = self.known or KnownVulnerabilities()
+        advisories = self.known or KnownVulnerabilities()
         for stack in stacks:
-            found = list(known.find_affecting(stack.packages))
-            unaudited = known.list_without_audit(stack.packages)
-            if found:
-                name, version, first = found[0]
-                more = f"; and {len(found) - 1} more" if len(found) > 1 else ""
+            matches = list(advisories.find_affecting(stack.packages))
+            unaudited = advisories.list_without_audit(stack.packages)
+            if matches:
+                name, version, first = matches[0]
+                more = f"; and {len(matches) - 1} more" if len(matches) > 1 else ""
                 about = f" ({first.summary})" if first.summary else ""
                 reason = f"known vulnerability {first.advisory} in {name} {version}{about}{more}"
                 where = {"package_name": name, "version_range": first.version_range}
@@ -181,7 +181,7 @@ class Age(Sieve):
             young = {name: age for name, age in ages.items() if age < least}
             unknown = [name for name in stack.packages if name not in ages]
             if young:
-                name = min(young, key=lambda one: young[one])
+                name = min(young, key=lambda package: young[package])
                 age = f"{name} {stack.packages.get(name, '')} was uploaded {max(0.0, young[name]):.0f} days ago"
                 self.reject(stack, f"{age}, the minimum age is {least:g} days")
             elif unknown and self.is_explicit:
@@ -214,11 +214,11 @@ def _is_early(version: str) -> bool:
         return False
 
 
-def list_constraint_sieves(request: RecommendationRequest, known: KnownVulnerabilities | None) -> list[Sieve]:
+def list_constraint_sieves(request: RecommendationRequest, advisories: KnownVulnerabilities | None) -> list[Sieve]:
     """All constraints; those that need no measurement come first."""
     return [
         Requirements(request),
-        Vulnerabilities(known),
+        Vulnerabilities(advisories),
         Yanked(),
         PreReleases(),
         Age(request),

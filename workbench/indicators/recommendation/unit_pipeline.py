@@ -47,17 +47,17 @@ def load_unit(text: str) -> Unit:
     # User code may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         raise ConfigError("the unit cannot be imported", where=text[:200], found=format_exception(error)) from error
-    found = getattr(module, name, None)
-    if not (isinstance(found, type) and issubclass(found, KINDS) and found not in KINDS):
-        names = [key for key, one in vars(module).items() if isinstance(one, type) and issubclass(one, KINDS)]
-        own = [key for key in names if vars(module)[key] not in KINDS]
-        what = "no such class" if found is None else "not a unit"
+    unit_class = getattr(module, name, None)
+    if not (isinstance(unit_class, type) and issubclass(unit_class, KINDS) and unit_class not in KINDS):
+        names = [key for key, member in vars(module).items() if isinstance(member, type) and issubclass(member, KINDS)]
+        unit_names = [key for key in names if vars(module)[key] not in KINDS]
+        message = "no such class" if unit_class is None else "not a unit"
         raise ConfigError(
-            what, where=text[:200], found=f"units there: {', '.join(own) or 'none'}",
+            message, where=text[:200], found=f"units there: {', '.join(unit_names) or 'none'}",
             allowed="a class derived from " + ", ".join(kind.__name__ for kind in KINDS),
         )  # fmt: skip
     try:
-        return found()
+        return unit_class()
     except (Exception, SystemExit) as error:
         raise ConfigError("the unit cannot be created", where=text[:200], found=format_exception(error)) from error
 
@@ -155,19 +155,19 @@ def boot_units(units: Sequence[Unit], context: Context) -> str | None:
 
 def sieve_stacks(units: Sequence[Unit], stacks: Sequence[Candidate]) -> tuple[list[Candidate], list[Excluded]]:
     """Run the sieves: the stacks that pass all of them, and the excluded ones."""
-    left, excluded = list(stacks), list[Excluded]()
+    candidates, excluded = list(stacks), list[Excluded]()
     for unit in units:
         if isinstance(unit, Sieve):
             unit.rejected.clear()
             with _blame_unit(unit):
-                kept = list(unit.run(iter(left)))
-            names = {_check_known_stack(unit, stack, left) for stack in kept}
-            for stack in left:
+                survivors = list(unit.run(iter(candidates)))
+            names = {_check_known_stack(unit, stack, candidates) for stack in survivors}
+            for stack in candidates:
                 if stack.name not in names:
                     refused = unit.rejected.get(stack.name) or NotAcceptable(f"excluded by {unit.label}")
                     excluded.append(_build_exclusion(unit, stack, refused))
-            left = [stack for stack in left if stack.name in names]
-    return left, excluded
+            candidates = [stack for stack in candidates if stack.name in names]
+    return candidates, excluded
 
 
 def score_stacks(
@@ -178,36 +178,36 @@ def score_stacks(
     All stacks are scored before the first stride; `context.scores` then holds the scores by name.
     """
     excluded: list[Excluded] = []
-    left = [Accepted(stack) for stack in stacks]
+    contenders = [Accepted(stack) for stack in stacks]
     for kind, through in ((Step, _run_step), (Stride, _run_stride), (Wrap, _run_wrap)):
-        own = [unit for unit in units if isinstance(unit, kind)]
-        kept = []
-        for done in left:
-            refused = _run_units(own, through, done)
+        kind_units = [unit for unit in units if isinstance(unit, kind)]
+        survivors = []
+        for contender in contenders:
+            refused = _run_units(kind_units, through, contender)
             if refused is None:
-                kept.append(done)
+                survivors.append(contender)
             else:
                 excluded.append(refused)
-        left = kept
-        context.scores.update({done.stack.name: done.score for done in left})
-    return left, excluded
+        contenders = survivors
+        context.scores.update({survivor.stack.name: survivor.score for survivor in contenders})
+    return contenders, excluded
 
 
-def _run_units(own: Sequence[Unit], through: Callable[[Any, Accepted], None], done: Accepted) -> Excluded | None:
+def _run_units(units: Sequence[Unit], through: Callable[[Any, Accepted], None], contender: Accepted) -> Excluded | None:
     """Run all units of a kind on one stack; return null, or its exclusion."""
-    for unit in own:
+    for unit in units:
         try:
-            through(unit, done)
+            through(unit, contender)
         except NotAcceptable as refused:
-            return _build_exclusion(unit, done.stack, refused)
+            return _build_exclusion(unit, contender.stack, refused)
     return None
 
 
-def _run_step(unit: Step, done: Accepted) -> None:
+def _run_step(unit: Step, contender: Accepted) -> None:
     with _blame_unit(unit, may_refuse=True):
-        answer = unit.run(done.stack)
+        answer = unit.run(contender.stack)
     try:
-        score, said = answer
+        score, sentences = answer
         value = _check_score(unit, score)
     except (TypeError, ValueError):
         raise InputError(
@@ -215,22 +215,22 @@ def _run_step(unit: Step, done: Accepted) -> None:
             where=f"unit {unit.label}",
             found=repr(answer)[:80],
         ) from None
-    done.scores.append((unit.label, value))
-    done.measured += value if unit.measured else 0.0
-    done.said += _check_sentences(unit, said)
+    contender.scores.append((unit.label, value))
+    contender.measured += value if unit.measured else 0.0
+    contender.said += _check_sentences(unit, sentences)
 
 
-def _run_stride(unit: Stride, done: Accepted) -> None:
+def _run_stride(unit: Stride, contender: Accepted) -> None:
     with _blame_unit(unit, may_refuse=True):
-        accepted = unit.run(done.stack)
+        accepted = unit.run(contender.stack)
     if not accepted:
         raise NotAcceptable(f"denied by {unit.label}")
 
 
-def _run_wrap(unit: Wrap, done: Accepted) -> None:
+def _run_wrap(unit: Wrap, contender: Accepted) -> None:
     with _blame_unit(unit, may_refuse=True):
-        said = unit.run(done.stack)
-    done.said += _check_sentences(unit, said)
+        sentences = unit.run(contender.stack)
+    contender.said += _check_sentences(unit, sentences)
 
 
 def _check_score(unit: Step, score: Any) -> float:
@@ -243,17 +243,17 @@ def _check_score(unit: Step, score: Any) -> float:
     return value
 
 
-def _check_sentences(unit: Unit, said: Any) -> list[Justification]:
-    if isinstance(said, list | tuple) and all(isinstance(one, Justification) for one in said):
-        return list(said)
+def _check_sentences(unit: Unit, sentences: Any) -> list[Justification]:
+    if isinstance(sentences, list | tuple) and all(isinstance(sentence, Justification) for sentence in sentences):
+        return list(sentences)
     raise InputError(
-        "a unit did not return a list of Justification", where=f"unit {unit.label}", found=repr(said)[:80],
+        "a unit did not return a list of Justification", where=f"unit {unit.label}", found=repr(sentences)[:80],
         do='return [stack.info("…")]',
     )  # fmt: skip
 
 
-def _check_known_stack(unit: Sieve, stack: Any, given: Sequence[Candidate]) -> str:
-    if not any(stack is one for one in given):
+def _check_known_stack(unit: Sieve, stack: Any, stacks: Sequence[Candidate]) -> str:
+    if not any(stack is candidate for candidate in stacks):
         raise InputError(
             "a sieve returned a stack that it was not given", where=f"unit {unit.label}", found=repr(stack)[:80]
         )

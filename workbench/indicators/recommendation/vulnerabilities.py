@@ -43,13 +43,13 @@ class Vulnerability:
         if version in self.versions:
             return True
         try:
-            own = Version(version)
+            stack_version = Version(version)
         except InvalidVersion:
             return False
-        return any(_compare_version(own, one) == 0 for one in self.versions if _is_version(one)) or any(
-            (begin is None or _compare_version(own, begin) >= 0)
-            and (before is None or _compare_version(own, before) < 0)
-            and (last is None or _compare_version(own, last) <= 0)
+        return any(_compare_version(stack_version, text) == 0 for text in self.versions if _is_version(text)) or any(
+            (begin is None or _compare_version(stack_version, begin) >= 0)
+            and (before is None or _compare_version(stack_version, before) < 0)
+            and (last is None or _compare_version(stack_version, last) <= 0)
             for begin, before, last in self.ranges
         )
 
@@ -81,9 +81,9 @@ class KnownVulnerabilities:
     def find_affecting(self, packages: Mapping[str, str]) -> Iterator[tuple[str, str, Vulnerability]]:
         """The vulnerabilities of these packages: package, version, which."""
         for name, version in sorted(packages.items()):
-            for one in self.found.get(canonicalize_name(name), ()):
-                if one.affects_version(version):
-                    yield name, version, one
+            for vulnerability in self.found.get(canonicalize_name(name), ()):
+                if vulnerability.affects_version(version):
+                    yield name, version, vulnerability
 
     def list_without_audit(self, packages: Mapping[str, str]) -> list[str]:
         """The packages that the report did not look at; none when it cannot tell."""
@@ -113,14 +113,16 @@ def read_vulnerabilities(path: Path) -> KnownVulnerabilities:
     documents = _parse_documents(raw, path)
     if len(documents) == 1 and isinstance(documents[0], dict) and "dependencies" in documents[0]:
         return _parse_audit_report(documents[0]["dependencies"], path)
-    if documents and all(isinstance(one, dict) and "vulns" in one and "name" in one for one in documents):
+    if documents and all(
+        isinstance(document, dict) and "vulns" in document and "name" in document for document in documents
+    ):
         return _parse_audit_report(documents, path)
     return _parse_osv_records(documents, path)
 
 
 def _parse_documents(raw: bytes, path: Path) -> list[Any]:
     try:
-        found = json.loads(raw)
+        document = json.loads(raw)
     except RecursionError:
         raise InputError("nested too deep", where=path) from None
     except ValueError as error:
@@ -131,63 +133,65 @@ def _parse_documents(raw: bytes, path: Path) -> list[Any]:
                 "neither JSON nor a JSON document a line", where=path, found=str(error)[:200],
                 allowed="OSV records, or the output of pip-audit --format json",
             ) from None  # fmt: skip
-    return found if isinstance(found, list) else [found]
+    return document if isinstance(document, list) else [document]
 
 
 def _parse_audit_report(dependencies: Any, path: Path) -> KnownVulnerabilities:
-    found: dict[str, list[Vulnerability]] = {}
+    by_package: dict[str, list[Vulnerability]] = {}
     audited = set()
-    for position, one in enumerate(_check_list(dependencies, path, "dependencies")):
-        name, version = one.get("name"), one.get("version")
+    for position, dependency in enumerate(_check_list(dependencies, path, "dependencies")):
+        name, version = dependency.get("name"), dependency.get("version")
         if not isinstance(name, str) or not isinstance(version, str):
             # pip-audit lists what it skipped without a version: that was not looked at.
             continue
         audited.add((str(canonicalize_name(name)), version))
-        for entry in _check_list(one.get("vulns", []), path, f"dependencies.{position}.vulns"):
+        for entry in _check_list(dependency.get("vulns", []), path, f"dependencies.{position}.vulns"):
             # What holds for one build holds for the others of that version.
             public = Version(version).public if _is_version(version) else version
-            made = Vulnerability(
+            vulnerability = Vulnerability(
                 _read_id(entry, path), _read_summary(entry), _find_link(entry), versions=frozenset({public})
             )
-            found.setdefault(canonicalize_name(name), []).append(made)
-    return KnownVulnerabilities({name: tuple(entries) for name, entries in found.items()}, frozenset(audited))
+            by_package.setdefault(canonicalize_name(name), []).append(vulnerability)
+    return KnownVulnerabilities({name: tuple(entries) for name, entries in by_package.items()}, frozenset(audited))
 
 
 def _parse_osv_records(documents: Iterable[Any], path: Path) -> KnownVulnerabilities:
-    found: dict[str, list[Vulnerability]] = {}
-    for position, one in enumerate(_check_list(list(documents), path, "the file")):
-        if not isinstance(one.get("affected"), list):
+    by_package: dict[str, list[Vulnerability]] = {}
+    for position, record in enumerate(_check_list(list(documents), path, "the file")):
+        if not isinstance(record.get("affected"), list):
             raise InputError(
-                "not a record of OSV or pip-audit", where=f"{path}, entry {position}", found=f"keys {sorted(one)[:8]}"
+                "not a record of OSV or pip-audit",
+                where=f"{path}, entry {position}",
+                found=f"keys {sorted(record)[:8]}",
             )
-        if one.get("withdrawn"):
+        if record.get("withdrawn"):
             continue
-        for affected in _check_list(one["affected"], path, f"{position}.affected"):
+        for affected in _check_list(record["affected"], path, f"{position}.affected"):
             package = affected.get("package")
             if (
                 isinstance(package, dict)
                 and package.get("ecosystem") == "PyPI"
                 and isinstance(package.get("name"), str)
             ):
-                made = Vulnerability(
-                    _read_id(one, path),
-                    _read_summary(one),
-                    _find_link(one),
+                vulnerability = Vulnerability(
+                    _read_id(record, path),
+                    _read_summary(record),
+                    _find_link(record),
                     _list_versions(affected),
                     tuple(_parse_ranges(affected, path)),
                 )
-                found.setdefault(canonicalize_name(package["name"]), []).append(made)
-    return KnownVulnerabilities({name: tuple(entries) for name, entries in found.items()})
+                by_package.setdefault(canonicalize_name(package["name"]), []).append(vulnerability)
+    return KnownVulnerabilities({name: tuple(entries) for name, entries in by_package.items()})
 
 
 def _parse_ranges(affected: Mapping[str, Any], path: Path) -> Iterator[tuple[str | None, str | None, str | None]]:
     """Each range from an `introduced` event to the next `fixed` or `last_affected`; open where there is none."""
-    for one in _check_list(affected.get("ranges", []), path, "ranges"):
-        if one.get("type") != "ECOSYSTEM":
+    for version_range in _check_list(affected.get("ranges", []), path, "ranges"):
+        if version_range.get("type") != "ECOSYSTEM":
             # Ranges of commits say nothing about versions; the record's list of versions does.
             continue
         begin: str | None = None
-        for _, kind, version in sorted(_parse_events(one, path)):
+        for _, kind, version in sorted(_parse_events(version_range, path)):
             if kind == "introduced":
                 begin = version if begin is None else begin
             elif begin is not None:
@@ -197,9 +201,9 @@ def _parse_ranges(affected: Mapping[str, Any], path: Path) -> Iterator[tuple[str
             yield begin, None, None
 
 
-def _parse_events(one: Mapping[str, Any], path: Path) -> Iterator[tuple[Version, str, str]]:
+def _parse_events(version_range: Mapping[str, Any], path: Path) -> Iterator[tuple[Version, str, str]]:
     """The events with their versions, to be sorted: records need not keep an order."""
-    for event in _check_list(one.get("events", []), path, "events"):
+    for event in _check_list(version_range.get("events", []), path, "events"):
         for kind, version in event.items():
             if kind in ("introduced", "fixed", "last_affected"):
                 if not isinstance(version, str) or not _is_version(version):
@@ -209,20 +213,24 @@ def _parse_events(one: Mapping[str, Any], path: Path) -> Iterator[tuple[Version,
 
 def _list_versions(affected: Mapping[str, Any]) -> frozenset[str]:
     versions = affected.get("versions", [])
-    return frozenset(one for one in versions if isinstance(one, str)) if isinstance(versions, list) else frozenset()
+    return (
+        frozenset(version for version in versions if isinstance(version, str))
+        if isinstance(versions, list)
+        else frozenset()
+    )
 
 
-def _check_list(found: Any, path: Path, where: str) -> list[dict[str, Any]]:
-    if isinstance(found, list) and all(isinstance(one, dict) for one in found):
-        return found
-    raise InputError("a list of objects is needed", where=f"{path}, {where}", found=type(found).__name__)
+def _check_list(value: Any, path: Path, where: str) -> list[dict[str, Any]]:
+    if isinstance(value, list) and all(isinstance(entry, dict) for entry in value):
+        return value
+    raise InputError("a list of objects is needed", where=f"{path}, {where}", found=type(value).__name__)
 
 
 def _read_id(entry: Mapping[str, Any], path: Path) -> str:
-    found = entry.get("id")
-    if not isinstance(found, str) or not _ID.fullmatch(found):
-        raise InputError("a vulnerability without an id", where=path, found=repr(found)[:80])
-    return found
+    identifier = entry.get("id")
+    if not isinstance(identifier, str) or not _ID.fullmatch(identifier):
+        raise InputError("a vulnerability without an id", where=path, found=repr(identifier)[:80])
+    return identifier
 
 
 def _read_summary(entry: Mapping[str, Any]) -> str:
@@ -232,17 +240,21 @@ def _read_summary(entry: Mapping[str, Any]) -> str:
 
 def _find_link(entry: Mapping[str, Any]) -> str:
     references = entry.get("references")
-    for one in references if isinstance(references, list) else []:
-        if isinstance(one, dict) and one.get("type") == "ADVISORY" and _ADDRESS.fullmatch(str(one.get("url"))):
-            return str(one["url"])
+    for reference in references if isinstance(references, list) else []:
+        if (
+            isinstance(reference, dict)
+            and reference.get("type") == "ADVISORY"
+            and _ADDRESS.fullmatch(str(reference.get("url")))
+        ):
+            return str(reference["url"])
     return f"https://osv.dev/vulnerability/{entry['id']}"
 
 
-def _compare_version(own: Version, text: str) -> int:
+def _compare_version(version: Version, text: str) -> int:
     """Below 0: before the named version; 0: this one; above 0: after it."""
     named = Version(text)
-    one = own if named.local else Version(own.public)
-    return (one > named) - (one < named)
+    candidate = version if named.local else Version(version.public)
+    return (candidate > named) - (candidate < named)
 
 
 def _is_version(text: str) -> bool:

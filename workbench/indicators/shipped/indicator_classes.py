@@ -25,8 +25,8 @@ FrameFramework = Literal["pandas", "polars"]
 
 def list_helper_files(*names: str) -> dict[str, Path]:
     """The files that lie beside a script: `_measure.py`, and those of these names; with `_arrays` what it imports."""
-    found = {f"{name}.py": SCRIPTS / f"{name}.py" for name in ("_measure", *names)}
-    return found | ({"_nvml.py": Path(nvml.__file__)} if "_arrays" in names else {})
+    files = {f"{name}.py": SCRIPTS / f"{name}.py" for name in ("_measure", *names)}
+    return files | ({"_nvml.py": Path(nvml.__file__)} if "_arrays" in names else {})
 
 
 class Shipped(Indicator):
@@ -38,8 +38,8 @@ class Shipped(Indicator):
     def needs(cls, parameters: Mapping[str, Value]) -> tuple[str, ...]:
         """The framework's package, by any of its names, and what `requires` has beside; Python itself is no package."""
         framework = str(parameters["framework"])
-        own = () if framework == "python" else (ALTERNATIVES.get(framework, framework),)
-        return (*own, *super().needs(parameters))
+        packages = () if framework == "python" else (ALTERNATIVES.get(framework, framework),)
+        return (*packages, *super().needs(parameters))
 
 
 class Timed(Shipped):
@@ -256,8 +256,8 @@ class ReadParquet(OnTables):
     @classmethod
     def needs(cls, parameters: Mapping[str, Value]) -> tuple[str, ...]:
         """The framework, and for pandas the library that reads Parquet for it."""
-        own = super().needs(parameters)
-        return (*own, "pyarrow") if parameters["framework"] == "pandas" else own
+        packages = super().needs(parameters)
+        return (*packages, "pyarrow") if parameters["framework"] == "pandas" else packages
 
 
 class ImportTime(Shipped):

@@ -67,14 +67,18 @@ def load_indicator(name: str) -> type[Indicator]:
     )
     if source:
         return _find_declared_class(_import_module(source, name), wanted, name)
-    known = {_fold_name(one.__name__): one for one in (*_SHIPPED, *thoth_indicators.MODELS)}
+    by_name = {_fold_name(indicator.__name__): indicator for indicator in (*_SHIPPED, *thoth_indicators.MODELS)}
     with contextlib.suppress(KeyError):
-        return known[_fold_name(name)]
+        return by_name[_fold_name(name)]
     raise ConfigError(
         "no indicator of this name",
         where="indicator",
         found=name[:80],
-        allowed=[*(one.__name__ for one in (*_SHIPPED, *thoth_indicators.MODELS)), "module:Class", "file.py:Class"],
+        allowed=[
+            *(indicator.__name__ for indicator in (*_SHIPPED, *thoth_indicators.MODELS)),
+            "module:Class",
+            "file.py:Class",
+        ],
     )
 
 
@@ -86,10 +90,10 @@ def parse_case(text: str) -> Case:
     >>> parse_case("sort").label
     'Sort'
     """
-    name, _, rest = text.rpartition(":") if "=" in text.rpartition(":")[2] else (text, "", "")
+    name, _, assignments = text.rpartition(":") if "=" in text.rpartition(":")[2] else (text, "", "")
     if not name:
         raise ConfigError("no indicator is named", where=text[:80], allowed="NAME or NAME:parameter=value,…")
-    return Case.from_parameters(load_indicator(name), dict(_parse_pairs(rest, text)))
+    return Case.from_parameters(load_indicator(name), dict(_parse_pairs(assignments, text)))
 
 
 def _parse_pairs(text: str, where: str) -> Iterator[tuple[str, Any]]:
@@ -113,8 +117,8 @@ def _import_module(source: str, name: str) -> ModuleType:
     try:
         return _import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except Exception as error:
-        told = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ConfigError("cannot be imported", where=name[:120], found=told) from error
+        message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        raise ConfigError("cannot be imported", where=name[:120], found=message) from error
 
 
 def _import_file(path: Path) -> ModuleType:
@@ -139,15 +143,15 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _find_declared_class(module: ModuleType, wanted: str, name: str) -> type[Indicator]:
-    found = {
+    classes = {
         key: value
         for key, value in vars(module).items()
         if isinstance(value, type) and issubclass(value, Indicator) and value.__module__ == module.__name__
     }
-    if not wanted and len(found) == 1:
-        return next(iter(found.values()))
-    if wanted in found:
-        return found[wanted]
+    if not wanted and len(classes) == 1:
+        return next(iter(classes.values()))
+    if wanted in classes:
+        return classes[wanted]
     value = getattr(module, wanted, None) if wanted else None
     if isinstance(value, type) and issubclass(value, Indicator) and value is not Indicator:
         return value
@@ -155,5 +159,5 @@ def _find_declared_class(module: ModuleType, wanted: str, name: str) -> type[Ind
         "no such indicator there" if wanted else "not one indicator there: name the one that is meant",
         where=name[:120],
         found=wanted[:80] or None,
-        allowed=", ".join(found) or "the module declares none",
+        allowed=", ".join(classes) or "the module declares none",
     )

@@ -33,15 +33,19 @@ def interpreter_path(folder: Path) -> Path:
 def site_packages_path(folder: Path) -> Path:
     """Path of the environment's site-packages."""
     pattern = "Lib/site-packages" if sys.platform == "win32" else "lib/python3.*/site-packages"
-    for found in sorted(folder.glob(pattern)):
-        return found
+    for path in sorted(folder.glob(pattern)):
+        return path
     raise FileNotFoundError(f"no site-packages below {folder}")
 
 
 def list_installed_versions(folder: Path) -> dict[str, str]:
     """Installed packages and versions, sorted by name."""
-    found = importlib.metadata.distributions(path=[str(site_packages_path(folder))])
-    return dict(sorted((canonicalize_name(one.metadata["Name"]), one.version) for one in found))
+    distributions = importlib.metadata.distributions(path=[str(site_packages_path(folder))])
+    return dict(
+        sorted(
+            (canonicalize_name(distribution.metadata["Name"]), distribution.version) for distribution in distributions
+        )
+    )
 
 
 def read_python_version(folder: Path) -> str:
@@ -63,12 +67,12 @@ def compute_record_digest(folder: Path) -> str:
 
     Excludes scripts, which contain the path of the environment, and files written by the installer.
     """
-    own = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "RECORD")
+    suffixes = ("INSTALLER", "REQUESTED", "direct_url.json", "uv_cache.json", "RECORD")
     digest = hashlib.sha256()
     for record in list_record_files(folder):
         lines = sorted(record.read_text(encoding="utf-8").splitlines())
-        kept = [line for line in lines if not line.startswith("..") and not line.split(",")[0].endswith(own)]
-        digest.update("\n".join([record.parent.name, *kept, ""]).encode())
+        entries = [line for line in lines if not line.startswith("..") and not line.split(",")[0].endswith(suffixes)]
+        digest.update("\n".join([record.parent.name, *entries, ""]).encode())
     return digest.hexdigest()
 
 
@@ -107,20 +111,20 @@ def create_venv(folder: Path, stack: Stack, lock_descriptor: int) -> None:
     """Create a virtual environment with the stack's Python; `lock_descriptor` is an open file that uv inherits."""
     # The running interpreter is given by its path; other versions are searched for and never downloaded.
     wanted = sys.executable if stack.python == this_python_version() else stack.python
-    said = uv_tool.run_uv(
+    result = uv_tool.run_uv(
         ["venv", "--no-project", "--python", wanted, folder], sources=None, lock_descriptor=lock_descriptor
     )
-    if said.code == 0:
+    if result.code == 0:
         return
     # The second message comes from a version-manager shim on PATH without that version.
-    if wanted == stack.python and ("No interpreter found" in said.err or "inspect Python interpreter" in said.err):
+    if wanted == stack.python and ("No interpreter found" in result.err or "inspect Python interpreter" in result.err):
         raise MissingToolError(
             "the stack's Python is not installed",
             where=stack.name,
             found=f"Python {stack.python}",
             do=f"uv python install {stack.python}, or solve the stacks again for this Python ({this_python_version()})",
         )
-    raise RunFailedError("cannot create the environment", where=stack.name, found=said.explanation)
+    raise RunFailedError("cannot create the environment", where=stack.name, found=result.explanation)
 
 
 def install_packages(
@@ -128,23 +132,23 @@ def install_packages(
 ) -> None:
     """Install exactly the files of the lock, each verified by its hash."""
     checked = ["--require-hashes", "--no-deps", "--only-binary", ":all:"]
-    for place, (packages, own) in enumerate(_group_by_index(stack, sources)):
+    for place, (packages, index_sources) in enumerate(_group_by_index(stack, sources)):
         part = lock if len(packages) == len(stack.packages) else lock.with_name(f"{lock.name}.{place}")
         if part != lock:
             part.write_text(format_lock(packages), encoding="utf-8")
-        said = uv_tool.run_uv(
+        result = uv_tool.run_uv(
             ["pip", "install", "--python", interpreter_path(folder), *checked, "-r", part],
-            sources=own,
+            sources=index_sources,
             timeout_s=uv_tool.INSTALL_TIMEOUT_S,
             offline=offline,
             lock_descriptor=lock_descriptor,
         )
-        if said.code == 0:
+        if result.code == 0:
             continue
         raise RunFailedError(
             "cannot install the stack",
             where=stack.name,
-            found=said.explanation,
+            found=result.explanation,
             do="install once without --offline" if offline else "check that the index still has these files",
         )
 

@@ -81,8 +81,8 @@ def ensure_environment(
         )
     folder = (root or default_environment_root()).absolute() / (f"{stack.key}.{copy}" if copy else stack.key)
     with _lock_folder(folder) as lock:
-        found = _load_existing_environment(folder, stack, copy)
-        return found or _make_environment(folder, stack, copy, sources or load_sources(), offline, lock)
+        environment = _load_existing_environment(folder, stack, copy)
+        return environment or _make_environment(folder, stack, copy, sources or load_sources(), offline, lock)
 
 
 def install_environments(
@@ -100,7 +100,7 @@ def install_environments(
     """
     refuse_large_downloads([stack for stack, _ in stacks], max_download_bytes)
     sources = load_sources()
-    found: list[Environment] = []
+    environments: list[Environment] = []
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [
             pool.submit(
@@ -114,14 +114,14 @@ def install_environments(
             for stack, copy in stacks
         ]
         try:
-            for one in waiting:
-                found.append(one.result())
+            for future in waiting:
+                environments.append(future.result())
                 if progress is not None:
-                    progress(len(found), len(stacks))
+                    progress(len(environments), len(stacks))
         finally:
-            for one in waiting:
-                one.cancel()
-    return found
+            for future in waiting:
+                future.cancel()
+    return environments
 
 
 def pin_indexes(stack: Stack, sources: Sources, indexes: Mapping[str, str]) -> Sources:

@@ -31,15 +31,15 @@ def find_python_version(wanted: str) -> str | None:
 
     Managed interpreters of uv and those on PATH count; nothing is downloaded.
     """
-    own = this_python_version()
-    if own == wanted or own.startswith(f"{wanted}."):
-        return own
-    said = uv_tool.run_uv(["python", "find", "--no-project", wanted], sources=None)
-    if said.code != 0:
+    this_version = this_python_version()
+    if this_version == wanted or this_version.startswith(f"{wanted}."):
+        return this_version
+    search = uv_tool.run_uv(["python", "find", "--no-project", wanted], sources=None)
+    if search.code != 0:
         return None
     try:
-        done = subprocess.run(  # noqa: S603 - the interpreter that uv found
-            [said.out.strip(), "-I", "-c", "import platform; print(platform.python_version())"],
+        process = subprocess.run(  # noqa: S603 - the interpreter that uv found
+            [search.out.strip(), "-I", "-c", "import platform; print(platform.python_version())"],
             capture_output=True,
             text=True,
             timeout=_PROBE_TIMEOUT_S,
@@ -48,7 +48,7 @@ def find_python_version(wanted: str) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    version = done.stdout.strip()
+    version = process.stdout.strip()
     return version if re.fullmatch(r"3\.\d{1,2}\.\d{1,2}", version) else None
 
 
@@ -66,9 +66,11 @@ def solve_stack_matrix(
     others, with the reason. Stacks are shared by combinations that differ only in threads or variables.
     """
     arms = list(iterate_arms(matrix))
-    pythons = {one: find_python(one) for one in matrix.python}
+    pythons = {version: find_python(version) for version in matrix.python}
     missing = {
-        one: f"Python {one} is not installed: uv python install {one}" for one, found in pythons.items() if not found
+        version: f"Python {version} is not installed: uv python install {version}"
+        for version, full_version in pythons.items()
+        if not full_version
     }
     solver = _MatrixSolver(matrix, pythons, max_download_bytes, sources or load_sources())
     wanted = {arm.solved: arm for arm in arms if arm.environment is None and arm.python not in missing}
@@ -76,7 +78,7 @@ def solve_stack_matrix(
         solver.solve_arm(arm)
         if progress is not None:
             progress(number + 1, len(wanted))
-    rejected = [RejectedPoint(point=f"Python {one}", reason=reason) for one, reason in missing.items()]
+    rejected = [RejectedPoint(point=f"Python {version}", reason=reason) for version, reason in missing.items()]
     return _build_matrix_set(matrix, arms, solver, [*rejected, *solver.rejected])
 
 
@@ -102,15 +104,15 @@ class _MatrixSolver:
             max_download_bytes=self.max_download_bytes,
         )
         try:
-            found = stack_solver.solve_request(request, replace(self.sources, pinned=uv_tool.resolve_pinned(pinned)))
+            solution = stack_solver.solve_request(request, replace(self.sources, pinned=uv_tool.resolve_pinned(pinned)))
         except InputError as error:
             # A package or version that an index lacks: that combination cannot be had, others can.
             self.rejected.append(RejectedPoint(point=label, reason=_flatten(str(error))))
             return
-        self.notes |= dict.fromkeys(found.notes)
-        self.rejected += [RejectedPoint(point=label, reason=one.reason) for one in found.rejected]
-        if found.stacks:
-            self.stacks[arm.solved] = found.stacks[0].model_copy(update={"name": label, "origin": (label,)})
+        self.notes |= dict.fromkeys(solution.notes)
+        self.rejected += [RejectedPoint(point=label, reason=rejection.reason) for rejection in solution.rejected]
+        if solution.stacks:
+            self.stacks[arm.solved] = solution.stacks[0].model_copy(update={"name": label, "origin": (label,)})
 
 
 def _flatten(text: str) -> str:
@@ -159,34 +161,39 @@ def _build_matrix_set(
 def _refuse_equal_variations(variations: Sequence[Variation]) -> None:
     """Refuse combinations that measure the same: any difference between them would be noise with a name."""
     seen: dict[tuple[object, ...], str] = {}
-    for one in variations:
-        what = (one.stack, one.environment, one.threads, tuple(sorted(one.variables.items())))
-        if what in seen:
+    for variation in variations:
+        setting = (
+            variation.stack,
+            variation.environment,
+            variation.threads,
+            tuple(sorted(variation.variables.items())),
+        )
+        if setting in seen:
             raise ConfigError(
                 "two combinations of the matrix have the same lock and settings",
                 where="--stacks",
-                found=[seen[what], one.name],
+                found=[seen[setting], variation.name],
                 do="leave out one of the levels: both give the same packages",
             )
-        seen[what] = one.name
+        seen[setting] = variation.name
 
 
 def read_stacks(paths: Sequence[str | Path], *, max_download_bytes: int, progress: Progress | None = None) -> StackSet:
     """Read stacks files and matrices, and merge them to one set."""
-    found = []
+    sets = []
     for path in paths:
         if Path(path).suffix in SUFFIXES:
-            found.append(
+            sets.append(
                 solve_stack_matrix(read_stack_matrix(path), max_download_bytes=max_download_bytes, progress=progress)
             )
         else:
-            found.append(stack_sets.read_stack_set(path))
+            sets.append(stack_sets.read_stack_set(path))
     try:
-        merged = merge_stack_sets(found, [str(path) for path in paths])
+        merged = merge_stack_sets(sets, [str(path) for path in paths])
     except ValueError as error:
         raise ConfigError("stacks files that do not fit together", where="--stacks", found=str(error)[:300]) from None
     if not merged.stacks and not merged.variations:
-        reasons = [f"{one.point}: {one.reason}"[:200] for one in merged.rejected[:3]]
+        reasons = [f"{rejection.point}: {rejection.reason}"[:200] for rejection in merged.rejected[:3]]
         raise ConfigError("no stack can be had", where="--stacks", found=reasons or "none in the files")
     return merged
 
@@ -197,35 +204,37 @@ def merge_stack_sets(sets: Sequence[StackSet], names: Sequence[str]) -> StackSet
         return sets[0]
     stacks: dict[str, Stack] = {}
     variations: dict[str, tuple[Variation, str]] = {}
-    for one, place in zip(sets, names, strict=True):
-        for stack in one.stacks:
+    for stack_set, place in zip(sets, names, strict=True):
+        for stack in stack_set.stacks:
             stacks.setdefault(stack.key, stack)
-        own = one.variations or [Variation(name=stack.name, stack=stack.key) for stack in one.stacks]
-        for variation in own:
-            known, before = variations.setdefault(variation.name, (variation, place))
-            if known.setting != variation.setting:
+        set_variations = stack_set.variations or [
+            Variation(name=stack.name, stack=stack.key) for stack in stack_set.stacks
+        ]
+        for variation in set_variations:
+            earlier, before = variations.setdefault(variation.name, (variation, place))
+            if earlier.setting != variation.setting:
                 raise ConfigError(
                     "two stacks of one name", where="--stacks", found=f"{variation.name}, in {before} and in {place}",
                     do="rename one: stacks are merged by name",
                 )  # fmt: skip
     if len(platforms := {stack.platform for stack in stacks.values()}) > 1:
         raise ConfigError("stacks for different platforms", where="--stacks", found=sorted(platforms))
-    merged = [one for one, _ in variations.values()]
+    merged = [entry for entry, _ in variations.values()]
     _refuse_equal_variations(merged)
     first = sets[0]
     indexes: dict[str, str] = {}
-    for one, place in zip(sets, names, strict=True):
-        for name, url in one.indexes.items():
+    for stack_set, place in zip(sets, names, strict=True):
+        for name, url in stack_set.indexes.items():
             if indexes.setdefault(name, url) != url:
                 raise ConfigError("two indexes of one name", where=f"--stacks {place}", found=name, do="rename one")
-    simple = not any(one.variations for one in sets)
+    simple = not any(part.variations for part in sets)
     return first.model_copy(
         update={
-            "requirements": tuple(dict.fromkeys(text for one in sets for text in one.requirements)),
-            "free": tuple(dict.fromkeys(text for one in sets for text in one.free)),
+            "requirements": tuple(dict.fromkeys(text for part in sets for text in part.requirements)),
+            "free": tuple(dict.fromkeys(text for part in sets for text in part.free)),
             "stacks": tuple(_name_by_variation(stacks, merged) if simple else stacks.values()),
-            "rejected": tuple(dict.fromkeys(row for one in sets for row in one.rejected)),
-            "notes": tuple(dict.fromkeys(note for one in sets for note in one.notes)),
+            "rejected": tuple(dict.fromkeys(row for part in sets for row in part.rejected)),
+            "notes": tuple(dict.fromkeys(note for part in sets for note in part.notes)),
             "variations": () if simple else tuple(merged),
             "indexes": indexes,
         }
@@ -233,4 +242,8 @@ def merge_stack_sets(sets: Sequence[StackSet], names: Sequence[str]) -> StackSet
 
 
 def _name_by_variation(stacks: dict[str, Stack], variations: Sequence[Variation]) -> list[Stack]:
-    return [stacks[one.stack].model_copy(update={"name": one.name}) for one in variations if one.stack]
+    return [
+        stacks[variation.stack].model_copy(update={"name": variation.name})
+        for variation in variations
+        if variation.stack
+    ]

@@ -84,10 +84,10 @@ def _collect_wheels(entries: Iterable[dict[str, Any]], url: str) -> list[Wheel]:
     for count, entry in enumerate(entries):
         if count >= MAX_FILES:
             raise ValueError(f"more than {MAX_FILES} files")
-        found = parse_wheel(**_read_wheel_facts(entry, url)) if entry["name"].endswith(".whl") else None
+        wheel = parse_wheel(**_read_wheel_facts(entry, url)) if entry["name"].endswith(".whl") else None
         # Links end up in locks and reports, so only fetchable schemes are accepted.
-        if found is not None and urlsplit(found.url).scheme in _SCHEMES:
-            wheels.append(found)
+        if wheel is not None and urlsplit(wheel.url).scheme in _SCHEMES:
+            wheels.append(wheel)
     return wheels
 
 
@@ -112,8 +112,8 @@ def _parse_time(text: object) -> datetime | None:
     if not isinstance(text, str):
         return None
     try:
-        found = datetime.fromisoformat(text)
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        time = datetime.fromisoformat(text)
+        return time.astimezone(UTC) if time.tzinfo else time.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         return None
 
@@ -145,11 +145,13 @@ class _Anchors(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Collect links; any tag marks the page as HTML."""
         self.is_html = True
-        given = dict(attrs)
-        if tag != "a" or not given.get("href"):
+        attributes = dict(attrs)
+        if tag != "a" or not attributes.get("href"):
             return
-        link = given["href"] or ""
-        facts: dict[str, Any] = {name[5:]: value or "" for name, value in given.items() if name.startswith("data-")}
+        link = attributes["href"] or ""
+        facts: dict[str, Any] = {
+            name[5:]: value or "" for name, value in attributes.items() if name.startswith("data-")
+        }
         if (size := facts.get("size", "")).isdigit():
             facts["size"] = int(size)
         self.found.append({**facts, "url": link, "name": unquote(urlsplit(link).path).rsplit("/", 1)[-1]})
@@ -181,14 +183,14 @@ class PackageIndex:
         """
         name = canonicalize_name(name)
         with self._lock:
-            known = self._pages.get(name)
-        if known is None:
+            wheels = self._pages.get(name)
+        if wheels is None:
             listed = self._fetch_wheels(name)
-            fitting = (one for one in listed if self.target.rank_tags(one.tags) is not None)
-            known = tuple(one for one in fitting if self.target.allows_python(one.requires_python))
+            fitting = (wheel for wheel in listed if self.target.rank_tags(wheel.tags) is not None)
+            wheels = tuple(wheel for wheel in fitting if self.target.allows_python(wheel.requires_python))
             with self._lock:
-                self._pages[name] = known
-        return known
+                self._pages[name] = wheels
+        return wheels
 
     def prefetch_pages(self, names: Iterable[str]) -> None:
         """Fetch the pages of several packages in parallel; the first error is raised."""
@@ -201,26 +203,32 @@ class PackageIndex:
         With a time, files of unknown upload time are left out, as in uv.
         """
         wanted = Version(str(version))
-        found = [one for one in self.list_wheels(name) if one.version == wanted and is_older(one, before)]
-        return sorted(found, key=lambda one: (self.target.rank_tags(one.tags), _reverse_build(one.build), one.name))
+        wheels = [wheel for wheel in self.list_wheels(name) if wheel.version == wanted and is_older(wheel, before)]
+        return sorted(
+            wheels, key=lambda wheel: (self.target.rank_tags(wheel.tags), _reverse_build(wheel.build), wheel.name)
+        )
 
     def list_versions(self, name: str, specifier: SpecifierSet, before: datetime | None = None) -> list[Version]:
         """Versions with a compatible wheel that match the specifier, newest first.
 
         Yanked versions are left out unless pinned with ==, pre-releases unless the specifier names one.
         """
-        pinned = {Version(one.version) for one in specifier if one.operator == "==" and not one.version.endswith(".*")}
-        found = {
-            one.version
-            for one in self.list_wheels(name)
-            if is_older(one, before) and (not one.yanked or one.version in pinned)
+        pinned = {
+            Version(clause.version)
+            for clause in specifier
+            if clause.operator == "==" and not clause.version.endswith(".*")
         }
-        allowed = specifier.filter(sorted(found, reverse=True), prereleases=bool(specifier.prereleases))
+        versions = {
+            wheel.version
+            for wheel in self.list_wheels(name)
+            if is_older(wheel, before) and (not wheel.yanked or wheel.version in pinned)
+        }
+        allowed = specifier.filter(sorted(versions, reverse=True), prereleases=bool(specifier.prereleases))
         return list(allowed)
 
     def has_untimed_wheels(self, name: str, *, wholly: bool = False) -> bool:
         """Whether wheels of the package lack an upload time (`wholly`: all of them)."""
-        unknown = [one.uploaded is None for one in self.list_wheels(name)]
+        unknown = [wheel.uploaded is None for wheel in self.list_wheels(name)]
         return bool(unknown) and all(unknown) if wholly else any(unknown)
 
     def size_bytes(self, wheel: Wheel) -> int | None:
@@ -236,23 +244,23 @@ class PackageIndex:
         return size
 
     def _fetch_wheels(self, name: str) -> list[Wheel]:
-        found: list[Wheel] = []
-        known = False
+        wheels: list[Wheel] = []
+        has_package = False
         sources = self.sources.select_for(name)
         for url in sources.indexes:
             page = _fetch_page(f"{url.rstrip('/')}/{quote(name)}/")
             if page is None:
                 continue
-            known = True
-            found += page
+            has_package = True
+            wheels += page
             if sources.strategy == "first-index":
                 break
-        flat = [one for link in sources.find_links for one in _list_flat_links(link, name)]
-        if not known and not flat:
+        flat = [wheel for link in sources.find_links for wheel in _list_flat_links(link, name)]
+        if not has_package and not flat:
             raise InputError(
                 f"no such package on the index: {name}", where=sources.shown, do="check the spelling of its name"
             )
-        return found + flat
+        return wheels + flat
 
 
 def is_older(wheel: Wheel, before: datetime | None) -> bool:
@@ -337,7 +345,8 @@ def _read_local_page(url: str) -> list[Wheel] | None:
         if page.is_file():
             with page.open("rb") as file:
                 return [
-                    _add_size(one) for one in _parse_response(_read_text(file, str(page)), "text/html", url, str(page))
+                    _add_size(wheel)
+                    for wheel in _parse_response(_read_text(file, str(page)), "text/html", url, str(page))
                 ]
         return _list_folder_wheels(folder, folder.name) if folder.is_dir() else None
     except OSError as error:
@@ -347,16 +356,16 @@ def _read_local_page(url: str) -> list[Wheel] | None:
 def _list_flat_links(link: str, name: str) -> list[Wheel]:
     if link.startswith("file:"):
         return _list_folder_wheels(_local_path(link), name)
-    return [one for one in _fetch_page(link) or [] if _is_file_of(one.name, name)]
+    return [wheel for wheel in _fetch_page(link) or [] if _is_file_of(wheel.name, name)]
 
 
 def _list_folder_wheels(folder: Path, name: str) -> list[Wheel]:
     if not folder.is_dir():
         return []
-    found = (
+    wheels = (
         parse_wheel(path.name, path.as_uri()) for path in sorted(folder.glob("*.whl")) if _is_file_of(path.name, name)
     )
-    return [_add_size(one) for one in found if one is not None]
+    return [_add_size(wheel) for wheel in wheels if wheel is not None]
 
 
 def _is_file_of(file_name: str, name: str) -> bool:
@@ -380,12 +389,12 @@ def _fetch_content_length(url: str) -> int | None:
     try:
         request, _ = _build_request(url, "HEAD")
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:  # noqa: S310
-            told = str(answer.headers.get("content-length", ""))
+            length_text = str(answer.headers.get("content-length", ""))
     except (OSError, HTTPException, InputError) as error:
         if isinstance(error, urllib.error.HTTPError):
             error.close()
         return None
-    return int(told) if told.isdigit() else None
+    return int(length_text) if length_text.isdigit() else None
 
 
 def format_time(time: datetime) -> str:

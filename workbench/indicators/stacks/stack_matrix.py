@@ -71,7 +71,8 @@ class StackMatrix(StrictModel):
     def _read_threads(cls, value: Any) -> Any:
         """Whole numbers, which the file has as text."""
         return [
-            int(one) if isinstance(one, str) and re.fullmatch(r"\d{1,4}", one) else one for one in _split_scalar(value)
+            int(entry) if isinstance(entry, str) and re.fullmatch(r"\d{1,4}", entry) else entry
+            for entry in _split_scalar(value)
         ]
 
     @model_validator(mode="after")
@@ -80,7 +81,7 @@ class StackMatrix(StrictModel):
             raise ValueError("nothing to measure: packages and environments are empty")
         if self.python and not self.packages:
             raise ValueError("python: needs packages, such as numpy")
-        if wrong := [one for one in self.threads if not 1 <= one <= 1024]:
+        if wrong := [number for number in self.threads if not 1 <= number <= 1024]:
             raise ValueError(f"threads: {wrong[0]} is not between 1 and 1024")
         _check_variables(self.env)
         _check_indexes(self)
@@ -89,9 +90,9 @@ class StackMatrix(StrictModel):
         for name, choice in self.packages.items():
             _check_package(name, choice)
             lists |= {f"packages.{name}": choice.version, f"packages.{name}.index": choice.index}
-        for what, levels in lists.items():
-            if twice := [str(one) for one in levels if levels.count(one) > 1]:
-                raise ValueError(f"{what}: {twice[0]} stands twice")
+        for dimension, levels in lists.items():
+            if twice := [str(level) for level in levels if levels.count(level) > 1]:
+                raise ValueError(f"{dimension}: {twice[0]} stands twice")
         if (count := sum(1 for _ in iterate_arms(self))) > MAX_ARMS:
             raise ValueError(f"{count} combinations, at most {MAX_ARMS}: leave out levels")
         return self
@@ -116,7 +117,7 @@ def _check_indexes(matrix: StackMatrix) -> None:
             raise ValueError(f"indexes.{name}: neither an address (https://…) nor a folder")
     allowed = [*matrix.indexes, DEFAULT_INDEX]
     for name, choice in matrix.packages.items():
-        if unknown := [one for one in choice.index if one not in allowed]:
+        if unknown := [index for index in choice.index if index not in allowed]:
             raise ValueError(f"packages.{name}.index: {unknown[0]} is not one of {', '.join(dict.fromkeys(allowed))}")
 
 
@@ -185,18 +186,18 @@ def iterate_arms(matrix: StackMatrix) -> Iterator[MatrixArm]:
         for python, levels in itertools.product(pythons, itertools.product(*versions, *indexes, *shared)):
             yield _build_arm(matrix, python, levels)
     for name, path in matrix.environments.items():
-        for own in itertools.product(*shared):
-            arm = _build_arm(matrix, None, [*(one[0] for one in (*versions, *indexes)), *own])
-            kept = {key: level for key, level in arm.factors.items() if key == "threads" or key in matrix.env}
-            yield MatrixArm({"environment": name, **kept}, None, (), {}, path, arm.threads, arm.variables)
+        for shared_levels in itertools.product(*shared):
+            arm = _build_arm(matrix, None, [*(choices[0] for choices in (*versions, *indexes)), *shared_levels])
+            shared_factors = {key: level for key, level in arm.factors.items() if key == "threads" or key in matrix.env}
+            yield MatrixArm({"environment": name, **shared_factors}, None, (), {}, path, arm.threads, arm.variables)
 
 
 def _build_arm(matrix: StackMatrix, python: str | None, levels: Iterable[Any]) -> MatrixArm:
-    names, rest = list(matrix.packages), iter(levels)
-    versions = {name: next(rest) for name in names}
-    indexes = {name: next(rest) for name in names}
-    variables = {name: next(rest) for name in matrix.env}
-    threads = next(rest)
+    names, values = list(matrix.packages), iter(levels)
+    versions = {name: next(values) for name in names}
+    indexes = {name: next(values) for name in names}
+    variables = {name: next(values) for name in matrix.env}
+    threads = next(values)
     factors = {"python": str(python)} if len(matrix.python) > 1 else {}
     factors |= {name: versions[name] or "any" for name in names if len(matrix.packages[name].version) > 1}
     factors |= {f"{name} index": indexes[name] for name in names if len(matrix.packages[name].index) > 1}
@@ -255,10 +256,10 @@ def read_stack_matrix(path: str | Path) -> StackMatrix:
             return super().compose_node(parent, index)
 
     def construct_mapping(loader: yaml.BaseLoader, node: yaml.MappingNode) -> dict[Any, Any]:
-        found = loader.construct_mapping(node, deep=True)
-        if len(found) < len(node.value):
+        mapping = loader.construct_mapping(node, deep=True)
+        if len(mapping) < len(node.value):
             raise ValueError(f"line {node.start_mark.line + 1}: a key stands twice")
-        return found
+        return mapping
 
     Plain.add_constructor("tag:yaml.org,2002:map", construct_mapping)
     try:

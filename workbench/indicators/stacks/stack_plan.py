@@ -65,15 +65,20 @@ def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> S
     index = PackageIndex(sources or load_sources(), build_target(request.python, request.platform))
     fixed = [stack_request.parse_requirement(text, "--requirements") for text in request.requirements]
     free = stack_request.index_by_name(stack_request.parse_requirement(text, "--free") for text in request.free)
-    names = [canonicalize_name(one.name) for one in [*fixed, *free.values()] if _is_applicable(one)]
+    names = [
+        canonicalize_name(requirement.name) for requirement in [*fixed, *free.values()] if _is_applicable(requirement)
+    ]
     index.prefetch_pages(names)
     before, notes = _select_upload_limit(request, index, names)
     choices: dict[str, list[Version]] = {}
     if request.decision in ("grid", "random", "latest"):
-        choices = {name: _list_candidate_versions(request, index, one, fixed, before) for name, one in free.items()}
+        choices = {
+            name: _list_candidate_versions(request, index, requirement, fixed, before)
+            for name, requirement in free.items()
+        }
     is_drawn = request.decision == "random"
     chosen = secrets.randbelow(2**31) if request.seed is None else request.seed
-    made = StackPlan(
+    plan = StackPlan(
         request=request,
         index=index,
         requirements=(*request.requirements, *request.free),
@@ -85,7 +90,7 @@ def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> S
         before=before,
         notes=notes,
     )
-    return _count_points(made)
+    return _count_points(plan)
 
 
 def find_last_day(request: StackRequest) -> date:
@@ -96,25 +101,25 @@ def find_last_day(request: StackRequest) -> date:
     return request.last_day or today
 
 
-def _is_applicable(one: Requirement) -> bool:
+def _is_applicable(requirement: Requirement) -> bool:
     # A requirement with a marker may be for another Python; its package may then be absent.
-    return one.marker is None
+    return requirement.marker is None
 
 
-def _count_points(made: StackPlan) -> StackPlan:
+def _count_points(plan: StackPlan) -> StackPlan:
     """Plan with its number of points, checked against the limit."""
-    points = made.iterate_points()
-    total = stack_request.count_combinations(made.choices) if made.choices else len(list(points))
-    most = made.request.most
-    if min(total, made.wanted or total) > most:
-        each = ", ".join(f"{name}: {len(versions)} versions" for name, versions in made.choices.items())
+    points = plan.iterate_points()
+    total = stack_request.count_combinations(plan.choices) if plan.choices else len(list(points))
+    max_points = plan.request.most
+    if min(total, plan.wanted or total) > max_points:
+        each = ", ".join(f"{name}: {len(versions)} versions" for name, versions in plan.choices.items())
         raise ConfigError(
             f"too many points: {total}",
             where=each or "--every",
-            allowed=f"up to {most} (--most)",
+            allowed=f"up to {max_points} (--most)",
             do="sample with --decision random --count N, use the newest with --latest N, or raise --most",
         )
-    return replace(made, total=total)
+    return replace(plan, total=total)
 
 
 def _select_upload_limit(
@@ -123,11 +128,11 @@ def _select_upload_limit(
     """Upload time limit of files, and notes about it; days have their own limits."""
     if request.no_limit:
         return None, ("no limit on upload times: the same request may give other locks later",)
-    asked = request.before is not None or request.decision == "dates"
+    is_limited = request.before is not None or request.decision == "dates"
     # A given limit excludes files without an upload time, with a note, but never all files of a package.
-    lacking = sorted({name for name in names if index.has_untimed_wheels(name, wholly=asked)})
+    lacking = sorted({name for name in names if index.has_untimed_wheels(name, wholly=is_limited)})
     untimed = ", ".join(lacking[:5])
-    if untimed and not asked:
+    if untimed and not is_limited:
         return None, (UNLIMITED.format(untimed),)
     if untimed:
         raise ConfigError(
@@ -149,12 +154,12 @@ def _list_candidate_versions(
     """Candidate versions of a free package, newest first."""
     name = canonicalize_name(free.name)
     specifier: SpecifierSet = free.specifier
-    for one in fixed:
-        if canonicalize_name(one.name) == name and _is_applicable(one):
-            specifier = specifier & one.specifier
-    found = stack_request.select_steps(index.list_versions(name, specifier, before), request.step)
+    for requirement in fixed:
+        if canonicalize_name(requirement.name) == name and _is_applicable(requirement):
+            specifier = specifier & requirement.specifier
+    versions = stack_request.select_steps(index.list_versions(name, specifier, before), request.step)
     latest = request.latest or (COUNT if request.decision == "latest" else None)
-    if not found:
+    if not versions:
         there = index.list_versions(name, SpecifierSet(">=0.dev0"))
         raise ConfigError(
             f"no version of {name} matches",
@@ -163,4 +168,4 @@ def _list_candidate_versions(
             + (f", {there[-1]} to {there[0]}" if there else ""),
             allowed="a version with a wheel" + (f" from before {format_time(before)}" if before else ""),
         )
-    return found[:latest]
+    return versions[:latest]

@@ -52,19 +52,19 @@ def open_index(stack: Stack, sources: Sources | None = None) -> PackageIndex:
 
 
 def _select_files(package: Package, index: PackageIndex, stack: Stack) -> list[Wheel]:
-    found = [
-        one
-        for one in index.list_files(package.name, package.version)
-        if one.sha256 and f"sha256:{one.sha256}" in package.hashes
+    wheels = [
+        wheel
+        for wheel in index.list_files(package.name, package.version)
+        if wheel.sha256 and f"sha256:{wheel.sha256}" in package.hashes
     ]
-    if not found:
+    if not wheels:
         raise InputError(
             "the index has no file for a package of the lock",
             where=stack.name,
             found=f"{package.name} {package.version}",
             do="set UV_DEFAULT_INDEX to the index used for solving",
         )
-    return sorted(found, key=lambda one: one.name)
+    return sorted(wheels, key=lambda wheel: wheel.name)
 
 
 def _format_package(package: Package, wheels: list[Wheel]) -> str:
@@ -73,19 +73,19 @@ def _format_package(package: Package, wheels: list[Wheel]) -> str:
         f"name = {_quote_text(package.name)}",
         f"version = {_quote_text(package.version)}",
         "wheels = [",
-        *(f"    {_format_wheel(one)}," for one in wheels),
+        *(f"    {_format_wheel(wheel)}," for wheel in wheels),
         "]",
     ]
     return "\n".join(lines) + "\n"
 
 
-def _format_wheel(one: Wheel) -> str:
-    facts = [f"name = {_quote_text(one.name)}", f"url = {_quote_text(strip_user_info(one.url))}"]
-    if one.uploaded is not None:
-        facts.append(f"upload-time = {format_time(one.uploaded)}")
-    if one.size_bytes is not None:
-        facts.append(f"size = {one.size_bytes}")
-    facts.append(f"hashes = {{ sha256 = {_quote_text(one.sha256 or '')} }}")
+def _format_wheel(wheel: Wheel) -> str:
+    facts = [f"name = {_quote_text(wheel.name)}", f"url = {_quote_text(strip_user_info(wheel.url))}"]
+    if wheel.uploaded is not None:
+        facts.append(f"upload-time = {format_time(wheel.uploaded)}")
+    if wheel.size_bytes is not None:
+        facts.append(f"size = {wheel.size_bytes}")
+    facts.append(f"hashes = {{ sha256 = {_quote_text(wheel.sha256 or '')} }}")
     return "{ " + ", ".join(facts) + " }"
 
 
@@ -105,7 +105,10 @@ def format_stacks(stacks: StackSet) -> str:
     if stacks.variations:
         lines += ["", *_format_variations(stacks)]
     yanked = [
-        f"{stack.name}: {one.name} {one.version}" for stack in stacks.stacks for one in stack.packages if one.yanked
+        f"{stack.name}: {package.name} {package.version}"
+        for stack in stacks.stacks
+        for package in stack.packages
+        if package.yanked
     ]
     if yanked:
         lines += ["", *(f"yanked from its index: {text}" for text in yanked)]
@@ -120,30 +123,28 @@ def _format_variations(stacks: StackSet) -> list[str]:
     """Arms of a matrix with what they are made of: Python, and hash, size and index of the packages that vary."""
     by_key = {stack.key: stack for stack in stacks.stacks}
     rows = [("arm", "Python", "threads", "variables", "lock")]
-    for one in stacks.variations:
-        stack = by_key.get(one.stack or "")
-        variables = " ".join(f"{name}={value}" for name, value in one.variables.items())
-        rows.append(
-            (one.name, stack.python if stack else "its own", str(one.threads or "session's"), variables or "-",
-             stack.key[:12] if stack else "none: an existing environment")
-        )  # fmt: skip
+    for variation in stacks.variations:
+        stack = by_key.get(variation.stack or "")
+        variables = " ".join(f"{name}={value}" for name, value in variation.variables.items())
+        python, lock = (stack.python, stack.key[:12]) if stack else ("its own", "none: an existing environment")
+        rows.append((variation.name, python, str(variation.threads or "session's"), variables or "-", lock))
     return [*_align_columns(rows), "", *_format_files(stacks)]
 
 
 def _format_files(stacks: StackSet) -> list[str]:
     """Hash, size and index of each package whose files differ between the stacks."""
     rows = [("package", "version", "index", "size", "yanked", "sha256")]
-    names = sorted({one.name for stack in stacks.stacks for one in stack.packages})
+    names = sorted({package.name for stack in stacks.stacks for package in stack.packages})
     for name in names:
-        own = [one for stack in stacks.stacks for one in stack.packages if one.name == name]
-        found = {(one.version, one.hashes, one.index): one for one in own}
-        if len(found) < 2 and len(stacks.stacks) > 1:
+        packages = [one for stack in stacks.stacks for one in stack.packages if one.name == name]
+        by_file = {(package.version, package.hashes, package.index): package for package in packages}
+        if len(by_file) < 2 and len(stacks.stacks) > 1:
             continue
-        for one in found.values():
+        for one in by_file.values():
             size = "unknown" if one.download_bytes is None else formats.format_bytes(one.download_bytes)
-            told = {None: "unknown", True: "yes", False: "no"}[one.yanked]
+            yanked_text = {None: "unknown", True: "yes", False: "no"}[one.yanked]
             more = f" and {len(one.hashes) - 1} more" if len(one.hashes) > 1 else ""
-            rows.append((name, one.version, one.index or "configured", size, told, one.hashes[0][7:19] + more))
+            rows.append((name, one.version, one.index or "configured", size, yanked_text, one.hashes[0][7:19] + more))
     return _align_columns(rows) if len(rows) > 1 else []
 
 
@@ -160,8 +161,8 @@ def _format_head(stacks: StackSet) -> str:
     )
 
 
-def _format_count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+def _format_count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def _format_table(stacks: StackSet) -> list[str]:
@@ -194,14 +195,14 @@ def _align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def _format_rejections(stacks: StackSet) -> list[str]:
     """Rejected points, grouped by reason."""
     groups: dict[str, list[str]] = {}
-    for one in stacks.rejected:
-        groups.setdefault(_shorten_reason(one.reason), []).append(one.point)
+    for rejection in stacks.rejected:
+        groups.setdefault(_shorten_reason(rejection.reason), []).append(rejection.point)
     lines = [f"rejected: {_format_count(len(stacks.rejected), 'point')}, full reasons in the file"]
     for reason, points in list(groups.items())[:MAX_REASONS]:
         more = f"; and {len(points) - MAX_SHOWN_POINTS} more" if len(points) > MAX_SHOWN_POINTS else ""
         lines += [f"  {'; '.join(points[:MAX_SHOWN_POINTS])}{more}", f"    {reason}"]
-    left = len(groups) - MAX_REASONS
-    return [*lines, f"  and {_format_count(left, 'more reason')}"] if left > 0 else lines
+    n_hidden = len(groups) - MAX_REASONS
+    return [*lines, f"  and {_format_count(n_hidden, 'more reason')}"] if n_hidden > 0 else lines
 
 
 def _shorten_reason(reason: str) -> str:
@@ -230,8 +231,8 @@ def format_repeat_command(stacks: StackSet) -> str:
     if stacks.decision != "dates":
         words += ["--exclude-newer", (stacks.exclude_newer or "never").removesuffix("T00:00:00Z")]
     if stacks.context is not None:
-        told = json.dumps(stacks.context, ensure_ascii=False)
-        words += ["--context", told if len(told) <= MAX_CONTEXT else "FILE"]
+        context_text = json.dumps(stacks.context, ensure_ascii=False)
+        words += ["--context", context_text if len(context_text) <= MAX_CONTEXT else "FILE"]
     return shlex.join(words)
 
 
@@ -260,19 +261,25 @@ def build_plan_document(plan: StackPlan) -> dict[str, Any]:
 
 def format_download(stacks: Sequence[Stack]) -> str:
     """Upper bound of the download; cached packages and packages shared by stacks reduce it."""
-    files_bytes = {(one.name, one.version): one.download_bytes for stack in stacks for one in stack.packages}
-    known = [size for size in files_bytes.values() if size is not None]
-    unknown = len(files_bytes) - len(known)
+    files_bytes = {
+        (package.name, package.version): package.download_bytes for stack in stacks for package in stack.packages
+    }
+    sizes = [size for size in files_bytes.values() if size is not None]
+    unknown = len(files_bytes) - len(sizes)
     more = f", and {_format_count(unknown, 'package')} of unknown size" if unknown else ""
-    return f"installing {_format_count(len(stacks), 'stack')}: download up to {formats.format_bytes(sum(known))}{more}"
+    return f"installing {_format_count(len(stacks), 'stack')}: download up to {formats.format_bytes(sum(sizes))}{more}"
 
 
 def format_environments(environments: Sequence[Environment], stacks: Sequence[Stack]) -> str:
     """Paths of the environments and the time to create them."""
     lines = []
-    for made, stack in zip(environments, stacks, strict=True):
-        took = f"created in {made.make_s:.2f} s, bytecode {made.compile_s:.2f} s" if made.made else "reused"
-        lines.append(f"{stack.name}: {took}: {made.folder}")
+    for environment, stack in zip(environments, stacks, strict=True):
+        took = (
+            f"created in {environment.make_s:.2f} s, bytecode {environment.compile_s:.2f} s"
+            if environment.made
+            else "reused"
+        )
+        lines.append(f"{stack.name}: {took}: {environment.folder}")
     return "\n".join(lines)
 
 
@@ -281,15 +288,15 @@ def build_environment_documents(environments: Sequence[Environment], stacks: Seq
     return [
         {
             "stack": stack.name,
-            "key": made.key,
-            "folder": str(made.folder),
-            "python": str(made.python),
-            "made": made.made,
-            "make_s": made.make_s,
-            "compile_s": made.compile_s,
-            "record_sha256": made.record_sha256,
+            "key": environment.key,
+            "folder": str(environment.folder),
+            "python": str(environment.python),
+            "made": environment.made,
+            "make_s": environment.make_s,
+            "compile_s": environment.compile_s,
+            "record_sha256": environment.record_sha256,
         }
-        for made, stack in zip(environments, stacks, strict=True)
+        for environment, stack in zip(environments, stacks, strict=True)
     ]
 
 
@@ -328,7 +335,7 @@ def write_stack_report(stacks: StackSet, places: Sequence[Path], path: str | Pat
             }
             for number, stack in enumerate(stacks.stacks)
         ],
-        "rejected": [one.model_dump() for one in stacks.rejected],
+        "rejected": [rejection.model_dump() for rejection in stacks.rejected],
     }
     try:
         return files.write_text(path, json.dumps(document, indent=1, ensure_ascii=False) + "\n")

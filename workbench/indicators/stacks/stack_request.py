@@ -60,21 +60,21 @@ class Point:
 def parse_requirement(text: str, where: str) -> Requirement:
     """Parse one requirement by name and version, as in a requirements file."""
     try:
-        found = Requirement(text)
+        requirement = Requirement(text)
     except InvalidRequirement as error:
         reason = str(error).splitlines()[0]
         found_text = f"{strip_user_info(text)[:80]!r}: {strip_user_info(reason)[:200]}"
         raise ConfigError(
             "not a requirement", where=where, found=found_text, allowed="like numpy or numpy>=1.24,<3"
         ) from None
-    if found.url:
+    if requirement.url:
         raise ConfigError(
             "requirements by URL are not supported",
             where=where,
-            found=found.name,
+            found=requirement.name,
             allowed="names and versions, as on an index",
         )
-    return found
+    return requirement
 
 
 def select_steps(versions: Iterable[Version], step: Step) -> list[Version]:
@@ -146,12 +146,12 @@ def list_date_points(first: date, last: date, every: Every) -> list[Point]:
     """
     if last < first:
         raise ConfigError("the last day is before the first", where="--to", found=last, allowed=f"{first} or later")
-    found: list[Point] = []
+    points: list[Point] = []
     for count in itertools.count():
         day = _add_months(first, count * _MONTHS[every])
         if day is None or day > last:
-            return found
-        found.append(Point(before=day))
+            return points
+        points.append(Point(before=day))
     raise AssertionError("an endless count ended")
 
 
@@ -171,13 +171,13 @@ def list_bound_points() -> list[Point]:
 
 def index_by_name(requirements: Iterable[Requirement]) -> dict[str, Requirement]:
     """Requirements by canonical package name."""
-    found: dict[str, Requirement] = {}
-    for one in requirements:
-        name = canonicalize_name(one.name)
-        if name in found:
+    by_name: dict[str, Requirement] = {}
+    for requirement in requirements:
+        name = canonicalize_name(requirement.name)
+        if name in by_name:
             raise ConfigError("a free package occurs twice", where="--free", found=name, do="combine both limits")
-        found[name] = one
-    return found
+        by_name[name] = requirement
+    return by_name
 
 
 class StackRequest(StrictModel):
@@ -267,9 +267,9 @@ def parse_moment(text: str, where: str) -> datetime:
     '2024-06-30T00:00:00+00:00'
     """
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
         # A zone can move the first and last days out of the supported years.
-        return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError) as error:
         allowed = "2024-06-30 (its start, UTC) or 2024-06-30T12:00:00Z"
         raise ConfigError("not a day or time", where=where, found=text[:40], allowed=allowed) from error
@@ -293,25 +293,27 @@ def read_context(text: str) -> dict[str, Any]:
     where = "--context"
     if not text.lstrip().startswith("{"):
         text = read_text_file(text, noun="context", max_bytes=MAX_FILE_BYTES, error_type=ConfigError)
-    found = parse_json(text, noun="context", where=where, error_type=ConfigError)
-    if not isinstance(found, dict):
-        raise ConfigError("the context is not a JSON object", where=where, found=type(found).__name__)
-    if "python" in found:
+    context = parse_json(text, noun="context", where=where, error_type=ConfigError)
+    if not isinstance(context, dict):
+        raise ConfigError("the context is not a JSON object", where=where, found=type(context).__name__)
+    if "python" in context:
         raise ConfigError("the stacks provide the python part", where=f"{where}, key python", do="remove this key")
-    refuse_secrets(found, where, "the context")
-    return found
+    refuse_secrets(context, where, "the context")
+    return context
 
 
-def refuse_secrets(found: Mapping[str, Any], where: str, what: str) -> None:
+def refuse_secrets(document: Mapping[str, Any], where: str, noun: str) -> None:
     """Refuse variables with names of secrets, and URLs with a user or password; errors do not repeat them."""
-    variables = found.get("environment")
+    variables = document.get("environment")
     names = (
-        [str(one.get("name")) for one in variables if isinstance(one, Mapping)] if isinstance(variables, list) else []
+        [str(variable.get("name")) for variable in variables if isinstance(variable, Mapping)]
+        if isinstance(variables, list)
+        else []
     )
     named = [name for name in names if is_secret_name(name)]
-    if named or has_user_info(found):
+    if named or has_user_info(document):
         raise ConfigError(
-            f"a secret cannot be part of {what}",
+            f"a secret cannot be part of {noun}",
             where=where,
             found=[name[:80] for name in named] or "a URL with user or password",
             do="pass the name of an environment variable instead",
@@ -327,10 +329,10 @@ def parse_size(text: str, where: str = "--max-download") -> int:
     import re
 
     units = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
-    found = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text)
-    if found is None or found[2].upper() not in units:
+    match = re.fullmatch(r"\s*(\d{1,15}(?:\.\d{1,6})?)\s*([A-Za-z]*)\s*", text)
+    if match is None or match[2].upper() not in units:
         raise ConfigError("not a size", where=where, found=text[:40], allowed="like 2GB, 500MB or 1GiB")
-    return int(float(found[1]) * units[found[2].upper()])
+    return int(float(match[1]) * units[match[2].upper()])
 
 
 def format_size(count_bytes: int) -> str:

@@ -61,7 +61,7 @@ def format_lock(packages: Iterable[Package]) -> str:
         --hash=sha2
     """
     lines = []
-    for package in sorted(packages, key=lambda one: one.name):
+    for package in sorted(packages, key=lambda entry: entry.name):
         parts = [f"{package.name}=={package.version}", *(f"    --hash={digest}" for digest in sorted(package.hashes))]
         lines.append(" \\\n".join(parts) + "\n")
     return "".join(lines)
@@ -114,11 +114,11 @@ def build_stack(
     packages: Iterable[Package], *, python: str, platform: str, name: str = "", origin: tuple[str, ...] = ()
 ) -> Stack:
     """Build a stack from its packages, with lock, key and download size (null if a size is unknown)."""
-    ordered = tuple(sorted(packages, key=lambda one: one.name))
+    ordered = tuple(sorted(packages, key=lambda package: package.name))
     lock = format_lock(ordered)
     key = compute_stack_key(lock, python, platform)
     sizes = [package.download_bytes for package in ordered]
-    known = [size for size in sizes if size is not None]
+    exact_sizes = [size for size in sizes if size is not None]
     return Stack(
         name=name or key[:12],
         key=key,
@@ -126,7 +126,7 @@ def build_stack(
         platform=platform,
         packages=ordered,
         lock=lock,
-        download_bytes=sum(known) if len(known) == len(sizes) else None,
+        download_bytes=sum(exact_sizes) if len(exact_sizes) == len(sizes) else None,
         origin=origin,
     )
 
@@ -200,33 +200,39 @@ class StackSet(StrictModel):
 
     @model_validator(mode="after")
     def _check_distinct(self) -> Self:
-        for what, values in (("name", [s.name for s in self.stacks]), ("key", [s.key for s in self.stacks])):
+        for noun, values in (("name", [s.name for s in self.stacks]), ("key", [s.key for s in self.stacks])):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
-                raise ValueError(f"two stacks have the {what} {twice[0]}")
-        names, keys = [one.name for one in self.variations], {stack.key for stack in self.stacks}
+                raise ValueError(f"two stacks have the {noun} {twice[0]}")
+        names, keys = [variation.name for variation in self.variations], {stack.key for stack in self.stacks}
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"two variations have the name {twice[0]}")
-        if lost := [one.name for one in self.variations if one.stack is not None and one.stack not in keys]:
+        if lost := [
+            variation.name
+            for variation in self.variations
+            if variation.stack is not None and variation.stack not in keys
+        ]:
             raise ValueError(f"the stack of the variation {lost[0]} is missing")
         return self
 
     @property
     def by_arm_key(self) -> dict[str, Stack]:
         """The stack of each arm's key; several arms of a matrix share a lock."""
-        found = {stack.key: stack for stack in self.stacks}
-        more = {one.key: found[one.stack] for one in self.variations if one.key and one.stack}
-        return {**found, **more}
+        by_key = {stack.key: stack for stack in self.stacks}
+        more = {
+            variation.key: by_key[variation.stack] for variation in self.variations if variation.key and variation.stack
+        }
+        return {**by_key, **more}
 
     def get_stack(self, name_or_key: str) -> Stack:
         """Find a stack by name, or by the start of its key (8 digits or more)."""
-        found = [stack for stack in self.stacks if stack.name == name_or_key]
-        if not found and len(name_or_key) >= 8:
-            found = [stack for stack in self.stacks if stack.key.startswith(name_or_key)]
-        if len(found) != 1:
-            what = "no such stack" if not found else "several stacks match"
-            raise InputError(what, found=name_or_key[:200], allowed=[stack.name for stack in self.stacks])
-        return found[0]
+        matches = [stack for stack in self.stacks if stack.name == name_or_key]
+        if not matches and len(name_or_key) >= 8:
+            matches = [stack for stack in self.stacks if stack.key.startswith(name_or_key)]
+        if len(matches) != 1:
+            message = "no such stack" if not matches else "several stacks match"
+            raise InputError(message, found=name_or_key[:200], allowed=[stack.name for stack in self.stacks])
+        return matches[0]
 
     def write(self, path: str | Path) -> Path:
         """Write the set as one JSON file, atomically; the same set gives the same bytes."""
@@ -275,8 +281,8 @@ def name_stacks(stacks: Sequence[Stack], first: Sequence[str]) -> list[Stack]:
 
     Returns: Stacks in the same order; names that are not unique end with digits of the key.
     """
-    told = [name for name in _select_name_packages(stacks, first) if name]
-    names = [", ".join(label_package(stack, name) for name in told) for stack in stacks]
+    packages = [name for name in _select_name_packages(stacks, first) if name]
+    names = [", ".join(label_package(stack, name) for name in packages) for stack in stacks]
     return [
         stack.model_copy(update={"name": name if names.count(name) == 1 else f"{name} ({stack.key[:KEY_DIGITS]})"})
         for stack, name in zip(stacks, names, strict=True)

@@ -64,18 +64,18 @@ class Solver:
     def solve_point(self, point: Point) -> SolvedPoint | UnsolvedPoint:
         """Solve a point with uv."""
         before = self._select_upload_limit(point)
-        said = self._run_solver(point, before)
-        untimed = tuple(sorted(set(_UNTIMED.findall(said.err))))
-        if said.code == 0:
-            return SolvedPoint(point, self._build_packages(said.out, before), untimed)
-        if _UNSATISFIABLE not in said.err or _is_unreachable(said.err):
+        output = self._run_solver(point, before)
+        untimed = tuple(sorted(set(_UNTIMED.findall(output.err))))
+        if output.code == 0:
+            return SolvedPoint(point, self._build_packages(output.out, before), untimed)
+        if _UNSATISFIABLE not in output.err or _is_unreachable(output.err):
             raise RunFailedError(
                 "uv could not solve a stack",
                 where=point.label,
-                found=_format_reason(said),
+                found=_format_reason(output),
                 do="check that the package index can be reached: workbench indicators stacks --dry-run",
             )
-        return UnsolvedPoint(point, RejectedPoint(point=point.label, reason=_format_reason(said)), untimed)
+        return UnsolvedPoint(point, RejectedPoint(point=point.label, reason=_format_reason(output)), untimed)
 
     def _select_upload_limit(self, point: Point) -> datetime | None:
         if point.before is None:
@@ -85,7 +85,7 @@ class Solver:
     def _run_solver(self, point: Point, before: datetime | None) -> uv_tool.UvOutput:
         with tempfile.TemporaryDirectory(prefix="workbench-stack-") as name:
             folder = Path(name)
-            asked = write_requirements(folder, self.requirements, self.index.sources)
+            requirements_file = write_requirements(folder, self.requirements, self.index.sources)
             pins = "".join(f"{package}=={version}\n" for package, version in point.pins)
             (folder / "pins.txt").write_text(pins, encoding="utf-8")
             options = ["--generate-hashes", "--no-header", "--no-annotate", "--only-binary", ":all:"]
@@ -93,16 +93,16 @@ class Solver:
             if before is not None:
                 options += ["--exclude-newer", format_time(before)]
             return uv_tool.run_uv(
-                ["pip", "compile", *options, "-c", "pins.txt", asked],
+                ["pip", "compile", *options, "-c", "pins.txt", requirements_file],
                 sources=self.index.sources,
                 cwd=folder,
                 offline=self.offline,
             )
 
     def _build_packages(self, lock: str, before: datetime | None) -> tuple[Package, ...]:
-        found = list(_parse_lock(lock))
-        self.index.prefetch_pages(name for name, _, _ in found)
-        return tuple(self._build_package(name, version, hashes, before) for name, version, hashes in found)
+        entries = list(_parse_lock(lock))
+        self.index.prefetch_pages(name for name, _, _ in entries)
+        return tuple(self._build_package(name, version, hashes, before) for name, version, hashes in entries)
 
     def _build_package(self, name: str, version: str, hashes: Sequence[str], before: datetime | None) -> Package:
         """Package with the hashes of compatible files uploaded before the limit.
@@ -110,10 +110,10 @@ class Solver:
         uv lists all files; the selection keeps locks stable when files are added to an old version.
         """
         fitting = self.index.list_files(name, Version(version), before)
-        known = sorted({f"sha256:{one.sha256}" for one in fitting if one.sha256})
+        index_hashes = sorted({f"sha256:{wheel.sha256}" for wheel in fitting if wheel.sha256})
         # If the index has no hashes, uv has computed them from the files.
-        kept = [digest for digest in known if digest in hashes] or sorted(hashes)
-        if not kept:
+        digests = [digest for digest in index_hashes if digest in hashes] or sorted(hashes)
+        if not digests:
             raise RunFailedError(
                 "a package has no known hash", where=f"{name} {version}", do="use an index with sha256 hashes"
             )
@@ -121,9 +121,9 @@ class Solver:
         return Package(
             name=name,
             version=version,
-            hashes=tuple(kept),
+            hashes=tuple(digests),
             newest_upload=_find_newest_upload(fitting),
-            yanked=any(one.yanked for one in fitting) if fitting else None,
+            yanked=any(wheel.yanked for wheel in fitting) if fitting else None,
             download_bytes=None if best is None else self.index.size_bytes(best),
             index=self.index.sources.pinned[name][0] if name in self.index.sources.pinned else None,
         )
@@ -146,16 +146,16 @@ def write_requirements(folder: Path, requirements: Sequence[str], sources: Sourc
 
 
 def _find_newest_upload(wheels: Sequence[Wheel]) -> str | None:
-    times = [one.uploaded for one in wheels]
-    known = [time for time in times if time is not None]
-    return format_time(max(known)) if known and len(known) == len(times) else None
+    times = [wheel.uploaded for wheel in wheels]
+    upload_times = [time for time in times if time is not None]
+    return format_time(max(upload_times)) if upload_times and len(upload_times) == len(times) else None
 
 
 def _parse_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
     """Name, version and hashes of each package in the output of `uv pip compile`."""
     for line in text.replace("\\\n", " ").splitlines():
-        if found := _PIN.match(line.strip()):
-            yield canonicalize_name(found["name"]), found["version"], _HASH.findall(found["rest"])
+        if match := _PIN.match(line.strip()):
+            yield canonicalize_name(match["name"]), match["version"], _HASH.findall(match["rest"])
 
 
 def _is_unreachable(text: str) -> bool:
@@ -163,12 +163,12 @@ def _is_unreachable(text: str) -> bool:
     return "network was disabled" in text or "network connectivity is disabled" in text
 
 
-def _format_reason(said: uv_tool.UvOutput) -> str:
+def _format_reason(output: uv_tool.UvOutput) -> str:
     """Reason for the missing solution, without uv's common prefix."""
-    text = said.explanation
+    text = output.explanation
     for words in ("No solution found when resolving dependencies", ":", "."):
         text = text.removeprefix(words).strip()
-    return (text or f"uv exited with code {said.code} without a message")[:MAX_REASON]
+    return (text or f"uv exited with code {output.code} without a message")[:MAX_REASON]
 
 
 def solve_points(
@@ -182,13 +182,13 @@ def solve_points(
     with ThreadPoolExecutor(AT_ONCE) as pool:
         waiting = [pool.submit(solver.solve_point, point) for point in points]
         try:
-            for done in waiting:
-                answers.append(done.result())
+            for future in waiting:
+                answers.append(future.result())
                 if progress is not None:
                     progress(len(answers), len(points))
         finally:
-            for one in waiting:
-                one.cancel()
+            for pending in waiting:
+                pending.cancel()
     return answers
 
 
@@ -221,32 +221,32 @@ def solve_stack_plan(plan: StackPlan, progress: Progress | None = None) -> Stack
 
 
 def _solve_until_enough(
-    made: StackPlan, solver: Solver, progress: Progress | None
+    plan: StackPlan, solver: Solver, progress: Progress | None
 ) -> list[SolvedPoint | UnsolvedPoint]:
     """Solve points until there are enough different stacks, or no points left.
 
     The batch size depends only on earlier results, so the same seed solves the same points.
     """
     answers: list[SolvedPoint | UnsolvedPoint] = []
-    points = iter(made.iterate_points())
-    most = min(made.total, made.request.most)
+    points = iter(plan.iterate_points())
+    max_points = min(plan.total, plan.request.most)
     while True:
         different = {answer.packages for answer in answers if isinstance(answer, SolvedPoint)}
-        missing = most if made.wanted is None else made.wanted - len(different)
-        batch = list(itertools.islice(points, max(0, min(missing, most - len(answers)))))
+        missing = max_points if plan.wanted is None else plan.wanted - len(different)
+        batch = list(itertools.islice(points, max(0, min(missing, max_points - len(answers)))))
         if not batch:
             return answers
-        done = len(answers)
-        told = None if progress is None else _shift_progress(progress, done)
-        answers += solve_points(solver, batch, told)
+        n_done = len(answers)
+        batch_progress = None if progress is None else _shift_progress(progress, n_done)
+        answers += solve_points(solver, batch, batch_progress)
 
 
 def _shift_progress(progress: Progress, by: int) -> Progress:
-    return lambda done, total: progress(by + done, by + total)
+    return lambda n_done, total: progress(by + n_done, by + total)
 
 
 def _build_stack_set(
-    made: StackPlan, answers: Sequence[SolvedPoint | UnsolvedPoint], notes: tuple[str, ...]
+    plan: StackPlan, answers: Sequence[SolvedPoint | UnsolvedPoint], notes: tuple[str, ...]
 ) -> StackSet:
     rejected: list[RejectedPoint] = []
     stacks: dict[str, Stack] = {}
@@ -257,34 +257,34 @@ def _build_stack_set(
             continue
         label = answer.point.label
         stack = build_stack(
-            answer.packages, python=made.index.target.python, platform=made.index.target.platform, origin=(label,)
+            answer.packages, python=plan.index.target.python, platform=plan.index.target.platform, origin=(label,)
         )
-        if reason := _find_size_excess(stack, made.request.max_download_bytes):
+        if reason := _find_size_excess(stack, plan.request.max_download_bytes):
             rejected.append(RejectedPoint(point=label, reason=reason))
-        elif known := stacks.get(stack.key):
+        elif twin := stacks.get(stack.key):
             merged += 1
-            stacks[stack.key] = known.model_copy(update={"origin": (*known.origin, label)})
+            stacks[stack.key] = twin.model_copy(update={"origin": (*twin.origin, label)})
         else:
             stacks[stack.key] = stack
-    if made.wanted is not None and len(stacks) < made.wanted:
-        notes += (f"{len(stacks)} of {made.wanted} wanted stacks: {len(answers)} of {made.total} points were tried",)
+    if plan.wanted is not None and len(stacks) < plan.wanted:
+        notes += (f"{len(stacks)} of {plan.wanted} wanted stacks: {len(answers)} of {plan.total} points were tried",)
     return StackSet(
-        requirements=made.request.requirements,
-        free=made.request.free,
-        decision=made.request.decision,
-        seed=made.seed,
-        exclude_newer=None if made.before is None else format_time(made.before),
-        python=made.index.target.python,
-        platform=made.index.target.platform,
+        requirements=plan.request.requirements,
+        free=plan.request.free,
+        decision=plan.request.decision,
+        seed=plan.seed,
+        exclude_newer=None if plan.before is None else format_time(plan.before),
+        python=plan.index.target.python,
+        platform=plan.index.target.platform,
         uv_version=uv_tool.read_uv_version(),
         stacks=tuple(
-            stack_sets.name_stacks(list(stacks.values()), made.free or _list_package_names(made.request.requirements))
+            stack_sets.name_stacks(list(stacks.values()), plan.free or _list_package_names(plan.request.requirements))
         ),
         rejected=tuple(rejected),
         merged=merged,
         notes=notes,
-        options=_list_options(made.request),
-        context=made.request.context,
+        options=_list_options(plan.request),
+        context=plan.request.context,
     )
 
 

@@ -92,31 +92,34 @@ def find_uv_platform(platform: str) -> str | None:
     >>> find_uv_platform("manylinux_2_28_x86_64"), find_uv_platform("win_amd64")
     ('x86_64-manylinux_2_28', 'windows')
     """
-    if found := re.fullmatch(r"(manylinux_2_\d{1,2})_(x86_64|aarch64)", platform):
-        return f"{found[2]}-{found[1]}"
+    if match := re.fullmatch(r"(manylinux_2_\d{1,2})_(x86_64|aarch64)", platform):
+        return f"{match[2]}-{match[1]}"
     return {"win_amd64": "windows", "macosx_arm64": "aarch64-apple-darwin"}.get(platform)
 
 
-def _check_python(asked: str | None) -> str:
-    if asked is None:
+def _check_python(version: str | None) -> str:
+    if version is None:
         return this_python_version()
-    found = _PYTHON.fullmatch(asked)
-    if found is None or int(found[1]) < OLDEST_MINOR:
+    match = _PYTHON.fullmatch(version)
+    if match is None or int(match[1]) < OLDEST_MINOR:
         raise ConfigError(
-            "not a version of Python", where="--python-version", found=asked[:40], allowed=f"3.{OLDEST_MINOR} or newer"
+            "not a version of Python",
+            where="--python-version",
+            found=version[:40],
+            allowed=f"3.{OLDEST_MINOR} or newer",
         )
     # "3.11" on Python 3.11.7 means this interpreter, so no other Python is needed for environments.
-    return this_python_version() if asked == ".".join(this_python_version().split(".")[:2]) else asked
+    return this_python_version() if version == ".".join(this_python_version().split(".")[:2]) else version
 
 
-def _list_platforms(asked: str) -> tuple[str, list[str]]:
-    if found := _GLIBC.fullmatch(asked):
-        return f"manylinux_2_{found[2]}_{found[1]}", _list_manylinux_tags(found[1], int(found[2]))
-    if asked == "windows":
+def _list_platforms(platform: str) -> tuple[str, list[str]]:
+    if match := _GLIBC.fullmatch(platform):
+        return f"manylinux_2_{match[2]}_{match[1]}", _list_manylinux_tags(match[1], int(match[2]))
+    if platform == "windows":
         return "win_amd64", ["win_amd64"]
-    if asked == "aarch64-apple-darwin":
+    if platform == "aarch64-apple-darwin":
         return "macosx_arm64", list(mac_platforms((13, 0), "arm64"))
-    raise ConfigError("unknown platform", where="--platform", found=asked[:60], allowed=ALLOWED)
+    raise ConfigError("unknown platform", where="--platform", found=platform[:60], allowed=ALLOWED)
 
 
 def _list_manylinux_tags(processor: str, newest: int) -> list[str]:
@@ -132,8 +135,8 @@ def _list_manylinux_tags(processor: str, newest: int) -> list[str]:
 def _list_tags(python: str, platforms: list[str]) -> list[Tag]:
     major, minor = (int(part) for part in python.split(".")[:2])
     interpreter = f"cp{major}{minor}"
-    own = cpython_tags((major, minor), platforms=platforms)
-    return [*own, *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms)]
+    tags = cpython_tags((major, minor), platforms=platforms)
+    return [*tags, *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms)]
 
 
 def _rank_tags(tags: Iterable[Tag]) -> dict[Tag, int]:

@@ -104,8 +104,8 @@ def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
         raise ConfigError("unknown index strategy", where="UV_INDEX_STRATEGY", found=strategy[:40], allowed=STRATEGIES)
     indexes = () if off else (*extra, default or DEFAULT_INDEX)
     return Sources(
-        tuple(_resolve_address(one, env) for one in indexes),
-        tuple(_drop_empty_links(_resolve_address(one, env) for one in links)),
+        tuple(_resolve_address(address, env) for address in indexes),
+        tuple(_drop_empty_links(_resolve_address(address, env) for address in links)),
         strategy,
         told_by or "the default",
     )
@@ -169,8 +169,8 @@ def _read_uv_document(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _get_list(document: Mapping[str, Any], name: str) -> list[Any]:
-    found = document.get(name)
-    return found if isinstance(found, list) else []
+    value = document.get(name)
+    return value if isinstance(value, list) else []
 
 
 def _format_named_index(entry: Mapping[str, Any]) -> str:
@@ -186,7 +186,7 @@ def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
     paths += [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf")]
     if named := env.get("PIP_CONFIG_FILE"):
         paths = [] if named == os.devnull else [Path(named), *paths]
-    found: dict[str, Any] = {"by": "pip's configuration"}
+    settings: dict[str, Any] = {"by": "pip's configuration"}
     for path in filter(Path.is_file, paths):
         parser = configparser.RawConfigParser()
         try:
@@ -197,16 +197,16 @@ def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
             raise ConfigError("cannot read pip's configuration", where=path, found=kind) from error
         for name, key in (("index", "index-url"), ("extra", "extra-index-url"), ("links", "find-links")):
             value = parser.get("install", key, fallback="") or parser.get("global", key, fallback="")
-            if value and not found.get(name):
-                found[name] = value.strip() if name == "index" else tuple(value.split())
-    return found
+            if value and not settings.get(name):
+                settings[name] = value.strip() if name == "index" else tuple(value.split())
+    return settings
 
 
 def _resolve_address(text: str, env: Mapping[str, str]) -> str:
     """Resolve an index to a URL: uv's name=URL gets the credentials of that name, a local folder gets a scheme."""
-    name, equals, rest = text.partition("=")
+    name, equals, url = text.partition("=")
     if equals and name.replace("-", "").replace("_", "").isalnum():
-        text = _add_login(rest, name, env)
+        text = _add_login(url, name, env)
     return text if "://" in text else Path(text).expanduser().absolute().as_uri()
 
 
@@ -252,38 +252,38 @@ class UvOutput:
 @functools.cache
 def find_uv() -> str:
     """Find uv beside this Python, else on PATH."""
-    found: str | None = None
+    path: str | None = None
     try:
         import uv
 
-        found = uv.find_uv_bin()
+        path = uv.find_uv_bin()
     except (ModuleNotFoundError, FileNotFoundError):
-        found = shutil.which("uv")
-    if not found:
+        path = shutil.which("uv")
+    if not path:
         raise MissingToolError("uv is not installed", where="workbench indicators stacks", do="pip install uv")
-    return str(found)
+    return str(path)
 
 
 @functools.cache
 def read_uv_version() -> str:
     """Version of uv, such as 0.13.8."""
-    said = run_uv(["--version"], sources=None)
-    found = re.search(r"\d+\.\d+\.\d+\S*", said.out)
-    if found is None:
-        raise RunFailedError("cannot read the version of uv", found=said.explanation, do="pip install --upgrade uv")
-    return found[0]
+    output = run_uv(["--version"], sources=None)
+    match = re.search(r"\d+\.\d+\.\d+\S*", output.out)
+    if match is None:
+        raise RunFailedError("cannot read the version of uv", found=output.explanation, do="pip install --upgrade uv")
+    return match[0]
 
 
 def build_uv_environment(sources: Sources | None, base: Mapping[str, str] | None = None) -> dict[str, str]:
     """Environment of uv: user variables without those that change results, plus the index."""
     base = os.environ if base is None else base
-    kept = {
+    variables = {
         name: value
         for name, value in base.items()
         if name not in _DROPPED and (name in _KEPT or not name.startswith("UV_"))
     }
     wanted = {"NO_COLOR": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1"}
-    return kept | wanted | (sources.build_environment() if sources else {})
+    return variables | wanted | (sources.build_environment() if sources else {})
 
 
 def run_uv(
@@ -307,7 +307,7 @@ def run_uv(
     command = [find_uv(), *flags, *map(str, arguments), *only_links]
     with tempfile.TemporaryDirectory(prefix="workbench-uv-") as empty:
         try:
-            done = subprocess.run(  # noqa: S603 - a list, no shell
+            process = subprocess.run(  # noqa: S603 - a list, no shell
                 command,
                 cwd=cwd or empty,
                 env=build_uv_environment(sources),
@@ -325,7 +325,7 @@ def run_uv(
             ) from None
         except OSError as error:
             raise MissingToolError("cannot start uv", found=error.strerror, do="pip install uv") from error
-    return UvOutput(done.returncode, done.stdout, done.stderr)
+    return UvOutput(process.returncode, process.stdout, process.stderr)
 
 
 def clean_message(text: str) -> str:
@@ -337,5 +337,5 @@ def clean_message(text: str) -> str:
     text = _COLOURS.sub("", text)
     text = _FRAME.sub("\n", _PATH.sub("(path)", _URL.sub("(url)", text)))
     parts = [" ".join(part.split()) for part in re.split(r"\n[ \t]*\n|\n(?=\n)", text)]
-    said = ". ".join(part.rstrip(".") for part in parts if part)
-    return said if len(said) <= MAX_REASON else said[: MAX_REASON - 1] + "…"
+    message = ". ".join(part.rstrip(".") for part in parts if part)
+    return message if len(message) <= MAX_REASON else message[: MAX_REASON - 1] + "…"

@@ -35,12 +35,12 @@ class VersionRange:
 
 def parse_package(text: str) -> Requirement:
     """Parse the name of a package, with extras or without."""
-    found = stack_request.parse_requirement(text, "PACKAGE")
-    if found.specifier or found.marker:
+    requirement = stack_request.parse_requirement(text, "PACKAGE")
+    if requirement.specifier or requirement.marker:
         raise ConfigError(
             "the package has a version", where="PACKAGE", found=text[:80], allowed="its name", do="give OLD..NEW"
         )
-    return found
+    return requirement
 
 
 def parse_range(text: str) -> tuple[Version, Version]:
@@ -76,22 +76,22 @@ def find_version_range(
 
     Pre-releases are left out unless an end is one, and yanked versions are.
     """
-    asked = parse_package(package)
+    requirement = parse_package(package)
     index = PackageIndex(sources or load_sources(), build_target())
-    wheels = index.list_wheels(asked.name)
-    there = {one.version for one in wheels}
+    wheels = index.list_wheels(requirement.name)
+    there = {wheel.version for wheel in wheels}
     in_range = {version for version in there if ends[0] <= version <= ends[1]}
     wanted = {*named}
     if outside := sorted(version for version in wanted if not ends[0] <= version <= ends[1]):
         raise ConfigError(
-            "a version outside the range", where="--versions", found=[str(one) for one in outside[:5]],
+            "a version outside the range", where="--versions", found=[str(version) for version in outside[:5]],
             allowed=f"{ends[0]} to {ends[1]}",
         )  # fmt: skip
-    _check_available({*ends, *wanted}, there, asked.name, index)
-    kept = {one.version for one in wheels if not one.yanked}
-    yanked = in_range - kept - {*ends, *wanted}
+    _check_available({*ends, *wanted}, there, requirement.name, index)
+    usable = {wheel.version for wheel in wheels if not wheel.yanked}
+    yanked = in_range - usable - {*ends, *wanted}
     takes_all = any(end.is_prerelease for end in ends)
-    between = wanted or {one for one in in_range & kept if takes_all or not one.is_prerelease}
+    between = wanted or {version for version in in_range & usable if takes_all or not version.is_prerelease}
     # As the index writes them: 1.0 and 1.0.0 are one version.
     spelled = {version: version for version in there}
     chosen = [spelled[version] for version in sorted({*ends, *between})]
@@ -100,10 +100,10 @@ def find_version_range(
             f"too many versions: {len(chosen)}", where=_WHERE, allowed=f"up to {MAX_VERSIONS}",
             do="take a shorter range, or name some with --versions",
         )  # fmt: skip
-    left_out = sorted(one for one in yanked if not wanted and (takes_all or not one.is_prerelease))
+    left_out = sorted(version for version in yanked if not wanted and (takes_all or not version.is_prerelease))
     return VersionRange(
-        canonicalize_name(asked.name),
-        tuple(sorted(asked.extras)),
+        canonicalize_name(requirement.name),
+        tuple(sorted(requirement.extras)),
         tuple(map(str, chosen)),
         tuple(map(str, left_out)),
     )
@@ -111,12 +111,12 @@ def find_version_range(
 
 def _check_available(wanted: set[Version], there: set[Version], package: str, index: PackageIndex) -> None:
     if missing := sorted(wanted - there):
-        known = sorted(there)
-        shown = f"{len(known)} versions, {known[0]} to {known[-1]}" if known else "none"
+        versions = sorted(there)
+        shown = f"{len(versions)} versions, {versions[0]} to {versions[-1]}" if versions else "none"
         raise ConfigError(
             f"no wheel of this version of {package}",
             where=_WHERE,
-            found=[str(one) for one in missing[:5]],
+            found=[str(version) for version in missing[:5]],
             allowed=f"a version with a wheel for Python {index.target.python} on {index.target.platform}: {shown}",
         )
 
@@ -124,8 +124,8 @@ def _check_available(wanted: set[Version], there: set[Version], package: str, in
 def parse_fixed_requirements(texts: Sequence[str], package: str) -> tuple[str, ...]:
     """Check the requirements of the other packages."""
     for text in texts:
-        found = stack_request.parse_requirement(text, "--with")
-        if canonicalize_name(found.name) == canonicalize_name(package):
+        requirement = stack_request.parse_requirement(text, "--with")
+        if canonicalize_name(requirement.name) == canonicalize_name(package):
             raise ConfigError(
                 "--with is for other packages", where="--with", found=text[:80], do="name versions with --versions"
             )
@@ -133,7 +133,7 @@ def parse_fixed_requirements(texts: Sequence[str], package: str) -> tuple[str, .
 
 
 def solve_version_range(
-    found: VersionRange,
+    version_range: VersionRange,
     requirements: Sequence[str] = (),
     *,
     max_download_bytes: int,
@@ -145,9 +145,9 @@ def solve_version_range(
     Returns: Each stack is named by the package's version, as `name_version` does; versions without a solution are
     `rejected`, with the reason.
     """
-    extras = f"[{','.join(found.extras)}]" if found.extras else ""
+    extras = f"[{','.join(version_range.extras)}]" if version_range.extras else ""
     # The ends are named, so that uv takes pre-releases where they are.
-    free = f"{found.package}{extras}>={found.versions[0]},<={found.versions[-1]}"
+    free = f"{version_range.package}{extras}>={version_range.versions[0]},<={version_range.versions[-1]}"
     request = stack_request.build_stack_request(
         free=(free,),
         requirements=tuple(requirements),
@@ -156,12 +156,14 @@ def solve_version_range(
         max_download_bytes=max_download_bytes,
     )
     plan = stack_plan.build_stack_plan(request, sources)
-    choices = {found.package: [Version(text) for text in found.versions]}
-    solved = stack_solver.solve_stack_plan(replace(plan, choices=choices, total=len(found.versions)), progress)
+    choices = {version_range.package: [Version(text) for text in version_range.versions]}
+    solved = stack_solver.solve_stack_plan(replace(plan, choices=choices, total=len(version_range.versions)), progress)
     # Names of other packages would make the names of versions depend on what else changed.
-    texts = {Version(text): text for text in found.versions}
+    texts = {Version(text): text for text in version_range.versions}
     named = [
-        stack.model_copy(update={"name": name_version(found.package, texts[Version(stack.versions[found.package])])})
+        stack.model_copy(
+            update={"name": name_version(version_range.package, texts[Version(stack.versions[version_range.package])])}
+        )
         for stack in solved.stacks
     ]
     return solved.model_copy(update={"stacks": tuple(named)})

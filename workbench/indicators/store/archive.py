@@ -224,13 +224,13 @@ class Result(FiniteModel):
 
     def metric_value(self, field: str) -> float | None:
         """Value of a result; null unless the run is `ok` and the value is a number."""
-        found = self._find_field("@result", field)
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) else None
+        value = self._find_field("@result", field)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
     def cpu_value(self, field: str) -> float | None:
         """CPU time of a result, in its unit, as the script measured it; null where it did not."""
-        found = self._find_field("@cpu", field)
-        return float(found) if isinstance(found, int | float) and not isinstance(found, bool) and found > 0 else None
+        value = self._find_field("@cpu", field)
+        return float(value) if isinstance(value, int | float) and not isinstance(value, bool) and value > 0 else None
 
     @property
     def run_cpu_s(self) -> float | None:
@@ -242,8 +242,8 @@ class Result(FiniteModel):
 
     def check_value(self, field: str) -> Value:
         """Value of a check; null unless the run is `ok`."""
-        found = self._find_field("@checks", field)
-        return found if isinstance(found, int | float | str | bool) else None
+        value = self._find_field("@checks", field)
+        return value if isinstance(value, int | float | str | bool) else None
 
     def _find_field(self, part: str, field: str) -> Any:
         if self.workbench.status != "ok" or not isinstance(self.stdout, dict):
@@ -306,9 +306,9 @@ def read_results(folder: Path, session: Session) -> Iterator[tuple[str, int, Res
                 raise InputError("not a run number", where=odd[0], do="remove that folder")
             for number, path in numbered:
                 result = read_result(path)
-                own = (result.workbench.session_id, result.workbench.arm, result.workbench.case)
-                if own != (session.session_id, arm.name, case.label):
-                    raise InputError("run of another session", where=path, found=", ".join(own))
+                origin = (result.workbench.session_id, result.workbench.arm, result.workbench.case)
+                if origin != (session.session_id, arm.name, case.label):
+                    raise InputError("run of another session", where=path, found=", ".join(origin))
                 yield inspection, number, result
 
 
@@ -326,18 +326,18 @@ def list_numbered_results(folder: Path, inspection: str) -> tuple[list[tuple[int
 
 def _load_model(path: Path, max_bytes: int, model: type[Model]) -> Model:
     try:
-        found = json.loads(files.read_up_to(path, max_bytes))
+        document = json.loads(files.read_up_to(path, max_bytes))
     except OSError as error:
         raise InputError(f"no {path.name} in this folder", where=path, found=error.strerror) from None
     except (ValueError, RecursionError) as error:
         raise InputError("not valid JSON", where=path, found=str(error)[:200]) from None
-    version = found.get("format_version", 1) if isinstance(found, dict) else None
+    version = document.get("format_version", 1) if isinstance(document, dict) else None
     if isinstance(version, int) and version > FORMAT_VERSION:
         raise InputError(
             "written by a newer version of the workbench", where=path, found=version, do="update this installation"
         )
     try:
-        return model.model_validate(found)
+        return model.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         problem = f"{'.'.join(map(str, first['loc']))}: {first['msg']}"
@@ -351,7 +351,7 @@ def parse_time(text: Any) -> datetime | None:
     ('2026-01-31T00:00:00+00:00', None)
     """
     try:
-        found = datetime.fromisoformat(text)
+        time = datetime.fromisoformat(text)
     except (TypeError, ValueError):
         return None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)

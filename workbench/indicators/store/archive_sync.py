@@ -64,14 +64,14 @@ def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Prog
         with open_database("indicators.db") as database:
             report = sync([Path("data/runs/indicators")], database)
     """
-    found = [session for folder in folders for session in list_session_folders(Path(folder))]
+    session_folders = [session for folder in folders for session in list_session_folders(Path(folder))]
     report = SyncReport()
     jobs, cases = [], dict[tuple[str, str], None]()
-    for folder in dict.fromkeys(found):
+    for folder in dict.fromkeys(session_folders):
         session = _register_folder(folder, database, report)
         if session is not None:
             cases |= {(case.indicator, case.indicator_version): None for case in session.cases}
-            jobs += [(folder, session, *one) for one in _iterate_inspections(folder, session, report)]
+            jobs += [(folder, session, *parts) for parts in _iterate_inspections(folder, session, report)]
     total = sum(len(paths) for *_, paths in jobs)
     for folder, session, case, inspection, paths in jobs:
         _Inspection(folder, session, case, inspection, database, report).sync_runs(paths)
@@ -90,26 +90,28 @@ def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, rep
         with database.transaction() as connection:
             typed = find_typed_table(connection, name, version)
             here = (RUN.c.indicator == name) & (RUN.c.indicator_version == clean_text(version))
-            left = list_runs_without_typed_row(connection, typed, here) if typed is not None else {}
+            untyped_runs = list_runs_without_typed_row(connection, typed, here) if typed is not None else {}
         if typed is None:
             report.notes.append(f"{name}@{version}: no declaration, so its runs have no typed values")
-        elif left:
-            report.notes.append(f"{name}@{version}: {len(left)} run(s) have no typed values; sync their folders again")
+        elif untyped_runs:
+            report.notes.append(
+                f"{name}@{version}: {len(untyped_runs)} run(s) have no typed values; sync their folders again"
+            )
 
 
 def list_session_folders(folder: Path) -> list[Path]:
     """Session folders at or below a folder, up to three levels deep."""
     if (folder / SESSION).is_file():
         return [folder.resolve()]
-    found = [path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{SESSION}")]
-    if not found:
+    paths = [path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{SESSION}")]
+    if not paths:
         raise InputError(
             "no session in this folder",
             where=folder,
             allowed=f"a folder with {SESSION}, or a folder of such folders",
             do="make one: workbench indicators run, or workbench indicators import",
         )
-    return sorted(path.parent.resolve() for path in found)
+    return sorted(path.parent.resolve() for path in paths)
 
 
 def _register_folder(folder: Path, database: Database, report: SyncReport) -> Session | None:
@@ -139,9 +141,9 @@ def _find_declaration(name: str, version: str) -> Mapping[str, Any]:
     """
     from workbench.indicators.shipped.registry import list_shipped_indicators
 
-    known = {indicator.__name__: indicator for indicator in list_shipped_indicators()}
-    if name in known and known[name].version() == version:
-        return known[name].model_json_schema()
+    indicators = {indicator.__name__: indicator for indicator in list_shipped_indicators()}
+    if name in indicators and indicators[name].version() == version:
+        return indicators[name].model_json_schema()
     return {}
 
 
@@ -182,14 +184,14 @@ class _Inspection:
         from workbench.indicators.store.sql_rows import find_typed_table
 
         with self.database.transaction() as connection:
-            known = self._read_stored_hashes(connection)
+            hashes = self._read_stored_hashes(connection)
             typed = find_typed_table(connection, self.case.indicator, self.case.indicator_version)
             late = self._build_late_inserts(connection, typed)
         batch: list[FoundDocument] = []
         for number, path in paths:
-            found = self._read_document(number, path, known.get(number), late.get(number))
-            if found is not None:
-                batch.append(found)
+            document = self._read_document(number, path, hashes.get(number), late.get(number))
+            if document is not None:
+                batch.append(document)
             if len(batch) == BATCH:
                 self._write_batch(batch, typed)
                 batch = []
@@ -215,16 +217,16 @@ class _Inspection:
         if typed is None:
             return {}
 
-        def insert(found: FoundDocument, run_id: int) -> None:
-            with self.database.transaction() as own:
-                insert_typed_row(own, found, typed, run_id)
+        def insert(document: FoundDocument, run_id: int) -> None:
+            with self.database.transaction() as transaction:
+                insert_typed_row(transaction, document, typed, run_id)
             self.report.typed += 1
 
-        left = list_runs_without_typed_row(connection, typed, RUN.c.inspection_id == self.inspection)
-        return {number: functools.partial(insert, run_id=run_id) for run_id, number in left.items()}
+        untyped_runs = list_runs_without_typed_row(connection, typed, RUN.c.inspection_id == self.inspection)
+        return {number: functools.partial(insert, run_id=run_id) for run_id, number in untyped_runs.items()}
 
     def _read_document(
-        self, number: int, path: Path, known: str | None, late: Callable[[FoundDocument], None] | None
+        self, number: int, path: Path, stored_hash: str | None, late: Callable[[FoundDocument], None] | None
     ) -> FoundDocument | None:
         """Read a document that is not stored yet; null if it is stored or invalid."""
         from sqlalchemy.exc import DataError
@@ -233,33 +235,33 @@ class _Inspection:
 
         try:
             digest = _hash_file(path)
-            if known is not None and (late is None or known != digest):
-                self._compare_hash(path, known, digest)
+            if stored_hash is not None and (late is None or stored_hash != digest):
+                self._compare_hash(path, stored_hash, digest)
                 return None
             result = archive.read_result(path)
             self._check_origin(result)
-            found = FoundDocument(path, self.inspection, number, result, digest)
+            document = FoundDocument(path, self.inspection, number, result, digest)
             if late is None:
-                return found
-            late(found)
+                return document
+            late(document)
             self.report.skipped += 1
         except (InputError, DataError) as error:
             self.report.count_failure(path, getattr(error, "orig", None) or error)
         return None
 
-    def _compare_hash(self, path: Path, known: str, digest: str) -> None:
-        if known == digest:
+    def _compare_hash(self, path: Path, stored_hash: str, digest: str) -> None:
+        if stored_hash == digest:
             self.report.skipped += 1
         else:
             self.report.count_failure(path, "conflict: this run is stored with different content")
 
     def _check_origin(self, result: archive.Result) -> None:
         """Check that a run belongs to this inspection."""
-        told = result.workbench
-        own = (told.session_id, told.case, told.indicator, told.indicator_version)
+        details = result.workbench
+        origin = (details.session_id, details.case, details.indicator, details.indicator_version)
         wanted = (self.session.session_id, self.case.label, self.case.indicator, self.case.indicator_version)
-        if own != wanted or archive.inspection_id(told.session_id, told.arm, told.case) != self.inspection:
-            raise InputError("run of another session", found=", ".join((*own, told.arm)))
+        if origin != wanted or archive.inspection_id(details.session_id, details.arm, details.case) != self.inspection:
+            raise InputError("run of another session", found=", ".join((*origin, details.arm)))
 
     def _write_batch(self, batch: list[FoundDocument], typed: TypedTable | None) -> None:
         """Write a batch; on failure, write each run separately so that only the faulty one fails."""
@@ -270,18 +272,18 @@ class _Inspection:
         try:
             with self.database.transaction() as connection:
                 new = insert_runs(connection, self.session, batch, typed)
-                known = self._read_stored_hashes(connection) if len(new) < len(batch) else {}
+                hashes = self._read_stored_hashes(connection) if len(new) < len(batch) else {}
         except (InputError, DataError, IntegrityError, ValueError, TypeError, OverflowError) as error:
             if len(batch) == 1:
                 self.report.count_failure(batch[0].path, getattr(error, "orig", None) or error)
             else:
-                for one in batch:
-                    self._write_batch([one], typed)
+                for document in batch:
+                    self._write_batch([document], typed)
             return
         self.report.synced += len(new)
-        for one in batch:
-            if (one.inspection, one.number) not in new:  # another writer was faster
-                self._compare_hash(one.path, known[one.number], one.digest)
+        for document in batch:
+            if (document.inspection, document.number) not in new:  # another writer was faster
+                self._compare_hash(document.path, hashes[document.number], document.digest)
 
 
 def _hash_file(path: Path) -> str:

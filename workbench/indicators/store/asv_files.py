@@ -60,15 +60,15 @@ def list_result_files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     listed = itertools.chain(path.glob("*.json"), path.glob("*/*.json"))
-    found = sorted(itertools.islice((file for file in listed if file.name not in (BENCHMARKS, MACHINE)), MAX_FILES + 1))
-    if outside := [file for file in found if not is_inside(file, path.resolve())]:
+    paths = sorted(itertools.islice((file for file in listed if file.name not in (BENCHMARKS, MACHINE)), MAX_FILES + 1))
+    if outside := [file for file in paths if not is_inside(file, path.resolve())]:
         raise InputError(OUTSIDE, where=outside[0], do="name the file itself")
-    if not found:
+    if not paths:
         allowed = ".asv/results, or the folder of a machine in it"
         raise InputError("no results of asv in this folder", where=path, allowed=allowed)
-    if len(found) > MAX_FILES:
+    if len(paths) > MAX_FILES:
         raise InputError("too many result files", where=path, allowed=f"at most {MAX_FILES:,}", do="name some of them")
-    return found
+    return paths
 
 
 def is_results(path: Path) -> bool:
@@ -83,44 +83,44 @@ def is_results(path: Path) -> bool:
 
 def read_result_file(path: Path) -> ResultFile:
     """Read a result file."""
-    found = _read_json(path)
-    if _has_result_keys(found) and found.get("version") != RESULT_VERSION:
-        version = json.dumps(found.get("version"))[:40]
+    document = _read_json(path)
+    if _has_result_keys(document) and document.get("version") != RESULT_VERSION:
+        version = json.dumps(document.get("version"))[:40]
         raise InputError(f"{_NOUN} in another format", where=path, found=version, allowed=RESULT_VERSION, do=_UPDATE)
-    return validate_model(ResultFile, found, noun=_NOUN, where=path, do=_UPDATE)
+    return validate_model(ResultFile, document, noun=_NOUN, where=path, do=_UPDATE)
 
 
-def read_benchmarks(path: Path, known: dict[Path, Mapping[str, Any]]) -> Mapping[str, Any]:
+def read_benchmarks(path: Path, cache: dict[Path, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The list of benchmarks for a result file, by name: beside it or beside its folder; empty if there is none.
 
     `known` holds the lists that were read before.
     """
     folder = path.parent.resolve()
     for file in (folder / BENCHMARKS, folder.parent / BENCHMARKS):
-        if file not in known and file.is_file():
-            known[file] = _read_object(file, "list of asv's benchmarks")
-        if file in known:
-            return known[file]
+        if file not in cache and file.is_file():
+            cache[file] = _read_object(file, "list of asv's benchmarks")
+        if file in cache:
+            return cache[file]
     return {}
 
 
-def read_machine(path: Path, found: ResultFile) -> Mapping[str, Any]:
+def read_machine(path: Path, result_file: ResultFile) -> Mapping[str, Any]:
     """Facts of the machine of a result file, from the file itself and from `machine.json` beside it."""
     file = path.parent / MACHINE
-    return {**(_read_object(file, "description of a machine") if file.is_file() else {}), **found.params}
+    return {**(_read_object(file, "description of a machine") if file.is_file() else {}), **result_file.params}
 
 
 def iterate_values(columns: Mapping[str, Any], where: str) -> Iterator[StoredValue]:
     """Values of a benchmark by combination of its parameters, the last parameter varying fastest."""
     params = columns.get("params") or []
-    if not isinstance(params, list) or not all(isinstance(one, list) for one in params):
+    if not isinstance(params, list) or not all(isinstance(levels, list) for levels in params):
         raise InputError("not lists of parameters", where=where, allowed="a list of values for each parameter")
     count = math.prod(map(len, params))
     if len(params) > MAX_PARAMETERS or count > MAX_COMBINATIONS:
         allowed = f"at most {MAX_PARAMETERS} parameters and {MAX_COMBINATIONS:,} combinations"
         raise InputError("too many parameters", where=where, allowed=allowed)
     values, samples = (_align_column(columns.get(name), count, where) for name in ("result", "samples"))
-    texts = itertools.product(*([str(value) for value in one] for one in params))
+    texts = itertools.product(*([str(value) for value in levels] for levels in params))
     for combination, value, several in zip(texts, values, samples, strict=True):
         yield StoredValue(combination if params else None, value, several if isinstance(several, list) else [])
 
@@ -130,8 +130,8 @@ def _align_column(column: Any, count: int, where: str) -> list[Any]:
     if column is None:
         return [None] * count
     if not isinstance(column, list) or len(column) != count:
-        found = len(column) if isinstance(column, list) else type(column).__name__
-        raise InputError("not one entry per combination of parameters", where=where, found=found, allowed=count)
+        finding = len(column) if isinstance(column, list) else type(column).__name__
+        raise InputError("not one entry per combination of parameters", where=where, found=finding, allowed=count)
     return column
 
 
@@ -139,14 +139,14 @@ def _read_json(path: Path) -> Any:
     return read_json_file(path, noun=_NOUN, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
 
 
-def _has_result_keys(found: Any) -> bool:
-    return isinstance(found, dict) and {"commit_hash", "results"} <= found.keys()
+def _has_result_keys(document: Any) -> bool:
+    return isinstance(document, dict) and {"commit_hash", "results"} <= document.keys()
 
 
 def _read_object(path: Path, noun: str) -> dict[str, Any]:
     if not is_inside(path, path.parent.resolve()):
         raise InputError(OUTSIDE, where=path, do="replace the link by the file")
-    found = read_json_file(path, noun=noun, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
-    if not isinstance(found, dict):
-        raise InputError(f"not a {noun}", where=path, found=type(found).__name__, allowed="an object")
-    return found
+    document = read_json_file(path, noun=noun, max_bytes=MAX_BYTES, max_depth=MAX_DEPTH)
+    if not isinstance(document, dict):
+        raise InputError(f"not a {noun}", where=path, found=type(document).__name__, allowed="an object")
+    return document

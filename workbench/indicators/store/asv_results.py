@@ -85,12 +85,12 @@ def import_results(
     """
     named = [Path(path) for path in paths]
     files = list({file.resolve(): file for path in named for file in asv_files.list_result_files(path)}.values())
-    report, known, total = ImportReport([], [], {}), dict[Path, Mapping[str, Any]](), 0
-    for done, path in enumerate(files):
-        benchmarks = asv_files.read_benchmarks(path, known)
+    report, benchmark_lists, total = ImportReport([], [], {}), dict[Path, Mapping[str, Any]](), 0
+    for index, path in enumerate(files):
+        benchmarks = asv_files.read_benchmarks(path, benchmark_lists)
         try:
-            found = asv_files.read_result_file(path)
-            runs = _convert_results(path, found, benchmarks)
+            result_file = asv_files.read_result_file(path)
+            runs = _convert_results(path, result_file, benchmarks)
         except InputError as error:
             if path in named:
                 raise
@@ -100,23 +100,23 @@ def import_results(
         if total > MAX_TOTAL_RUNS:
             do = "import the files from this one on with a further call"
             raise InputError("too many runs for one import", where=path, allowed=f"at most {MAX_TOTAL_RUNS:,}", do=do)
-        created_at = _format_time(found.date) or None
-        made = session_import.write_sessions(runs, out, revision=found.commit_hash, created_at=created_at)
-        report.sessions.extend(made)
+        created_at = _format_time(result_file.date) or None
+        sessions = session_import.write_sessions(runs, out, revision=result_file.commit_hash, created_at=created_at)
+        report.sessions.extend(sessions)
         if progress is not None:
-            progress(done + 1, len(files))
+            progress(index + 1, len(files))
     if not report.sessions:
         raise InputError("no result file that can be read", found=[reason for _, reason in report.problems[:5]])
     return report
 
 
-def _convert_results(path: Path, found: ResultFile, benchmarks: Mapping[str, Any]) -> list[ImportedRun]:
-    arm, hardware = _build_arm(found), _build_hardware(asv_files.read_machine(path, found))
+def _convert_results(path: Path, result_file: ResultFile, benchmarks: Mapping[str, Any]) -> list[ImportedRun]:
+    arm, hardware = _build_arm(result_file), _build_hardware(asv_files.read_machine(path, result_file))
     runs: list[ImportedRun] = []
     labels: set[str] = set()
-    for name, row in found.results.items():
+    for name, row in result_file.results.items():
         where = f"{path}, {_shorten_text(name)}"
-        columns = dict(zip(found.result_columns, row, strict=False))
+        columns = dict(zip(result_file.result_columns, row, strict=False))
         start = _format_time(columns.get("started_at"))
         for case, field, values in _iterate_cases(name, columns, benchmarks.get(name), where):
             if case.label in labels:
@@ -139,14 +139,14 @@ def _iterate_cases(
     unit = _find_unit(name, version, benchmark)
     indicator, field = _INDICATORS.get(unit, (AsvNumber, "number"))
     key = indicator.version({"asv": _shorten_text(version)})
-    for one in asv_files.iterate_values(columns, where):
-        text = _shorten_text(", ".join(map(_shorten_text, one.arguments or ())))
-        given = {"benchmark": about, "arguments": text} | ({"unit": unit} if indicator is AsvNumber else {})
-        label = about if one.arguments is None else f"{about}({text})"
+    for entry in asv_files.iterate_values(columns, where):
+        text = _shorten_text(", ".join(map(_shorten_text, entry.arguments or ())))
+        parameters = {"benchmark": about, "arguments": text} | ({"unit": unit} if indicator is AsvNumber else {})
+        label = about if entry.arguments is None else f"{about}({text})"
         # Of a failed or skipped benchmark, samples would be those of an earlier run.
-        has_value = one.value is not None and one.value == one.value
-        values = one.samples[:MAX_SAMPLES] if has_value and one.samples else [one.value]
-        yield ImportedCase(indicator.__name__, key, indicator, given, label), field, values
+        has_value = entry.value is not None and entry.value == entry.value
+        values = entry.samples[:MAX_SAMPLES] if has_value and entry.samples else [entry.value]
+        yield ImportedCase(indicator.__name__, key, indicator, parameters, label), field, values
 
 
 def _find_unit(name: str, version: str, benchmark: Any) -> str:
@@ -164,8 +164,8 @@ def _build_run(
     status, reason = _judge_value(value)
     document = {"name": case.name, "@parameters": dict(case.parameters), "@result": {field: value}}
     stdout, exit_code = (document, 0) if status == "ok" else ("", None)
-    told = {"stdout": stdout, "exit_code": exit_code, "start_datetime": started_at}
-    return ImportedRun(arm, case, hardware, status, told, reason)
+    fields = {"stdout": stdout, "exit_code": exit_code, "start_datetime": started_at}
+    return ImportedRun(arm, case, hardware, status, fields, reason)
 
 
 def _judge_value(value: Any) -> tuple[Status, str | None]:
@@ -178,15 +178,17 @@ def _judge_value(value: Any) -> tuple[Status, str | None]:
     return ("not finite", "a value that is not finite") if abs(value) > sys.float_info.max else ("ok", None)
 
 
-def _build_arm(found: ResultFile) -> Arm:
+def _build_arm(result_file: ResultFile) -> Arm:
     """Arm of an environment; asv's name of it is replaced where it has a path or a secret in it."""
-    requirements = {name.removeprefix("pip+"): str(version) for name, version in sorted(found.requirements.items())}
-    secrets = {name for name in found.env_vars if redaction.is_secret_key(name)}
-    variables = {name: str(value) for name, value in sorted(found.env_vars.items()) if name not in secrets}
-    texts = (found.python, *requirements, *requirements.values(), *variables.values())
+    requirements = {
+        name.removeprefix("pip+"): str(version) for name, version in sorted(result_file.requirements.items())
+    }
+    secrets = {name for name in result_file.env_vars if redaction.is_secret_key(name)}
+    variables = {name: str(value) for name, value in sorted(result_file.env_vars.items()) if name not in secrets}
+    texts = (result_file.python, *requirements, *requirements.values(), *variables.values())
     is_hidden = bool(secrets) or any(map(_PLACE.search, texts))
-    name = found.env_name.partition("-py")[0] if is_hidden else found.env_name
-    identity = json.dumps(["asv", name, found.python, requirements, variables])
+    name = result_file.env_name.partition("-py")[0] if is_hidden else result_file.env_name
+    identity = json.dumps(["asv", name, result_file.python, requirements, variables])
     key = hashlib.sha256(identity.encode()).hexdigest()
     name = _shorten_text(f"{name} {key[:8]}" if is_hidden else name) or "environment"
     packages = {
@@ -198,7 +200,7 @@ def _build_arm(found: ResultFile) -> Arm:
         name=name,
         stack=name,
         stack_key=key,
-        python=found.python[:20] if _VERSION.fullmatch(found.python) else "",
+        python=result_file.python[:20] if _VERSION.fullmatch(result_file.python) else "",
         packages=dict(list(packages.items())[:MAX_PACKAGES]),
         notes={"source": "asv", "stack": "not told: asv keeps no lock"},
     )

@@ -63,18 +63,20 @@ def export_session(folder: Path, out: Path) -> ExportReport:
 
     session = archive.read_session(folder)
     notes: list[str] = []
-    found = _build_benchmarks(session, archive.read_results(folder, session), single=out.suffix == ".json", notes=notes)
-    if not found:
+    by_arm = _build_benchmarks(
+        session, archive.read_results(folder, session), single=out.suffix == ".json", notes=notes
+    )
+    if not by_arm:
         raise InputError("no metric with a unit supported by pyperf", where=folder, found=notes or "no run with values")
     if out.suffix == ".json":
-        suites = {out: [benchmark for benchmarks in found.values() for benchmark in benchmarks]}
+        suites = {out: [benchmark for benchmarks in by_arm.values() for benchmark in benchmarks]}
     else:
-        names = _build_file_names(found)
-        suites = {out / f"{names[arm]}.json": benchmarks for arm, benchmarks in found.items()}
+        names = _build_file_names(by_arm)
+        suites = {out / f"{names[arm]}.json": benchmarks for arm, benchmarks in by_arm.items()}
     for path, benchmarks in suites.items():
         _write_suite(pyperf.BenchmarkSuite(benchmarks), path)
-    everything = [benchmark for benchmarks in found.values() for benchmark in benchmarks]
-    return ExportReport(list(suites), len(everything), sum(one.get_nrun() for one in everything), notes)
+    everything = [benchmark for benchmarks in by_arm.values() for benchmark in benchmarks]
+    return ExportReport(list(suites), len(everything), sum(benchmark.get_nrun() for benchmark in everything), notes)
 
 
 def _write_suite(suite: pyperf.BenchmarkSuite, path: Path) -> None:
@@ -86,22 +88,22 @@ def _write_suite(suite: pyperf.BenchmarkSuite, path: Path) -> None:
 
 
 def _build_benchmarks(
-    session: Session, found: Iterable[tuple[str, int, Result]], *, single: bool, notes: list[str]
+    session: Session, results: Iterable[tuple[str, int, Result]], *, single: bool, notes: list[str]
 ) -> dict[str, list[pyperf.Benchmark]]:
     """Benchmarks of each arm, in the order of the session."""
     import pyperf
 
     cases = {case.label: case for case in session.cases}
     runs: dict[tuple[str, str], list[pyperf.Run]] = {}
-    for _, _, one in found:
-        for metric in cases[one.workbench.case].metrics:
-            run = _build_pyperf_run(session, one, metric, single, notes)
+    for _, _, run_result in results:
+        for metric in cases[run_result.workbench.case].metrics:
+            run = _build_pyperf_run(session, run_result, metric, single, notes)
             if run is not None:
-                runs.setdefault((one.workbench.arm, metric.name), []).append(run)
-    made: dict[str, list[pyperf.Benchmark]] = {}
+                runs.setdefault((run_result.workbench.arm, metric.name), []).append(run)
+    by_arm: dict[str, list[pyperf.Benchmark]] = {}
     for (arm, _), listed in runs.items():
-        made.setdefault(arm, []).append(pyperf.Benchmark(listed))
-    return made
+        by_arm.setdefault(arm, []).append(pyperf.Benchmark(listed))
+    return by_arm
 
 
 def _build_pyperf_run(
@@ -129,8 +131,8 @@ def _build_pyperf_run(
 
 
 def _build_metadata(session: Session, result: Result, metric: PlannedMetric, unit: str, single: bool) -> dict[str, Any]:
-    told, arm = result.workbench, session.get_arm(result.workbench.arm)
-    load = told.before.load_1m
+    details, arm = result.workbench, session.get_arm(result.workbench.arm)
+    load = details.before.load_1m
     metadata: dict[str, Any] = {
         "name": f"{metric.name}, {arm.name}" if single else metric.name,
         "unit": unit,
@@ -140,12 +142,12 @@ def _build_metadata(session: Session, result: Result, metric: PlannedMetric, uni
         "python_version": arm.python,
         "load_avg_1min": load if load is None or load >= 0 else None,
         "date": result.start_datetime.replace("T", " "),
-        "duration": told.duration_s or None,
+        "duration": details.duration_s or None,
         "workbench_session": session.session_id,
         "workbench_arm": arm.name,
         "workbench_stack": arm.stack,
-        "workbench_round": told.round,
-        "workbench_indicator": f"{told.indicator} {told.indicator_version}",
+        "workbench_round": details.round,
+        "workbench_indicator": f"{details.indicator} {details.indicator_version}",
         "workbench_packages": ", ".join(f"{name} {version}" for name, version in sorted(arm.packages.items())),
     }
     # pyperf rejects empty strings and line breaks.
@@ -202,13 +204,13 @@ def import_suites(
     files = [file for path in paths for file in _list_files(Path(path))]
     runs: list[ImportedRun] = []
     arms: dict[str, Arm] = {}
-    for done, path in enumerate(files):
+    for index, path in enumerate(files):
         suite = _load_suite(path)
         runs += _convert_runs(suite, _build_arm(path, suite, arms))
         if len(runs) > MAX_RUNS:
             raise InputError("too many runs", where=path, found=len(runs), allowed=f"at most {MAX_RUNS:,}")
         if progress is not None:
-            progress(done + 1, len(files))
+            progress(index + 1, len(files))
     if not runs:
         raise InputError("no benchmark with a value", where=", ".join(map(str, files))[:500])
     return session_import.write_sessions(runs, out, baseline=baseline)
@@ -221,20 +223,20 @@ def is_suite(path: Path) -> bool:
     if path.name.endswith(".json.gz"):
         return True
     try:
-        found = json.loads(read_up_to(path, MAX_BYTES))
+        document = json.loads(read_up_to(path, MAX_BYTES))
     except (InputError, OSError, ValueError, RecursionError):
         return False
-    return isinstance(found, dict) and isinstance(found.get("benchmarks"), list)
+    return isinstance(document, dict) and isinstance(document.get("benchmarks"), list)
 
 
 def _list_files(path: Path) -> list[Path]:
     if path.is_dir():
-        found = [file for file in sorted(path.iterdir()) if is_suite(file)]
-        if outside := [file for file in found if not session_import.is_inside(file, path.resolve())]:
+        suites = [file for file in sorted(path.iterdir()) if is_suite(file)]
+        if outside := [file for file in suites if not session_import.is_inside(file, path.resolve())]:
             raise InputError(session_import.OUTSIDE, where=outside[0], do="name the file itself")
-        if not found:
+        if not suites:
             raise InputError("no pyperf suites in this folder", where=path, allowed="*.json written by pyperf with -o")
-        return found
+        return suites
     return [path]
 
 
@@ -273,13 +275,13 @@ def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm]) -
     name = stem
     while name in arms:
         name = f"{stem}-{len(arms)}"
-    told = suite.get_metadata()
-    python = " ".join(str(told.get(key, "")) for key in ("python_implementation", "python_version")).strip()
+    metadata = suite.get_metadata()
+    python = " ".join(str(metadata.get(key, "")) for key in ("python_implementation", "python_version")).strip()
     arm = Arm(
         name=name,
         stack=name,
         stack_key=build_stack_key(name, python),
-        python=str(told.get("python_version", ""))[:20],
+        python=str(metadata.get("python_version", ""))[:20],
         notes={"source": "pyperf", "stack": "not told: pyperf keeps no lock", "python": python[:200]},
     )
     arms[name] = arm
@@ -294,7 +296,7 @@ def build_stack_key(name: str, python: str) -> str:
 
 
 def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
-    made = []
+    runs = []
     for benchmark in suite:
         unit = benchmark.get_unit()
         indicator, field = _INDICATORS.get(unit, _INDICATORS["second"])
@@ -305,17 +307,17 @@ def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
             {"benchmark": str(benchmark.get_name())[:200]},
             label=str(benchmark.get_name() or "benchmark")[:200],
         )
-        for one in benchmark.get_runs():
-            values = [float(value) for value in one.values][:MAX_VALUES]
+        for run in benchmark.get_runs():
+            values = [float(value) for value in run.values][:MAX_VALUES]
             if values:  # a run without values only calibrated the number of loops
-                made.append(_convert_run(arm, thing, field, values, one.get_metadata()))
-    return made
+                runs.append(_convert_run(arm, thing, field, values, run.get_metadata()))
+    return runs
 
 
 def _convert_run(
     arm: Arm, thing: ImportedCase, field: str, values: list[float], metadata: Mapping[str, Any]
 ) -> ImportedRun:
-    told = {name: getattr(one, "value", one) for name, one in metadata.items()}
+    facts = {name: getattr(entry, "value", entry) for name, entry in metadata.items()}
     mean = math.fsum(values) / len(values)
     finite = all(map(math.isfinite, values))
     document = {
@@ -324,32 +326,32 @@ def _convert_run(
         "@result": {field: mean},
         "@samples": {field: values},
     }
-    start = parse_time(str(told.get("date", "")))
+    start = parse_time(str(facts.get("date", "")))
     result = {
         "stdout": document if finite else "",
         "exit_code": 0,
         "start_datetime": start.isoformat() if start else "",
-        "runtime_environment": {"python_version": str(told.get("python_version", ""))[:60]},
+        "runtime_environment": {"python_version": str(facts.get("python_version", ""))[:60]},
     }
     return ImportedRun(
         arm=arm,
         thing=thing,
-        hardware=_read_hardware(told),
+        hardware=_read_hardware(facts),
         status="ok" if finite else "not finite",
         reason=None if finite else "a value that is not finite",
         document=result,
-        duration_s=_parse_duration_s(told.get("duration")),
+        duration_s=_parse_duration_s(facts.get("duration")),
     )
 
 
-def _parse_duration_s(told: Any) -> float | None:
+def _parse_duration_s(duration_s: Any) -> float | None:
     """Duration of a process, if the value is plausible."""
-    known = isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < 2**63
-    return float(told) if known else None
+    is_valid = isinstance(duration_s, int | float) and not isinstance(duration_s, bool) and 0 <= duration_s < 2**63
+    return float(duration_s) if is_valid else None
 
 
-def _read_hardware(told: Mapping[str, Any]) -> Hardware:
-    count = told.get("cpu_count")
+def _read_hardware(metadata: Mapping[str, Any]) -> Hardware:
+    count = metadata.get("cpu_count")
     return session_import.build_hardware(
-        model=str(told.get("cpu_model_name") or "unknown"), cores=count if isinstance(count, int) else None
+        model=str(metadata.get("cpu_model_name") or "unknown"), cores=count if isinstance(count, int) else None
     )

@@ -106,14 +106,14 @@ def write_sessions(
     machines: dict[str, list[ImportedRun]] = {}
     for run in runs:
         machines.setdefault(run.hardware.key, []).append(run)
-    given: dict[str, Any] = {"notes": (NOT_INTERLEAVED, NOT_TOLD, *dict.fromkeys(notes)), "revision": revision}
+    fields: dict[str, Any] = {"notes": (NOT_INTERLEAVED, NOT_TOLD, *dict.fromkeys(notes)), "revision": revision}
     if created_at is not None:
-        given["created_at"] = created_at
-    return [_write_session(found, Path(out), baseline, given) for found in machines.values()]
+        fields["created_at"] = created_at
+    return [_write_session(machine_runs, Path(out), baseline, fields) for machine_runs in machines.values()]
 
 
 def _write_session(
-    runs: list[ImportedRun], out: Path, baseline: str | None, given: Mapping[str, Any]
+    runs: list[ImportedRun], out: Path, baseline: str | None, fields: Mapping[str, Any]
 ) -> ImportedSession:
     """Write the runs of a machine; `given` are fields of the session that the runs do not tell."""
     arms = list({run.arm.name: run.arm for run in runs}.values())
@@ -122,12 +122,12 @@ def _write_session(
     numbered = _number_runs(runs, labels)
     identity = [[run.arm.name, labels[run.thing.key], number, run.document] for run, number in numbered]
     # Includes the machine, so that equal values of two machines are two sessions.
-    told = [identity, [arm.model_dump(exclude={"conditions"}) for arm in arms], runs[0].hardware.key]
-    told += [] if given["revision"] is None else [given["revision"]]
-    text = json.dumps(told, sort_keys=True, default=str)
+    content = [identity, [arm.model_dump(exclude={"conditions"}) for arm in arms], runs[0].hardware.key]
+    content += [] if fields["revision"] is None else [fields["revision"]]
+    text = json.dumps(content, sort_keys=True, default=str)
     session_id = "imported-" + hashlib.sha256(text.encode()).hexdigest()[:12]
     rounds = 1 + max(number for _, number in numbered)
-    session = _build_session(session_id, runs, arms, labels, rounds).model_copy(update=given)
+    session = _build_session(session_id, runs, arms, labels, rounds).model_copy(update=fields)
     folder = out / session_id
     try:
         _write_runs(folder, session, numbered, labels)
@@ -186,12 +186,12 @@ def _build_session(
     session_id: str, runs: list[ImportedRun], arms: list[Arm], labels: Mapping[str, str], rounds: int
 ) -> Session:
     things = list({run.thing.key: run.thing for run in runs}.values())
-    made = {(run.arm.name, run.thing.key) for run in runs}
+    pairs = {(run.arm.name, run.thing.key) for run in runs}
     starts = sorted(filter(None, (_text_or_empty(run.document.get("start_datetime")) for run in runs)))
     ends = sorted(filter(None, (_text_or_empty(run.document.get("end_datetime")) for run in runs)))
     cases = []
     for thing in things:
-        skipped = {arm.name: "no run was imported" for arm in arms if (arm.name, thing.key) not in made}
+        skipped = {arm.name: "no run was imported" for arm in arms if (arm.name, thing.key) not in pairs}
         cases.append(_build_case(thing, labels[thing.key], skipped))
     return Session(
         session_id=session_id,
@@ -221,10 +221,10 @@ def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> Pla
     indicator = thing.indicator
     metrics, declaration, compared = [], {}, []
     if indicator is not None:
-        found = indicator.metrics()
-        for one in found:
-            name = label if len(found) == 1 else f"{label}.{one.field}"
-            metrics.append(PlannedMetric(name=name, **one.__dict__))
+        indicator_metrics = indicator.metrics()
+        for metric in indicator_metrics:
+            name = label if len(indicator_metrics) == 1 else f"{label}.{metric.field}"
+            metrics.append(PlannedMetric(name=name, **metric.__dict__))
         declaration = _build_declaration(indicator)
         compared = list(indicator.compared_checks())
     return PlannedCase(
@@ -305,11 +305,11 @@ def _select_usage(value: Any) -> dict[str, float]:
     """Select the known fields of resource usage that are numbers."""
     from workbench.indicators.contract.indicator import USAGE
 
-    found = _mapping_or_empty(value)
+    usage = _mapping_or_empty(value)
     return {
-        name: float(found[name])
+        name: float(usage[name])
         for name in USAGE
-        if isinstance(found.get(name), int | float) and not isinstance(found[name], bool) and abs(found[name]) < 2**63
+        if isinstance(usage.get(name), int | float) and not isinstance(usage[name], bool) and abs(usage[name]) < 2**63
     }
 
 
@@ -322,12 +322,12 @@ def parse_hardware(document: Mapping[str, Any]) -> Hardware:
     """
     hwinfo = _get_part(document, "hwinfo")
     info, features = _get_part(hwinfo, "cpu_info"), _get_part(hwinfo, "cpu_features")
-    told = _get_part(_get_part(document, "runtime_environment"), "hardware")
+    machine = _get_part(_get_part(document, "runtime_environment"), "hardware")
     flags = features.get("flags") or info.get("flags")
     return build_hardware(
         model=_clean_text(info.get("brand_raw")) or _clean_text(info.get("brand")) or "unknown",
-        family=_find_whole_number(info.get("family"), told.get("cpu_family")),
-        number=_find_whole_number(info.get("model"), told.get("cpu_model")),
+        family=_find_whole_number(info.get("family"), machine.get("cpu_family")),
+        number=_find_whole_number(info.get("model"), machine.get("cpu_model")),
         flags=tuple(sorted({flag for flag in flags if isinstance(flag, str)}))[:MAX_FLAGS]
         if isinstance(flags, list)
         else (),
@@ -359,8 +359,8 @@ def build_hardware(
     )
 
 
-def _get_part(found: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = found.get(key)
+def _get_part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = document.get(key)
     return value if isinstance(value, Mapping) else {}
 
 

@@ -54,7 +54,7 @@ def _select_from_sqlite(database: Database, sql: str, max_s: float) -> tuple[lis
         raw.set_progress_handler(lambda: int(time.monotonic() > until), 100_000)
         try:
             cursor = raw.execute(sql)
-            return [one[0] for one in cursor.description or ()], cursor.fetchall()
+            return [column[0] for column in cursor.description or ()], cursor.fetchall()
         except sqlite3.Error as error:
             if "interrupted" in str(error) or not isinstance(
                 error, sqlite3.OperationalError | sqlite3.ProgrammingError
@@ -77,7 +77,7 @@ def _select_from_postgresql(database: Database, sql: str, max_s: float) -> tuple
         try:
             # A prepared statement cannot contain a second one after a semicolon.
             cursor = raw.cursor().execute(sql, prepare=True)
-            return [one.name for one in cursor.description or ()], cursor.fetchall()
+            return [column.name for column in cursor.description or ()], cursor.fetchall()
         except psycopg.errors.QueryCanceled as error:
             raise database.translate_error(error) from None
         except psycopg.Error as error:
@@ -85,11 +85,11 @@ def _select_from_postgresql(database: Database, sql: str, max_s: float) -> tuple
 
 
 def _explain_refusal(error: BaseException) -> InputError:
-    said = (str(error).strip().splitlines() or [""])[0][:300]
+    message = (str(error).strip().splitlines() or [""])[0][:300]
     return InputError(
         "the query failed",
         where="--sql",
-        found=said,
+        found=message,
         allowed="one SELECT",
         do=f'tables: {", ".join(METADATA.tables)}, and those of `show indicators`; quote the column "case"',
     )
@@ -122,8 +122,8 @@ def _build_column(name: str, values: list[Any]) -> pl.Series:
 
 def _convert_decimal(value: Decimal) -> int | float:
     """Convert PostgreSQL's sums and means to int if whole, otherwise to float."""
-    whole = value.is_finite() and value == value.to_integral_value() and abs(value) < 2**63
-    return int(value) if whole else float(value)
+    is_whole = value.is_finite() and value == value.to_integral_value() and abs(value) < 2**63
+    return int(value) if is_whole else float(value)
 
 
 def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
@@ -155,11 +155,11 @@ def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
     """
     import duckdb
 
-    found = _iterate_tables(source)
+    tables = _iterate_tables(source)
     connection = duckdb.connect(config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"})
     # Via Parquet, because DuckDB reads polars frames only with pyarrow.
     with tempfile.TemporaryDirectory() as folder:
-        for name, frame in found:
+        for name, frame in tables:
             path = Path(folder) / "table.parquet"
             frame.write_parquet(path)
             connection.execute(f"CREATE TABLE {_quote_name(name)} AS SELECT * FROM read_parquet(?)", [str(path)])  # noqa: S608
@@ -206,10 +206,10 @@ def _iterate_place_tables(place: Path | str) -> Iterator[tuple[str, pl.DataFrame
 def _iterate_session_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
     from workbench.indicators.analysis.observations import load_observations
 
-    found = load_observations(folder)
-    yield "runs", found.runs
-    yield "observations", found.values
-    yield "checks", found.checks
+    observations = load_observations(folder)
+    yield "runs", observations.runs
+    yield "observations", observations.values
+    yield "checks", observations.checks
 
 
 def _iterate_export_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
@@ -235,13 +235,13 @@ def _read_whole_table(database: Database, name: str, filters: Filters | None = N
     """Read a table with all rows."""
     from workbench.indicators.store.sql_queries import run_query
 
-    found = run_query(database, name, filters, max_rows=MAX_TABLE_ROWS)
-    if found.truncated:
+    answer = run_query(database, name, filters, max_rows=MAX_TABLE_ROWS)
+    if answer.truncated:
         allowed = f"at most {MAX_TABLE_ROWS:,} rows"
         raise InputError(
             "too many rows for DuckDB's tables", where=name, allowed=allowed, do="query it with show --sql"
         )
-    return found.frame
+    return answer.frame
 
 
 def _quote_name(name: str) -> str:

@@ -89,27 +89,27 @@ class Database:
     def translate_error(self, error: BaseException | None) -> WorkbenchError:
         """Translate a driver error: its first line, without secrets, and what to do."""
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        said = redaction.strip_user_info(redaction.redact_value(lines[0][:300], self.secrets))
+        message = redaction.strip_user_info(redaction.redact_value(lines[0][:300], self.secrets))
         code = str(getattr(error, "sqlstate", None) or "")
-        return _explain_message(said, code, self.place)
+        return _explain_message(message, code, self.place)
 
 
-def _explain_message(said: str, code: str, place: str) -> WorkbenchError:
+def _explain_message(message: str, code: str, place: str) -> WorkbenchError:
     """Map a message of the database to an error for the user."""
-    text = said.lower()
+    text = message.lower()
     if "is full" in text or code == "53100":
         return RunFailedError(
-            "no disk space for the database", where=place, found=said, do="free space, then sync again"
+            "no disk space for the database", where=place, found=message, do="free space, then sync again"
         )
     if "readonly" in text or "read-only" in text or code == "25006":
         return InputError(
-            "the database is not writable", where=place, found=said, do="choose another one with --database"
+            "the database is not writable", where=place, found=message, do="choose another one with --database"
         )
     if "not a database" in text or "malformed" in text:
         return InputError("not a SQLite database, or a damaged one", where=place, do="sync into a new one: --database")
     if "unable to open" in text:
         return InputError(
-            "cannot open the database", where=place, found=said, do="check the folder and its permissions"
+            "cannot open the database", where=place, found=message, do="check the folder and its permissions"
         )
     if "is locked" in text:
         return RunFailedError(f"the database was locked for {BUSY_S:.0f} s", where=place, do="sync again later")
@@ -117,13 +117,13 @@ def _explain_message(said: str, code: str, place: str) -> WorkbenchError:
         return RunFailedError("the query took too long", where=place, do="narrow the query, or use DuckDB on an export")
     if code.startswith(("28", "3D")) or code == "42501" or any(words in text for words in _WRONG_USE):
         return ConfigError(
-            "the server refused the login", where=place, found=said, do=f"check user, name and ${VARIABLE}"
+            "the server refused the login", where=place, found=message, do=f"check user, name and ${VARIABLE}"
         )
     if any(words in text for words in _NO_SERVER) or code.startswith(("08", "57P")):
         return RunFailedError(
-            "cannot reach the server", where=place, found=said, do="check that it runs, and its address"
+            "cannot reach the server", where=place, found=message, do="check that it runs, and its address"
         )
-    return RunFailedError("the database failed", where=place, found=said)
+    return RunFailedError("the database failed", where=place, found=message)
 
 
 def open_database(target: str | Path | None = None, *, create: bool = True) -> Database:
@@ -175,10 +175,10 @@ def _refuse_partial_url(text: str) -> None:
 def _parse_sqlite_path(text: str) -> Path:
     if not text.startswith("sqlite:"):
         return Path(text)
-    rest = text.removeprefix("sqlite:///")
-    if rest in (text, "", ":memory:") or "?" in rest:
+    path_text = text.removeprefix("sqlite:///")
+    if path_text in (text, "", ":memory:") or "?" in path_text:
         raise ConfigError("not a path of a SQLite file", where="database", allowed="sqlite:///PATH, or just a path")
-    return Path(rest)
+    return Path(path_text)
 
 
 def _open_sqlite(path: Path, *, readonly: bool) -> Database:
@@ -199,12 +199,12 @@ def _open_sqlite(path: Path, *, readonly: bool) -> Database:
         still = readonly and not os.access(path.parent, os.W_OK) and not Path(f"{path}-wal").exists()
         mode = "ro&immutable=1" if still else "ro" if readonly else "rwc"
         uri = f"file:{quote(str(path))}?mode={mode}"
-        made = sqlite3.connect(uri, uri=True, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
-        made.execute("PRAGMA foreign_keys=ON")
-        made.execute("PRAGMA query_only=ON" if readonly else "PRAGMA synchronous=NORMAL")
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, check_same_thread=False, isolation_level=None)
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA query_only=ON" if readonly else "PRAGMA synchronous=NORMAL")
         if not readonly:
-            _enable_write_ahead(made)
-        return made
+            _enable_write_ahead(connection)
+        return connection
 
     engine = create_engine("sqlite://", creator=connect, poolclass=_queue_pool_class())
     begin = "BEGIN" if readonly else "BEGIN IMMEDIATE"  # a reader that becomes a writer would fail instead of waiting
@@ -247,7 +247,7 @@ def _open_postgresql(text: str, *, readonly: bool) -> Database:
 
     url = _parse_postgresql_url(text)
     place = URL.create("postgresql", url.username, None, url.host, url.port, url.database).render_as_string()
-    secrets = tuple(str(one) for one in (url.password, os.environ.get("PGPASSWORD")) if one)
+    secrets = tuple(str(secret) for secret in (url.password, os.environ.get("PGPASSWORD")) if secret)
     try:
         engine = create_engine(url, connect_args={"connect_timeout": 10}, pool_size=1, hide_parameters=True)
         if readonly:
@@ -288,12 +288,12 @@ def prepare_database(database: Database, *, create: bool) -> None:
             METADATA.create_all(connection)
             connection.execute(ABOUT.insert().values(key="format_version", value=str(FORMAT_VERSION)))
             return
-        found = connection.execute(select(ABOUT.c.value).where(ABOUT.c.key == "format_version")).scalar()
-        if not str(found).isdigit() or int(str(found)) > FORMAT_VERSION:
+        version = connection.execute(select(ABOUT.c.value).where(ABOUT.c.key == "format_version")).scalar()
+        if not str(version).isdigit() or int(str(version)) > FORMAT_VERSION:
             raise InputError(
                 "written by a newer version of the workbench",
                 where=database.place,
-                found=found,
+                found=version,
                 do="update this installation",
             )
         if create:
@@ -330,8 +330,8 @@ def add_columns(connection: Connection, table: Table, columns: Iterable[Column[A
         if column.name not in present:
             wanted = column._copy()
             wanted.nullable, wanted.table = True, table
-            made = CreateColumn(wanted).compile(dialect=connection.dialect)
-            connection.execute(text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {made}"))
+            definition = CreateColumn(wanted).compile(dialect=connection.dialect)
+            connection.execute(text(f"ALTER TABLE {quote(table.name)} ADD COLUMN {definition}"))
 
 
 def ensure_indicator(connection: Connection, name: str, version: str, declaration: Mapping[str, Any]) -> None:
@@ -344,28 +344,28 @@ def ensure_indicator(connection: Connection, name: str, version: str, declaratio
     if not declaration or before == declaration:
         return
     fields, table = parse_declaration_fields(declaration), build_table_name(name, version)
-    made = build_typed_table(table, fields)
+    typed_table = build_typed_table(table, fields)
     if before:
         declaration = _extend_declaration(before, declaration, f"{name} {version}")
-        add_columns(connection, made, made.columns)
+        add_columns(connection, typed_table, typed_table.columns)
     else:
-        made.create(connection, checkfirst=True)
-    kept = json.dumps(declaration)  # keeps the order of the columns
-    connection.execute(INDICATOR.update().where(here).values(table_name=table, declaration=kept))
+        typed_table.create(connection, checkfirst=True)
+    declaration_text = json.dumps(declaration)  # keeps the order of the columns
+    connection.execute(INDICATOR.update().where(here).values(table_name=table, declaration=declaration_text))
 
 
 def _extend_declaration(old: dict[str, Any], new: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Extend the old declaration by new nullable fields."""
-    known = {field.key: field for field in parse_declaration_fields(old)}
+    old_fields = {field.key: field for field in parse_declaration_fields(old)}
     for field in parse_declaration_fields(new):
-        before = known.get(field.key)
+        before = old_fields.get(field.key)
         if before is None and not field.nullable:
             raise InputError(
                 "a different declaration has the same version", where=where, found=f"new field {field.key}"
             )
         if before is not None and _field_type(before) != _field_type(field):
-            found = f"{field.key} is {field.kind} in {field.part}, was {before.kind} in {before.part}"
-            raise InputError("a different declaration has the same version", where=where, found=found)
+            finding = f"{field.key} is {field.kind} in {field.part}, was {before.kind} in {before.part}"
+            raise InputError("a different declaration has the same version", where=where, found=finding)
     return {**old, "properties": {**old["properties"], **new["properties"]}}
 
 

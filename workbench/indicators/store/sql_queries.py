@@ -94,9 +94,11 @@ def run_query(database: Database, name: str, filters: Filters | None = None, *, 
         raise ConfigError("unknown query", found=name[:60], allowed=list(QUERIES))
     query = QUERIES[name]
     if unknown := sorted(filters.list_set_names() - query.filters):
-        told = [f"--{filter_}" for filter_ in unknown]
+        options = [f"--{filter_}" for filter_ in unknown]
         raise ConfigError(
-            f"{name} does not support this filter", found=told, allowed=[f"--{one}" for one in sorted(query.filters)]
+            f"{name} does not support this filter",
+            found=options,
+            allowed=[f"--{filter_name}" for filter_name in sorted(query.filters)],
         )
     with database.transaction() as connection:
         _check_filters(connection, filters)
@@ -104,8 +106,8 @@ def run_query(database: Database, name: str, filters: Filters | None = None, *, 
             return _select_values(connection, filters, max_rows)
         assert query.table is not None
         rows = connection.execute(query.select(filters).limit(max_rows + 1)).mappings().all()
-        made = query.table.frame([_build_answer_row(query.table, row) for row in rows[:max_rows]])
-    return Answer(made, len(rows) > max_rows)
+        frame = query.table.frame([_build_answer_row(query.table, row) for row in rows[:max_rows]])
+    return Answer(frame, len(rows) > max_rows)
 
 
 def _build_answer_row(table: Table, row: Mapping[Any, Any]) -> dict[str, Any]:
@@ -129,12 +131,12 @@ def _check_filters(connection: Connection, filters: Filters) -> None:
     if filters.indicator is not None:
         name = filters.indicator.partition("@")[0]
         wanted.append(("indicator", select(INDICATOR.c.name).where(INDICATOR.c.name == name)))
-    for what, found in wanted:
-        if connection.execute(found.limit(1)).first() is None:
-            column = {"session": SESSION.c.session_id, "stack": ARM.c.stack, "indicator": INDICATOR.c.name}[what]
+    for kind, query in wanted:
+        if connection.execute(query.limit(1)).first() is None:
+            column = {"session": SESSION.c.session_id, "stack": ARM.c.stack, "indicator": INDICATOR.c.name}[kind]
             there = connection.execute(select(column).distinct().order_by(column).limit(10)).scalars().all()
             raise InputError(
-                f"no such {what}", where=f"--{what}", found=getattr(filters, what)[:80], allowed=list(there)
+                f"no such {kind}", where=f"--{kind}", found=getattr(filters, kind)[:80], allowed=list(there)
             )
 
 
@@ -165,10 +167,10 @@ def _run_condition(filters: Filters) -> ColumnElement[bool]:
 
 def parse_since(text: str) -> float:
     """Time of a date or time in ISO format, in seconds since 1970."""
-    found = parse_time(text)
-    if found is None:
+    moment = parse_time(text)
+    if moment is None:
         raise ConfigError("not a time", where="--since", found=text[:60], allowed="like 2026-01-31 or 2026-01-31T12:00")
-    return found.timestamp()
+    return moment.timestamp()
 
 
 def _select_sessions(filters: Filters) -> Select[Any]:
@@ -177,7 +179,11 @@ def _select_sessions(filters: Filters) -> Select[Any]:
     arms = select(func.count()).where(ARM.c.session_id == SESSION.c.session_id).scalar_subquery()
     cases = select(func.count()).where(PLANNED_CASE.c.session_id == SESSION.c.session_id).scalar_subquery()
     wanted = select(
-        *(column for column in SESSION.c if column.name in {one.name for one in tables.SESSIONS.columns}),
+        *(
+            column
+            for column in SESSION.c
+            if column.name in {table_column.name for table_column in tables.SESSIONS.columns}
+        ),
         arms.label("arms"),
         cases.label("cases"),
         func.coalesce(counts.c.runs, 0).label("runs"),
@@ -280,23 +286,23 @@ def _select_values(connection: Connection, filters: Filters, max_rows: int) -> A
     name, _, version = (filters.indicator or "").partition("@")
     if not name:
         raise ConfigError("an indicator is required", where="--indicator", do="workbench indicators show indicators")
-    found = select(INDICATOR.c.version, INDICATOR.c.table_name, INDICATOR.c.declaration).where(
+    query = select(INDICATOR.c.version, INDICATOR.c.table_name, INDICATOR.c.declaration).where(
         INDICATOR.c.name == name,
         INDICATOR.c.table_name.is_not(None),
         *([INDICATOR.c.version == version] if version else []),
     )
-    rows = connection.execute(found.order_by(INDICATOR.c.version)).all()
+    rows = connection.execute(query.order_by(INDICATOR.c.version)).all()
     if len(rows) != 1:
         versions = [f"{name}@{row[0]}" for row in rows] or "no version with a typed table"
-        what = "several versions of this indicator" if rows else "no typed values of this indicator"
-        raise InputError(what, where="--indicator", found=versions, do="name one: --indicator NAME@VERSION")
+        message = "several versions of this indicator" if rows else "no typed values of this indicator"
+        raise InputError(message, where="--indicator", found=versions, do="name one: --indicator NAME@VERSION")
     declared = parse_declaration_fields(json.loads(rows[0][2]))
     table = build_typed_table(rows[0][1], declared)
-    columns = [*(RUN.c[one] for one in IDENTITY), *(table.c[field.column] for field in declared)]
+    columns = [*(RUN.c[column] for column in IDENTITY), *(table.c[field.column] for field in declared)]
     wanted = _order_rows(select(*columns).join(table, table.c.run_id == RUN.c.run_id).where(_run_condition(filters)))
     got = [tuple(row) for row in connection.execute(wanted.limit(max_rows + 1))]
     types: dict[Kind, Any] = {"int": pl.Int64(), "float": pl.Float64(), "bool": pl.Boolean(), "str": pl.String()}
-    schema = {one: pl.Int64() if one in ("run", "round") else pl.String() for one in IDENTITY}
+    schema = {column: pl.Int64() if column in ("run", "round") else pl.String() for column in IDENTITY}
     schema |= {field.column: types[field.kind] for field in declared}
     return Answer(pl.DataFrame(got[:max_rows], schema=schema, orient="row"), len(got) > max_rows)
 

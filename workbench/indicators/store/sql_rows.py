@@ -91,12 +91,12 @@ def insert_or_ignore(connection: Connection, table: Table) -> Any:
 
 def tidy_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Row for both databases: texts without NUL, lists and mappings as JSON."""
-    made = {}
+    clean_row = {}
     for name, value in row.items():
         if isinstance(value, list | tuple | dict):
             value = json.dumps(value, sort_keys=True)
-        made[name] = clean_text(value) if isinstance(value, str) else value
-    return made
+        clean_row[name] = clean_text(value) if isinstance(value, str) else value
+    return clean_row
 
 
 def hash_document(document: Any) -> str:
@@ -129,10 +129,10 @@ def _insert_stack(connection: Connection, arm: Arm) -> None:
         "content_sha256": content,
     }
     here = STACK.c.stack_key == clean_text(arm.stack_key)
-    found = connection.execute(select(STACK.c.content_sha256).where(here)).scalar()
-    if found is not None and found != content:
+    stored_sha256 = connection.execute(select(STACK.c.content_sha256).where(here)).scalar()
+    if stored_sha256 is not None and stored_sha256 != content:
         raise InputError("another stack has this key", where=f"arm {arm.name}", found=arm.stack_key[:64])
-    if found is None:
+    if stored_sha256 is None:
         insert_new(connection, STACK, [row])
         packages = [
             {"stack_key": arm.stack_key, "package": name, "version": version} for name, version in arm.packages.items()
@@ -149,20 +149,20 @@ def _insert_session(connection: Connection, session: Session) -> bool:
     plan_sha256 = hash_document(plan)
     here = SESSION.c.session_id == clean_text(session.session_id)
     columns = (SESSION.c.plan_sha256, SESSION.c.rounds_done, SESSION.c.ended_at)
-    found = connection.execute(select(*columns).where(here)).first()
+    row = connection.execute(select(*columns).where(here)).first()
     progress = {name: getattr(session, name) for name in sorted(_PROGRESS)}
-    if found is None:
+    if row is None:
         connection.execute(insert(SESSION), tidy_row(_session_row(session) | progress | {"plan_sha256": plan_sha256}))
         return True
-    if found[0] != plan_sha256:
+    if row[0] != plan_sha256:
         raise InputError("a session with another plan has this id", found=session.session_id[:80])
-    if (session.rounds_done, session.ended_at or "") >= (found[1], found[2] or ""):
+    if (session.rounds_done, session.ended_at or "") >= (row[1], row[2] or ""):
         connection.execute(SESSION.update().where(here).values(tidy_row(progress)))
-        for one in session.cases:  # arms may be skipped while the session runs
+        for planned_case in session.cases:  # arms may be skipped while the session runs
             case = (PLANNED_CASE.c.session_id == clean_text(session.session_id)) & (
-                PLANNED_CASE.c.case == clean_text(one.label)
+                PLANNED_CASE.c.case == clean_text(planned_case.label)
             )
-            connection.execute(PLANNED_CASE.update().where(case).values(tidy_row({"skipped": one.skipped})))
+            connection.execute(PLANNED_CASE.update().where(case).values(tidy_row({"skipped": planned_case.skipped})))
     return False
 
 
@@ -173,16 +173,18 @@ def _session_row(session: Session) -> dict[str, Any]:
 
 
 def _insert_plan(connection: Connection, session: Session) -> None:
-    own = {"session_id": session.session_id}
-    insert_new(connection, ARM, [own | _arm_row(arm) for arm in session.arms])
-    insert_new(connection, PLANNED_CASE, [own | _case_row(case) for case in session.cases])
+    base_row = {"session_id": session.session_id}
+    insert_new(connection, ARM, [base_row | _arm_row(arm) for arm in session.arms])
+    insert_new(connection, PLANNED_CASE, [base_row | _case_row(case) for case in session.cases])
     inspections = [
-        own | {"inspection_id": inspection_id(session.session_id, arm, case), "arm": arm, "case": case}
-        for case in (one.label for one in session.cases)
-        for arm in (one.name for one in session.arms)
+        base_row | {"inspection_id": inspection_id(session.session_id, arm, case), "arm": arm, "case": case}
+        for case in (planned_case.label for planned_case in session.cases)
+        for arm in (session_arm.name for session_arm in session.arms)
     ]
     insert_new(connection, INSPECTION, inspections)
-    _refuse_shared_inspections(connection, session.session_id, [one["inspection_id"] for one in inspections])
+    _refuse_shared_inspections(
+        connection, session.session_id, [inspection["inspection_id"] for inspection in inspections]
+    )
 
 
 def _refuse_shared_inspections(connection: Connection, session_id: str, inspections: list[str]) -> None:
@@ -252,27 +254,27 @@ def list_runs_without_typed_row(
     return {row[0]: row[1] for row in connection.execute(wanted)}
 
 
-def insert_typed_row(connection: Connection, found: FoundDocument, typed: TypedTable, run_id: int) -> None:
+def insert_typed_row(connection: Connection, document: FoundDocument, typed: TypedTable, run_id: int) -> None:
     """Insert the typed row of a stored run, unless another writer has done so."""
-    for row in _build_typed_rows(found, typed, {(found.inspection, found.number): run_id}):
+    for row in _build_typed_rows(document, typed, {(document.inspection, document.number): run_id}):
         connection.execute(insert_or_ignore(connection, typed.table), [tidy_row(row)])
 
 
 def insert_runs(
-    connection: Connection, session: Session, found: Sequence[FoundDocument], typed: TypedTable | None
+    connection: Connection, session: Session, documents: Sequence[FoundDocument], typed: TypedTable | None
 ) -> dict[tuple[str, int], int]:
     """Insert runs of one inspection with their child rows, and return the numbers of new runs."""
     import polars as pl
 
     try:
-        observed = build_observations(session, [(one.inspection, one.number, one.result) for one in found])
+        observed = build_observations(session, [(entry.inspection, entry.number, entry.result) for entry in documents])
     except (pl.exceptions.PolarsError, OverflowError, TypeError, UnicodeError) as error:
         raise InputError("value does not fit its column", found=str(error)[:120]) from None
     runs = []
-    for row, one in zip(observed.runs.to_dicts(), found, strict=True):
-        runs.append(tidy_row(row | _document_row(one)))
+    for row, document in zip(observed.runs.to_dicts(), documents, strict=True):
+        runs.append(tidy_row(row | _document_row(document)))
     ids = _insert_run_rows(connection, runs)
-    new = [one for one in found if (one.inspection, one.number) in ids]
+    new = [entry for entry in documents if (entry.inspection, entry.number) in ids]
     for table, frame in ((OBSERVATION, observed.values), (CHECK_VALUE, observed.checks)):
         names = {column.name for column in table.columns}
         rows = [
@@ -282,10 +284,12 @@ def insert_runs(
         ]
         _insert_rows(connection, table, rows)
     _insert_rows(
-        connection, SAMPLE, [row for one in new for row in _build_sample_rows(one, ids[one.inspection, one.number])]
+        connection,
+        SAMPLE,
+        [row for entry in new for row in _build_sample_rows(entry, ids[entry.inspection, entry.number])],
     )
     if typed is not None:
-        _insert_rows(connection, typed.table, [row for one in new for row in _build_typed_rows(one, typed, ids)])
+        _insert_rows(connection, typed.table, [row for entry in new for row in _build_typed_rows(entry, typed, ids)])
     return ids
 
 
@@ -299,26 +303,26 @@ def _insert_rows(connection: Connection, table: Table, rows: list[dict[str, Any]
         connection.execute(table.insert(), [tidy_row(row) for row in rows])
 
 
-def _document_row(one: FoundDocument) -> dict[str, Any]:
-    started = parse_time(one.result.start_datetime)
+def _document_row(document: FoundDocument) -> dict[str, Any]:
+    started = parse_time(document.result.start_datetime)
     return {
         "started_unix_s": started.timestamp() if started else None,
-        "script_sha256": one.result.script_sha256,
-        "stdout_sha256": one.result.workbench.stdout_sha256,
-        "document_sha256": one.digest,
+        "script_sha256": document.result.script_sha256,
+        "stdout_sha256": document.result.workbench.stdout_sha256,
+        "document_sha256": document.digest,
     }
 
 
-def _build_sample_rows(one: FoundDocument, run_id: int) -> list[dict[str, Any]]:
+def _build_sample_rows(document: FoundDocument, run_id: int) -> list[dict[str, Any]]:
     """Single observations behind the results of a successful run."""
-    if one.result.workbench.status != "ok" or not isinstance(one.result.stdout, dict):
+    if document.result.workbench.status != "ok" or not isinstance(document.result.stdout, dict):
         return []
-    told = one.result.stdout.get("@samples") or {}
-    if not isinstance(told, Mapping):
+    samples = document.result.stdout.get("@samples") or {}
+    if not isinstance(samples, Mapping):
         raise InputError("@samples is not an object")
     rows = [
         {"run_id": run_id, "field": str(field), "i": i, "value": _convert_number(value, field)}
-        for field, values in told.items()
+        for field, values in samples.items()
         for i, value in enumerate(values if isinstance(values, list) else [values])
     ]
     if len(rows) > MAX_SAMPLES:
@@ -333,10 +337,12 @@ def _convert_number(value: Any, field: object) -> float:
 
 
 def _build_typed_rows(
-    one: FoundDocument, typed: TypedTable, ids: Mapping[tuple[str, int], int]
+    document: FoundDocument, typed: TypedTable, ids: Mapping[tuple[str, int], int]
 ) -> list[dict[str, Any]]:
-    if one.result.workbench.status != "ok":
+    if document.result.workbench.status != "ok":
         return []
-    if not isinstance(one.result.stdout, dict):
+    if not isinstance(document.result.stdout, dict):
         raise InputError("the status is ok, but the document is not an object")
-    return [{"run_id": ids[one.inspection, one.number], **extract_values(one.result.stdout, typed.fields)}]
+    return [
+        {"run_id": ids[document.inspection, document.number], **extract_values(document.result.stdout, typed.fields)}
+    ]

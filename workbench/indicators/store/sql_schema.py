@@ -180,15 +180,15 @@ def parse_declaration_fields(declaration: Mapping[str, Any]) -> tuple[Field, ...
     if len(properties) > MAX_FIELDS:
         raise InputError("too many fields", where="declaration", found=len(properties), allowed=f"<= {MAX_FIELDS}")
     taken: set[str] = set()
-    return tuple(_parse_field(str(key), found, taken) for key, found in properties.items())
+    return tuple(_parse_field(str(key), schema, taken) for key, schema in properties.items())
 
 
-def _parse_field(key: str, found: Any, taken: set[str]) -> Field:
+def _parse_field(key: str, schema: Any, taken: set[str]) -> Field:
     where = f"declaration, field {key[:60]}"
-    part = _PARTS.get(str(found.get("role"))) if isinstance(found, Mapping) else None
+    part = _PARTS.get(str(schema.get("role"))) if isinstance(schema, Mapping) else None
     if part is None:
         raise InputError("field without a role", where=where, allowed=list(_PARTS))
-    kinds = _list_schema_types(found)
+    kinds = _list_schema_types(schema)
     nullable = "null" in kinds
     kind, mixed = _select_kind(kinds - {"null"}, where)
     return Field(
@@ -198,7 +198,7 @@ def _parse_field(key: str, found: Any, taken: set[str]) -> Field:
         kind=kind,
         nullable=nullable,
         mixed=mixed,
-        unit=str(found.get("unit") or "")[:60],
+        unit=str(schema.get("unit") or "")[:60],
     )
 
 
@@ -258,10 +258,10 @@ def extract_values(document: Mapping[str, Any], fields: Iterable[Field]) -> dict
     fields = tuple(fields)
     for part in _PARTS.values():
         allowed = {field.key for field in fields if field.part == part}
-        found = document.get(part) or {}
-        if not isinstance(found, Mapping):
+        entries = document.get(part) or {}
+        if not isinstance(entries, Mapping):
             raise InputError(f"{part} is not an object")
-        if unknown := [str(key)[:60] for key in found if key not in allowed]:
+        if unknown := [str(key)[:60] for key in entries if key not in allowed]:
             raise InputError(f"{part} has undeclared keys", found=unknown[:5])
     return {field.column: _extract_value(document, field) for field in fields}
 
@@ -337,7 +337,7 @@ def build_typed_table(name: str, fields: Iterable[Field]) -> Table:
     """Table of an indicator version: a row per successful run, a column per field."""
     # All columns are nullable: the declaration is checked on insert, and columns added later need it.
     columns = [Column(field.column, _KINDS[field.kind]) for field in fields]
-    own = MetaData()
+    metadata = MetaData()
     # The parent is in a separate MetaData, so that typed tables of two sessions do not share one.
-    Table("run", own, Column("run_id", _ROW_NUMBER, primary_key=True))
-    return Table(name, own, Column("run_id", BigInteger, ForeignKey("run.run_id"), primary_key=True), *columns)
+    Table("run", metadata, Column("run_id", _ROW_NUMBER, primary_key=True))
+    return Table(name, metadata, Column("run_id", BigInteger, ForeignKey("run.run_id"), primary_key=True), *columns)

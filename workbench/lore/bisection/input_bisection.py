@@ -105,10 +105,10 @@ class ReducedDump:
         """Partitions to write; the same ones for all inputs that are read partition by partition."""
         alike = [subset]
         if subset.entry.kind in ("rows", "columnar"):
-            by_rows = [one for one in self.subsets if one.entry.kind in ("rows", "columnar")]
-            alike = [one for one in by_rows if one.entry.n_partitions == subset.entry.n_partitions]
-        left = sorted({number for one in alike for number in one.partitions_left()})
-        return left or subset.entry.partitions[:1]
+            by_rows = [other for other in self.subsets if other.entry.kind in ("rows", "columnar")]
+            alike = [other for other in by_rows if other.entry.n_partitions == subset.entry.n_partitions]
+        numbers = sorted({number for other in alike for number in other.partitions_left()})
+        return numbers or subset.entry.partitions[:1]
 
     def _write_input(self, store: DumpStore, subset: InputSubset) -> InputEntry:
         keep, old = self._partitions_to_write(subset), subset.entry
@@ -164,16 +164,16 @@ class ReducedDump:
             frame = self._output_frame(over, rdd, keep)
             prints = row_fingerprints.fingerprint_partitions(frame, keep)
         except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
-            found = describe_failure(error)
-            expected = ExpectedError(**{name: getattr(found, name) for name in ExpectedError.model_fields})
+            failure = describe_failure(error)
+            expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
             return Output(columns=old.columns, n_partitions=old.n_partitions, fingerprint={}, error=expected)
-        kept = 0 < sum(one.n_rows for one in prints.values()) <= KEEP_OUTPUT_ROWS
-        kept = kept and write_output_rows(store, frame, keep, batch_rows=BATCH_ROWS)
+        is_kept = 0 < sum(fingerprint.n_rows for fingerprint in prints.values()) <= KEEP_OUTPUT_ROWS
+        is_kept = is_kept and write_output_rows(store, frame, keep, batch_rows=BATCH_ROWS)
         return Output(
             columns=old.columns,
             n_partitions=n_partitions,
-            fingerprint={str(number): one for number, one in prints.items()},
-            kept=kept,
+            fingerprint={str(number): fingerprint for number, fingerprint in prints.items()},
+            kept=is_kept,
         )
 
     def _output_frame(self, over: RebuiltOperator, rdd: Any, keep: list[int]) -> DataFrame:
@@ -202,20 +202,20 @@ class BisectOptions(operator_replay.VariantOptions):
 
     def list_checks(self) -> list[OutputCheck]:
         """The checks of the output that are asked for."""
-        found: list[OutputCheck] = []
+        checks: list[OutputCheck] = []
         if self.check:
-            found.append(output_checks.check_by_function(output_checks.load_user_check(self.check), self.check))
+            checks.append(output_checks.check_by_function(output_checks.load_user_check(self.check), self.check))
         if self.sql_check:
-            found.append(output_checks.check_by_sql(self.sql_check))
+            checks.append(output_checks.check_by_sql(self.sql_check))
         if self.no_nulls:
-            found.append(output_checks.check_no_nulls(self.no_nulls))
+            checks.append(output_checks.check_no_nulls(self.no_nulls))
         if self.unique:
-            found.append(output_checks.check_unique(self.unique))
+            checks.append(output_checks.check_unique(self.unique))
         if self.row_count:
-            found.append(output_checks.check_row_count(self.row_count))
-        if found and self.is_comparison:
+            checks.append(output_checks.check_row_count(self.row_count))
+        if checks and self.is_comparison:
             raise ConfigError("a check looks at one side", where="--check", do="leave out --a, --b and --engine")
-        return found
+        return checks
 
     def to_replay_options(self) -> operator_replay.ReplayOptions:
         """The shared options as those of a replay."""
@@ -295,18 +295,18 @@ class _Bisection:
         if options.is_comparison:
             b = OperatorVariant(self._new_session(options.confs_b, options.engine), sidecar, self.plan, options.engine)
         subsets = [InputSubset(entry, self.store, self.base) for entry in sidecar.inputs]
-        whole = {index: subset.rows_frame(subset.rows) for index, subset in enumerate(subsets)}
-        predicate = self._build_predicate(a, b, whole)
+        input_frames = {index: subset.rows_frame(subset.rows) for index, subset in enumerate(subsets)}
+        predicate = self._build_predicate(a, b, input_frames)
         if isinstance(predicate, NotReproduced):
             return self._build_result(False, f"not reproduced: {predicate.reason}", predicate.looked_for, 0)
         with self._open_journal(predicate) as journal:
             search = InputSearch(subsets, predicate.holds, options.max_steps, on_progress, journal)
             search.shrink_inputs()
-        found = self._describe_found(search, predicate, a, b)
+        result = self._describe_found(search, predicate, a, b)
         if journal is not None and journal.n_resumed:
             note = f"{journal.n_resumed} of {search.steps} answers are answers of the journal"
-            found = found.model_copy(update={"notes": [*found.notes, note]})
-        return found if self.target is None or not found.reproduced else self._write_reduced_dump(found, subsets, a)
+            result = result.model_copy(update={"notes": [*result.notes, note]})
+        return result if self.target is None or not result.reproduced else self._write_reduced_dump(result, subsets, a)
 
     def _open_journal(self, predicate: SearchPredicate) -> contextlib.AbstractContextManager[SearchJournal | None]:
         if self.options.journal is None:
@@ -315,30 +315,34 @@ class _Bisection:
         return SearchJournal(Path(self.options.journal), identity)
 
     def _build_predicate(
-        self, a: OperatorVariant, b: OperatorVariant | None, whole: Frames
+        self, a: OperatorVariant, b: OperatorVariant | None, input_frames: Frames
     ) -> SearchPredicate | NotReproduced:
         if self.checks:
-            return self._build_check_predicate(a, whole)
+            return self._build_check_predicate(a, input_frames)
         if b is None:
-            return build_error_predicate(a, self.sidecar, whole)
+            return build_error_predicate(a, self.sidecar, input_frames)
         try:
-            check_acceleration(b.rebuild_over(whole), self.options.engine, self.sidecar.operator)
+            check_acceleration(b.rebuild_over(input_frames), self.options.engine, self.sidecar.operator)
         except NotAcceleratedError as reason:
             return NotReproduced("different outputs of A and B", f"not accelerated: {reason}")
         check_settings_are_read(
-            self.settings, self._build_side(a, whole), self._build_side(b, whole), dump=self.base, operator=a.name
+            self.settings,
+            self._build_side(a, input_frames),
+            self._build_side(b, input_frames),
+            dump=self.base,
+            operator=a.name,
         )
-        return build_difference_predicate(a, b, whole)
+        return build_difference_predicate(a, b, input_frames)
 
-    def _build_check_predicate(self, a: OperatorVariant, whole: Frames) -> SearchPredicate | NotReproduced:
-        known = choose_display_names(a.column_names)
+    def _build_check_predicate(self, a: OperatorVariant, input_frames: Frames) -> SearchPredicate | NotReproduced:
+        columns = choose_display_names(a.column_names)
         wanted = [*self.options.no_nulls, *self.options.unique]
-        if unknown := [name for name in wanted if name.lower() not in {one.lower() for one in known}]:
+        if unknown := [name for name in wanted if name.lower() not in {column.lower() for column in columns}]:
             raise ConfigError(
-                "the output has no such column", where="--no-nulls, --unique", found=unknown, allowed=known[:50]
+                "the output has no such column", where="--no-nulls, --unique", found=unknown, allowed=columns[:50]
             )
         try:
-            return build_check_predicate(a, self.checks, whole)
+            return build_check_predicate(a, self.checks, input_frames)
         except ConfigError:
             raise
         except Exception as error:
@@ -346,13 +350,15 @@ class _Bisection:
                 "the check cannot be done on the output of the whole input",
                 where="--check, --sql-check",
                 found=str(describe_failure(error))[:500],
-                allowed=known[:50],
+                allowed=columns[:50],
                 do="use the columns of the output; where the operator itself fails, search without a check",
             ) from error
 
-    def _build_side(self, side: OperatorVariant, whole: Frames) -> ComparedSide:
+    def _build_side(self, side: OperatorVariant, input_frames: Frames) -> ComparedSide:
         return ComparedSide(
-            side.bridge, lambda: side.rebuild_over(whole), lambda: [frame.count() for frame in whole.values()]
+            side.bridge,
+            lambda: side.rebuild_over(input_frames),
+            lambda: [frame.count() for frame in input_frames.values()],
         )
 
     def _build_result(self, reproduced: bool, answer: str, looked_for: str, steps: int) -> BisectionResult:
@@ -370,17 +376,17 @@ class _Bisection:
     def _describe_found(
         self, search: InputSearch, predicate: SearchPredicate, a: OperatorVariant, b: OperatorVariant | None
     ) -> BisectionResult:
-        left = search.remaining_frames()
-        again = predicate.holds(left)
+        frames = search.remaining_frames()
+        again = predicate.holds(frames)
         outcomes = (
-            {"replay": a.run_to_outcome(left)}
+            {"replay": a.run_to_outcome(frames)}
             if b is None
-            else {"A": a.run_to_outcome(left), "B": b.run_to_outcome(left)}
+            else {"A": a.run_to_outcome(frames), "B": b.run_to_outcome(frames)}
         )
         only_a: tuple[str, ...] = ()
         only_b: tuple[str, ...] = ()
         if b is not None and not any(outcome.failure for outcome in outcomes.values()):
-            only_a, only_b = _run_and_compare_variants(a, b, left)
+            only_a, only_b = _run_and_compare_variants(a, b, frames)
         return self._build_result(again, _format_answer(search, again), predicate.looked_for, search.steps).model_copy(
             update={
                 "minimal": not search.stopped if again else None,
@@ -393,7 +399,7 @@ class _Bisection:
         )
 
     def _write_reduced_dump(
-        self, found: BisectionResult, subsets: Sequence[InputSubset], side: OperatorVariant
+        self, result: BisectionResult, subsets: Sequence[InputSubset], side: OperatorVariant
     ) -> BisectionResult:
         assert self.target is not None
         settings = {**self.confs, **self.options.confs_a}
@@ -406,13 +412,13 @@ class _Bisection:
             update["verified"] = output_verification.verify_replay(store, sidecar, over).passed
         if left_out := smaller.list_refused_confs():
             note = f"settings that a dump may not contain are left out; verify it with --conf: {', '.join(left_out)}"
-            update["notes"] = [*found.notes, note]
-        return found.model_copy(update=update)
+            update["notes"] = [*result.notes, note]
+        return result.model_copy(update=update)
 
 
 def _format_answer(search: InputSearch, again: bool) -> str:
     pairs = ((len(subset.rows), subset.n_rows_dumped) for subset in search.subsets)
-    parts = " and ".join(f"{left} of {dumped}" for left, dumped in pairs)
+    parts = " and ".join(f"{n_rows} of {dumped}" for n_rows, dumped in pairs)
     if not again:
         return f"not reproduced: {parts} rows gave it once and then not, so it depends on more than the input"
     if search.stopped:

@@ -54,14 +54,14 @@ class OperatorOutput:
 class OperatorVariant:
     """The operator under one set of settings, loaded once and rebuilt over new rows in every step."""
 
-    def __init__(self, found: Bridge, sidecar: Sidecar, plan: bytes, engine: str) -> None:
-        self.bridge, self.engine = found, engine
+    def __init__(self, bridge: Bridge, sidecar: Sidecar, plan: bytes, engine: str) -> None:
+        self.bridge, self.engine = bridge, engine
         self.name = sidecar.operator
         self.column_names = [column.name for column in sidecar.output.columns]
         self._counts = [entry.n_partitions for entry in sidecar.inputs]
-        found.activate()
-        self._operator = found.deserialize(plan)
-        operator_isolation.rebind_python_functions(self._operator, found)
+        bridge.activate()
+        self._operator = bridge.deserialize(plan)
+        operator_isolation.rebind_python_functions(self._operator, bridge)
 
     def rebuild_over(self, frames: Frames) -> RebuiltOperator:
         """The operator over these rows, rebuilt so that no broadcast or shuffle of an earlier step is reused."""
@@ -110,23 +110,23 @@ def build_error_predicate(side: OperatorVariant, sidecar: Sidecar, frames: Frame
     Class and message must equal those of the original. Where the whole input gives a message that differs only in its
     values (another one of several bad rows came first), messages are compared without numbers and quoted texts.
     """
-    wanted, found = sidecar.output.error, side.run_to_outcome(frames).failure
+    wanted, failure = sidecar.output.error, side.run_to_outcome(frames).failure
     if wanted is None:
-        if found is None:
+        if failure is None:
             reason = "the operator fails neither here nor in the original; compare two sides with --a, --b or --engine"
             return NotReproduced("an error", reason)
         note = "the original did not fail: the search is for the error of this run"
-        return _build_predicate(side, found.error_class, found.message, notes=(note,))
+        return _build_predicate(side, failure.error_class, failure.message, notes=(note,))
     looked_for = f"{wanted.error_class}: {wanted.message}"
-    if found is None:
+    if failure is None:
         return NotReproduced(looked_for, "the operator does not fail here")
-    if found.error_class == wanted.error_class:
-        if found.message == wanted.message:
+    if failure.error_class == wanted.error_class:
+        if failure.message == wanted.message:
             return _build_predicate(side, wanted.error_class, wanted.message)
-        if strip_values(found.message) == strip_values(wanted.message):
+        if strip_values(failure.message) == strip_values(wanted.message):
             note = "another bad row came first: messages are compared without numbers and quoted texts"
             return _build_predicate(side, wanted.error_class, wanted.message, spelled=strip_values, notes=(note,))
-    return NotReproduced(looked_for, f"the operator fails with another error here: {found}")
+    return NotReproduced(looked_for, f"the operator fails with another error here: {failure}")
 
 
 def strip_values(message: str) -> str:
@@ -166,11 +166,11 @@ def build_difference_predicate(
     kinds = (first.kind, second.kind)
 
     def differs_alike(part: Frames) -> bool:
-        one = a.run_to_outcome(part)
-        if one.kind != kinds[0]:
+        outcome = a.run_to_outcome(part)
+        if outcome.kind != kinds[0]:
             return False
         other = b.run_to_outcome(part)
-        return other.kind == kinds[1] and one.differs_from(other)
+        return other.kind == kinds[1] and outcome.differs_from(other)
 
     return SearchPredicate(looked_for, differs_alike)
 
@@ -252,9 +252,9 @@ class InputSearch:
             self.stopped = True
 
     def _shrink_by_pieces(self, index: int, pieces: Sequence[RowNumbers]) -> None:
-        whole = self.subsets[index].rows
-        left = [part for piece in pieces for run in piece.runs if len(part := whole.select_range(*run))]
-        if len(left) < 2:
+        rows = self.subsets[index].rows
+        row_pieces = [part for piece in pieces for run in piece.runs if len(part := rows.select_range(*run))]
+        if len(row_pieces) < 2:
             return
 
         def join_rows(parts: Sequence[RowNumbers]) -> RowNumbers:
@@ -264,7 +264,7 @@ class InputSearch:
             self._keep_rows(index, join_rows(parts), shrink=False)
             return parts
 
-        ddmin(left, lambda parts: self._ask_predicate(index, join_rows(parts)), keep_parts)
+        ddmin(row_pieces, lambda parts: self._ask_predicate(index, join_rows(parts)), keep_parts)
 
     def _shrink_by_rows(self, index: int) -> bool:
         before = len(self.subsets[index].rows)
@@ -287,18 +287,18 @@ class InputSearch:
         if self.journal is None:
             return self._holds(self.remaining_frames(index, rows))
         part = (index, tuple(rows.runs))
-        if (known := self.journal.find_answer(part)) is not None:
-            return known
+        if (answer := self.journal.find_answer(part)) is not None:
+            return answer
         holds = self._holds(self.remaining_frames(index, rows))
         self.journal.add_answer(part, holds=holds)
         return holds
 
     def _keep_rows(self, index: int, rows: RowNumbers, *, shrink: bool) -> RowNumbers:
-        kept = self.subsets[index].keep_rows(rows, shrink=shrink)
+        new_rows = self.subsets[index].keep_rows(rows, shrink=shrink)
         # Results for this input stay valid until its rows are renumbered; those for others do not.
-        stays = {key: value for key, value in self._asked.items() if key[0] == index and kept == rows}
+        stays = {key: value for key, value in self._asked.items() if key[0] == index and new_rows == rows}
         self._asked = stays
         if self.on_progress:
             total = sum(subset.n_rows_dumped for subset in self.subsets)
             self.on_progress(total - sum(len(subset.rows) for subset in self.subsets), total)
-        return kept
+        return new_rows

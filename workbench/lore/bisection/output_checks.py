@@ -50,11 +50,11 @@ def load_user_check(place: str, *, where: str = "--check") -> UserCheck:
             found=f"{type(error).__name__}: {error}"[:300],
             do="correct it: python -c 'import MODULE' shows the error",
         ) from error
-    found = getattr(module, name, None)
-    if not callable(found):
-        names = [one for one in vars(module) if not one.startswith("_") and callable(getattr(module, one))]
+    check = getattr(module, name, None)
+    if not callable(check):
+        names = [member for member in vars(module) if not member.startswith("_") and callable(getattr(module, member))]
         raise ConfigError("no such function", where=where, found=name, allowed=names[:20] or "none")
-    return found  # type: ignore[no-any-return]
+    return check  # type: ignore[no-any-return]
 
 
 def _load_file(path: Path) -> Any:

@@ -46,7 +46,7 @@ DivisibleT = TypeVar("DivisibleT", bound=Divisible)
 def ddmin(
     items: DivisibleT,
     holds: Callable[[DivisibleT], bool],
-    accepted: Callable[[DivisibleT], DivisibleT] = lambda found: found,
+    accepted: Callable[[DivisibleT], DivisibleT] = lambda part: part,
 ) -> DivisibleT:
     """Minimal part for which `holds` is true: without any one of its items it is false.
 
@@ -65,9 +65,9 @@ def ddmin(
     n_parts = 2
     while len(items) >= 2:
         n_parts = min(n_parts, len(items))
-        found = _find_smaller(items, n_parts, holds)
-        if found is not None:
-            part, n_parts = found
+        smaller = _find_smaller(items, n_parts, holds)
+        if smaller is not None:
+            part, n_parts = smaller
             items = accepted(part)
         elif n_parts == len(items):
             break
@@ -106,14 +106,14 @@ class RowNumbers:
     @classmethod
     def from_runs(cls, runs: Iterable[tuple[int, int]]) -> RowNumbers:
         """From ordered runs; adjacent ones are joined, empty ones dropped."""
-        found: list[tuple[int, int]] = []
+        joined_runs: list[tuple[int, int]] = []
         for first, stop in runs:
             if first >= stop:
                 continue
-            if found and found[-1][1] == first:
-                first = found.pop()[0]
-            found.append((first, stop))
-        return cls(tuple(found))
+            if joined_runs and joined_runs[-1][1] == first:
+                first = joined_runs.pop()[0]
+            joined_runs.append((first, stop))
+        return cls(tuple(joined_runs))
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -122,12 +122,12 @@ class RowNumbers:
     def __getitem__(self, part: slice) -> RowNumbers:
         """Rows by position."""
         begin, end, _ = part.indices(len(self))
-        found, place = [], 0
+        runs, place = [], 0
         for first, stop in self.runs:
             low, high = max(begin - place, 0), min(end - place, stop - first)
-            found.append((first + low, first + high))
+            runs.append((first + low, first + high))
             place += stop - first
-        return RowNumbers.from_runs(found)
+        return RowNumbers.from_runs(runs)
 
     def __add__(self, other: RowNumbers) -> RowNumbers:
         """These rows and later ones."""
@@ -136,12 +136,12 @@ class RowNumbers:
     def select_range(self, first: int, stop: int) -> RowNumbers:
         """Rows from `first` to `stop`, `stop` excluded."""
         begin = max(bisect_right(self.runs, (first,)) - 1, 0)
-        found = []
+        runs = []
         for low, high in self.runs[begin:]:
             if low >= stop:
                 break
-            found.append((max(low, first), min(high, stop)))
-        return RowNumbers.from_runs(found)
+            runs.append((max(low, first), min(high, stop)))
+        return RowNumbers.from_runs(runs)
 
 
 # Additional columns: number of the row in the cached frame, and in the dump.
@@ -181,12 +181,12 @@ class InputSubset:
     def _find_pieces(self) -> tuple[list[RowNumbers], list[RowNumbers]]:
         """Rows by partition and by batch; file names are known only while rows are read."""
         ends = (parse_expression(f"min({_ROW_COLUMN}) AS low"), parse_expression(f"max({_ROW_COLUMN}) AS high"))
-        found = (
+        spans = (
             self._held.groupBy(parse_expression(f"shiftright({_ROW_COLUMN}, {PLACE_BITS}) AS p"), "f")
             .agg(*ends)
             .collect()
         )
-        batches = sorted((int(row["low"]), int(row["high"]) + 1) for row in found)
+        batches = sorted((int(row["low"]), int(row["high"]) + 1) for row in spans)
         by_partition: dict[int, list[tuple[int, int]]] = {}
         for low, stop in batches:
             by_partition.setdefault(low >> PLACE_BITS, []).append((low, stop))

@@ -35,7 +35,7 @@ class SearchJournal:
                 raise ConfigError(
                     "a journal of another search", where=f"--journal {path}", do="choose a new file, or remove this one"
                 )
-            self._known = [(_parse_part(one), bool(one["holds"])) for one in lines[1:]]
+            self._known = [(_parse_part(line), bool(line["holds"])) for line in lines[1:]]
         try:
             self._file = path.open("w", encoding="utf-8")
         except OSError as error:
@@ -53,15 +53,15 @@ class SearchJournal:
     def _read_lines(self) -> list[dict[str, Any]]:
         if not self.path.exists():
             return []
-        found = []
+        records = []
         for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
             try:
-                found.append(json.loads(line))
+                records.append(json.loads(line))
             except ValueError:
                 break
-        if not found:
+        if not records:
             raise ConfigError("not a journal of a search", where=f"--journal {self.path}", do="choose a new file")
-        return found
+        return records
 
     def find_answer(self, part: Part) -> bool | None:
         """The next answer of the file, when it is to this question; null otherwise."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     },
     defaults="model",
 )
-def bisect(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
+def bisect(option_values: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
     """Find the smallest input with which a dumped operator fails as it did, or two sides differ.
 
     Partitions, batches and rows are left out by halves, and what is left must give the same error (class and message)
@@ -45,31 +45,31 @@ def bisect(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> No
     from workbench.console.terminal import print_text, show_progress_count
     from workbench.lore.bisection.input_bisection import BisectOptions, bisect_dump
 
-    options = given.build_model(BisectOptions)
+    options = option_values.build_model(BisectOptions)
     with show_progress_count("rows left out") as on_progress:
         result = bisect_dump(folder, options, report=lambda line: print_text(line, err=True), on_progress=on_progress)
     finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.reproduced)
 
 
-def _print_result(found: BisectionResult) -> None:
+def _print_result(result: BisectionResult) -> None:
     """The answer first, then the rows."""
     from workbench.console.terminal import print_text
 
-    print_text(f"loreId {found.lore_id}, {found.operator}\n{found.answer} ({found.steps} steps)")
-    print_text(f"looked for: {found.looked_for}")
-    for name, outcome in found.sides.items():
+    print_text(f"loreId {result.lore_id}, {result.operator}\n{result.answer} ({result.steps} steps)")
+    print_text(f"looked for: {result.looked_for}")
+    for name, outcome in result.sides.items():
         print_text(f"  {name}: {outcome}")
-    for note in found.notes:
+    for note in result.notes:
         print_text(f"note: {note}")
-    for one in found.inputs:
-        print_text(f"input-{one['index']} ({one['kind']}): {one['n_rows']} of {one['n_rows_dumped']} rows")
-        for row in one["rows"]:
+    for subset in result.inputs:
+        print_text(f"input-{subset['index']} ({subset['kind']}): {subset['n_rows']} of {subset['n_rows_dumped']} rows")
+        for row in subset["rows"]:
             print_text(f"  partition {row['partition']}, row {row['row']}: {row['values']}")
-        if one["rows"] and len(one["rows"]) < one["n_rows"]:
-            print_text(f"  … and {one['n_rows'] - len(one['rows'])} more")
-    for side, rows in (("A", found.only_a), ("B", found.only_b)):
+        if subset["rows"] and len(subset["rows"]) < subset["n_rows"]:
+            print_text(f"  … and {subset['n_rows'] - len(subset['rows'])} more")
+    for side, rows in (("A", result.only_a), ("B", result.only_b)):
         for row in rows:
             print_text(f"  only in {side}: {row[:400]}")
-    if found.out:
-        word = {True: "verified", False: "which does NOT verify", None: "not verified"}[found.verified]
-        print_text(f"\nreduced dump, {word}: {found.out.removeprefix('file:')}")
+    if result.out:
+        word = {True: "verified", False: "which does NOT verify", None: "not verified"}[result.verified]
+        print_text(f"\nreduced dump, {word}: {result.out.removeprefix('file:')}")

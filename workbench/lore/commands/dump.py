@@ -66,7 +66,7 @@ def _split_names(text: str) -> list[str]:
     defaults="model",
 )
 def dump(
-    given: OptionValues,
+    option_values: OptionValues,
     source: lore_options.Source = None,
     failed: Annotated[
         bool, typer.Option("--failed", help="The query fails: find the operator that does, and dump its inputs.")
@@ -103,9 +103,9 @@ def dump(
     query = load_query(source, sql, view or [], data)
     confs = lore_options.parse_setting_flags(conf, "--conf")
     if non_strict:
-        given["strict"] = False
-    settings = config.settings_from_session(lambda key, default: confs.get(key, default), **given)
-    _check_choice(settings, failed=failed, ids=given.get("ids"), tagged=tagged)
+        option_values["strict"] = False
+    settings = config.settings_from_session(lambda key, default: confs.get(key, default), **option_values)
+    _check_choice(settings, failed=failed, ids=option_values.get("ids"), tagged=tagged)
     expected = _read_tagged_plan(tagged) if tagged is not None else None
     started = {"spark.driver.memory": driver_memory, **confs}
     if settings.mode == "inline":
@@ -133,19 +133,19 @@ def _check_choice(settings: DumpSettings, *, failed: bool, ids: object, tagged: 
         raise ConfigError("no operator is chosen", where="--ids", allowed="1[0 2 5-9], 4[*]", do="workbench lore tag")
 
 
-def _print_result(found: DumpResult) -> None:
+def _print_result(result: DumpResult) -> None:
     import shlex
 
     from workbench.console.terminal import print_text
 
-    for lore_id, folder in found.folders.items():
+    for lore_id, folder in result.folders.items():
         print_text(f"loreId {lore_id}: {folder}")
-    for warning in found.warnings:
+    for warning in result.warnings:
         print_text(f"note: {warning}")
-    for lore_id, reason in found.refused.items():
+    for lore_id, reason in result.refused.items():
         print_text(f"left out, loreId {lore_id}: {reason}", err=True)
-    if found.folders:
-        first = next(iter(found.folders.values())).removeprefix("file:")
+    if result.folders:
+        first = next(iter(result.folders.values())).removeprefix("file:")
         print_text(f"\nreplay it: workbench lore replay {shlex.quote(first)}")
 
 

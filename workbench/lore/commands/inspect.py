@@ -44,7 +44,7 @@ def inspect(
     )
 
 
-def _write_run(found: Inspection, path: Path, out: Path, rows: int) -> None:
+def _write_run(inspection: Inspection, path: Path, out: Path, rows: int) -> None:
     from workbench.lore import tables
     from workbench.runs import run_folder
 
@@ -53,6 +53,6 @@ def _write_run(found: Inspection, path: Path, out: Path, rows: int) -> None:
         "lore", folder=out, title="Inspection", config=settings, command="workbench lore inspect"
     )
     for declared in tables.INSPECTION_TABLES:
-        run.write_table(declared, getattr(found, declared.name))
+        run.write_table(declared, getattr(inspection, declared.name))
     run.add_input(path, digest=False)
-    run.conclude("invalid" if found.faults else "valid", found.faults, found.answer)
+    run.conclude("invalid" if inspection.faults else "valid", inspection.faults, inspection.answer)

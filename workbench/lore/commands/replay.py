@@ -24,7 +24,7 @@ _TOLERANCE = FieldOption(min=0, max=1)
     {**REPLAY_FLAGS, "repeat": FieldOption(min=0), "tight": FieldOption(min=0, max=1), "tolerance": _TOLERANCE},
     defaults="model",
 )
-def replay(given: OptionValues, folders: Folders, as_json: JsonFlag = False) -> None:
+def replay(option_values: OptionValues, folders: Folders, as_json: JsonFlag = False) -> None:
     """Run a dumped operator alone: verify its output, then time it without the time to read its inputs.
 
     With --a and --b two sets of settings are compared, with --engine comet plain Spark and Comet: both outputs are
@@ -37,7 +37,7 @@ def replay(given: OptionValues, folders: Folders, as_json: JsonFlag = False) -> 
 
     Example: workbench lore replay dumps/q/loreId-9 --repeat 5
     """
-    _run_replays(folders, given, as_json=as_json)
+    _run_replays(folders, option_values, as_json=as_json)
 
 
 @take_options_from(
@@ -46,22 +46,22 @@ def replay(given: OptionValues, folders: Folders, as_json: JsonFlag = False) -> 
     {"partition": REPLAY_FLAGS["partition"], "confs": REPLAY_FLAGS["confs"], "tolerance": _TOLERANCE},
     defaults="model",
 )
-def verify(given: OptionValues, folders: Folders, as_json: JsonFlag = False) -> None:
+def verify(option_values: OptionValues, folders: Folders, as_json: JsonFlag = False) -> None:
     """Check that a dumped operator gives its original output: PASS (0), FAIL (1) with differing rows, refused (2).
 
     Example: workbench lore verify dumps/q/loreId-9 dumps/q/loreId-12
     """
-    given["repeat"] = 0
-    _run_replays(folders, given, as_json=as_json)
+    option_values["repeat"] = 0
+    _run_replays(folders, option_values, as_json=as_json)
 
 
-def _run_replays(folders: list[str], given: OptionValues, *, as_json: bool) -> None:
+def _run_replays(folders: list[str], option_values: OptionValues, *, as_json: bool) -> None:
     from workbench.console.terminal import print_text
     from workbench.core.errors import ExitCode
     from workbench.lore.replays.operator_replay import ReplayOptions
     from workbench.lore.spark_bridge.replay_session import keep_session
 
-    options = given.build_model(ReplayOptions)
+    options = option_values.build_model(ReplayOptions)
     if len(folders) == 1:
         result = _replay_folder(folders[0], options)
         finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.passed)
@@ -69,9 +69,9 @@ def _run_replays(folders: list[str], given: OptionValues, *, as_json: bool) -> N
     with keep_session():
         replays = [_replay_or_refuse(folder, options, as_json=as_json) for folder in folders]
     if as_json:
-        print_json({"replays": [one if isinstance(one, dict) else one.model_dump() for one in replays]})
-    refused = sum(isinstance(one, dict) for one in replays)
-    failed = [one.folder for one in replays if not isinstance(one, dict) and not one.passed]
+        print_json({"replays": [outcome if isinstance(outcome, dict) else outcome.model_dump() for outcome in replays]})
+    refused = sum(isinstance(outcome, dict) for outcome in replays)
+    failed = [outcome.folder for outcome in replays if not isinstance(outcome, dict) and not outcome.passed]
     if not as_json:
         print_text(
             f"{len(replays)} dumps: {len(replays) - refused - len(failed)} PASS, {len(failed)} not, {refused} refused"
@@ -111,47 +111,47 @@ def _replay_or_refuse(folder: str, options: ReplayOptions, *, as_json: bool) -> 
     return result
 
 
-def _print_result(found: ReplayResult) -> None:
+def _print_result(result: ReplayResult) -> None:
     """The answer first, then what it rests on."""
     from workbench.console.terminal import print_text
     from workbench.lore import tables
     from workbench.report.display import table
 
-    print_text(f"loreId {found.lore_id}, {found.operator}\n{found.answer}")
-    for note in found.notes:
+    print_text(f"loreId {result.lore_id}, {result.operator}\n{result.answer}")
+    for note in result.notes:
         print_text(f"note: {note}")
-    if found.verification["differing_column"]:
-        print_text(found.verification["differing_column"])
-    for title, rows in (("missing", found.verification["missing"]), ("not expected", found.verification["extra"])):
+    if result.verification["differing_column"]:
+        print_text(result.verification["differing_column"])
+    for title, rows in (("missing", result.verification["missing"]), ("not expected", result.verification["extra"])):
         for row in rows:
             print_text(f"  {title}: {row[:400]}")
-    if found.not_accelerated:
-        print_text(f"not accelerated: {found.not_accelerated}")
-    if found.comparison is not None:
-        for side, rows in (("A", found.comparison["only_a"]), ("B", found.comparison["only_b"])):
+    if result.not_accelerated:
+        print_text(f"not accelerated: {result.not_accelerated}")
+    if result.comparison is not None:
+        for side, rows in (("A", result.comparison["only_a"]), ("B", result.comparison["only_b"])):
             for row in rows:
                 print_text(f"  only in {side}: {row[:400]}")
-    if found.sides:
-        for one in found.sides:
-            print_text(_format_time(one))
-        frame = tables.SIDES.frame(found.sides)
+    if result.sides:
+        for times in result.sides:
+            print_text(_format_time(times))
+        frame = tables.SIDES.frame(result.sides)
         shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
         print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
-    if found.ratio and found.ratio["estimate"] is not None:
+    if result.ratio and result.ratio["estimate"] is not None:
         ends = (
-            f"[{found.ratio['low']:.2f}, {found.ratio['high']:.2f}]"
-            if found.ratio["low"] is not None
+            f"[{result.ratio['low']:.2f}, {result.ratio['high']:.2f}]"
+            if result.ratio["low"] is not None
             else "no interval"
         )
-        print_text(f"A's CPU time by B's: {found.ratio['estimate']:.2f} {ends}, {found.verdict}")
-    if found.comparison is not None or found.not_accelerated:
-        for side, plan in found.plans.items():
+        print_text(f"A's CPU time by B's: {result.ratio['estimate']:.2f} {ends}, {result.verdict}")
+    if result.comparison is not None or result.not_accelerated:
+        for side, plan in result.plans.items():
             print_text(f"\nplan of {side}:\n{plan.rstrip()}")
-    if found.metrics:
-        shown = tables.METRICS.frame(found.metrics)
+    if result.metrics:
+        shown = tables.METRICS.frame(result.metrics)
         print_text(table(shown, tables.METRICS, caption="Spark's metrics of the last run", limit=30).text)
-    if found.profile:
-        print_text(f"profile: {found.profile}")
+    if result.profile:
+        print_text(f"profile: {result.profile}")
 
 
 def _format_time(side: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ def _parse_inputs(texts: list[str], flag: str) -> dict[str, Path]:
     },
     defaults="model",
 )
-def run(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
+def run(option_values: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
     """Run a dumped operator over rows that you changed, and show or keep what it gives.
 
     Take the rows of an input with lore.open(DUMP).inputs["input-0"], change them, write them with write_parquet.
@@ -41,21 +41,21 @@ def run(given: OptionValues, folder: Folder, as_json: JsonFlag = False) -> None:
     from workbench.console.terminal import print_text
     from workbench.lore.replays.operator_runs import RunOptions, run_operator
 
-    options = given.build_model(RunOptions)
+    options = option_values.build_model(RunOptions)
     result = run_operator(folder, options, report=lambda line: print_text(line, err=True))
     finish_command(lambda: _print_result(result), result, as_json=as_json, is_valid=result.failure is None)
 
 
-def _print_result(found: RunResult) -> None:
+def _print_result(result: RunResult) -> None:
     """The answer first, then the rows."""
     from workbench.console.terminal import print_text
 
-    print_text(f"loreId {found.lore_id}, {found.operator}\n{found.answer}")
-    for note in found.notes:
+    print_text(f"loreId {result.lore_id}, {result.operator}\n{result.answer}")
+    for note in result.notes:
         print_text(f"note: {note}")
-    for row in found.rows:
+    for row in result.rows:
         print_text(f"  {row[:400]}")
-    if found.n_rows is not None and 0 < len(found.rows) < found.n_rows:
-        print_text(f"  … and {found.n_rows - len(found.rows)} more")
-    if found.out:
-        print_text(f"written: {found.out}")
+    if result.n_rows is not None and 0 < len(result.rows) < result.n_rows:
+        print_text(f"  … and {result.n_rows - len(result.rows)} more")
+    if result.out:
+        print_text(f"written: {result.out}")

@@ -76,11 +76,11 @@ def _run_words(words: list[str]) -> int:
     from workbench.console.terminal import print_text
     from workbench.core.errors import WorkbenchError
 
-    known = _build_commands()
+    command = _build_commands()
     if words[0] == "help":
         words = ["--help"]
     try:
-        known.main(words, prog_name="lore")
+        command.main(words, prog_name="lore")
     except SystemExit as ended:
         return int(ended.code or 0)
     except WorkbenchError as error:

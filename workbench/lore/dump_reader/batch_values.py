@@ -97,8 +97,8 @@ class ColumnStatistics:
     def _update_sketch(self, values: pl.Series) -> None:
         import numpy as np
 
-        found = values.hash(seed=0).unique().to_numpy()
-        hashes = found if self._hashes is None else np.union1d(self._hashes, found)
+        new_hashes = values.hash(seed=0).unique().to_numpy()
+        hashes = new_hashes if self._hashes is None else np.union1d(self._hashes, new_hashes)
         if len(hashes) > SKETCH_SIZE:
             self._full = True
             hashes = np.partition(hashes, SKETCH_SIZE - 1)[:SKETCH_SIZE]
@@ -186,10 +186,10 @@ def _read_footer(partition: int, batch: int, path: Path) -> Batch:
     return Batch(partition, batch, path, n_rows, n_bytes, min(sum(groups), 1 << 62), columns, max(groups, default=0))
 
 
-def summarize_partition(folder: PartitionFolder, found: list[Batch], *, with_meta: bool = True) -> PartitionSummary:
+def summarize_partition(folder: PartitionFolder, batches: list[Batch], *, with_meta: bool = True) -> PartitionSummary:
     """Summarize a partition from its batches and its meta file, if expected."""
     notes: list[str] = []
-    damaged = any(batch.fault for batch in found)
+    damaged = any(batch.fault for batch in batches)
     promised: int | None = None
     if folder.meta is None and with_meta:
         # The plugin writes it after the last batch is consumed; a LIMIT above stops earlier.
@@ -199,23 +199,23 @@ def summarize_partition(folder: PartitionFolder, found: list[Batch], *, with_met
             promised = meta_files.read_partition_meta(folder.meta).n_batches
         except InputError as error:
             notes.append(f"partition.meta: {error.what}")
-    n_faulty = sum(batch.fault is not None for batch in found)
+    n_faulty = sum(batch.fault is not None for batch in batches)
     if n_faulty:
-        notes.append(f"{n_faulty} of {len(found)} batches cannot be read")
+        notes.append(f"{n_faulty} of {len(batches)} batches cannot be read")
     if promised is not None and promised != len(folder.batches):
         notes.append(f"{promised} batches promised, {len(folder.batches)} found")
         damaged = True
     if folder.strange:
         notes.append(f"{len(folder.strange)} files that no dump has")
-    rows = [batch.n_rows for batch in found if batch.n_rows is not None]
-    if not found:
+    rows = [batch.n_rows for batch in batches if batch.n_rows is not None]
+    if not batches:
         notes.append("empty")
     return PartitionSummary(
         folder.number,
         len(folder.batches),
         promised,
-        sum(rows) if rows or not found else None,
-        sum(batch.n_bytes or 0 for batch in found),
+        sum(rows) if rows or not batches else None,
+        sum(batch.n_bytes or 0 for batch in batches),
         "; ".join(notes),
         damaged,
     )
@@ -223,17 +223,17 @@ def summarize_partition(folder: PartitionFolder, found: list[Batch], *, with_met
 
 def median_partition_rows(partitions: list[PartitionSummary]) -> float | None:
     """Median of the known numbers of rows; null without any."""
-    known = [one.n_rows for one in partitions if one.n_rows is not None]
-    return float(statistics.median(known)) if known else None
+    counts = [partition.n_rows for partition in partitions if partition.n_rows is not None]
+    return float(statistics.median(counts)) if counts else None
 
 
-def read_column_values(found: list[Batch], *, max_rows: int) -> tuple[list[ColumnStatistics], list[str]]:
+def read_column_values(batches: list[Batch], *, max_rows: int) -> tuple[list[ColumnStatistics], list[str]]:
     """Statistics of the values of each column, by position, and notes on skipped batches."""
     columns: list[ColumnStatistics] = []
     notes: list[str] = []
-    left, n_left_out = max_rows, 0
-    for batch in found:
-        if batch.path is None or batch.fault or left <= 0:
+    rows_left, n_left_out = max_rows, 0
+    for batch in batches:
+        if batch.path is None or batch.fault or rows_left <= 0:
             n_left_out += batch.fault is None
             continue
         if batch.largest_group_bytes > MAX_GROUP_BYTES:
@@ -242,10 +242,10 @@ def read_column_values(found: list[Batch], *, max_rows: int) -> tuple[list[Colum
             )
             continue
         try:
-            left -= _add_batch_values(columns, batch.path, left)
+            rows_left -= _add_batch_values(columns, batch.path, rows_left)
         except (OSError, ValueError, NotImplementedError, InputError) as error:
             notes.append(f"values of {batch.path.parent.name}/{batch.path.name} not read: {_shorten_error(error)}")
-    if left <= 0 and n_left_out:
+    if rows_left <= 0 and n_left_out:
         notes.append(f"values of the first {max_rows:,} rows; {n_left_out} batches not looked at")
     return columns, notes
 

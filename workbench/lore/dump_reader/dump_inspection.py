@@ -63,26 +63,26 @@ def read_input(
         for number in sorted(by_partition)
     ]
     values, notes = batch_values.read_column_values(read, max_rows=max_rows)
-    notes += [f"column {index}: {one.fault}" for index, one in enumerate(values) if one.fault]
+    notes += [f"column {index}: {column.fault}" for index, column in enumerate(values) if column.fault]
     rows = {
         "batches": [_build_batch_row(batch) for batch in read],
         "partitions": _build_partition_rows(parts),
         "columns": _build_column_rows(_find_columns(folder, meta, sidecar, read), values),
     }
-    known = [one.n_rows for one in parts if one.n_rows is not None]
-    found = InspectedInput(
+    counts = [part.n_rows for part in parts if part.n_rows is not None]
+    inspected_input = InspectedInput(
         name=folder.name,
         kind=_find_input_kind(folder, sidecar),
         meta=meta,
         n_partitions=meta.n_partitions if meta else None,
         n_dumped=len(parts),
-        n_rows=sum(known) if known or not read else None,
-        n_bytes=sum(one.n_bytes for one in parts),
+        n_rows=sum(counts) if counts or not read else None,
+        n_bytes=sum(part.n_bytes for part in parts),
         median_rows=batch_values.median_partition_rows(parts),
         notes=notes,
         rows={name: [{"input": folder.name} | row for row in each] for name, each in rows.items()},
     )
-    return found, [f"{folder.name}/partition-{one.partition}: {one.note}" for one in parts if one.damaged]
+    return inspected_input, [f"{folder.name}/partition-{part.partition}: {part.note}" for part in parts if part.damaged]
 
 
 def _find_input_kind(folder: InputFolder, sidecar: Sidecar | None) -> str | None:
@@ -121,32 +121,32 @@ def _build_batch_row(batch: Batch) -> dict[str, Any]:
 
 
 def _build_partition_rows(parts: list[PartitionSummary]) -> list[dict[str, Any]]:
-    total = sum(one.n_rows or 0 for one in parts)
+    total = sum(part.n_rows or 0 for part in parts)
     median = batch_values.median_partition_rows(parts)
     return [
         {
-            "partition": one.partition,
-            "n_batches": one.n_batches,
-            "promised_batches": one.promised_batches,
-            "n_rows": one.n_rows,
-            "n_bytes": one.n_bytes,
-            "rows_share": one.n_rows / total if one.n_rows is not None and total else None,
-            "skew_ratio": one.n_rows / median if one.n_rows is not None and median else None,
-            "note": one.note,
+            "partition": part.partition,
+            "n_batches": part.n_batches,
+            "promised_batches": part.promised_batches,
+            "n_rows": part.n_rows,
+            "n_bytes": part.n_bytes,
+            "rows_share": part.n_rows / total if part.n_rows is not None and total else None,
+            "skew_ratio": part.n_rows / median if part.n_rows is not None and median else None,
+            "note": part.note,
         }
-        for one in parts
+        for part in parts
     ]
 
 
 def _build_column_rows(columns: list[ColumnMeta], values: list[ColumnStatistics]) -> list[dict[str, Any]]:
     """Rows of table `columns`; dropped columns have no values."""
-    left = iter(values)
-    found = []
+    remaining_values = iter(values)
+    rows = []
     for position, column in enumerate(columns):
-        known = next(left, None) if column.masked != "dropped" else None
-        usable = known if known is not None and known.fault is None else None
+        statistics = next(remaining_values, None) if column.masked != "dropped" else None
+        usable = statistics if statistics is not None and statistics.fault is None else None
         n_distinct, exact = usable.distinct if usable else (None, None)
-        found.append(
+        rows.append(
             {
                 "position": position,
                 "name": column.name,
@@ -162,7 +162,7 @@ def _build_column_rows(columns: list[ColumnMeta], values: list[ColumnStatistics]
                 "distinct_exact": exact,
             }
         )
-    return found
+    return rows
 
 
 DumpOrigin = Literal["workbench", "gpu", "unknown"]
@@ -227,87 +227,87 @@ def inspect_dumps(path: str | Path, *, max_rows: int = 1_000_000) -> Inspection:
     No JVM is started and nothing is unpickled. It does not verify the output of the operator: see `lore.verify`.
     """
     rows: dict[str, TableRows] = {declared.name: [] for declared in tables.INSPECTION_TABLES}
-    found = [_inspect_dump(folder, rows, max_rows) for folder in dump_folder.list_dump_folders(Path(path))]
+    dumps = [_inspect_dump(folder, rows, max_rows) for folder in dump_folder.list_dump_folders(Path(path))]
     frames = {declared.name: declared.frame(rows[declared.name]) for declared in tables.INSPECTION_TABLES}
     order = ["lore_id", "input", "n_rows", "partition"]
     most_first = frames["partitions"].sort(order, descending=[False, False, True, False], nulls_last=True)
-    return Inspection(found, frames["batches"], most_first, frames["columns"])
+    return Inspection(dumps, frames["batches"], most_first, frames["columns"])
 
 
 def _inspect_dump(folder: Path, rows: dict[str, TableRows], max_rows: int) -> InspectedDump:
     place = dump_folder.read_layout(folder)
-    found = InspectedDump(place.lore_id, folder)
-    _inspect_sidecar(found)
+    dump = InspectedDump(place.lore_id, folder)
+    _inspect_sidecar(dump)
     if (folder / PLAN_FILE).is_file():
-        _inspect_plan(found)
-    elif found.sidecar is None or found.sidecar.has_plan:
-        found.notes.append("no plan.meta: the operator is not known, and cannot be replayed")
-    for one in place.inputs:
-        rdd, path = None, one.meta
+        _inspect_plan(dump)
+    elif dump.sidecar is None or dump.sidecar.has_plan:
+        dump.notes.append("no plan.meta: the operator is not known, and cannot be replayed")
+    for input_folder in place.inputs:
+        rdd, path = None, input_folder.meta
         if path is not None:
-            rdd = _read_or_note(partial(meta_files.read_rdd_meta, path), f"{one.name}/rdd.meta", found)
-        read, faults = read_input(one, rdd, found.sidecar, max_rows=max_rows)
-        found.faults += faults
-        found.inputs.append(read)
+            rdd = _read_or_note(partial(meta_files.read_rdd_meta, path), f"{input_folder.name}/rdd.meta", dump)
+        read, faults = read_input(input_folder, rdd, dump.sidecar, max_rows=max_rows)
+        dump.faults += faults
+        dump.inputs.append(read)
         for declared in tables.INSPECTION_TABLES:
-            rows[declared.name] += [{"lore_id": found.lore_id} | row for row in read.rows[declared.name]]
+            rows[declared.name] += [{"lore_id": dump.lore_id} | row for row in read.rows[declared.name]]
     if not place.inputs:
-        found.notes.append("no inputs")
-    if found.origin == "unknown" and any(each.meta and each.meta.origin == "gpu" for each in found.inputs):
-        found.origin = "gpu"
-    return found
+        dump.notes.append("no inputs")
+    if dump.origin == "unknown" and any(each.meta and each.meta.origin == "gpu" for each in dump.inputs):
+        dump.origin = "gpu"
+    return dump
 
 
-def _inspect_sidecar(found: InspectedDump) -> None:
+def _inspect_sidecar(dump: InspectedDump) -> None:
     """Check plan.json against the files, and its signature."""
-    if not (found.folder / SIDECAR_FILE).exists():
+    if not (dump.folder / SIDECAR_FILE).exists():
         return
-    found.origin = "workbench"
-    sidecar = _read_or_note(lambda: read_sidecar(found.folder), SIDECAR_FILE, found)
+    dump.origin = "workbench"
+    sidecar = _read_or_note(lambda: read_sidecar(dump.folder), SIDECAR_FILE, dump)
     if sidecar is None:
         return
-    found.sidecar = sidecar
-    if dump_folder.is_numbered_folder(found.folder) and found.lore_id != sidecar.lore_id:
-        found.faults.append(f"{SIDECAR_FILE}: it is of loreId {sidecar.lore_id}")
-    elif not dump_folder.is_numbered_folder(found.folder):
-        found.lore_id = sidecar.lore_id
-    n_faults = len(found.faults)
-    _read_or_note(lambda: check_integrity(found.folder, sidecar), "", found)
-    found.whole = len(found.faults) == n_faults
+    dump.sidecar = sidecar
+    if dump_folder.is_numbered_folder(dump.folder) and dump.lore_id != sidecar.lore_id:
+        dump.faults.append(f"{SIDECAR_FILE}: it is of loreId {sidecar.lore_id}")
+    elif not dump_folder.is_numbered_folder(dump.folder):
+        dump.lore_id = sidecar.lore_id
+    n_faults = len(dump.faults)
+    _read_or_note(lambda: check_integrity(dump.folder, sidecar), "", dump)
+    dump.whole = len(dump.faults) == n_faults
     for key, value in {**sidecar.confs, "spark.sql.session.timeZone": sidecar.time_zone}.items():
         if fault := find_conf_fault(key, value):
-            found.faults.append(f"{SIDECAR_FILE}: a setting that no dump may make: {java_values.to_text(key)}: {fault}")
+            dump.faults.append(f"{SIDECAR_FILE}: a setting that no dump may make: {java_values.to_text(key)}: {fault}")
     try:
-        found.signature = "yours" if trust_check.is_signed_by_user(sidecar) else "another's" if sidecar.hmac else "none"
+        dump.signature = "yours" if trust_check.is_signed_by_user(sidecar) else "another's" if sidecar.hmac else "none"
     except ConfigError as error:
-        found.notes.append(f"signature not checked: {error.what}")
+        dump.notes.append(f"signature not checked: {error.what}")
 
 
-def _inspect_plan(found: InspectedDump) -> None:
-    path = found.folder / PLAN_FILE
-    found.plan = _read_or_note(lambda: meta_files.read_plan_meta(path), PLAN_FILE, found)
+def _inspect_plan(dump: InspectedDump) -> None:
+    path = dump.folder / PLAN_FILE
+    dump.plan = _read_or_note(lambda: meta_files.read_plan_meta(path), PLAN_FILE, dump)
     # A plan of the plugin has its own classes and is not loaded here.
-    if found.plan is None or found.sidecar is None:
+    if dump.plan is None or dump.sidecar is None:
         return
-    if bad := list_refused_classes(found.plan.names):
-        found.faults.append(f"{PLAN_FILE}: never loaded, for it names {', '.join(format_some_names(bad))}")
-    if found.sidecar.operator_class != found.plan.operator_class:
-        found.faults.append(f"{PLAN_FILE}: of another operator than {SIDECAR_FILE} says")
+    if bad := list_refused_classes(dump.plan.names):
+        dump.faults.append(f"{PLAN_FILE}: never loaded, for it names {', '.join(format_some_names(bad))}")
+    if dump.sidecar.operator_class != dump.plan.operator_class:
+        dump.faults.append(f"{PLAN_FILE}: of another operator than {SIDECAR_FILE} says")
 
 
-def _read_or_note(read: Callable[[], Any], what: str, found: InspectedDump) -> Any:
+def _read_or_note(read: Callable[[], Any], name: str, dump: InspectedDump) -> Any:
     """Result of `read`, or null with the reason as a fault (a note where another program can read it)."""
     try:
         return read()
     except InputError as error:
-        given = error.facts["found"]
-        parts = [str(part) for part in given] if isinstance(given, list | tuple) else [str(given)]
-        told = error.what if given is None else f"{error.what} (found: {', '.join(parts)[:200]})"
-        where = what or _shorten_to_folder(error.facts["where"], found.folder)
-        if error.what == meta_files.NOT_JAVA and found.origin != "workbench":
-            found.notes.append(f"{where}: {told}; {error.facts['do']}")
+        detail = error.facts["found"]
+        parts = [str(part) for part in detail] if isinstance(detail, list | tuple) else [str(detail)]
+        message = error.what if detail is None else f"{error.what} (found: {', '.join(parts)[:200]})"
+        where = name or _shorten_to_folder(error.facts["where"], dump.folder)
+        if error.what == meta_files.NOT_JAVA and dump.origin != "workbench":
+            dump.notes.append(f"{where}: {message}; {error.facts['do']}")
         else:
-            found.faults.append(f"{where}: {told}")
+            dump.faults.append(f"{where}: {message}")
         return None
 
 

@@ -43,16 +43,22 @@ class DumpTables:
         """The batches of one folder in order, with the names of the query; those that repeat have their position."""
         import polars as pl
 
-        kept = [column for column in columns if column.masked != "dropped"]
-        names = choose_display_names(column.name for column in kept)
+        stored_columns = [column for column in columns if column.masked != "dropped"]
+        names = choose_display_names(column.name for column in stored_columns)
         files = sorted(
-            (one for one in self.sidecar.files if one.startswith(f"{name}/partition-") and one.endswith(".parquet")),
-            key=lambda one: [int(part.rpartition("-")[2].removesuffix(".parquet")) for part in one.split("/")[1:]],
+            (
+                path
+                for path in self.sidecar.files
+                if path.startswith(f"{name}/partition-") and path.endswith(".parquet")
+            ),
+            key=lambda path: [int(part.rpartition("-")[2].removesuffix(".parquet")) for part in path.split("/")[1:]],
         )
         if not files:
-            return pl.DataFrame({one: [] for one in names})
-        frame = pl.concat([pl.read_parquet(self.folder / one, hive_partitioning=False) for one in files])
-        return frame.select(pl.col(column.stored_as).alias(shown) for column, shown in zip(kept, names, strict=True))
+            return pl.DataFrame({heading: [] for heading in names})
+        frame = pl.concat([pl.read_parquet(self.folder / path, hive_partitioning=False) for path in files])
+        return frame.select(
+            pl.col(column.stored_as).alias(shown) for column, shown in zip(stored_columns, names, strict=True)
+        )
 
 
 class _InputTables(Mapping[str, "pl.DataFrame"]):

@@ -27,13 +27,15 @@ _SIGNATURE_TEXTS = {
 }
 
 
-def format_inspection(found: Inspection, *, limit: int = 12) -> str:
+def format_inspection(inspection: Inspection, *, limit: int = 12) -> str:
     """The inspection as text, by dump; `limit` rows of each table."""
-    parts = [found.answer]
-    for dump in found.dumps[:MAX_LINES]:
-        parts += ["\n".join(_format_dump(dump)), *_format_tables(found, dump, limit)]
-    if len(found.dumps) > MAX_LINES:
-        parts.append(f"{len(found.dumps) - MAX_LINES} more dumps: name one of them to see it, or --out DIR for tables")
+    parts = [inspection.answer]
+    for dump in inspection.dumps[:MAX_LINES]:
+        parts += ["\n".join(_format_dump(dump)), *_format_tables(inspection, dump, limit)]
+    if len(inspection.dumps) > MAX_LINES:
+        parts.append(
+            f"{len(inspection.dumps) - MAX_LINES} more dumps: name one of them to see it, or --out DIR for tables"
+        )
     return "\n\n".join(parts)
 
 
@@ -44,7 +46,10 @@ def _format_dump(dump: InspectedDump) -> list[str]:
         lines.append(f"  {len(dump.faults) - MAX_LINES} more faults")
     lines += [f"  {note}" for note in dump.notes]
     lines += [f"  {line}" for line in [*_format_sidecar(dump), *(_format_plan(dump.plan) if dump.plan else [])]]
-    return [_cut_line(line) for line in [*lines, *(f"  {line}" for one in dump.inputs for line in _format_input(one))]]
+    return [
+        _cut_line(line)
+        for line in [*lines, *(f"  {line}" for dump_input in dump.inputs for line in _format_input(dump_input))]
+    ]
 
 
 def _format_sidecar(dump: InspectedDump) -> list[str]:
@@ -78,8 +83,8 @@ def _format_plan(plan: PlanMeta) -> list[str]:
         lines.append(f"  {len(plan.nodes) - MAX_LINES} more nodes")
     for function in plan.functions[:MAX_LINES]:
         facts = [function.evaluation, f"Python {function.python}" if function.python else None]
-        told = ", ".join(fact for fact in [*facts, f"{format_bytes(function.n_bytes)} pickled"] if fact)
-        lines.append(f"Python function {function.name}: {told}")
+        details = ", ".join(fact for fact in [*facts, f"{format_bytes(function.n_bytes)} pickled"] if fact)
+        lines.append(f"Python function {function.name}: {details}")
     if plan.attributes:
         shown = [f"{each.name} {each.type}" for each in plan.attributes[:12]]
         more = f" and {len(plan.attributes) - 12} more" if len(plan.attributes) > 12 else ""
@@ -87,28 +92,34 @@ def _format_plan(plan: PlanMeta) -> list[str]:
     return lines
 
 
-def _format_input(one: InspectedInput) -> list[str]:
-    of = f" (of {format_number(one.n_partitions)} in the original)" if one.n_partitions is not None else ""
-    kind = f" ({one.kind})" if one.kind else ""
-    sizes = f"rows: {format_number(one.n_rows)}, files: {format_bytes(one.n_bytes)}"
-    facts = f"partitions: {format_number(one.n_dumped)}{of}, {sizes}"
-    lines = [f"{one.name}{kind}: {facts}"]
-    if one.meta is not None and one.meta.origin == "gpu" and one.n_dumped < one.meta.n_partitions:
+def _format_input(dump_input: InspectedInput) -> list[str]:
+    of = (
+        f" (of {format_number(dump_input.n_partitions)} in the original)" if dump_input.n_partitions is not None else ""
+    )
+    kind = f" ({dump_input.kind})" if dump_input.kind else ""
+    sizes = f"rows: {format_number(dump_input.n_rows)}, files: {format_bytes(dump_input.n_bytes)}"
+    facts = f"partitions: {format_number(dump_input.n_dumped)}{of}, {sizes}"
+    lines = [f"{dump_input.name}{kind}: {facts}"]
+    if (
+        dump_input.meta is not None
+        and dump_input.meta.origin == "gpu"
+        and dump_input.n_dumped < dump_input.meta.n_partitions
+    ):
         lines.append("  partitions without a folder were empty or not chosen: the plugin does not say which")
-    return lines + [f"  {note}" for note in one.notes[:MAX_LINES]]
+    return lines + [f"  {note}" for note in dump_input.notes[:MAX_LINES]]
 
 
-def _format_tables(found: Inspection, dump: InspectedDump, limit: int) -> list[str]:
+def _format_tables(inspection: Inspection, dump: InspectedDump, limit: int) -> list[str]:
     """Partitions, largest first, and columns of one dump."""
     import polars as pl
 
-    own = pl.col("lore_id") == dump.lore_id
+    of_dump = pl.col("lore_id") == dump.lore_id
     shown = []
     for declared, caption in ((tables.PARTITIONS, "Partitions, most rows first"), (tables.COLUMNS, "Columns")):
-        frame: pl.DataFrame = getattr(found, declared.name).filter(own)
+        frame: pl.DataFrame = getattr(inspection, declared.name).filter(of_dump)
         for (name,), rows in frame.partition_by("input", as_dict=True, maintain_order=True).items():
-            told = rows.drop("lore_id", "input")
-            shown.append(table(_shorten_frame(told), declared, caption=f"{caption}: {name}", limit=limit).text)
+            shown_rows = rows.drop("lore_id", "input")
+            shown.append(table(_shorten_frame(shown_rows), declared, caption=f"{caption}: {name}", limit=limit).text)
     return shown
 
 
@@ -126,10 +137,10 @@ def _shorten_frame(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.with_columns(cut).drop(empty)
 
 
-def build_document(found: Inspection) -> dict[str, Any]:
+def build_document(inspection: Inspection) -> dict[str, Any]:
     """The inspection as one JSON document; tables have at most 10,000 rows, with the number of the others."""
     listed = []
-    for dump in found.dumps:
+    for dump in inspection.dumps:
         listed.append(
             {
                 "lore_id": dump.lore_id,
@@ -142,14 +153,18 @@ def build_document(found: Inspection) -> dict[str, Any]:
                 "notes": dump.notes,
                 "sidecar": _build_sidecar_document(dump),
                 "plan": _build_plan_document(dump.plan) if dump.plan else None,
-                "inputs": [_build_input_document(one) for one in dump.inputs],
+                "inputs": [_build_input_document(dump_input) for dump_input in dump.inputs],
             }
         )
-    whole = {"answer": found.answer, "verdict": "invalid" if found.faults else "valid", "reasons": found.faults}
-    frames = {declared.name: getattr(found, declared.name) for declared in tables.INSPECTION_TABLES}
+    head = {
+        "answer": inspection.answer,
+        "verdict": "invalid" if inspection.faults else "valid",
+        "reasons": inspection.faults,
+    }
+    frames = {declared.name: getattr(inspection, declared.name) for declared in tables.INSPECTION_TABLES}
     left_out = {name: max(0, frame.height - MAX_JSON_ROWS) for name, frame in frames.items()}
     rows = {name: frame.head(MAX_JSON_ROWS).to_dicts() for name, frame in frames.items()}
-    return whole | {"dumps": listed} | rows | {"rows_left_out": left_out}
+    return head | {"dumps": listed} | rows | {"rows_left_out": left_out}
 
 
 def _build_sidecar_document(dump: InspectedDump) -> dict[str, Any] | None:
@@ -169,16 +184,16 @@ def _build_plan_document(plan: PlanMeta) -> dict[str, Any]:
     return shown
 
 
-def _build_input_document(one: InspectedInput) -> dict[str, Any]:
+def _build_input_document(dump_input: InspectedInput) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "n_partitions": one.n_partitions,
-        "n_dumped": one.n_dumped,
-        "n_rows": one.n_rows,
-        "n_bytes": one.n_bytes,
-        "median_rows": one.median_rows,
-        "notes": one.notes,
+        "name": dump_input.name,
+        "kind": dump_input.kind,
+        "n_partitions": dump_input.n_partitions,
+        "n_dumped": dump_input.n_dumped,
+        "n_rows": dump_input.n_rows,
+        "n_bytes": dump_input.n_bytes,
+        "median_rows": dump_input.median_rows,
+        "notes": dump_input.notes,
     }
 
 

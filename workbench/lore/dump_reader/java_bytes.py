@@ -31,11 +31,11 @@ def decode_modified_utf8(raw: bytes) -> str:
     while at < len(raw):
         first = raw[at]
         more = 0 if first < 0x80 else 1 if first >> 5 == 0b110 else 2 if first >> 4 == 0b1110 else -1
-        rest = raw[at + 1 : at + 1 + more] if more >= 0 else b""
-        if more < 0 or len(rest) != more or any(byte >> 6 != 0b10 for byte in rest):
+        continuation = raw[at + 1 : at + 1 + more] if more >= 0 else b""
+        if more < 0 or len(continuation) != more or any(byte >> 6 != 0b10 for byte in continuation):
             raise InputError("text that is not Java's UTF-8", found=raw[at : at + 3].hex(" "))
         unit = first if not more else first & (0x1F if more == 1 else 0x0F)
-        for byte in rest:
+        for byte in continuation:
             unit = unit << 6 | byte & 0x3F
         units.append(unit)
         at += 1 + more
@@ -68,13 +68,13 @@ def scan_class_names(data: bytes) -> set[str]:
     what is compressed or encoded, and names longer than 4,096 bytes. Random bytes look like a descriptor about once in
     100 MB. Source: Java Object Serialization Specification, chapter 6.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for match in _CANDIDATE.finditer(data):
         at = match.start()
-        found |= set(
+        names |= set(
             _read_class_names(data, at + 1) if data[at] == CLASS_DESCRIPTOR else _read_proxy_names(data, at + 1)
         )
-    return {element for name in found if (element := array_element_class(name)) is not None}
+    return {element for name in names if (element := array_element_class(name)) is not None}
 
 
 def _read_class_names(data: bytes, at: int) -> list[str]:
@@ -175,6 +175,6 @@ class ByteCursor:
         """Numbers, big-endian."""
         return struct.unpack(f">{form}", self.read_bytes(struct.calcsize(f">{form}")))
 
-    def raise_fault(self, what: str, *, found: object = None, allowed: object = None) -> NoReturn:
+    def raise_fault(self, message: str, *, found: object = None, allowed: object = None) -> NoReturn:
         """Raise an InputError for this position."""
-        raise InputError(what, where=f"{self.where}, byte {self.at:,}", found=found, allowed=allowed)
+        raise InputError(message, where=f"{self.where}, byte {self.at:,}", found=found, allowed=allowed)

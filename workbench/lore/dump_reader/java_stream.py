@@ -82,9 +82,9 @@ class StreamReader(ByteCursor):
         while stack:
             try:
                 child = stack[-1].send(value)
-            except StopIteration as done:
+            except StopIteration as stop:
                 stack.pop()
-                value = done.value
+                value = stop.value
                 continue
             if len(stack) >= MAX_DEPTH:
                 self.raise_fault("objects lie too deep in each other", allowed=f"at most {MAX_DEPTH:,} rules")
@@ -113,32 +113,32 @@ class StreamReader(ByteCursor):
 
     def _read_object(self) -> Rule:
         descriptor = yield self._read_described_class("an object")
-        made = JavaObject(descriptor)
-        self._add_handle(made)
+        instance = JavaObject(descriptor)
+        self._add_handle(instance)
         if descriptor.flags & EXTERNALIZABLE:
             # In protocol version 1 the end is not marked.
             if not descriptor.flags & BLOCK_DATA:
                 self.raise_fault("external data of protocol version 1", found=descriptor.name, allowed="version 2")
-            made.written = yield self._read_annotation()
-            return made
+            instance.written = yield self._read_annotation()
+            return instance
         for part in descriptor.layout:
-            yield from self._read_fields(part, made)
+            yield from self._read_fields(part, instance)
             if part.flags & WRITE_METHOD:
-                made.written += yield self._read_annotation()
-        return made
+                instance.written += yield self._read_annotation()
+        return instance
 
-    def _read_fields(self, part: Descriptor, made: JavaObject) -> Rule:
+    def _read_fields(self, part: Descriptor, instance: JavaObject) -> Rule:
         primitives = [field for field in part.fields if field.code in _FORMATS]
         values = self.read_numbers("".join(_FORMATS[field.code] for field in primitives))
         for field, value in zip(primitives, values, strict=True):
-            made.fields[field.name] = _decode_char(value) if field.code == "C" else value
+            instance.fields[field.name] = _decode_char(value) if field.code == "C" else value
         for field in part.fields[len(primitives) :]:
-            made.fields[field.name] = yield self._read_item()
+            instance.fields[field.name] = yield self._read_item()
 
     def _read_array(self) -> Rule:
         descriptor = yield self._read_described_class("an array")
-        made = JavaArray(descriptor)
-        handle = self._add_handle(made)
+        array = JavaArray(descriptor)
+        handle = self._add_handle(array)
         (size,) = self.read_numbers("i")
         code = descriptor.name[1:2]
         if not descriptor.name.startswith("[") or code not in {*_FORMATS, "L", "["}:
@@ -147,7 +147,7 @@ class StreamReader(ByteCursor):
             self.raise_fault("array longer than the rest of the stream", found=size)
         if code not in _FORMATS:
             items: list[Value] = []
-            made.items = items
+            array.items = items
             for _ in range(size):
                 # Sparse arrays are mostly null; no rule for each.
                 if self.peek_byte() == NULL:
@@ -155,31 +155,31 @@ class StreamReader(ByteCursor):
                     items.append(None)
                 else:
                     items.append((yield self._read_item()))
-            return made
+            return array
         if code == "B":
             # Byte arrays become bytes, also where they are referenced.
             self.handles[handle] = self.read_bytes(size)
             return self.handles[handle]
         if code == "C":
-            made.items = self.read_bytes(2 * size).decode("utf-16-be", "replace")
+            array.items = self.read_bytes(2 * size).decode("utf-16-be", "replace")
         else:
-            made.items = list(self.read_numbers(f"{size}{_FORMATS[code]}"))
-        return made
+            array.items = list(self.read_numbers(f"{size}{_FORMATS[code]}"))
+        return array
 
     def _read_class(self) -> Rule:
         descriptor = yield self._read_described_class("a class")
-        made = JavaClass(descriptor)
-        self._add_handle(made)
-        return made
+        java_class = JavaClass(descriptor)
+        self._add_handle(java_class)
+        return java_class
 
     def _read_enum(self) -> Rule:
         descriptor = yield self._read_described_class("an enum's constant")
         if not descriptor.flags & ENUM:
             self.raise_fault("constant of a class that is no enum", found=descriptor.name)
-        made = JavaEnum(descriptor)
-        self._add_handle(made)
-        made.constant = self._read_type_string("an enum's constant")
-        return made
+        java_enum = JavaEnum(descriptor)
+        self._add_handle(java_enum)
+        java_enum.constant = self._read_type_string("an enum's constant")
+        return java_enum
 
     def _read_annotation(self) -> Rule:
         items: list[Value] = []
@@ -188,10 +188,10 @@ class StreamReader(ByteCursor):
         self.at += 1
         return items
 
-    def _read_described_class(self, what: str) -> Rule:
+    def _read_described_class(self, subject: str) -> Rule:
         descriptor = yield self._read_descriptor()
         if descriptor is None:
-            self.raise_fault(f"{what} without a class")
+            self.raise_fault(f"{subject} without a class")
         return descriptor
 
     def _read_descriptor(self) -> Rule:
@@ -199,42 +199,42 @@ class StreamReader(ByteCursor):
         if tag == NULL:
             return None
         if tag == REFERENCE:
-            found = self._read_reference()
-            if not isinstance(found, Descriptor) or not found.complete:
+            referent = self._read_reference()
+            if not isinstance(referent, Descriptor) or not referent.complete:
                 self.raise_fault("class descriptor expected, reference to something else found")
-            return found
+            return referent
         if tag not in (CLASS_DESCRIPTOR, PROXY_DESCRIPTOR):
             self.raise_fault("class descriptor expected", found=f"0x{tag:02x}")
-        made = Descriptor()
+        descriptor = Descriptor()
         if tag == CLASS_DESCRIPTOR:
-            self._read_descriptor_head(made)
+            self._read_descriptor_head(descriptor)
         else:
-            self._add_handle(made)
-            made.flags = SERIALIZABLE
+            self._add_handle(descriptor)
+            descriptor.flags = SERIALIZABLE
             (count,) = self.read_numbers("i")
-            made.interfaces = tuple(self.read_name() for _ in range(self.check_count(count, 2)))
-        self.descriptors.append(made)
+            descriptor.interfaces = tuple(self.read_name() for _ in range(self.check_count(count, 2)))
+        self.descriptors.append(descriptor)
         if len(self.descriptors) > MAX_CLASSES:
             self.raise_fault("too many classes", allowed=f"at most {MAX_CLASSES:,}")
-        made.written = yield self._read_annotation()
-        made.parent = yield self._read_descriptor()
-        self._complete_descriptor(made)
-        return made
+        descriptor.written = yield self._read_annotation()
+        descriptor.parent = yield self._read_descriptor()
+        self._complete_descriptor(descriptor)
+        return descriptor
 
     # Parts without their own rules.
 
-    def _read_descriptor_head(self, made: Descriptor) -> None:
-        made.name = self.read_name()
-        (made.serial_version_uid,) = self.read_numbers("q")
-        self._add_handle(made)
-        made.flags, n_fields = self.read_numbers("Bh")
-        if made.flags & EXTERNALIZABLE and made.flags & SERIALIZABLE:
-            self.raise_fault("class both serializable and externalizable", found=made.name)
-        made.fields = tuple(self._read_field() for _ in range(self.check_count(n_fields, 3)))
-        kinds = [field.code in _FORMATS for field in made.fields]
+    def _read_descriptor_head(self, descriptor: Descriptor) -> None:
+        descriptor.name = self.read_name()
+        (descriptor.serial_version_uid,) = self.read_numbers("q")
+        self._add_handle(descriptor)
+        descriptor.flags, n_fields = self.read_numbers("Bh")
+        if descriptor.flags & EXTERNALIZABLE and descriptor.flags & SERIALIZABLE:
+            self.raise_fault("class both serializable and externalizable", found=descriptor.name)
+        descriptor.fields = tuple(self._read_field() for _ in range(self.check_count(n_fields, 3)))
+        kinds = [field.code in _FORMATS for field in descriptor.fields]
         if kinds != sorted(kinds, reverse=True):
             # A JVM requires primitives first.
-            self.raise_fault("fields in an order that Java does not write", found=made.name)
+            self.raise_fault("fields in an order that Java does not write", found=descriptor.name)
 
     def _read_field(self) -> Field:
         code = chr(self.read_byte())
@@ -249,14 +249,14 @@ class StreamReader(ByteCursor):
             self.raise_fault("a field's type code and signature differ", found=f"{code} and {signature[:80]}")
         return Field(name, code, signature)
 
-    def _complete_descriptor(self, made: Descriptor) -> None:
-        parent = made.parent
-        made.n_parents = parent.n_parents + 1 if parent else 0
-        if made.n_parents > MAX_PARENTS:
-            self.raise_fault("too many parents of a class", found=made.name, allowed=f"at most {MAX_PARENTS}")
-        own = (made,) if made.fields or made.flags & WRITE_METHOD else ()
-        made.layout = (parent.layout if parent else ()) + own
-        made.complete = True
+    def _complete_descriptor(self, descriptor: Descriptor) -> None:
+        parent = descriptor.parent
+        descriptor.n_parents = parent.n_parents + 1 if parent else 0
+        if descriptor.n_parents > MAX_PARENTS:
+            self.raise_fault("too many parents of a class", found=descriptor.name, allowed=f"at most {MAX_PARENTS}")
+        layout_part = (descriptor,) if descriptor.fields or descriptor.flags & WRITE_METHOD else ()
+        descriptor.layout = (parent.layout if parent else ()) + layout_part
+        descriptor.complete = True
 
     def _read_blocks(self) -> bytes:
         """Block data up to the next object, joined."""
@@ -268,14 +268,14 @@ class StreamReader(ByteCursor):
         self.blocks.append(bytes(joined))
         return self.blocks[-1]
 
-    def _read_type_string(self, what: str) -> str:
+    def _read_type_string(self, subject: str) -> str:
         tag = self.read_byte()
-        found = self._read_reference() if tag == REFERENCE else None
+        text = self._read_reference() if tag == REFERENCE else None
         if tag in (STRING, LONG_STRING):
-            found = self._read_string(tag)
-        if not isinstance(found, str):
-            self.raise_fault(f"{what} is no text")
-        return found
+            text = self._read_string(tag)
+        if not isinstance(text, str):
+            self.raise_fault(f"{subject} is no text")
+        return text
 
     def _read_string(self, tag: int) -> str:
         (length,) = self.read_numbers("H" if tag == STRING else "q")
@@ -319,8 +319,8 @@ def list_class_names(data: bytes, *, where: object = "the stream") -> set[str]:
     reader.read_all()
     names = java_bytes.scan_class_names(data)
     for descriptor in reader.descriptors:
-        given = [*descriptor.interfaces, *([descriptor.name] if descriptor.name else [])]
-        names |= {element for name in given if (element := java_bytes.array_element_class(name)) is not None}
+        raw_names = [*descriptor.interfaces, *([descriptor.name] if descriptor.name else [])]
+        names |= {element for name in raw_names if (element := java_bytes.array_element_class(name)) is not None}
     # Block headers may split a nested stream anywhere.
     for block in reader.blocks:
         names |= java_bytes.scan_class_names(block)

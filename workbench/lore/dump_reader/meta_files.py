@@ -75,28 +75,31 @@ class PartitionMeta:
 
 def read_rdd_meta(path: Path) -> RddMeta:
     """Read rdd.meta of an input."""
-    found = _read_document(path, "LoreRDDMeta")
-    if isinstance(found, dict):
-        attributes = _read_list_field(found, "attrs", path)
+    document = _read_document(path, "LoreRDDMeta")
+    if isinstance(document, dict):
+        attributes = _read_list_field(document, "attrs", path)
         columns = [_parse_json_column(each, path) for each in attributes]
         return RddMeta(
-            "workbench", _read_number_field(found, "numPartitions", path), _read_partition_numbers(found, path), columns
+            "workbench",
+            _read_number_field(document, "numPartitions", path),
+            _read_partition_numbers(document, path),
+            columns,
         )
-    partitions = [_check_count(item, path) for item in java_values.list_items(found.fields.get("outputPartitions"))]
+    partitions = [_check_count(item, path) for item in java_values.list_items(document.fields.get("outputPartitions"))]
     # Before September 2024 the plugin wrote no attributes.
-    attrs = java_values.list_items(found.fields["attrs"]) if "attrs" in found.fields else []
-    n_partitions = _check_count(found.fields.get("numPartitions"), path)
+    attrs = java_values.list_items(document.fields["attrs"]) if "attrs" in document.fields else []
+    n_partitions = _check_count(document.fields.get("numPartitions"), path)
     return RddMeta("gpu", n_partitions, partitions, [parse_attribute(each) for each in attrs])
 
 
 def read_partition_meta(path: Path) -> PartitionMeta:
     """Read partition.meta of a partition."""
-    found = _read_document(path, "LoreRDDPartitionMeta")
-    if isinstance(found, dict):
-        kinds = [java_values.format_json_type(each) for each in _read_list_field(found, "dataType", path)]
-        return PartitionMeta("workbench", _read_number_field(found, "numBatches", path), kinds)
-    kinds = [java_values.format_java_type(each) for each in java_values.list_items(found.fields.get("dataType"))]
-    return PartitionMeta("gpu", _check_count(found.fields.get("numBatches"), path), kinds)
+    document = _read_document(path, "LoreRDDPartitionMeta")
+    if isinstance(document, dict):
+        kinds = [java_values.format_json_type(each) for each in _read_list_field(document, "dataType", path)]
+        return PartitionMeta("workbench", _read_number_field(document, "numBatches", path), kinds)
+    kinds = [java_values.format_java_type(each) for each in java_values.list_items(document.fields.get("dataType"))]
+    return PartitionMeta("gpu", _check_count(document.fields.get("numBatches"), path), kinds)
 
 
 def parse_attribute(value: Value) -> ColumnMeta:
@@ -134,10 +137,10 @@ def _read_document(path: Path, expected: str) -> dict[str, Any] | JavaObject:
     data = read_bounded_file(path, MAX_META_BYTES)
     if data[:1] == b"{":
         try:
-            found = json.loads(data)
+            document = json.loads(data)
         except (ValueError, RecursionError) as error:
             raise InputError("not JSON", where=path, found=str(error)[:100]) from error
-        return dict(found)
+        return dict(document)
     root = read_java_root(data, path)
     if root.class_name.rpartition(".")[2] != expected:
         raise InputError("another class than expected", where=path, found=root.class_name, allowed=f"…{expected}")
@@ -163,22 +166,23 @@ def _parse_json_column(value: Any, path: Path) -> ColumnMeta:
     )
 
 
-def _read_list_field(found: dict[str, Any], key: str, path: Path) -> list[Any]:
-    if not isinstance(value := found.get(key), list):
+def _read_list_field(document: dict[str, Any], key: str, path: Path) -> list[Any]:
+    if not isinstance(value := document.get(key), list):
         raise InputError("a list expected", where=f"{path}: {key}", found=type(value).__name__)
     return value
 
 
-def _read_number_field(found: dict[str, Any], key: str, path: Path) -> int:
-    value = found.get(key)
+def _read_number_field(document: dict[str, Any], key: str, path: Path) -> int:
+    value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 31:
         raise InputError("a whole number expected", where=f"{path}: {key}", found=str(value)[:40])
     return value
 
 
-def _read_partition_numbers(found: dict[str, Any], path: Path) -> list[int]:
+def _read_partition_numbers(document: dict[str, Any], path: Path) -> list[int]:
     return [
-        _read_number_field({"item": item}, "item", path) for item in _read_list_field(found, "outputPartitions", path)
+        _read_number_field({"item": item}, "item", path)
+        for item in _read_list_field(document, "outputPartitions", path)
     ]
 
 
@@ -279,8 +283,8 @@ class _ObjectWalk:
         name = java_values.value_class_name(value)
         self.classes[name] += 1
         if name == ATTRIBUTE_CLASS:
-            found = parse_attribute(value)
-            self.attributes.setdefault(id(value) if found.expr_id is None else found.expr_id, found)
+            attribute = parse_attribute(value)
+            self.attributes.setdefault(id(value) if attribute.expr_id is None else attribute.expr_id, attribute)
         if (function := _find_python_function(value)) is not None and function not in self.functions:
             self.functions.append(function)
         if PLAN_CLASS not in value.descriptor.lineage:
@@ -307,5 +311,5 @@ def _find_python_function(value: JavaObject) -> PythonFunction | None:
 
 def _find_wrapped_command(command: Value) -> bytes | None:
     fields = command.fields if isinstance(command, JavaObject) else {}
-    found = fields.get("array", fields.get("unsafeArray"))
-    return found if isinstance(found, bytes) else None
+    command_bytes = fields.get("array", fields.get("unsafeArray"))
+    return command_bytes if isinstance(command_bytes, bytes) else None

@@ -62,13 +62,13 @@ def write_bundle(
     _check_target_path(target, folder)
     n_bytes = _check_bundle_size(sidecar, folder, max_bytes)
     document = sidecar.model_dump_json(indent=1).encode()
-    digests = {f"{name}/{one}": entry.sha256 for one, entry in sidecar.files.items()}
+    digests = {f"{name}/{path}": entry.sha256 for path, entry in sidecar.files.items()}
     digests[f"{name}/{SIDECAR_FILE}"] = hashlib.sha256(document).hexdigest()
     small = {
         f"{name}/{SIDECAR_FILE}": document,
         "README.md": format_readme(sidecar).encode(),
         "requirements.txt": format_requirements(sidecar.versions).encode(),
-        "SHA256SUMS": "".join(f"{digest}  {one}\n" for one, digest in sorted(digests.items())).encode(),
+        "SHA256SUMS": "".join(f"{digest}  {path}\n" for path, digest in sorted(digests.items())).encode(),
     }
     with files.replace_atomically(target) as temporary, zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
         _write_entries(archive, folder, name, sidecar, small)
@@ -104,15 +104,15 @@ def format_requirements(versions: Versions) -> str:
         "Scala": versions.scala,
         "workbench": versions.workbench,
     }
-    for what, version in {**packages, **runtimes}.items():
+    for name, version in {**packages, **runtimes}.items():
         if version is not None and not _VERSION_PATTERN.fullmatch(version):
             raise InputError(
                 "not a version",
-                where=f"{SIDECAR_FILE}, {what}",
+                where=f"{SIDECAR_FILE}, {name}",
                 found=ascii(version)[:80],
                 do="copy the dump again as a whole, or make it again",
             )
-    lines = [f"# Made with {', '.join(f'{what} {version}' for what, version in runtimes.items())}."]
+    lines = [f"# Made with {', '.join(f'{runtime} {version}' for runtime, version in runtimes.items())}."]
     lines += [f"{package}=={version}" for package, version in packages.items() if version is not None]
     return "\n".join(lines) + "\n"
 
@@ -120,7 +120,10 @@ def format_requirements(versions: Versions) -> str:
 def format_readme(sidecar: Sidecar) -> str:
     """README.md: contents of the bundle, and the command that replays it."""
     name = f"loreId-{sidecar.lore_id}"
-    rows = [f"- `input-{one.index}`: {one.kind}, {one.n_rows:,} rows, {one.n_bytes:,} bytes" for one in sidecar.inputs]
+    rows = [
+        f"- `input-{entry.index}`: {entry.kind}, {entry.n_rows:,} rows, {entry.n_bytes:,} bytes"
+        for entry in sidecar.inputs
+    ]
     masked = (
         f"Masked: {_escape_markdown_line(sidecar.masked)}."
         if sidecar.masked
@@ -185,7 +188,7 @@ def _check_bundle_size(sidecar: Sidecar, folder: Path, max_bytes: int) -> int:
 def _write_entries(
     archive: zipfile.ZipFile, folder: Path, name: str, sidecar: Sidecar, small: Mapping[str, bytes]
 ) -> None:
-    large = {f"{name}/{one}": one for one in sidecar.files}
+    large = {f"{name}/{path}": path for path in sidecar.files}
     for entry in sorted({*small, *large}):
         info = zipfile.ZipInfo(entry, _ENTRY_TIME)
         # The same on every system.
@@ -235,7 +238,9 @@ def open_local_dump(folder: str) -> Iterator[Path]:
     inner = sorted(path.glob("loreId-*"))
     if not (path / "plan.json").is_file() and inner:
         if len(inner) > 1:
-            raise ConfigError("several operators were dumped here", where=folder, allowed=[one.name for one in inner])
+            raise ConfigError(
+                "several operators were dumped here", where=folder, allowed=[child.name for child in inner]
+            )
         path = inner[0]
     yield path
 

@@ -42,19 +42,19 @@ def read_sidecar(folder: Path) -> Sidecar:
             found=str(error)[:200],
             do=MEND_BY_COPY,
         ) from None
-    found = document.get("format") if isinstance(document, dict) else None
-    if found != SIDECAR_FORMAT:
+    sidecar_format = document.get("format") if isinstance(document, dict) else None
+    if sidecar_format != SIDECAR_FORMAT:
         raise InputError(
             "a dump of another format or version",
             where=path,
-            found=str(found)[:60],
+            found=str(sidecar_format)[:60],
             allowed=SIDECAR_FORMAT,
             do="replay it with the version of the workbench that made it",
         )
     try:
         return Sidecar.model_validate_json(raw, strict=True)
     except ValidationError as error:
-        faults = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}"[:120] for one in error.errors()[:5]]
+        faults = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"[:120] for fault in error.errors()[:5]]
         raise InputError("plan.json is invalid", where=path, found=faults, do=MEND_BY_COPY) from None
 
 
@@ -163,12 +163,12 @@ def _iter_files(folder: Path) -> Iterator[tuple[str, int]]:
         here = pending.pop()
         try:
             with os.scandir(here) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
+                children = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             raise InputError(
                 "cannot list a folder of the dump", where=here, found=error.strerror, do="look at its permissions"
             ) from error
-        for entry in found:
+        for entry in children:
             facts = entry.stat(follow_symlinks=False)
             if stat.S_ISDIR(facts.st_mode):
                 pending.append(Path(entry.path))
@@ -188,9 +188,9 @@ def _open_regular_file(path: Path) -> int:
         do = "choose the folder loreId-N of a dump" if path.name == SIDECAR_FILE else None
         raise InputError("a file of the dump is missing", where=path, do=do) from None
     except (OSError, ValueError) as error:
-        what = "not a file" if path.is_symlink() else "cannot read a file of the dump"
-        found = "a link" if path.is_symlink() else str(error)
-        raise InputError(what, where=path, found=found) from error
+        message = "not a file" if path.is_symlink() else "cannot read a file of the dump"
+        detail = "a link" if path.is_symlink() else str(error)
+        raise InputError(message, where=path, found=detail) from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
         raise InputError("not a file", where=path)
@@ -266,8 +266,10 @@ def list_dump_folders(path: Path) -> list[Path]:
         raise InputError("no such folder" if not path.exists() else "not a folder", where=path, do=_PATH_HINT)
     if is_numbered_folder(path) or _is_dump_folder(path):
         return [path]
-    found = {number: each for each in _list_entries(path) if (number := _parse_number(each.name, "loreId")) is not None}
-    folders = [found[number] for number in sorted(found) if found[number].is_dir()]
+    candidates = {
+        number: each for each in _list_entries(path) if (number := _parse_number(each.name, "loreId")) is not None
+    }
+    folders = [candidates[number] for number in sorted(candidates) if candidates[number].is_dir()]
     if not folders:
         names = sorted(each.name for each in _list_entries(path))
         raise InputError(
@@ -291,37 +293,37 @@ def _is_dump_folder(path: Path) -> bool:
 
 def read_layout(folder: Path) -> DumpFolder:
     """Read the layout of loreId-N."""
-    found = DumpFolder(_parse_number(folder.absolute().name, "loreId") or 0, folder)
+    layout = DumpFolder(_parse_number(folder.absolute().name, "loreId") or 0, folder)
     numbered = {
         number: each for each in _list_entries(folder) if (number := _parse_number(each.name, "input")) is not None
     }
-    left = MAX_FILES
+    files_left = MAX_FILES
     for path in [*(numbered[number] for number in sorted(numbered)), folder / OUTPUT_FOLDER]:
         if path.is_symlink() or not path.is_dir():
             continue
-        one = InputFolder(path.name, path)
+        input_folder = InputFolder(path.name, path)
         for each in _list_entries(path):
             number = _parse_number(each.name, "partition")
             if number is None or each.is_symlink() or not each.is_dir():
                 continue
-            one.partitions[number] = _read_partition_folder(number, each)
-            left -= 1 + len(one.partitions[number].batches)
-            if left < 0:
+            input_folder.partitions[number] = _read_partition_folder(number, each)
+            files_left -= 1 + len(input_folder.partitions[number].batches)
+            if files_left < 0:
                 raise InputError("more files than can be inspected", where=folder, allowed=f"at most {MAX_FILES:,}")
-        found.inputs.append(one)
-    return found
+        layout.inputs.append(input_folder)
+    return layout
 
 
 def _read_partition_folder(number: int, folder: Path) -> PartitionFolder:
-    found = PartitionFolder(number, folder)
+    partition = PartitionFolder(number, folder)
     for each in _list_entries(folder):
         batch = _parse_number(each.name, "batch", ".parquet")
         # Not pipes, which block, nor links.
         if batch is not None and stat.S_ISREG(each.lstat().st_mode):
-            found.batches[batch] = each
+            partition.batches[batch] = each
         elif each.name != "partition.meta":
-            found.strange.append(each.name)
-    return found
+            partition.strange.append(each.name)
+    return partition
 
 
 def _parse_number(name: str, kind: str, suffix: str | None = None) -> int | None:
@@ -332,11 +334,11 @@ def _parse_number(name: str, kind: str, suffix: str | None = None) -> int | None
 def _list_entries(folder: Path) -> list[Path]:
     try:
         with os.scandir(folder) as entries:
-            found = [Path(entry.path) for _, entry in zip(range(MAX_FILES + 1), entries, strict=False)]
+            paths = [Path(entry.path) for _, entry in zip(range(MAX_FILES + 1), entries, strict=False)]
     except OSError as error:
         raise InputError(
             "cannot list a folder", where=folder, found=error.strerror, do="look at its permissions"
         ) from error
-    if len(found) > MAX_FILES:
+    if len(paths) > MAX_FILES:
         raise InputError("more files than can be inspected", where=folder, allowed=f"at most {MAX_FILES:,}")
-    return sorted(found)
+    return sorted(paths)

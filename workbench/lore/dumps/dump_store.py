@@ -90,13 +90,13 @@ class DumpStore:
             # Without its native library, Hadoop starts a program per file to get permissions.
             files_below = (path for path in local.rglob("*") if path.is_file())
             return {path.relative_to(root).as_posix(): path.stat().st_size for path in files_below}
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         entries = self.system.listFiles(self.hadoop_path(relative), True)
         start = len(str(self.root.toUri().getPath()).rstrip("/")) + 1
         while entries.hasNext():
             status = entries.next()
-            found[str(status.getPath().toUri().getPath())[start:]] = int(status.getLen())
-        return found
+            sizes[str(status.getPath().toUri().getPath())[start:]] = int(status.getLen())
+        return sizes
 
     def make_folder(self, relative: str = "") -> None:
         """Create a folder with its parents."""

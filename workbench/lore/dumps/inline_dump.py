@@ -64,9 +64,9 @@ def parse_record(line: str) -> TapRecord:
     """
     record: dict[str, Any] = json.loads(line)
     tap, _, place = str(record["tap"]).partition("/")
-    found = None
+    fingerprint = None
     if "hash_sum" in record:
-        found = PartitionPrint(
+        fingerprint = PartitionPrint(
             n_rows=record["rows"],
             hash_sum=int(record["hash_sum"]),
             hash_xor=record["hash_xor"],
@@ -84,7 +84,7 @@ def parse_record(line: str) -> TapRecord:
         files=tuple(record.get("files", ())),
         batch_rows=tuple(record.get("batch_rows", ())),
         n_bytes=record.get("bytes", 0),
-        print=found,
+        print=fingerprint,
     )
 
 
@@ -125,20 +125,20 @@ def pick_records(records: Iterable[TapRecord], joint: Sequence[str], *, one_to_o
 
 
 def _pick_last_good(tries: Sequence[TapRecord]) -> TapRecord:
-    return ([one for one in tries if one.is_good] or tries)[-1]
+    return ([record for record in tries if record.is_good] or tries)[-1]
 
 
 def _pick_common_attempt(tries: Mapping[str, Sequence[TapRecord]]) -> dict[str, TapRecord]:
     """The records of the last attempt that passed all places; empty without such an attempt."""
-    common = set.intersection(*({one.attempt for one in each} for each in tries.values()))
-    good = {one.attempt for each in tries.values() for one in each} - {
-        one.attempt for each in tries.values() for one in each if not one.is_good
+    common = set.intersection(*({record.attempt for record in each} for each in tries.values()))
+    good_attempts = {record.attempt for each in tries.values() for record in each} - {
+        record.attempt for each in tries.values() for record in each if not record.is_good
     }
-    order = [one.attempt for one in next(iter(tries.values())) if one.attempt in common]
+    order = [record.attempt for record in next(iter(tries.values())) if record.attempt in common]
     if not order:
         return {}
-    chosen = ([attempt for attempt in order if attempt in good] or order)[-1]
-    return {place: [one for one in each if one.attempt == chosen][-1] for place, each in tries.items()}
+    chosen = ([attempt for attempt in order if attempt in good_attempts] or order)[-1]
+    return {place: [record for record in each if record.attempt == chosen][-1] for place, each in tries.items()}
 
 
 def _pick_output_record(
@@ -152,7 +152,7 @@ def _pick_output_record(
 ) -> TapRecord | None:
     if one_to_one:
         attempts = {picked[place][number].attempt for place in joint if number in picked.get(place, {})}
-        same = [one for one in tries if {one.attempt} == attempts]
+        same = [record for record in tries if {record.attempt} == attempts]
         return same[-1] if same else None
     # Attempts can only be matched where there was exactly one of each.
     once = all(len(each) == 1 for place in joint for each in by_place[place].values())
@@ -198,12 +198,16 @@ class InlineDump(OperatorDump):
         self.captured, self.lore_id = run, lore_id
         self.warnings: list[str] = []
         self.entries: dict[int, InputEntry] = {}
-        self.joint = [index for index, one in enumerate(list_inputs(self.node, self.bridge)) if one.kind in JOINT_KINDS]
+        self.joint = [
+            index
+            for index, operator_input in enumerate(list_inputs(self.node, self.bridge))
+            if operator_input.kind in JOINT_KINDS
+        ]
         self.picked = self._pick_records()
 
     def _write_parts(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[InputEntry], Output]:
         """Move the captured inputs into the dump; the output is that of the query."""
-        entries = [self._write_input(index, one) for index, one in enumerate(prepared)]
+        entries = [self._write_input(index, prepared_input) for index, prepared_input in enumerate(prepared)]
         return entries, self._find_output(plan, prepared)
 
     def _pick_records(self) -> PickedRecords:
@@ -226,43 +230,47 @@ class InlineDump(OperatorDump):
             )
         return count
 
-    def _prepare_input(self, index: int, one: OperatorInput) -> PreparedInput:
+    def _prepare_input(self, index: int, operator_input: OperatorInput) -> PreparedInput:
         place = f"input-{index}"
         n_partitions = self._count_partitions(place)
-        how = plan_stored_input(self.node, index, one, self.masking, self.bridge)
-        found = self.picked.get(place, {})
-        if broken := [record for record in found.values() if record.fault is not None]:
+        how = plan_stored_input(self.node, index, operator_input, self.masking, self.bridge)
+        records = self.picked.get(place, {})
+        if broken := [record for record in records.values() if record.fault is not None]:
             raise InputError(
                 "an input could not be written while the query ran",
                 where=f"loreId {self.lore_id}, {place}, partition {broken[0].partition}",
                 found=broken[0].fault,
                 do="check free space and permissions of the dump path, or dump fewer partitions",
             )
-        wanted = self._partitions_to_write(n_partitions) if one.kind in JOINT_KINDS else list(range(n_partitions))
-        keep = [number for number in wanted if number in found]
-        self._check_missing_partitions(place, one, wanted, keep)
+        wanted = (
+            self._partitions_to_write(n_partitions) if operator_input.kind in JOINT_KINDS else list(range(n_partitions))
+        )
+        keep = [number for number in wanted if number in records]
+        self._check_missing_partitions(place, operator_input, wanted, keep)
         names = how.names if how.attributes else []
         return PreparedInput(how.one, how.attributes, None, keep, n_partitions, names, how.masks)
 
-    def _check_missing_partitions(self, place: str, one: OperatorInput, wanted: list[int], keep: list[int]) -> None:
+    def _check_missing_partitions(
+        self, place: str, operator_input: OperatorInput, wanted: list[int], keep: list[int]
+    ) -> None:
         if len(keep) == len(wanted):
             return
         missing = [number for number in wanted if number not in keep]
-        if self.captured.failure is None and (self.chosen is not None or one.kind not in JOINT_KINDS):
+        if self.captured.failure is None and (self.chosen is not None or operator_input.kind not in JOINT_KINDS):
             raise ConfigError(
                 "the captured run did not compute all chosen partitions",
                 where=f"loreId {self.lore_id}, {place}",
                 found="not computed: " + _format_numbers(missing),
                 do="choose others, or remove the LIMIT above the operator",
             )
-        why = "the query failed before" if self.captured.failure else "a LIMIT above ended it early"
+        reason = "the query failed before" if self.captured.failure else "a LIMIT above ended it early"
         self.warnings.append(
-            f"loreId {self.lore_id}, {place}: not computed: partitions {_format_numbers(missing)}; {why}"
+            f"loreId {self.lore_id}, {place}: not computed: partitions {_format_numbers(missing)}; {reason}"
         )
 
-    def _write_input(self, index: int, one: PreparedInput) -> InputEntry:
+    def _write_input(self, index: int, prepared: PreparedInput) -> InputEntry:
         folder = f"input-{index}"
-        records = {number: self.picked[folder][number] for number in one.keep}
+        records = {number: self.picked[folder][number] for number in prepared.keep}
         for number, record in records.items():
             target = f"{self.scratch}/{folder}/partition-{number}"
             self.parent.make_folder(target)
@@ -270,14 +278,14 @@ class InlineDump(OperatorDump):
                 self.parent.move(f"{self.captured.staging}/{name}", f"{target}/batch-{batch}.parquet")
         entry = InputEntry(
             index=index,
-            kind=one.one.kind,
-            n_partitions=one.n_partitions,
-            partitions=one.keep,
+            kind=prepared.one.kind,
+            n_partitions=prepared.n_partitions,
+            partitions=prepared.keep,
             batches={str(number): len(record.files) for number, record in records.items()},
             n_rows=sum(sum(record.batch_rows) for record in records.values()),
             n_bytes=sum(record.n_bytes for record in records.values()),
-            zero_columns=not one.attributes,
-            columns=self._build_columns(one.attributes, one.names),
+            zero_columns=not prepared.attributes,
+            columns=self._build_columns(prepared.attributes, prepared.names),
         )
         write_meta_files(self.store, entry)
         self.entries[index] = entry
@@ -292,9 +300,9 @@ class InlineDump(OperatorDump):
         output = Output(
             columns=self._build_columns(attributes, choose_stored_names(attributes, original=False)),
             n_partitions=self.captured.n_partitions(self.lore_id, OUTPUT_PLACE) or 0,
-            fingerprint={str(number): one for number, one in original.items()},
+            fingerprint={str(number): fingerprint for number, fingerprint in original.items()},
         ).model_copy(update={"compared_with": ORIGINAL_RUN})
-        if not 0 < sum(one.n_rows for one in original.values()) <= self.settings.keep_output_rows:
+        if not 0 < sum(fingerprint.n_rows for fingerprint in original.values()) <= self.settings.keep_output_rows:
             return output
         # The query did not write its output rows; recomputed ones are kept when they are the same.
         again = self._recompute_output(plan)
@@ -330,9 +338,9 @@ class InlineDump(OperatorDump):
         n_partitions = self.captured.n_partitions(self.lore_id, OUTPUT_PLACE)
         if n_partitions is None or self.captured.failure is not None:
             return None
-        parts = [one for one in prepared if one.one.kind in JOINT_KINDS]
+        parts = [prepared_input for prepared_input in prepared if prepared_input.one.kind in JOINT_KINDS]
         wanted = list(range(n_partitions))
-        if any(len(one.keep) < one.n_partitions for one in parts):
+        if any(len(prepared_input.keep) < prepared_input.n_partitions for prepared_input in parts):
             if not self._is_one_to_one():
                 return None
             wanted = parts[0].keep

@@ -73,7 +73,7 @@ class DumpResult:
 
 def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
     """Dump the chosen operators of a final plan."""
-    found = DumpResult()
+    result = DumpResult()
     store = DumpStore(tree.bridge, settings.path)
     if not store.is_empty() and settings.strict:
         raise ConfigError(
@@ -85,14 +85,14 @@ def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
                 node = tree.find_node(lore_id)
                 dump = OperatorDump(tree, node, selection.partitions, store, settings, key)
                 with job_description(tree.bridge, f"lore dump, loreId {lore_id}"):
-                    found.folders[lore_id] = dump.write_dump()
-                found.warnings += [*dump.masking.warnings, *dump.list_run_warnings()]
+                    result.folders[lore_id] = dump.write_dump()
+                result.warnings += [*dump.masking.warnings, *dump.list_run_warnings()]
             except Exception as error:
                 if settings.strict:
                     raise
                 reason = str(error) if isinstance(error, WorkbenchError) else f"failed: {describe_failure(error)}"
-                found.refused[lore_id] = reason.replace("\n", ";")
-    return found
+                result.refused[lore_id] = reason.replace("\n", ";")
+    return result
 
 
 @dataclass(frozen=True)
@@ -146,13 +146,13 @@ class OperatorDump:
         else:
             self._check_subtree_settings()
             self.plan, sources = cut_subtree(self.node, self.settings.subtree, self.bridge)
-        found = (find_unrepeatable_part(one.source, self.bridge) for one in sources)
-        self.unrepeatable = next((part for part in found if part), None)
+        parts = (find_unrepeatable_part(operator_input.source, self.bridge) for operator_input in sources)
+        self.unrepeatable = next((part for part in parts if part), None)
         self.masking.check_names(self.node, sources, self.bridge)
         self.store.make_folder()
         try:
             with cap_size(self.store, self.settings.max_bytes):
-                prepared = [self._prepare_input(index, one) for index, one in enumerate(sources)]
+                prepared = [self._prepare_input(index, operator_input) for index, operator_input in enumerate(sources)]
                 plan = self._serialize_plan(prepared)
                 self._check_loadable(plan)
                 entries, output = self._write_parts(plan, prepared)
@@ -164,19 +164,19 @@ class OperatorDump:
         return str(self.parent.hadoop_path(self.final).toString())
 
     def _serialize_plan(self, prepared: list[PreparedInput]) -> bytes:
-        inputs = [one.one for one in prepared]
+        inputs = [prepared_input.one for prepared_input in prepared]
         if self.settings.subtree is None:
             return operator_isolation.serialize_plan_meta(self.plan, inputs, self.bridge)
         is_input = partial(is_subtree_input, kind=self.settings.subtree)
         return operator_isolation.serialize_plan_meta(self.plan, inputs, self.bridge, is_input=is_input)
 
     def _check_subtree_settings(self) -> None:
-        given = {"partitions": self.chosen is not None, "--columns": bool(self.settings.columns)}
-        if found := [name for name, is_given in given.items() if is_given]:
+        flags = {"partitions": self.chosen is not None, "--columns": bool(self.settings.columns)}
+        if conflicts := [name for name, is_given in flags.items() if is_given]:
             raise ConfigError(
                 "a subtree is dumped with all partitions and columns, since operators inside it need them",
                 where="--subtree",
-                found=found,
+                found=conflicts,
                 do=f"choose {self.node.lore_id}[*], and hide columns with --mask",
             )
 
@@ -192,7 +192,7 @@ class OperatorDump:
 
     def _write_parts(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[InputEntry], Output]:
         """Write the inputs and fingerprint the output."""
-        writing = [partial(self._write_input, index, one) for index, one in enumerate(prepared)]
+        writing = [partial(self._write_input, index, prepared_input) for index, prepared_input in enumerate(prepared)]
         # Blocks of other executors arrive in any order. What differs from run to run is computed once: the output is
         # that of the rows in the files.
         if self.bridge.shares_jvm() and self.unrepeatable is None and self.settings.subtree is None:
@@ -202,7 +202,11 @@ class OperatorDump:
             return entries, output
         entries = run_in_threads(writing)
         output = self._fingerprint_output(*self._compute_over_files(plan, entries))
-        if self.settings.subtree is not None and self.unrepeatable is None and not any(one.masks for one in prepared):
+        if (
+            self.settings.subtree is not None
+            and self.unrepeatable is None
+            and not any(prepared_input.masks for prepared_input in prepared)
+        ):
             self._check_subtree_output(output)
         return entries, output
 
@@ -217,15 +221,15 @@ class OperatorDump:
         rdd = operator_output_rdd(self.node, self.bridge)
         frame = row_fingerprints.number_columns(self.quiet, rdd, attributes)
         original = row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(frame))
-        given = row_fingerprints.merge_prints(output.fingerprint)
+        subtree_print = row_fingerprints.merge_prints(output.fingerprint)
         types = " ".join(field.dataType.simpleString() for field in frame.schema.fields)
         has_floats = "double" in types or "float" in types
-        if original == given or (has_floats and original.n_rows == given.n_rows):
+        if original == subtree_print or (has_floats and original.n_rows == subtree_print.n_rows):
             return
         raise ConfigError(
             f"the subtree of {self.node.name} gives other rows alone than in the query",
             where=f"loreId {self.node.lore_id}, --subtree",
-            found=f"{given.n_rows} rows, {original.n_rows} in the query",
+            found=f"{subtree_print.n_rows} rows, {original.n_rows} in the query",
             do="dump one operator of it without --subtree",
         )
 
@@ -241,15 +245,17 @@ class OperatorDump:
                 "below, or the data alone with skip_plan_dump",
             )
 
-    def _prepare_input(self, index: int, one: OperatorInput) -> PreparedInput:
-        every = self.bridge.to_list(one.output)
-        rdd = execute_plan(one.source, self.bridge)
+    def _prepare_input(self, index: int, operator_input: OperatorInput) -> PreparedInput:
+        every = self.bridge.to_list(operator_input.output)
+        rdd = execute_plan(operator_input.source, self.bridge)
         n_partitions = int(rdd.getNumPartitions())
         # Every task of a join needs the whole broadcast or subquery.
         keep = (
-            self._partitions_to_write(n_partitions) if one.kind in ("rows", "columnar") else list(range(n_partitions))
+            self._partitions_to_write(n_partitions)
+            if operator_input.kind in ("rows", "columnar")
+            else list(range(n_partitions))
         )
-        reduced = self.masking.reduce_input(self.node, index, one, self.bridge)
+        reduced = self.masking.reduce_input(self.node, index, operator_input, self.bridge)
         attributes = self.bridge.to_list(reduced.output)
         names = choose_stored_names(attributes, original=self.settings.original_names)
         masks = {
@@ -257,7 +263,7 @@ class OperatorDump:
             for name, attribute in zip(names, attributes, strict=True)
             if (text := self.masking.mask_expression(attribute, name))
         }
-        if reduced is not one:
+        if reduced is not operator_input:
             rdd = self._select_columns(rdd, every, attributes)
         nullable = [
             attribute.withNullability(True) if self.masking.mask_method(str(attribute.name())) == "null" else attribute
@@ -267,10 +273,12 @@ class OperatorDump:
             replace(reduced, output=self.bridge.to_scala_seq(nullable)), nullable, rdd, keep, n_partitions, names, masks
         )
 
-    def _select_columns(self, rdd: Any, every: list[Any], kept: list[Any]) -> Any:
+    def _select_columns(self, rdd: Any, every: list[Any], attributes: list[Any]) -> Any:
         ids = [attribute.exprId().id() for attribute in every]
         frame = row_fingerprints.number_columns(self.quiet, rdd, every)
-        return self.quiet.internal_rows(frame.select(*(f"c{ids.index(attribute.exprId().id())}" for attribute in kept)))
+        return self.quiet.internal_rows(
+            frame.select(*(f"c{ids.index(attribute.exprId().id())}" for attribute in attributes))
+        )
 
     def _partitions_to_write(self, n_partitions: int) -> list[int]:
         if self.chosen is None:
@@ -280,35 +288,41 @@ class OperatorDump:
             raise ConfigError("no such partition", where=where, found=wrong, allowed=f"0 to {n_partitions - 1}")
         return self.chosen
 
-    def _write_input(self, index: int, one: PreparedInput) -> InputEntry:
+    def _write_input(self, index: int, prepared: PreparedInput) -> InputEntry:
         folder = f"input-{index}"
-        rdd = self.bridge.prune_partitions(one.rdd, one.keep) if len(one.keep) < one.n_partitions else one.rdd
-        frame = self._masked_frame(one, rdd)
-        if not one.attributes:
+        rdd = (
+            self.bridge.prune_partitions(prepared.rdd, prepared.keep)
+            if len(prepared.keep) < prepared.n_partitions
+            else prepared.rdd
+        )
+        frame = self._masked_frame(prepared, rdd)
+        if not prepared.attributes:
             # Parquet cannot store rows without columns.
             frame = frame.selectExpr(f"CAST(1 AS TINYINT) AS {ZERO_COLUMN}")
-        batches, n_rows = write_frame(self.store, folder, frame, one.keep, batch_rows=self.settings.batch_rows)
+        batches, n_rows = write_frame(self.store, folder, frame, prepared.keep, batch_rows=self.settings.batch_rows)
         sizes = self.store.list_sizes(folder)
         entry = InputEntry(
             index=index,
-            kind=one.one.kind,
-            n_partitions=one.n_partitions,
-            partitions=one.keep,
-            batches={str(number): batches.get(number, 0) for number in one.keep},
+            kind=prepared.one.kind,
+            n_partitions=prepared.n_partitions,
+            partitions=prepared.keep,
+            batches={str(number): batches.get(number, 0) for number in prepared.keep},
             n_rows=n_rows,
             n_bytes=sum(size for name, size in sizes.items() if name.endswith(".parquet")),
-            zero_columns=not one.attributes,
-            columns=self._build_columns(one.attributes, one.names),
+            zero_columns=not prepared.attributes,
+            columns=self._build_columns(prepared.attributes, prepared.names),
         )
         write_meta_files(self.store, entry)
         return entry
 
-    def _masked_frame(self, one: PreparedInput, rdd: Any) -> DataFrame:
-        columns = [(name, attribute.dataType()) for name, attribute in zip(one.names, one.attributes, strict=True)]
+    def _masked_frame(self, prepared: PreparedInput, rdd: Any) -> DataFrame:
+        columns = [
+            (name, attribute.dataType()) for name, attribute in zip(prepared.names, prepared.attributes, strict=True)
+        ]
         frame = self.quiet.to_frame(rdd, self.bridge.build_struct(columns))
-        if not one.masks:
+        if not prepared.masks:
             return frame
-        return frame.selectExpr(*(f"{one.masks.get(name, f'`{name}`')} AS `{name}`" for name in one.names))
+        return frame.selectExpr(*(f"{prepared.masks.get(name, f'`{name}`')} AS `{name}`" for name in prepared.names))
 
     def _build_columns(self, attributes: list[Any], names: list[str]) -> list[InputColumn]:
         return [
@@ -331,24 +345,30 @@ class OperatorDump:
             failure = describe_failure(error)
             expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
             return Output(columns=columns, n_partitions=n_partitions, fingerprint={}, error=expected)
-        kept = 0 < sum(one.n_rows for one in prints.values()) <= self.settings.keep_output_rows
-        kept = kept and write_output_rows(self.store, frame, keep, batch_rows=self.settings.batch_rows)
-        prints_by_name = {str(number): one for number, one in prints.items()}
-        return Output(columns=columns, n_partitions=n_partitions, fingerprint=prints_by_name, kept=kept)
+        is_kept = 0 < sum(fingerprint.n_rows for fingerprint in prints.values()) <= self.settings.keep_output_rows
+        is_kept = is_kept and write_output_rows(self.store, frame, keep, batch_rows=self.settings.batch_rows)
+        prints_by_name = {str(number): fingerprint for number, fingerprint in prints.items()}
+        return Output(columns=columns, n_partitions=n_partitions, fingerprint=prints_by_name, kept=is_kept)
 
     def _compute_output(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[Any], Any, list[int] | None]:
         """Attributes and rows of the output, and its partitions that belong to the dumped inputs (null for all)."""
-        changed = self.settings.columns or any(one.masks for one in prepared)
-        subset = any(len(one.keep) < one.n_partitions for one in prepared)
-        whole = operator_output_rdd(self.node, self.bridge)
-        counts = [one.n_partitions for one in prepared if one.one.kind in ("rows", "columnar")]
-        if not changed and (not subset or is_one_to_one(self.node.name, counts, int(whole.getNumPartitions()))):
-            return self.bridge.to_list(self.node.java.output()), whole, self.chosen if subset else None
+        changed = self.settings.columns or any(prepared_input.masks for prepared_input in prepared)
+        subset = any(len(prepared_input.keep) < prepared_input.n_partitions for prepared_input in prepared)
+        full_rdd = operator_output_rdd(self.node, self.bridge)
+        counts = [
+            prepared_input.n_partitions
+            for prepared_input in prepared
+            if prepared_input.one.kind in ("rows", "columnar")
+        ]
+        if not changed and (not subset or is_one_to_one(self.node.name, counts, int(full_rdd.getNumPartitions()))):
+            return self.bridge.to_list(self.node.java.output()), full_rdd, self.chosen if subset else None
 
         def prepared_rows(index: int) -> tuple[Any, int]:
-            one = prepared[index]
-            rdd = self.bridge.pad_partitions(one.rdd, one.keep)
-            return (self.quiet.internal_rows(self._masked_frame(one, rdd)) if one.masks else rdd), one.n_partitions
+            prepared_input = prepared[index]
+            rdd = self.bridge.pad_partitions(prepared_input.rdd, prepared_input.keep)
+            return (
+                self.quiet.internal_rows(self._masked_frame(prepared_input, rdd)) if prepared_input.masks else rdd
+            ), prepared_input.n_partitions
 
         operator = self.bridge.deserialize(plan)
         operator_isolation.rebind_python_functions(operator, self.bridge)
@@ -365,14 +385,16 @@ class OperatorDump:
         operator_isolation.rebind_python_functions(operator, self.bridge)
         over = assemble_operator(operator, stored_rows, self.bridge)
         rdd = over.output_rdd()
-        rows = [one for one in entries if one.kind in ("rows", "columnar")]
-        subset = any(len(one.partitions) < one.n_partitions for one in rows)
-        kept = subset and is_one_to_one(self.node.name, [one.n_partitions for one in rows], int(rdd.getNumPartitions()))
-        return over.attributes, rdd, rows[0].partitions if kept else None
+        rows = [entry for entry in entries if entry.kind in ("rows", "columnar")]
+        subset = any(len(entry.partitions) < entry.n_partitions for entry in rows)
+        keeps_partitions = subset and is_one_to_one(
+            self.node.name, [entry.n_partitions for entry in rows], int(rdd.getNumPartitions())
+        )
+        return over.attributes, rdd, rows[0].partitions if keeps_partitions else None
 
     def _write_sidecar(self, plan: bytes, entries: list[InputEntry], output: Output) -> None:
-        known = {} if self.settings.skip_plan_dump else {"plan.meta": plan}
-        for name, data in known.items():
+        plan_files = {} if self.settings.skip_plan_dump else {"plan.meta": plan}
+        for name, data in plan_files.items():
             self.store.write_file(name, data)
         masked = sorted({column.name for entry in entries for column in entry.columns if column.masked})
         sidecar = Sidecar(
@@ -392,7 +414,7 @@ class OperatorDump:
             masked=f"{MASKED_NOTE} ({', '.join(masked)})" if masked else None,
             python_functions=[name for name, _ in operator_isolation.iter_python_functions(self.plan, self.bridge)],
             has_plan=not self.settings.skip_plan_dump,
-            files=self.store.list_entries(known=known),
+            files=self.store.list_entries(known=plan_files),
         )
         self.store.write_file(SIDECAR_FILE, trust_check.sign_sidecar(sidecar).model_dump_json(indent=1).encode())
 
@@ -431,11 +453,11 @@ def collect_versions(bridge: Bridge) -> Versions:
 
 def collect_confs(bridge: Bridge) -> dict[str, str]:
     """Explicit settings of the session that a replay takes over: those that the allow list permits."""
-    found = {}
+    confs = {}
     entries = bridge.session.sessionState().conf().getAllConfs().iterator()
     while entries.hasNext():
         entry = entries.next()
         key, value = str(entry._1()), str(entry._2())
         if trust_check.find_conf_fault(key, value) is None:
-            found[key] = value
-    return dict(sorted(found.items()))
+            confs[key] = value
+    return dict(sorted(confs.items()))

@@ -112,21 +112,21 @@ def _parse_entry(entry: str, where: str, room: int) -> tuple[int, Selection]:
 
 def _build_entry_error(entry: str, where: str) -> ConfigError:
     """What is wrong with an entry that does not have the form `id[partitions]`."""
-    found, what, do = _shorten_text(entry), "not of the form id[partitions]", f"write it like {EXAMPLE_SELECTION}"
+    excerpt, message, do = _shorten_text(entry), "not of the form id[partitions]", f"write it like {EXAMPLE_SELECTION}"
     if not entry:
-        what, found, do = "nothing between two commas, or after the last one", "", "remove the comma"
+        message, excerpt, do = "nothing between two commas, or after the last one", "", "remove the comma"
     elif re.fullmatch(r"[0-9]+", entry):
-        what, do = "an id without partitions", f"write {found}[*] for all partitions, or {found}[0] for one"
+        message, do = "an id without partitions", f"write {excerpt}[*] for all partitions, or {excerpt}[0] for one"
     elif len(several := _ENTRY.findall(entry)) > 1:
-        what, do = (
+        message, do = (
             "no comma between two ids",
-            f"write {', '.join(f'{one}[{_shorten_text(body)}]' for one, body in several)}",
+            f"write {', '.join(f'{lore_id}[{_shorten_text(body)}]' for lore_id, body in several)}",
         )
     elif entry.count("[") != entry.count("]"):
-        what, do = "brackets that do not match", "close each [ with one ]"
+        message, do = "brackets that do not match", "close each [ with one ]"
     elif after := re.fullmatch(r"([^0-9\[\]]+)([0-9]+\s*\[[^\[\]]*\])", entry):
-        what, do = f"{_shorten_text(after[1].strip())!r} before the id", f"write {_shorten_text(after[2])}"
-    return ConfigError(what, where=where, found=found or None, do=do)
+        message, do = f"{_shorten_text(after[1].strip())!r} before the id", f"write {_shorten_text(after[2])}"
+    return ConfigError(message, where=where, found=excerpt or None, do=do)
 
 
 def _parse_partitions(body: str, entry: str, where: str, room: int) -> Selection:
@@ -191,8 +191,8 @@ def _parse_number(digits: str, entry: str, where: str) -> int:
 def _check_whole_number(number: object, where: str) -> int:
     # True is an int to Python, and surely no partition.
     if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= MAX_NUMBER:
-        found = f"{_shorten_text(repr(number))} ({type(number).__name__})"
-        raise ConfigError("not an id or partition", where=where, found=found, allowed=f"whole, 0 to {MAX_NUMBER}")
+        excerpt = f"{_shorten_text(repr(number))} ({type(number).__name__})"
+        raise ConfigError("not an id or partition", where=where, found=excerpt, allowed=f"whole, 0 to {MAX_NUMBER}")
     return number
 
 
@@ -200,8 +200,8 @@ def _select_numbers(lore_id: int, numbers: Iterable[int] | None, where: str) -> 
     if numbers is None:
         return ALL_PARTITIONS
     if isinstance(numbers, str | bytes) or not isinstance(numbers, Iterable):
-        found = f"{_shorten_text(repr(numbers))} for id {lore_id}"
-        raise ConfigError("not a list of partitions", where=where, found=found, allowed="[0, 2], or None for all")
+        excerpt = f"{_shorten_text(repr(numbers))} for id {lore_id}"
+        raise ConfigError("not a list of partitions", where=where, found=excerpt, allowed="[0, 2], or None for all")
     if isinstance(numbers, range) and len(numbers) > MAX_PARTITIONS:
         raise ConfigError("too many partitions", where=where, found=str(numbers), allowed=f"{MAX_PARTITIONS:,}")
     return Selection(frozenset(_check_whole_number(number, where) for number in numbers))

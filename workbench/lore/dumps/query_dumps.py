@@ -62,10 +62,10 @@ def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResul
     """
     if not settings.path:
         raise ConfigError("no place to dump to", where="--path", do="name a new folder with --path")
-    found = connect_bridge(frame.sparkSession)
+    bridge = connect_bridge(frame.sparkSession)
     query = frame._jdf.queryExecution()
-    failure = _run_failing_query(found, query)
-    tree = PlanTree.from_plan(found, query.executedPlan())
+    failure = _run_failing_query(bridge, query)
+    tree = PlanTree.from_plan(bridge, query.executedPlan())
     node, partition, confirmed = _find_failing_operator(tree, failure)
     chosen = Selection(frozenset([partition])) if partition is not None else Selection()
     lore_id = node.lore_id if node.lore_id is not None else -1
@@ -77,17 +77,17 @@ def dump_failing_operator(frame: DataFrame, settings: DumpSettings) -> DumpResul
 
 def check_nothing_chosen(*, ids: object = None, tagged: object = None, mode: str = "post-hoc") -> None:
     """Refuse a choice of operators together with `--failed`."""
-    given = {"ids": ids is not None, "tagged": tagged is not None, "mode inline": mode == "inline"}
-    if found := [name for name, is_given in given.items() if is_given]:
+    choices = {"ids": ids is not None, "tagged": tagged is not None, "mode inline": mode == "inline"}
+    if conflicts := [name for name, is_given in choices.items() if is_given]:
         raise ConfigError(
             "--failed searches for the operator itself, so no other choice can be given with it",
             where="--failed",
-            found=[f"--{name}" for name in found],
+            found=[f"--{name}" for name in conflicts],
             do="leave these out; or leave out --failed: --mode inline also dumps queries that fail",
         )
 
 
-def _run_failing_query(found: Bridge, query: Any) -> OperatorFailure:
+def _run_failing_query(bridge: Bridge, query: Any) -> OperatorFailure:
     failures: list[OperatorFailure] = []
 
     def count_rows() -> None:
@@ -98,29 +98,29 @@ def _run_failing_query(found: Bridge, query: Any) -> OperatorFailure:
             raise
 
     try:
-        found.run_in_execution(query, "lore dump --failed", count_rows)
+        bridge.run_in_execution(query, "lore dump --failed", count_rows)
     except Exception:
         if not failures:
             raise
         failure = failures[0]
-        return failure if failure.stage_id is not None else _locate_failed_task(failure, found)
+        return failure if failure.stage_id is not None else _locate_failed_task(failure, bridge)
     raise ConfigError("the query did not fail", where="--failed", do="dump chosen operators with --ids")
 
 
-def _locate_failed_task(failure: OperatorFailure, found: Bridge) -> OperatorFailure:
+def _locate_failed_task(failure: OperatorFailure, bridge: Bridge) -> OperatorFailure:
     """The failure with stage and partition of the last failed task, which a Python error does not name."""
-    scala = found.context._jsc.sc()
+    scala = bridge.context._jsc.sc()
     scala.listenerBus().waitUntilEmpty(STATUS_WAIT_MS)
-    status = found.jvm.org.apache.spark.status.api.v1
-    failed = found.jvm.java.util.ArrayList()
+    status = bridge.jvm.org.apache.spark.status.api.v1
+    failed = bridge.jvm.java.util.ArrayList()
     failed.add(status.StageStatus.FAILED)
-    quantiles = found.context._gateway.new_array(found.jvm.double, 0)
+    quantiles = bridge.context._gateway.new_array(bridge.jvm.double, 0)
     store = scala.statusStore()
-    stages = found.to_list(store.stageList(failed, False, False, quantiles, found.jvm.java.util.ArrayList()))
+    stages = bridge.to_list(store.stageList(failed, False, False, quantiles, bridge.jvm.java.util.ArrayList()))
     if not stages:
         return failure
-    stage = max(stages, key=lambda one: int(one.stageId()))
-    tasks = found.to_list(store.taskList(stage.stageId(), stage.attemptId(), MAX_TASKS))
+    stage = max(stages, key=lambda candidate: int(candidate.stageId()))
+    tasks = bridge.to_list(store.taskList(stage.stageId(), stage.attemptId(), MAX_TASKS))
     partitions = [int(task.partitionId()) for task in tasks if str(task.status()) == "FAILED"]
     return replace(failure, stage_id=int(stage.stageId()), partition=min(partitions, default=None))
 
@@ -174,17 +174,17 @@ def order_by_stage(tree: PlanTree, stage_id: int | None) -> list[PlanNode]:
     return [*inside, *(node for node in nodes if node not in inside)]
 
 
-def _read_stage_scopes(found: Bridge, stage_id: int) -> set[str]:
+def _read_stage_scopes(bridge: Bridge, stage_id: int) -> set[str]:
     """Names of the operations of a stage, as in Spark's UI."""
     names: set[str] = set()
 
     def collect_names(cluster: Any) -> None:
         names.add(str(cluster.name()).strip())
-        for child in found.to_list(cluster.childClusters()):
+        for child in bridge.to_list(cluster.childClusters()):
             collect_names(child)
 
     try:
-        graph = found.context._jsc.sc().statusStore().operationGraphForStage(stage_id)
+        graph = bridge.context._jsc.sc().statusStore().operationGraphForStage(stage_id)
     except Exception:  # noqa: BLE001 - the status store forgets old stages; all operators are candidates then
         return names
     collect_names(graph.rootCluster())

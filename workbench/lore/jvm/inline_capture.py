@@ -42,15 +42,15 @@ def enable_inline(
     from workbench.lore.jvm.inline_hooks import find_jar
     from workbench.spark.engine_jars import class_path_settings
 
-    found = dict(confs or {})
+    settings = dict(confs or {})
     for key, value in class_path_settings(find_jar(spark_version or pyspark.__version__, say)).items():
         separator = "," if key == "spark.jars" else ":"
-        found[key] = separator.join(filter(None, [found.get(key), value]))
-    extensions = [one for one in found.get("spark.sql.extensions", "").split(",") if one]
-    found["spark.sql.extensions"] = ",".join(
+        settings[key] = separator.join(filter(None, [settings.get(key), value]))
+    extensions = [extension for extension in settings.get("spark.sql.extensions", "").split(",") if extension]
+    settings["spark.sql.extensions"] = ",".join(
         [*extensions, *([] if EXTENSION_CLASS in extensions else [EXTENSION_CLASS])]
     )
-    return found
+    return settings
 
 
 def is_inline_enabled(spark: SparkSession) -> bool:

@@ -63,15 +63,15 @@ def find_jar(spark_version: str, say: Say) -> Path:
     libraries = find_spark_jars()
     scala = find_scala_line(libraries)
     sources = template_sources(scala)
-    kept = cache_folder() / "jars" / f"lore-inline-{spark_version}-{sources_digest(sources, scala)[:16]}.jar"
-    if kept.is_file() and _find_jar_fault(kept) is None:
-        return kept
+    jar = cache_folder() / "jars" / f"lore-inline-{spark_version}-{sources_digest(sources, scala)[:16]}.jar"
+    if jar.is_file() and _find_jar_fault(jar) is None:
+        return jar
     with tempfile.TemporaryDirectory(prefix="workbench-lore-jar-") as scratch:
         classes = _compile_sources(sources, libraries, Path(scratch), say)
-        with files.replace_atomically(kept) as temporary:
+        with files.replace_atomically(jar) as temporary:
             pack_jar(classes, temporary)
-    say(f"kept in the cache: {kept.name}")
-    return kept
+    say(f"kept in the cache: {jar.name}")
+    return jar
 
 
 def find_spark_jars() -> Path:
@@ -85,8 +85,8 @@ def find_spark_jars() -> Path:
 
 def find_scala_line(libraries: Path) -> str:
     """2.12 or 2.13, from the Scala library among Spark's jars."""
-    for found in sorted(libraries.glob("scala-library-2.*.jar")):
-        return ".".join(found.name.removeprefix("scala-library-").split(".")[:2])
+    for library in sorted(libraries.glob("scala-library-2.*.jar")):
+        return ".".join(library.name.removeprefix("scala-library-").split(".")[:2])
     raise MissingToolError(
         "no jars of Spark to compile against",
         where=libraries,
@@ -100,16 +100,16 @@ def template_sources(scala: str) -> dict[str, str]:
     >>> [line for line in template_sources("2.13")["Scala.java"].splitlines() if "Seq;" in line]
     ['import scala.collection.immutable.Seq;']
     """
-    found = {path.name: path.read_text(encoding="utf-8") for path in sorted(JAVA_SOURCES.glob("*.java"))}
+    sources = {path.name: path.read_text(encoding="utf-8") for path in sorted(JAVA_SOURCES.glob("*.java"))}
     if scala == "2.12":
-        return found
-    return {name: _SEQ_IMPORT.sub(r"import scala.collection.immutable.\1;", text) for name, text in found.items()}
+        return sources
+    return {name: _SEQ_IMPORT.sub(r"import scala.collection.immutable.\1;", text) for name, text in sources.items()}
 
 
 def sources_digest(sources: dict[str, str], scala: str) -> str:
     """Hex sha256 of the sources and the target."""
-    told = "\0".join([scala, str(JAVA_RELEASE), *(f"{name}\0{text}" for name, text in sorted(sources.items()))])
-    return hashlib.sha256(told.encode()).hexdigest()
+    content = "\0".join([scala, str(JAVA_RELEASE), *(f"{name}\0{text}" for name, text in sorted(sources.items()))])
+    return hashlib.sha256(content.encode()).hexdigest()
 
 
 def pack_jar(classes: Path, target: Path) -> None:
@@ -121,9 +121,9 @@ def pack_jar(classes: Path, target: Path) -> None:
             archive.writestr(entry, path.read_bytes())
 
 
-def _find_jar_fault(kept: Path) -> str | None:
+def _find_jar_fault(jar: Path) -> str | None:
     try:
-        with zipfile.ZipFile(kept) as archive:
+        with zipfile.ZipFile(jar) as archive:
             archive.getinfo("workbench/lore/Extension.class")
             return archive.testzip()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
@@ -141,7 +141,7 @@ def _compile_sources(sources: dict[str, str], libraries: Path, scratch: Path, sa
     arguments = ["-nowarn", "-proc:none", "-cp", jars, "-d", str(scratch / "classes")]
     # In a file, since command lines may be limited to 32 KiB and Spark has 250 jars.
     written = "\n".join(
-        _quote_argument(one) for one in [*arguments, *map(str, sorted((scratch / "src").glob("*.java")))]
+        _quote_argument(argument) for argument in [*arguments, *map(str, sorted((scratch / "src").glob("*.java")))]
     )
     (scratch / "arguments").write_text(written, encoding="utf-8")
     failure = _run_compiler([*compiler, f"@{scratch / 'arguments'}"])
@@ -162,8 +162,8 @@ def _quote_argument(argument: str) -> str:
 def _find_javac(say: Say) -> list[str] | None:
     """A JDK compiler for Java 17, or null."""
     homes = [os.environ["JAVA_HOME"]] if os.environ.get("JAVA_HOME") else []
-    found = [shutil.which("javac", path=str(Path(home, "bin"))) for home in homes] + [shutil.which("javac")]
-    for javac in filter(None, found):
+    paths = [shutil.which("javac", path=str(Path(home, "bin"))) for home in homes] + [shutil.which("javac")]
+    for javac in filter(None, paths):
         version = _read_java_version(javac)
         if version is not None and version >= JAVA_RELEASE:
             return [javac, "--release", str(JAVA_RELEASE)]
@@ -173,12 +173,12 @@ def _find_javac(say: Say) -> list[str] | None:
 
 def _read_java_version(javac: str) -> int | None:
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             [javac, "-version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    matched = re.search(r"javac (\d+)", done.stdout + done.stderr)
+    matched = re.search(r"javac (\d+)", process.stdout + process.stderr)
     return int(matched[1]) if matched else None
 
 
@@ -206,7 +206,7 @@ def _find_ecj(say: Say) -> list[str]:
 def _run_compiler(command: list[str]) -> str | None:
     """Run a compiler; the error lines of a failure, else null."""
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command,
             capture_output=True,
             text=True,
@@ -217,9 +217,9 @@ def _run_compiler(command: list[str]) -> str | None:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)[:500]
-    if done.returncode == 0:
+    if process.returncode == 0:
         return None
-    lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    lines = [line.strip() for line in (process.stdout + process.stderr).splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return "; ".join((errors or lines or ["failed without a message"])[:5])[:1000]
 
@@ -240,11 +240,13 @@ class StoredInput:
 
 
 def plan_stored_input(
-    node: PlanNode, index: int, one: OperatorInput, masking: ColumnMasks, bridge: Bridge
+    node: PlanNode, index: int, operator_input: OperatorInput, masking: ColumnMasks, bridge: Bridge
 ) -> StoredInput:
     """Plan how an input is stored with masks and selected columns."""
-    places = {int(a.exprId().id()): f"c{place}" for place, a in reversed([*enumerate(bridge.to_list(one.output))])}
-    reduced = masking.reduce_input(node, index, one, bridge)
+    places = {
+        int(a.exprId().id()): f"c{place}" for place, a in reversed([*enumerate(bridge.to_list(operator_input.output))])
+    }
+    reduced = masking.reduce_input(node, index, operator_input, bridge)
     attributes = bridge.to_list(reduced.output)
     names = choose_stored_names(attributes, original=masking.settings.original_names)
     columns, masks = [], {}
@@ -261,7 +263,7 @@ def plan_stored_input(
     if not attributes:
         # Parquet cannot store rows without columns.
         return StoredInput(reduced, [], [ZERO_COLUMN], ["CAST(1 AS TINYINT)"], {})
-    changed = reduced is not one or bool(masks)
+    changed = reduced is not operator_input or bool(masks)
     return StoredInput(
         replace(reduced, output=bridge.to_scala_seq(nullable)), nullable, names, columns if changed else None, masks
     )
@@ -283,12 +285,12 @@ class CaptureTargets:
 
     def _find_places(self, tree: PlanTree) -> dict[int, tuple[str, int]]:
         seen: dict[str, int] = {}
-        found = {}
+        places = {}
         for lore_id, node in sorted(tree.nodes.items()):
             signature = str(self._signatures.of(node.java))
-            found[lore_id] = (signature, seen.get(signature, 0))
+            places[lore_id] = (signature, seen.get(signature, 0))
             seen[signature] = seen.get(signature, 0) + 1
-        return found
+        return places
 
     def add_operator(self, node: PlanNode, partitions: Iterable[int] | None) -> None:
         """Add an operator with partitions of its inputs, null for all."""
@@ -306,11 +308,13 @@ class CaptureTargets:
         place = f"loreId-{node.lore_id}"
         bound: dict[str, Any] = {}
         inputs = []
-        for index, one in enumerate(sources):
-            how = plan_stored_input(node, index, one, masking, self.bridge)
+        for index, operator_input in enumerate(sources):
+            how = plan_stored_input(node, index, operator_input, masking, self.bridge)
             if how.columns is not None:
-                bound[f"{place}/input-{index}"] = self._bind_expressions(self._number_columns(one.output), how.columns)
-            elsewhere = None if one.kind in JOINT_KINDS else str(self._signatures.of(one.source))
+                bound[f"{place}/input-{index}"] = self._bind_expressions(
+                    self._number_columns(operator_input.output), how.columns
+                )
+            elsewhere = None if operator_input.kind in JOINT_KINDS else str(self._signatures.of(operator_input.source))
             inputs.append({"index": index, "elsewhere": elsewhere, "names": how.names})
         if not masking.applies_to(sources, self.bridge):
             output = self._number_columns(node.java.output())

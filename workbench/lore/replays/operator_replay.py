@@ -223,19 +223,21 @@ class _Replay:
         self._check_replan()
         plain = self._build_variant("replay" if not self.options.is_comparison else "A", self.options.confs_a, "spark")
         first = plain.make()
-        found = output_verification.verify_replay(self.store, self.sidecar, first, tolerance=self.options.tolerance)
+        verification = output_verification.verify_replay(
+            self.store, self.sidecar, first, tolerance=self.options.tolerance
+        )
         result = ReplayResult(
             folder=self.store.url,
             lore_id=self.sidecar.lore_id,
             operator=self.sidecar.operator,
             operator_text=self.sidecar.operator_text,
-            passed=found.passed,
-            answer=found.answer,
-            verification={**vars(found), "word": found.word},
+            passed=verification.passed,
+            answer=verification.answer,
+            verification={**vars(verification), "word": verification.word},
             plans={plain.name: _format_plan(first)},
-            notes=list(found.note),
+            notes=list(verification.note),
         )
-        if found.n_found is None:
+        if verification.n_found is None:
             return result
         return (
             self._compare_variants(plain, first, settings, result)
@@ -272,13 +274,15 @@ class _Replay:
         replay_session.apply_dump_settings(
             child, self.sidecar, {**settings, **variant_settings(engine, self.options.engine)}
         )
-        found = connect_bridge(child)
-        store = DumpStore(found, self.store.url)
+        bridge = connect_bridge(child)
+        store = DumpStore(bridge, self.store.url)
 
         def rebuild_variant() -> RebuiltOperator:
             if replan:
-                return replan_dumped_join(store, self.sidecar, self.plan, found, reader=self.reader)
-            return rebuild_operator(store, self.sidecar, self.plan, found, engine=engine != "spark", reader=self.reader)
+                return replan_dumped_join(store, self.sidecar, self.plan, bridge, reader=self.reader)
+            return rebuild_operator(
+                store, self.sidecar, self.plan, bridge, engine=engine != "spark", reader=self.reader
+            )
 
         return ReplayVariant(name, rebuild_variant, settings if engine == "spark" else {**settings, "engine": engine})
 
@@ -335,7 +339,7 @@ class _Replay:
         )
         if self.options.replan:
             result.plans.update(A=_format_plan(first), B=_format_plan(second))
-            joins = [" and ".join(list_join_names(one.plan, one.bridge)) for one in (first, second)]
+            joins = [" and ".join(list_join_names(operator.plan, operator.bridge)) for operator in (first, second)]
             result.notes.append(f"both sides are planned anew over the dumped rows: A is {joins[0]}, B is {joins[1]}")
         sides = [plain, ReplayVariant(other.name, other.make, other.settings, accelerated)]
         measured = self._measure_variants(sides, result)
@@ -351,19 +355,25 @@ class _Replay:
     def _find_differences(self, first: RebuiltOperator, second: RebuiltOperator) -> tuple[dict[str, Any], list[str]]:
         """Compare the rows of both variants: the comparison and its notes."""
         frames = []
-        for one in (first, second):
-            frames.append(row_fingerprints.number_columns(one.bridge.quiet_bridge(), one.output_rdd(), one.attributes))
+        for operator in (first, second):
+            frames.append(
+                row_fingerprints.number_columns(
+                    operator.bridge.quiet_bridge(), operator.output_rdd(), operator.attributes
+                )
+            )
         prints = [row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(frame)) for frame in frames]
         equal = prints[0] == prints[1]
         apart, within = RowDifferences(), None
         notes: list[str] = []
         if not equal:
             with row_differences.carry_frame(frames[1], first.bridge.quiet_bridge()) as other:
-                within, notes = self._compare_within_tolerance(frames[0], other, max(one.n_rows for one in prints))
+                within, notes = self._compare_within_tolerance(
+                    frames[0], other, max(fingerprint.n_rows for fingerprint in prints)
+                )
                 if within is None:
                     names = [str(attribute.name()) for attribute in first.attributes]
                     apart = row_differences.find_first_differences(frames[0], other, names=names)
-        found = {
+        comparison = {
             "equal": equal or within is not None,
             "n_a": prints[0].n_rows,
             "n_b": prints[1].n_rows,
@@ -373,7 +383,7 @@ class _Replay:
             "differing_values": list(apart.values),
             "tolerance": within,
         }
-        return found, notes
+        return comparison, notes
 
     def _compare_within_tolerance(
         self, first: DataFrame, second: DataFrame, n_rows: int
@@ -394,21 +404,21 @@ def _format_plan(rebuilt: RebuiltOperator) -> str:
     return str(rebuilt.plan.toString())[:MAX_PLAN_CHARS]
 
 
-def _format_comparison(found: ReplayResult) -> str:
+def _format_comparison(result: ReplayResult) -> str:
     """The comparison in a sentence, then the verification of A."""
-    compared = found.comparison
+    compared = result.comparison
     assert compared is not None
     counts = f"{compared['n_a']} and {compared['n_b']}"
     if not compared["equal"]:
         first = f"A and B gave different rows: {counts}"
         if compared["differing_column"]:
-            one, other = compared["differing_values"]
-            first += f"; the first column that differs is {compared['differing_column']}, {one} and {other}"
+            value, other = compared["differing_values"]
+            first += f"; the first column that differs is {compared['differing_column']}, {value} and {other}"
     elif compared["tolerance"] is not None:
         first = f"A and B gave the same rows within a relative tolerance of {compared['tolerance']:g}: {counts}"
     else:
         first = f"A and B gave the same rows: {counts}"
-    return f"{first}. A: {found.answer}"
+    return f"{first}. A: {result.answer}"
 
 
 def _build_timing_documents(measured: ReplayTimings) -> dict[str, Any]:

@@ -73,11 +73,11 @@ def run_operator(folder: str, options: RunOptions, *, report: operator_replay.Re
     """
     if options.out is not None and not options.out.absolute().parent.is_dir():
         raise ConfigError("no such folder", where="--out", found=options.out.parent, do="make it, or name another file")
-    asked = operator_replay.ReplayOptions(
+    replay_options = operator_replay.ReplayOptions(
         **{name: getattr(options, name) for name in (*operator_replay.SessionOptions.model_fields, "confs")}
     )
     with (
-        operator_replay.open_dump(folder, asked, report=report) as dump,
+        operator_replay.open_dump(folder, replay_options, report=report) as dump,
         tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch,
     ):
         return _run_over(dump, options, Path(scratch))
@@ -107,7 +107,7 @@ def _run_over(dump: operator_replay.OpenDump, options: RunOptions, scratch: Path
             changed={index: (store, entry) for index, entry in entries.items()},
         )
         frame = row_fingerprints.number_columns(bridge.quiet_bridge(), over.output_rdd(), over.attributes)
-        named = name_columns(frame, [str(one.name()) for one in over.attributes])
+        named = name_columns(frame, [str(attribute.name()) for attribute in over.attributes])
         rows = collect_table(named)
     except Exception as error:  # noqa: BLE001 - a failure of the operator is the result
         return result.model_copy(update={"failure": str(describe_failure(error))})
@@ -119,17 +119,19 @@ def _run_over(dump: operator_replay.OpenDump, options: RunOptions, scratch: Path
     )
 
 
-def _write_changed_inputs(tables: DumpTables, given: Mapping[str, Path], scratch: Path) -> dict[int, InputEntry]:
+def _write_changed_inputs(tables: DumpTables, paths: Mapping[str, Path], scratch: Path) -> dict[int, InputEntry]:
     """Files of the changed inputs in the layout of a dump; their entries by number."""
-    known = {f"input-{entry.index}": entry for entry in tables.sidecar.inputs}
-    if unknown := sorted(set(given) - set(known)):
-        raise ConfigError("no such input", where="--input", found=unknown, allowed=list(known))
-    found = {}
-    for name, path in given.items():
-        entry = known[name]
+    entries = {f"input-{entry.index}": entry for entry in tables.sidecar.inputs}
+    if unknown := sorted(set(paths) - set(entries)):
+        raise ConfigError("no such input", where="--input", found=unknown, allowed=list(entries))
+    changed_entries = {}
+    for name, path in paths.items():
+        entry = entries[name]
         table = _to_stored_form(_read_table(path, name), tables.folder, entry)
-        found[entry.index] = _write_partitions(table, _count_partition_rows(tables.folder, entry), entry, scratch)
-    return found
+        changed_entries[entry.index] = _write_partitions(
+            table, _count_partition_rows(tables.folder, entry), entry, scratch
+        )
+    return changed_entries
 
 
 def _read_table(path: Path, name: str) -> pl.DataFrame:
@@ -147,8 +149,8 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
     """The rows with the columns and types of the dump's files."""
     import pyarrow as pa
 
-    kept = [column for column in entry.columns if column.masked != "dropped"]
-    shown, stored = choose_display_names(column.name for column in kept), [column.stored_as for column in kept]
+    columns = [column for column in entry.columns if column.masked != "dropped"]
+    shown, stored = choose_display_names(column.name for column in columns), [column.stored_as for column in columns]
     names = shown if set(frame.columns) == set(shown) else stored
     where = f"input-{entry.index}"
     if entry.zero_columns or set(frame.columns) != set(names):
@@ -160,17 +162,17 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
             do='take the rows of lore.open(DUMP).inputs["input-0"] and change their values',
         )
     try:
-        return frame.select(names).to_arrow().rename_columns(stored).cast(_read_stored_types(folder, entry, kept))
+        return frame.select(names).to_arrow().rename_columns(stored).cast(_read_stored_types(folder, entry, columns))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
         raise ConfigError(
             "a value does not fit the type of its column",
             where=where,
             found=str(error)[:300],
-            allowed=[f"{name}: {column.type}" for name, column in zip(shown, kept, strict=True)][:50],
+            allowed=[f"{name}: {column.type}" for name, column in zip(shown, columns, strict=True)][:50],
         ) from None
 
 
-def _read_stored_types(folder: Path, entry: InputEntry, kept: list[InputColumn]) -> pa.Schema:
+def _read_stored_types(folder: Path, entry: InputEntry, columns: list[InputColumn]) -> pa.Schema:
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -179,7 +181,7 @@ def _read_stored_types(folder: Path, entry: InputEntry, kept: list[InputColumn])
         if entry.batches[str(number)]:
             read = pq.read_schema(folder / f"input-{entry.index}/partition-{number}/batch-0.parquet")
             return read.remove_metadata()
-    fields = [{"name": one.stored_as, "type": one.type, "nullable": True, "metadata": {}} for one in kept]
+    fields = [{"name": column.stored_as, "type": column.type, "nullable": True, "metadata": {}} for column in columns]
     return to_arrow_schema(StructType.fromJson({"type": "struct", "fields": fields}))
 
 

@@ -49,13 +49,13 @@ def summarize_differences(differences: Sequence[float], *, level: float = CONFID
     >>> summarize_differences([-0.010, 0.011, -0.012, 0.013, 0.014, 0.015])
     {'value': None, 'low': None, 'high': None, 'below': 0.015}
     """
-    found = stats.quantile_interval(differences, 0.5, level=level)
-    if found.low is None or found.high is None:
-        above = found.estimate is not None and found.estimate > 0
-        return {"value": found.estimate if above else None, "low": None, "high": None, "below": None}
-    if found.low <= 0:
-        return {"value": None, "low": None, "high": None, "below": max(found.high, 0.0)}
-    return {"value": found.estimate, "low": found.low, "high": found.high, "below": None}
+    interval = stats.quantile_interval(differences, 0.5, level=level)
+    if interval.low is None or interval.high is None:
+        above = interval.estimate is not None and interval.estimate > 0
+        return {"value": interval.estimate if above else None, "low": None, "high": None, "below": None}
+    if interval.low <= 0:
+        return {"value": None, "low": None, "high": None, "below": max(interval.high, 0.0)}
+    return {"value": interval.estimate, "low": interval.low, "high": interval.high, "below": None}
 
 
 def is_tight(differences: Sequence[float], tight: float, *, level: float = CONFIDENCE_LEVEL) -> bool:
@@ -64,10 +64,10 @@ def is_tight(differences: Sequence[float], tight: float, *, level: float = CONFI
     >>> is_tight([1.0, 1.01, 0.99, 1.02, 0.98, 1.0, 1.0, 1.01, 0.99, 1.0], 0.1)
     True
     """
-    found = stats.quantile_interval(differences, 0.5, level=level)
-    if found.low is None or found.high is None or found.estimate is None or found.estimate <= 0:
+    interval = stats.quantile_interval(differences, 0.5, level=level)
+    if interval.low is None or interval.high is None or interval.estimate is None or interval.estimate <= 0:
         return False
-    return max(found.high - found.estimate, found.estimate - found.low) <= tight * found.estimate
+    return max(interval.high - interval.estimate, interval.estimate - interval.low) <= tight * interval.estimate
 
 
 def is_enough(
@@ -79,4 +79,4 @@ def is_enough(
         return False
     if repeat < MIN_ADAPTIVE_RUNS or elapsed_s >= budget_s:
         return True
-    return (n_turns - repeat) % RUNS_PER_LOOK == 0 and all(is_tight(one, tight) for one in turns)
+    return (n_turns - repeat) % RUNS_PER_LOOK == 0 and all(is_tight(differences, tight) for differences in turns)

@@ -27,9 +27,9 @@ def collect_table(frame: DataFrame) -> pl.DataFrame:
     else:
         batches = frame._collect_as_arrow()
         table = pa.Table.from_batches(batches) if batches else _build_empty_table(frame)
-    found = pl.from_arrow(table)
-    assert isinstance(found, pl.DataFrame)
-    return found
+    rows = pl.from_arrow(table)
+    assert isinstance(rows, pl.DataFrame)
+    return rows
 
 
 def _build_empty_table(frame: DataFrame) -> Any:

@@ -105,7 +105,7 @@ def verify_replay(
     `tolerance`: Relative difference up to which floats are equal; needs a dump with kept output. Null compares bit
     for bit, but for operators that add up floats (`row_differences.choose_tolerance`).
     """
-    expected = {int(number): one for number, one in sidecar.output.fingerprint.items()}
+    expected = {int(number): fingerprint for number, fingerprint in sidecar.output.fingerprint.items()}
     if tolerance is not None and not sidecar.output.kept:
         raise ConfigError(
             "a tolerance needs the output rows, and this dump has only their fingerprint",
@@ -118,29 +118,29 @@ def verify_replay(
         if sidecar.output.error is None and len(expected) < int(rdd.getNumPartitions()):
             rdd = rebuilt.bridge.prune_partitions(rdd, expected)
         frame = number_columns(rebuilt.bridge.quiet_bridge(), rdd, rebuilt.attributes)
-        found = fingerprint_partitions(frame, sorted(expected) if sidecar.output.error is None else None)
+        prints = fingerprint_partitions(frame, sorted(expected) if sidecar.output.error is None else None)
     except Exception as error:  # noqa: BLE001 - failures are compared, too
         return _compare_failure(sidecar, describe_failure(error))
     if sidecar.output.error is not None:
         wanted = sidecar.output.error
         note = f"the original failed with {wanted.error_class}, and the replay did not fail"
         return Verification(False, None, sidecar.output.compared_with, None, None, note=(note,))
-    compared = _compare_prints(folder, sidecar, frame, expected, found, tolerance)
-    return compared if compared.passed else _check_repeatable(compared, frame, expected, found)
+    compared = _compare_prints(folder, sidecar, frame, expected, prints, tolerance)
+    return compared if compared.passed else _check_repeatable(compared, frame, expected, prints)
 
 
 def _check_repeatable(
     compared: Verification,
     frame: DataFrame,
     expected: Mapping[int, PartitionPrint],
-    found: Mapping[int, PartitionPrint],
+    prints: Mapping[int, PartitionPrint],
 ) -> Verification:
     """Run the operator once more: when it gives other rows again, its output is not a function of its inputs."""
     try:
         again = fingerprint_partitions(frame, sorted(expected))
     except Exception as error:  # noqa: BLE001 - fails now and then: not repeatable either
         return replace(compared, repeatable=False, note=(*compared.note, f"it failed when run again: {error}"[:500]))
-    return replace(compared, repeatable=merge_prints(again) == merge_prints(found))
+    return replace(compared, repeatable=merge_prints(again) == merge_prints(prints))
 
 
 def _compare_failure(sidecar: Sidecar, failure: OperatorFailure) -> Verification:
@@ -162,14 +162,14 @@ def _compare_prints(
     sidecar: Sidecar,
     frame: DataFrame,
     expected: Mapping[int, PartitionPrint],
-    found: Mapping[int, PartitionPrint],
+    prints: Mapping[int, PartitionPrint],
     tolerance: float | None,
 ) -> Verification:
-    wanted, given = merge_prints(expected), merge_prints(found)
-    passed = wanted == given
-    row_for_row = dict(expected) == dict(found)
+    wanted, actual = merge_prints(expected), merge_prints(prints)
+    passed = wanted == actual
+    row_for_row = dict(expected) == dict(prints)
     differing = tuple(
-        number for number in sorted(expected) if _unordered_print(expected[number]) != _unordered_print(found[number])
+        number for number in sorted(expected) if _unordered_print(expected[number]) != _unordered_print(prints[number])
     )
     apart, within = RowDifferences(), None
     notes = [sidecar.masked] if sidecar.masked else []
@@ -190,7 +190,7 @@ def _compare_prints(
         row_for_row,
         sidecar.output.compared_with,
         wanted.n_rows,
-        given.n_rows,
+        actual.n_rows,
         differing,
         apart.first,
         apart.second,
@@ -201,5 +201,5 @@ def _compare_prints(
     )
 
 
-def _unordered_print(one: PartitionPrint) -> tuple[int, int, int]:
-    return one.n_rows, one.hash_sum, one.hash_xor
+def _unordered_print(fingerprint: PartitionPrint) -> tuple[int, int, int]:
+    return fingerprint.n_rows, fingerprint.hash_sum, fingerprint.hash_xor

@@ -63,21 +63,21 @@ def bisect_in_process(folder: str, **options: Any) -> BisectionResult:
 
 
 def _run_command(
-    verb: str, folder: str, options: dict[str, Any], known: type[BaseModel], answer: type[Answer]
+    verb: str, folder: str, options: dict[str, Any], model: type[BaseModel], answer: type[Answer]
 ) -> Answer:
-    command = [sys.executable, "-m", "workbench", "lore", *build_command(verb, folder, options, known), "--json"]
+    command = [sys.executable, "-m", "workbench", "lore", *build_command(verb, folder, options, model), "--json"]
     try:
-        done = subprocess.run(  # noqa: S603
+        process = subprocess.run(  # noqa: S603
             command, env=child_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
         )
     except subprocess.TimeoutExpired as error:
         raise RunFailedError(f"lore {verb} took too long and was ended", found=f"{TIMEOUT_S} s") from error
-    if done.returncode in (0, 1) and done.stdout.lstrip().startswith("{"):
-        return answer.model_validate_json(done.stdout)
-    message = done.stderr.strip()[-4000:]
-    if done.returncode == 2:
+    if process.returncode in (0, 1) and process.stdout.lstrip().startswith("{"):
+        return answer.model_validate_json(process.stdout)
+    message = process.stderr.strip()[-4000:]
+    if process.returncode == 2:
         raise InputError(f"lore {verb} was refused", found=message)
-    raise RunFailedError(f"lore {verb} died", found=f"exit code {done.returncode}\n{message}")
+    raise RunFailedError(f"lore {verb} died", found=f"exit code {process.returncode}\n{message}")
 
 
 def child_environment() -> dict[str, str]:
@@ -85,28 +85,28 @@ def child_environment() -> dict[str, str]:
     return {key: value for key, value in os.environ.items() if not key.startswith(("PYSPARK_", "_PYSPARK"))}
 
 
-def build_command(verb: str, folder: str, options: Mapping[str, Any], known: type[BaseModel]) -> list[str]:
+def build_command(verb: str, folder: str, options: Mapping[str, Any], model: type[BaseModel]) -> list[str]:
     """Words of `workbench lore VERB FOLDER` with these options, which are fields of a model."""
-    if unknown := sorted(set(options) - set(known.model_fields)):
-        raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(known.model_fields))
+    if unknown := sorted(set(options) - set(model.model_fields)):
+        raise ConfigError(f"unknown option of lore {verb}", found=unknown, allowed=sorted(model.model_fields))
     return [verb, folder, *_build_arguments(options)]
 
 
 def _build_arguments(options: Mapping[str, Any]) -> list[str]:
     flags = {"confs": "--conf", "confs_a": "--a", "confs_b": "--b", "inputs": "--input"}
-    found: list[str] = []
+    arguments: list[str] = []
     for name, value in options.items():
         if name in flags:
-            for key, one in value.items():
-                found += [flags[name], f"{key}={one}"]
+            for key, element in value.items():
+                arguments += [flags[name], f"{key}={element}"]
         elif isinstance(value, list):
-            for one in value:
-                found += [f"--{name.replace('_', '-')}", str(one)]
+            for element in value:
+                arguments += [f"--{name.replace('_', '-')}", str(element)]
         elif value is True:
-            found.append(f"--{name}")
+            arguments.append(f"--{name}")
         elif value is not None and value is not False:
-            found += [f"--{name.replace('_', '-')}", str(value)]
-    return found
+            arguments += [f"--{name.replace('_', '-')}", str(value)]
+    return arguments
 
 
 @dataclass(frozen=True)
@@ -145,10 +145,15 @@ class ReplayOutcome:
         for side in self.sides["side"]:
             for quantity, column in TIMED_COLUMNS.items():
                 runs = self.timings.filter(side=side)[column].drop_nulls().to_list()
-                found = summarize_differences(runs, level=self.level)
-                if found["value"] is None:
+                summary = summarize_differences(runs, level=self.level)
+                if summary["value"] is None:
                     continue
-                ends = {"median_s": found["value"], "low_s": found["low"], "high_s": found["high"], "n": len(runs)}
+                ends = {
+                    "median_s": summary["value"],
+                    "low_s": summary["low"],
+                    "high_s": summary["high"],
+                    "n": len(runs),
+                }
                 rows.append({"side": side, "quantity": quantity, **ends})
         return TIMES.frame(rows)
 
@@ -179,8 +184,8 @@ class ReplayOutcome:
         """Table `differences`: the replay and the original, then A and B."""
         if self.replayed is None:
             return DIFFERENCES.frame([])
-        found = self.replayed.verification
-        parts = {"only in the original": found["missing"], "only in the replay": found["extra"]}
+        verification = self.replayed.verification
+        parts = {"only in the original": verification["missing"], "only in the replay": verification["extra"]}
         if (compared := self.replayed.comparison) is not None:
             parts |= {"only in A": compared["only_a"], "only in B": compared["only_b"]}
         return DIFFERENCES.frame(
@@ -225,13 +230,13 @@ class ReplayOutcome:
         """Reasons of an invalid result; empty when the replay gave the original output, on both sides."""
         if self.replayed is None:
             return (f"the dump was refused: {self.refused}",)
-        found = [] if self.replayed.verification["passed"] else [self.replayed.answer]
+        reasons = [] if self.replayed.verification["passed"] else [self.replayed.answer]
         if self.replayed.not_accelerated:
-            found.append(f"not accelerated: {self.replayed.not_accelerated}")
+            reasons.append(f"not accelerated: {self.replayed.not_accelerated}")
         if self.replayed.comparison is not None and not self.replayed.comparison["equal"]:
             compared = self.replayed.comparison
-            found.append(f"A and B gave different rows ({compared['n_a']} and {compared['n_b']})")
-        return tuple(found)
+            reasons.append(f"A and B gave different rows ({compared['n_a']} and {compared['n_b']})")
+        return tuple(reasons)
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
@@ -241,7 +246,7 @@ class ReplayOutcome:
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
         """Declared tables with their rows, for the run folder."""
         inspected = [(declared, getattr(self.inspection, declared.name)) for declared in tables.INSPECTION_TABLES]
-        own = [
+        replay_tables = [
             (tables.SIDES, self.sides),
             (tables.TIMINGS, self.timings),
             (tables.METRICS, self.metrics),
@@ -249,7 +254,7 @@ class ReplayOutcome:
             (RATIOS, self.ratios),
             (DIFFERENCES, self.differences),
         ]
-        return [*inspected, *own]
+        return [*inspected, *replay_tables]
 
 
 def inspect_and_replay(
@@ -261,15 +266,15 @@ def inspect_and_replay(
     """
     with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
         folder = open_bundle(place, Path(scratch) / "bundle") if place.suffix == ".zip" else place
-        found = inspect_dumps(folder)
-        if len(found.dumps) != 1:
-            names = [dump.folder.name for dump in found.dumps]
+        inspection = inspect_dumps(folder)
+        if len(inspection.dumps) != 1:
+            names = [dump.folder.name for dump in inspection.dumps]
             raise InputError("several operators were dumped here", where=place, allowed=names, do="name one of them")
-        sidecar = found.dumps[0].sidecar
+        sidecar = inspection.dumps[0].sidecar
         if sidecar is None:
-            return ReplayOutcome(place, found, None, None, _explain_no_replay(found.dumps[0].folder), level)
+            return ReplayOutcome(place, inspection, None, None, _explain_no_replay(inspection.dumps[0].folder), level)
         replayed, refused = _replay_or_explain(place, replay, options)
-    return ReplayOutcome(place, found, sidecar, replayed, refused, level)
+    return ReplayOutcome(place, inspection, sidecar, replayed, refused, level)
 
 
 def _replay_or_explain(
@@ -290,12 +295,12 @@ def _explain_no_replay(folder: Path) -> str:
     return "plan.json is unusable"
 
 
-def _build_ratio_row(quantity: str, found: stats.Interval) -> dict[str, Any]:
+def _build_ratio_row(quantity: str, interval: stats.Interval) -> dict[str, Any]:
     return {
         "quantity": quantity,
-        "speed_ratio": found.estimate,
-        "low_ratio": found.low,
-        "high_ratio": found.high,
-        "n": found.n,
-        "verdict": stats.decide_verdicts([found])[0].verdict,
+        "speed_ratio": interval.estimate,
+        "low_ratio": interval.low,
+        "high_ratio": interval.high,
+        "n": interval.n,
+        "verdict": stats.decide_verdicts([interval])[0].verdict,
     }

@@ -105,14 +105,14 @@ def measure_variants(
         for side in sides if number % 2 else reversed(sides):
             rebuilt = last[side.name] = side.make()
             with rebuilt.bridge.propagate_settings():
-                scan = meter.measure_run(lambda made=scanned[side.name]: scan_inputs(made))  # type: ignore[misc]
-                total = meter.measure_run(lambda made=rebuilt: made.output_rdd().count())  # type: ignore[misc]
+                scan = meter.measure_run(lambda operator=scanned[side.name]: scan_inputs(operator))  # type: ignore[misc]
+                total = meter.measure_run(lambda operator=rebuilt: operator.output_rdd().count())  # type: ignore[misc]
             row = build_timing_row(side.name, number, scan, total)
             timings.append(row)
             turns[side.name].append(row["operator_s"] if row["operator_cpu_s"] is None else row["operator_cpu_s"])
             if on_progress:
                 on_progress(len(timings), max(repeat * len(sides), len(timings)))
-    metrics = [row for name, made in last.items() for row in list_metric_rows(name, made.read_metrics())]
+    metrics = [row for name, operator in last.items() for row in list_metric_rows(name, operator.read_metrics())]
     return _build_timings(sides, timings, metrics)
 
 
@@ -160,36 +160,36 @@ def find_baseline_nodes(plan: Any, bridge: Bridge) -> list[Any]:
     children = bridge.to_list(plan.children())
     if simple_class_name(plan) in CONVERSION_NODES and simple_class_name(children[0]) == "RDDScanExec":
         return [plan]
-    below = [*children, *(one.child() for one in bridge.to_list(plan.subqueries()))]
+    below = [*children, *(subquery.child() for subquery in bridge.to_list(plan.subqueries()))]
     return [leaf for child in below for leaf in find_baseline_nodes(child, bridge)]
 
 
 def _summarize_times(side: ReplayVariant, timings: pl.DataFrame) -> dict[str, Any]:
     import polars as pl
 
-    own = timings.filter(pl.col("side") == side.name)
+    side_timings = timings.filter(pl.col("side") == side.name)
     row: dict[str, Any] = {
         "side": side.name,
         "settings": ", ".join(f"{key}={value}" for key, value in sorted(side.settings.items())),
         "accelerated": side.accelerated,
-        "n": own.height,
-        "scan_s": own["scan_s"].median(),
-        "total_s": own["total_s"].median(),
-        "operator_run_s": own["operator_run_s"].median(),
-        "peak_memory_bytes": own["peak_memory_bytes"].max(),
-        "spill_bytes": own["spill_bytes"].max(),
+        "n": side_timings.height,
+        "scan_s": side_timings["scan_s"].median(),
+        "total_s": side_timings["total_s"].median(),
+        "operator_run_s": side_timings["operator_run_s"].median(),
+        "peak_memory_bytes": side_timings["peak_memory_bytes"].max(),
+        "spill_bytes": side_timings["spill_bytes"].max(),
     }
-    return row | summarize_side(own)
+    return row | summarize_side(side_timings)
 
 
-def summarize_side(own: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) -> dict[str, Any]:
+def summarize_side(timings: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) -> dict[str, Any]:
     """Elapsed and CPU time of the operator from its rows of `tables.TIMINGS`, each with its interval."""
-    found: dict[str, Any] = {}
+    summary: dict[str, Any] = {}
     for column, suffix in (("operator_s", "s"), ("operator_cpu_s", "cpu_s")):
-        seen = summarize_differences(own[column].drop_nulls().to_list(), level=level)
-        found |= {column: seen["value"], f"low_{suffix}": seen["low"], f"high_{suffix}": seen["high"]}
-        found |= {f"below_{suffix}": seen["below"]}
-    return found
+        seen = summarize_differences(timings[column].drop_nulls().to_list(), level=level)
+        summary |= {column: seen["value"], f"low_{suffix}": seen["low"], f"high_{suffix}": seen["high"]}
+        summary |= {f"below_{suffix}": seen["below"]}
+    return summary
 
 
 def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tuple[stats.Interval | None, str | None]:
@@ -243,9 +243,9 @@ def engine_settings(engine: str) -> dict[str, str]:
     from workbench.spark import engine_jars
     from workbench.spark.engine_jars import ENGINES, class_path_settings
 
-    known = ENGINES[engine]
-    jar = engine_jars.resolve_jar(known.artifact, say=lambda _: None) if known.artifact else None
-    return {**known.settings, **(class_path_settings(jar) if jar else {})}
+    engine_spec = ENGINES[engine]
+    jar = engine_jars.resolve_jar(engine_spec.artifact, say=lambda _: None) if engine_spec.artifact else None
+    return {**engine_spec.settings, **(class_path_settings(jar) if jar else {})}
 
 
 def variant_settings(engine: str, started: str) -> dict[str, str]:
@@ -266,15 +266,15 @@ def check_acceleration(rebuilt: RebuiltOperator, engine: str, operator: str) -> 
     """Check that the plan has an operator of the engine; null without an engine."""
     if engine == "spark":
         return None
-    found: list[str] = []
+    names: list[str] = []
 
     def collect_names(plan: Any) -> None:
-        found.append(simple_class_name(plan))
+        names.append(simple_class_name(plan))
         for child in rebuilt.bridge.to_list(plan.children()):
             collect_names(child)
 
     collect_names(rebuilt.plan)
-    if any(name.startswith("Comet") and name not in _BORDER_NODES for name in found):
+    if any(name.startswith("Comet") and name not in _BORDER_NODES for name in names):
         return True
     raise NotAcceleratedError(_read_fallback_reason(rebuilt) or f"{engine} left {operator} to Spark without a reason")
 

@@ -63,16 +63,16 @@ def choose_display_names(names: Iterable[str]) -> list[str]:
     >>> choose_display_names(["k", "v", "k"])
     ['k', 'v', 'k (3)']
     """
-    found: list[str] = []
+    display_names: list[str] = []
     for position, name in enumerate(names, 1):
-        found.append(f"{name} ({position})" if name in found else name)
-    return found
+        display_names.append(f"{name} ({position})" if name in display_names else name)
+    return display_names
 
 
-def choose_tolerance(operator: str, types: Iterable[str], asked: float | None) -> float | None:
+def choose_tolerance(operator: str, types: Iterable[str], tolerance: float | None) -> float | None:
     """The tolerance of a comparison: the one asked for, else that of sums where the operator may add up floats."""
-    if asked is not None:
-        return asked
+    if tolerance is not None:
+        return tolerance
     adds = operator in _SUMMING_OPERATORS or operator.startswith(SUBTREE_PREFIX)
     adds = adds and any(word in kind for kind in types for word in _FLOAT_TYPES)
     return SUM_TOLERANCE if adds else None
@@ -84,21 +84,21 @@ def carry_frame(frame: DataFrame, into: Bridge) -> Iterator[DataFrame]:
 
     An RDD is computed under the settings of the session that reads it, so it must be cached first.
     """
-    held = frame.persist()
+    cached_frame = frame.persist()
     try:
-        held.count()
-        yield into.to_frame(connect_bridge(frame.sparkSession).internal_rows(held), held._jdf.schema())
+        cached_frame.count()
+        yield into.to_frame(connect_bridge(frame.sparkSession).internal_rows(cached_frame), cached_frame._jdf.schema())
     finally:
-        held.unpersist()
+        cached_frame.unpersist()
 
 
 def find_first_differences(
-    expected: DataFrame, found: DataFrame, *, names: Sequence[str] | None = None, max_rows: int = MAX_DIFFERENCES
+    expected: DataFrame, actual: DataFrame, *, names: Sequence[str] | None = None, max_rows: int = MAX_DIFFERENCES
 ) -> RowDifferences:
     """First rows that one of two frames (columns c0, c1 …) has more often than the other; `names` are those shown."""
-    types = [field.dataType.simpleString() for field in found.schema.fields]
+    types = [field.dataType.simpleString() for field in actual.schema.fields]
     hashing = row_hash_sql(types)
-    shown = choose_display_names(names if names is not None else found.columns)
+    shown = choose_display_names(names if names is not None else actual.columns)
 
     def count_rows(frame: DataFrame, sign: int) -> Any:
         pairs = zip(frame.columns, map(quote_name, shown), strict=True)
@@ -108,7 +108,7 @@ def find_first_differences(
 
     rows = (
         count_rows(expected, -1)
-        .unionByName(count_rows(found, 1))
+        .unionByName(count_rows(actual, 1))
         .groupBy("h")
         .agg(*(parse_expression(text) for text in ("sum(side) AS more", "first(row) AS row")))
         .filter("more <> 0")
@@ -126,22 +126,22 @@ def find_differing_column(first: Sequence[str], second: Sequence[str]) -> RowDif
     'the first column that differs is v: 2 and 3'
     """
     best: tuple[int, str | None, tuple[str, ...]] = (-1, None, ())
-    for one in map(json.loads, first):
+    for row in map(json.loads, first):
         for other in map(json.loads, second):
-            apart = [name for name in one if one[name] != other.get(name)]
-            n_equal = len(one) - len(apart)
+            apart = [name for name in row if row[name] != other.get(name)]
+            n_equal = len(row) - len(apart)
             if apart and n_equal > best[0]:
-                values = (json.dumps(one[apart[0]]), json.dumps(other.get(apart[0])))
+                values = (json.dumps(row[apart[0]]), json.dumps(other.get(apart[0])))
                 best = (n_equal, apart[0], values)
     return RowDifferences(tuple(first), tuple(second), best[1], best[2])
 
 
-def are_frames_close(expected: DataFrame, found: DataFrame, tolerance: float) -> bool:
+def are_frames_close(expected: DataFrame, actual: DataFrame, tolerance: float) -> bool:
     """Are two small frames equal up to the order of rows and close floats?"""
-    return are_rows_close(expected.collect(), found.collect(), tolerance)
+    return are_rows_close(expected.collect(), actual.collect(), tolerance)
 
 
-def are_rows_close(expected: Iterable[Any], found: Iterable[Any], tolerance: float) -> bool:
+def are_rows_close(expected: Iterable[Any], actual: Iterable[Any], tolerance: float) -> bool:
     """Are these the same rows, up to their order and close floats?
 
     Rows are grouped by their exact values, then split at gaps wider than the tolerance between their floats; the rest
@@ -149,7 +149,7 @@ def are_rows_close(expected: Iterable[Any], found: Iterable[Any], tolerance: flo
     several floats that form chains of close neighbours.
     """
     groups: dict[Any, tuple[list[FloatRow], list[FloatRow]]] = {}
-    for side, rows in enumerate((expected, found)):
+    for side, rows in enumerate((expected, actual)):
         for row in rows:
             floats: list[float] = []
             groups.setdefault(_take_out_floats(row, floats), ([], []))[side].append(tuple(floats))
@@ -177,20 +177,20 @@ def _split_by_gaps(
     # With the next column, and the number of consecutive columns without a gap.
     waiting = [(left, right, 0, 0)]
     while waiting:
-        left, right, column, whole = waiting.pop()
-        if whole == n_columns:
+        left, right, column, n_gapless = waiting.pop()
+        if n_gapless == n_columns:
             yield left, right
             continue
         parts = _split_by_column_gaps(left, right, column, tolerance)
-        whole = whole + 1 if len(parts) == 1 else 1
-        waiting += [(*part, (column + 1) % n_columns, whole) for part in parts]
+        n_gapless = n_gapless + 1 if len(parts) == 1 else 1
+        waiting += [(*part, (column + 1) % n_columns, n_gapless) for part in parts]
 
 
 def _split_by_column_gaps(
     left: list[FloatRow], right: list[FloatRow], column: int, tolerance: float
 ) -> list[tuple[list[FloatRow], list[FloatRow]]]:
     sided = [(row, side) for side, rows in enumerate((left, right)) for row in rows]
-    sided.sort(key=lambda one: one[0][column])
+    sided.sort(key=lambda pair: pair[0][column])
     parts: list[tuple[list[FloatRow], list[FloatRow]]] = [([], [])]
     before = sided[0][0]
     for row, side in sided:
@@ -205,7 +205,7 @@ def _can_pair_rows(left: list[FloatRow], right: list[FloatRow], tolerance: float
     if len(left) != len(right):
         return False
     left, right = sorted(left), sorted(right)
-    if all(_are_floats_close(one, other, tolerance) for one, other in zip(left, right, strict=True)):
+    if all(_are_floats_close(left_row, other, tolerance) for left_row, other in zip(left, right, strict=True)):
         return True
     if len(left) > MAX_PAIRED_ROWS:
         return False
@@ -217,5 +217,5 @@ def _can_pair_rows(left: list[FloatRow], right: list[FloatRow], tolerance: float
     return True
 
 
-def _are_floats_close(one: FloatRow, other: FloatRow, tolerance: float) -> bool:
-    return all(math.isclose(a, b, rel_tol=tolerance, abs_tol=0.0) for a, b in zip(one, other, strict=True))
+def _are_floats_close(row: FloatRow, other: FloatRow, tolerance: float) -> bool:
+    return all(math.isclose(a, b, rel_tol=tolerance, abs_tol=0.0) for a, b in zip(row, other, strict=True))

@@ -88,15 +88,15 @@ def fingerprint_partitions(frame: DataFrame, partitions: Iterable[int] | None = 
         hashed.agg(*(parse_expression(text) for text in _TOTALS)), connect_bridge(frame.sparkSession)
     )
     numbers = list(partitions) if partitions is not None else list(range(len(rows)))
-    found = {}
+    prints = {}
     for number, (n_rows, h_low, h_high, o_low, o_high, xor) in zip(numbers, rows, strict=True):
-        found[number] = PartitionPrint(
+        prints[number] = PartitionPrint(
             n_rows=n_rows, hash_sum=h_low + (h_high << 32), hash_xor=xor, ordered_sum=o_low + (o_high << 32)
         )
-    return found
+    return prints
 
 
-def _collect_partition_totals(aggregated: DataFrame, found: Bridge) -> list[tuple[int, ...]]:
+def _collect_partition_totals(aggregated: DataFrame, bridge: Bridge) -> list[tuple[int, ...]]:
     """The totals of each partition, in order.
 
     The partial half of an aggregate without keys gives one row per partition, even for an empty one. Run alone it needs
@@ -104,10 +104,10 @@ def _collect_partition_totals(aggregated: DataFrame, found: Bridge) -> list[tupl
     """
     plan = aggregated._jdf.queryExecution().executedPlan()
     while simple_class_name(plan) != "HashAggregateExec" or "partial_" not in plan.aggregateExpressions().toString():
-        plan = found.to_list(plan.children())[0]
-    buffers = found.fuse_codegen_stages(strip_wrappers(plan, found)).execute()
-    columns = [(f"b{index}", one.dataType()) for index, one in enumerate(found.to_list(plan.output()))]
-    frame = found.to_frame(buffers, found.build_struct(columns)).selectExpr("spark_partition_id() AS p", "*")
+        plan = bridge.to_list(plan.children())[0]
+    buffers = bridge.fuse_codegen_stages(strip_wrappers(plan, bridge)).execute()
+    columns = [(f"b{index}", attribute.dataType()) for index, attribute in enumerate(bridge.to_list(plan.output()))]
+    frame = bridge.to_frame(buffers, bridge.build_struct(columns)).selectExpr("spark_partition_id() AS p", "*")
     # Sums and xors of no rows are null.
     return [tuple(int(value or 0) for value in row[1:]) for row in sorted(frame.collect())]
 
@@ -131,11 +131,11 @@ def quote_name(name: str) -> str:
 def merge_prints(prints: Mapping[Any, PartitionPrint]) -> PartitionPrint:
     """Fingerprint of all partitions together, independent of order and partition."""
     xor = 0
-    for one in prints.values():
-        xor ^= one.hash_xor
+    for partition_print in prints.values():
+        xor ^= partition_print.hash_xor
     return PartitionPrint(
-        n_rows=sum(one.n_rows for one in prints.values()),
-        hash_sum=sum(one.hash_sum for one in prints.values()),
+        n_rows=sum(fingerprint.n_rows for fingerprint in prints.values()),
+        hash_sum=sum(fingerprint.hash_sum for fingerprint in prints.values()),
         hash_xor=xor,
         ordered_sum=0,
     )

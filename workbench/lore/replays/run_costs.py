@@ -91,9 +91,9 @@ class CostMeter:
                 group.append(self.process)
         except psutil.Error:
             return None
-        for one in group:
+        for process in group:
             try:
-                used = one.cpu_times()
+                used = process.cpu_times()
             except psutil.Error:
                 continue
             # Of children that have ended, too: workers end when they are idle.

@@ -51,8 +51,8 @@ class ComparedSettings:
     def check_keys(self, bridge: Bridge) -> None:
         """Refuse keys that nothing reads, and keys that cannot differ between the sides."""
         for where, settings in (("--conf", self.shared), ("--a", self.a), ("--b", self.b)):
-            own = [key for key in settings if not key.startswith(HADOOP_PREFIX)]
-            check_known_keys(bridge, own, where=where, engine=self.engine)
+            keys = [key for key in settings if not key.startswith(HADOOP_PREFIX)]
+            check_known_keys(bridge, keys, where=where, engine=self.engine)
             if where != "--conf" and (fixed := [key for key in settings if key.startswith(HADOOP_PREFIX)]):
                 raise ConfigError(
                     "file systems are set when Spark starts and are the same on both sides",
@@ -101,11 +101,11 @@ def list_differing_settings(settings: ComparedSettings, a: Bridge, b: Bridge) ->
 
 def find_unread_settings(texts: Mapping[str, str], side: ComparedSide) -> list[str]:
     """Keys that nothing reads while the operator is rebuilt and run once; `texts` are their values on this side."""
-    known = {key: text for key, text in texts.items() if find_entry(side.bridge, key) is not None}
-    if not known:
+    entries = {key: text for key, text in texts.items() if find_entry(side.bridge, key) is not None}
+    if not entries:
         return []
     side.bridge.prepare_rules()
-    with watch_settings(side.bridge, known) as watch, side.bridge.propagate_settings():
+    with watch_settings(side.bridge, entries) as watch, side.bridge.propagate_settings():
         watch.forget_reads()
         side.run_scan()
         scanned = set(watch.list_read_keys())
@@ -117,7 +117,7 @@ def find_unread_settings(texts: Mapping[str, str], side: ComparedSide) -> list[s
         read = set(watch.list_read_keys())
     # What reading the files reads, too, counts for the operator unless it is of files or of analysis.
     only_scanned = {key for key in scanned if key.startswith((*ANALYSIS_KEYS, *FILE_KEYS))}
-    return sorted(key for key in known if key not in read or key in only_scanned)
+    return sorted(key for key in entries if key not in read or key in only_scanned)
 
 
 def check_settings_are_read(
@@ -147,9 +147,9 @@ def check_settings_are_read(
         planned = [key for key in unread if key not in fixed]
         idle = [
             key
-            for own, texts in zip((settings.a, settings.b), watched.values(), strict=True)
+            for side_settings, texts in zip((settings.a, settings.b), watched.values(), strict=True)
             for key in planned
-            if key in texts and not _changes_plan(key, {**own, **texts}, describe_plan)
+            if key in texts and not _changes_plan(key, {**side_settings, **texts}, describe_plan)
         ]
         _refuse_idle_settings(idle, operator=operator)
         unread = fixed

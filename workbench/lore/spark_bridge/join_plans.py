@@ -113,5 +113,5 @@ def list_join_names(plan: Any, bridge: Bridge) -> list[str]:
     if simple_class_name(plan).endswith("QueryStageExec"):
         plan = plan.plan()
     name = simple_class_name(plan)
-    own = [name.removesuffix("Exec")] if name in JOINS else []
-    return [*own, *(one for child in bridge.to_list(plan.children()) for one in list_join_names(child, bridge))]
+    names = [name.removesuffix("Exec")] if name in JOINS else []
+    return [*names, *(join for child in bridge.to_list(plan.children()) for join in list_join_names(child, bridge))]

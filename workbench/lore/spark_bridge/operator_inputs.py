@@ -77,9 +77,14 @@ def find_refusal(node: PlanNode, bridge: Bridge) -> str | None:
     if match := _FILE_FUNCTIONS.search(str(node.java.expressions().toString())):
         return f"{match[0]} is the file of the query's scan, and a replay reads other files; dump the operator above"
     below = [*bridge.to_list(node.java.children()), *bridge.to_list(node.java.subqueries())]
-    going_in = [one for plan in below for one in bridge.to_list(plan.output())]
-    attributes = [*((one, False) for one in bridge.to_list(node.java.output())), *((one, True) for one in going_in)]
-    return next((reason for one, stored in attributes if (reason := _find_type_refusal(one, stored=stored))), None)
+    going_in = [attribute for plan in below for attribute in bridge.to_list(plan.output())]
+    attributes = [
+        *((attribute, False) for attribute in bridge.to_list(node.java.output())),
+        *((attribute, True) for attribute in going_in),
+    ]
+    return next(
+        (reason for attribute, stored in attributes if (reason := _find_type_refusal(attribute, stored=stored))), None
+    )
 
 
 def find_storage_refusal(attribute: Any) -> str | None:
@@ -110,9 +115,9 @@ def _iter_types(kind: Any) -> Iterator[Any]:
         return
     below = [kind.get(key) for key in ("elementType", "keyType", "valueType", "sqlType")]
     below += [field["type"] for field in kind.get("fields", [])]
-    for one in below:
-        if one is not None:
-            yield from _iter_types(one)
+    for nested_kind in below:
+        if nested_kind is not None:
+            yield from _iter_types(nested_kind)
 
 
 def _has_duplicate_names(kind: Any) -> bool:
@@ -129,18 +134,22 @@ def list_inputs(node: PlanNode, bridge: Bridge) -> list[OperatorInput]:
         )
     # Query stages around exchanges belong to the active session of the thread; a new thread has none.
     bridge.activate()
-    found = [build_child_input(child, bridge) for child in bridge.to_list(node.java.children())]
+    inputs = [build_child_input(child, bridge) for child in bridge.to_list(node.java.children())]
     if node.kind == "UnionExec":
-        found = [keep_partitioning(one, bridge) for one in found]
-    return [*found, *(build_subquery_input(one, bridge) for one in bridge.to_list(node.java.subqueries()))]
+        inputs = [keep_partitioning(child_input, bridge) for child_input in inputs]
+    return [*inputs, *(build_subquery_input(subquery, bridge) for subquery in bridge.to_list(node.java.subqueries()))]
 
 
-def keep_partitioning(one: OperatorInput, bridge: Bridge) -> OperatorInput:
+def keep_partitioning(operator_input: OperatorInput, bridge: Bridge) -> OperatorInput:
     """The input with how its rows are partitioned, where this Spark has unions that depend on it and it is known."""
-    if not bridge.unions_keep_partitions or one.kind != "rows":
-        return one
-    partitioning = one.source.outputPartitioning()
-    return one if simple_class_name(partitioning) == "UnknownPartitioning" else replace(one, partitioning=partitioning)
+    if not bridge.unions_keep_partitions or operator_input.kind != "rows":
+        return operator_input
+    partitioning = operator_input.source.outputPartitioning()
+    return (
+        operator_input
+        if simple_class_name(partitioning) == "UnknownPartitioning"
+        else replace(operator_input, partitioning=partitioning)
+    )
 
 
 def build_subquery_input(subquery: Any, bridge: Bridge) -> OperatorInput:
@@ -148,8 +157,8 @@ def build_subquery_input(subquery: Any, bridge: Bridge) -> OperatorInput:
     inner = subquery.child()
     if simple_class_name(subquery).startswith("ReusedSubquery"):
         inner = inner.child()
-    one = build_child_input(inner, bridge)
-    return OperatorInput("subquery", one.output, one.source)
+    child_input = build_child_input(inner, bridge)
+    return OperatorInput("subquery", child_input.output, child_input.source)
 
 
 def build_child_input(child: Any, bridge: Bridge) -> OperatorInput:
@@ -273,12 +282,18 @@ class ColumnMasks:
     def applies_to(self, inputs: list[OperatorInput], bridge: Bridge) -> bool:
         """Does any input have a column that is masked or left out?"""
         return bool(self.settings.columns) or any(
-            self.mask_method(str(attribute.name())) for one in inputs for attribute in bridge.to_list(one.output)
+            self.mask_method(str(attribute.name()))
+            for operator_input in inputs
+            for attribute in bridge.to_list(operator_input.output)
         )
 
     def check_names(self, node: PlanNode, inputs: list[OperatorInput], bridge: Bridge) -> None:
         """Refuse unknown columns, and warn where the operator uses a masked one."""
-        names = {str(attribute.name()).lower() for one in inputs for attribute in bridge.to_list(one.output)}
+        names = {
+            str(attribute.name()).lower()
+            for operator_input in inputs
+            for attribute in bridge.to_list(operator_input.output)
+        }
         wanted = [*(self.settings.mask or {}), *[name for list_ in self._list_kept_columns() for name in list_]]
         if unknown := sorted({name for name in wanted if name.lower() not in names}):
             raise ConfigError(
@@ -296,19 +311,19 @@ class ColumnMasks:
         columns = self.settings.columns
         return list(columns.values()) if isinstance(columns, dict) else [columns] if columns else []
 
-    def reduce_input(self, node: PlanNode, index: int, one: OperatorInput, bridge: Bridge) -> OperatorInput:
+    def reduce_input(self, node: PlanNode, index: int, operator_input: OperatorInput, bridge: Bridge) -> OperatorInput:
         """The input with only the columns to keep."""
         columns = self.settings.columns
         wanted = columns.get(index) if isinstance(columns, dict) else columns
-        attributes = bridge.to_list(one.output)
+        attributes = bridge.to_list(operator_input.output)
         if not wanted:
-            return one
+            return operator_input
         names = {name.lower() for name in wanted}
-        kept = [attribute for attribute in attributes if str(attribute.name()).lower() in names]
-        if len(kept) == len(attributes):
-            return one
+        wanted_attributes = [attribute for attribute in attributes if str(attribute.name()).lower() in names]
+        if len(wanted_attributes) == len(attributes):
+            return operator_input
         needed = sorted(find_used_names(node, bridge) & {str(a.name()).lower() for a in attributes} - names)
-        by_position = one.kind in _KINDS_BY_POSITION or node.kind == "UnionExec"
+        by_position = operator_input.kind in _KINDS_BY_POSITION or node.kind == "UnionExec"
         if needed or by_position:
             raise ConfigError(
                 "the operator needs columns that would be left out",
@@ -316,7 +331,7 @@ class ColumnMasks:
                 found=needed or "its columns are bound by position",
                 do="keep these, too, or hide them with --mask",
             )
-        return replace(one, output=bridge.to_scala_seq(kept))
+        return replace(operator_input, output=bridge.to_scala_seq(wanted_attributes))
 
     def mask_expression(self, attribute: Any, stored: str) -> str | None:
         """SQL of a masked column; null when it is not masked."""
@@ -331,14 +346,14 @@ class ColumnMasks:
 
 def find_used_names(node: PlanNode, bridge: Bridge) -> set[str]:
     """Lower-case names of the columns in the operator's expressions, except those only passed on."""
-    found: set[str] = set()
+    names: set[str] = set()
     for expression in bridge.to_list(node.java.expressions()):
         passes = simple_class_name(expression) == "AttributeReference" and node.kind in ("ProjectExec", "GenerateExec")
         if passes:
             continue
         for attribute in bridge.to_list(expression.references().toSeq()):
-            found.add(str(attribute.name()).lower())
-    return found
+            names.add(str(attribute.name()).lower())
+    return names
 
 
 def _hash_expression(column: str, kind: str, key: str, name: str) -> str:

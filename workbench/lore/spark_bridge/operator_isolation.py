@@ -47,7 +47,9 @@ def serialize_plan_meta(
 ) -> bytes:
     """Serialize the operator over empty inputs."""
     bridge.activate()
-    stubs = iter([_build_stub(one, bridge) for one in inputs if one.kind != "subquery"])
+    stubs = iter(
+        [_build_stub(operator_input, bridge) for operator_input in inputs if operator_input.kind != "subquery"]
+    )
     plan = rebuild_part(
         operator,
         bridge,
@@ -65,11 +67,11 @@ def serialize_plan_meta(
     return bridge.serialize(copy)
 
 
-def _build_stub(one: OperatorInput, bridge: Bridge) -> Any:
-    leaf = bridge.build_empty_leaf(one.output, one.partitioning)
-    if one.kind == "broadcast":
-        return bridge.execution.exchange.BroadcastExchangeExec(one.exchange.mode(), leaf)
-    return bridge.execution.RowToColumnarExec(leaf) if one.kind == "columnar" else leaf
+def _build_stub(operator_input: OperatorInput, bridge: Bridge) -> Any:
+    leaf = bridge.build_empty_leaf(operator_input.output, operator_input.partitioning)
+    if operator_input.kind == "broadcast":
+        return bridge.execution.exchange.BroadcastExchangeExec(operator_input.exchange.mode(), leaf)
+    return bridge.execution.RowToColumnarExec(leaf) if operator_input.kind == "columnar" else leaf
 
 
 def _build_stub_subquery(bridge: Bridge, expression: Any) -> Any:
@@ -90,9 +92,9 @@ def iter_python_functions(plan: Any, bridge: Bridge) -> Iterator[tuple[str, Any]
             yield from iter_expression_functions(child)
 
     for expression in bridge.to_list(plan.expressions()):
-        for one in iter_expression_functions(expression):
-            if simple_class_name(one).startswith("Python") and hasattr(one, "func"):
-                yield str(one.name()), one.func()
+        for part in iter_expression_functions(expression):
+            if simple_class_name(part).startswith("Python") and hasattr(part, "func"):
+                yield str(part.name()), part.func()
     for child in bridge.to_list(plan.children()):
         yield from iter_python_functions(child, bridge)
 
@@ -103,12 +105,12 @@ def _strip_function_origin(function: Any, bridge: Bridge) -> None:
             "a Python function uses broadcast values, which are gone after this session",
             do="pass small values into the function itself; functions above 1 MB are broadcast, too",
         )
-    kept = bridge.jvm.java.util.HashMap()
+    environment = bridge.jvm.java.util.HashMap()
     for name in KEPT_ENVIRONMENT:
         if (value := function.envVars().get(name)) is not None:
-            kept.put(name, value)
+            environment.put(name, value)
     bridge.set_field(function, "pythonExec", "python3")
-    bridge.set_field(function, "envVars", kept)
+    bridge.set_field(function, "envVars", environment)
     bridge.set_field(function, "accumulator", None)
 
 
@@ -150,7 +152,7 @@ class RebuiltOperator:
 
         Nodes of one name are added up; of averages the largest is taken.
         """
-        found: dict[str, tuple[int, str]] = {}
+        metrics: dict[str, tuple[int, str]] = {}
 
         def add_metrics(node: Any) -> None:
             entries = node.metrics().iterator()
@@ -159,8 +161,8 @@ class RebuiltOperator:
                 if not entry._2().isZero():
                     unit = METRIC_UNITS.get(str(entry._2().metricType()), "")
                     name, value = f"{node.nodeName().strip()}.{entry._1()}", int(entry._2().value())
-                    before = found.get(name, (0, unit))[0]
-                    found[name] = (max(before, value) if unit == METRIC_UNITS["average"] else before + value, unit)
+                    before = metrics.get(name, (0, unit))[0]
+                    metrics[name] = (max(before, value) if unit == METRIC_UNITS["average"] else before + value, unit)
             if simple_class_name(node) == "AdaptiveSparkPlanExec":
                 add_metrics(node.executedPlan())
             if simple_class_name(node).endswith("QueryStageExec"):
@@ -169,7 +171,7 @@ class RebuiltOperator:
                 add_metrics(child)
 
         add_metrics(self.plan)
-        return found
+        return metrics
 
 
 def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool:
@@ -304,19 +306,19 @@ def _list_partition_files(folder: DumpStore, entry: InputEntry, number: int, bri
     sources = bridge.execution.datasources
     gateway = bridge.context._gateway
     count = entry.batches.get(str(number), 0)
-    found = gateway.new_array(sources.PartitionedFile, count)
+    files = gateway.new_array(sources.PartitionedFile, count)
     if not count:
-        return found
+        return files
     nowhere = gateway.new_array(bridge.jvm.java.lang.String, 0)
     row = bridge.scala_object("org.apache.spark.sql.catalyst.InternalRow").empty()
     paths = bridge.scala_object("org.apache.spark.paths.SparkPath")
     for batch in range(count):
         path = folder.hadoop_path(f"input-{entry.index}/partition-{number}/batch-{batch}.parquet")
         size = int(folder.system.getFileStatus(path).getLen())
-        found[batch] = sources.PartitionedFile(
+        files[batch] = sources.PartitionedFile(
             row, paths.fromPathString(str(path.toString())), 0, size, nowhere, 0, size, bridge.to_scala_map()
         )
-    return found
+    return files
 
 
 def read_output_rows(folder: DumpStore, sidecar: Sidecar, like: DataFrame) -> DataFrame:

@@ -92,13 +92,13 @@ class PlanTree:
     @classmethod
     def from_frame(cls, frame: DataFrame) -> PlanTree:
         """The current plan of a DataFrame; nothing is run."""
-        found = connect_bridge(frame.sparkSession)
-        return cls.from_plan(found, found.final_plan(frame._jdf.queryExecution()))
+        bridge = connect_bridge(frame.sparkSession)
+        return cls.from_plan(bridge, bridge.final_plan(frame._jdf.queryExecution()))
 
     @classmethod
-    def from_plan(cls, found: Bridge, plan: Any) -> PlanTree:
+    def from_plan(cls, bridge: Bridge, plan: Any) -> PlanTree:
         """The tree of a physical plan."""
-        return cls(_TreeBuilder(found).build_node(plan), not found.is_final(plan), found)
+        return cls(_TreeBuilder(bridge).build_node(plan), not bridge.is_final(plan), bridge)
 
     @property
     def nodes(self) -> dict[int, PlanNode]:
@@ -107,27 +107,27 @@ class PlanTree:
 
     def find_node(self, lore_id: int) -> PlanNode:
         """The operator of an id."""
-        found = self.nodes
-        if lore_id not in found:
+        nodes = self.nodes
+        if lore_id not in nodes:
             raise ConfigError(
-                "no operator has this id", found=lore_id, allowed=f"0 to {max(found)}", do="workbench lore tag"
+                "no operator has this id", found=lore_id, allowed=f"0 to {max(nodes)}", do="workbench lore tag"
             )
-        return found[lore_id]
+        return nodes[lore_id]
 
     def list_lines(self) -> list[tuple[int, PlanNode, str]]:
         """(depth, node, text) from the root down."""
-        found: list[tuple[int, PlanNode, str]] = []
+        lines: list[tuple[int, PlanNode, str]] = []
 
         def add_lines(node: PlanNode, depth: int, before: str = "") -> None:
             mark = "[reused]" if node.lore_id is None else f"[loreId={node.lore_id}]"
-            found.append((depth, node, f"{before}{mark} {node.text}"))
+            lines.append((depth, node, f"{before}{mark} {node.text}"))
             for subquery in node.subqueries:
                 add_lines(subquery, depth + 1, "subquery: ")
             for child in node.children:
                 add_lines(child, depth + 1)
 
         add_lines(self.root, 0)
-        return found
+        return lines
 
     def render_text(self, *, width: int = 160, metrics: bool = True) -> str:
         """The tree as text, one operator per line, with rows and times where they are known."""
@@ -198,8 +198,8 @@ def unwrap_operator(plan: Any, *, max_steps: int = 1_000_000) -> Any:
 
 
 class _TreeBuilder:
-    def __init__(self, found: Bridge) -> None:
-        self.bridge = found
+    def __init__(self, bridge: Bridge) -> None:
+        self.bridge = bridge
         self.next_id = 0
 
     def build_node(self, plan: Any, codegen_id: int | None = None) -> PlanNode:

@@ -52,7 +52,7 @@ def replace_subqueries(bridge: Bridge, plan: Any, instead: Replace) -> Any:
     def rebuild_expression(expression: Any) -> Any:
         children = bridge.to_list(expression.children())
         new = [rebuild_expression(child) for child in children]
-        if any(one is not other for one, other in zip(children, new, strict=True)):
+        if any(child is not other for child, other in zip(children, new, strict=True)):
             expression = expression.withNewChildren(bridge.to_scala_seq(new))
         if expression.getClass().getName() in SUBQUERY_CLASSES:
             expression = instead(expression)

@@ -76,12 +76,12 @@ def _split_error_class(message: str) -> tuple[str, str]:
     lines = message.splitlines()
     for line in lines:
         if match := re.search(r"\(executor [^)]*\)\)?: ([\w.$]+(?:Exception|Error|Throwable)\w*)(?:: (.*))?$", line):
-            rest = [one for one in lines[lines.index(line) + 1 :] if not re.match(r"\s*(at |\.\.\. )", one)]
+            later_lines = [text for text in lines[lines.index(line) + 1 :] if not re.match(r"\s*(at |\.\.\. )", text)]
             tail = []
-            for one in rest:
-                if one.startswith(("Driver stacktrace", "Caused by")):
+            for later_line in later_lines:
+                if later_line.startswith(("Driver stacktrace", "Caused by")):
                     break
-                tail.append(one)
+                tail.append(later_line)
             return match[1], "\n".join([match[2] or "", *tail])
     return "org.apache.spark.SparkException", message
 
@@ -96,8 +96,8 @@ def _split_python_error(message: str) -> tuple[str, str]:
 
 def _normalize_message(message: str) -> str:
     """The message without task numbers, addresses and traces, which differ from run to run."""
-    kept = [line.rstrip() for line in message.splitlines() if not re.match(r"\s*(at [\w.$]+\(|File \")", line)]
-    text = re.sub(r"\b(TID|task|stage) \d+(\.\d+)*", r"\1", "\n".join(kept).strip())
+    lines = [line.rstrip() for line in message.splitlines() if not re.match(r"\s*(at [\w.$]+\(|File \")", line)]
+    text = re.sub(r"\b(TID|task|stage) \d+(\.\d+)*", r"\1", "\n".join(lines).strip())
     return re.sub(r"@[0-9a-f]{5,}", "@", text)[:MAX_MESSAGE_CHARS]
 
 
@@ -110,27 +110,27 @@ def tag_plan(frame: DataFrame, *, run: bool = True, labels: bool = True) -> Plan
 
     Returns: With rows and times as far as metrics have them; provisional when it did not run and AQE is on.
     """
-    found = connect_bridge(frame.sparkSession)
+    bridge = connect_bridge(frame.sparkSession)
     if frame.isStreaming:
         raise ConfigError(
             "a streaming query has no single plan and no single input",
             do="run one batch of it as an ordinary query over the same source (spark.read instead of spark.readStream)",
         )
     query = frame._jdf.queryExecution()
-    tree = PlanTree.from_plan(found, query.executedPlan())
+    tree = PlanTree.from_plan(bridge, query.executedPlan())
     if not run or not (tree.provisional or _has_no_metrics(tree)):
         return fill_in_metrics(tree)
 
     def run_query() -> None:
-        execution_id = found.context.getLocalProperty("spark.sql.execution.id")
+        execution_id = bridge.context.getLocalProperty("spark.sql.execution.id")
         if labels:
             show_ids_in_ui(tree, query.executedPlan(), execution_id)
         query.toRdd().count()
         if labels:
-            show_ids_in_ui(PlanTree.from_plan(found, query.executedPlan()), query.executedPlan(), execution_id)
+            show_ids_in_ui(PlanTree.from_plan(bridge, query.executedPlan()), query.executedPlan(), execution_id)
 
-    found.run_in_execution(query, "lore tag", run_query)
-    return fill_in_metrics(PlanTree.from_plan(found, query.executedPlan()), ran=True)
+    bridge.run_in_execution(query, "lore tag", run_query)
+    return fill_in_metrics(PlanTree.from_plan(bridge, query.executedPlan()), ran=True)
 
 
 def build_plan_document(tree: PlanTree) -> dict[str, Any]:
@@ -182,37 +182,44 @@ def show_ids_in_ui(tree: PlanTree, plan: Any, execution_id: str | None) -> None:
     """
     if execution_id is None:
         return
-    found = tree.bridge
-    info = found.scala_object("org.apache.spark.sql.execution.SparkPlanInfo").fromSparkPlan(plan)
+    bridge = tree.bridge
+    info = bridge.scala_object("org.apache.spark.sql.execution.SparkPlanInfo").fromSparkPlan(plan)
     ids = {
-        _identity_hash(node.java, found): node.lore_id for node in tree.root.iter_nodes() if node.lore_id is not None
+        _identity_hash(node.java, bridge): node.lore_id for node in tree.root.iter_nodes() if node.lore_id is not None
     }
-    labelled = _label_plan_info(info, plan, ids, " provisional" if tree.provisional else "", found)
-    event = found.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate(
+    labelled = _label_plan_info(info, plan, ids, " provisional" if tree.provisional else "", bridge)
+    event = bridge.execution.ui.SparkListenerSQLAdaptiveExecutionUpdate(
         int(execution_id), tree.render_text(metrics=False), labelled
     )
-    found.context._jsc.sc().listenerBus().post(event)
+    bridge.context._jsc.sc().listenerBus().post(event)
 
 
-def _identity_hash(thing: Any, found: Bridge) -> int:
+def _identity_hash(thing: Any, bridge: Bridge) -> int:
     # By identity: equal operators may stand in several places.
-    return int(found.jvm.java.lang.System.identityHashCode(thing))
+    return int(bridge.jvm.java.lang.System.identityHashCode(thing))
 
 
-def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, found: Bridge) -> Any:
+def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, bridge: Bridge) -> Any:
     """The tree of SparkPlanInfo with ids in the names of operators, not of wrappers."""
-    infos, plans = found.to_list(info.children()), _list_shown_children(plan, found)
+    infos, plans = bridge.to_list(info.children()), _list_shown_children(plan, bridge)
     if len(infos) == len(plans):
-        infos = [_label_plan_info(one, below, ids, mark, found) for one, below in zip(infos, plans, strict=True)]
-    lore_id = ids.get(_identity_hash(plan, found))
+        infos = [
+            _label_plan_info(child_info, below, ids, mark, bridge)
+            for child_info, below in zip(infos, plans, strict=True)
+        ]
+    lore_id = ids.get(_identity_hash(plan, bridge))
     label = "" if lore_id is None else f" [loreId={lore_id}{mark}]"
-    kind = found.execution.SparkPlanInfo
+    kind = bridge.execution.SparkPlanInfo
     return kind(
-        info.nodeName() + label, info.simpleString() + label, found.to_scala_seq(infos), info.metadata(), info.metrics()
+        info.nodeName() + label,
+        info.simpleString() + label,
+        bridge.to_scala_seq(infos),
+        info.metadata(),
+        info.metrics(),
     )
 
 
-def _list_shown_children(plan: Any, found: Bridge) -> list[Any]:
+def _list_shown_children(plan: Any, bridge: Bridge) -> list[Any]:
     """Children of a node in SparkPlanInfo."""
     kind = simple_class_name(plan)
     if kind in ("ReusedExchangeExec", "ReusedSubqueryExec"):
@@ -225,7 +232,7 @@ def _list_shown_children(plan: Any, found: Bridge) -> list[Any]:
         return [plan.relation().cachedPlan()]
     if kind == "CommandResultExec":
         return [plan.commandPhysicalPlan()]
-    return [*found.to_list(plan.children()), *found.to_list(plan.subqueries())]
+    return [*bridge.to_list(plan.children()), *bridge.to_list(plan.subqueries())]
 
 
 @dataclass(frozen=True)
@@ -280,8 +287,8 @@ def _estimate_rows(node: PlanNode) -> int | None:
 
 
 def _sum_known_counts(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    numbers = [count for count in counts if count is not None]
+    return sum(numbers) if numbers else None
 
 
 def _format_count(count: int | None) -> str:

@@ -142,28 +142,28 @@ def _read_sql(file: Path) -> str:
 
 
 def _parse_views(views: Sequence[str]) -> list[tuple[str, str]]:
-    found = []
+    pairs = []
     for text in views:
         match = _VIEW_PATTERN.fullmatch(text)
         if not match:
             raise ConfigError("not a view", where="--view", found=text[:200], allowed="NAME=PATH")
-        found.append((match[1], match[2]))
-    return found
+        pairs.append((match[1], match[2]))
+    return pairs
 
 
 def _list_tables(data: str) -> dict[str, str]:
     folder = Path(data)
     if not folder.is_dir():
         raise InputError("no such folder", where="--data", found=data, do="for data at URLs use --view NAME=URL")
-    found = {path.stem: str(path) for path in sorted(folder.iterdir()) if path.suffix == ".parquet"}
-    if not found:
+    tables = {path.stem: str(path) for path in sorted(folder.iterdir()) if path.suffix == ".parquet"}
+    if not tables:
         raise InputError(
             "there is no Parquet file or folder",
             where="--data",
             found=data,
             do="name the folder that has NAME.parquet for each table",
         )
-    return found
+    return tables
 
 
 def _read_table(spark: SparkSession, path: str) -> DataFrame:
@@ -203,11 +203,11 @@ def _call_function(script: Path, function: str, spark: SparkSession) -> DataFram
     try:
         frame = build_query(spark)
     except (Exception, SystemExit) as error:
-        found = f"{type(error).__name__}: {_first_error_line(error)}"
+        message = f"{type(error).__name__}: {_first_error_line(error)}"
         raise InputError(
             "the function fails",
             where=f"{script}:{function}",
-            found=found,
+            found=message,
             do="correct the function at the line that the error names",
         ) from error
     if not isinstance(frame, DataFrame):
@@ -275,13 +275,13 @@ class OpenQuery:
         self._dumps += 1
         place = path if self._dumps == 1 else path.with_name(f"{path.name}-{self._dumps}")
         if self.tree is None:
-            found = lore.dump(self.frame, path=place.absolute(), failed=True)
+            result = lore.dump(self.frame, path=place.absolute(), failed=True)
         else:
-            found = lore.dump(self.frame, ids, place.absolute(), tree=self.tree)
-        if not found.folders:
+            result = lore.dump(self.frame, ids, place.absolute(), tree=self.tree)
+        if not result.folders:
             raise ConfigError("nothing was dumped", where="ids", found=ids, do="choose another operator")
-        folder = next(iter(found.folders.values()))
-        return Path(re.sub(r"^file:(?://)?(?=/)", "", folder)), found.warnings
+        folder = next(iter(result.folders.values()))
+        return Path(re.sub(r"^file:(?://)?(?=/)", "", folder)), result.warnings
 
     def close(self) -> None:
         """Stop Spark."""
@@ -307,5 +307,5 @@ def _quick_jit_settings(config: NotebookConfig) -> dict[str, str]:
 
 def _measure_bytes(path: Path) -> int:
     """Size of a file or folder; OSError when it is not on this machine."""
-    inside = (one.stat().st_size for one in path.rglob("*") if one.is_file())
+    inside = (file.stat().st_size for file in path.rglob("*") if file.is_file())
     return sum(inside) if path.is_dir() else path.stat().st_size

@@ -31,19 +31,19 @@ def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
     for expression in bridge.to_list(plan.expressions()):
         if not bool(expression.deterministic()):
             return f"{_first_line(expression)} of {kind.removesuffix('Exec')}"
-        if found := _find_user_function(expression, bridge):
-            return f"{found} of {kind.removesuffix('Exec')}"
+        if part := _find_user_function(expression, bridge):
+            return f"{part} of {kind.removesuffix('Exec')}"
     for below in (*bridge.to_list(plan.children()), *bridge.to_list(plan.subqueries())):
-        if found := find_unrepeatable_part(below, bridge):
-            return found
+        if part := find_unrepeatable_part(below, bridge):
+            return part
     return None
 
 
 def _find_user_function(expression: Any, bridge: Bridge) -> str | None:
     if _USER_FUNCTIONS.search(simple_class_name(expression)):
         return _first_line(expression)
-    found = (_find_user_function(child, bridge) for child in bridge.to_list(expression.children()))
-    return next((one for one in found if one), None)
+    names = (_find_user_function(child, bridge) for child in bridge.to_list(expression.children()))
+    return next((name for name in names if name), None)
 
 
 def _first_line(expression: Any) -> str:

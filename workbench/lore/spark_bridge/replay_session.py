@@ -64,8 +64,8 @@ def keep_session() -> Iterator[None]:
     try:
         yield
     finally:
-        kept, _kept = _kept, None
-        kept.end()
+        spark, _kept = _kept, None
+        spark.end()
 
 
 @contextlib.contextmanager
@@ -132,13 +132,13 @@ def _run_spark(
 
 def _with_java_options(settings: Mapping[str, str], serial_filter: str | None) -> dict[str, str]:
     """The settings with JVM options: our log settings first, so that the caller's override them; the filter last."""
-    found = dict(settings)
+    options = dict(settings)
     quiet = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
     for key, first in (("spark.driver.extraJavaOptions", quiet), ("spark.executor.extraJavaOptions", "")):
         last = f"-Djdk.serialFilter={serial_filter}" if serial_filter else ""
-        if text := " ".join(filter(None, [first, found.get(key), last])):
-            found[key] = text
-    return found
+        if text := " ".join(filter(None, [first, options.get(key), last])):
+            options[key] = text
+    return options
 
 
 def _start_session(master: str, app_name: str, settings: Mapping[str, str]) -> SparkSession:

@@ -33,23 +33,23 @@ _MISSPELT = 0.88
 
 def list_known_keys(bridge: Bridge, *, engine: str = "spark") -> list[str]:
     """Keys that this Spark, and the engine beside it, know."""
-    known = [str(key) for key in bridge.scala_object(CONFIG_ENTRY).knownConfigs().keySet()]
+    keys = [str(key) for key in bridge.scala_object(CONFIG_ENTRY).knownConfigs().keySet()]
     if engine == "comet":
         entries = bridge.scala_object("org.apache.comet.CometConf").allConfs()
-        known += [str(entry.key()) for entry in bridge.to_list(entries.toList())]
-    return sorted(known)
+        keys += [str(entry.key()) for entry in bridge.to_list(entries.toList())]
+    return sorted(keys)
 
 
 def check_known_keys(bridge: Bridge, keys: Iterable[str], *, where: str, engine: str = "spark") -> None:
     """Refuse a key that nothing in this Spark reads."""
-    known = set(list_known_keys(bridge, engine=engine))
+    spark_keys = set(list_known_keys(bridge, engine=engine))
     for key in keys:
-        if key in known:
+        if key in spark_keys:
             continue
         for prefix, program in OTHER_PREFIXES.items():
             if key.startswith(prefix) and not (engine == "comet" and prefix == COMET_PREFIX):
                 raise ConfigError(f"a setting of {program}", where=where, found=key, do="leave it out")
-        near = difflib.get_close_matches(key, sorted(known), MAX_NEAREST, 0.6)
+        near = difflib.get_close_matches(key, sorted(spark_keys), MAX_NEAREST, 0.6)
         raise ConfigError(
             "Spark has no such setting",
             where=where,
@@ -64,11 +64,11 @@ def refuse_misspelt_keys(bridge: Bridge, keys: Iterable[str], *, where: str = "-
 
     Keys of catalogs and of programs beside Spark are left alone.
     """
-    known = list_known_keys(bridge)
-    for key in set(keys) - set(known):
+    spark_keys = list_known_keys(bridge)
+    for key in set(keys) - set(spark_keys):
         if not key.startswith("spark.sql.") or key.startswith("spark.sql.catalog."):
             continue
-        if near := difflib.get_close_matches(key, known, MAX_NEAREST, _MISSPELT):
+        if near := difflib.get_close_matches(key, spark_keys, MAX_NEAREST, _MISSPELT):
             raise ConfigError("Spark has no such setting", where=where, found=key, allowed=near, do="correct the key")
 
 

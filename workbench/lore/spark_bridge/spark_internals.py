@@ -104,11 +104,11 @@ class Bridge:
 
     def scala_object(self, name: str) -> Any:
         """A Scala object by its class name."""
-        if (found := self._names.objects.get(name)) is None:
+        if (instance := self._names.objects.get(name)) is None:
             utils = self.jvm.org.apache.spark.util.Utils
-            found = utils.classForName(name + "$", True, False).getField("MODULE$").get(None)
-            self._names.objects[name] = found
-        return found
+            instance = utils.classForName(name + "$", True, False).getField("MODULE$").get(None)
+            self._names.objects[name] = instance
+        return instance
 
     def scala_none(self) -> Any:
         """Scala's None."""
@@ -169,10 +169,10 @@ class Bridge:
 
     def build_struct(self, columns: Iterable[tuple[str, Any]]) -> Any:
         """A StructType of nullable columns."""
-        found = self.jvm.org.apache.spark.sql.types.StructType()
+        struct = self.jvm.org.apache.spark.sql.types.StructType()
         for name, data_type in columns:
-            found = found.add(name, data_type, True)
-        return found
+            struct = struct.add(name, data_type, True)
+        return struct
 
     # Plans
 
@@ -236,13 +236,13 @@ class Bridge:
     def build_logical_rows(self, output: Any, rdd: Any, n_rows: int) -> Any:
         """A logical leaf over the rows of an RDD, with a size estimated from their number and types."""
         # No statistics: py4j turns a BigInt into a number. Without them the size is a setting of the leaf's session.
-        row_bytes = 8 + sum(int(one.dataType().defaultSize()) for one in self.to_list(output))
+        row_bytes = 8 + sum(int(attribute.dataType().defaultSize()) for attribute in self.to_list(output))
         sized = self.spark.newSession()
         sized.conf.set("spark.sql.defaultSizeInBytes", str(max(n_rows, 1) * row_bytes))
         unknown = self.jvm.org.apache.spark.sql.catalyst.plans.physical.UnknownPartitioning(0)
         session, nothing = sized._jsparkSession, self.scala_none()
-        rest = (unknown, self.to_scala_seq([]), False, *self.no_stream(), session, nothing, nothing)
-        return self.execution.LogicalRDD(output, rdd, *rest)
+        arguments = (unknown, self.to_scala_seq([]), False, *self.no_stream(), session, nothing, nothing)
+        return self.execution.LogicalRDD(output, rdd, *arguments)
 
     def build_logical_join(self, left: Any, right: Any, kind: Any, condition: Any) -> Any:
         """A logical join without hints."""
@@ -387,21 +387,21 @@ class JvmNames:
     replay.
     """
 
-    def __init__(self, found: Any) -> None:
-        self._found = found
+    def __init__(self, package: Any) -> None:
+        self._found = package
         self.objects: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
-        found = getattr(self._found, name)
-        if type(found).__name__ == "JavaPackage":
-            found = JvmNames(found)
+        member = getattr(self._found, name)
+        if type(member).__name__ == "JavaPackage":
+            member = JvmNames(member)
             # py4j takes a missing class for a package; a jar may add it later.
             if not name.islower():
-                return found
-        setattr(self, name, found)
-        return found
+                return member
+        setattr(self, name, member)
+        return member
 
 
 @lru_cache(maxsize=1)

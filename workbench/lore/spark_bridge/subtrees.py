@@ -38,8 +38,8 @@ def cut_subtree(node: PlanNode, kind: SubtreeKind, bridge: Bridge) -> tuple[Any,
 
     def take_input(child: Any) -> Any:
         # Regrouped partitions would not fit the others of a subtree, which are not.
-        one = build_child_input(child if kind == "stage" else _open_child(child, kind), bridge)
-        inputs.append(keep_partitioning(one, bridge))
+        child_input = build_child_input(child if kind == "stage" else _open_child(child, kind), bridge)
+        inputs.append(keep_partitioning(child_input, bridge))
         return child
 
     def take_subquery(expression: Any) -> Any:
@@ -78,8 +78,8 @@ def _check_subtree(node: PlanNode, plan: Any, inputs: list[OperatorInput], bridg
     reason = find_refusal(node, bridge)
     for below in node.iter_nodes():
         reason = reason or _find_inner_refusal(below, node, bridge)
-    attributes = (attribute for one in inputs for attribute in bridge.to_list(one.output))
-    reason = reason or next((text for one in attributes if (text := find_storage_refusal(one))), None)
+    attributes = (attribute for operator_input in inputs for attribute in bridge.to_list(operator_input.output))
+    reason = reason or next((text for attribute in attributes if (text := find_storage_refusal(attribute))), None)
     if reason or plan.children().isEmpty():
         raise ConfigError(
             f"the subtree of {node.name} cannot be dumped",

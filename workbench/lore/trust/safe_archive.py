@@ -44,9 +44,9 @@ def unpack_archive(
             for parent in sorted({folder / part for info in chosen for part in Path(info.filename).parents}):
                 # One by one, since `parents` would create them with the default mode.
                 parent.mkdir(mode=0o700, exist_ok=True)
-            left = max_bytes
+            bytes_left = max_bytes
             for info in chosen:
-                left -= _extract_file(opened, info, archive, folder / info.filename, left)
+                bytes_left -= _extract_file(opened, info, archive, folder / info.filename, bytes_left)
     except _DAMAGE_ERRORS as error:
         _empty_folder(folder)
         raise InputError(
@@ -200,7 +200,7 @@ def _format_biggest(chosen: list[zipfile.ZipInfo]) -> str:
     return ", ".join(f"{info.filename} {info.file_size:,}" for info in ranked[:3])
 
 
-def _extract_file(opened: zipfile.ZipFile, info: zipfile.ZipInfo, archive: Path, target: Path, left: int) -> int:
+def _extract_file(opened: zipfile.ZipFile, info: zipfile.ZipInfo, archive: Path, target: Path, bytes_left: int) -> int:
     """Write one file and return its size, counted while it is read."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
     count = 0
@@ -208,7 +208,7 @@ def _extract_file(opened: zipfile.ZipFile, info: zipfile.ZipInfo, archive: Path,
         with opened.open(info) as source, open(os.open(target, flags, 0o600), "wb") as sink:
             while block := source.read(BLOCK_BYTES):
                 count += len(block)
-                if count > left or count > info.file_size:
+                if count > bytes_left or count > info.file_size:
                     raise InputError("a decompression bomb", where=archive, found=info.filename)
                 sink.write(block)
     except _DAMAGE_ERRORS as error:

@@ -41,10 +41,10 @@ ClassNameReader = Callable[[bytes], set[str]]
 
 def find_key_file() -> Path:
     """Path of the key: workbench/lore.key below $XDG_CONFIG_HOME, else ~/.config."""
-    given = os.environ.get("XDG_CONFIG_HOME", "")
+    config_home = os.environ.get("XDG_CONFIG_HOME", "")
     # By its specification, a path that is not absolute counts as not set.
-    if given and Path(given).is_absolute():
-        return Path(given) / "workbench" / "lore.key"
+    if config_home and Path(config_home).is_absolute():
+        return Path(config_home) / "workbench" / "lore.key"
     try:
         return Path.home() / ".config" / "workbench" / "lore.key"
     except RuntimeError as error:
@@ -63,8 +63,8 @@ def read_existing_key() -> bytes | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        what = "the key of dumps is a link" if path.is_symlink() else "cannot read the key of dumps"
-        raise _build_unfit_key_error(what, path, error.strerror) from error
+        message = "the key of dumps is a link" if path.is_symlink() else "cannot read the key of dumps"
+        raise _build_unfit_key_error(message, path, error.strerror) from error
     try:
         if fault := _find_key_fault(os.fstat(handle)):
             raise _build_unfit_key_error(fault[0], path, fault[1])
@@ -98,11 +98,11 @@ def _find_key_fault(facts: os.stat_result) -> tuple[str, str] | None:
     return None
 
 
-def _build_unfit_key_error(what: str, path: Path, found: object) -> ConfigError:
+def _build_unfit_key_error(message: str, path: Path, detail: object) -> ConfigError:
     return ConfigError(
-        what,
+        message,
         where=path,
-        found=found,
+        found=detail,
         allowed=f"a file of yours, mode 600, {KEY_BYTES} bytes",
         do="remove it: a new one is made at the next dump, and earlier dumps then need --trust",
     )

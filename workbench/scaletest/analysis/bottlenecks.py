@@ -74,7 +74,7 @@ _TWO_CLIENTS = frozenset({"kube-scheduler"})
 
 
 def find_bottlenecks(
-    found: StagePassages,
+    passages: StagePassages,
     requests: pl.DataFrame,
     components: Sequence[Component],
     gpus: pl.DataFrame | None = None,
@@ -110,13 +110,13 @@ def find_bottlenecks(
     """
     where, blind = find_saturation(gpus, pods), _list_blind_times(gaps)
     rows = []
-    for step, waits in found.list_waits().items():
+    for step, waits in passages.list_waits().items():
         if (step == MADE and in_turn) or not len(waits.came_s):
             continue
         waits = _subtract_lag(waits, beats) if step in (RELEASED, MADE) else waits
-        full = where.full_fractions(_list_edges(found.end_s)) if step == SCHEDULED else None
-        stretch = find_stretch(waits, found.end_s, blind, full)
-        finding = judge_waits(waits, stretch, found.end_s)
+        full = where.full_fractions(_list_edges(passages.end_s)) if step == SCHEDULED else None
+        stretch = find_stretch(waits, passages.end_s, blind, full)
+        finding = judge_waits(waits, stretch, passages.end_s)
         if finding is not None:
             stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods)
             rows.append(
@@ -129,14 +129,14 @@ def find_bottlenecks(
 
 def _subtract_lag(waits: StageWaits, beats: pl.DataFrame | None) -> StageWaits:
     """Waits from our requests to what our watch saw, without the watch's own lag at that time, by the heartbeat."""
-    known = None if beats is None else beats.filter(pl.col("lag_s").is_not_null()).sort("sent_s")
-    if known is None or not known.height:
+    timed_beats = None if beats is None else beats.filter(pl.col("lag_s").is_not_null()).sort("sent_s")
+    if timed_beats is None or not timed_beats.height:
         return waits
-    lag_s = known["lag_s"].to_numpy().clip(0.0)
-    seen_s = known.select(pl.col("sent_s") + pl.col("ack_s")).to_series().to_numpy() + lag_s
+    lag_s = timed_beats["lag_s"].to_numpy().clip(0.0)
+    seen_s = timed_beats.select(pl.col("sent_s") + pl.col("ack_s")).to_series().to_numpy() + lag_s
     order = np.argsort(seen_s, kind="stable")
-    left = waits.left_s - np.interp(waits.left_s, seen_s[order], lag_s[order])
-    return StageWaits(waits.came_s, np.maximum(left, waits.came_s))
+    left_s = waits.left_s - np.interp(waits.left_s, seen_s[order], lag_s[order])
+    return StageWaits(waits.came_s, np.maximum(left_s, waits.came_s))
 
 
 def _list_edges(end_s: float) -> Floats:
@@ -147,15 +147,15 @@ def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:
     if gaps is None or not gaps.height:
         return BlindTimes()
     lasted = pl.col("to_s") - pl.col("from_s")
-    own = gaps.filter((pl.col("resource") == "pod") & ((lasted > _SHORT_GAP_S) | pl.col("relisted")))
-    return BlindTimes(tuple(own.select("from_s", "to_s").iter_rows()))
+    pod_gaps = gaps.filter((pl.col("resource") == "pod") & ((lasted > _SHORT_GAP_S) | pl.col("relisted")))
+    return BlindTimes(tuple(pod_gaps.select("from_s", "to_s").iter_rows()))
 
 
 def _span_stretch(waits: StageWaits) -> Stretch:
     """All the time in which pods came and left, of a stage where too few waited at a time to count seconds."""
-    left = waits.left_s[np.isfinite(waits.left_s)]
-    begin, end = float(waits.came_s.min()), float(left.max())
-    return Stretch(begin, end, np.full(2, len(left) / max(end - begin, 1e-9)), 0.0)
+    left_s = waits.left_s[np.isfinite(waits.left_s)]
+    begin, end = float(waits.came_s.min()), float(left_s.max())
+    return Stretch(begin, end, np.full(2, len(left_s) / max(end - begin, 1e-9)), 0.0)
 
 
 @dataclass(frozen=True)
@@ -181,9 +181,9 @@ class _Stage:
         """Share of the pods that waited in the stretch of which the scheduler said that no node fits."""
         if self.step != SCHEDULED or self.pods is None or "unschedulable" not in self.pods.columns:
             return 0.0
-        left = pl.col("scheduled_s").fill_null(np.inf)
-        inside = (pl.col("created_s") < self.stretch.end_s) & (left > self.stretch.begin_s)
-        waiting = self.pods.filter(inside & (left - pl.col("created_s") >= 0.5))
+        left_s = pl.col("scheduled_s").fill_null(np.inf)
+        inside = (pl.col("created_s") < self.stretch.end_s) & (left_s > self.stretch.begin_s)
+        waiting = self.pods.filter(inside & (left_s - pl.col("created_s") >= 0.5))
         return float(waiting["unschedulable"].mean() or 0.0) if waiting.height else 0.0  # type: ignore[arg-type]
 
 
@@ -204,18 +204,20 @@ class _Evidence:
 
 def _build_row(stage: _Stage, evidence: _Evidence) -> dict[str, Any]:
     stretch, nature = stage.stretch, stage.finding.nature
-    own = evidence.within(stretch)
-    inside = own.requests
+    stretch_evidence = evidence.within(stretch)
+    inside = stretch_evidence.requests
     crowded = nature != "delay" and max(stage.full, stage.unfit) >= FULL
-    held: dict[str, Any] = {}
+    limit: dict[str, Any] = {}
     slow = None
     if not crowded and nature == "holds back" and stage.step != RELEASED:
-        held = _find_client_limit(stage.step, stretch, inside, own.components)
+        limit = _find_client_limit(stage.step, stretch, inside, stretch_evidence.components)
         calls = inside.filter(_does_work(stage.step))
-        slow = None if held else find_slow_calls(calls, own.pressure, over_s=stretch.end_s - stretch.begin_s)
-        held = held if held or slow else _find_limiter(stage.step, own)
+        slow = (
+            None if limit else find_slow_calls(calls, stretch_evidence.pressure, over_s=stretch.end_s - stretch.begin_s)
+        )
+        limit = limit if limit or slow else _find_limiter(stage.step, stretch_evidence)
     is_queue = stage.step == RELEASED and bool(np.isfinite(stage.waits.left_s).any())
-    bound = CLIENT_LIMIT if held else SLOW_CALLS if slow else QUOTA if is_queue else BOTTLENECK
+    bound = CLIENT_LIMIT if limit else SLOW_CALLS if slow else QUOTA if is_queue else BOTTLENECK
     kinds = {"holds back": bound, "delay": DELAY, "queue": QUEUE}
     kinds["stopped"] = QUOTA if is_queue else STOPPED
     kind = NO_ROOM if crowded else kinds.get(nature, UNCLEAR)
@@ -242,9 +244,9 @@ def _build_row(stage: _Stage, evidence: _Evidence) -> dict[str, Any]:
     }
     if kind in _CAUSES:
         return row | {"sentence": _CAUSES[kind](stage)}
-    told = f"{slow.text}; {_WHO[stage.step]} waited for them." if slow else ""
-    cause = _describe_client_limit(held) if held else told or _describe_stage(stage, inside)
-    return row | held | {"sentence": f"{_describe_plateau(stage)}: {cause}{_describe_base(stage)}"}
+    slow_text = f"{slow.text}; {_WHO[stage.step]} waited for them." if slow else ""
+    cause = _describe_client_limit(limit) if limit else slow_text or _describe_stage(stage, inside)
+    return row | limit | {"sentence": f"{_describe_plateau(stage)}: {cause}{_describe_base(stage)}"}
 
 
 def _find_client_limit(
@@ -280,22 +282,22 @@ def _does_work(step: str) -> pl.Expr:
     )
 
 
-def _find_limiter(step: str, own: _Evidence) -> dict[str, Any]:
+def _find_limiter(step: str, evidence: _Evidence) -> dict[str, Any]:
     """The component that does the stage's work, if its own metrics say that its requests waited for its limit."""
     for name in _WORKERS.get(step, ()):
-        wait_s = find_limiter_wait(own.pressure, name)
-        component = next((one for one in own.components if one.name == name), None)
+        wait_s = find_limiter_wait(evidence.pressure, name)
+        component = next((candidate for candidate in evidence.components if candidate.name == name), None)
         if wait_s is not None:
             configured = None if component is None else component.client_qps
             return {"client": name, "configured_per_s": configured, "cause": f"{format_seconds(wait_s)} per request"}
     return {}
 
 
-def _request_rates(own: pl.DataFrame, component: Component, stretch: Stretch) -> Iterator[Floats]:
+def _request_rates(requests: pl.DataFrame, component: Component, stretch: Stretch) -> Iterator[Floats]:
     """Requests of a client per second, as its limit may count them: all, or all but events."""
     seconds = max(1, int(stretch.end_s - stretch.begin_s) - 1)
-    without = own.filter(pl.col("resource") != "events")
-    for rows in (without,) if component.name in _TWO_CLIENTS else (own, without):
+    without = requests.filter(pl.col("resource") != "events")
+    for rows in (without,) if component.name in _TWO_CLIENTS else (requests, without):
         by_second = rows.group_by("at_s").agg(pl.col("requests").sum())["requests"].to_numpy().astype(float)
         yield np.concatenate([by_second, np.zeros(max(0, seconds - len(by_second)))])
 
@@ -315,7 +317,7 @@ def find_component(client: str, components: Sequence[Component]) -> Component | 
     >>> find_component("kube-scheduler", own) is None
     True
     """
-    by_name = {one.name: one for one in components}
+    by_name = {candidate.name: candidate for candidate in components}
     for name, component in by_name.items():
         if name in client:
             return component
@@ -357,16 +359,16 @@ def _describe_quota(stage: _Stage) -> str:
 
 
 def _describe_delay(stage: _Stage) -> str:
-    found, step = stage.finding, stage.step
-    if found.change is not None:
-        at_s, before_s, after_s = found.change
+    finding, step = stage.finding, stage.step
+    if finding.change is not None:
+        at_s, before_s, after_s = finding.change
         return (
             f"{step} {format_seconds(before_s)} after {_SINCE[step]}, and {format_seconds(after_s)} for those from "
             f"{at_s:.0f} s on: a delay that changed, which limits no rate."
         )
-    spread = f"{format_seconds(found.median_s)} after {_SINCE[step]}"
-    if found.high_s - found.low_s > 0.1 * found.median_s:
-        spread += f" at the median (9 of 10: {format_seconds(found.low_s)} to {format_seconds(found.high_s)})"
+    spread = f"{format_seconds(finding.median_s)} after {_SINCE[step]}"
+    if finding.high_s - finding.low_s > 0.1 * finding.median_s:
+        spread += f" at the median (9 of 10: {format_seconds(finding.low_s)} to {format_seconds(finding.high_s)})"
     return f"{step} {spread}, the last as the first: a delay, which limits no rate."
 
 
@@ -409,17 +411,17 @@ _CAUSES = {
 }
 
 
-def _describe_client_limit(held: dict[str, Any]) -> str:
-    if held.get("requests_per_s") is None:
-        limit = "" if held["configured_per_s"] is None else f" of {held['configured_per_s']:g}/s"
+def _describe_client_limit(row: dict[str, Any]) -> str:
+    if row.get("requests_per_s") is None:
+        limit = "" if row["configured_per_s"] is None else f" of {row['configured_per_s']:g}/s"
         return (
-            f"{held['client']} waited for its own client limit{limit} ({held['cause']}, by its metrics). Raise "
+            f"{row['client']} waited for its own client limit{limit} ({row['cause']}, by its metrics). Raise "
             "kube-api-qps of this component before you judge the cluster."
         )
     return (
-        f"{held['client']} made {held['requests_per_s']:.3g} requests/s "
-        f"[{held['requests_low_per_s']:.3g}, {held['requests_high_per_s']:.3g}], which is its client limit of "
-        f"{held['configured_per_s']:g}/s. Raise kube-api-qps of this component before you judge the cluster."
+        f"{row['client']} made {row['requests_per_s']:.3g} requests/s "
+        f"[{row['requests_low_per_s']:.3g}, {row['requests_high_per_s']:.3g}], which is its client limit of "
+        f"{row['configured_per_s']:g}/s. Raise kube-api-qps of this component before you judge the cluster."
     )
 
 

@@ -45,10 +45,10 @@ class Disruptions:
     def sentence(self) -> str | None:
         """The losses with their numbers, then the workloads; null where nothing was lost."""
         counts = {name: getattr(self, name) for name in _CAUSES}
-        told = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
-        if not told and not self.failed_workloads:
+        causes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
+        if not causes and not self.failed_workloads:
             return None
-        lost = f"{sum(counts.values()):,} of {self.n_pods:,} pods were lost" + (f" ({told})" if told else "")
+        lost = f"{sum(counts.values()):,} of {self.n_pods:,} pods were lost" + (f" ({causes})" if causes else "")
         pods = f"{lost}; {self.remade:,} replaced others"
         if not self.n_workloads:
             return pods
@@ -72,16 +72,18 @@ def find_disruptions(
     """
     plan = schedule.select("index", "name", "kind", "pods", "lifetime_s", "delete_after_s")
     ends = _find_ends(plan, transitions, pods)
-    own = pods.join(plan, on="index").filter(pl.col("delete_after_s").is_null()).join(ends, on="index", how="left")
-    lost = own.filter(pl.col("lost_s").is_not_null() & ~_went_with_workload())
+    plan_pods = (
+        pods.join(plan, on="index").filter(pl.col("delete_after_s").is_null()).join(ends, on="index", how="left")
+    )
+    lost = plan_pods.filter(pl.col("lost_s").is_not_null() & ~_went_with_workload())
     causes = _classify_losses(lost, transitions)
     accepted = submissions.filter(pl.col("status").is_in(["created", "known"])).select("index")
     ending = plan.filter(pl.col("lifetime_s").is_not_null() & pl.col("delete_after_s").is_null())
     expected = ending.join(accepted, on="index", how="semi").join(ends, on="index", how="left")
     return Disruptions(
         **{name: causes.get(name, 0) for name in _CAUSES},
-        n_pods=own.height,
-        remade=own.filter(pl.col("attempt") > 1).height,
+        n_pods=plan_pods.height,
+        remade=plan_pods.filter(pl.col("attempt") > 1).height,
         n_workloads=expected.height,
         complete_workloads=int(expected["well"].sum()),
         failed_workloads=int((~expected["well"]).sum()),
@@ -92,11 +94,11 @@ def find_disruptions(
 def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     """`index, well, finished_s` of workloads that ended: by their own object, a bare pod by itself."""
     names = plan.select("index", pl.col("name").alias("workload"))
-    told = transitions.filter(
+    endings = transitions.filter(
         pl.col("resource").is_in(["job", "workload"]) & pl.col("transition").is_in([*_ENDED_WELL, "failed", "deleted"])
     ).join(names, on="workload", how="inner")
     well = pl.col("transition").is_in(_ENDED_WELL)
-    objects = told.group_by("index").agg(
+    objects = endings.group_by("index").agg(
         well.any().alias("well"), pl.col("arrival_s").filter(well).min().alias("finished_s")
     )
     # What no object of its own tells the end of has ended with its pods; a bare pod is its own workload.
@@ -125,7 +127,7 @@ def _classify_losses(lost: pl.DataFrame, transitions: pl.DataFrame) -> dict[str,
     )
     evicted = pl.col("transition") == "evicted"
     reasons = about.join(lost.select("uid"), on="uid", how="semi").group_by("uid")
-    known = reasons.agg(
+    signs = reasons.agg(
         (evicted & pl.col("reason").str.contains(_PREEMPTED).fill_null(value=False)).any().alias("preempted"),
         evicted.any().alias("evicted"),
         ((pl.col("transition") == "failed") & (pl.col("resource") == "pod")).any().alias("failed"),
@@ -139,4 +141,4 @@ def _classify_losses(lost: pl.DataFrame, transitions: pl.DataFrame) -> dict[str,
         .then(pl.lit("failed"))
         .otherwise(pl.lit("deleted"))
     )
-    return dict(known.group_by(cause.alias("cause")).len().iter_rows())
+    return dict(signs.group_by(cause.alias("cause")).len().iter_rows())

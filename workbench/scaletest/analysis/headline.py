@@ -67,16 +67,16 @@ def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
 
 def find_bound(run: Analysis) -> str | None:
     """What held the scheduling of pods back, slowest first; null where nothing did."""
-    own = run.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
-    if not own.height:
+    limits = run.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
+    if not limits.height:
         return None
-    return _name_bound(run, own.sort("rate_per_s").row(0, named=True))
+    return _name_bound(run, limits.sort("rate_per_s").row(0, named=True))
 
 
 def _name_bound(run: Analysis, row: dict[str, Any]) -> str:
     if row["kind"] == CLIENT_LIMIT:
-        known = row["configured_per_s"] is not None
-        limit = f" ({format_number(row['configured_per_s'])} requests/s)" if known else ""
+        is_configured = row["configured_per_s"] is not None
+        limit = f" ({format_number(row['configured_per_s'])} requests/s)" if is_configured else ""
         return f"the client limit of {row['client']}{limit}"
     if row["kind"] == SLOW_CALLS:
         cause = f": {row['cause']}" if row["cause"] else ""
@@ -108,16 +108,16 @@ def _describe_waiting(run: Analysis) -> str:
 
 
 def _describe_caveats(run: Analysis) -> str:
-    told = []
+    caveats = []
     for row in run.unfinished.filter(~pl.col("silent")).iter_rows(named=True):
         if row["waiting"] >= TOLD_FRACTION * row["came"]:
-            told.append(f"{row['waiting']:,} of {row['came']:,} pods were {_NEVER[row['step']]}")
+            caveats.append(f"{row['waiting']:,} of {row['came']:,} pods were {_NEVER[row['step']]}")
     for row in run.limits.filter(pl.col("kind") == STOPPED).iter_rows(named=True):
         if row["step"] not in run.unfinished["step"].to_list():
-            told.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
+            caveats.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
     if run.disruptions is not None and (lost := run.disruptions.sentence) is not None:
-        told.append(lost)
+        caveats.append(lost)
     if run.gangs.height:
-        told.append(f"{int(run.gangs['complete'].sum())} of {run.gangs.height} gangs were ever complete")
+        caveats.append(f"{int(run.gangs['complete'].sum())} of {run.gangs.height} gangs were ever complete")
     busy = describe_saturation(run.read_load())
-    return "".join(f"; {one}" for one in [*told, *([busy] if busy else [])])
+    return "".join(f"; {caveat}" for caveat in [*caveats, *([busy] if busy else [])])

@@ -26,7 +26,7 @@ from workbench.stats.verdicts import UNDECIDED
 _BASE = "the others are held against it"
 
 
-def build_league_table(found: Variants) -> pl.DataFrame:
+def build_league_table(variants: Variants) -> pl.DataFrame:
     """How do the schedulers differ on one plan?
 
     Returns: Table LEAGUE, one row per variant in the order of the session. Counts are sums over the runs; times are
@@ -37,15 +37,15 @@ def build_league_table(found: Variants) -> pl.DataFrame:
     A gang is deadlocked if it held GPUs at the end and was never complete, while another gang was in the same state:
     one alone may wait for room. Does not show other plans, rates or clusters.
     """
-    rows = [_build_row(name, found.runs[name]) for name in found.names]
-    verdicts = _compare_with_first(found)
+    rows = [_build_row(name, variants.runs[name]) for name in variants.names]
+    verdicts = _compare_with_first(variants)
     return LEAGUE.frame([row | verdicts[row["side"]] for row in rows])
 
 
 def _build_row(name: str, runs: tuple[Analysis, ...]) -> dict[str, Any]:
     gangs = pl.concat([run.gangs.with_columns(run=pl.lit(place)) for place, run in enumerate(runs)])
-    held = gangs.filter(~pl.col("complete") & (pl.col("running_end") > 0))
-    stuck = held.filter(pl.len().over("run") > 1)
+    partial_gangs = gangs.filter(~pl.col("complete") & (pl.col("running_end") > 0))
+    stuck = partial_gangs.filter(pl.len().over("run") > 1)
     return {
         "side": name,
         "runs": len(runs),
@@ -69,8 +69,8 @@ def _build_row(name: str, runs: tuple[Analysis, ...]) -> dict[str, Any]:
 
 def _median_of_all(values: list[float | None]) -> float | None:
     """Of all runs; null where one has none: the rest would be a selection."""
-    known = [value for value in values if value is not None]
-    return float(np.median(known)) if known and len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return float(np.median(numbers)) if numbers and len(numbers) == len(values) else None
 
 
 def _mean_stranded(run: Analysis) -> float | None:
@@ -78,16 +78,18 @@ def _mean_stranded(run: Analysis) -> float | None:
     return float(waiting["stranded"].mean()) if waiting.height else None  # type: ignore[arg-type]
 
 
-def _compare_with_first(found: Variants) -> dict[str, dict[str, Any]]:
+def _compare_with_first(variants: Variants) -> dict[str, dict[str, Any]]:
     """Ratio, interval, verdict and reason of each variant's median from due to scheduled."""
-    first, *others = found.names
+    first, *others = variants.names
     nothing: dict[str, Any] = {"ratio": None, "low": None, "high": None, "verdict": None, "reason": _BASE}
-    pairs = {name: _list_medians(found, name) for name in others}
-    known = {name: [(a, b) for a, b in values if a and b] for name, values in pairs.items()}
-    whole = {name: values for name, values in known.items() if values and len(values) == len(pairs[name])}
+    pairs = {name: _list_medians(variants, name) for name in others}
+    both_medians = {name: [(a, b) for a, b in values if a and b] for name, values in pairs.items()}
+    complete_pairs = {
+        name: values for name, values in both_medians.items() if values and len(values) == len(pairs[name])
+    }
     intervals = {
         name: stats.paired_log_ratio([a for a, _ in values], [b for _, b in values], level=CONFIDENCE_LEVEL)
-        for name, values in whole.items()
+        for name, values in complete_pairs.items()
     }
     decisions = stats.decide_beyond(list(intervals.values()), [EQUIVALENCE_MARGIN] * len(intervals))
     verdicts = {first: nothing}
@@ -106,25 +108,25 @@ def _compare_with_first(found: Variants) -> dict[str, dict[str, Any]]:
     return verdicts
 
 
-def _list_medians(found: Variants, name: str) -> list[tuple[float | None, float | None]]:
+def _list_medians(variants: Variants, name: str) -> list[tuple[float | None, float | None]]:
     """The medians of the first variant and of this one, by turn."""
-    step, clock = found.total
-    pairs = Variants(found.folder, (found.names[0], name), found.runs, found.turns).pairs
+    step, clock = variants.total
+    pairs = Variants(variants.folder, (variants.names[0], name), variants.runs, variants.turns).pairs
     return [(a.quantile(step, 0.5, clock), b.quantile(step, 0.5, clock)) for a, b in pairs]
 
 
 def _explain_lost(pairs: list[tuple[float | None, float | None]], first: str, name: str) -> str:
     lost = [(side, sum(pair[place] is None for pair in pairs)) for place, side in enumerate((first, name))]
-    told = " and ".join(f"in {count} of {len(pairs)} runs of {side}" for side, count in lost if count)
-    return f"more than half of the workloads were never scheduled {told}"
+    counts_text = " and ".join(f"in {count} of {len(pairs)} runs of {side}" for side, count in lost if count)
+    return f"more than half of the workloads were never scheduled {counts_text}"
 
 
 def _list_verdicts(rows: list[dict[str, Any]]) -> list[str]:
     """Verdicts with the sides that have them, and what would decide an open one."""
     sides: dict[str, list[str]] = {}
     for row in rows:
-        why = f" ({row['reason']})" if row["verdict"] == UNDECIDED and row["reason"] else ""
-        sides.setdefault(f"{row['verdict']}{why}", []).append(row["side"])
+        reason = f" ({row['reason']})" if row["verdict"] == UNDECIDED and row["reason"] else ""
+        sides.setdefault(f"{row['verdict']}{reason}", []).append(row["side"])
     return [f"{join_names(names)} {verdict}" for verdict, names in sides.items()]
 
 

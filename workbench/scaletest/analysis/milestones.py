@@ -58,10 +58,10 @@ def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
     Returns: Table PODS. The server's time of a binding is the finest there is: an Event's or the audit log's
     microseconds before the whole seconds of the pod's condition.
     """
-    own = transitions.filter(pl.col("resource") == "pod")
+    pod_rows = transitions.filter(pl.col("resource") == "pod")
     ended = pl.col("arrival_s").filter(pl.col("transition").is_in(_ENDS)).min()
     succeeded = (pl.col("transition") == "succeeded").any()
-    wide = own.group_by("uid", maintain_order=True).agg(
+    wide = pod_rows.group_by("uid", maintain_order=True).agg(
         pl.col("name").first(),
         pl.col("workload").drop_nulls().first(),
         pl.col("owner").drop_nulls().first(),
@@ -81,9 +81,9 @@ def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.Dat
         pl.coalesce("workload", "workload_of_owner").alias("workload")
     )
     plan = schedule.select("index", pl.col("name").alias("workload"), "pods", pl.col("gpus_per_pod").alias("gpus"))
-    found = named.join(plan, on="workload", how="inner").sort("index", "created_s", "name")
+    pods = named.join(plan, on="workload", how="inner").sort("index", "created_s", "name")
     rank = pl.col("uid").cum_count().over("index") - 1
-    return PODS.check(found.with_columns((rank // pl.col("pods") + 1).cast(pl.Int64).alias("attempt")))
+    return PODS.check(pods.with_columns((rank // pl.col("pods") + 1).cast(pl.Int64).alias("attempt")))
 
 
 def _first_value(transition: str, column: str) -> pl.Expr:
@@ -92,8 +92,8 @@ def _first_value(transition: str, column: str) -> pl.Expr:
 
 def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
     """Bindings with the microseconds of an Event, by uid, or of the audit log, by name, where there are any."""
-    told = pl.col("resource").is_in(_FINER) & pl.col("transition").is_in(["scheduled", "bound"])
-    bound = transitions.filter(told & pl.col("server_s").is_not_null())
+    is_binding = pl.col("resource").is_in(_FINER) & pl.col("transition").is_in(["scheduled", "bound"])
+    bound = transitions.filter(is_binding & pl.col("server_s").is_not_null())
     by_uid = (
         bound.filter(pl.col("owner").is_not_null())
         .group_by(pl.col("owner").alias("uid"))
@@ -137,9 +137,9 @@ def build_milestones(
         *_event_milestones(plan, transitions, pods),
     ]
     order = pl.Enum(MILESTONE_ORDER)
-    found = pl.concat([part.select(*_SHAPE) for part in parts]).with_columns(pl.col("milestone").cast(order))
-    known = found.filter(pl.col("client_s").is_not_null() | pl.col("server_s").is_not_null())
-    return MILESTONES.check(known.sort("index", "milestone").with_columns(pl.col("milestone").cast(pl.String)))
+    milestones = pl.concat([part.select(*_SHAPE) for part in parts]).with_columns(pl.col("milestone").cast(order))
+    timed_rows = milestones.filter(pl.col("client_s").is_not_null() | pl.col("server_s").is_not_null())
+    return MILESTONES.check(timed_rows.sort("index", "milestone").with_columns(pl.col("milestone").cast(pl.String)))
 
 
 def _milestone_rows(
@@ -171,28 +171,30 @@ def _object_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.D
     named = transitions.filter(pl.col("workload").is_not_null()).join(
         plan.select("index", pl.col("name").alias("workload"), "kind"), on="workload", how="inner"
     )
-    made = named.filter(pl.col("transition") == "created")
-    jobs = made.filter((pl.col("resource") == "job") & (pl.col("kind") != "Job"))
-    done = named.filter(
+    creations = named.filter(pl.col("transition") == "created")
+    jobs = creations.filter((pl.col("resource") == "job") & (pl.col("kind") != "Job"))
+    endings = named.filter(
         pl.col("resource").is_in(["job", "workload"]) & pl.col("transition").is_in(["complete", "succeeded", "failed"])
     )
     parts = [
-        ("created", _creation_milestone(made, pods)),
+        ("created", _creation_milestone(creations, pods)),
         ("job", _earliest_rows(jobs)),
-        ("finished", _earliest_rows(done)),
+        ("finished", _earliest_rows(endings)),
     ]
     return [_milestone_rows(rows, name, client="arrival_s", server="server_s") for name, rows in parts]
 
 
-def _creation_milestone(made: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
+def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     """When the workload itself was seen; what belongs to it stands for it only where it has no object of its own.
 
     Each resource has a watch of its own, and what it made may arrive a moment earlier: it was there then. That says
     nothing of one found after an absence of its watch, because its time is unknown.
     """
     rank = pl.col("resource").replace_strict({"workload": 0, "job": 1}, default=2, return_dtype=pl.Int64)
-    itself = _earliest_rows(made.filter(rank == rank.min().over("index")))
-    seen = pl.concat([made.select("index", "arrival_s"), pods.select("index", pl.col("created_s").alias("arrival_s"))])
+    itself = _earliest_rows(creations.filter(rank == rank.min().over("index")))
+    seen = pl.concat(
+        [creations.select("index", "arrival_s"), pods.select("index", pl.col("created_s").alias("arrival_s"))]
+    )
     earliest = seen.group_by("index").agg(pl.col("arrival_s").min().alias("seen_s"))
     earlier = pl.when(~pl.col("gap")).then(pl.min_horizontal("arrival_s", "seen_s")).otherwise("arrival_s")
     return itself.join(earliest, on="index", how="left").with_columns(earlier.alias("arrival_s"))
@@ -210,13 +212,15 @@ def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
     """What a queue did: held the workload, reserved quota for it, let it go (by its own object, else by the job)."""
-    told = select_queue_transitions(schedule, transitions, pods)
-    own = pl.col("resource") == "podgroup"
-    reserved = told.filter(own & pl.col("transition").is_in(RESERVED))
-    admitted = told.filter(own & (pl.col("transition") == "admitted"))
-    resumed = told.filter(pl.col("transition") == "resumed").join(admitted.select("index"), on="index", how="anti")
-    held = told.filter(pl.col("transition").is_in(HOLDING) | own)
-    parts = {"held": held, "quota reserved": reserved, "released": pl.concat([admitted, resumed])}
+    queue_rows = select_queue_transitions(schedule, transitions, pods)
+    is_podgroup = pl.col("resource") == "podgroup"
+    reserved = queue_rows.filter(is_podgroup & pl.col("transition").is_in(RESERVED))
+    admitted = queue_rows.filter(is_podgroup & (pl.col("transition") == "admitted"))
+    resumed = queue_rows.filter(pl.col("transition") == "resumed").join(
+        admitted.select("index"), on="index", how="anti"
+    )
+    holds = queue_rows.filter(pl.col("transition").is_in(HOLDING) | is_podgroup)
+    parts = {"held": holds, "quota reserved": reserved, "released": pl.concat([admitted, resumed])}
     return [
         _milestone_rows(_earliest_rows(rows), name, client="arrival_s", server="server_s")
         for name, rows in parts.items()
@@ -243,15 +247,17 @@ def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> 
     """
     size = plan.select("index", pl.col("pods").alias("needed"), "gang")
     until = pl.when(pl.col("gang") & (pl.col("needed") > 1)).then("ended_s").otherwise("lost_s")
-    own = pods.join(size, on="index", how="inner").with_columns(until.alias("until_s"))
-    levels = count_pods_together(own, begin, "until_s").join(size, on="index", how="left")
+    sized_pods = pods.join(size, on="index", how="inner").with_columns(until.alias("until_s"))
+    levels = count_pods_together(sized_pods, begin, "until_s").join(size, on="index", how="left")
     reached = levels.filter(pl.col("level") >= pl.col("needed"))
-    whole = own.join(reached.group_by("index").agg(pl.col("at_s").min().alias("whole_s")), on="index", how="left")
+    dated_pods = sized_pods.join(
+        reached.group_by("index").agg(pl.col("at_s").min().alias("whole_s")), on="index", how="left"
+    )
     gone, at_once = pl.max_horizontal("until_s", begin), pl.col("until_s") <= pl.col("scheduled_s")
     later = (gone > pl.col("whole_s")) | ((gone == pl.col("whole_s")) & at_once)
     there = (pl.col(begin) <= pl.col("whole_s")) & (pl.col("until_s").is_null() | later)
     watched = pl.col(begin).is_not_null().any().over("index")
-    return whole.filter(~watched | there)
+    return dated_pods.filter(~watched | there)
 
 
 def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, event: str) -> pl.DataFrame:
@@ -264,8 +270,8 @@ def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, e
         return place.join(plan.select("index", pl.col("pods").alias("place")), on=["index", "place"]).drop("place")
 
     both = rank_pods(client, gap).join(rank_pods(server, resolution), on="index", how="full", coalesce=True)
-    found = both.rename({resolution: "resolution_s"}).with_columns(pl.col(gap).fill_null(value=False).alias("gap"))
-    return _milestone_rows(found, milestone, client=client, server=server)
+    nth_rows = both.rename({resolution: "resolution_s"}).with_columns(pl.col(gap).fill_null(value=False).alias("gap"))
+    return _milestone_rows(nth_rows, milestone, client=client, server=server)
 
 
 def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
@@ -285,18 +291,22 @@ def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl
     by_owner = unlabelled.join(owners, on="owner", how="inner")
     by_name = unlabelled.filter(pl.col("owner").is_null()).join(names, on="name", how="inner")
     columns = ["index", "arrival_s", "server_s", "resolution_s", "gap"]
-    found = pl.concat([part.select(columns) for part in (by_label, by_owner, by_name)])
-    return _milestone_rows(_earliest_rows(found), "podgroup", client="arrival_s", server="server_s")
+    group_rows = pl.concat([part.select(columns) for part in (by_label, by_owner, by_name)])
+    return _milestone_rows(_earliest_rows(group_rows), "podgroup", client="arrival_s", server="server_s")
 
 
 def _event_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
     """First decision of the scheduler about a pod (bound or unschedulable), eviction, volumes, backend."""
-    own = pods.select("index", pl.col("uid"))
-    of_pods = transitions.filter(pl.col("resource") == "pod").join(own, on="uid", how="inner")
-    told = transitions.filter(pl.col("resource") == "event").join(own, left_on="owner", right_on="uid", how="inner")
+    pod_uids = pods.select("index", pl.col("uid"))
+    of_pods = transitions.filter(pl.col("resource") == "pod").join(pod_uids, on="uid", how="inner")
+    pod_events = transitions.filter(pl.col("resource") == "event").join(
+        pod_uids, left_on="owner", right_on="uid", how="inner"
+    )
     decided = of_pods.filter(pl.col("transition").is_in(["scheduled", "unschedulable"]))
     columns = ["index", "arrival_s", "server_s", "resolution_s", "gap"]
-    evicted = pl.concat([rows.filter(pl.col("transition") == "evicted").select(columns) for rows in (of_pods, told)])
+    evicted = pl.concat(
+        [rows.filter(pl.col("transition") == "evicted").select(columns) for rows in (of_pods, pod_events)]
+    )
     named = transitions.filter(pl.col("workload").is_not_null()).join(
         plan.select("index", pl.col("name").alias("workload")), on="workload", how="inner"
     )

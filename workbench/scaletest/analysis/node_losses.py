@@ -34,11 +34,11 @@ class NodeLosses:
     def sentence(self) -> str:
         """What was lost, when, and what was left."""
         when = "all the time" if self.from_the_start else f"from {self.first_s:.3g} s on, for a time at least"
-        least, most = self.gpus or (0, 0)
-        room = f"{least}" if least == most else f"{least} to {most}"
-        left = f": there were {room} GPUs to place pods on" if self.gpus else ""
+        least, greatest = self.gpus or (0, 0)
+        room = f"{least}" if least == greatest else f"{least} to {greatest}"
+        remainder = f": there were {room} GPUs to place pods on" if self.gpus else ""
         lost = f"{len(self.names)} of {self.n_nodes} nodes took no pods {when}"
-        return f"{lost} (cordoned, tainted or not ready: {format_items(self.names, MAX_NAMED)}){left}"
+        return f"{lost} (cordoned, tainted or not ready: {format_items(self.names, MAX_NAMED)}){remainder}"
 
 
 def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -> NodeLosses | None:
@@ -50,10 +50,10 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
         return None
     weights = dict(nodes.select("name", pl.col("gpus").cast(pl.Float64)).iter_rows())
     has_gpus = any(weights.values())
-    known = changes.filter(pl.col("name").is_in(list(weights))).sort("at_s")
+    node_changes = changes.filter(pl.col("name").is_in(list(weights))).sort("at_s")
     lost: dict[str, tuple[float, float]] = {}  # since when, and for how long
-    for (name,), own in known.group_by("name", maintain_order=True):
-        rows = own.select("at_s", "ready").rows()
+    for (name,), node_rows in node_changes.group_by("name", maintain_order=True):
+        rows = node_rows.select("at_s", "ready").rows()
         spans = zip(rows, [*(at_s for at_s, _ in rows[1:]), max(end_s, rows[-1][0])], strict=True)
         away = [(max(0.0, at_s), max(0.0, until_s)) for (at_s, ready), until_s in spans if not ready]
         came_late = rows[0][0] > FIRST_LIST_S and rows[-1][1] and not any(begin > rows[0][0] for begin, _ in away)
@@ -64,14 +64,16 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
         return None
     names = sorted(lost, key=lambda name: (lost[name][0], name))
     measure = {name: (weights[name] if has_gpus else 1.0) for name in weights}
-    whole = sum(measure.values()) * end_s
+    capacity_s = sum(measure.values()) * end_s
     return NodeLosses(
         tuple(names),
         len(weights),
         lost[names[0]][0],
         all(begin <= FIRST_LIST_S and total_s >= end_s - FIRST_LIST_S for begin, total_s in lost.values()),
-        sum(measure[name] * min(total_s, end_s) for name, (_, total_s) in lost.items()) / whole if whole else 0.0,
-        _count_usable_gpus(known, end_s) if has_gpus else None,
+        sum(measure[name] * min(total_s, end_s) for name, (_, total_s) in lost.items()) / capacity_s
+        if capacity_s
+        else 0.0,
+        _count_usable_gpus(node_changes, end_s) if has_gpus else None,
     )
 
 

@@ -44,17 +44,21 @@ def measure_queue_shares(
     queues = sorted(schedule["queue"].drop_nulls().unique().to_list())
     if len(queues) < 2:
         return None
-    held = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
-    held = held.join(schedule.select("index", "queue"), on="index")
+    gpu_pods = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
+    gpu_pods = gpu_pods.join(schedule.select("index", "queue"), on="index")
     at = np.linspace(0.0, max(end_s, 1e-3), N_MOMENTS)
-    own = {queue: held.filter(pl.col("queue") == queue) for queue in queues}
-    waiting = np.array([count_gpus_between(own[one], at, "created_s", "scheduled_s", "ended_s") for one in queues])
-    running = np.array([count_gpus_between(own[one], at, "scheduled_s", "ended_s", "ended_s") for one in queues])
+    queue_pods = {queue: gpu_pods.filter(pl.col("queue") == queue) for queue in queues}
+    waiting = np.array(
+        [count_gpus_between(queue_pods[queue], at, "created_s", "scheduled_s", "ended_s") for queue in queues]
+    )
+    running = np.array(
+        [count_gpus_between(queue_pods[queue], at, "scheduled_s", "ended_s", "ended_s") for queue in queues]
+    )
     contended = (waiting > 0).all(axis=0) & (running.sum(axis=0) > 0)
     if not contended.any():
         return None
-    known = quotas is not None and set(queues) <= quotas.keys() and sum(quotas[one] for one in queues) > 0
-    fair = np.array([float(quotas[one]) if known and quotas else 1.0 for one in queues])
+    has_quotas = quotas is not None and set(queues) <= quotas.keys() and sum(quotas[queue] for queue in queues) > 0
+    fair = np.array([float(quotas[queue]) if has_quotas and quotas else 1.0 for queue in queues])
     fair /= fair.sum()
     shares = running[:, contended] / running[:, contended].sum(axis=0)
     distances = np.abs(shares - fair[:, None]).sum(axis=0) / 2

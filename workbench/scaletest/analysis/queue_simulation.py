@@ -108,8 +108,8 @@ def takes_pods_in_backoff(server_version: str) -> bool:
     >>> [takes_pods_in_backoff(version) for version in ("v1.36.3", "v1.31.0-eks", "unknown")]
     [True, False, True]
     """
-    found = re.match(r"v?1\.(\d+)", server_version)
-    return found is None or int(found[1]) >= 33
+    match = re.match(r"v?1\.(\d+)", server_version)
+    return match is None or int(match[1]) >= 33
 
 
 def compare_queue_waits(
@@ -122,18 +122,21 @@ def compare_queue_waits(
     Returns: None where a pod was not scheduled or did not end, was evicted, would fit on no node, or there are too
     many.
     """
-    known = pods.drop_nulls(["created_s", "scheduled_s", "ended_s"]).sort("created_s")
-    if not 0 < known.height == pods.height <= MAX_PODS or pods["evicted"].any():
+    complete_pods = pods.drop_nulls(["created_s", "scheduled_s", "ended_s"]).sort("created_s")
+    if not 0 < complete_pods.height == pods.height <= MAX_PODS or pods["evicted"].any():
         return None
-    held = (known["ended_s"] - known["scheduled_s"]).to_numpy()
-    queued = QueuedPods(known["created_s"].to_numpy(), held, known["gpus"].to_numpy())
+    durations_s = (complete_pods["ended_s"] - complete_pods["scheduled_s"]).to_numpy()
+    queued = QueuedPods(complete_pods["created_s"].to_numpy(), durations_s, complete_pods["gpus"].to_numpy())
     gpus = nodes.filter("ready")["gpus"].cast(pl.Float64).to_list()
     draws = [simulate_queue_waits(queued, gpus, seed=seed, pops_backoff=pops_backoff) for seed in range(N_DRAWS)]
     if not all(np.isfinite(waits).all() for waits in draws):
         return None
-    means, waited = [float(waits.mean()) for waits in draws], (known["scheduled_s"] - known["created_s"]).to_numpy()
+    means, waited = (
+        [float(waits.mean()) for waits in draws],
+        (complete_pods["scheduled_s"] - complete_pods["created_s"]).to_numpy(),
+    )
     return QueueComparison(
-        n_pods=known.height,
+        n_pods=complete_pods.height,
         mean_s=float(waited.mean()),
         p95_s=float(np.quantile(waited, 0.95)),
         simulated_mean_s=float(np.median(means)),

@@ -125,11 +125,11 @@ def _read_lines(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
     if path.stat().st_size > MAX_FILE_BYTES:
         raise InputError("too large", where=path, allowed=f"{MAX_FILE_BYTES} bytes")
     text = path.read_bytes()
-    whole = text[: text.rfind(b"\n") + 1]
-    if not whole:
+    complete_text = text[: text.rfind(b"\n") + 1]
+    if not complete_text:
         return pl.DataFrame(schema=schema)
     try:
-        return pl.read_ndjson(whole, schema=schema)
+        return pl.read_ndjson(complete_text, schema=schema)
     except pl.exceptions.PolarsError as error:
         raise InputError("not the lines of a scale test", where=path, found=str(error)[:200]) from None
 
@@ -190,13 +190,13 @@ def _build_submissions(schedule: pl.DataFrame, journal: pl.DataFrame, origin: in
         .join(intents.select("index", _seconds_since("at_ns", origin).alias("intent_s")), on="index", how="left")
     )
     # After a crash the first attempt is the intent that is on disk, whatever the later process sent.
-    known = pl.col("status") == "known"
-    first = pl.when(known).then(pl.min_horizontal("sent_s", "intent_s")).otherwise(pl.col("sent_s"))
+    is_known = pl.col("status") == "known"
+    first = pl.when(is_known).then(pl.min_horizontal("sent_s", "intent_s")).otherwise(pl.col("sent_s"))
     return SUBMISSIONS.check(
         frame.with_columns(
             first.alias("sent_s"),
             # Its acceptance was not recorded.
-            pl.when(~known).then("acked_s").alias("acked_s"),
+            pl.when(~is_known).then("acked_s").alias("acked_s"),
             pl.col("status").fill_null("unsent"),
             pl.col("attempts").fill_null(0),
             pl.col("throttled").fill_null(0),
@@ -224,9 +224,9 @@ def _build_nodes(observed: pl.DataFrame) -> pl.DataFrame:
 
     A deleted node has a final row: not ready, without capacity.
     """
-    told = observed.filter(pl.col("type") == "node").group_by("name", maintain_order=True)
+    by_node = observed.filter(pl.col("type") == "node").group_by("name", maintain_order=True)
     return NODES.check(
-        told.agg(
+        by_node.agg(
             *(pl.col(name).fill_null(value=False).any() for name in ("ready", "simulated")),
             *(pl.col(name).fill_null(0).max() for name in ("gpus", "memory_bytes", "pods")),
             pl.col("cpus").fill_null(0.0).max(),
@@ -301,7 +301,7 @@ def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 def _build_pressure(health: pl.DataFrame, origin: int) -> pl.DataFrame:
     rows = health.filter(pl.col("type") == "pressure").with_columns(pl.col("subject").fill_null(""))
     counted = pl.col("count").is_not_null()
-    found = rows.select(
+    measures = rows.select(
         _seconds_since("at_ns", origin).alias("at_s"),
         "over_s",
         "component",
@@ -312,4 +312,4 @@ def _build_pressure(health: pl.DataFrame, origin: int) -> pl.DataFrame:
         pl.col("p99").alias("p99_s"),
         pl.when(~counted).then("value").alias("level"),
     )
-    return PRESSURE.check(found)
+    return PRESSURE.check(measures)

@@ -394,9 +394,9 @@ class Analysis:
 
     def quantile(self, step: str, share: float, clock: str = "client") -> float | None:
         """A quantile of a step in seconds; None if it is unknown or was never reached."""
-        own = (pl.col("step") == step) & (pl.col("clock") == clock) & (pl.col("quantile") == share)
-        found = self.quantiles.filter(own)["value_s"]
-        return found[0] if len(found) else None
+        condition = (pl.col("step") == step) & (pl.col("clock") == clock) & (pl.col("quantile") == share)
+        values = self.quantiles.filter(condition)["value_s"]
+        return values[0] if len(values) else None
 
 
 def analyse_run(folder: str | Path) -> Analysis:
@@ -417,15 +417,15 @@ def conclude_run(folder: str | Path) -> Analysis:
 def _read_run_notes(folder: Path) -> tuple[str | None, tuple[str, ...], tuple[float, ...]]:
     """Reason of the submission's end, notes that invalidate the run, and times of resumes."""
     stopped, spoiled, resumed_s = None, [], []
-    for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
-        if isinstance(one, run_records.Stopped):
-            stopped = one.reason
-        elif isinstance(one, run_records.Begun) and one.resumed:
-            resumed_s.append((one.at_ns - one.origin_ns) / NS_PER_S)
-        elif isinstance(one, run_records.Note) and one.spoils:
-            spoiled.append(one.text)
+    for line in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
+        if isinstance(line, run_records.Stopped):
+            stopped = line.reason
+        elif isinstance(line, run_records.Begun) and line.resumed:
+            resumed_s.append((line.at_ns - line.origin_ns) / NS_PER_S)
+        elif isinstance(line, run_records.Note) and line.spoils:
+            spoiled.append(line.text)
     notes = run_records.read_lines(folder / run_records.HEALTH, run_records.HealthLine)
-    spoiled += [one.text for one in notes if isinstance(one, run_records.Note) and one.spoils]
+    spoiled += [note.text for note in notes if isinstance(note, run_records.Note) and note.spoils]
     if stopped is not None and stopped.startswith("aborted"):
         spoiled.append(stopped)
     return stopped, tuple(spoiled), tuple(resumed_s)

@@ -31,8 +31,8 @@ class Saturation:
 
     def full_fraction(self, begin_s: float, end_s: float) -> float:
         """Share of the moments between two times at which the cluster was full."""
-        own = self.full[self._slice_between(begin_s, end_s)]
-        return float(own.mean()) if len(own) else 0.0
+        moments = self.full[self._slice_between(begin_s, end_s)]
+        return float(moments.mean()) if len(moments) else 0.0
 
     def full_fractions(self, edges_s: Floats) -> Floats:
         """The same between each two of these times."""
@@ -41,8 +41,8 @@ class Saturation:
 
     def median_gpus(self, begin_s: float, end_s: float) -> tuple[float, float]:
         """GPUs that were allocated meanwhile (median), and GPUs that there are."""
-        own = self._slice_between(begin_s, end_s)
-        return float(np.median(self.allocated[own])), float(self.capacity[own].max())
+        moments = self._slice_between(begin_s, end_s)
+        return float(np.median(self.allocated[moments])), float(self.capacity[moments].max())
 
     def _slice_between(self, begin_s: float, end_s: float) -> slice:
         """The moment that holds at the begin, and all until the end."""
@@ -83,9 +83,9 @@ def _find_waiting_gpus(pods: pl.DataFrame | None, at: Floats) -> tuple[Floats, n
     rows = asking.select("gpus", "created_s", gone_s=pl.min_horizontal("scheduled_s", "ended_s").fill_null(np.inf))
     sizes = sorted(rows["gpus"].unique().to_list(), reverse=True)
     for size in sizes:
-        own = rows.filter(pl.col("gpus") == size)
-        came, gone = (np.sort(own[name].to_numpy().astype(float)) for name in ("created_s", "gone_s"))
-        smallest[count_passages(came, at) > count_passages(gone, at)] = size
+        sized_rows = rows.filter(pl.col("gpus") == size)
+        arrivals, gone = (np.sort(sized_rows[name].to_numpy().astype(float)) for name in ("created_s", "gone_s"))
+        smallest[count_passages(arrivals, at) > count_passages(gone, at)] = size
     return smallest, (smallest >= sizes[0]) if sizes else smallest > 0
 
 
@@ -110,14 +110,16 @@ def find_gpu_ceiling(schedule: pl.DataFrame, gpus: pl.DataFrame) -> GpuCeiling |
     """
     if not gpus.height:
         return None
-    own = schedule.filter(pl.col("gpus_per_pod") > 0)
-    lives = own.select(pl.min_horizontal("lifetime_s", "delete_after_s").alias("lives_s"), "pods", "gpus_per_pod")
-    if not own.height or lives["lives_s"].null_count():
+    gpu_workloads = schedule.filter(pl.col("gpus_per_pod") > 0)
+    lives = gpu_workloads.select(
+        pl.min_horizontal("lifetime_s", "delete_after_s").alias("lives_s"), "pods", "gpus_per_pod"
+    )
+    if not gpu_workloads.height or lives["lives_s"].null_count():
         return None
-    held = float(lives.select((pl.col("lives_s") * pl.col("gpus_per_pod") * pl.col("pods")).sum()).item())
+    gpu_seconds = float(lives.select((pl.col("lives_s") * pl.col("gpus_per_pod") * pl.col("pods")).sum()).item())
     pods = float(schedule["pods"].sum())
-    most = float(gpus["capacity"].max())  # type: ignore[arg-type]
-    return GpuCeiling(most, held / pods) if held > 0 and most > 0 else None
+    capacity = float(gpus["capacity"].max())  # type: ignore[arg-type]
+    return GpuCeiling(capacity, gpu_seconds / pods) if gpu_seconds > 0 and capacity > 0 else None
 
 
 def build_gpu_timeline(
@@ -136,42 +138,42 @@ def build_gpu_timeline(
 
     Knows of the run's own pods only: what others hold is counted as free. Times are arrivals at our watch.
     """
-    own = nodes.filter((pl.col("gpus") > 0) & pl.col("ready"))
+    gpu_nodes = nodes.filter((pl.col("gpus") > 0) & pl.col("ready"))
     largest = _max_gpus_per_pod(schedule)
-    if not own.height or largest <= 0:
+    if not gpu_nodes.height or largest <= 0:
         return GPUS.frame([])
-    held = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
+    gpu_pods = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
     at = np.linspace(0.0, max(end_s, 1e-3), min(MAX_MOMENTS, max(2, int(end_s * 10) + 1)))
-    capacity, allocated, stranded = _gpus_by_node(held, own, at, largest, changes)
+    capacity, allocated, stranded = _gpus_by_node(gpu_pods, gpu_nodes, at, largest, changes)
     free = capacity - allocated
     columns = {
         "at_s": at,
         "capacity": capacity,
         "allocated": allocated,
-        "waiting": count_gpus_between(held, at, "created_s", "scheduled_s", "ended_s"),
+        "waiting": count_gpus_between(gpu_pods, at, "created_s", "scheduled_s", "ended_s"),
         "in_partial_gangs": count_gpus_between(
-            _mark_partial_gangs(schedule, held), at, "scheduled_s", "complete_s", "ended_s"
+            _mark_partial_gangs(schedule, gpu_pods), at, "scheduled_s", "complete_s", "ended_s"
         ),
         "stranded": stranded,
     }
-    shares = [float(one) / float(all_) if all_ > 0 else None for one, all_ in zip(stranded, free, strict=True)]
+    shares = [float(part) / float(all_) if all_ > 0 else None for part, all_ in zip(stranded, free, strict=True)]
     return GPUS.frame({name: values.tolist() for name, values in columns.items()} | {"fragmentation": shares})
 
 
 def _max_gpus_per_pod(schedule: pl.DataFrame) -> float:
-    most = schedule["gpus_per_pod"].max()
-    return float(most) if isinstance(most, int | float) else 0.0
+    largest = schedule["gpus_per_pod"].max()
+    return float(largest) if isinstance(largest, int | float) else 0.0
 
 
 def _gpus_by_node(
-    held: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: float, changes: pl.DataFrame | None
+    gpu_pods: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: float, changes: pl.DataFrame | None
 ) -> tuple[Floats, Floats, Floats]:
     """GPUs there are, GPUs allocated, and GPUs free where the largest pod finds too few, at each moment.
 
     What is bound to a node that is not ready holds no GPU that there is.
     """
     places = {name: place for place, name in enumerate(nodes["name"])}
-    bound = held.filter(pl.col("scheduled_s").is_not_null() & pl.col("node").is_in(list(places)))
+    bound = gpu_pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("node").is_in(list(places)))
     node = np.array([places[name] for name in bound["node"]], dtype=np.intp)
     gpus = bound["gpus"].to_numpy().astype(float)
     begins = bound["scheduled_s"].to_numpy().astype(float)
@@ -181,14 +183,14 @@ def _gpus_by_node(
     taken, where = np.concatenate([gpus, -gpus])[order], np.concatenate([node, node])[order]
     upto = np.searchsorted(times[order], at, side="right")
     size = nodes["gpus"].to_numpy().astype(float)
-    used, done = np.zeros(len(size)), 0
-    found = np.zeros((3, len(at)))
+    used, n_applied = np.zeros(len(size)), 0
+    totals = np.zeros((3, len(at)))
     for place, (end, ready) in enumerate(zip(upto, _ready_masks(places, at, changes), strict=True)):
-        np.add.at(used, where[done:end], taken[done:end])
-        done = end
+        np.add.at(used, where[n_applied:end], taken[n_applied:end])
+        n_applied = end
         free = (size - used)[ready]
-        found[:, place] = size[ready].sum(), used[ready].sum(), free[(free > _NONE) & (free < largest - _NONE)].sum()
-    return found[0], found[1], found[2]
+        totals[:, place] = size[ready].sum(), used[ready].sum(), free[(free > _NONE) & (free < largest - _NONE)].sum()
+    return totals[0], totals[1], totals[2]
 
 
 def _ready_masks(places: dict[str, int], at: Floats, changes: pl.DataFrame | None) -> Iterator[npt.NDArray[np.bool_]]:
@@ -203,20 +205,20 @@ def _ready_masks(places: dict[str, int], at: Floats, changes: pl.DataFrame | Non
         for name, first in changes.group_by("name").agg(pl.col("at_s").min()).iter_rows():
             if name in places and first > began + 1.0:
                 ready[places[name]] = False
-    done = 0
+    n_applied = 0
     for moment in at:
-        while done < len(rows) and rows[done][0] <= moment:
-            ready[places[rows[done][1]]] = rows[done][2]
-            done += 1
+        while n_applied < len(rows) and rows[n_applied][0] <= moment:
+            ready[places[rows[n_applied][1]]] = rows[n_applied][2]
+            n_applied += 1
         yield ready
 
 
 def count_gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_end: str) -> Floats:
     """GPUs of the rows that are between begin and end (the earlier of two) at each moment."""
-    own = rows.filter(pl.col(begin).is_not_null())
-    gpus = own["gpus"].to_numpy().astype(float)
-    begins = own[begin].to_numpy().astype(float)
-    ends = own.select(pl.min_horizontal(end, or_end).fill_null(np.inf)).to_series().to_numpy().astype(float)
+    begun_rows = rows.filter(pl.col(begin).is_not_null())
+    gpus = begun_rows["gpus"].to_numpy().astype(float)
+    begins = begun_rows[begin].to_numpy().astype(float)
+    ends = begun_rows.select(pl.min_horizontal(end, or_end).fill_null(np.inf)).to_series().to_numpy().astype(float)
     ends = np.maximum(ends, begins)
 
     def gpus_until(times: Floats) -> Floats:
@@ -227,18 +229,22 @@ def count_gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_
     return gpus_until(begins) - gpus_until(ends)
 
 
-def _mark_partial_gangs(schedule: pl.DataFrame, held: pl.DataFrame) -> pl.DataFrame:
+def _mark_partial_gangs(schedule: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
     """Pods of gangs, when their gang was complete for the first time since they were bound (null: never), and `most`.
 
     Complete is a gang while as many of its pods are bound as it has, at a time; `most` is the most that ever were.
     """
     plan = schedule.filter(pl.col("gang") & (pl.col("pods") > 1)).select("index", pl.col("pods").alias("needed"))
-    own = held.join(plan, on="index", how="inner")
-    bound = count_pods_together(own, "scheduled_s", "ended_s").join(plan, on="index", how="left", maintain_order="left")
-    whole = pl.when(pl.col("level") >= pl.col("needed")).then("at_s")
-    since = bound.with_columns(complete_s=whole.backward_fill().over("index"), most=pl.col("level").max().over("index"))
-    came = since.filter(pl.col("change") == 1).select("uid", "complete_s", "most")
-    return own.join(came, on="uid", how="left")
+    gang_pods = pods.join(plan, on="index", how="inner")
+    bound = count_pods_together(gang_pods, "scheduled_s", "ended_s").join(
+        plan, on="index", how="left", maintain_order="left"
+    )
+    complete_at = pl.when(pl.col("level") >= pl.col("needed")).then("at_s")
+    since = bound.with_columns(
+        complete_s=complete_at.backward_fill().over("index"), most=pl.col("level").max().over("index")
+    )
+    arrivals = since.filter(pl.col("change") == 1).select("uid", "complete_s", "most")
+    return gang_pods.join(arrivals, on="uid", how="left")
 
 
 def build_gang_table(schedule: pl.DataFrame, pods: pl.DataFrame, end_s: float) -> pl.DataFrame:
@@ -248,20 +254,20 @@ def build_gang_table(schedule: pl.DataFrame, pods: pl.DataFrame, end_s: float) -
     them that hold what the other needs are a deadlock, which a scheduler that places pod by pod does not see.
     """
     plan = schedule.filter(pl.col("gang") & (pl.col("pods") > 1)).select("index", "name", "pods")
-    own = _mark_partial_gangs(schedule, pods)
+    gang_pods = _mark_partial_gangs(schedule, pods)
     stop = pl.min_horizontal(pl.col("complete_s").fill_null(end_s), pl.col("ended_s").fill_null(end_s))
-    held = ((stop - pl.col("scheduled_s")).clip(0.0) * pl.col("gpus")).fill_null(0.0)
-    by_gang = own.group_by("index").agg(
+    gpu_seconds = ((stop - pl.col("scheduled_s")).clip(0.0) * pl.col("gpus")).fill_null(0.0)
+    by_gang = gang_pods.group_by("index").agg(
         pl.col("most").max().alias("scheduled"),
         (pl.col("scheduled_s").is_not_null() & pl.col("ended_s").is_null()).sum().cast(pl.Int64).alias("running_end"),
         pl.col("scheduled_s").min().alias("first_s"),
         pl.col("complete_s").min(),
-        held.sum().alias("held_gpu_s"),
+        gpu_seconds.sum().alias("held_gpu_s"),
     )
-    found = plan.join(by_gang, on="index", how="left").with_columns(
+    gangs = plan.join(by_gang, on="index", how="left").with_columns(
         pl.min_horizontal(pl.col("scheduled").fill_null(0), pl.col("pods")).alias("scheduled"),
         pl.col("running_end").fill_null(0),
         pl.col("complete_s").is_not_null().alias("complete"),
         pl.col("held_gpu_s").fill_null(0.0),
     )
-    return GANGS.check(found.sort("index"))
+    return GANGS.check(gangs.sort("index"))

@@ -60,8 +60,8 @@ def describe_pressure(
 ) -> list[str]:
     """What the API server did to the load and to others: throttled, let queue, or took long to accept."""
     throttled = describe_throttling(submissions)
-    told = [f"The API server {throttled}."] if throttled else []
-    told += [f"{line}." for line in describe_throttled_clients(requests)]
+    sentences = [f"The API server {throttled}."] if throttled else []
+    sentences += [f"{line}." for line in describe_throttled_clients(requests)]
     free = submissions.filter((pl.col("throttled") == 0) & pl.col("acked_s").is_not_null())
     took = (free["acked_s"] - free["sent_s"]).drop_nulls()
     if len(took) >= MIN_ACCEPTED and (median_s := float(took.median() or 0.0)) >= SLOW_S:  # type: ignore[arg-type]
@@ -74,11 +74,11 @@ def describe_pressure(
             if saturated
             else "look at admission webhooks, etcd and its queues; the submitter waits for none of it."
         )
-        told.append(
+        sentences.append(
             f"The API server took {format_seconds(median_s)} to accept a workload at the median (9 of 10: "
             f"{format_seconds(low)} to {format_seconds(high)}): {where}"
         )
-    return told + list_slow_parts(pressure)
+    return sentences + list_slow_parts(pressure)
 
 
 def build_call_table(requests: pl.DataFrame) -> pl.DataFrame:
@@ -88,14 +88,14 @@ def build_call_table(requests: pl.DataFrame) -> pl.DataFrame:
     requests: an upper estimate, because the single durations are not kept.
     """
     rows = []
-    for (verb, resource, sub), own in requests.group_by(["verb", "resource", "subresource"], maintain_order=True):
+    for (verb, resource, sub), calls in requests.group_by(["verb", "resource", "subresource"], maintain_order=True):
         limit_s = LIST_LIMIT_S if verb in ("list", "deletecollection") else CALL_LIMIT_S
-        weights = own["requests"].to_numpy().astype(float)
+        weights = calls["requests"].to_numpy().astype(float)
         p50, p99 = (
-            _weighted_quantile(own[name].to_numpy().astype(float), weights, share)
+            _weighted_quantile(calls[name].to_numpy().astype(float), weights, share)
             for name, share in (("duration_p50_s", 0.5), ("duration_p99_s", 0.99))
         )
-        failed = int(own.filter(pl.col("code") >= 400)["requests"].sum())
+        failed = int(calls.filter(pl.col("code") >= 400)["requests"].sum())
         row: dict[str, Any] = {"verb": verb, "resource": resource, "subresource": sub, "requests": int(weights.sum())}
         rows.append(row | {"failed": failed, "p50_s": p50, "p99_s": p99, "allowed_s": limit_s, "holds": p99 <= limit_s})
     return CALLS.frame(sorted(rows, key=lambda row: -float(row["p99_s"])))
@@ -115,14 +115,20 @@ def build_startup_table(pods: pl.DataFrame) -> pl.DataFrame:
     """
     rows = []
     for phase, begin, end in _PHASES:
-        own = pods.filter(pl.col(begin).is_not_null())
-        if not own.height:
+        phase_pods = pods.filter(pl.col(begin).is_not_null())
+        if not phase_pods.height:
             continue
-        took = (own[end] - own[begin]).fill_null(np.inf).to_numpy().astype(float)
-        found = [float(np.quantile(took, share, method="higher")) for share in (0.5, 0.9, 0.99)]
-        known = [value if np.isfinite(value) else None for value in found]
+        took = (phase_pods[end] - phase_pods[begin]).fill_null(np.inf).to_numpy().astype(float)
+        quantiles = [float(np.quantile(took, share, method="higher")) for share in (0.5, 0.9, 0.99)]
+        values = [value if np.isfinite(value) else None for value in quantiles]
         limit = STARTUP_LIMIT_S if phase == "pod startup" else None
-        holds = None if limit is None else found[2] <= limit
-        row = {"phase": phase, "n": own.height, "never": int(np.isinf(took).sum()), "allowed_s": limit, "holds": holds}
-        rows.append(row | dict(zip(("p50_s", "p90_s", "p99_s"), known, strict=True)))
+        holds = None if limit is None else quantiles[2] <= limit
+        row = {
+            "phase": phase,
+            "n": phase_pods.height,
+            "never": int(np.isinf(took).sum()),
+            "allowed_s": limit,
+            "holds": holds,
+        }
+        rows.append(row | dict(zip(("p50_s", "p90_s", "p99_s"), values, strict=True)))
     return STARTUP.frame(rows)

@@ -80,18 +80,18 @@ def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | Non
 
 def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
     """Seconds that a component's requests waited in its own client limit, on average; null where they hardly did."""
-    own = _sum_up(pressure.filter(pl.col("component") == component), LIMITER)
-    if not own.height or own["n"][0] < MIN_CALLS or own["mean_s"][0] < SLOW_S:
+    waits = _sum_up(pressure.filter(pl.col("component") == component), LIMITER)
+    if not waits.height or waits["n"][0] < MIN_CALLS or waits["mean_s"][0] < SLOW_S:
         return None
-    return float(own["mean_s"][0])
+    return float(waits["mean_s"][0])
 
 
 def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
     """Calls, time and mean by subject, most time first."""
-    own = pressure.filter((pl.col("measure") == measure) & pl.col("n").is_not_null() & pl.col("mean_s").is_not_null())
+    calls = pressure.filter((pl.col("measure") == measure) & pl.col("n").is_not_null() & pl.col("mean_s").is_not_null())
     spent = (pl.col("n") * pl.col("mean_s")).sum().alias("spent_s")
-    found = own.group_by("subject", maintain_order=True).agg(pl.col("n").sum(), spent)
-    return found.with_columns(mean_s=pl.col("spent_s") / pl.col("n")).sort("spent_s", descending=True)
+    sums = calls.group_by("subject", maintain_order=True).agg(pl.col("n").sum(), spent)
+    return sums.with_columns(mean_s=pl.col("spent_s") / pl.col("n")).sort("spent_s", descending=True)
 
 
 def list_slow_parts(pressure: pl.DataFrame) -> list[str]:
@@ -101,12 +101,14 @@ def list_slow_parts(pressure: pl.DataFrame) -> list[str]:
         WEBHOOK: "Admission webhook {subject} took {time} for each of {n} calls.",
         ETCD: "etcd took {time} for each of {n} calls ({subject}).",
     }
-    told = []
+    sentences = []
     for measure, text in texts.items():
         for row in _sum_up(pressure, measure).head(3).iter_rows(named=True):
             if row["n"] >= MIN_CALLS and row["mean_s"] >= SLOW_S / 2:
-                told.append(text.format(subject=row["subject"], time=format_seconds(row["mean_s"]), n=f"{row['n']:,}"))
-    return told
+                sentences.append(
+                    text.format(subject=row["subject"], time=format_seconds(row["mean_s"]), n=f"{row['n']:,}")
+                )
+    return sentences
 
 
 def build_component_table(pressure: pl.DataFrame) -> list[dict[str, Any]]:

@@ -92,10 +92,10 @@ class BlindTimes:
 
     def find_blind_seconds(self, edges_s: Floats) -> npt.NDArray[np.bool_]:
         """Which of the seconds between these edges touch such a time."""
-        found = np.zeros(len(edges_s) - 1, dtype=bool)
+        is_blind = np.zeros(len(edges_s) - 1, dtype=bool)
         for begin, end in self.spans:
-            found |= (edges_s[1:] > begin) & (edges_s[:-1] <= end)
-        return found
+            is_blind |= (edges_s[1:] > begin) & (edges_s[:-1] <= end)
+        return is_blind
 
 
 def find_stretch(
@@ -108,34 +108,34 @@ def find_stretch(
     if end_s < MIN_PLATEAU_S or not len(waits.left_s):
         return None
     edges = np.arange(0.0, math.ceil(end_s) + 1.0)
-    left = np.sort(waits.left_s[np.isfinite(waits.left_s)])
-    passed = np.diff(count_passages(left, edges)).astype(float)
-    waiting = (count_passages(np.sort(waits.came_s), edges) - count_passages(left, edges)).astype(float)
+    left_s = np.sort(waits.left_s[np.isfinite(waits.left_s)])
+    passed = np.diff(count_passages(left_s, edges)).astype(float)
+    waiting = (count_passages(np.sort(waits.came_s), edges) - count_passages(left_s, edges)).astype(float)
     busy = np.minimum(waiting[:-1], waiting[1:])
     typical = float(np.median(passed[passed > 0])) if (passed > 0).any() else 0.0
     is_blind = blind.find_blind_seconds(edges)
-    held = (busy >= max(MIN_BACKLOG, MIN_BACKLOG_S * typical)) & ~is_blind
-    begin, end = find_longest_run(held & (full == 0)) if full is not None else find_longest_run(held)
+    is_waiting = (busy >= max(MIN_BACKLOG, MIN_BACKLOG_S * typical)) & ~is_blind
+    begin, end = find_longest_run(is_waiting & (full == 0)) if full is not None else find_longest_run(is_waiting)
     if end - begin < MIN_PLATEAU_S:
-        begin, end = find_longest_run(held)
+        begin, end = find_longest_run(is_waiting)
     if end - begin < MIN_PLATEAU_S:
         return None
     return Stretch(float(edges[begin]), float(edges[end]), passed[begin:end], float(np.median(busy[begin:end])))
 
 
-def list_runs(held: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
+def list_runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
     """Begin and end of each run of true values.
 
     >>> list_runs(np.array([True, False, True, True]))
     [(0, 1), (2, 4)]
     """
-    edges = np.diff(np.concatenate([[0], held.astype(int), [0]]))
+    edges = np.diff(np.concatenate([[0], mask.astype(int), [0]]))
     return list(zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True))
 
 
-def find_longest_run(held: npt.NDArray[np.bool_]) -> tuple[int, int]:
+def find_longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
     """Begin and end of the longest run of true values; both 0 without one."""
-    return max(list_runs(held), key=lambda run: run[1] - run[0], default=(0, 0))
+    return max(list_runs(mask), key=lambda run: run[1] - run[0], default=(0, 0))
 
 
 def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> WaitFinding | None:
@@ -150,53 +150,53 @@ def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> Wai
     through all the same: the stage is near its limit. `unclear`: one burst that left unevenly. Does not show why a
     delay is as long as it is.
     """
-    came, wait = _sort_waits(waits)
-    done = wait[np.isfinite(wait)]
-    left = came + wait
-    finite = left[np.isfinite(left)]
+    came_s, wait = _sort_waits(waits)
+    finite_waits = wait[np.isfinite(wait)]
+    left_s = came_s + wait
+    finite = left_s[np.isfinite(left_s)]
     last_s = float(finite.max()) if len(finite) else None
-    figures = _describe_waits(done, last_s)
-    change = _find_change(came, wait)
+    figures = _describe_waits(finite_waits, last_s)
+    change = _find_change(came_s, wait)
     figures = replace(figures, change=change)
     typical_s = figures.median_s if change is None else max(change[1:])
     if stretch is None:
-        is_late = len(done) >= MIN_DELAYED and typical_s >= MIN_DELAY_S
-        return _tell_queue(figures, wait) if is_late and not _grows(came, wait, None) else None
-    inside = (came < stretch.end_s) & (left > stretch.begin_s)
-    if _has_stopped(left[inside], last_s, stretch, end_s):
+        is_late = len(finite_waits) >= MIN_DELAYED and typical_s >= MIN_DELAY_S
+        return _tell_queue(figures, wait) if is_late and not _grows(came_s, wait, None) else None
+    inside = (came_s < stretch.end_s) & (left_s > stretch.begin_s)
+    if _has_stopped(left_s[inside], last_s, stretch, end_s):
         return replace(figures, nature="stopped")
-    if _grows(came, wait, stretch):
+    if _grows(came_s, wait, stretch):
         return replace(figures, nature="holds back")
-    if _was_released(came[inside], left[inside]):
+    if _was_released(came_s[inside], left_s[inside]):
         return replace(figures, nature="stopped")
-    together = _judge_burst(came[inside], wait[inside])
+    together = _judge_burst(came_s[inside], wait[inside])
     if together is not None:
         return replace(figures, nature=together)
-    return _tell_queue(figures, wait) if len(done) >= MIN_GROUP and typical_s >= MIN_DELAY_S else None
+    return _tell_queue(figures, wait) if len(finite_waits) >= MIN_GROUP and typical_s >= MIN_DELAY_S else None
 
 
 def _sort_waits(waits: StageWaits) -> tuple[Floats, Floats]:
     """Arrivals in order, and waits; those that came at once in a random order, because theirs says nothing."""
     ties = np.random.default_rng(0).random(len(waits.came_s))
     order = np.lexsort((ties, waits.came_s))
-    came = waits.came_s[order]
-    return came, np.maximum(waits.left_s[order] - came, 0.0)
+    came_s = waits.came_s[order]
+    return came_s, np.maximum(waits.left_s[order] - came_s, 0.0)
 
 
-def _describe_waits(done: Floats, last_s: float | None) -> WaitFinding:
-    if not len(done):
+def _describe_waits(finite_waits: Floats, last_s: float | None) -> WaitFinding:
+    if not len(finite_waits):
         return WaitFinding("delay", last_s=last_s)
-    low, median, high = (float(one) for one in np.quantile(done, [0.05, 0.5, 0.95]))
-    return WaitFinding("delay", float(np.quantile(done, 0.01)), median, low, high, len(done), last_s)
+    low, median, high = (float(quantile) for quantile in np.quantile(finite_waits, [0.05, 0.5, 0.95]))
+    return WaitFinding("delay", float(np.quantile(finite_waits, 0.01)), median, low, high, len(finite_waits), last_s)
 
 
-def _tell_queue(found: WaitFinding, wait: Floats) -> WaitFinding:
+def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
     """A delay whose waits resemble the one before and were next to nothing at times is a queue that came and went."""
-    done = wait[np.isfinite(wait)]
-    if found.change is not None or found.low_s > SHORT_FRACTION * found.median_s or done.std() == 0:
-        return found
-    likeness = float(np.corrcoef(done[:-1], done[1:])[0, 1])
-    return replace(found, nature="queue") if likeness >= MIN_LIKENESS else found
+    finite_waits = wait[np.isfinite(wait)]
+    if finding.change is not None or finding.low_s > SHORT_FRACTION * finding.median_s or finite_waits.std() == 0:
+        return finding
+    likeness = float(np.corrcoef(finite_waits[:-1], finite_waits[1:])[0, 1])
+    return replace(finding, nature="queue") if likeness >= MIN_LIKENESS else finding
 
 
 def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
@@ -208,7 +208,7 @@ def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
     return parts, np.array([float(np.median(wait[part])) for part in parts])
 
 
-def _find_change(came: Floats, wait: Floats) -> tuple[float, float, float] | None:
+def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | None:
     """When a delay changed at once, and the waits before and after; null where it did not, or where waits grew on.
 
     Where a stage holds back each group waits longer than the one before. Where a delay changes, one step is most of the
@@ -227,16 +227,16 @@ def _find_change(came: Floats, wait: Floats) -> tuple[float, float, float] | Non
     large = abs(change) >= max(MIN_BACKLOG_S, STEP_FRACTION * float(np.ptp(medians)))
     if not (flat and large):
         return None
-    return float(came[parts[at + 1][0]]), float(np.median(before)), float(np.median(after))
+    return float(came_s[parts[at + 1][0]]), float(np.median(before)), float(np.median(after))
 
 
-def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> bool:
+def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
     """From the group with the shortest median wait to the one with the longest after it the waits grew."""
     parts, medians = _split_groups(wait)
-    if not parts or _find_change(came, wait) is not None:
+    if not parts or _find_change(came_s, wait) is not None:
         return False
     reach = [
-        stretch is None or (came[part[0]] < stretch.end_s and came[part[-1]] + wait[part].max() > stretch.begin_s)
+        stretch is None or (came_s[part[0]] < stretch.end_s and came_s[part[-1]] + wait[part].max() > stretch.begin_s)
         for part in parts
     ]
     candidates = np.where(reach, medians, -1.0)
@@ -247,7 +247,7 @@ def _grows(came: Floats, wait: Floats, stretch: Stretch | None) -> bool:
         return False
     if not _is_later(wait[parts[base]], wait[parts[peak]]):
         return False
-    return _passes_less(came, wait, float(came[parts[base][0]]), float(came[parts[peak][-1]]))
+    return _passes_less(came_s, wait, float(came_s[parts[base][0]]), float(came_s[parts[peak][-1]]))
 
 
 def _is_later(low: Floats, high: Floats) -> bool:
@@ -257,23 +257,23 @@ def _is_later(low: Floats, high: Floats) -> bool:
     return rank_difference_z(low, high) >= min(MIN_Z, 0.98 * largest)
 
 
-def _passes_less(came: Floats, wait: Floats, begin_s: float, end_s: float) -> bool:
+def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> bool:
     """Less left than came between two times, beyond the 95 % interval; a short time is judged by its counts."""
-    left = np.sort(came + wait)
+    left_s = np.sort(came_s + wait)
     seconds = int(end_s - begin_s)
     if seconds < MIN_PLATEAU_S:
         ends = np.array([begin_s, max(end_s, begin_s + 1e-9)])
-        arrived = int(np.searchsorted(came, end_s, side="right") - np.searchsorted(came, begin_s, side="left"))
-        gone = int(np.diff(count_passages(left, ends))[0])
+        arrived = int(np.searchsorted(came_s, end_s, side="right") - np.searchsorted(came_s, begin_s, side="left"))
+        gone = int(np.diff(count_passages(left_s, ends))[0])
         return arrived - gone > 1.96 * math.sqrt(arrived + gone)
     edges = begin_s + np.arange(seconds + 1.0)
-    more = np.diff(count_passages(came, edges)) - np.diff(count_passages(left, edges))
+    more = np.diff(count_passages(came_s, edges)) - np.diff(count_passages(left_s, edges))
     return mean_interval(more.astype(float))[1] > 0
 
 
-def _has_stopped(left: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:
+def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:
     """Nothing left any more for most of the stretch, to the end of the run, while work waited."""
-    waiting = int((~np.isfinite(left)).sum())
+    waiting = int((~np.isfinite(left_s)).sum())
     since = stretch.begin_s if last_s is None else max(last_s, stretch.begin_s)
     silent = min(end_s, stretch.end_s) - since
     return (
@@ -283,32 +283,34 @@ def _has_stopped(left: Floats, last_s: float | None, stretch: Stretch, end_s: fl
     )
 
 
-def _was_released(came: Floats, left: Floats) -> bool:
+def _was_released(came_s: Floats, left_s: Floats) -> bool:
     """All that had come over a time left in less than half of it: something held all of it up, and then did not."""
-    known = np.isfinite(left)
-    if known.sum() < MIN_DELAYED:
+    is_finite = np.isfinite(left_s)
+    if is_finite.sum() < MIN_DELAYED:
         return False
-    arrivals, departures = (np.quantile(values[known], [0.05, 0.95]) for values in (came, left))
+    arrivals, departures = (np.quantile(values[is_finite], [0.05, 0.95]) for values in (came_s, left_s))
     spread_s = float(arrivals[1] - arrivals[0])
     return spread_s >= MIN_PLATEAU_S / 2 and float(departures[1] - departures[0]) < RELEASED * spread_s
 
 
-def _judge_burst(came: Floats, wait: Floats) -> Nature | None:
+def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:
     """Of what came together: served one after the other, or unclear; null where it did not come together."""
-    known = np.isfinite(wait)
-    places, counts = np.unique(came[known], return_counts=True)
+    is_finite = np.isfinite(wait)
+    places, counts = np.unique(came_s[is_finite], return_counts=True)
     large = places[counts >= MIN_DELAYED]
-    share = float(np.isin(came[known], large).mean()) if known.any() else 0.0
+    share = float(np.isin(came_s[is_finite], large).mean()) if is_finite.any() else 0.0
     if share < 0.5:
         return None
-    pooled = np.concatenate([np.sort(own) / max(float(own.max()), 1e-9) for own in _split_bursts(came, wait, large)])
+    pooled = np.concatenate(
+        [np.sort(burst) / max(float(burst.max()), 1e-9) for burst in _split_bursts(came_s, wait, large)]
+    )
     ordered = np.sort(pooled)
     distance = float(np.abs(ordered - (np.arange(len(ordered)) + 0.5) / len(ordered)).max())
     if distance <= UNEVEN and float(np.quantile(ordered, 0.05)) <= FIRST_FRACTION:
         return "holds back"
-    steady = float(np.quantile(wait[known], 0.05)) >= 0.5 * float(np.quantile(wait[known], 0.95))
+    steady = float(np.quantile(wait[is_finite], 0.05)) >= 0.5 * float(np.quantile(wait[is_finite], 0.95))
     return None if steady else "unclear"
 
 
-def _split_bursts(came: Floats, wait: Floats, large: Floats) -> list[Floats]:
-    return [wait[(came == one) & np.isfinite(wait)] for one in large]
+def _split_bursts(came_s: Floats, wait: Floats, large: Floats) -> list[Floats]:
+    return [wait[(came_s == arrival_s) & np.isfinite(wait)] for arrival_s in large]

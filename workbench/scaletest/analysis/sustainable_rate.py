@@ -70,8 +70,8 @@ class ArrivalStep:
     @property
     def p95_s(self) -> float | None:
         """p95 of the delays; null where that many never ended."""
-        found = float(np.quantile(self.delays_s, 0.95, method="higher")) if len(self.delays_s) else math.inf
-        return found if math.isfinite(found) else None
+        quantile_s = float(np.quantile(self.delays_s, 0.95, method="higher")) if len(self.delays_s) else math.inf
+        return quantile_s if math.isfinite(quantile_s) else None
 
     @property
     def lags_more(self) -> bool:
@@ -137,65 +137,78 @@ def cut_windows(step: ArrivalStep, end_s: float, where: Saturation) -> Windows:
     return Windows(edges, ~full, steady, int(full.sum()), empty <= skip)
 
 
-def list_arrival_steps(schedule: pl.DataFrame, found: StagePassages, steps: pl.DataFrame) -> list[ArrivalStep]:
+def list_arrival_steps(schedule: pl.DataFrame, passages: StagePassages, steps: pl.DataFrame) -> list[ArrivalStep]:
     """The steps of a plan, from tables SCHEDULE and STEPS."""
     planned = schedule.select("index", "step", "due_s", "pods").sort("step", "due_s", "index")
-    own = steps.filter(pl.col("clock") == "client")
-    waited = own.filter(pl.col("step") == "due to scheduled").select("index", "duration_s")
+    client_steps = steps.filter(pl.col("clock") == "client")
+    waited = client_steps.filter(pl.col("step") == "due to scheduled").select("index", "duration_s")
     # Workloads that were never accepted have no row.
     waits = planned.join(waited, on="index", how="inner").sort("due_s", "index")
-    lags = own.filter(pl.col("step").is_in(["lateness", "admission"])).group_by("index").agg(pl.col("duration_s").sum())
+    lags = (
+        client_steps.filter(pl.col("step").is_in(["lateness", "admission"]))
+        .group_by("index")
+        .agg(pl.col("duration_s").sum())
+    )
     lagged = planned.join(lags, on="index", how="inner")
     parts = planned.partition_by("step", maintain_order=True)
-    made: list[ArrivalStep] = []
+    arrival_steps: list[ArrivalStep] = []
     # Without a plan (imported runs may have none) there are no parts, and no end.
     for part, after in zip(parts, [*parts[1:], None], strict=False):
         number, due = int(part["step"][0]), part["due_s"].to_numpy().astype(float)
         end = _find_step_end(
-            due, None if after is None else float(after["due_s"][0]), made[-1] if made else None, found
+            due,
+            None if after is None else float(after["due_s"][0]),
+            arrival_steps[-1] if arrival_steps else None,
+            passages,
         )
         delays = waits.filter(pl.col("step") == number)["duration_s"].fill_null(math.inf).to_numpy().astype(float)
-        made.append(
+        arrival_steps.append(
             ArrivalStep(
                 number=number,
                 begin_s=float(due[0]),
                 end_s=end,
-                through_s=_find_drain_end(end, found) if after is None else end,
+                through_s=_find_drain_end(end, passages) if after is None else end,
                 due_s=np.repeat(due, part["pods"].to_numpy()),
                 delays_s=delays,
-                quickest_s=min(delays.min(initial=math.inf), made[-1].quickest_s if made else math.inf),
+                quickest_s=min(
+                    delays.min(initial=math.inf), arrival_steps[-1].quickest_s if arrival_steps else math.inf
+                ),
                 lag_s=_mean_lag(lagged.filter(pl.col("step") == number)),
                 through=_through_fraction(part, waits),
             )
         )
-    return made
+    return arrival_steps
 
 
 def _through_fraction(part: pl.DataFrame, waits: pl.DataFrame) -> float:
-    done = part.join(waits.filter(pl.col("duration_s").is_not_null()), on="index", how="semi")
-    return int(done["pods"].sum()) / max(1, int(part["pods"].sum()))
+    through_part = part.join(waits.filter(pl.col("duration_s").is_not_null()), on="index", how="semi")
+    return int(through_part["pods"].sum()) / max(1, int(part["pods"].sum()))
 
 
 def _mean_lag(rows: pl.DataFrame) -> float:
-    found = rows.select((pl.col("duration_s") * pl.col("pods")).sum() / pl.col("pods").sum()).item()
-    return float(found) if found is not None and math.isfinite(found) else 0.0
+    mean_s = rows.select((pl.col("duration_s") * pl.col("pods")).sum() / pl.col("pods").sum()).item()
+    return float(mean_s) if mean_s is not None and math.isfinite(mean_s) else 0.0
 
 
-def _find_step_end(due: Floats, following_s: float | None, before: ArrivalStep | None, found: StagePassages) -> float:
+def _find_step_end(
+    due: Floats, following_s: float | None, before: ArrivalStep | None, passages: StagePassages
+) -> float:
     """The next step's begin; the last step ends as long after its last arrivals as those lie apart."""
     begin, last = float(due[0]), float(due[-1])
     end = last + (last - begin) / max(1, len(np.unique(due)) - 1) if following_s is None else following_s
     if end > begin:
         return end
     # All arrived together: as long as the step before, else until they were scheduled.
-    return begin + (before.length_s if before is not None else max(MIN_STEP_S, _find_drain_end(begin, found) - begin))
+    return begin + (
+        before.length_s if before is not None else max(MIN_STEP_S, _find_drain_end(begin, passages) - begin)
+    )
 
 
-def _find_drain_end(end_s: float, found: StagePassages) -> float:
+def _find_drain_end(end_s: float, passages: StagePassages) -> float:
     """When 95 % of what was not scheduled by the end, and ever was, had been."""
-    done = int(count_passages(found.scheduled, np.array([end_s]))[0])
-    left = len(found.scheduled) - done
-    return max(end_s, float(found.scheduled[done + math.ceil(THROUGH * left) - 1])) if left else end_s
+    n_done = int(count_passages(passages.scheduled, np.array([end_s]))[0])
+    n_left = len(passages.scheduled) - n_done
+    return max(end_s, float(passages.scheduled[n_done + math.ceil(THROUGH * n_left) - 1])) if n_left else end_s
 
 
 def count_before(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
@@ -237,7 +250,7 @@ class SustainableRate:
 
 def build_ramp_table(
     schedule: pl.DataFrame,
-    found: StagePassages,
+    passages: StagePassages,
     steps: pl.DataFrame,
     gpus: pl.DataFrame | None = None,
     pods: pl.DataFrame | None = None,
@@ -261,13 +274,16 @@ def build_ramp_table(
     """
     where = find_saturation(gpus, pods)
     return RAMP.frame(
-        [_build_ramp_row(step, found, where, in_turn=in_turn) for step in list_arrival_steps(schedule, found, steps)]
+        [
+            _build_ramp_row(step, passages, where, in_turn=in_turn)
+            for step in list_arrival_steps(schedule, passages, steps)
+        ]
     )
 
 
-def _build_ramp_row(step: ArrivalStep, found: StagePassages, where: Saturation, *, in_turn: bool) -> dict[str, Any]:
+def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Saturation, *, in_turn: bool) -> dict[str, Any]:
     ends = np.array([step.begin_s, step.end_s])
-    accepted, scheduled = count_before(found.pods_due, ends), count_before(found.scheduled, ends)
+    accepted, scheduled = count_before(passages.pods_due, ends), count_before(passages.scheduled, ends)
     return {
         "step": step.number,
         "begin_s": step.begin_s,
@@ -277,7 +293,7 @@ def _build_ramp_row(step: ArrivalStep, found: StagePassages, where: Saturation, 
         "backlog_end": int(accepted[1] - scheduled[1]),
         "p95_s": step.p95_s,
         "through_per_s": step.through * step.offered_per_s,
-        **(_build_open_row(_IN_TURN) if in_turn else _judge_step(step, found, where)),
+        **(_build_open_row(_IN_TURN) if in_turn else _judge_step(step, passages, where)),
     }
 
 
@@ -288,19 +304,19 @@ def _build_open_row(reason: str) -> dict[str, Any]:
     return nothing | {"verdict": UNDECIDED, "reason": reason}
 
 
-def _judge_step(step: ArrivalStep, found: StagePassages, where: Saturation) -> dict[str, Any]:
+def _judge_step(step: ArrivalStep, passages: StagePassages, where: Saturation) -> dict[str, Any]:
     """Rate, growth of the backlog, verdict and reason."""
     windows = cut_windows(step, step.end_s, where)
     if not windows.enough:
         return _build_open_row(_explain_saturation(windows))
     # A steady delay is no growing backlog: scheduled pods are compared with those created one delay earlier.
     delay = step.delay_s if math.isfinite(step.delay_s) else 0.0
-    growing = windows.rates(found.pods_due + delay) - windows.rates(found.scheduled)
+    growing = windows.rates(passages.pods_due + delay) - windows.rates(passages.scheduled)
     growth = mean_interval(growing[windows.kept])
-    verdict, reason = _decide_verdict(step, windows, growth, found)
+    verdict, reason = _decide_verdict(step, windows, growth, passages)
     longer = cut_windows(step, step.through_s, where)
     plateau = longer if verdict == NOT_SUSTAINED and longer.enough else windows
-    rate = mean_interval(plateau.rates(found.scheduled)[plateau.steady])
+    rate = mean_interval(plateau.rates(passages.scheduled)[plateau.steady])
     return {
         "completed_per_s": rate[0],
         "low_per_s": rate[1],
@@ -314,19 +330,19 @@ def _judge_step(step: ArrivalStep, found: StagePassages, where: Saturation) -> d
 
 
 def _decide_verdict(
-    step: ArrivalStep, windows: Windows, growth: _Interval, found: StagePassages
+    step: ArrivalStep, windows: Windows, growth: _Interval, passages: StagePassages
 ) -> tuple[str, str | None]:
     """The verdict; of a step that is not decided also why."""
     margin = MARGIN * step.offered_per_s
     # Accepted is later than due, and that alone is none that was not sent: at most a window's width of it.
     lag = min(step.lag_s, step.length_s / N_WINDOWS)
-    due, accepted, came, went = (
+    due, accepted, arrivals, departures = (
         count_before(times, windows.ends_s)
-        for times in (step.due_s, found.pods_due - lag, found.pods_due, found.scheduled)
+        for times in (step.due_s, passages.pods_due - lag, passages.pods_due, passages.scheduled)
     )
-    accepted[0] = came[0]
+    accepted[0] = arrivals[0]
     sent = accepted[1] - accepted[0] >= (1 - 2 * MARGIN) * (due[1] - due[0])
-    if came[1] - came[0] < MIN_PODS:
+    if arrivals[1] - arrivals[0] < MIN_PODS:
         return UNDECIDED, f"fewer than {MIN_PODS} pods" if sent or due[1] - due[
             0
         ] < MIN_PODS else _explain_missing_pods(due, accepted)
@@ -337,7 +353,7 @@ def _decide_verdict(
     if not sent:
         return UNDECIDED, _explain_missing_pods(due, accepted)
     # Where nearly all that came in is through at the end, it does not matter what the windows were like.
-    if growth[2] <= margin or came[1] - went[1] <= MARGIN * (came[1] - came[0]):
+    if growth[2] <= margin or arrivals[1] - departures[1] <= MARGIN * (arrivals[1] - arrivals[0]):
         return SUSTAINED, None
     return UNDECIDED, _MORE if not windows.full else f"{_explain_saturation(windows)}; {_OTHERS}"
 
@@ -374,9 +390,11 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
     """
     failed = ramp.filter(pl.col("verdict") == NOT_SUSTAINED).sort("offered_per_s")
     bound = math.inf if not failed.height else failed["offered_per_s"][0]
-    held = ramp.filter((pl.col("verdict") == SUSTAINED) & (pl.col("offered_per_s") < bound)).sort("offered_per_s")
-    best = held.tail(1)
-    if not failed.height and (not held.height or best["through_per_s"][0] <= 0):
+    sustained_steps = ramp.filter((pl.col("verdict") == SUSTAINED) & (pl.col("offered_per_s") < bound)).sort(
+        "offered_per_s"
+    )
+    best = sustained_steps.tail(1)
+    if not failed.height and (not sustained_steps.height or best["through_per_s"][0] <= 0):
         return SustainableRate(None, None, _explain_open_steps(ramp) or _MORE)
     if not failed.height:
         beyond = _explain_open_steps(ramp.filter(pl.col("offered_per_s") > best["offered_per_s"][0]))
@@ -384,7 +402,7 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
         return SustainableRate(float(best["through_per_s"][0]), None, "; ".join(reasons))
     plateau = failed.head(1)
     low, high = _clip_at_zero(plateau["low_per_s"][0]), float(plateau["high_per_s"][0])
-    if held.height:
+    if sustained_steps.height:
         sustained = float(best["through_per_s"][0])
         low, high = max(low, sustained), max(high, sustained)
     return SustainableRate(low, high, f"{plateau['offered_per_s'][0]:.3g} pods/s were offered")

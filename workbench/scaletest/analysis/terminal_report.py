@@ -35,24 +35,24 @@ _CLOCKS = {
 }
 
 
-def print_run(found: Analysis) -> None:
+def print_run(run: Analysis) -> None:
     """Print why the run is invalid, the answer, the steps at p50, p95 and p99, findings, warnings, the verdict."""
-    for line in found.reasons:
+    for line in run.reasons:
         print_text(f"invalid: {line}")
-    print_text(found.answer)
+    print_text(run.answer)
     lines = [
         _format_step(step, values)
         for step in (*SHOWN_STEPS, *TOTAL_STEPS)
-        if (values := _find_step_quantiles(found, step))
+        if (values := _find_step_quantiles(run, step))
     ]
     if lines:
         print_text(f"\n  {'step':<18}{'p50':>10}{'p95':>10}{'p99':>10}{'n':>9}{'not yet':>9}")
         print_text("\n".join(line for line, _, _ in lines))
         _print_legend({clock for _, clock, _ in lines}, missing=any(missing for _, _, missing in lines))
     print_text("")
-    for line in (*found.findings, *(f"warning: {line}" for line in found.warnings)):
+    for line in (*run.findings, *(f"warning: {line}" for line in run.warnings)):
         print_text(line)
-    print_text(f"The run is {'invalid' if found.reasons else 'valid'}.")
+    print_text(f"The run is {'invalid' if run.reasons else 'valid'}.")
 
 
 def _format_step(step: str, values: dict[float, dict[str, Any]]) -> tuple[str, str, bool]:
@@ -68,35 +68,35 @@ def _print_legend(clocks: set[str], *, missing: bool) -> None:
         print_text(
             "  not yet: not completed by the end of the run; they count as infinitely slow; quantiles may be missing"
         )
-    for clock, told in _CLOCKS.items():
+    for clock, legend in _CLOCKS.items():
         if clock in clocks and _SIGNS[clock]:
-            print_text(f"  {_SIGNS[clock]} {told}")
+            print_text(f"  {_SIGNS[clock]} {legend}")
 
 
-def _find_step_quantiles(found: Analysis, step: str) -> dict[float, dict[str, Any]]:
+def _find_step_quantiles(run: Analysis, step: str) -> dict[float, dict[str, Any]]:
     """Quantiles of a step by the best clock: ours, else the cluster's, else mixed."""
     for clock in _SIGNS:
-        own = found.quantiles.filter((pl.col("step") == step) & (pl.col("clock") == clock))
-        if own.height:
-            return {row["quantile"]: row for row in own.iter_rows(named=True)}
+        rows = run.quantiles.filter((pl.col("step") == step) & (pl.col("clock") == clock))
+        if rows.height:
+            return {row["quantile"]: row for row in rows.iter_rows(named=True)}
     return {}
 
 
-def print_comparison(found: Variants, comparison: pl.DataFrame, *, all_steps: bool) -> None:
+def print_comparison(variants: Variants, comparison: pl.DataFrame, *, all_steps: bool) -> None:
     """Print the rows with a difference (or all rows), and how many are hidden."""
-    a, b = found.names[:2]
-    runs = len(found.pairs)
+    a, b = variants.names[:2]
+    runs = len(variants.pairs)
     level = 100 * comparison["level"][0] if comparison.height else 95
     print_text(f"{b} against {a}: {runs} run(s) each, of one plan. Above 1, {b} is faster; intervals of {level:g} %.")
-    if len(found.names) > 2 or any(run.gangs.height for _, run in found.everything):
-        _print_league(build_league_table(found))
+    if len(variants.names) > 2 or any(run.gangs.height for _, run in variants.everything):
+        _print_league(build_league_table(variants))
     never = (pl.col("a_never") > 0) | (pl.col("b_never") > 0)
-    told = pl.col("verdict").is_in(DIFFERENT) | never
-    shown = comparison if all_steps or runs == 1 else comparison.filter(told)
+    is_shown = pl.col("verdict").is_in(DIFFERENT) | never
+    shown = comparison if all_steps or runs == 1 else comparison.filter(is_shown)
     if shown.height:
         print_text(f"\n  {'step':<18}{'':<5}{a[-19:]:>20}{b[-19:]:>20}{'ratio':>10}  {'interval':<23}verdict")
         print_text("\n".join(_format_comparison_row(row, told_why=runs > 1) for row in shown.iter_rows(named=True)))
-    _print_remainder(found, comparison, comparison.height - shown.height)
+    _print_remainder(variants, comparison, comparison.height - shown.height)
 
 
 def _print_league(league: pl.DataFrame) -> None:
@@ -114,69 +114,69 @@ def _print_league(league: pl.DataFrame) -> None:
             "" if row["ratio"] is None else format_number(row["ratio"]),
             row["verdict"] or "",
         )
-        why = f"  {row['reason']}" if row["reason"] else ""
-        print_text(f"  {row['side'][-20:]:<20}{'':>2}" + "".join(f"{text:>12}" for text in numbers) + why)
+        reason = f"  {row['reason']}" if row["reason"] else ""
+        print_text(f"  {row['side'][-20:]:<20}{'':>2}" + "".join(f"{text:>12}" for text in numbers) + reason)
 
 
 def _format_comparison_row(row: dict[str, Any], *, told_why: bool) -> str:
     ends = "" if row["low"] is None else f"[{format_number(row['low'])}, {format_number(row['high'])}]"
     ratio = "" if row["ratio"] is None else format_number(row["ratio"])
     sides = f"{format_seconds(row['a_s']):>20}{format_seconds(row['b_s']):>20}"
-    why = f": {row['reason']}" if row["reason"] and (told_why or row["ratio"] is None) else ""
+    reason = f": {row['reason']}" if row["reason"] and (told_why or row["ratio"] is None) else ""
     step = f"{row['step']:<18}{'p' + format(100 * row['quantile'], 'g'):<5}"
-    return f"  {step}{sides}{ratio:>10}  {ends:<23}{row['verdict']}{why}"
+    return f"  {step}{sides}{ratio:>10}  {ends:<23}{row['verdict']}{reason}"
 
 
-def _print_remainder(found: Variants, comparison: pl.DataFrame, hidden: int) -> None:
+def _print_remainder(variants: Variants, comparison: pl.DataFrame, hidden: int) -> None:
     """Print how many rows are hidden, and what limits the comparison."""
     print_text("")
     if not comparison.height:
         print_text(
-            "There is no step to compare: " + ("no turn has a run of both." if not found.pairs else "nothing began.")
+            "There is no step to compare: " + ("no turn has a run of both." if not variants.pairs else "nothing began.")
         )
     if hidden:
         print_text(
             f"{hidden} {'more ' if hidden < comparison.height else ''}rows show no significant difference (see --all)."
         )
-    if len(found.pairs) == 1 and comparison.height:
+    if len(variants.pairs) == 1 and comparison.height:
         print_text(f"No verdict: {ONE_RUN_NOTE}. Use `run --repeat 5`.")
-    if found.imported:
+    if variants.imported:
         print_text("warning: imported files do not show whether these runs had the same plan.")
-    for line in found.reasons:
+    for line in variants.reasons:
         print_text(f"invalid: {line}")
 
 
-def format_comparison_json(found: Variants, comparison: pl.DataFrame) -> str:
+def format_comparison_json(variants: Variants, comparison: pl.DataFrame) -> str:
     """JSON: variants, runs, comparison, reasons."""
     document: dict[str, Any] = {
-        "sides": list(found.names),
-        "runs": {name: [str(one.folder) for one in found.runs[name]] for name in found.names},
+        "sides": list(variants.names),
+        "runs": {name: [str(run.folder) for run in variants.runs[name]] for name in variants.names},
         "comparison": comparison.to_dicts(),
-        "league": build_league_table(found).to_dicts(),
-        "answers": {name: [run.answer for run in found.runs[name]] for name in found.names},
-        "reasons": list(found.reasons),
+        "league": build_league_table(variants).to_dicts(),
+        "answers": {name: [run.answer for run in variants.runs[name]] for name in variants.names},
+        "reasons": list(variants.reasons),
     }
     return json.dumps(document)
 
 
-def format_run_json(found: Analysis) -> str:
+def format_run_json(run: Analysis) -> str:
     """JSON: answer, verdict, sustainable rate, quantiles and limits."""
-    rate = found.sustainable
+    rate = run.sustainable
     document: dict[str, Any] = {
-        "folder": str(found.folder),
-        "run": found.test.run,
-        "answer": found.answer,
-        "verdict": "invalid" if found.reasons else "valid",
-        "reasons": list(found.reasons),
-        "warnings": list(found.warnings),
+        "folder": str(run.folder),
+        "run": run.test.run,
+        "answer": run.answer,
+        "verdict": "invalid" if run.reasons else "valid",
+        "reasons": list(run.reasons),
+        "warnings": list(run.warnings),
         "sustainable_pods_per_s": {"low": rate.low_per_s, "high": rate.high_per_s, "reason": rate.reason},
-        "quantiles": found.quantiles.to_dicts(),
-        "limits": found.limits.to_dicts(),
-        "findings": found.findings,
-        "replay": None if found.replay is None else dataclasses.asdict(found.replay),
-        "queue": None if found.queue is None else dataclasses.asdict(found.queue),
-        "obstacles": found.obstacles.to_dicts(),
-        "api_calls": found.calls.head(20).to_dicts(),
-        "pod_startup": found.startup.to_dicts(),
+        "quantiles": run.quantiles.to_dicts(),
+        "limits": run.limits.to_dicts(),
+        "findings": run.findings,
+        "replay": None if run.replay is None else dataclasses.asdict(run.replay),
+        "queue": None if run.queue is None else dataclasses.asdict(run.queue),
+        "obstacles": run.obstacles.to_dicts(),
+        "api_calls": run.calls.head(20).to_dicts(),
+        "pod_startup": run.startup.to_dicts(),
     }
     return json.dumps(document)

@@ -60,9 +60,9 @@ class StagePassages:
 
 
 def _pair_in_order(before: Floats, after: Floats) -> StageWaits:
-    left = np.full(len(before), np.inf)
-    left[: len(after)] = np.sort(after)[: len(before)]
-    return StageWaits(np.sort(before), left)
+    left_s = np.full(len(before), np.inf)
+    left_s[: len(after)] = np.sort(after)[: len(before)]
+    return StageWaits(np.sort(before), left_s)
 
 
 def build_passages(
@@ -88,7 +88,7 @@ def build_passages(
         scheduled=_sort_times(first["scheduled_s"]),
         running=_sort_times(first["running_s"]),
         ended=_sort_times(first["ended_s"]),
-        end_s=max((float(one) for one in last if isinstance(one, int | float)), default=0.0),
+        end_s=max((float(time_s) for time_s in last if isinstance(time_s, int | float)), default=0.0),
         waits=_build_stage_waits(counted, schedule, first, find_releases(schedule, transitions, pods)),
     )
 
@@ -98,25 +98,27 @@ def _build_stage_waits(
 ) -> dict[str, StageWaits]:
     """Waits by stage; what was held is at the next stage only from its release on."""
     free = counted.join(releases, on="index", how="left").with_columns(pl.col("held").fill_null(value=False))
-    held = free.filter("held")
+    held_workloads = free.filter("held")
     ready = free.filter(~pl.col("held") | pl.col("released_s").is_finite()).with_columns(
         pl.max_horizontal("at_s", pl.col("released_s").fill_null(0.0)).alias("at_s")
     )
-    own = pods.join(releases, on="index", how="left")
+    pod_rows = pods.join(releases, on="index", how="left")
     # A pod of which nobody knows when it was let go tells nothing of the scheduler.
-    told = own.filter(~pl.col("held").fill_null(value=False) | pl.col("released_s").is_finite()).with_columns(
+    ready_pods = pod_rows.filter(
+        ~pl.col("held").fill_null(value=False) | pl.col("released_s").is_finite()
+    ).with_columns(
         pl.max_horizontal("created_s", pl.col("released_s").fill_null(0.0)).alias("ready_s"),
         pl.col("created_gap").alias("ready_gap"),
     )
-    found = {
+    waits = {
         MADE: _build_making_waits(ready, schedule, pods),
-        SCHEDULED: _build_pod_waits(told, "ready", "scheduled"),
+        SCHEDULED: _build_pod_waits(ready_pods, "ready", "scheduled"),
         STARTED: _build_pod_waits(pods, "scheduled", "running"),
     }
-    if not held.height:
-        return found
-    times = held.select(pl.col("at_s", "released_s").repeat_by("pods").explode())
-    return {RELEASED: StageWaits(_fill_times(times["at_s"]), _fill_times(times["released_s"]))} | found
+    if not held_workloads.height:
+        return waits
+    times = held_workloads.select(pl.col("at_s", "released_s").repeat_by("pods").explode())
+    return {RELEASED: StageWaits(_fill_times(times["at_s"]), _fill_times(times["released_s"]))} | waits
 
 
 def select_queue_transitions(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
@@ -131,9 +133,9 @@ def select_queue_transitions(schedule: pl.DataFrame, transitions: pl.DataFrame, 
     owners = pl.concat([uids.select("index", "uid"), pods.select("index", "uid")]).unique("uid")
     about = transitions.filter(pl.col("transition").is_in(HOLDING + _RELEASING))
     by_label = about.join(names, on="workload", how="inner")
-    rest = about.filter(pl.col("workload").is_null())
-    by_owner = rest.join(owners.rename({"uid": "owner"}), on="owner", how="inner")
-    by_uid = rest.join(owners, on="uid", how="inner")
+    unlabelled = about.filter(pl.col("workload").is_null())
+    by_owner = unlabelled.join(owners.rename({"uid": "owner"}), on="owner", how="inner")
+    by_uid = unlabelled.join(owners, on="uid", how="inner")
     columns = ["index", "resource", "transition", "arrival_s", "server_s", "resolution_s", "gap"]
     return pl.concat([part.select(columns) for part in (by_label, by_owner, by_uid)])
 
@@ -146,10 +148,10 @@ def find_releases(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.Da
     the job was resumed; infinite for never. Of gated pods without such an object only their binding shows that they
     were let go: then it is that.
     """
-    told = select_queue_transitions(schedule, transitions, pods)
+    queue_rows = select_queue_transitions(schedule, transitions, pods)
     queued = (pl.col("resource") == "podgroup") & pl.col("transition").is_in(_ADMITTED)
     gated = (pl.col("transition") == "gated").any().alias("gated")
-    found = told.group_by("index", maintain_order=True).agg(
+    workloads = queue_rows.group_by("index", maintain_order=True).agg(
         pl.col("arrival_s").filter(queued & (pl.col("transition") == "admitted")).min().alias("admitted_s"),
         pl.col("arrival_s").filter(queued).min().alias("reserved_s"),
         pl.col("arrival_s").filter(pl.col("transition") == "resumed").min().alias("resumed_s"),
@@ -158,7 +160,9 @@ def find_releases(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.Da
     )
     bound = pods.group_by("index").agg(pl.col("scheduled_s").max().alias("bound_s"))
     until = pl.coalesce("admitted_s", "reserved_s", "resumed_s", pl.when("gated").then("bound_s")).fill_null(np.inf)
-    return found.filter("held").join(bound, on="index", how="left").select("index", "held", until.alias("released_s"))
+    return (
+        workloads.filter("held").join(bound, on="index", how="left").select("index", "held", until.alias("released_s"))
+    )
 
 
 def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame) -> StageWaits:
@@ -167,22 +171,22 @@ def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.
     places = counted.join(kinds, on="index", how="semi").select(
         "index", "at_s", pl.int_ranges(1, pl.col("pods") + 1).alias("place")
     )
-    made = (
+    pod_rows = (
         pods.filter(pl.col("created_s").is_not_null())
         .sort("index", "created_s")
         .select("index", "created_s", "created_gap", place=pl.int_range(1, pl.len() + 1).over("index"))
     )
-    rows = places.explode("place").join(made, on=["index", "place"], how="left")
-    known = rows.filter(~pl.col("created_gap").fill_null(value=False))
-    return StageWaits(_fill_times(known["at_s"]), _fill_times(known["created_s"]))
+    rows = places.explode("place").join(pod_rows, on=["index", "place"], how="left")
+    dated_rows = rows.filter(~pl.col("created_gap").fill_null(value=False))
+    return StageWaits(_fill_times(dated_rows["at_s"]), _fill_times(dated_rows["created_s"]))
 
 
 def _build_pod_waits(pods: pl.DataFrame, begin: str, end: str) -> StageWaits:
     """From one time of a pod to another."""
-    came, left = pl.col(f"{begin}_s"), pl.col(f"{end}_s")
+    came_s, left_s = pl.col(f"{begin}_s"), pl.col(f"{end}_s")
     blurred = pl.col(f"{begin}_gap").fill_null(value=False) | pl.col(f"{end}_gap").fill_null(value=False)
-    gone = left.is_null() & pl.col("ended_s").is_not_null()
-    rows = pods.filter(came.is_not_null() & ~blurred & ~gone)
+    gone = left_s.is_null() & pl.col("ended_s").is_not_null()
+    rows = pods.filter(came_s.is_not_null() & ~blurred & ~gone)
     return StageWaits(_fill_times(rows[f"{begin}_s"]), _fill_times(rows[f"{end}_s"]))
 
 
@@ -206,13 +210,13 @@ def count_pods_together(pods: pl.DataFrame, begin: str, end: str) -> pl.DataFram
     gang is together only when it surely was. A pod that was bound and gone at once (both were found after a watch had
     been away) was there at that moment. So whatever runs is bound, at every moment.
     """
-    own = pods.filter(pl.col(begin).is_not_null())
-    came = own.select("index", "uid", pl.col(begin).alias("at_s"), order=pl.lit(1), change=pl.lit(1))
+    begun_rows = pods.filter(pl.col(begin).is_not_null())
+    arrivals = begun_rows.select("index", "uid", pl.col(begin).alias("at_s"), order=pl.lit(1), change=pl.lit(1))
     at_once = pl.when(pl.col(end) <= pl.col("scheduled_s")).then(2).otherwise(0)
-    went = own.filter(pl.col(end).is_not_null()).select(
+    departures = begun_rows.filter(pl.col(end).is_not_null()).select(
         "index", "uid", pl.max_horizontal(begin, end).alias("at_s"), order=at_once, change=pl.lit(-1)
     )
-    changes = pl.concat([came, went]).sort("index", "at_s", "order")
+    changes = pl.concat([arrivals, departures]).sort("index", "at_s", "order")
     return changes.with_columns(level=pl.col("change").cast(pl.Int64).cum_sum().over("index")).drop("order")
 
 
@@ -221,17 +225,17 @@ def count_passages(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
     return np.searchsorted(times, at, side="right").astype(np.int64)
 
 
-def build_throughput_table(found: StagePassages) -> pl.DataFrame:
+def build_throughput_table(passages: StagePassages) -> pl.DataFrame:
     """Counts by stage on an even grid of at most 800 moments, from the start to the last thing seen."""
-    at = np.linspace(0.0, max(found.end_s, 1e-3), min(MAX_POINTS, max(2, int(found.end_s * 10) + 1)))
+    at = np.linspace(0.0, max(passages.end_s, 1e-3), min(MAX_POINTS, max(2, int(passages.end_s * 10) + 1)))
     stages = {
-        "due": found.due,
-        "acked": found.acked,
-        "pods_due": found.pods_due,
-        "pods_created": found.created,
-        "pods_scheduled": found.scheduled,
-        "pods_running": found.running,
-        "pods_ended": found.ended,
+        "due": passages.due,
+        "acked": passages.acked,
+        "pods_due": passages.pods_due,
+        "pods_created": passages.created,
+        "pods_scheduled": passages.scheduled,
+        "pods_running": passages.running,
+        "pods_ended": passages.ended,
     }
     columns = {"at_s": at.tolist()} | {name: count_passages(times, at).tolist() for name, times in stages.items()}
     return FLOW.frame(columns)

@@ -95,14 +95,14 @@ def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imp
     wide = _milestones_wide(milestones)
     accepted = submissions.select("index", pl.col("status").is_in(["created", "known"]).alias("accepted"), "status")
     wide = wide.join(accepted, on="index", how="left")
-    asked = (*WORKLOAD_STEPS, IMPORTED_STEP) if imported else WORKLOAD_STEPS
-    parts = [part for step in asked for part in _step_durations(wide, step)]
-    found = pl.concat(parts) if parts else pl.DataFrame(schema=STEPS.schema())
+    steps = (*WORKLOAD_STEPS, IMPORTED_STEP) if imported else WORKLOAD_STEPS
+    parts = [part for step in steps for part in _step_durations(wide, step)]
+    rows = pl.concat(parts) if parts else pl.DataFrame(schema=STEPS.schema())
     if imported:
-        found = found.filter(pl.col("duration_s").is_not_null() & ~_IMPOSSIBLE)
+        rows = rows.filter(pl.col("duration_s").is_not_null() & ~_IMPOSSIBLE)
     order = pl.Enum(STEP_NAMES)
     return STEPS.check(
-        found.with_columns(pl.col("step").cast(order))
+        rows.with_columns(pl.col("step").cast(order))
         .sort("index", "step", "clock")
         .with_columns(pl.col("step").cast(pl.String))
     )
@@ -114,10 +114,8 @@ def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) 
         submissions.select("index", pl.lit(value=True).alias("accepted"), "status"), on="index", how="left"
     )
     parts = [part for step in (*WORKLOAD_STEPS, IMPORTED_STEP) for part in _step_durations(wide, step)]
-    found = (
-        pl.concat(parts).filter(pl.col("duration_s").is_not_null()) if parts else pl.DataFrame(schema=STEPS.schema())
-    )
-    return found.filter(_IMPOSSIBLE).height, found.height
+    rows = pl.concat(parts).filter(pl.col("duration_s").is_not_null()) if parts else pl.DataFrame(schema=STEPS.schema())
+    return rows.filter(_IMPOSSIBLE).height, rows.height
 
 
 def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
@@ -143,9 +141,9 @@ def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
     parts: list[pl.DataFrame] = []
     for clock, first, last in _CLOCKS:
         begin, end = pl.col(f"{step.begin}|{first}"), pl.col(f"{step.end}|{last}")
-        own = _rows_with_begin(rows, step, begin, clock)
-        if (clock != "mixed" or not parts) and _has_any(own, end.is_not_null()):
-            parts.append(_build_step_rows(own, step, clock, begin, end))
+        clock_rows = _rows_with_begin(rows, step, begin, clock)
+        if (clock != "mixed" or not parts) and _has_any(clock_rows, end.is_not_null()):
+            parts.append(_build_step_rows(clock_rows, step, clock, begin, end))
     begin = pl.col(f"{step.begin}|client_s")
     begun = _rows_with_begin(rows, step, begin, "client")
     if not parts and step.expected and begun.height:
@@ -197,7 +195,7 @@ def _build_step_rows(rows: pl.DataFrame, step: Step, clock: str, begin: pl.Expr,
     gap = pl.col(f"{step.end}|gap").fill_null(value=False) & pl.lit(clock == "client")
     ends = [f"{name}|resolution_s" for name in (step.begin, step.end)]
     resolution = pl.lit(0.0) if clock == "client" else pl.max_horizontal(ends).fill_null(0.0)
-    found = rows.select(
+    step_rows = rows.select(
         "index",
         pl.lit(step.name).alias("step"),
         pl.lit(clock).alias("clock"),
@@ -206,7 +204,7 @@ def _build_step_rows(rows: pl.DataFrame, step: Step, clock: str, begin: pl.Expr,
         resolution.alias("resolution_s"),
         gap.alias("gap"),
     )
-    return found if step.expected else found.filter(pl.col("duration_s").is_not_null())
+    return step_rows if step.expected else step_rows.filter(pl.col("duration_s").is_not_null())
 
 
 def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
@@ -217,7 +215,7 @@ def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
 
     Does not show how another run would differ; repeat the run and compare. Source: `workbench.stats.quantiles`.
     """
-    found = []
+    records = []
     for (step, clock), rows in steps.group_by(["step", "clock"], maintain_order=True):
         ordered = rows.sort("begin_s", "index")
         durations = ordered["duration_s"]
@@ -235,11 +233,13 @@ def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
             "resolution_s": ordered["resolution_s"].max(),
         }
         for share in STEP_QUANTILES:
-            one = quantiles.estimate_quantile(values[:, None], share, level=QUANTILE_LEVEL)
-            ends = {"value_s": one.value, "low_s": one.low, "high_s": one.high}
-            found.append(common | {"quantile": share} | {name: _finite_or_none(value) for name, value in ends.items()})
+            estimate = quantiles.estimate_quantile(values[:, None], share, level=QUANTILE_LEVEL)
+            ends = {"value_s": estimate.value, "low_s": estimate.low, "high_s": estimate.high}
+            records.append(
+                common | {"quantile": share} | {name: _finite_or_none(value) for name, value in ends.items()}
+            )
     order = pl.Enum(STEP_NAMES)
-    frame = QUANTILES.frame(found).with_columns(pl.col("step").cast(order)).sort("step", "clock", "quantile")
+    frame = QUANTILES.frame(records).with_columns(pl.col("step").cast(order)).sort("step", "clock", "quantile")
     return QUANTILES.check(frame.with_columns(pl.col("step").cast(pl.String)))
 
 
@@ -257,20 +257,20 @@ def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
     if any(name not in wide.columns for name in needed):
         return pl.DataFrame(schema={"index": pl.Int64, "due_s": pl.Float64})
     ends = [name for name in SEGMENTS if name in wide.columns and _is_common(wide, name, needed[1])]
-    whole = wide.drop_nulls(["due", *ends]).sort("due", "index")
+    complete_rows = wide.drop_nulls(["due", *ends]).sort("due", "index")
     reached = pl.col("due")
     columns = []
     for name in ends:
         later = pl.max_horizontal(reached, pl.col(name))
         columns.append((later - reached).alias(SEGMENTS[name]))
         reached = later
-    return whole.select("index", pl.col("due").alias("due_s"), *columns)
+    return complete_rows.select("index", pl.col("due").alias("due_s"), *columns)
 
 
 def _is_common(wide: pl.DataFrame, name: str, last: str) -> bool:
     """A milestone that most workloads never have (a podgroup of one kind in a mix) would leave the others out."""
-    done = wide.filter(pl.col(last).is_not_null())
-    return done.height > 0 and done[name].null_count() <= 0.05 * done.height
+    rows = wide.filter(pl.col(last).is_not_null())
+    return rows.height > 0 and rows[name].null_count() <= 0.05 * rows.height
 
 
 def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
@@ -315,8 +315,8 @@ def _shares_of_all_and_tail(values: Floats) -> tuple[list[float | None], list[fl
 
 def _share_of_total(values: Floats) -> list[float | None]:
     sums = values.sum(axis=0)
-    whole = float(sums.sum())
-    return [float(one) / whole if whole > 0 else None for one in sums]
+    total = float(sums.sum())
+    return [float(part) / total if total > 0 else None for part in sums]
 
 
 def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list[float | None], list[float | None]]:
@@ -325,12 +325,12 @@ def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list
         return [None] * count, [None] * count
     length = -(-n // BLOCKS)
     draws = max(100, min(DRAWS, 20_000_000 // n))
-    found = np.empty((draws, count))
-    for one in range(draws):
+    shares = np.empty((draws, count))
+    for draw in range(draws):
         starts = random.integers(0, n, size=(BLOCKS, 1))
         picked = values[((starts + np.arange(length)) % n).ravel()[:n]]
         total = picked.sum(axis=1)
         slow = picked[total >= np.partition(total, int(n * (1 - TAIL_FRACTION)))[int(n * (1 - TAIL_FRACTION))]]
-        found[one] = slow.sum(axis=0) / max(float(slow.sum()), 1e-12)
-    low, high = np.quantile(found, [(1 - SHARE_LEVEL) / 2, (1 + SHARE_LEVEL) / 2], axis=0)
-    return [float(one) for one in low], [float(one) for one in high]
+        shares[draw] = slow.sum(axis=0) / max(float(slow.sum()), 1e-12)
+    low, high = np.quantile(shares, [(1 - SHARE_LEVEL) / 2, (1 + SHARE_LEVEL) / 2], axis=0)
+    return [float(bound) for bound in low], [float(bound) for bound in high]

@@ -39,14 +39,14 @@ class TraceFidelity:
         """What the replay held of the trace."""
         if self.excess_s is None:
             return f"replay of a trace, {self.speed:g} seconds in one: no pod of {self.n_pods:,} ended"
-        held = (
+        share_text = (
             f"{100 * self.held_gpu_s / self.trace_gpu_s:.4g} % of the trace's"
             if self.trace_gpu_s
             else "the trace has none"
         )
         return (
             f"replay of a trace, {self.speed:g} seconds in one: {self.n_ended:,} of {self.n_pods:,} pods ended "
-            f"and held {self.held_gpu_s:,.0f} GPU-seconds of its time, {held}; "
+            f"and held {self.held_gpu_s:,.0f} GPU-seconds of its time, {share_text}; "
             f"a pod holds its GPUs {1000 * self.excess_s:.3g} ms longer than it runs (median)"
         )
 

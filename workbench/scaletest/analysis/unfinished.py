@@ -86,18 +86,20 @@ def _list_refusals(submissions: pl.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[tuple[Any, ...]]:
-    told = transitions.filter(pl.col("transition").is_in(_TELLING) & pl.col("resource").is_in(["pod", "job", "event"]))
+    reports = transitions.filter(
+        pl.col("transition").is_in(_TELLING) & pl.col("resource").is_in(["pod", "job", "event"])
+    )
     open_pods = set(pods.filter(pl.col("running_s").is_null() & pl.col("ended_s").is_null())["uid"])
     never = set(pods.filter(pl.col("scheduled_s").is_null() & pl.col("ended_s").is_null())["uid"])
-    known = set(pods["uid"])
+    pod_uids = set(pods["uid"])
     rows = []
-    for row in told.iter_rows(named=True):
+    for row in reports.iter_rows(named=True):
         uid = row["owner"] if row["resource"] == "event" else row["uid"]
-        about = "pods" if uid in known else "nodes" if row["transition"] == "node-lost" else "workloads"
+        about = "pods" if uid in pod_uids else "nodes" if row["transition"] == "node-lost" else "workloads"
         text = row["reason"] or row["transition"]
         reason = NODE_LOST if row["transition"] == "node-lost" else classify_reason(text)
-        left = never if reason in (NO_NODE, GATED) else open_pods
-        rows.append((about, reason, uid, row["arrival_s"], uid in left or about == "workloads", _shorten(text)))
+        open_uids = never if reason in (NO_NODE, GATED) else open_pods
+        rows.append((about, reason, uid, row["arrival_s"], uid in open_uids or about == "workloads", _shorten(text)))
     return rows
 
 
@@ -105,15 +107,15 @@ def _list_suspended(transitions: pl.DataFrame) -> list[tuple[Any, ...]]:
     """Objects that were suspended at the end."""
     turns = transitions.filter(pl.col("transition").is_in(["suspended", "resumed"])).sort("arrival_s")
     last = turns.group_by("uid", maintain_order=True).agg(pl.col("transition", "arrival_s").last())
-    held = last.filter(pl.col("transition") == "suspended").select("uid", "arrival_s")
+    suspensions = last.filter(pl.col("transition") == "suspended").select("uid", "arrival_s")
     text = "suspend is true, and neither a queue nor a controller set it to false"
-    return [("workloads", SUSPENDED, uid, at_s, True, text) for uid, at_s in held.iter_rows()]
+    return [("workloads", SUSPENDED, uid, at_s, True, text) for uid, at_s in suspensions.iter_rows()]
 
 
 def _shorten(text: str | None) -> str:
     """What matters of a message, without the names of the single objects where that is known."""
-    found = sorted(set(_SHORT.findall(text or "")))
-    return ", ".join(found)[:160] or (text or "no reason given")[:160]
+    phrases = sorted(set(_SHORT.findall(text or "")))
+    return ", ".join(phrases)[:160] or (text or "no reason given")[:160]
 
 
 def describe_obstacles(obstacles: pl.DataFrame) -> list[str]:
@@ -146,8 +148,8 @@ class StageEnd:
     @property
     def last_s(self) -> float | None:
         """When the last one passed."""
-        left = self.waits.left_s[np.isfinite(self.waits.left_s)]
-        return float(left.max()) if len(left) else None
+        left_s = self.waits.left_s[np.isfinite(self.waits.left_s)]
+        return float(left_s.max()) if len(left_s) else None
 
     @property
     def silent_s(self) -> float:
@@ -160,7 +162,7 @@ class StageEnd:
 
 
 def find_unfinished(
-    found: StagePassages, obstacles: pl.DataFrame, *, explained: frozenset[str], in_turn: bool = False
+    passages: StagePassages, obstacles: pl.DataFrame, *, explained: frozenset[str], in_turn: bool = False
 ) -> pl.DataFrame:
     """Which stages did pods never pass, and did anything pass at the end?
 
@@ -173,34 +175,34 @@ def find_unfinished(
     all, or nothing for the last 8 s and more while at least 5 % waited, without room that explains it.
     """
     rows = []
-    for step, waits in found.list_waits().items():
-        stage = StageEnd(step, waits, found.end_s)
+    for step, waits in passages.list_waits().items():
+        stage = StageEnd(step, waits, passages.end_s)
         if (step == MADE and in_turn) or not stage.waiting:
             continue
-        came = len(waits.came_s)
-        stopped = stage.waiting >= TOLD_FRACTION * came and stage.silent_s >= SILENT_S and step not in explained
+        n_came = len(waits.came_s)
+        stopped = stage.waiting >= TOLD_FRACTION * n_came and stage.silent_s >= SILENT_S and step not in explained
         row = {
             "step": step,
-            "came": came,
+            "came": n_came,
             "passed": stage.passed,
             "waiting": stage.waiting,
             "last_s": stage.last_s,
             "silent_s": stage.silent_s,
             "silent": not stage.passed or stopped,
         }
-        rows.append(row | {"sentence": _describe_end(stage, came, obstacles)})
+        rows.append(row | {"sentence": _describe_end(stage, n_came, obstacles)})
     return UNFINISHED.frame(rows)
 
 
-def _describe_end(stage: StageEnd, came: int, obstacles: pl.DataFrame) -> str:
+def _describe_end(stage: StageEnd, n_came: int, obstacles: pl.DataFrame) -> str:
     last = "never" if stage.last_s is None else f"at {stage.last_s:.3g} s"
-    text = f"{stage.passed:,} of {came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
+    text = f"{stage.passed:,} of {n_came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
     about = {RELEASED: "workloads", MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]
     kinds = (NO_NODE, GATED) if stage.step == SCHEDULED else ()
-    told = obstacles.filter((pl.col("about") == about) & (pl.col("waiting") > 0))
+    reason_rows = obstacles.filter((pl.col("about") == about) & (pl.col("waiting") > 0))
     if stage.step not in (RELEASED, MADE):
-        told = told.filter(pl.col("reason").is_in(kinds) == (stage.step == SCHEDULED))
-    reasons = [f"{row['reason']} {row['waiting']:,} ({row['example']})" for row in told.head(2).to_dicts()]
+        reason_rows = reason_rows.filter(pl.col("reason").is_in(kinds) == (stage.step == SCHEDULED))
+    reasons = [f"{row['reason']} {row['waiting']:,} ({row['example']})" for row in reason_rows.head(2).to_dicts()]
     lost = obstacles.filter(pl.col("reason") == NODE_LOST)
     if lost.height and not reasons:
         reasons = [f"{int(lost['objects'].sum()):,} nodes were lost"]

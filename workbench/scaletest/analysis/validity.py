@@ -94,7 +94,7 @@ def list_warnings(table: pl.DataFrame) -> tuple[str, ...]:
 
 def _build_condition(
     condition: str,
-    found: float | None,
+    figure: float | None,
     allowed: float | None,
     unit: str,
     reason: str,
@@ -102,7 +102,7 @@ def _build_condition(
     holds: bool,
     grave: bool = False,
 ) -> dict[str, Any]:
-    row = {"condition": condition, "found": found, "allowed": allowed, "unit": unit, "holds": holds, "grave": grave}
+    row = {"condition": condition, "found": figure, "allowed": allowed, "unit": unit, "holds": holds, "grave": grave}
     return row | {"reason": None if holds else reason}
 
 
@@ -128,13 +128,13 @@ def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
     return [_build_condition(named, share, MAX_LOST_FRACTION, "share", reason, holds=holds, grave=True)]
 
 
-def _check_losses(found: Disruptions | None) -> list[dict[str, Any]]:
+def _check_losses(disruptions: Disruptions | None) -> list[dict[str, Any]]:
     """Pods that did not live as planned: a rate with their replacements in it is not the rate of the plan."""
-    if found is None:
+    if disruptions is None:
         return []
-    share, named = found.lost_fraction, "pods that failed, were deleted or were evicted (share)"
-    holds = found.planned or share <= MAX_LOST_PODS_FRACTION
-    reason = f"{found.sentence}: rates and waits are also those of pods that were lost"
+    share, named = disruptions.lost_fraction, "pods that failed, were deleted or were evicted (share)"
+    holds = disruptions.planned or share <= MAX_LOST_PODS_FRACTION
+    reason = f"{disruptions.sentence}: rates and waits are also those of pods that were lost"
     return [_build_condition(named, share, MAX_LOST_PODS_FRACTION, "share", reason, holds=holds, grave=True)]
 
 
@@ -205,8 +205,8 @@ def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _find_first_reason(submissions: pl.DataFrame) -> str:
-    told = submissions.filter(pl.col("status") == "failed")["reason"].drop_nulls()
-    return str(told[0])[:200] if len(told) else "no reason given"
+    reasons = submissions.filter(pl.col("status") == "failed")["reason"].drop_nulls()
+    return str(reasons[0])[:200] if len(reasons) else "no reason given"
 
 
 def _check_submission(run: RunTables) -> list[dict[str, Any]]:
@@ -269,8 +269,8 @@ def _find_overdue_workloads(run: RunTables) -> pl.Series:
 
 def _time_span(times: pl.Series) -> float:
     """From the first to the last."""
-    known = times.drop_nulls().to_list()
-    return max(known) - min(known) if known else 0.0
+    values = times.drop_nulls().to_list()
+    return max(values) - min(values) if values else 0.0
 
 
 def _check_watches(run: RunTables) -> list[dict[str, Any]]:
@@ -314,8 +314,10 @@ def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
     """Times without a watch; one that was reopened immediately and missed nothing does not count."""
     lasted = pl.col("to_s") - pl.col("from_s")
     counted = gaps.filter((lasted > SHORT_GAP_S) | pl.col("relisted"))
-    whole = float(counted.select(lasted.sum()).item())
-    reason = f"a watch was away {counted.height} time(s), {whole:.1f} s in all: times found afterwards are upper bounds"
+    total_s = float(counted.select(lasted.sum()).item())
+    reason = (
+        f"a watch was away {counted.height} time(s), {total_s:.1f} s in all: times found afterwards are upper bounds"
+    )
     if counted["relisted"].any():
         reason += "; objects that came and went meanwhile are unknown"
     return _build_condition("times that a watch was away", counted.height, 0, "gaps", reason, holds=not counted.height)
@@ -338,9 +340,9 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
         ]
     widths = ((run.skew["high_s"] - run.skew["low_s"]) / 2).to_list()
     apart, distance, half = _clock_distance(run.skew)
-    agree = all(one >= 0 for one in widths)
-    known = f"± {half:.2g} s" if max(widths) <= half else f"± {half:.2g} s, at times only to ± {max(widths):.2g} s"
-    off = f"steps between two clocks are off by the clock offset, {distance:+.3g} s, known to {known}"
+    agree = all(width >= 0 for width in widths)
+    precision = f"± {half:.2g} s" if max(widths) <= half else f"± {half:.2g} s, at times only to ± {max(widths):.2g} s"
+    off = f"steps between two clocks are off by the clock offset, {distance:+.3g} s, known to {precision}"
     return [
         _build_condition(
             "agreement of the servers about the time (at least)",
@@ -399,8 +401,12 @@ class MachineUse:
     @property
     def text(self) -> str:
         """In how many of the seconds, and whose it was."""
-        told = [("client and sampler", self.client), ("the measured components", self.side), ("strangers", self.others)]
-        booked = ", ".join(f"{name} {100 * share:.0f} %" for name, share in told if share is not None)
+        shares = [
+            ("client and sampler", self.client),
+            ("the measured components", self.side),
+            ("strangers", self.others),
+        ]
+        booked = ", ".join(f"{name} {100 * share:.0f} %" for name, share in shares if share is not None)
         return f"this machine's CPU was saturated in {100 * self.saturated:.0f} % of the seconds" + (
             f" ({booked})" if booked else ""
         )
@@ -408,13 +414,13 @@ class MachineUse:
 
 def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
     """From table LOAD; null where the machine was not looked at."""
-    known = load.filter(pl.col("host_busy").is_not_null())
-    if not known.height:
+    rows = load.filter(pl.col("host_busy").is_not_null())
+    if not rows.height:
         return None
-    full = known.filter(pl.col("host_busy") > BUSY_FRACTION)
+    full = rows.filter(pl.col("host_busy") > BUSY_FRACTION)
     shares = [full[name].mean() if full.height else None for name in ("client", "side", "others")]
-    booked = [float(one) if isinstance(one, int | float) else None for one in shares]
-    return MachineUse(full.height / known.height, *booked)
+    booked = [float(share) if isinstance(share, int | float) else None for share in shares]
+    return MachineUse(full.height / rows.height, *booked)
 
 
 def describe_saturation(load: pl.DataFrame) -> str | None:

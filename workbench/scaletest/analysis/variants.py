@@ -59,18 +59,18 @@ def compare_variants(
     if not a or len(a) != len(b):
         raise InputError("the variants need the same number of runs", found=f"{len(a)} and {len(b)}", allowed="pairs")
     first, second = _VariantQuantiles(names[0], a, clock), _VariantQuantiles(names[1], b, clock)
-    asked = [(step, share) for step in _list_common_steps(first, second) for share in COMPARED_QUANTILES]
+    keys = [(step, share) for step in _list_common_steps(first, second) for share in COMPARED_QUANTILES]
     rows = [
         _build_comparison_row(step, share, first, second)
-        for step, share in asked
+        for step, share in keys
         if _is_timed(step, share, first, second)
     ]
     intervals = [row.pop("interval") for row in rows]
     decided = stats.decide_beyond(intervals, [margin] * len(intervals))
-    tested = sum(one.low is not None for one in intervals)
-    for row, interval, found in zip(rows, intervals, decided, strict=True):
-        row |= {"verdict": found.verdict, "adjusted_p_value": found.adjusted_p_value}
-        if found.verdict == UNDECIDED and row["reason"] is None:
+    tested = sum(estimate.low is not None for estimate in intervals)
+    for row, interval, decision in zip(rows, intervals, decided, strict=True):
+        row |= {"verdict": decision.verdict, "adjusted_p_value": decision.adjusted_p_value}
+        if decision.verdict == UNDECIDED and row["reason"] is None:
             row["reason"] = ONE_RUN_NOTE if len(a) == 1 else explain_open_verdict(interval, margin, tested)
     return COMPARISON.frame(rows)
 
@@ -85,15 +85,17 @@ class _VariantQuantiles:
 
     def list_steps(self, *, timed: bool) -> set[str]:
         """Steps that some run has; with `timed`, only those that take time in some run."""
-        own = [run.filter(pl.col("clock") == self.clock) for run in self.runs]
+        runs = [run.filter(pl.col("clock") == self.clock) for run in self.runs]
         if timed:
-            own = [run.filter(pl.col("longest_s").is_null() | (pl.col("longest_s") != 0)) for run in own]
-        return {step for run in own for step in run["step"]}
+            runs = [run.filter(pl.col("longest_s").is_null() | (pl.col("longest_s") != 0)) for run in runs]
+        return {step for run in runs for step in run["step"]}
 
     def list_quantiles(self, step: str, share: float) -> list[_RunQuantile]:
         """The quantile in each run."""
-        own = (pl.col("step") == step) & (pl.col("clock") == self.clock) & ((pl.col("quantile") - share).abs() < 1e-9)
-        return [_build_run_quantile(run.filter(own)["value_s"].to_list()) for run in self.runs]
+        condition = (
+            (pl.col("step") == step) & (pl.col("clock") == self.clock) & ((pl.col("quantile") - share).abs() < 1e-9)
+        )
+        return [_build_run_quantile(run.filter(condition)["value_s"].to_list()) for run in self.runs]
 
 
 @dataclass(frozen=True)
@@ -104,13 +106,13 @@ class _RunQuantile:
     lack: str = ""
 
 
-def _build_run_quantile(found: list[float | None]) -> _RunQuantile:
-    if not found:
+def _build_run_quantile(values: list[float | None]) -> _RunQuantile:
+    if not values:
         return _RunQuantile(None, "absent")
-    if found[0] is None:
+    if values[0] is None:
         return _RunQuantile(None, "never")
     # Below zero: by a clock of whole seconds, or between two clocks.
-    return _RunQuantile(float(found[0])) if found[0] > 0 else _RunQuantile(None, "no time")
+    return _RunQuantile(float(values[0])) if values[0] > 0 else _RunQuantile(None, "no time")
 
 
 def _list_common_steps(a: _VariantQuantiles, b: _VariantQuantiles) -> list[str]:
@@ -121,22 +123,23 @@ def _list_common_steps(a: _VariantQuantiles, b: _VariantQuantiles) -> list[str]:
 
 def _is_timed(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantiles) -> bool:
     """Some run has a duration above zero, or never completed the step."""
-    return any(one.lack != "no time" for side in (a, b) for one in side.list_quantiles(step, share))
+    return any(quantile.lack != "no time" for side in (a, b) for quantile in side.list_quantiles(step, share))
 
 
 def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantiles) -> dict[str, Any]:
     first, second = a.list_quantiles(step, share), b.list_quantiles(step, share)
     reason = _explain_lost_pairs(share, a.name, first, b.name, second)
     pairs = [(x.seconds, y.seconds) for x, y in zip(first, second, strict=True) if x.seconds and y.seconds]
-    found = stats.paired_log_ratio([x for x, _ in pairs], [y for _, y in pairs], level=CONFIDENCE_LEVEL)
-    never = [sum(one.lack == "never" for one in side) for side in (first, second)]
+    interval = stats.paired_log_ratio([x for x, _ in pairs], [y for _, y in pairs], level=CONFIDENCE_LEVEL)
+    never = [sum(quantile.lack == "never" for quantile in side) for side in (first, second)]
     one_sided = min(never) == 0 < max(never)
     if reason is not None:
-        kept = None if one_sided else found.estimate
-        found = stats.Interval(kept, None, None, CONFIDENCE_LEVEL, len(pairs), found.method, reason=reason)
-    left = ([one.seconds for one in side if one.seconds] for side in (first, second))
+        estimate = None if one_sided else interval.estimate
+        interval = stats.Interval(estimate, None, None, CONFIDENCE_LEVEL, len(pairs), interval.method, reason=reason)
+    side_seconds = ([quantile.seconds for quantile in side if quantile.seconds] for side in (first, second))
     means = [
-        _geometric_mean(side if one_sided else list(own)) for side, own in zip(left, _split_pairs(pairs), strict=True)
+        _geometric_mean(side if one_sided else list(paired_seconds))
+        for side, paired_seconds in zip(side_seconds, _split_pairs(pairs), strict=True)
     ]
     return {
         "step": step,
@@ -144,15 +147,15 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
         "quantile": share,
         "a_s": None if one_sided and never[0] else means[0],
         "b_s": None if one_sided and never[1] else means[1],
-        "ratio": found.estimate,
-        "low": found.low,
-        "high": found.high,
+        "ratio": interval.estimate,
+        "low": interval.low,
+        "high": interval.high,
         "level": CONFIDENCE_LEVEL,
         "n": len(pairs),
         "a_never": never[0],
         "b_never": never[1],
         "reason": reason,
-        "interval": found,
+        "interval": interval,
     }
 
 
@@ -169,15 +172,18 @@ def _explain_lost_pairs(
         "no time": "its duration is below the resolution",
         "absent": "the step does not exist",
     }
-    told = []
-    for lack, what in whats.items():
-        counts = [(name, sum(one.lack == lack for one in own), len(own)) for name, own in ((a, first), (b, second))]
+    reasons = []
+    for lack, text in whats.items():
+        counts = [
+            (name, sum(quantile.lack == lack for quantile in side), len(side))
+            for name, side in ((a, first), (b, second))
+        ]
         if all(count == runs for _, count, runs in counts):
-            told.append(f"{what} in all runs")
+            reasons.append(f"{text} in all runs")
         elif any(count for _, count, _ in counts):
             where = [f"in {count} of {runs} runs of {name}" for name, count, runs in counts if count]
-            told.append(f"{what} {' and '.join(where)}")
-    return "; ".join(told) or None
+            reasons.append(f"{text} {' and '.join(where)}")
+    return "; ".join(reasons) or None
 
 
 def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
@@ -229,7 +235,7 @@ class Variants:
     @property
     def everything(self) -> list[tuple[str, Analysis]]:
         """Every run with the name of its variant."""
-        return [(name, one) for name in self.names for one in self.runs[name]]
+        return [(name, run) for name in self.names for run in self.runs[name]]
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -237,14 +243,14 @@ class Variants:
         return tuple(
             f"{name}, run {number + 1}: {reason}"
             for name in self.names
-            for number, one in enumerate(self.runs[name])
-            for reason in one.reasons
+            for number, run in enumerate(self.runs[name])
+            for reason in run.reasons
         )
 
     @property
     def imported(self) -> bool:
         """All runs were imported: their totals are between two clocks, and their plans are unknown."""
-        return all(one.imported for _, one in self.everything)
+        return all(run.imported for _, run in self.everything)
 
     @property
     def total(self) -> tuple[str, str]:
@@ -285,16 +291,16 @@ class Variants:
             Clock of the times; by default the first of client, server, mixed that has the step in every run.
         """
         parts = [
-            one.steps.filter(pl.col("step") == step).select(
+            run.steps.filter(pl.col("step") == step).select(
                 pl.lit(name).alias("side"), pl.lit(number + 1, dtype=pl.Int64).alias("run"), "clock", "duration_s"
             )
             for name in self.names
-            for number, one in enumerate(self.runs[name])
+            for number, run in enumerate(self.runs[name])
         ]
-        found = pl.concat(parts)
+        rows = pl.concat(parts)
         everywhere = set(CLOCKS).intersection(*(set(part["clock"]) for part in parts if part.height))
-        chosen = clock or next((one for one in CLOCKS if one in everywhere), CLOCKS[0])
-        return found.filter(pl.col("clock") == chosen).drop("clock")
+        chosen = clock or next((candidate for candidate in CLOCKS if candidate in everywhere), CLOCKS[0])
+        return rows.filter(pl.col("clock") == chosen).drop("clock")
 
 
 def write_session(folder: str | Path, session: Session) -> Path:
@@ -318,35 +324,35 @@ def read_variants(folder: str | Path) -> Variants:
                 found=f"neither {SESSION_FILE} nor {run_conditions.CONDITIONS_FILE}",
                 do="workbench scaletest run",
             )
-        one = analyse_run(place)
+        run = analyse_run(place)
         # The scheduler of an imported run is unknown.
-        name = next(iter(one.test.schedulers), "imported" if one.imported else "run")
-        return Variants(place, (name,), {name: (one,)})
+        name = next(iter(run.test.schedulers), "imported" if run.imported else "run")
+        return Variants(place, (name,), {name: (run,)})
     session = read_session(place)
-    made = {name: _folders_by_turn(place, session, name) for name in session.sides}
-    if missing := [name for name, found in made.items() if not found]:
+    folders = {name: _folders_by_turn(place, session, name) for name in session.sides}
+    if missing := [name for name, by_turn in folders.items() if not by_turn]:
         raise InputError(
             "a variant has no run", where=place, found=missing, do=f"workbench scaletest run --resume {place}"
         )
-    runs = {name: tuple(analyse_run(path) for path in found.values()) for name, found in made.items()}
-    return Variants(place, session.sides, runs, {name: tuple(found) for name, found in made.items()})
+    runs = {name: tuple(analyse_run(path) for path in by_turn.values()) for name, by_turn in folders.items()}
+    return Variants(place, session.sides, runs, {name: tuple(by_turn) for name, by_turn in folders.items()})
 
 
 def _folders_by_turn(place: Path, session: Session, name: str) -> dict[int, Path]:
     """Folders of the finished runs of a variant, by turn."""
-    own = sorted((one for one in session.runs if one.side == name), key=lambda one: one.position)
+    runs = sorted((run for run in session.runs if run.side == name), key=lambda run: run.position)
     # An interrupted session lacks folders or tables.
-    there = {turn: place / one.folder for turn, one in enumerate(own)}
+    there = {turn: place / run.folder for turn, run in enumerate(runs)}
     return {turn: path for turn, path in there.items() if (path / "tables" / "submissions.parquet").is_file()}
 
 
 def combine_variants(a: Sequence[str | Path], b: Sequence[str | Path], names: tuple[str, str] = ("A", "B")) -> Variants:
     """Two variants from any run folders."""
-    runs = {name: tuple(analyse_run(one) for one in side) for name, side in zip(names, (a, b), strict=True)}
-    made = [one for side in runs.values() for one in side]
-    plans = {one.test.scenario_sha256 for one in made}
+    runs = {name: tuple(analyse_run(folder) for folder in side) for name, side in zip(names, (a, b), strict=True)}
+    all_runs = [run for side in runs.values() for run in side]
+    plans = {run.test.scenario_sha256 for run in all_runs}
     # Runs of one scenario with different schedulers have different hashes.
-    if len(plans) > 1 and len({_hash_plan(one) for one in made}) > 1:
+    if len(plans) > 1 and len({_hash_plan(run) for run in all_runs}) > 1:
         raise InputError(
             "these runs had different plans",
             where="compare",
@@ -356,9 +362,9 @@ def combine_variants(a: Sequence[str | Path], b: Sequence[str | Path], names: tu
     return Variants(Path(), names, runs)
 
 
-def _hash_plan(one: Analysis) -> str:
+def _hash_plan(run: Analysis) -> str:
     """Hash of a run's scenario without its schedulers; including them if the folder has only the hash."""
-    path = one.folder / run_conditions.SCENARIO_FILE
+    path = run.folder / run_conditions.SCENARIO_FILE
     if not path.is_file():
-        return one.test.scenario_sha256
+        return run.test.scenario_sha256
     return scenario_file.hash_scenario(scenario_file.load_scenario(path).model_copy(update={"schedulers": ()}))

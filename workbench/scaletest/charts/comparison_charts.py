@@ -40,13 +40,14 @@ def chart_league(league: pl.DataFrame) -> alt.VConcatChart:
         views.insert(0, _chart_gangs(table))
     lost = table.filter(pl.col("p95_s").is_null())["side"].to_list()
     never = f"in a run of {join_names(lost)} fewer than 95 % were scheduled" if lost else ""
-    told = join_sentences(
+    subtitle = join_sentences(
         f"all {int(table['runs'].sum())} runs on one plan", "waits: dot at the median, line as far as p95", never
     )
     title = "How do the schedulers differ?"
     shown = table.select("side", "gangs", "complete", "deadlocked", "p50_s", "p95_s", "ratio", "low", "high", "verdict")
     return alt.vconcat(*views, spacing=14).properties(
-        title=alt.TitleParams(text=title, subtitle=told), description=describe_table(title, shown, subtitle=told)
+        title=alt.TitleParams(text=title, subtitle=subtitle),
+        description=describe_table(title, shown, subtitle=subtitle),
     )
 
 
@@ -87,10 +88,10 @@ def _chart_waits(table: pl.DataFrame) -> alt.LayerChart:
     import altair as alt
 
     frame = table.select("side", "p50_s", "p95_s", "ratio", "low", "high", "verdict", "reason")
-    known = [*frame["p50_s"], *frame["p95_s"]]
-    positive = all(value is None or value > 0 for value in known)
+    waits = [*frame["p50_s"], *frame["p95_s"]]
+    positive = all(value is None or value > 0 for value in waits)
     scale = alt.Scale(type="log", nice=False, padding=12) if positive else alt.Scale(zero=False, padding=12)
-    axis = build_log_axis(known) if positive else alt.Axis(tickCount=6, format="~g")
+    axis = build_log_axis(waits) if positive else alt.Axis(tickCount=6, format="~g")
     x = alt.X("p50_s", type="quantitative", title="wait from due to scheduled [s]", scale=scale, axis=axis)
     look = {"x": x, "y": encode_rows("side"), "tooltip": encode_tooltip(frame)}
     # Before the lines, so that the rows stand in the table's order where the first has no line.
@@ -126,7 +127,7 @@ def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
         "reason",
     )
     level = 100 * table["level"][0] if table.height else 95.0
-    told = join_sentences(
+    subtitle = join_sentences(
         f"ratio of the runs' quantiles; above 1, {b} is faster",
         f"{level:g} % intervals over pairs of runs" if frame["low"].is_not_null().any() else "no intervals",
         _describe_missing_rows(table, a, b),
@@ -141,7 +142,7 @@ def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
         n="n",
         told_apart="told_apart",
         details=("verdict", "a_s", "b_s", "reason"),
-        subtitle=told,
+        subtitle=subtitle,
     )
 
 

@@ -37,9 +37,9 @@ def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
         .filter(pl.col("mean_s") >= MIN_SHOWN_S)
         .sort("spent_s", descending=True)
     )
-    kept = ranked.head(MAX_LINES)["whose"].to_list()
-    hidden = named["whose"].n_unique() - len(kept)
-    frame = named.filter(pl.col("whose").is_in(kept)).select(
+    subjects = ranked.head(MAX_LINES)["whose"].to_list()
+    hidden = named["whose"].n_unique() - len(subjects)
+    frame = named.filter(pl.col("whose").is_in(subjects)).select(
         pl.col("at_s").round(3), "whose", pl.col("mean_s").round_sig_figs(4), "p99_s", "n"
     )
     legend = encode_colour(frame, "whose")
@@ -49,11 +49,11 @@ def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
         tooltip=encode_tooltip(frame),
         **legend,
     )
-    told = join_sentences(
+    subtitle = join_sentences(
         "a mean since the look before, every five seconds",
         f"{hidden} more that took less are not drawn" if hidden else "",
     )
     title = "What did calls wait for in the control plane?"
     return finish_chart(
-        alt.layer(base.mark_line(), base.mark_point(size=40, filled=True)), title, told, frame, height=HEIGHT_PX
+        alt.layer(base.mark_line(), base.mark_point(size=40, filled=True)), title, subtitle, frame, height=HEIGHT_PX
     )

@@ -79,9 +79,9 @@ def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerC
     import altair as alt
 
     table = QUANTILES.check(quantiles).filter(pl.col("quantile").is_in([0.5, 0.95, 0.99]))
-    known = set(table["clock"])
-    own = clock or next((one for one in _CLOCKS if one in known), "client")
-    table = table.filter(pl.col("clock") == own)
+    clocks = set(table["clock"])
+    shown_clock = clock or next((name for name in _CLOCKS if name in clocks), "client")
+    table = table.filter(pl.col("clock") == shown_clock)
     frame = table.select(
         "step",
         pl.format("p{}", (100 * pl.col("quantile")).round(0).cast(pl.Int64)).alias("quantile"),
@@ -111,14 +111,14 @@ def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerC
             x=alt.X("value_s", type="quantitative", title="duration [s]", scale=scale, axis=axis)
         ),
     ]
-    told = join_sentences(
-        "95 % intervals within this run" + _WHOSE[own],
+    subtitle = join_sentences(
+        "95 % intervals within this run" + _WHOSE[shown_clock],
         "dashed: not bounded above" if opened else "",
         "what never ended counts as infinitely slow",
         f"{hidden} without a figure (never reached, or below the resolution)" if hidden else "",
     )
     height = max(80, LANES_PX * len(order))
-    return finish_chart(alt.layer(*layers), "How long does each step take?", told, frame, height=height)
+    return finish_chart(alt.layer(*layers), "How long does each step take?", subtitle, frame, height=height)
 
 
 def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.LayerChart:
@@ -153,18 +153,20 @@ def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.Layer
         text=alt.Text("share", format=".0%"),
         tooltip=tips,
     )
-    told = "means over the workloads that ran in the first run of each, and over the slowest 5 % of them"
+    subtitle = "means over the workloads that ran in the first run of each, and over the slowest 5 % of them"
     if len(tables) == 1:
         table = next(iter(tables.values()))
         n, n_tail = (int(table[name][0]) if table.height else 0 for name in ("n", "n_tail"))
-        told = f"means over {n} workloads that ran, and over the {n_tail} slowest of them"
+        subtitle = f"means over {n} workloads that ran, and over the {n_tail} slowest of them"
     height = 90 if len(tables) == 1 else 2 * len(tables) * ROW_PX
-    return finish_chart(alt.layer(bars, text), "Where does the time go?", told, frame, height=height)
+    return finish_chart(alt.layer(bars, text), "Where does the time go?", subtitle, frame, height=height)
 
 
 def _list_share_rows(name: str, table: pl.DataFrame, segments: list[str]) -> pl.DataFrame:
     """The bars of one run: all of its workloads, and the slowest, each from 0 to 1 in the order of the segments."""
-    order = pl.col("segment").replace_strict({one: place for place, one in enumerate(segments)}, return_dtype=pl.Int64)
+    order = pl.col("segment").replace_strict(
+        {segment: place for place, segment in enumerate(segments)}, return_dtype=pl.Int64
+    )
     rows = [
         table.select(
             order.alias("order"),
@@ -176,7 +178,7 @@ def _list_share_rows(name: str, table: pl.DataFrame, segments: list[str]) -> pl.
         for label, share, mean in (("all", "share", "mean_s"), ("slowest 5 %", "tail_share", "tail_mean_s"))
     ]
     end = pl.col("share").cum_sum()
-    return pl.concat(one.with_columns(end=end, begin=end - pl.col("share")) for one in rows)
+    return pl.concat(frame.with_columns(end=end, begin=end - pl.col("share")) for frame in rows)
 
 
 def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
@@ -210,15 +212,15 @@ def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
         for place, stage in enumerate(order)
     ]
     hover = base.mark_point(size=30, opacity=0, filled=True).encode(tooltip=encode_tooltip(frame))
-    told = "the distance between two lines, upwards, is what waits; sideways, how long it waits"
-    return finish_chart(alt.layer(*lines, hover), "What came in, what got through?", told, frame, height=HEIGHT_PX)
+    subtitle = "the distance between two lines, upwards, is what waits; sideways, how long it waits"
+    return finish_chart(alt.layer(*lines, hover), "What came in, what got through?", subtitle, frame, height=HEIGHT_PX)
 
 
 def _keep_changes(long: pl.DataFrame) -> pl.DataFrame:
     """Points of step lines at which the count changes, and the ends of each line: the same drawing in fewer rows."""
     before, ends = pl.col("count").shift(1).over("stage"), pl.int_range(pl.len()).over("stage")
-    kept = before.is_null() | (pl.col("count") != before) | (ends == pl.len().over("stage") - 1)
-    return long.filter(kept).with_columns(pl.col("at_s").round(3))
+    is_corner = before.is_null() | (pl.col("count") != before) | (ends == pl.len().over("stage") - 1)
+    return long.filter(is_corner).with_columns(pl.col("at_s").round(3))
 
 
 def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.LayerChart:
@@ -238,8 +240,8 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
     shown = ("step", "offered_per_s", "accepted_per_s", "completed_per_s", "low_per_s", "high_per_s", "backlog_end")
     frame = table.select(*shown, "p95_s", "verdict", pl.col("reason").fill_null(""))
     unknown = frame["completed_per_s"].null_count() + ramp.height - table.height
-    most = max([1.0, *frame["offered_per_s"].drop_nulls().to_list()])
-    diagonal = pl.DataFrame({"offered_per_s": [0.0, most], "completed_per_s": [0.0, most]})
+    max_rate = max([1.0, *frame["offered_per_s"].drop_nulls().to_list()])
+    diagonal = pl.DataFrame({"offered_per_s": [0.0, max_rate], "completed_per_s": [0.0, max_rate]})
     line = alt.Chart(diagonal).mark_line(strokeDash=[4, 3], color=COLOURS["baseline"], strokeWidth=1.5)
     x = alt.X("offered_per_s", type="quantitative", title="offered [pods/s]")
     y = alt.Y("completed_per_s", type="quantitative", title="scheduled [pods/s]")
@@ -253,17 +255,17 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
         base.mark_point(size=90, filled=True, opacity=1).encode(y=y),
     ]
     # Far above all that was offered it would squeeze the rest.
-    near = ceiling_per_s is not None and ceiling_per_s <= 2 * most
+    near = ceiling_per_s is not None and ceiling_per_s <= 2 * max_rate
     if near:
         at = alt.Chart(pl.DataFrame({"completed_per_s": [ceiling_per_s]}))
         layers.append(at.mark_rule(strokeDash=[1, 3], color=COLOURS["baseline"], strokeWidth=2).encode(y=y))
-    told = join_sentences(
+    subtitle = join_sentences(
         f"the GPUs allow {ceiling_per_s:.3g} pods/s (dotted)" if near else "",
         "on the dashed line all that is offered gets through",
         "95 % intervals over windows of each step",
         f"{unknown} step{'' if unknown == 1 else 's'} without a figure" if unknown else "",
     )
-    return finish_chart(alt.layer(*layers), "Which rate is sustained?", told, frame, height=HEIGHT_PX)
+    return finish_chart(alt.layer(*layers), "Which rate is sustained?", subtitle, frame, height=HEIGHT_PX)
 
 
 def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
@@ -308,9 +310,9 @@ def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
     )
     waiting = alt.Chart(table.select("at_s", "waiting"))
     line = waiting.mark_line(interpolate="step-after", strokeWidth=2, strokeDash=[4, 2], color=CATEGORIES[1])
-    asked = line.encode(x=alt.X("at_s", type="quantitative"), y=alt.Y("waiting", type="quantitative"))
-    told = "dashed: GPUs that pods wait for; only this run's own pods are known"
-    return finish_chart(alt.layer(areas, asked), "What were the GPUs doing?", told, table, height=HEIGHT_PX)
+    waiting_line = line.encode(x=alt.X("at_s", type="quantitative"), y=alt.Y("waiting", type="quantitative"))
+    subtitle = "dashed: GPUs that pods wait for; only this run's own pods are known"
+    return finish_chart(alt.layer(areas, waiting_line), "What were the GPUs doing?", subtitle, table, height=HEIGHT_PX)
 
 
 def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
@@ -351,12 +353,12 @@ def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
     names = base.mark_text(align="left", dx=8, dy=10, color=COLOURS["neutral"]).encode(
         text=alt.Text("quantile", type="nominal")
     )
-    told = join_sentences(
+    subtitle = join_sentences(
         _describe_workloads(durations), _describe_lost_workloads(durations), _format_quantile_marks(marks)
     )
     # With several variants the names would cover each other, and the dots lie on the lines of the grid.
     layers = [line, hover, dots, *([names] if durations["side"].n_unique() < 2 else [])]
-    return finish_chart(make_zoomable(layers, ["x"]), f"How long did it take: {step}?", told, marks, height=280)
+    return finish_chart(make_zoomable(layers, ["x"]), f"How long did it take: {step}?", subtitle, marks, height=280)
 
 
 def _build_distribution(durations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -403,20 +405,20 @@ def _describe_lost_workloads(durations: pl.DataFrame) -> str:
     if not durations["duration_s"].null_count():
         return ""
     counts = durations.group_by("side", maintain_order=True).agg(pl.col("duration_s").null_count(), pl.len())
-    told = [
+    texts = [
         f"{format_number(row['duration_s'])} of {format_number(row['len'])} ({row['side']})"
         for row in counts.to_dicts()
     ]
-    return f"not completed by the end, so the line stays below 100 %: {', '.join(told)}"
+    return f"not completed by the end, so the line stays below 100 %: {', '.join(texts)}"
 
 
 def _format_quantile_marks(marks: pl.DataFrame) -> str:
-    told = []
+    texts = []
     for name in marks["quantile"].unique(maintain_order=True):
         rows = marks.filter(pl.col("quantile") == name).to_dicts()
         figures = [f"{format_number(row['duration_s'])} s ({row['side']})" for row in rows]
-        told.append(f"{name} {', '.join(figures)}")
-    return "; ".join(told)
+        texts.append(f"{name} {', '.join(figures)}")
+    return "; ".join(texts)
 
 
 def stack_by_variant(first: Mapping[str, Analysis], draw: Any) -> Any:
@@ -424,8 +426,8 @@ def stack_by_variant(first: Mapping[str, Analysis], draw: Any) -> Any:
     import altair as alt
 
     drawn = []
-    for name, one in first.items():
-        chart = draw(one)
+    for name, run in first.items():
+        chart = draw(run)
         if len(first) > 1:
             title = chart.title.to_dict() if hasattr(chart.title, "to_dict") else {"text": str(chart.title)}
             chart = chart.properties(title=alt.TitleParams(**(title | {"text": f"{name}: {title['text']}"})))

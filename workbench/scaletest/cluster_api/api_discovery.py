@@ -59,50 +59,50 @@ def parse_resource(text: str) -> ApiResource:
     (ApiResource(group='batch', version='v1', plural='jobs'), 'v1/pods')
     """
     parts = text.split("/")
-    good = len(parts) in (2, 3) and all(part and part.replace("-", "").replace(".", "").isalnum() for part in parts)
-    if not good or not text.isascii():
+    is_valid = len(parts) in (2, 3) and all(part and part.replace("-", "").replace(".", "").isalnum() for part in parts)
+    if not is_valid or not text.isascii():
         raise ConfigError(
             "not a resource", where="--kind", found=text[:200], allowed="GROUP/VERSION/PLURAL, such as batch/v1/jobs"
         )
     return ApiResource(*parts) if len(parts) == 3 else ApiResource("", *parts)
 
 
-def list_operator_resources(own: Iterable[ApiResource]) -> list[tuple[str, str, str]]:
+def list_operator_resources(resources: Iterable[ApiResource]) -> list[tuple[str, str, str]]:
     """Resources that schedulers make, and Run:ai's operator if `own` has its workloads; as `SCHEDULER_RESOURCES`.
 
     >>> own = [parse_resource("run.ai/v2alpha1/trainingworkloads")]
     >>> [plural for _, plural, resource in list_operator_resources(own) if resource == "job"]
     ['runaijobs', 'pytorchjobs']
     """
-    kinds = {(one.group, one.plural) for one in own}
+    kinds = {(resource.group, resource.plural) for resource in resources}
     operated = any(group == _RUNAI and plural != _RUNAI_JOBS for group, plural in kinds)
     wanted = (*SCHEDULER_RESOURCES, *(_RUNAI_RESOURCES if operated else ()))
-    return [one for one in wanted if one[:2] not in kinds]
+    return [entry for entry in wanted if entry[:2] not in kinds]
 
 
 async def find_kind_name(api: Connection, wanted: ApiResource) -> str | None:
     """The kind's name (`Job`) where the cluster has the resource; null where it has not."""
     try:
-        found = await api.json("GET", wanted.root)
+        document = await api.json("GET", wanted.root)
     except ApiError as error:
         if error.status in (403, 404):
             return None
         raise
-    for one in found.get("resources") or []:
-        if one.get("name") == wanted.plural:
-            return str(one.get("kind", ""))[:100] or None
+    for resource in document.get("resources") or []:
+        if resource.get("name") == wanted.plural:
+            return str(resource.get("kind", ""))[:100] or None
     return None
 
 
 async def find_group_resource(api: Connection, group: str, plural: str) -> tuple[ApiResource, str] | None:
     """A resource of a group in the newest version that has it, and its kind's name; null where there is none."""
     try:
-        found = await api.json("GET", f"/apis/{group}")
+        document = await api.json("GET", f"/apis/{group}")
     except ApiError as error:
         if error.status in (403, 404):
             return None
         raise
-    for version in found.get("versions") or []:
+    for version in document.get("versions") or []:
         wanted = ApiResource(group, str(version.get("version", "")), plural)
         if name := await find_kind_name(api, wanted):
             return wanted, name

@@ -44,12 +44,12 @@ def parse_timestamp(text: object) -> ServerTime | None:
     >>> parse_timestamp("0001-01-01T00:00:00Z") is None
     True
     """
-    found = _STAMP.fullmatch(text) if isinstance(text, str) else None
-    if found is None:
+    match = _STAMP.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
         return None
-    whole, fraction, zone = found.groups()
+    moment, fraction, zone = match.groups()
     try:
-        seconds = datetime.fromisoformat(whole + ("+00:00" if zone == "Z" else zone)).astimezone(UTC).timestamp()
+        seconds = datetime.fromisoformat(moment + ("+00:00" if zone == "Z" else zone)).astimezone(UTC).timestamp()
     except (ValueError, OverflowError):
         return None
     if seconds <= 0:

@@ -43,17 +43,17 @@ class LineSplitter:
 
     def split(self, block: bytes) -> list[bytes]:
         """The lines that end in this block; empty ones are left out, `TOO_LONG` stands for one that is cut."""
-        *ended, rest = block.split(b"\n")
-        found = []
+        *ended, tail = block.split(b"\n")
+        lines = []
         for piece in ended:
             self._add_piece(piece)
             if self.too_long:
-                found.append(TOO_LONG)
+                lines.append(TOO_LONG)
             elif self._size:
-                found.append(b"".join(self._parts))
+                lines.append(b"".join(self._parts))
             self._parts, self._size = [], 0
-        self._add_piece(rest)
-        return found
+        self._add_piece(tail)
+        return lines
 
     def _add_piece(self, piece: bytes) -> None:
         self._size += len(piece)
@@ -87,10 +87,10 @@ def parse_retry_after(text: str | None) -> float | None:
     [1.0, 2.5, None, None]
     """
     try:
-        found = float(text or "")
+        seconds = float(text or "")
     except ValueError:
         return None
-    return found if 0 <= found < float("inf") else None
+    return seconds if 0 <= seconds < float("inf") else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +184,8 @@ class Connection:
             async with self.session.request(
                 method, self.target.server + path, data=data, params=query, headers=headers, timeout=limit
             ) as answer:
-                found = await _read_bounded_body(answer, f"{method} {path}")
-                return Answer(answer.status, found, dict(answer.headers), sent, now_ns())
+                content = await _read_bounded_body(answer, f"{method} {path}")
+                return Answer(answer.status, content, dict(answer.headers), sent, now_ns())
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise UnreachableError(
                 "no answer from the cluster", where=f"{method} {path}", found=format_error(error)
@@ -209,17 +209,17 @@ class Connection:
             if answer.status != THROTTLED or number == MAX_TRIES - 1:
                 break
             await asyncio.sleep(min(answer.retry_after_s or 1.0, MAX_PAUSE_S))
-        found = answer.json()
+        document = answer.json()
         if answer.status >= 300:
-            told = found if isinstance(found, dict) else {}
+            details = document if isinstance(document, dict) else {}
             raise ApiError(
                 "the cluster refused",
                 status=answer.status,
-                reason=str(told.get("reason", ""))[:80],
+                reason=str(details.get("reason", ""))[:80],
                 where=f"{method} {path}",
-                found=f"{answer.status} {format_error(told.get('message', ''))}",
+                found=f"{answer.status} {format_error(details.get('message', ''))}",
             )
-        return found
+        return document
 
     async def stream(
         self,
@@ -262,18 +262,20 @@ class Connection:
                 self.target.server + path, params=query, headers=self.target.headers(), timeout=limit
             ) as answer:
                 if answer.status != 200:
-                    told = (await answer.content.read(2000)).decode(errors="replace")
-                    raise ApiError("the watch was refused", status=answer.status, where=path, found=format_error(told))
+                    message = (await answer.content.read(2000)).decode(errors="replace")
+                    raise ApiError(
+                        "the watch was refused", status=answer.status, where=path, found=format_error(message)
+                    )
                 if opened is not None:
                     opened()
                 splitter = LineSplitter(MAX_LINE_BYTES)
                 try:
                     async for block in answer.content.iter_any():
                         arrived = now_ns()
-                        found = splitter.split(block)
-                        if not marks_long and (splitter.too_long or TOO_LONG in found):
+                        lines = splitter.split(block)
+                        if not marks_long and (splitter.too_long or TOO_LONG in lines):
                             raise UnreachableError("a line of the watch is too long", where=path, found="above 16 MiB")
-                        for line in found:
+                        for line in lines:
                             yield arrived, line
                 finally:
                     abort_answer(answer)
@@ -281,16 +283,16 @@ class Connection:
             raise UnreachableError("the watch was broken off", where=path, found=format_error(error)) from None
 
 
-def _build_connector(made: weakref.WeakSet[asyncio.BaseTransport], **options: Any) -> aiohttp.TCPConnector:
+def _build_connector(transports: weakref.WeakSet[asyncio.BaseTransport], **options: Any) -> aiohttp.TCPConnector:
     """A connector that remembers its transports, so that they can be aborted."""
     import aiohttp
 
     class Counted(aiohttp.TCPConnector):
         async def connect(self, *args: Any, **more: Any) -> Any:
-            found = await super().connect(*args, **more)
-            if found.transport is not None:
-                made.add(found.transport)
-            return found
+            connection = await super().connect(*args, **more)
+            if connection.transport is not None:
+                transports.add(connection.transport)
+            return connection
 
     return Counted(**options)
 

@@ -48,20 +48,22 @@ def load_target(kubeconfig: str | Path | None, context: str | None) -> Target:
     file = None if kubeconfig is None else str(kubeconfig)
     try:
         name = _select_context(context, _list_contexts(file))
-        found = config.new_client_from_config(config_file=file, context=name).configuration
-        made = Target(str(found.host).rstrip("/"), name, _build_tls_context(found), _build_headers(found))
+        configuration = config.new_client_from_config(config_file=file, context=name).configuration
+        target = Target(
+            str(configuration.host).rstrip("/"), name, _build_tls_context(configuration), _build_headers(configuration)
+        )
     except yaml.YAMLError as error:
         # The message may quote the file, including tokens.
         line = getattr(getattr(error, "problem_mark", None), "line", None)
-        told = "not YAML" if line is None else f"not YAML, line {line + 1}"
-        raise ConfigError("no kubeconfig that can be used", where=file, found=told) from None
+        fault = "not YAML" if line is None else f"not YAML, line {line + 1}"
+        raise ConfigError("no kubeconfig that can be used", where=file, found=fault) from None
     except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError("no kubeconfig that can be used", where=file, found=format_error(error)) from None
-    if not made.is_local and (made.tls is None or not found.verify_ssl):
+    if not target.is_local and (target.tls is None or not configuration.verify_ssl):
         raise ConfigError(
             "the server's certificate is not checked", where=f"context {name}", do="only servers on this machine may"
         )
-    return made
+    return target
 
 
 def _list_contexts(file: str | None) -> list[str]:
@@ -73,7 +75,7 @@ def _list_contexts(file: str | None) -> list[str]:
         raise ConfigError(
             "no kubeconfig that can be used", where=file or "$KUBECONFIG", found="no such file", do=_OTHERWISE
         )
-    return [str(one.value["name"]) for one in merged.value["contexts"]]
+    return [str(entry.value["name"]) for entry in merged.value["contexts"]]
 
 
 def _select_context(context: str | None, names: list[str]) -> str:
@@ -88,23 +90,23 @@ def _select_context(context: str | None, names: list[str]) -> str:
     return context
 
 
-def _build_tls_context(found: Any) -> ssl.SSLContext | None:
-    if not str(found.host).startswith("https"):
+def _build_tls_context(configuration: Any) -> ssl.SSLContext | None:
+    if not str(configuration.host).startswith("https"):
         return None
-    made = ssl.create_default_context(cafile=found.ssl_ca_cert or None)
-    if not found.verify_ssl:
-        made.check_hostname, made.verify_mode = False, ssl.CERT_NONE
-    if found.cert_file:
-        made.load_cert_chain(found.cert_file, found.key_file)
-    return made
+    tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert or None)
+    if not configuration.verify_ssl:
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return tls
 
 
-def _build_headers(found: Any) -> Callable[[], dict[str, str]]:
+def _build_headers(configuration: Any) -> Callable[[], dict[str, str]]:
     def request_headers() -> dict[str, str]:
         # The package has had two names for it.
-        token = found.get_api_key_with_prefix("BearerToken", "authorization")
-        made = {"User-Agent": USER_AGENT, "Accept": "application/json"}
-        return made | {"Authorization": token} if token else made
+        token = configuration.get_api_key_with_prefix("BearerToken", "authorization")
+        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        return headers | {"Authorization": token} if token else headers
 
     return request_headers
 

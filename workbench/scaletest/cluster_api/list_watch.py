@@ -41,13 +41,13 @@ Fetch = Callable[[dict[str, str]], Awaitable[ListPage]]
 
 async def iterate_pages(fetch: Fetch, query: Mapping[str, str]) -> AsyncIterator[ListPage]:
     """The pages of a collection; `fetch` requests and decodes the page of a query."""
-    asked = {"limit": str(PAGE_SIZE), **query}
+    page_query = {"limit": str(PAGE_SIZE), **query}
     while True:
-        page = await fetch(asked)
+        page = await fetch(page_query)
         yield page
         if not page.token:
             return
-        asked = {**asked, "continue": page.token}
+        page_query = {**page_query, "continue": page.token}
 
 
 async def list_items(fetch: Fetch, query: Mapping[str, str]) -> list[Any]:
@@ -69,14 +69,14 @@ def fetch_objects(api: Connection, path: str) -> Fetch:
     """Pages of objects as parsed JSON."""
 
     async def fetch(query: dict[str, str]) -> ListPage:
-        found = await api.json("GET", path, query=query)
-        metadata = found.get("metadata") or {}
+        document = await api.json("GET", path, query=query)
+        metadata = document.get("metadata") or {}
         version, token = str(metadata.get("resourceVersion", "")), str(metadata.get("continue") or "")
-        items = list(found.get("items") or [])
+        items = list(document.get("items") or [])
         for item in items:
             # Lists do not repeat the kind and version of their items.
-            item.setdefault("kind", str(found.get("kind", "")).removesuffix("List"))
-            item.setdefault("apiVersion", found.get("apiVersion"))
+            item.setdefault("kind", str(document.get("kind", "")).removesuffix("List"))
+            item.setdefault("apiVersion", document.get("apiVersion"))
         return ListPage(items, version, token, now_ns())
 
     return fetch

@@ -94,13 +94,13 @@ async def _clean_up_run(target: Target, run: str, namespaces: list[str], confirm
             )
 
 
-async def _find_namespaces(api: Connection, given: list[str]) -> tuple[str, ...]:
+async def _find_namespaces(api: Connection, namespaces: list[str]) -> tuple[str, ...]:
     from workbench.core.errors import ConfigError
     from workbench.scaletest.cluster_api.connection import ApiError
     from workbench.scaletest.safety import cleanup_record
 
-    if given:
-        return tuple(given)
+    if namespaces:
+        return tuple(namespaces)
     try:
         labelled = await cleanup_record.list_test_namespaces(api)
     except ApiError as error:
@@ -141,8 +141,8 @@ def _format_counts(result: CleanupResult) -> str:
     lines = [f"{count:>8,}  {place}" for place, count in result.found.items()]
     if not result.left:
         return "\n".join([*lines, f"{total:,} objects of {result.run} deleted in {result.duration_s:.1f} s, 0 left"])
-    left = sum(result.left.values())
-    lines.append(f"{left:,} of {total:,} objects of {result.run} are LEFT after {result.duration_s:.0f} s:")
+    n_left = sum(result.left.values())
+    lines.append(f"{n_left:,} of {total:,} objects of {result.run} are LEFT after {result.duration_s:.0f} s:")
     for place, count in result.left.items():
         lines.append(f"{count:>8,}  {place}: {', '.join(result.examples[place])}{' …' if count > 5 else ''}")
     lines.append("do: look for what blocks deletion (finalizers, a controller that is down), and run cleanup again")

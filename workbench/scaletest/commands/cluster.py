@@ -140,22 +140,27 @@ def up(
     from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, cluster_status, program_providers
 
     chosen = _find_startable_recipes(scheduler.split(","))
-    gates = {name: on for one in chosen for name, on in one.feature_gates.items()}
-    given = cluster_record.parse_api_arguments(api_arg or [])
-    arguments = {name: value for one in chosen for name, value in one.api_arguments.items() if name != "runtime-config"}
-    asked = [*(one.api_arguments.get("runtime-config") for one in chosen), given.get("runtime-config")]
-    served = [text for text in asked if text and text != cluster_record.NATIVE_GANGS_API]
-    arguments |= given | ({"runtime-config": ",".join(served)} if served else {})
-    own = {name: value for one in chosen for name, value in one.scheduler_arguments.items()}
+    gates = {name: on for recipe in chosen for name, on in recipe.feature_gates.items()}
+    extra_arguments = cluster_record.parse_api_arguments(api_arg or [])
+    arguments = {
+        name: value for recipe in chosen for name, value in recipe.api_arguments.items() if name != "runtime-config"
+    }
+    runtime_configs = [
+        *(recipe.api_arguments.get("runtime-config") for recipe in chosen),
+        extra_arguments.get("runtime-config"),
+    ]
+    served = [text for text in runtime_configs if text and text != cluster_record.NATIVE_GANGS_API]
+    arguments |= extra_arguments | ({"runtime-config": ",".join(served)} if served else {})
+    scheduler_arguments = {name: value for recipe in chosen for name, value in recipe.scheduler_arguments.items()}
     cluster = cluster_lifecycle.start_cluster(
         name,
         pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200]), gpu_model or []),
-        scheduler="kai" if any(one.program == "kai" for one in chosen) else "default",
-        kueue=any(one.program == "kueue" for one in chosen),
-        queue_quotas=_parse_queues(queue or [], [one.program for one in chosen]),
-        recipes=[one for one in chosen if one.program == "kube-scheduler"],
+        scheduler="kai" if any(recipe.program == "kai" for recipe in chosen) else "default",
+        kueue=any(recipe.program == "kueue" for recipe in chosen),
+        queue_quotas=_parse_queues(queue or [], [recipe.program for recipe in chosen]),
+        recipes=[recipe for recipe in chosen if recipe.program == "kube-scheduler"],
         feature_gates=gates | cluster_record.parse_feature_gates(feature_gate or []),
-        scheduler_arguments=cluster_record.check_api_arguments(own)
+        scheduler_arguments=cluster_record.check_api_arguments(scheduler_arguments)
         | cluster_record.parse_api_arguments(scheduler_arg or []),
         start_delay=None if start_delay is None else cluster_record.parse_start_delay(start_delay),
         client_limits=cluster_record.parse_client_limits(client_limit or []),
@@ -186,11 +191,13 @@ def _find_startable_recipes(names: list[str]) -> list[SchedulerRecipe]:
     from workbench.core.errors import ConfigError
     from workbench.scaletest.scenario import scheduler_recipes
 
-    full, own = scheduler_recipes.resolve_schedulers(names)
-    found = [scheduler_recipes.find_recipe(name, own) for name in full]
-    if elsewhere := [one.name for one in found if one.program == "cluster"]:
+    full, file_recipes = scheduler_recipes.resolve_schedulers(names)
+    matches = [scheduler_recipes.find_recipe(name, file_recipes) for name in full]
+    if elsewhere := [recipe.name for recipe in matches if recipe.program == "cluster"]:
         allowed = [
-            one.short or one.name for one in scheduler_recipes.list_shipped_recipes() if one.program != "cluster"
+            recipe.short or recipe.name
+            for recipe in scheduler_recipes.list_shipped_recipes()
+            if recipe.program != "cluster"
         ]
         raise ConfigError(
             "no scheduler that is started here",
@@ -199,7 +206,7 @@ def _find_startable_recipes(names: list[str]) -> list[SchedulerRecipe]:
             allowed=[*allowed, "the path of a recipe with program kube-scheduler"],
             do="run on a cluster that has it: --context instead of --cluster",
         )
-    return found
+    return matches
 
 
 @app.command(
@@ -217,17 +224,17 @@ def recipes(
 
     shipped = scheduler_recipes.list_shipped_recipes()
     if name is None:
-        rows = [(one.short or one.name, one.program, one.about) for one in shipped]
+        rows = [(recipe.short or recipe.name, recipe.program, recipe.about) for recipe in shipped]
         finish_command(
             lambda: "\n".join(format_table(rows, ("name", "program", "what it is"))),
             lambda: scheduler_recipes.format_recipes_json(shipped),
             as_json=as_json,
         )
-    found = next((one for one in shipped if name in (one.name, one.short)), None)
-    if found is None:
-        allowed = [one.short or one.name for one in shipped]
+    match = next((recipe for recipe in shipped if name in (recipe.name, recipe.short)), None)
+    if match is None:
+        allowed = [recipe.short or recipe.name for recipe in shipped]
         raise ConfigError("no such recipe", where="NAME", found=name[:80], allowed=allowed)
-    finish_command(lambda: scheduler_recipes.read_recipe_text(found.name), found.model_dump_json, as_json=as_json)
+    finish_command(lambda: scheduler_recipes.read_recipe_text(match.name), match.model_dump_json, as_json=as_json)
 
 
 def _check_choice(flag: str, value: str, choices: Any) -> Any:
@@ -246,8 +253,8 @@ def status(name: NameOption = "local", as_json: JsonFlag = False) -> None:
     from workbench.console.finish import finish_command
     from workbench.scaletest.local_cluster import cluster_status
 
-    found = cluster_status.read_cluster_status(name)
-    finish_command(found.format_text, found.to_dict, as_json=as_json, is_valid=found.is_healthy)
+    state = cluster_status.read_cluster_status(name)
+    finish_command(state.format_text, state.to_dict, as_json=as_json, is_valid=state.is_healthy)
 
 
 @app.command(epilog="\b\nExample:\n  workbench scaletest cluster down")

@@ -43,22 +43,22 @@ def compare(
         raise ConfigError("unknown clock", where="--clock", found=clock[:40], allowed=variants.CLOCKS)
     if len(runs) > 2:
         raise ConfigError("too many folders to compare", where="FOLDER", found=len(runs), allowed="one or two")
-    known = variants.read_variants(runs[0]) if len(runs) == 1 else variants.combine_variants(runs[:1], runs[1:])
-    if len(known.names) < 2:
+    sides = variants.read_variants(runs[0]) if len(runs) == 1 else variants.combine_variants(runs[:1], runs[1:])
+    if len(sides.names) < 2:
         raise ConfigError(
             "only one variant: nothing to compare with",
             where=runs[0],
-            found=known.names[0],
+            found=sides.names[0],
             do="name a second folder, or measure both: workbench scaletest run --scheduler default,kai",
         )
-    if not known.pairs:
+    if not sides.pairs:
         raise InputError(
             "no turn has a run of both variants", where=runs[0], do=f"workbench scaletest run --resume {runs[0]}"
         )
-    comparison = known.comparison(clock)
+    comparison = sides.comparison(clock)
     finish_command(
-        lambda: terminal_report.print_comparison(known, comparison, all_steps=all_steps),
-        lambda: terminal_report.format_comparison_json(known, comparison),
+        lambda: terminal_report.print_comparison(sides, comparison, all_steps=all_steps),
+        lambda: terminal_report.format_comparison_json(sides, comparison),
         as_json=as_json,
-        is_valid=not known.reasons,
+        is_valid=not sides.reasons,
     )

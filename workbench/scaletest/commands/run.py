@@ -97,8 +97,8 @@ def run(
         )
     where = {"cluster": cluster, "kubeconfig": kubeconfig, "context": context}
     if scenario is not None and resume is None:
-        made, names = _parse_schedulers(scheduler, scenario)
-        _start_runs(made, where, confirm, names, repeat, settings, out, as_json)
+        loaded_scenario, names = _parse_schedulers(scheduler, scenario)
+        _start_runs(loaded_scenario, where, confirm, names, repeat, settings, out, as_json)
     _refuse_new_options({"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}, settings)
     assert resume is not None
     _resume_run(resume, where, confirm, settings.get("cleanup"), as_json)
@@ -107,13 +107,13 @@ def run(
 def _refuse_new_options(fixed: dict[str, Any], settings: OptionValues) -> None:
     from workbench.core.errors import ConfigError
 
-    given = [name for name, value in fixed.items() if value is not None]
-    given += [settings.flags[field] for field in settings if field not in ("submit_with", "cleanup")]
-    if given:
+    options = [name for name, value in fixed.items() if value is not None]
+    options += [settings.flags[field] for field in settings if field not in ("submit_with", "cleanup")]
+    if options:
         raise ConfigError(
             "a resumed run keeps the options that it was started with",
             where="--resume",
-            found=given,
+            found=options,
             do="remove these options",
         )
 
@@ -209,11 +209,11 @@ def _parse_schedulers(text: str | None, scenario: Path) -> tuple[Scenario, tuple
     from workbench.scaletest.scenario import scenario_file
     from workbench.scaletest.scenario.scheduler_recipes import resolve_schedulers
 
-    made = scenario_file.load_scenario(scenario)
+    loaded_scenario = scenario_file.load_scenario(scenario)
     if text is None:
-        return made, made.schedulers
+        return loaded_scenario, loaded_scenario.schedulers
     names, recipes = resolve_schedulers(text.split(","))
-    known = {one.name for one in made.recipes}
-    if twice := [one.name for one in recipes if one.name in known]:
+    recipe_names = {recipe.name for recipe in loaded_scenario.recipes}
+    if twice := [recipe.name for recipe in recipes if recipe.name in recipe_names]:
         raise ConfigError("the scenario has a recipe of this name", where="--scheduler", found=twice)
-    return made.model_copy(update={"recipes": (*made.recipes, *recipes)}), names
+    return loaded_scenario.model_copy(update={"recipes": (*loaded_scenario.recipes, *recipes)}), names

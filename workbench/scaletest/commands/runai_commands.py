@@ -53,9 +53,9 @@ def export_upstream(
 
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])
     result = export_run(run, out, bug_compatible=bug_compatible, backend=backend)
-    view, kept = result.view, int(result.view.jobs["kept"].sum())
+    view, n_kept = result.view, int(result.view.jobs["kept"].sum())
     lines = [
-        f"{len(view.sent)} submitted, {view.jobs.height} sampled, {kept} in times.csv",
+        f"{len(view.sent)} submitted, {view.jobs.height} sampled, {n_kept} in times.csv",
         *(f"  {missing} left out of sampled.json: no {field}" for field, missing in view.incomplete.items()),
         *([f"  {view.ungrouped} have no PodGroup: their first pod's time stands for its"] if view.ungrouped else []),
         *(f"  {path}" for path in result.paths),
@@ -64,7 +64,7 @@ def export_upstream(
         "files": result.paths,
         "submitted": len(view.sent),
         "sampled": view.jobs.height,
-        "kept": kept,
+        "kept": n_kept,
         "incomplete": view.incomplete,
         "ungrouped": view.ungrouped,
     }
@@ -100,7 +100,7 @@ def import_upstream(
     from workbench.scaletest.compat_runai.run_import import SubmissionDetails, import_folder
 
     details = None if workload_type is None else SubmissionDetails(workload_type, num_gpus, num_workers)
-    result = import_folder(folder, out=out, asked=details)
+    result = import_folder(folder, out=out, details=details)
     run = result.run
     document = {
         "folder": run.folder,

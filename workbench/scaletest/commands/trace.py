@@ -51,14 +51,14 @@ def trace(
     if trace_format is not None and trace_format not in get_args(job_traces.TraceFormat):
         allowed = ", ".join(job_traces.FORMATS)
         raise ConfigError("no such format", where="--format", found=trace_format[:40], allowed=allowed)
-    found = job_traces.read_job_trace(file, trace_format)  # type: ignore[arg-type]
+    job_trace = job_traces.read_job_trace(file, trace_format)  # type: ignore[arg-type]
     options = trace_scenario.ReplayOptions(n, skip, speed, load, max_run)
-    made = trace_scenario.write_trace_scenario(found, out, options)
-    commands = [["workbench", "scaletest", what, made.scenario, "--cluster", "local"] for what in ("plan", "run")]
+    replay = trace_scenario.write_trace_scenario(job_trace, out, options)
+    commands = [["workbench", "scaletest", verb, replay.scenario, "--cluster", "local"] for verb in ("plan", "run")]
     finish_command(
-        lambda: "\n".join(trace_scenario.format_replay(made)),
-        made.to_dict,
+        lambda: "\n".join(trace_scenario.format_replay(replay)),
+        replay.to_dict,
         as_json=as_json,
-        written=[made.scenario],
+        written=[replay.scenario],
         next_commands=commands,
     )

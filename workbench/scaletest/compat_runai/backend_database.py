@@ -39,21 +39,21 @@ class BackendQuery:
             raise MissingToolError(
                 "PostgreSQL's driver is not installed", do="pip install -r requirements.lock"
             ) from None
-        found: dict[tuple[str, str], int] = {}
+        seconds: dict[tuple[str, str], int] = {}
         try:
             with psycopg.connect(self.url, connect_timeout=10, autocommit=False) as connection:
                 connection.read_only = True
                 connection.execute(f"SET statement_timeout = {MAX_QUERY_S * 1000}")
                 for namespace in namespaces:
                     for name, second in self._query_rows(connection, namespace):
-                        found[name, namespace] = min(second, found.get((name, namespace), second))
+                        seconds[name, namespace] = min(second, seconds.get((name, namespace), second))
         except psycopg.OperationalError as error:
             # The driver's message can hold the host and the user: its kind is enough.
             raise RunFailedError("the backend's database gave no answer", found=type(error).__name__) from None
         except psycopg.Error as error:
-            said = str(getattr(error.diag, "message_primary", "") or type(error).__name__)[:200]
-            raise InputError("the query was refused", where="--backend-query", found=said) from None
-        return found
+            message = str(getattr(error.diag, "message_primary", "") or type(error).__name__)[:200]
+            raise InputError("the query was refused", where="--backend-query", found=message) from None
+        return seconds
 
     def _query_rows(self, connection: Any, namespace: str) -> list[tuple[str, int]]:
         import psycopg
@@ -111,7 +111,7 @@ def build_backend(url_env: str | None, query: str | None, parameters: list[str])
             found=url_env[:80] if "://" not in url_env else "a URL: give the variable's name",
             allowed="postgresql://…",
         )
-    split = [one.partition("=") for one in parameters]
+    split = [text.partition("=") for text in parameters]
     if bad := [name for name, equals, _ in split if not equals or not name]:
         raise ConfigError("not a parameter", where="--backend-parameter", found=bad[0][:60], allowed="NAME=VALUE")
     return BackendQuery(url, query, {name: value for name, _, value in split})

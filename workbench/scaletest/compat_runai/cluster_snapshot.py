@@ -47,18 +47,20 @@ class Snapshot:
     @property
     def complete(self) -> list[str]:
         """Workloads with all times that sampled.json must have."""
-        return [name for name, at in self.milestones.items() if all(one in at for one in REQUIRED)]
+        return [name for name, at in self.milestones.items() if all(milestone in at for milestone in REQUIRED)]
 
     @property
     def lacking(self) -> dict[str, int]:
         """How many workloads lack a milestone, by its key."""
-        found = Counter(FIELDS[one] for at in self.milestones.values() for one in REQUIRED if one not in at)
-        return dict(found)
+        counts = Counter(
+            FIELDS[milestone] for at in self.milestones.values() for milestone in REQUIRED if milestone not in at
+        )
+        return dict(counts)
 
     @property
     def measured(self) -> dict[str, int]:
         """How many workloads have a milestone of their own, not sampled.json's fallback for it, by its key."""
-        return {FIELDS[one]: sum(one in at for at in self.milestones.values()) for one in FALLBACKS}
+        return {FIELDS[milestone]: sum(milestone in at for at in self.milestones.values()) for milestone in FALLBACKS}
 
     def build_rows(self) -> list[dict[str, Any]]:
         """Complete workloads as rows of `upstream_jobs` without their submission."""
@@ -66,7 +68,7 @@ class Snapshot:
             {
                 "name": name,
                 "namespace": self.namespace,
-                **{f"{one}_at_s": self.milestones[name].get(one) for one in FIELDS},
+                **{f"{milestone}_at_s": self.milestones[name].get(milestone) for milestone in FIELDS},
             }
             for name in self.complete
         ]
@@ -86,23 +88,25 @@ def join_lists(
     `workloads`, `jobs`, `pods`, `groups`, `events`: Objects as the API gives them; anything odd in them is passed
     over.
     """
-    found = Snapshot(namespace)
+    snapshot = Snapshot(namespace)
     lists = {"workloads": list(workloads), "jobs": list(jobs), "pods": list(pods), "pod groups": list(groups)}
-    found.counts = {what: len(items) for what, items in lists.items()}
-    for one in lists["workloads"]:
-        _keep_earliest(found.milestones.setdefault(_workload_name(one), {}), "workload", _creation_second(one))
-    for one in lists["jobs"]:
-        _add_milestones(found, "job", _read_name(one), {"job": _creation_second(one)})
-    _add_pods(found, lists["pods"])
+    snapshot.counts = {kind: len(items) for kind, items in lists.items()}
+    for manifest in lists["workloads"]:
+        _keep_earliest(
+            snapshot.milestones.setdefault(_workload_name(manifest), {}), "workload", _creation_second(manifest)
+        )
+    for manifest in lists["jobs"]:
+        _add_milestones(snapshot, "job", _read_name(manifest), {"job": _creation_second(manifest)})
+    _add_pods(snapshot, lists["pods"])
     by_group = {}
-    made = Counter(_find_label(one, POD_LABELS) or "" for one in lists["pods"])
-    for one in lists["pod groups"]:
-        by_group[_read_name(one)] = owner = _find_label(one, _GROUP_LABELS) or ""
-        _add_milestones(found, "pod group", owner, {"podgroup": _creation_second(one)})
-        if owner in found.milestones and made[owner] < _min_pods(one):
-            found.short.append(owner)
-    _add_events(found, events, by_group, _workloads_by_claim(lists["pods"]))
-    return found
+    pod_counts = Counter(_find_label(pod, POD_LABELS) or "" for pod in lists["pods"])
+    for manifest in lists["pod groups"]:
+        by_group[_read_name(manifest)] = owner = _find_label(manifest, _GROUP_LABELS) or ""
+        _add_milestones(snapshot, "pod group", owner, {"podgroup": _creation_second(manifest)})
+        if owner in snapshot.milestones and pod_counts[owner] < _min_pods(manifest):
+            snapshot.short.append(owner)
+    _add_events(snapshot, events, by_group, _workloads_by_claim(lists["pods"]))
+    return snapshot
 
 
 def find_pod_group(message: str) -> str | None:
@@ -128,32 +132,34 @@ def map_owner_names(
     del events
     pods = list(pods)
     named = [
-        *((one, _workload_name(one)) for one in workloads),
-        *((one, _read_name(one)) for one in jobs),
-        *((one, _find_label(one, POD_LABELS) or "") for one in pods),
-        *((one, _find_label(one, _GROUP_LABELS) or "") for one in groups),
+        *((workload, _workload_name(workload)) for workload in workloads),
+        *((job, _read_name(job)) for job in jobs),
+        *((pod, _find_label(pod, POD_LABELS) or "") for pod in pods),
+        *((group, _find_label(group, _GROUP_LABELS) or "") for group in groups),
     ]
-    found = {str((one.get("metadata") or {}).get("uid")): name for one, name in named if name in shot.milestones}
+    names_by_uid = {
+        str((manifest.get("metadata") or {}).get("uid")): name for manifest, name in named if name in shot.milestones
+    }
     claims = {f"claim/{claim}": name for claim, name in _workloads_by_claim(pods).items() if name in shot.milestones}
-    return found | claims
+    return names_by_uid | claims
 
 
-def _add_pods(found: Snapshot, pods: list[Json]) -> None:
+def _add_pods(snapshot: Snapshot, pods: list[Json]) -> None:
     by_workload: dict[str, list[Json]] = defaultdict(list)
-    for one in pods:
-        by_workload[_find_label(one, POD_LABELS) or ""].append(one)
-    for name, mine in by_workload.items():
-        if name not in found.milestones:
-            found.foreign["pod"] += len(mine)
+    for pod in pods:
+        by_workload[_find_label(pod, POD_LABELS) or ""].append(pod)
+    for name, workload_pods in by_workload.items():
+        if name not in snapshot.milestones:
+            snapshot.foreign["pod"] += len(workload_pods)
             continue
-        made = [at for at in map(_creation_second, mine) if at is not None]
-        first = min(mine, key=_read_name)
+        seconds = [at for at in map(_creation_second, workload_pods) if at is not None]
+        first = min(workload_pods, key=_read_name)
         at = {
-            "first_pod": min(made, default=None),
-            "last_pod": max(made, default=None),
+            "first_pod": min(seconds, default=None),
+            "last_pod": max(seconds, default=None),
             "decision": _find_decision_second(first),
         }
-        _add_milestones(found, "pod", name, at)  # type: ignore[arg-type]
+        _add_milestones(snapshot, "pod", name, at)  # type: ignore[arg-type]
 
 
 def _min_pods(group: Json) -> int:
@@ -164,43 +170,43 @@ def _min_pods(group: Json) -> int:
 
 def _find_decision_second(pod: Json) -> int | None:
     """Scheduled, or found unschedulable: as far as the old sampler tells."""
-    for one in (pod.get("status") or {}).get("conditions") or ():
-        if one.get("type") == "PodScheduled" and (one.get("status") == "True" or one.get("reason")):
-            return _parse_second(one.get("lastTransitionTime"))
+    for condition in (pod.get("status") or {}).get("conditions") or ():
+        if condition.get("type") == "PodScheduled" and (condition.get("status") == "True" or condition.get("reason")):
+            return _parse_second(condition.get("lastTransitionTime"))
     return None
 
 
 def _workloads_by_claim(pods: list[Json]) -> dict[str, str]:
     """Name of a claim -> workload whose pods mount it."""
-    found = {}
+    workloads = {}
     for pod in pods:
         for volume in (pod.get("spec") or {}).get("volumes") or ():
             if claim := (volume.get("persistentVolumeClaim") or {}).get("claimName"):
-                found[str(claim)] = _find_label(pod, POD_LABELS) or ""
-    return found
+                workloads[str(claim)] = _find_label(pod, POD_LABELS) or ""
+    return workloads
 
 
-def _add_events(found: Snapshot, events: Iterable[Json], groups: dict[str, str], claims: dict[str, str]) -> None:
+def _add_events(snapshot: Snapshot, events: Iterable[Json], groups: dict[str, str], claims: dict[str, str]) -> None:
     count = 0
-    for one in events:
+    for event in events:
         count += 1
-        reason, message = str(one.get("reason")), str(one.get("message"))[:4000]
-        at = _parse_second(one.get("firstTimestamp")) or _parse_second(one.get("eventTime"))
+        reason, message = str(event.get("reason")), str(event.get("message"))[:4000]
+        at = _parse_second(event.get("firstTimestamp")) or _parse_second(event.get("eventTime"))
         if reason == "Evict" and any(word in message for word in _EVICTED):
-            _add_milestones(found, "eviction", groups.get(find_pod_group(message) or "", ""), {"eviction": at})
+            _add_milestones(snapshot, "eviction", groups.get(find_pod_group(message) or "", ""), {"eviction": at})
         elif reason in _PVC_EVENTS:
-            claim = str((one.get("involvedObject") or {}).get("name"))
-            _add_milestones(found, "volume", claims.get(claim, ""), {_PVC_EVENTS[reason]: at})
-    found.counts["events"] = count
+            claim = str((event.get("involvedObject") or {}).get("name"))
+            _add_milestones(snapshot, "volume", claims.get(claim, ""), {_PVC_EVENTS[reason]: at})
+    snapshot.counts["events"] = count
 
 
-def _add_milestones(found: Snapshot, what: str, workload: str, at: dict[Milestone, int | None]) -> None:
-    mine = found.milestones.get(workload)
-    if mine is None:
-        found.foreign[what] += 1
+def _add_milestones(snapshot: Snapshot, kind: str, workload: str, at: dict[Milestone, int | None]) -> None:
+    milestones = snapshot.milestones.get(workload)
+    if milestones is None:
+        snapshot.foreign[kind] += 1
         return
     for milestone, second in at.items():
-        _keep_earliest(mine, milestone, second)
+        _keep_earliest(milestones, milestone, second)
 
 
 def _keep_earliest(at: dict[Milestone, int], milestone: Milestone, second: int | None) -> None:
@@ -208,43 +214,43 @@ def _keep_earliest(at: dict[Milestone, int], milestone: Milestone, second: int |
         at[milestone] = min(second, at.get(milestone, second))
 
 
-def _workload_name(one: Json) -> str:
+def _workload_name(workload: Json) -> str:
     """spec.name.value: old command lines put a date behind metadata.name."""
-    given = (one.get("spec") or {}).get("name")
-    value = given.get("value") if isinstance(given, dict) else None
-    return str(value) if value else _read_name(one)
+    name = (workload.get("spec") or {}).get("name")
+    value = name.get("value") if isinstance(name, dict) else None
+    return str(value) if value else _read_name(workload)
 
 
-def _read_name(one: Json) -> str:
-    return str((one.get("metadata") or {}).get("name", ""))
+def _read_name(manifest: Json) -> str:
+    return str((manifest.get("metadata") or {}).get("name", ""))
 
 
-def _creation_second(one: Json) -> int | None:
-    return _parse_second((one.get("metadata") or {}).get("creationTimestamp"))
+def _creation_second(manifest: Json) -> int | None:
+    return _parse_second((manifest.get("metadata") or {}).get("creationTimestamp"))
 
 
-def _find_label(one: Json, keys: tuple[str, ...]) -> str | None:
-    labels = (one.get("metadata") or {}).get("labels") or {}
+def _find_label(manifest: Json, keys: tuple[str, ...]) -> str | None:
+    labels = (manifest.get("metadata") or {}).get("labels") or {}
     return next((str(labels[key]) for key in keys if labels.get(key)), None)
 
 
 def _parse_second(text: object) -> int | None:
-    found = clock.parse_timestamp(text)
-    return None if found is None else found.ns // clock.NS_PER_S
+    timestamp = clock.parse_timestamp(text)
+    return None if timestamp is None else timestamp.ns // clock.NS_PER_S
 
 
 def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: int) -> int:
     """Write what is new to observed.jsonl; how many lines that were."""
     path = folder / run_records.OBSERVED
-    known = {
-        (one.resource, one.uid, one.transition)
-        for one in run_records.read_lines(path, run_records.ObservedLine)
-        if isinstance(one, run_records.Seen)
+    keys = {
+        (line.resource, line.uid, line.transition)
+        for line in run_records.read_lines(path, run_records.ObservedLine)
+        if isinstance(line, run_records.Seen)
     }
     new = [
-        one
-        for one in _iterate_observations(lists, shot, arrival_ns)
-        if (one.resource, one.uid, one.transition) not in known
+        observation
+        for observation in _iterate_observations(lists, shot, arrival_ns)
+        if (observation.resource, observation.uid, observation.transition) not in keys
     ]
     with path.open("ab") as file:
         file.write(b"".join(map(run_records.encode_line, new)))
@@ -253,8 +259,8 @@ def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: 
 
 def _iterate_observations(lists: Lists, shot: Snapshot, arrival_ns: int) -> Iterator[run_records.Seen]:
     owners = map_owner_names(shot, **lists)
-    for what, resource in _RESOURCES.items():
-        for thing in lists[what]:
+    for kind, resource in _RESOURCES.items():
+        for thing in lists[kind]:
             yield from _object_observations(thing, resource, owners, arrival_ns)
     for event in lists.get("events", ()):
         yield from _event_observations(event, owners, arrival_ns)

@@ -165,16 +165,16 @@ JOBS = Table(
 )
 
 
-def build_jobs(found: RunaiFiles) -> pl.DataFrame:
+def build_jobs(records: RunaiFiles) -> pl.DataFrame:
     """The sampled workloads whose submission is known, in the order of sampled.json."""
-    submitted = found.by_key
+    submitted = records.by_key
     rows = []
-    for one in found.sampled:
-        sent = submitted.get((one.name, one.project))
+    for sample in records.sampled:
+        sent = submitted.get((sample.name, sample.project))
         if sent is None:
             continue
-        row = {"row": one.row, "name": one.name, "namespace": one.namespace, "project": one.project}
-        at = {milestone_column(name): one.at_s[name] for name in FIELDS}
+        row = {"row": sample.row, "name": sample.name, "namespace": sample.namespace, "project": sample.project}
+        at = {milestone_column(name): sample.at_s[name] for name in FIELDS}
         rows.append({**row, "submitted_at_us": sent.at_ns // 1000, **at})
     return judge_jobs(rows)
 
@@ -186,14 +186,16 @@ def judge_jobs(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame
     """
     schema = {name: kind for name, kind in JOBS.schema().items() if name not in ("kept", "skipped")}
     frame = rows if isinstance(rows, pl.DataFrame) else pl.DataFrame(list(rows), schema=schema, orient="row")
-    why = (
+    reason = (
         pl.when(pl.col("podgroup_at_s") < pl.col("first_pod_at_s"))
         .then(pl.lit(EARLY_PODGROUP))
         .when(pl.col("decision_at_s") - _true_second("submitted") < -1)
         .then(pl.lit(NEGATIVE_TOTAL))
         .otherwise(pl.lit(None, dtype=pl.String))
     )
-    return JOBS.check(frame.with_columns(why.alias("skipped")).with_columns(pl.col("skipped").is_null().alias("kept")))
+    return JOBS.check(
+        frame.with_columns(reason.alias("skipped")).with_columns(pl.col("skipped").is_null().alias("kept"))
+    )
 
 
 def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
@@ -217,8 +219,8 @@ def milestone_column(name: Milestone) -> str:
 
 
 def _true_second(name: Milestone) -> pl.Expr:
-    found = pl.col(milestone_column(name))
-    return found // US_PER_S if name == "submitted" else found
+    column = pl.col(milestone_column(name))
+    return column // US_PER_S if name == "submitted" else column
 
 
 def _printed_second(name: Milestone) -> pl.Expr:

@@ -71,19 +71,19 @@ def export_run(
     backend: BackendQuery | None = None,
 ) -> ExportResult:
     """Write submitted.json, sampled.json and times.csv of a run."""
-    found = build_view(folder)
+    view = build_view(folder)
     if backend is not None:
-        found = dataclasses.replace(found, jobs=add_backend_times(found.jobs, backend))
+        view = dataclasses.replace(view, jobs=add_backend_times(view.jobs, backend))
     place = Path(folder) / EXPORT_FOLDER if out is None else Path(out)
     try:
         paths = (
-            runai_files.write_submitted_json(place, found.sent),
-            runai_files.write_sampled_json(place, found.jobs),
-            runai_files.write_times_csv(place, found.jobs, bug_compatible=bug_compatible),
+            runai_files.write_submitted_json(place, view.sent),
+            runai_files.write_sampled_json(place, view.jobs),
+            runai_files.write_times_csv(place, view.jobs, bug_compatible=bug_compatible),
         )
     except OSError as error:
         raise ConfigError("cannot be written", where=place, found=error.strerror, do="choose another --out") from None
-    return ExportResult(paths, found)
+    return ExportResult(paths, view)
 
 
 def build_view(folder: str | Path) -> RunaiView:
@@ -110,9 +110,9 @@ def add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame
 
 
 def _view_of_files(place: Path) -> RunaiView:
-    found = runai_files.read_files(place)
-    sent = [SentWorkload(one.name, one.project, one.namespace, one.at_ns // 1000) for one in found.submitted]
-    return RunaiView(sent, delta_chain.build_jobs(found), {})
+    records = runai_files.read_files(place)
+    sent = [SentWorkload(job.name, job.project, job.namespace, job.at_ns // 1000) for job in records.submitted]
+    return RunaiView(sent, delta_chain.build_jobs(records), {})
 
 
 def _view_of_tables(place: Path) -> RunaiView:
@@ -150,13 +150,13 @@ def _replace_missing_groups(wide: pl.DataFrame) -> tuple[pl.DataFrame, int]:
 
 
 def _find_origin_ns(place: Path) -> int:
-    for one in run_records.read_lines(place / run_records.JOURNAL, run_records.JournalLine):
-        if isinstance(one, run_records.Begun):
-            return one.origin_ns
-    found = run_folder.load_run(place).record["config"].get(ORIGIN_FIELD)
-    if not isinstance(found, int):
+    for line in run_records.read_lines(place / run_records.JOURNAL, run_records.JournalLine):
+        if isinstance(line, run_records.Begun):
+            return line.origin_ns
+    origin_ns = run_folder.load_run(place).record["config"].get(ORIGIN_FIELD)
+    if not isinstance(origin_ns, int):
         raise InputError("the start of this run is unknown", where=place, found=f"no {run_records.JOURNAL}")
-    return found
+    return origin_ns
 
 
 def _whole_seconds(column: str, origin_ns: int) -> pl.Expr:
@@ -177,29 +177,29 @@ def _jobs_wide(
 ) -> pl.DataFrame:
     taken = submissions.filter(pl.col("status").is_in(["created", "known"]) & pl.col("sent_s").is_not_null())
     sent_us = _whole_ns("sent_s", origin_ns) // 1000
-    found = schedule.select("index", "name", "namespace", "kind").join(
+    jobs = schedule.select("index", "name", "namespace", "kind").join(
         taken.select("index", "created_s", sent_us.alias("submitted_at_us")), on="index", how="inner"
     )
     project = pl.col("namespace").str.strip_prefix("runai-").alias("project")
-    found = found.with_columns(project, _whole_seconds("created_s", origin_ns).alias("acked_at_s"))
+    jobs = jobs.with_columns(project, _whole_seconds("created_s", origin_ns).alias("acked_at_s"))
     for name, ours in _NAMES.items():
         rows = reached.filter(pl.col("milestone") == ours)
         at = rows.select("index", _whole_seconds("server_s", origin_ns).alias(delta_chain.milestone_column(name)))
-        found = found.join(at, on="index", how="left")
+        jobs = jobs.join(at, on="index", how="left")
     workload = pl.coalesce("workload_at_s", "acked_at_s")
     # Where the workload is no Run:ai workload it is its own job.
     job = pl.when(pl.col("kind").str.ends_with("Workload")).then(pl.col("job_at_s"))
-    found = found.with_columns(workload.alias("workload_at_s"), job.otherwise(pl.coalesce("job_at_s", workload)))
-    return found.sort("submitted_at_us", "index")
+    jobs = jobs.with_columns(workload.alias("workload_at_s"), job.otherwise(pl.coalesce("job_at_s", workload)))
+    return jobs.sort("submitted_at_us", "index")
 
 
 def _find_decisions(transitions: pl.DataFrame, pods: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
     """The scheduler's last word on the first pod of the first attempt: bound, else unschedulable."""
     first = pods.filter(pl.col("attempt") == 1).sort("index", "name").unique("index", keep="first", maintain_order=True)
-    told = transitions.filter(
+    decisions = transitions.filter(
         (pl.col("resource") == "pod") & pl.col("transition").is_in(["scheduled", "unschedulable"])
     ).sort("transition")  # "scheduled" before "unschedulable"
-    at = told.unique("uid", keep="first", maintain_order=True).select(
+    at = decisions.unique("uid", keep="first", maintain_order=True).select(
         "uid", _whole_seconds("server_s", origin_ns).alias("decision_at_s")
     )
     return first.select("index", "uid").join(at, on="uid", how="inner").drop("uid")
@@ -213,7 +213,7 @@ def _find_evictions(wide: pl.DataFrame, transitions: pl.DataFrame, origin_ns: in
     named = groups.join(names, on="owner", how="left").select(
         pl.col("name").alias("group"), pl.coalesce("workload", "of_owner").alias("name")
     )
-    told = transitions.filter((pl.col("resource") == "event") & (pl.col("transition") == "evicted"))
-    by = told.select("server_s", pl.col("reason").str.extract(r" by (?:\S*/)?(\S+)$").alias("group"))
-    found = by.join(named, on="group", how="inner").join(wide.select("index", "name"), on="name", how="inner")
-    return found.group_by("index").agg(_whole_seconds("server_s", origin_ns).min().alias("eviction_at_s"))
+    evictions = transitions.filter((pl.col("resource") == "event") & (pl.col("transition") == "evicted"))
+    by = evictions.select("server_s", pl.col("reason").str.extract(r" by (?:\S*/)?(\S+)$").alias("group"))
+    rows = by.join(named, on="group", how="inner").join(wide.select("index", "name"), on="name", how="inner")
+    return rows.group_by("index").agg(_whole_seconds("server_s", origin_ns).min().alias("eviction_at_s"))

@@ -90,61 +90,64 @@ class ImportResult:
 
 
 def import_folder(
-    folder: str | Path, *, out: str | Path | None = None, asked: SubmissionDetails | None = None
+    folder: str | Path, *, out: str | Path | None = None, details: SubmissionDetails | None = None
 ) -> ImportResult:
     """Make a run folder of the old tool's output folder.
 
     `out`: Below it the run gets its own folder; the usual place without it.
     `asked`: What was submitted. Without it the table `schedule` is not written: the files do not tell pods and GPUs.
     """
-    if asked is not None and asked.workload_type not in TYPES:
+    if details is not None and details.workload_type not in TYPES:
         raise ConfigError(
-            "no such type of workload", where="--workload-type", found=asked.workload_type[:40], allowed=TYPES
+            "no such type of workload", where="--workload-type", found=details.workload_type[:40], allowed=TYPES
         )
-    found = runai_files.read_files(folder)
-    if not found.submitted:
+    records = runai_files.read_files(folder)
+    if not records.submitted:
         raise InputError("nothing was submitted", where=Path(folder) / runai_files.SUBMITTED)
-    jobs = delta_chain.build_jobs(found)
+    jobs = delta_chain.build_jobs(records)
     # A whole second: the cluster's times stay whole seconds after it.
-    origin_ns = min(one.at_ns for one in found.submitted) // clock.NS_PER_S * clock.NS_PER_S
+    origin_ns = min(job.at_ns for job in records.submitted) // clock.NS_PER_S * clock.NS_PER_S
     run = run_folder.start_run(
         AREA, out, title="How long did workloads take? (imported)", config={"imported": True, ORIGIN_FIELD: origin_ns}
     )
     for name in (runai_files.SUBMITTED, runai_files.SAMPLED):
         run.add_input(Path(folder) / name)
-    run_conditions.write_conditions(run.folder, _build_conditions(found, origin_ns))
-    if asked is not None:
-        run.write_table(SCHEDULE, _build_schedule(found.submitted, asked, origin_ns))
-    run.write_table(SUBMISSIONS, _build_submissions(found, origin_ns))
-    run.write_table(TRANSITIONS, _build_transitions(found, origin_ns))
-    run.write_table(MILESTONES, _build_milestones(found, origin_ns))
+    run_conditions.write_conditions(run.folder, _build_conditions(records, origin_ns))
+    if details is not None:
+        run.write_table(SCHEDULE, _build_schedule(records.submitted, details, origin_ns))
+    run.write_table(SUBMISSIONS, _build_submissions(records, origin_ns))
+    run.write_table(TRANSITIONS, _build_transitions(records, origin_ns))
+    run.write_table(MILESTONES, _build_milestones(records, origin_ns))
     run.write_table(JOBS, jobs)
     run.write_table(DELTAS, delta_chain.build_deltas(jobs))
-    run.write_table(ODD, ODD.frame([_odd_row(one) for one in found.odd]))
-    kept = run.folder / EXPORT_FOLDER
+    run.write_table(ODD, ODD.frame([_odd_row(odd_row) for odd_row in records.odd]))
+    export_folder = run.folder / EXPORT_FOLDER
     runai_files.write_submitted_json(
-        kept,
-        (runai_files.SentWorkload(one.name, one.project, one.namespace, one.at_ns // 1000) for one in found.submitted),
+        export_folder,
+        (
+            runai_files.SentWorkload(job.name, job.project, job.namespace, job.at_ns // 1000)
+            for job in records.submitted
+        ),
     )
-    runai_files.write_sampled_json(kept, jobs)
-    _conclude_import(run, found, jobs)
-    return ImportResult(run, len(found.submitted), jobs.height, int(jobs["kept"].sum()), tuple(found.odd))
+    runai_files.write_sampled_json(export_folder, jobs)
+    _conclude_import(run, records, jobs)
+    return ImportResult(run, len(records.submitted), jobs.height, int(jobs["kept"].sum()), tuple(records.odd))
 
 
-def _conclude_import(run: run_folder.Run, found: RunaiFiles, jobs: pl.DataFrame) -> None:
-    kept = int(jobs["kept"].sum())
-    answer = f"{len(found.submitted)} submitted, {jobs.height} sampled, {kept} with times that can be used"
-    left_out = sum(one.left_out for one in found.odd)
+def _conclude_import(run: run_folder.Run, records: RunaiFiles, jobs: pl.DataFrame) -> None:
+    n_usable = int(jobs["kept"].sum())
+    answer = f"{len(records.submitted)} submitted, {jobs.height} sampled, {n_usable} with times that can be used"
+    left_out = sum(odd_row.left_out for odd_row in records.odd)
     reasons = [*_NOTES, *([f"{left_out} rows of the files were left out: see upstream_odd"] if left_out else [])]
-    complete = jobs.height == len(found.by_key)
+    complete = jobs.height == len(records.by_key)
     if not complete:
-        missing = len(found.by_key) - jobs.height
-        reasons = [f"{missing} of {len(found.by_key)} submitted workloads were not sampled", *reasons]
-    run.conclude("valid" if complete and kept else "invalid", reasons, answer)
+        missing = len(records.by_key) - jobs.height
+        reasons = [f"{missing} of {len(records.by_key)} submitted workloads were not sampled", *reasons]
+    run.conclude("valid" if complete and n_usable else "invalid", reasons, answer)
 
 
-def _build_conditions(found: RunaiFiles, origin_ns: int) -> run_conditions.RunConditions:
-    spaces = sorted({one.namespace for one in found.submitted} | {one.namespace for one in found.sampled})
+def _build_conditions(records: RunaiFiles, origin_ns: int) -> run_conditions.RunConditions:
+    spaces = sorted({job.namespace for job in records.submitted} | {job.namespace for job in records.sampled})
     return run_conditions.RunConditions(
         run=object_names.new_run_id(),
         scenario_name="imported",
@@ -168,18 +171,18 @@ def _seconds_since(ns: int, origin_ns: int) -> float:
     return (ns - origin_ns) / clock.NS_PER_S
 
 
-def _build_schedule(submitted: list[SubmittedJob], asked: SubmissionDetails, origin_ns: int) -> pl.DataFrame:
+def _build_schedule(submitted: list[SubmittedJob], details: SubmissionDetails, origin_ns: int) -> pl.DataFrame:
     """The plan, reconstructed: in a closed loop, workloads are due when they are sent."""
     same: dict[str, Any] = {
-        "entry": asked.workload_type,
-        "kind": f"{asked.workload_type.capitalize()}Workload",
+        "entry": details.workload_type,
+        "kind": f"{details.workload_type.capitalize()}Workload",
         "step": 0,
         "rate_per_s": None,
-        "pods": asked.pods,
-        "gpus_per_pod": asked.gpus,
+        "pods": details.pods,
+        "gpus_per_pod": details.gpus,
         "cpus_per_pod": _CPUS,
         "memory_bytes_per_pod": _MEMORY_BYTES,
-        "gang": asked.workload_type == "distributed",
+        "gang": details.workload_type == "distributed",
         "priority": None,
         "queue": None,
         "lifetime_s": None,
@@ -190,25 +193,25 @@ def _build_schedule(submitted: list[SubmittedJob], asked: SubmissionDetails, ori
     return SCHEDULE.frame(
         {
             "index": i,
-            "name": one.name,
-            "namespace": one.namespace,
-            "due_s": _seconds_since(one.at_ns, origin_ns),
+            "name": job.name,
+            "namespace": job.namespace,
+            "due_s": _seconds_since(job.at_ns, origin_ns),
             **same,
         }
-        for i, one in enumerate(submitted)
+        for i, job in enumerate(submitted)
     )
 
 
-def _build_submissions(found: RunaiFiles, origin_ns: int) -> pl.DataFrame:
-    created = {(one.name, one.project): one.at_s["workload"] for one in found.sampled}
+def _build_submissions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+    created = {(sample.name, sample.project): sample.at_s["workload"] for sample in records.sampled}
     rows = []
-    for i, one in enumerate(found.submitted):
-        second = created.get((one.name, one.project))
-        sent_s = _seconds_since(one.at_ns, origin_ns)
+    for i, job in enumerate(records.submitted):
+        second = created.get((job.name, job.project))
+        sent_s = _seconds_since(job.at_ns, origin_ns)
         rows.append(
             {
                 "index": i,
-                "name": one.name,
+                "name": job.name,
                 "due_s": sent_s,
                 "sent_s": sent_s,
                 "acked_s": None,
@@ -225,33 +228,33 @@ def _build_submissions(found: RunaiFiles, origin_ns: int) -> pl.DataFrame:
     return SUBMISSIONS.frame(rows)
 
 
-def _build_transitions(found: RunaiFiles, origin_ns: int) -> pl.DataFrame:
-    known = found.by_key
+def _build_transitions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+    jobs_by_key = records.by_key
     rows = [
         row
-        for one in found.sampled
-        if (one.name, one.project) in known
-        for row in _workload_transitions(one, origin_ns)
+        for sample in records.sampled
+        if (sample.name, sample.project) in jobs_by_key
+        for row in _workload_transitions(sample, origin_ns)
     ]
     return TRANSITIONS.frame(rows)
 
 
-def _workload_transitions(one: SampledJob, origin_ns: int) -> list[dict[str, Any]]:
+def _workload_transitions(sample: SampledJob, origin_ns: int) -> list[dict[str, Any]]:
     """The objects' names and uids are not in the file: they are called by what they are."""
     rows = []
     for milestone, resource, transition, reason in _EVENTS:
-        second = one.at_s[milestone]
-        if second is None or (milestone == "last_pod" and second == one.at_s["first_pod"]):
+        second = sample.at_s[milestone]
+        if second is None or (milestone == "last_pod" and second == sample.at_s["first_pod"]):
             continue
         part = "" if resource == "workload" else "/" + _find_object_name(milestone)
         rows.append(
             {
                 "resource": resource,
                 "transition": transition,
-                "uid": f"imported/{one.namespace}/{one.name}{part}",
-                "name": one.name + part,
-                "namespace": one.namespace,
-                "workload": one.name,
+                "uid": f"imported/{sample.namespace}/{sample.name}{part}",
+                "name": sample.name + part,
+                "namespace": sample.namespace,
+                "workload": sample.name,
                 "owner": None,
                 "owner_name": None,
                 "arrival_s": None,
@@ -266,16 +269,17 @@ def _workload_transitions(one: SampledJob, origin_ns: int) -> list[dict[str, Any
     return rows
 
 
-def _build_milestones(found: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+def _build_milestones(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
     """Milestones straight from the file, without pods. Due times are unknown."""
-    indexes = {(one.name, one.project): i for i, one in enumerate(found.submitted)}
+    indexes = {(job.name, job.project): i for i, job in enumerate(records.submitted)}
     rows = [
-        _build_milestone(i, "sent", _seconds_since(one.at_ns, origin_ns), None) for i, one in enumerate(found.submitted)
+        _build_milestone(i, "sent", _seconds_since(job.at_ns, origin_ns), None)
+        for i, job in enumerate(records.submitted)
     ]
-    for one in found.sampled:
-        index = indexes.get((one.name, one.project))
+    for sample in records.sampled:
+        index = indexes.get((sample.name, sample.project))
         for milestone, name in _OURS.items():
-            second = one.at_s[milestone]
+            second = sample.at_s[milestone]
             if index is not None and second is not None:
                 rows.append(_build_milestone(index, name, None, _seconds_since(second * clock.NS_PER_S, origin_ns)))
     return MILESTONES.frame(rows)
@@ -295,9 +299,15 @@ def _build_milestone(index: int, name: str, client_s: float | None, server_s: fl
 
 def _find_object_name(milestone: Milestone) -> str:
     """Pods are two at most, the first before the last by name; the decision is one about the first."""
-    told: dict[Milestone, str] = {"first_pod": "pod-first", "decision": "pod-first", "last_pod": "pod-last"}
-    return told.get(milestone, milestone.replace("_", "-").removesuffix("-request").removesuffix("-bind"))
+    names: dict[Milestone, str] = {"first_pod": "pod-first", "decision": "pod-first", "last_pod": "pod-last"}
+    return names.get(milestone, milestone.replace("_", "-").removesuffix("-request").removesuffix("-bind"))
 
 
-def _odd_row(one: runai_files.OddRow) -> dict[str, Any]:
-    return {"file": one.file, "row": one.row, "name": one.name, "left_out": one.left_out, "why": one.why}
+def _odd_row(odd_row: runai_files.OddRow) -> dict[str, Any]:
+    return {
+        "file": odd_row.file,
+        "row": odd_row.row,
+        "name": odd_row.name,
+        "left_out": odd_row.left_out,
+        "why": odd_row.why,
+    }

@@ -103,7 +103,7 @@ class RunaiFiles:
     @property
     def by_key(self) -> dict[Key, SubmittedJob]:
         """Submissions by name and project."""
-        return {(one.name, one.project): one for one in self.submitted}
+        return {(job.name, job.project): job for job in self.submitted}
 
 
 def read_files(folder: str | Path) -> RunaiFiles:
@@ -138,44 +138,44 @@ def _read_rows(path: Path) -> list[msgspec.Raw]:
 
 
 def _read_submitted_file(path: Path, odd: list[OddRow]) -> list[SubmittedJob]:
-    found, decoder = [], msgspec.json.Decoder(_SubmittedRow)
+    jobs, decoder = [], msgspec.json.Decoder(_SubmittedRow)
     for row, raw in enumerate(_read_rows(path)):
         try:
-            one = decoder.decode(raw)
-            _check_names(one.job_name, one.project_name, one.job_namespace)
-            at = _parse_time(one.submit_timestamp, "submitTimestamp")
+            submission = decoder.decode(raw)
+            _check_names(submission.job_name, submission.project_name, submission.job_namespace)
+            at = _parse_time(submission.submit_timestamp, "submitTimestamp")
         except (msgspec.MsgspecError, ValueError) as error:
             odd.append(OddRow(SUBMITTED, row, _find_name(raw), _format_error(error)))
             continue
-        found.append(SubmittedJob(row, one.job_name, one.project_name, one.job_namespace, at.ns))
-    if not found and odd:
+        jobs.append(SubmittedJob(row, submission.job_name, submission.project_name, submission.job_namespace, at.ns))
+    if not jobs and odd:
         raise InputError("no row that can be used", where=path, found=odd[0].why)
-    return found
+    return jobs
 
 
 def _read_sampled_file(path: Path, odd: list[OddRow]) -> list[SampledJob]:
-    found, decoder, before = [], msgspec.json.Decoder(dict[str, Any]), len(odd)
+    samples, decoder, before = [], msgspec.json.Decoder(dict[str, Any]), len(odd)
     for row, raw in enumerate(_read_rows(path)):
         try:
-            found.append(_parse_sample(row, decoder.decode(raw)))
+            samples.append(_parse_sample(row, decoder.decode(raw)))
         except (msgspec.MsgspecError, ValueError) as error:
             odd.append(OddRow(SAMPLED, row, _find_name(raw), _format_error(error)))
-    if not found and len(odd) > before:
+    if not samples and len(odd) > before:
         raise InputError("no row that can be used", where=path, found=odd[before].why)
-    return found
+    return samples
 
 
-def _parse_sample(row: int, one: dict[str, Any]) -> SampledJob:
+def _parse_sample(row: int, fields: dict[str, Any]) -> SampledJob:
     names = ("jobName", "projectName", "jobNamespace")
-    if missing := [name for name in (*names, *FIELDS.values()) if name not in one]:
+    if missing := [name for name in (*names, *FIELDS.values()) if name not in fields]:
         raise ValueError("missing: " + ", ".join(missing))
-    _check_names(*(one[name] for name in names))
-    at = {milestone: _parse_time(one[name], name).ns // clock.NS_PER_S for milestone, name in FIELDS.items()}
+    _check_names(*(fields[name] for name in names))
+    at = {milestone: _parse_time(fields[name], name).ns // clock.NS_PER_S for milestone, name in FIELDS.items()}
     # The fallback looks like a measured time; a true time of the same second cannot be distinguished from it.
-    told: dict[Milestone, int | None] = {
+    seconds: dict[Milestone, int | None] = {
         name: None if name in FALLBACKS and second == at[FALLBACKS[name]] else second for name, second in at.items()
     }
-    return SampledJob(row, one["jobName"], one["projectName"], one["jobNamespace"], told)
+    return SampledJob(row, fields["jobName"], fields["projectName"], fields["jobNamespace"], seconds)
 
 
 def _check_names(*names: object) -> None:
@@ -187,11 +187,11 @@ def _check_names(*names: object) -> None:
 def _parse_time(text: object, name: str) -> clock.ServerTime:
     """Its time; the old tool drops an offset, we count it."""
     shown = str(text)[:60]
-    whole = text.replace(" ", "T", 1) if isinstance(text, str) else ""
-    found = clock.parse_timestamp(whole) or clock.parse_timestamp(whole + "Z")
-    if found is None or not _OLDEST_NS <= found.ns < _NEWEST_NS:
+    iso_text = text.replace(" ", "T", 1) if isinstance(text, str) else ""
+    timestamp = clock.parse_timestamp(iso_text) or clock.parse_timestamp(iso_text + "Z")
+    if timestamp is None or not _OLDEST_NS <= timestamp.ns < _NEWEST_NS:
         raise ValueError(f"{name} is no time: {shown!r}")
-    return found
+    return timestamp
 
 
 def _find_name(raw: msgspec.Raw) -> str | None:
@@ -206,34 +206,34 @@ def _format_error(error: Exception) -> str:
     return " ".join(str(error).split())[:300]
 
 
-def _drop_duplicates(found: RunaiFiles) -> RunaiFiles:
+def _drop_duplicates(records: RunaiFiles) -> RunaiFiles:
     """One row a workload: of several submissions the last counts, as for the old tool; of several samples the first."""
-    last = found.by_key
-    kept = []
-    for one in found.submitted:
-        if last[one.name, one.project] is one:
-            kept.append(one)
+    last = records.by_key
+    submitted = []
+    for job in records.submitted:
+        if last[job.name, job.project] is job:
+            submitted.append(job)
         else:
-            found.odd.append(OddRow(SUBMITTED, one.row, one.name, "submitted again later: the last one counts"))
+            records.odd.append(OddRow(SUBMITTED, job.row, job.name, "submitted again later: the last one counts"))
     first: dict[Key, SampledJob] = {}
-    for sample in found.sampled:
+    for sample in records.sampled:
         if first.setdefault((sample.name, sample.project), sample) is not sample:
-            found.odd.append(OddRow(SAMPLED, sample.row, sample.name, "sampled twice: the first one counts"))
-    return RunaiFiles(kept, list(first.values()), found.odd)
+            records.odd.append(OddRow(SAMPLED, sample.row, sample.name, "sampled twice: the first one counts"))
+    return RunaiFiles(submitted, list(first.values()), records.odd)
 
 
-def _compare_files(found: RunaiFiles) -> RunaiFiles:
+def _compare_files(records: RunaiFiles) -> RunaiFiles:
     """What one file has and the other has not."""
-    known = found.by_key
-    for sample in found.sampled:
-        if (sample.name, sample.project) not in known:
-            found.odd.append(OddRow(SAMPLED, sample.row, sample.name, "not in submitted.json: no time of submission"))
-    sampled = {(one.name, one.project) for one in found.sampled}
-    for one in found.submitted:
-        if (one.name, one.project) not in sampled:
-            why = "not in sampled.json: it was not complete, or gone, when it was sampled"
-            found.odd.append(OddRow(SUBMITTED, one.row, one.name, why, left_out=False))
-    return found
+    submissions = records.by_key
+    for sample in records.sampled:
+        if (sample.name, sample.project) not in submissions:
+            records.odd.append(OddRow(SAMPLED, sample.row, sample.name, "not in submitted.json: no time of submission"))
+    sampled = {(entry.name, entry.project) for entry in records.sampled}
+    for job in records.submitted:
+        if (job.name, job.project) not in sampled:
+            reason = "not in sampled.json: it was not complete, or gone, when it was sampled"
+            records.odd.append(OddRow(SUBMITTED, job.row, job.name, reason, left_out=False))
+    return records
 
 
 def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compatible: bool = False) -> str:
@@ -244,9 +244,9 @@ def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compat
     """
     shown = jobs.filter("kept") if skip_errors else jobs
     rows = _build_old_rows(shown) if bug_compatible else _build_rows(shown)
-    made = io.StringIO()
-    csv.writer(made, lineterminator="\n").writerows(rows)
-    return made.getvalue()
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerows(rows)
+    return buffer.getvalue()
 
 
 def _build_rows(jobs: pl.DataFrame) -> list[list[str]]:
@@ -254,8 +254,8 @@ def _build_rows(jobs: pl.DataFrame) -> list[list[str]]:
     rows = [[*heads, *(f"{step.name} (s)" for step in STEPS)]]
     by_job = _values_by_job(jobs, "delta_s")
     for row in jobs.iter_rows(named=True):
-        told = [str(row[name]) for name in _NAMES] + [_format_time(row, name) for name in HEADINGS]
-        rows.append(told + ["" if delta is None else str(delta) for delta in by_job[row["row"]]])
+        cells = [str(row[name]) for name in _NAMES] + [_format_time(row, name) for name in HEADINGS]
+        rows.append(cells + ["" if delta is None else str(delta) for delta in by_job[row["row"]]])
     return rows
 
 
@@ -263,10 +263,10 @@ def _build_old_rows(jobs: pl.DataFrame) -> list[list[str]]:
     rows = [_OLD_HEADINGS.split(",")]
     by_job, clamped = _values_by_job(jobs, "upstream_s"), _values_by_job(jobs, "clamped")
     for row in jobs.iter_rows(named=True):
-        told = [str(row[name]) for name in _NAMES] + [_format_time(row, name, fallback=True) for name in HEADINGS]
+        cells = [str(row[name]) for name in _NAMES] + [_format_time(row, name, fallback=True) for name in HEADINGS]
         printed = zip(by_job[row["row"]], clamped[row["row"]], strict=True)
         # A difference of times is a float there, a clamped one the whole number 0.
-        rows.append(told + ["0" if was else str(float(delta or 0)) for delta, was in printed])
+        rows.append(cells + ["0" if was else str(float(delta or 0)) for delta, was in printed])
     return rows
 
 
@@ -276,12 +276,12 @@ def _values_by_job(jobs: pl.DataFrame, name: str) -> dict[int, list[int | None]]
 
 
 def _format_time(row: dict[str, int | None], name: Milestone, *, fallback: bool = False) -> str:
-    found = row[milestone_column(name)]
-    if found is None and fallback:
-        found = row[milestone_column(FALLBACKS[name])]
-    if found is None:
+    raw_time = row[milestone_column(name)]
+    if raw_time is None and fallback:
+        raw_time = row[milestone_column(FALLBACKS[name])]
+    if raw_time is None:
         return ""
-    second = found // US_PER_S if name == "submitted" else found
+    second = raw_time // US_PER_S if name == "submitted" else raw_time
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
@@ -317,7 +317,7 @@ def find_project(namespace: str) -> str:
 
 def write_submitted_json(folder: Path, sent: Iterable[SentWorkload]) -> Path:
     """Write submitted.json, whole or not at all."""
-    return files.write_text(folder / SUBMITTED, _format_lines(one.to_row() for one in sent))
+    return files.write_text(folder / SUBMITTED, _format_lines(workload.to_row() for workload in sent))
 
 
 def write_sampled_json(folder: Path, jobs: pl.DataFrame) -> Path:
@@ -334,15 +334,15 @@ def write_times_csv(
 
 
 def _format_sample(row: Mapping[str, Any]) -> dict[str, str]:
-    found = {"jobName": row["name"], "jobNamespace": row["namespace"], "projectName": row["project"]}
+    fields = {"jobName": row["name"], "jobNamespace": row["namespace"], "projectName": row["project"]}
     for milestone, name in FIELDS.items():
         second, shape = row[milestone_column(milestone)], milestone
         if second is None:
             shape = FALLBACKS[milestone]
             second = row[milestone_column(shape)]
         text = datetime.fromtimestamp(second, UTC).isoformat()
-        found[name] = text.removesuffix("+00:00") + "Z" if shape in _AS_SERVED else text
-    return found
+        fields[name] = text.removesuffix("+00:00") + "Z" if shape in _AS_SERVED else text
+    return fields
 
 
 def _format_lines(rows: Iterable[dict[str, str]]) -> str:

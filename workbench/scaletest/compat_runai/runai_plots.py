@@ -38,9 +38,9 @@ def select_jobs(
     for name, count in (("--head", head), ("--tail", tail)):
         if count is not None and count < 1:
             raise ConfigError("not a number of workloads", where=name, found=count, allowed="1 or more")
-    found = (jobs.filter("kept") if skip_errors else jobs).sort("submitted_at_us", "row")
-    found = found if head is None else found.head(head)
-    return found if tail is None else found.tail(tail)
+    selection = (jobs.filter("kept") if skip_errors else jobs).sort("submitted_at_us", "row")
+    selection = selection if head is None else selection.head(head)
+    return selection if tail is None else selection.tail(tail)
 
 
 def check_plot(plot: Plot) -> None:
@@ -69,27 +69,27 @@ def chart_plot(jobs: pl.DataFrame, plot: Plot) -> alt.VConcatChart:
         if values["delta_s"].null_count() < values.height:
             rows.append(_chart_general(step, values) if plot == "general" else _chart_deltas_and_spread(step, values))
     title = alt.TitleParams(f"Total number of workloads: {jobs.height:,}", subtitle=_SUBTITLE, anchor="start")
-    made: alt.VConcatChart = alt.vconcat(*rows, spacing=18, title=title)
-    return made
+    chart: alt.VConcatChart = alt.vconcat(*rows, spacing=18, title=title)
+    return chart
 
 
-def render_png(made: alt.VConcatChart) -> bytes:
+def render_png(chart: alt.VConcatChart) -> bytes:
     """The picture of a plot."""
     import vl_convert
 
-    spec = made.to_dict() | {"config": theme.build_vega_config(), "padding": 12, "background": "#ffffff"}
+    spec = chart.to_dict() | {"config": theme.build_vega_config(), "padding": 12, "background": "#ffffff"}
     picture: bytes = vl_convert.vegalite_to_png(spec, vl_version=vl_convert.get_vegalite_versions()[-1], scale=_SCALE)
     return picture
 
 
 def format_heading(step: ChainStep, values: pl.Series) -> str:
     """What a row of the plot says: the mean as the old tool has it, p50 and p95 as observed values."""
-    found = values.drop_nulls().to_numpy()
-    p50, p95 = (float(np.quantile(found, q, method="inverted_cdf")) for q in (0.5, 0.95))
-    told = f"average: {found.mean():.2f} seconds, p50 {p50:.0f}, p95 {p95:.0f}"
+    seconds = values.drop_nulls().to_numpy()
+    p50, p95 = (float(np.quantile(seconds, q, method="inverted_cdf")) for q in (0.5, 0.95))
+    summary = f"average: {seconds.mean():.2f} seconds, p50 {p50:.0f}, p95 {p95:.0f}"
     if step.plots == "general":
-        return f"{step.name} Time from {step.reference} ({told})"
-    return f"Time between {step.reference} and {step.name} ({told})"
+        return f"{step.name} Time from {step.reference} ({summary})"
+    return f"Time between {step.reference} and {step.name} ({summary})"
 
 
 def _chart_general(step: ChainStep, values: pl.DataFrame) -> alt.LayerChart:
@@ -103,12 +103,12 @@ def _chart_deltas_and_spread(step: ChainStep, values: pl.DataFrame) -> alt.HConc
     begin = values["submitted_at_us"][0]
     at = values.select(((pl.col("submitted_at_us") - begin) / US_PER_S).alias("x"), "delta_s")
     title = format_heading(step, values["delta_s"])
-    made: alt.HConcatChart = alt.hconcat(
+    chart: alt.HConcatChart = alt.hconcat(
         _chart_line(at, "Submitted, after the first (seconds)", title),
         _chart_spread(values["delta_s"].drop_nulls()),
         spacing=30,
     )
-    return made
+    return chart
 
 
 def _chart_line(points: pl.DataFrame, x: str, title: str) -> alt.LayerChart:
@@ -143,8 +143,8 @@ def _chart_spread(values: pl.Series) -> alt.LayerChart:
     steps = base.mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=12)).encode(
         x=alt.X("last:Q"), y=alt.Y("share:Q", title="Share at or below", scale=alt.Scale(domain=[0, 1]))
     )
-    made: alt.LayerChart = alt.layer(bars, steps).resolve_scale(y="independent")
-    return made
+    chart: alt.LayerChart = alt.layer(bars, steps).resolve_scale(y="independent")
+    return chart
 
 
 def build_bins(values: pl.Series) -> list[dict[str, float]]:
@@ -172,15 +172,15 @@ def build_bins(values: pl.Series) -> list[dict[str, float]]:
 
 def downsample_points(points: pl.DataFrame) -> pl.DataFrame:
     """Downsampled points: minimum and maximum of each group of neighbours."""
-    known = points.filter(pl.col("delta_s").is_not_null())
-    if known.height <= MAX_POINTS:
-        return known
-    size = -(-known.height // (MAX_POINTS // 2))
-    numbered = known.with_row_index("place").with_columns(group=pl.col("place") // size)
+    valid_points = points.filter(pl.col("delta_s").is_not_null())
+    if valid_points.height <= MAX_POINTS:
+        return valid_points
+    size = -(-valid_points.height // (MAX_POINTS // 2))
+    numbered = valid_points.with_row_index("place").with_columns(group=pl.col("place") // size)
     least = numbered.group_by("group").agg(pl.col("place").sort_by("delta_s").first())
-    most = numbered.group_by("group").agg(pl.col("place").sort_by("delta_s").last())
-    kept = pl.concat([least, most]).select("place").unique().sort("place")
-    return kept.join(numbered, on="place").sort("place").select("x", "delta_s")
+    greatest = numbered.group_by("group").agg(pl.col("place").sort_by("delta_s").last())
+    extremes = pl.concat([least, greatest]).select("place").unique().sort("place")
+    return extremes.join(numbered, on="place").sort("place").select("x", "delta_s")
 
 
 @dataclass(frozen=True)

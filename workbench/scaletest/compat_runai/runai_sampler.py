@@ -49,7 +49,7 @@ class SampleResult:
 
     def format_line(self) -> str:
         """How far it is."""
-        counts = ", ".join(f"{count} {what}" for what, count in self.snapshot.counts.items())
+        counts = ", ".join(f"{count} {kind}" for kind, count in self.snapshot.counts.items())
         of = "" if self.submitted is None else f" of {self.submitted}"
         return f"{self.sampled}{of} workloads complete ({counts})"
 
@@ -79,7 +79,7 @@ class SampleResult:
         lines = [self.format_line(), *(f"  {n} have no {field} yet" for field, n in self.snapshot.lacking.items())]
         if self.others:
             lines.append(f"  {self.others} others in the namespace are not of this submission: left out")
-        lines += [f"  {n} belong to no workload here: {what}" for what, n in self.snapshot.foreign.items()]
+        lines += [f"  {n} belong to no workload here: {kind}" for kind, n in self.snapshot.foreign.items()]
         return "\n".join([*lines, f"  {self.file}"])
 
 
@@ -105,13 +105,13 @@ async def follow_workloads(
     deadline = time.monotonic() + for_s
     async with Connection(target) as api:
         while True:
-            found = await sample_once(api, folder, workload_type, f"runai-{project}", events=events, backend=backend)
-            tell(found.format_line())
-            whole = found.submitted is not None and found.sampled >= found.submitted
+            sample = await sample_once(api, folder, workload_type, f"runai-{project}", events=events, backend=backend)
+            tell(sample.format_line())
+            is_complete = sample.submitted is not None and sample.sampled >= sample.submitted
             # Pods of a gang come one by one, and the last pod so far is not yet the last.
-            done = found.ended and whole and not found.snapshot.short
-            if every_s is None or done or time.monotonic() > deadline:
-                return found
+            is_finished = sample.ended and is_complete and not sample.snapshot.short
+            if every_s is None or is_finished or time.monotonic() > deadline:
+                return sample
             await asyncio.sleep(every_s)
 
 
@@ -137,33 +137,33 @@ async def sample_once(
         "groups": await _list_pod_groups(api, namespace),
         "events": await _list_all(api, f"{core}/events") if events else [],
     }
-    found = join_lists(namespace, **lists)
+    snapshot = join_lists(namespace, **lists)
     # Where a sampler watches, it has seen the same before, and better.
     if (folder / run_records.JOURNAL).is_file() and not (folder / run_records.HEALTH).exists():
-        cluster_snapshot.append_observations(folder, lists, found, now_ns())
-    table = _build_jobs_table(found)
-    mine = table if submitted is None else table.filter(pl.col("name").is_in(list(submitted)))
+        cluster_snapshot.append_observations(folder, lists, snapshot, now_ns())
+    table = _build_jobs_table(snapshot)
+    job_rows = table if submitted is None else table.filter(pl.col("name").is_in(list(submitted)))
     if backend is not None:
-        mine = await asyncio.to_thread(_add_backend_times, mine, backend)
-    file = runai_files.write_sampled_json(folder, mine)
+        job_rows = await asyncio.to_thread(_add_backend_times, job_rows, backend)
+    file = runai_files.write_sampled_json(folder, job_rows)
     count = None if submitted is None else len(submitted)
-    return SampleResult(file, found, count, mine.height, table.height - mine.height, ended)
+    return SampleResult(file, snapshot, count, job_rows.height, table.height - job_rows.height, ended)
 
 
 def read_submit_progress(folder: Path) -> tuple[set[str] | None, bool]:
     """Names of the workloads submitted so far (None if unknown), and whether submission has ended."""
     if (folder / run_records.JOURNAL).is_file():
         acked, ended = set(), False
-        for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
-            if isinstance(one, run_records.Acked):
-                acked.add(one.index)
-            elif isinstance(one, run_records.Begun | run_records.Stopped):
-                ended = isinstance(one, run_records.Stopped)
+        for line in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
+            if isinstance(line, run_records.Acked):
+                acked.add(line.index)
+            elif isinstance(line, run_records.Begun | run_records.Stopped):
+                ended = isinstance(line, run_records.Stopped)
         run = run_conditions.read_conditions(folder).run
         return {object_names.build_workload_name(run, index) for index in acked}, ended
     if not (folder / runai_files.SUBMITTED).is_file():
         return None, True
-    return {one.name for one in runai_files.read_submissions(folder)}, True
+    return {job.name for job in runai_files.read_submissions(folder)}, True
 
 
 async def _list_all(api: Connection, path: str) -> list[Json]:
@@ -186,10 +186,10 @@ async def _list_pod_groups(api: Connection, namespace: str) -> list[Json]:
     return []
 
 
-def _build_jobs_table(found: Snapshot) -> pl.DataFrame:
+def _build_jobs_table(snapshot: Snapshot) -> pl.DataFrame:
     """As `upstream_jobs`, without judging: sampled.json holds no submission."""
     schema = {name: kind for name, kind in JOBS.schema().items() if name in _COLUMNS}
-    rows = [{**row, "project": find_project(row["namespace"])} for row in found.build_rows()]
+    rows = [{**row, "project": find_project(row["namespace"])} for row in snapshot.build_rows()]
     return pl.DataFrame(rows, schema=schema, orient="row")
 
 

@@ -66,12 +66,12 @@ class SubmissionPace:
 
     def build_limits(self, plan: Plan) -> SubmissionLimits:
         """The plan's limits at this rate; pods are not watched, so there is no limit on pending ones."""
-        given = plan.scenario.limits
+        limits = plan.scenario.limits
         return SubmissionLimits(
-            objects=given.objects,
+            objects=limits.objects,
             rate_per_s=self.max_rate,
-            in_flight=given.in_flight,
-            wall_clock_s=given.wall_clock_s,
+            in_flight=limits.in_flight,
+            wall_clock_s=limits.wall_clock_s,
         )
 
     def build_bursts(self, plan: Plan) -> Bursts:
@@ -95,17 +95,17 @@ def read_pace(folder: Path) -> SubmissionPace:
         ) from None
 
 
-def check_same_cluster(folder: Path, found: ClusterFacts) -> None:
+def check_same_cluster(folder: Path, facts: ClusterFacts) -> None:
     """Go on only on the cluster that the submission in this folder began on.
 
     What was accepted there would not be missed here, and the rest would be made here.
     """
     test = run_conditions.read_conditions(folder)
-    if found.fingerprint != test.fingerprint:
+    if facts.fingerprint != test.fingerprint:
         raise ConfigError(
             "this is another cluster than the one that the submission began on",
-            where=f"context {found.context}",
-            found=found.fingerprint,
+            where=f"context {facts.context}",
+            found=facts.fingerprint,
             allowed=f"{test.fingerprint} (context {test.context})",
             do=f"name that one, or {_ANEW}",
         )
@@ -194,17 +194,17 @@ async def run_submission(
     closed = run_conditions.read_conditions(out).closed if resume else closed
     speed = read_pace(out) if resume else build_pace(flags)
     async with Connection(target, max_connections=64) as api:
-        found = await safety.confirm_cluster(api, target, plan.scenario, confirmed)
+        facts = await safety.confirm_cluster(api, target, plan.scenario, confirmed)
         if resume:
-            check_same_cluster(out, found)
+            check_same_cluster(out, facts)
         submitter = chosen.build_submitter(api)
         if admin is not None:
             await _set_up_namespace(admin, plan)
-        await _check_cluster(api, plan, found, by_command=not submitter.labelled, patient=admin is not None)
+        await _check_cluster(api, plan, facts, by_command=not submitter.labelled, patient=admin is not None)
         tell(UNWATCHED if submitter.labelled else f"{UNWATCHED}; {UNLABELLED}")
-        folder = out if resume else _create_run_folder(out, plan, found, submitter.mode, speed, closed=closed)
+        folder = out if resume else _create_run_folder(out, plan, facts, submitter.mode, speed, closed=closed)
         await safety.write_run_record(api, plan)
-        with _stop_on_signals() as asked:
+        with _stop_on_signals() as stop_request:
             outcome = await submit_plan(
                 api,
                 plan.iterate_workloads(),
@@ -214,7 +214,7 @@ async def run_submission(
                 aborts=build_abort_limits(plan),
                 submitter=submitter,
                 bursts=speed.build_bursts(plan) if closed else None,
-                asked=asked,
+                asked=stop_request,
                 watcher=SavingWatcher(folder, plan, tell),
             )
     sent = write_submitted_file(folder, plan)
@@ -231,9 +231,9 @@ def check_flags(flags: SubmitFlags, *, resume: bool) -> None:
 def write_submitted_file(folder: Path, plan: Plan) -> int:
     """Write submitted.json of the journal so far; how many it names."""
     at_us = {
-        one.index: one.sent_ns // 1000
-        for one in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine)
-        if isinstance(one, run_records.Acked)
+        line.index: line.sent_ns // 1000
+        for line in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine)
+        if isinstance(line, run_records.Acked)
     }
     places = plan.schedule.select("index", "name", "namespace").iter_rows()
     sent = [
@@ -281,13 +281,16 @@ def _load_or_draw_plan(flags: SubmitFlags, out: Path, *, resume: bool) -> Plan:
 
 
 async def _check_cluster(
-    api: Connection, plan: Plan, found: safety.ClusterFacts, *, by_command: bool, patient: bool
+    api: Connection, plan: Plan, facts: safety.ClusterFacts, *, by_command: bool, patient: bool
 ) -> None:
     """Refuse what must not begin; rights that were just granted are known to the API server a moment later."""
     end_s = time.monotonic() + (_RIGHTS_LIMIT_S if patient else 0)
     while True:
-        findings = await safety.run_preflight(api, plan, found, by_command=by_command)
-        if not any(one.level == "refused" and one.check in _GRANTED for one in findings) or time.monotonic() >= end_s:
+        findings = await safety.run_preflight(api, plan, facts, by_command=by_command)
+        if (
+            not any(finding.level == "refused" and finding.check in _GRANTED for finding in findings)
+            or time.monotonic() >= end_s
+        ):
             safety.raise_refusals(findings)
             return
         await asyncio.sleep(_AGAIN_S)
@@ -298,8 +301,8 @@ async def _set_up_namespace(admin: Target, plan: Plan) -> None:
     async with Connection(admin) as api:
         await safety.set_up_cluster(api, plan, quota=False)
         for namespace in plan.namespaces:
-            for one in _build_read_rights(namespace):
-                await apply_object(api, one)
+            for manifest in _build_read_rights(namespace):
+                await apply_object(api, manifest)
 
 
 def _build_read_rights(namespace: str) -> list[dict[str, Any]]:
@@ -323,49 +326,49 @@ def _build_read_rights(namespace: str) -> list[dict[str, Any]]:
 
 
 def _create_run_folder(
-    out: Path, plan: Plan, found: safety.ClusterFacts, mode: str, speed: SubmissionPace, *, closed: bool
+    out: Path, plan: Plan, facts: safety.ClusterFacts, mode: str, speed: SubmissionPace, *, closed: bool
 ) -> Path:
     title = "How long do workloads take? (flags of the older tool)"
-    made = run_folder.start_run("scaletest", folder=out, title=title, config=speed.to_config())
-    plan.write(made.folder)
-    simulated = not plan.scenario.allow_real_nodes or found.real_nodes == 0
+    run = run_folder.start_run("scaletest", folder=out, title=title, config=speed.to_config())
+    plan.write(run.folder)
+    simulated = not plan.scenario.allow_real_nodes or facts.real_nodes == 0
     run_conditions.write_conditions(
-        made.folder,
+        run.folder,
         run_conditions.RunConditions(
             run=plan.run,
             scenario_name=plan.scenario.name,
             scenario_sha256=scenario_file.hash_scenario(plan.scenario),
             created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            context=found.context,
-            fingerprint=found.fingerprint,
-            server_sha256=found.server_sha256,
-            server_version=found.server_version,
-            identity=found.identity,
-            identity_groups=found.groups,
+            context=facts.context,
+            fingerprint=facts.fingerprint,
+            server_sha256=facts.server_sha256,
+            server_version=facts.server_version,
+            identity=facts.identity,
+            identity_groups=facts.groups,
             namespaces=plan.namespaces,
             schedulers=plan.scenario.schedulers,
             simulated_nodes=simulated,
-            local_cluster=found.own,
+            local_cluster=facts.own,
             mode=mode,
             closed=closed,
         ),
     )
-    return made.folder
+    return run.folder
 
 
 @contextlib.contextmanager
 def _stop_on_signals() -> Iterator[StopRequest]:
     """Ctrl-C once stops and drains, twice breaks off."""
-    asked, loop = StopRequest(), asyncio.get_running_loop()
+    stop_request, loop = StopRequest(), asyncio.get_running_loop()
     numbers = (signal.SIGINT, signal.SIGTERM)
     try:
         for number in numbers:
-            loop.add_signal_handler(number, asked.request_stop)
+            loop.add_signal_handler(number, stop_request.request_stop)
     except (NotImplementedError, RuntimeError, ValueError):  # not the main thread, or Windows
-        yield asked
+        yield stop_request
         return
     try:
-        yield asked
+        yield stop_request
     finally:
         for number in numbers:
             loop.remove_signal_handler(number)

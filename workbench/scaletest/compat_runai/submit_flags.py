@@ -102,15 +102,15 @@ def read_template(path: str | Path, project: str, gpus: str, workers: int, *, pv
         raise InputError("a placeholder that is not the old tool's", where=where, found="${", do="use plan and run")
     for placeholder, value in ((PROJECT, project), (WORKERS, str(workers)), (GPUS, gpus)):
         text = text.replace(placeholder, value)
-    found = _replace_name(parse_yaml(text, str(where)).value)
-    if not isinstance(found, dict) or not isinstance(found.get("spec"), dict):
+    template = _replace_name(parse_yaml(text, str(where)).value)
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
         raise InputError("not a template of a workload", where=where, allowed="one YAML document with a spec")
-    if (found.get("metadata") or {}).get("name") != "${name}":
+    if (template.get("metadata") or {}).get("name") != "${name}":
         raise InputError("all workloads would have one name", where=where, do=f"metadata.name: {NAME}")
-    found.pop("status", None)
-    if pvc and "pvcs" not in found["spec"]:
-        found["spec"]["pvcs"] = build_volume()
-    return found
+    template.pop("status", None)
+    if pvc and "pvcs" not in template["spec"]:
+        template["spec"]["pvcs"] = build_volume()
+    return template
 
 
 def _replace_name(value: Any) -> Any:
@@ -156,11 +156,11 @@ def build_scenario(flags: SubmitFlags) -> Scenario:
     check_workload(flags.workload_type, flags.project, flags.num_gpus, flags.num_workers)
     _check_numbers(flags)
     assert flags.workload_type is not None
-    given = (flags.project, flags.num_gpus, flags.num_workers)
+    arguments = (flags.project, flags.num_gpus, flags.num_workers)
     if flags.template is None:
-        template = build_workload(flags.workload_type, *given, pvc=flags.pvc)
+        template = build_workload(flags.workload_type, *arguments, pvc=flags.pvc)
     else:
-        template = read_template(flags.template, *given, pvc=flags.pvc)
+        template = read_template(flags.template, *arguments, pvc=flags.pvc)
     distributed = flags.workload_type == "distributed"
     entry = {
         "kind": "Template",
@@ -174,7 +174,7 @@ def build_scenario(flags: SubmitFlags) -> Scenario:
         **_parse_gpus(flags.num_gpus),
     }
     every_s = flags.delay or flags.num_processes / flags.max_rate
-    made = {
+    fields = {
         "name": f"upstream-{flags.workload_type}",
         "schedulers": [flags.scheduler],
         "namespaces": [flags.namespace],
@@ -183,7 +183,7 @@ def build_scenario(flags: SubmitFlags) -> Scenario:
         "limits": _build_limits(flags, every_s),
         "allow_real_nodes": flags.allow_real_nodes,
     }
-    return validate_model(Scenario, made, noun="scenario", where="the template and the flags", error_type=ConfigError)
+    return validate_model(Scenario, fields, noun="scenario", where="the template and the flags", error_type=ConfigError)
 
 
 def _build_limits(flags: SubmitFlags, every_s: float) -> dict[str, float]:

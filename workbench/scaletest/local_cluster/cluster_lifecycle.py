@@ -125,7 +125,7 @@ def start_cluster(
     """
     check_cluster_name(name)
     limits = check_client_limits(
-        client_limits or {}, scheduler, [*(one.name for one in recipes), *(["kueue"] if kueue else [])]
+        client_limits or {}, scheduler, [*(recipe.name for recipe in recipes), *(["kueue"] if kueue else [])]
     )
     arguments = check_api_arguments(api_arguments or {})
     settings = ClusterSettings(
@@ -141,8 +141,8 @@ def start_cluster(
         queue_quotas=dict(queue_quotas or {}),
     )
     with cluster_record.lock_cluster(name):
-        if (known := _reuse_or_remove(name, settings, tell)) is not None:
-            return known
+        if (cluster := _reuse_or_remove(name, settings, tell)) is not None:
+            return cluster
         binaries = program_providers.find_binaries(programs, provider)
         if scheduler == "kai":
             binaries.require_kai()
@@ -155,13 +155,13 @@ def start_cluster(
 
 def _reuse_or_remove(name: str, settings: ClusterSettings, tell: Callable[[str], None]) -> LocalCluster | None:
     """The running cluster of this name; None after removing the remains of one."""
-    known = _read_or_guess_record(name)
-    if known is None:
+    record = _read_or_guess_record(name)
+    if record is None:
         return None
-    if known.state == "up" and not list_lost_parts(known):
-        _check_same_settings(known, settings)
+    if record.state == "up" and not list_lost_parts(record):
+        _check_same_settings(record, settings)
         tell("the cluster is already up")
-        return _build_local_cluster(known)
+        return _build_local_cluster(record)
     tell("removing the remains of an earlier cluster of this name")
     remove_cluster(name)
     return None
@@ -188,9 +188,9 @@ def _start_with_free_ports(
 
 def find_cluster(name: str = "local") -> LocalCluster:
     """Find a running cluster."""
-    known = cluster_record.read_record(name)
+    record = cluster_record.read_record(name)
     again = UP_COMMAND if name == "local" else f"{UP_COMMAND} --name {name}"
-    if known is None or known.state != "up":
+    if record is None or record.state != "up":
         raise ConfigError(
             "no such local cluster",
             where="--cluster",
@@ -198,11 +198,11 @@ def find_cluster(name: str = "local") -> LocalCluster:
             allowed=cluster_record.list_cluster_names() or None,
             do=again,
         )
-    if gone := list_lost_parts(known):
-        gone = _start_rested_schedulers(known, gone)
+    if gone := list_lost_parts(record):
+        gone = _start_rested_schedulers(record, gone)
     if gone:
         raise ConfigError("components of the local cluster are not running", where=name, found=gone, do=again)
-    return _build_local_cluster(known)
+    return _build_local_cluster(record)
 
 
 def stop_cluster(name: str = "local") -> bool:
@@ -232,26 +232,26 @@ def restart_component(cluster: LocalCluster, component: str, *, timeout_s: float
         _start_part(cluster, parts[name], timeout_s)
 
 
-def _start_rested_schedulers(known: ClusterRecord, gone: list[str]) -> list[str]:
+def _start_rested_schedulers(record: ClusterRecord, gone: list[str]) -> list[str]:
     """Start schedulers that a comparison had stopped when it was killed; the parts that are still missing."""
     from workbench.scaletest.local_cluster import scheduler_switch
 
-    if set(gone) <= set(scheduler_switch.list_switchable(known)):
-        scheduler_switch.run_only(_build_local_cluster(known), None)
-        return list_lost_parts(known)
+    if set(gone) <= set(scheduler_switch.list_switchable(record)):
+        scheduler_switch.run_only(_build_local_cluster(record), None)
+        return list_lost_parts(record)
     return gone
 
 
-def list_lost_parts(known: ClusterRecord) -> list[str]:
+def list_lost_parts(record: ClusterRecord) -> list[str]:
     """Components that should run and do not."""
-    alive = component_processes.find_processes(known.folder)
-    return [part.name for part in known.parts if part.name not in alive]
+    alive = component_processes.find_processes(record.folder)
+    return [part.name for part in record.parts if part.name not in alive]
 
 
 def _parts_by_name(cluster: LocalCluster, component: str) -> dict[str, ClusterPart]:
     """All components by name; an error if this one is missing."""
-    known = cluster_record.read_record(cluster.name)
-    parts = {part.name: part for part in known.parts} if known else {}
+    record = cluster_record.read_record(cluster.name)
+    parts = {part.name: part for part in record.parts} if record else {}
     if component not in parts:
         raise ConfigError("no such component", where=cluster.name, found=component, allowed=sorted(parts))
     return parts
@@ -278,43 +278,43 @@ def _read_or_guess_record(name: str) -> ClusterRecord | None:
         )
 
 
-def _check_same_settings(known: ClusterRecord, settings: ClusterSettings) -> None:
+def _check_same_settings(record: ClusterRecord, settings: ClusterSettings) -> None:
     differing = [
-        f"{key}: {getattr(known.settings, key)!r}"
+        f"{key}: {getattr(record.settings, key)!r}"
         for key in ClusterSettings.model_fields
-        if getattr(known.settings, key) != getattr(settings, key)
+        if getattr(record.settings, key) != getattr(settings, key)
     ]
     if differing:
         raise ConfigError(
             "a cluster of this name is running with other settings",
-            where=known.name,
+            where=record.name,
             found=differing,
-            do=f"workbench scaletest cluster down --name {known.name}, or take another --name",
+            do=f"workbench scaletest cluster down --name {record.name}, or take another --name",
         )
 
 
-def _build_local_cluster(known: ClusterRecord) -> LocalCluster:
-    folder = known.folder
+def _build_local_cluster(record: ClusterRecord) -> LocalCluster:
+    folder = record.folder
     return LocalCluster(
-        name=known.name,
+        name=record.name,
         folder=folder,
         kubeconfig=folder / KUBECONFIG,
         measure_kubeconfig=folder / MEASURE_KUBECONFIG,
-        context=identities.admin_context(known.name),
-        measure_context=identities.measure_context(known.name),
+        context=identities.admin_context(record.name),
+        measure_context=identities.measure_context(record.name),
         schedulers=(
             "default-scheduler",
-            *((GANG_SCHEDULING,) if known.settings.native_gangs else ()),
-            *((kai_scheduler.SCHEDULER_NAME,) if known.settings.scheduler == "kai" else ()),
-            *(one.name for one in known.settings.recipes),
-            *((kueue_queues.NAME,) if known.settings.kueue else ()),
+            *((GANG_SCHEDULING,) if record.settings.native_gangs else ()),
+            *((kai_scheduler.SCHEDULER_NAME,) if record.settings.scheduler == "kai" else ()),
+            *(recipe.name for recipe in record.settings.recipes),
+            *((kueue_queues.NAME,) if record.settings.kueue else ()),
         ),
-        components=known.components,
-        audit_log=control_plane.find_audit_log(folder, known.name) if known.audited else None,
-        server=known.server,
-        pools=known.settings.pools,
-        provider=known.provider,
-        kubectl=known.kubectl,
-        metrics=control_plane.list_metrics(known.parts),
-        queue_quotas=known.settings.queue_quotas,
+        components=record.components,
+        audit_log=control_plane.find_audit_log(folder, record.name) if record.audited else None,
+        server=record.server,
+        pools=record.settings.pools,
+        provider=record.provider,
+        kubectl=record.kubectl,
+        metrics=control_plane.list_metrics(record.parts),
+        queue_quotas=record.settings.queue_quotas,
     )

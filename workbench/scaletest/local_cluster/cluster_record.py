@@ -128,14 +128,14 @@ def parse_feature_gates(texts: Iterable[str]) -> dict[str, bool]:
     >>> parse_feature_gates(["GangScheduling=true"])
     {'GangScheduling': True}
     """
-    found = {}
+    gates = {}
     for text in texts:
         name, _, value = text.partition("=")
         if not _GATE.fullmatch(name) or value not in ("true", "false"):
             allowed = "NAME=true or NAME=false, such as GangScheduling=true"
             raise ConfigError("not a feature gate", where="--feature-gate", found=text[:80], allowed=allowed)
-        found[name] = value == "true"
-    return found
+        gates[name] = value == "true"
+    return gates
 
 
 def parse_start_delay(text: str) -> StartDelay:
@@ -145,7 +145,7 @@ def parse_start_delay(text: str) -> StartDelay:
     (StartDelay(least_s=3.0, most_s=3.0), 4.0)
     """
     try:
-        bounds = [float(one) for one in text.split(":")]
+        bounds = [float(part) for part in text.split(":")]
         least_s, most_s = bounds * 2 if len(bounds) == 1 else bounds
         if not 0 <= least_s <= most_s <= MAX_START_S:
             raise ValueError
@@ -161,13 +161,13 @@ def parse_queue_quotas(texts: Iterable[str]) -> dict[str, int]:
     >>> parse_queue_quotas(["default=6", "team-b=2"])
     {'default': 6, 'team-b': 2}
     """
-    found = {}
+    quotas = {}
     for text in texts:
         name, _, gpus = text.partition("=")
         if not NAME.fullmatch(name) or not (gpus.isascii() and gpus.isdigit() and len(gpus) <= 7):
             raise ConfigError("not a queue", where="--queue", found=text[:80], allowed="NAME=GPUS, such as default=64")
-        found[name] = int(gpus)
-    return found
+        quotas[name] = int(gpus)
+    return quotas
 
 
 def check_cluster_name(name: str) -> str:
@@ -199,7 +199,7 @@ def parse_pools(nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str]
             found=f"{len(models)} and {len(nodes)}",
             do="for two pools: --nodes 3 --gpus 4 --gpu-model T4 --nodes 2 --gpus 8 --gpu-model H100",
         )
-    if unknown := [one for one in models if one not in GPU_MODELS]:
+    if unknown := [model for model in models if model not in GPU_MODELS]:
         raise ConfigError("unknown GPU model", where="--gpu-model", found=unknown[0][:80], allowed=list(GPU_MODELS))
     if len(nodes) != len(gpus):
         raise ConfigError(
@@ -208,10 +208,10 @@ def parse_pools(nodes: Sequence[int], gpus: Sequence[int], models: Sequence[str]
             found=f"{len(nodes)} and {len(gpus)}",
             do="for two pools: --nodes 3 --gpus 4 --nodes 2 --gpus 8",
         )
-    for what, values, most in (("--nodes", nodes, MAX_NODES), ("--gpus", gpus, MAX_GPUS)):
+    for option, values, maximum in (("--nodes", nodes, MAX_NODES), ("--gpus", gpus, MAX_GPUS)):
         for value in values:
-            if not 0 <= value <= most:
-                raise ConfigError("out of range", where=what, found=value, allowed=f"0 to {most}")
+            if not 0 <= value <= maximum:
+                raise ConfigError("out of range", where=option, found=value, allowed=f"0 to {maximum}")
     if sum(nodes) > MAX_NODES:
         raise ConfigError("too many nodes", where="--nodes", found=sum(nodes), allowed=f"at most {MAX_NODES} in all")
     return tuple(
@@ -226,17 +226,17 @@ def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
     >>> parse_client_limits(["controller-manager=200:400"])
     {'kube-controller-manager': ClientLimit(qps=200.0, burst=400)}
     """
-    made = {}
+    limits = {}
     for text in texts:
-        found = _LIMIT.fullmatch(text)
-        if found is None or float(found["qps"]) <= 0 or found["burst"] in ("0", "00"):
+        match = _LIMIT.fullmatch(text)
+        if match is None or float(match["qps"]) <= 0 or match["burst"] in ("0", "00"):
             raise ConfigError(
                 "not a client limit", where="--client-limit", found=text[:100], allowed="COMPONENT=QPS[:BURST]"
             )
-        qps = float(found["qps"])
-        burst = int(found["burst"]) if found["burst"] else max(1, round(2 * qps))
-        made[_SHORT.get(found["component"], found["component"])] = ClientLimit(qps=qps, burst=max(1, burst))
-    return made
+        qps = float(match["qps"])
+        burst = int(match["burst"]) if match["burst"] else max(1, round(2 * qps))
+        limits[_SHORT.get(match["component"], match["component"])] = ClientLimit(qps=qps, burst=max(1, burst))
+    return limits
 
 
 def _is_there(name: str, scheduler: Scheduler) -> bool:
@@ -247,10 +247,12 @@ def check_client_limits(
     limits: Mapping[str, ClientLimit], scheduler: Scheduler, more: Sequence[str] = ()
 ) -> dict[str, ClientLimit]:
     """Validate client limits against the components of this cluster."""
-    known = [*(name for name in DEFAULT_LIMITS if _is_there(name, scheduler)), *more]
+    components = [*(name for name in DEFAULT_LIMITS if _is_there(name, scheduler)), *more]
     for name in limits:
-        if name not in known:
-            raise ConfigError("no component with a client limit", where="--client-limit", found=name, allowed=known)
+        if name not in components:
+            raise ConfigError(
+                "no component with a client limit", where="--client-limit", found=name, allowed=components
+            )
     return dict(limits)
 
 
@@ -260,13 +262,13 @@ def parse_api_arguments(texts: Iterable[str]) -> dict[str, str]:
     >>> parse_api_arguments(["max-mutating-requests-inflight=2"])
     {'max-mutating-requests-inflight': '2'}
     """
-    made = {}
+    arguments = {}
     for text in texts:
         key, equals, value = text.removeprefix("--").partition("=")
         if not equals or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             raise ConfigError("not an argument", where="--api-arg", found=text[:100], allowed="KEY=VALUE")
-        made[key] = value
-    return check_api_arguments(made)
+        arguments[key] = value
+    return check_api_arguments(arguments)
 
 
 def check_api_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
@@ -328,10 +330,10 @@ def find_clusters_folder() -> Path:
 def hash_machine() -> str:
     """Short hash that identifies this machine, in place of its name."""
     try:
-        known = Path("/etc/machine-id").read_text(encoding="ascii").strip()
+        machine_id = Path("/etc/machine-id").read_text(encoding="ascii").strip()
     except (OSError, ValueError):
-        known = ""
-    return hashlib.sha256(f"{socket.gethostname()} {known}".encode()).hexdigest()[:8]
+        machine_id = ""
+    return hashlib.sha256(f"{socket.gethostname()} {machine_id}".encode()).hexdigest()[:8]
 
 
 def find_cluster_folder(name: str) -> Path:

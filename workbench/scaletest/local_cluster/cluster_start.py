@@ -39,7 +39,7 @@ _MARKER = ".workbench-cluster"
 def start_from_nothing(
     name: str,
     settings: ClusterSettings,
-    found: program_providers.Binaries,
+    binaries: program_providers.Binaries,
     folder: Path | None,
     owner: tuple[int, float],
     timeout_s: float,
@@ -52,21 +52,21 @@ def start_from_nothing(
         state="starting",
         folder=place,
         settings=settings,
-        provider=found.provider,
-        kubectl=found.kubectl,
+        provider=binaries.provider,
+        kubectl=binaries.kubectl,
         owner_pid=owner[0],
         owner_started=owner[1],
     )
     cluster_record.write_record(begun)
     try:
         with signals.interrupt_on_termination():
-            made = _start_parts(begun, found, timeout_s, tell)
-            cluster_record.write_record(made)
+            record = _start_parts(begun, binaries, timeout_s, tell)
+            cluster_record.write_record(record)
     except BaseException:  # also on Ctrl-C
         with signals.ignore_signals():
             remove_cluster(name)
         raise
-    return made
+    return record
 
 
 def _make_data_folder(name: str, folder: Path | None) -> Path:
@@ -81,37 +81,37 @@ def _make_data_folder(name: str, folder: Path | None) -> Path:
 
 
 def _start_parts(
-    begun: ClusterRecord, found: program_providers.Binaries, timeout_s: float, tell: Callable[[str], None]
+    begun: ClusterRecord, binaries: program_providers.Binaries, timeout_s: float, tell: Callable[[str], None]
 ) -> ClusterRecord:
     folder, name, since = begun.folder, begun.name, time.monotonic()
     # Imports take a second; the wait hides that.
     threading.Thread(target=importlib.import_module, args=("kubernetes.config",), daemon=True).start()
-    parts = control_plane.create_control_plane(folder, name, begun.settings, found, timeout_s=timeout_s)
+    parts = control_plane.create_control_plane(folder, name, begun.settings, binaries, timeout_s=timeout_s)
     tell(f"control plane is up after {time.monotonic() - since:.1f} s")
     server = _write_admin_kubeconfig(folder, name, parts)
     with_kai = begun.settings.scheduler == "kai"
-    kai, kueue = found.kai if with_kai else None, found.require_kueue() if begun.settings.kueue else None
+    kai, kueue = binaries.kai if with_kai else None, binaries.require_kueue() if begun.settings.kueue else None
     server_version = run_coroutine(_furnish_cluster(begun, server, kai, kueue, timeout_s, tell))
     versions = control_plane.read_versions(folder, name)
     if with_kai:
-        added = kai_scheduler.start_kai(folder, begun.settings, found.require_kai(), folder / KUBECONFIG)
+        added = kai_scheduler.start_kai(folder, begun.settings, binaries.require_kai(), folder / KUBECONFIG)
         control_plane.wait_until_healthy(folder, added, timeout_s=timeout_s)
-        versions |= dict.fromkeys(kai_scheduler.KAI_PROCESSES, found.kai_version)
+        versions |= dict.fromkeys(kai_scheduler.KAI_PROCESSES, binaries.kai_version)
         parts += added
     more = tuple(
-        second_schedulers.start_second_scheduler(folder, begun.settings, one, found.require_scheduler())
-        for one in begun.settings.recipes
+        second_schedulers.start_second_scheduler(folder, begun.settings, recipe, binaries.require_scheduler())
+        for recipe in begun.settings.recipes
     )
     if begun.settings.kueue:
-        more += (kueue_queues.start_kueue(folder, name, begun.settings, found.require_kueue()),)
+        more += (kueue_queues.start_kueue(folder, name, begun.settings, binaries.require_kueue()),)
     control_plane.wait_until_healthy(folder, more, timeout_s=timeout_s)
     if begun.settings.kueue:
-        run_coroutine(_register_kueue(begun, found.require_kueue(), timeout_s))
-    versions |= dict.fromkeys([one.name for one in begun.settings.recipes], versions.get("kube-scheduler"))
-    versions |= {kueue_queues.NAME: found.kueue_version} if begun.settings.kueue else {}
+        run_coroutine(_register_kueue(begun, binaries.require_kueue(), timeout_s))
+    versions |= dict.fromkeys([recipe.name for recipe in begun.settings.recipes], versions.get("kube-scheduler"))
+    versions |= {kueue_queues.NAME: binaries.kueue_version} if begun.settings.kueue else {}
     parts += more
     own_limit = cluster_record.DEFAULT_LIMITS["kube-scheduler"]
-    limits = {one.name: begun.settings.client_limits.get(one.name, own_limit) for one in more}
+    limits = {part.name: begun.settings.client_limits.get(part.name, own_limit) for part in more}
     tell(f"ready after {time.monotonic() - since:.1f} s")
     return begun.model_copy(
         update={
@@ -121,8 +121,8 @@ def _start_parts(
             "audited": True,
             "parts": parts,
             "components": tuple(
-                control_plane.describe_component(one, folder, versions.get(one.name), limits.get(one.name))
-                for one in parts
+                control_plane.describe_component(part, folder, versions.get(part.name), limits.get(part.name))
+                for part in parts
             ),
         }
     )
@@ -163,7 +163,7 @@ async def _furnish_cluster(
             context=identities.measure_context(name),
             user={"token": token},
         )
-        names = [one.name for one in begun.settings.recipes]
+        names = [recipe.name for recipe in begun.settings.recipes]
         if kueue_programs is not None:
             names.append(kueue_queues.NAME)
             await kueue_queues.create_resources(api, kueue_programs, timeout_s=timeout_s)
@@ -185,22 +185,22 @@ def remove_cluster(name: str) -> bool:
     """Stop all processes of a cluster and remove its folders, in any state; whether there was anything."""
     home = cluster_record.find_cluster_folder(name).absolute()
     try:
-        known = cluster_record.read_record(name)
+        record = cluster_record.read_record(name)
     except ConfigError:
-        known = None
-    places = {home, known.folder if known else home}
-    found = False
+        record = None
+    places = {home, record.folder if record else home}
+    has_remains = False
     for place in places:
         # A second pass: kwokctl may have started a process meanwhile.
-        while alive := [one for many in component_processes.find_processes(place).values() for one in many]:
-            found = True
+        while alive := [process for many in component_processes.find_processes(place).values() for process in many]:
+            has_remains = True
             component_processes.end_processes(alive)
         if place == home or (place / _MARKER).is_file():
-            found = found or place.exists()
+            has_remains = has_remains or place.exists()
             shutil.rmtree(place, ignore_errors=True)
             if place.exists():
                 shutil.rmtree(place)
-    return found
+    return has_remains
 
 
 def run_coroutine(work: Coroutine[Any, Any, str]) -> str:
@@ -216,5 +216,5 @@ def run_coroutine(work: Coroutine[Any, Any, str]) -> str:
         with ThreadPoolExecutor(1) as pool:
             return pool.submit(asyncio.run, work).result()
     except BaseExceptionGroup as group:
-        first = next((one for one in group.exceptions if isinstance(one, WorkbenchError)), group.exceptions[0])
+        first = next((error for error in group.exceptions if isinstance(error, WorkbenchError)), group.exceptions[0])
         raise first from None

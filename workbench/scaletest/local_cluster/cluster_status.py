@@ -59,7 +59,9 @@ class ClusterStatus:
     @property
     def is_healthy(self) -> bool:
         """Whether the cluster is up, all nodes are ready and all processes are healthy."""
-        return self.state == "up" and self.nodes_ready == self.nodes and all(one.healthy for one in self.processes)
+        return (
+            self.state == "up" and self.nodes_ready == self.nodes and all(process.healthy for process in self.processes)
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Document of `status --json`."""
@@ -70,15 +72,15 @@ class ClusterStatus:
         ready = "?" if self.nodes_ready is None else self.nodes_ready
         rows = [
             (
-                one.name,
-                one.pid,
-                "healthy" if one.healthy else "gone" if one.pid is None else "unhealthy",
-                None if one.rss_bytes is None else round(one.rss_bytes / 2**20),
-                one.port,
-                None if one.client_qps is None else f"{one.client_qps:g}:{one.client_burst}",
-                one.version,
+                process.name,
+                process.pid,
+                "healthy" if process.healthy else "gone" if process.pid is None else "unhealthy",
+                None if process.rss_bytes is None else round(process.rss_bytes / 2**20),
+                process.port,
+                None if process.client_qps is None else f"{process.client_qps:g}:{process.client_burst}",
+                process.version,
             )
-            for one in self.processes
+            for process in self.processes
         ]
         headers = ("process", "pid", "health", "RSS MiB", "port", "limit/s", "version")
         return "\n".join(
@@ -93,8 +95,8 @@ class ClusterStatus:
 
 def read_cluster_status(name: str) -> ClusterStatus:
     """Read the status of a cluster."""
-    known = cluster_record.read_record(name)
-    if known is None:
+    record = cluster_record.read_record(name)
+    if record is None:
         raise ConfigError(
             "no such local cluster",
             where="--name",
@@ -102,27 +104,27 @@ def read_cluster_status(name: str) -> ClusterStatus:
             allowed=cluster_record.list_cluster_names() or None,
             do=cluster_lifecycle.UP_COMMAND,
         )
-    alive = component_processes.find_processes(known.folder)
+    alive = component_processes.find_processes(record.folder)
     return ClusterStatus(
         name=name,
-        state=known.state,
-        server=known.server,
-        provider=known.provider,
-        kubernetes_version=known.kubernetes_version,
-        kubeconfig=str(known.folder / cluster_lifecycle.KUBECONFIG),
+        state=record.state,
+        server=record.server,
+        provider=record.provider,
+        kubernetes_version=record.kubernetes_version,
+        kubeconfig=str(record.folder / cluster_lifecycle.KUBECONFIG),
         context=identities.admin_context(name),
-        measure_kubeconfig=str(known.folder / cluster_lifecycle.MEASURE_KUBECONFIG),
+        measure_kubeconfig=str(record.folder / cluster_lifecycle.MEASURE_KUBECONFIG),
         measure_context=identities.measure_context(name),
-        nodes=known.settings.nodes,
-        nodes_ready=_count_ready_nodes(known),
-        processes=tuple(_build_component_status(known, part, alive.get(part.name, [])) for part in known.parts),
+        nodes=record.settings.nodes,
+        nodes_ready=_count_ready_nodes(record),
+        processes=tuple(_build_component_status(record, part, alive.get(part.name, [])) for part in record.parts),
     )
 
 
-def _build_component_status(known: ClusterRecord, part: ClusterPart, alive: list[psutil.Process]) -> ComponentStatus:
+def _build_component_status(record: ClusterRecord, part: ClusterPart, alive: list[psutil.Process]) -> ComponentStatus:
     from workbench.scaletest.local_cluster import control_plane
 
-    about = next((one for one in known.components if one.name == part.name), None)
+    about = next((component for component in record.components if component.name == part.name), None)
     pid, rss = None, None
     with contextlib.suppress(psutil.Error, IndexError):
         pid, rss = alive[0].pid, alive[0].memory_info().rss
@@ -135,14 +137,14 @@ def _build_component_status(known: ClusterRecord, part: ClusterPart, alive: list
         version=about.version if about else None,
         client_qps=about.client_qps if about else None,
         client_burst=about.client_burst if about else None,
-        log=str(control_plane.find_log(known.folder, part.name)),
+        log=str(control_plane.find_log(record.folder, part.name)),
     )
 
 
-def _count_ready_nodes(known: ClusterRecord) -> int | None:
+def _count_ready_nodes(record: ClusterRecord) -> int | None:
     async def ask_count() -> str:
         async with Connection(
-            load_target(known.folder / cluster_lifecycle.KUBECONFIG, identities.admin_context(known.name))
+            load_target(record.folder / cluster_lifecycle.KUBECONFIG, identities.admin_context(record.name))
         ) as api:
             return str((await simulated_nodes.count_ready_nodes(api))[0])
 
@@ -152,23 +154,23 @@ def _count_ready_nodes(known: ClusterRecord) -> int | None:
         return None
 
 
-def format_new_cluster(made: LocalCluster) -> str:
+def format_new_cluster(local: LocalCluster) -> str:
     """Text that describes a started cluster and its use."""
     return "\n".join(
         [
-            f"{made.name}: {made.nodes} simulated nodes at {made.server}, schedulers: {', '.join(made.schedulers)}",
-            f"administrator  --kubeconfig {made.kubeconfig}",
-            f"for measuring  --kubeconfig {made.measure_kubeconfig}",
-            f"audit log      {made.audit_log or 'none'}",
-            *([f"kubectl        {made.kubectl} --kubeconfig {made.kubeconfig} get nodes"] if made.kubectl else []),
-            f"use it with --cluster {made.name}; stop it: workbench scaletest cluster down"
-            + ("" if made.name == "local" else f" --name {made.name}"),
+            f"{local.name}: {local.nodes} simulated nodes at {local.server}, schedulers: {', '.join(local.schedulers)}",
+            f"administrator  --kubeconfig {local.kubeconfig}",
+            f"for measuring  --kubeconfig {local.measure_kubeconfig}",
+            f"audit log      {local.audit_log or 'none'}",
+            *([f"kubectl        {local.kubectl} --kubeconfig {local.kubeconfig} get nodes"] if local.kubectl else []),
+            f"use it with --cluster {local.name}; stop it: workbench scaletest cluster down"
+            + ("" if local.name == "local" else f" --name {local.name}"),
         ]
     )
 
 
-def format_new_cluster_json(made: LocalCluster) -> str:
+def format_new_cluster_json(cluster: LocalCluster) -> str:
     """The started cluster as a JSON document."""
-    found: dict[str, Any] = asdict(made)
-    found["components"] = [one.model_dump() for one in made.components]
-    return json.dumps(found, indent=1, default=str)
+    document: dict[str, Any] = asdict(cluster)
+    document["components"] = [component.model_dump() for component in cluster.components]
+    return json.dumps(document, indent=1, default=str)

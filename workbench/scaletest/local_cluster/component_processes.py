@@ -39,15 +39,15 @@ def find_free_ports(count: int) -> list[int]:
     """
     # Random, because clusters may start at the same time. Not security-relevant.
     candidates = random.SystemRandom().sample(range(_LOWEST, _HIGHEST), 400)
-    found: list[int] = []
+    ports: list[int] = []
     for port in candidates:
-        if len(found) == count:
+        if len(ports) == count:
             break
         if is_port_free(port):
-            found.append(port)
-    if len(found) < count:
-        raise MissingToolError("not enough free ports on this machine", found=len(found), allowed=f"{count} needed")
-    return found
+            ports.append(port)
+    if len(ports) < count:
+        raise MissingToolError("not enough free ports on this machine", found=len(ports), allowed=f"{count} needed")
+    return ports
 
 
 def is_port_free(port: int) -> bool:
@@ -70,13 +70,13 @@ def find_scheduler_folder(folder: Path, name: str) -> Path:
 
 def list_component_pids(folder: Path) -> tuple[int, ...]:
     """Process ids of the cluster in this folder."""
-    return tuple(process.pid for own in find_processes(folder).values() for process in own)
+    return tuple(process.pid for processes in find_processes(folder).values() for process in processes)
 
 
 def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
     """Running processes of the cluster in this folder, by program name."""
     prefix = f"{folder}{os.sep}"
-    found: dict[str, list[psutil.Process]] = {}
+    processes: dict[str, list[psutil.Process]] = {}
     for process in psutil.process_iter():
         with contextlib.suppress(*_GONE):
             if process.uids().real != os.getuid():
@@ -86,9 +86,9 @@ def find_processes(folder: Path) -> dict[str, list[psutil.Process]]:
             inside = [word for word in words if word.startswith(prefix)]
             if inside or process.environ().get(MARK) == str(folder):
                 path = Path((inside or words or ["?"])[0])
-                own = path.is_relative_to(folder / _SCHEDULERS)
-                found.setdefault(path.parent.name if own else path.name, []).append(process)
-    return found
+                is_scheduler = path.is_relative_to(folder / _SCHEDULERS)
+                processes.setdefault(path.parent.name if is_scheduler else path.name, []).append(process)
+    return processes
 
 
 def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = 0) -> None:
@@ -99,7 +99,7 @@ def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = 0) ->
     alive = _signal_processes(alive, 10, kill=True)
     if alive:
         raise RunFailedError(
-            "a process survives SIGKILL", found=[f"{one.pid}" for one in alive], do="restart the machine"
+            "a process survives SIGKILL", found=[f"{process.pid}" for process in alive], do="restart the machine"
         )
 
 
@@ -111,7 +111,7 @@ def _signal_processes(processes: list[psutil.Process], timeout_s: float, *, kill
         except _GONE:
             continue
     deadline = time.monotonic() + timeout_s
-    while (processes := [one for one in processes if _is_alive(one)]) and time.monotonic() < deadline:
+    while (processes := [candidate for candidate in processes if _is_alive(candidate)]) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return processes
 
@@ -180,8 +180,8 @@ def read_last_lines(log: Path, count: int = 12, *, max_bytes: int = 8192) -> str
 def _shorten_log_line(line: str) -> str:
     """A log line as text; kwok logs JSON documents."""
     with contextlib.suppress(ValueError):
-        told = json.loads(line) if line.startswith("{") else None
-        if isinstance(told, dict) and "msg" in told:
-            error = " ".join(str(told.get("err") or told.get("error", "")).split())
-            line = f"{told.get('level', '')} {told['msg']}{': ' if error else ''}{error}"
+        entry = json.loads(line) if line.startswith("{") else None
+        if isinstance(entry, dict) and "msg" in entry:
+            error = " ".join(str(entry.get("err") or entry.get("error", "")).split())
+            line = f"{entry.get('level', '')} {entry['msg']}{': ' if error else ''}{error}"
     return redaction.redact_value(line)[:400]

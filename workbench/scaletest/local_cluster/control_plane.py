@@ -55,7 +55,7 @@ def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = N
     import yaml
 
     try:
-        documents = [one for one in yaml.safe_load_all(configuration) if one is not None]
+        documents = [document for document in yaml.safe_load_all(configuration) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise InputError("not a configuration of kwok", where=where, found=str(error)[:120]) from None
     if start_delay is not None:
@@ -76,7 +76,7 @@ def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = N
 
 def _find_stage(documents: list[Any], name: str, where: str) -> dict[str, Any]:
     """What the one stage of this name says."""
-    stages = [one for one in documents if _is_stage(one, name)]
+    stages = [document for document in documents if _is_stage(document, name)]
     if len(stages) != 1:
         raise InputError(f"not one stage {name} in kwok's configuration", where=where, found=len(stages))
     spec: dict[str, Any] = stages[0]["spec"]
@@ -167,7 +167,11 @@ def _build_kwokctl_config(
             "kubeSchedulerPort": numbers["kube-scheduler"],
             "kwokControllerPort": numbers["kwok-controller"],
             "kubeAuditPolicy": str(policy),
-            **{key: str(binaries.programs[one]) for key, one in programs.items() if one in binaries.programs},
+            **{
+                key: str(binaries.programs[program])
+                for key, program in programs.items()
+                if program in binaries.programs
+            },
         },
         "componentsPatches": [
             {"name": component, "extraArgs": [{"key": key, "value": value} for key, value in arguments.items()]}
@@ -185,8 +189,10 @@ def _run_kwokctl(folder: Path, name: str, kwokctl: Path, config: Path, limit_s: 
     command = [str(link), "--config", str(config), "--name", name, "create", "cluster"]
     command += ["--kubeconfig", str(folder / "kwok.kubeconfig")]
     # KWOK_ variables would override the file; keep only those that name a user's mirrors of programs.
-    kept = ("_PREFIX", "_BINARY", "_VERSION")
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("KWOK_") or key.endswith(kept)}
+    suffixes = ("_PREFIX", "_BINARY", "_VERSION")
+    environment = {
+        key: value for key, value in os.environ.items() if not key.startswith("KWOK_") or key.endswith(suffixes)
+    }
     environment |= {"KWOK_WORKDIR": str(folder / "kwok"), component_processes.MARK: str(folder)}
     with log.open("wb") as output:
         process = subprocess.Popen(  # noqa: S603
@@ -210,7 +216,9 @@ def _wait_for_kwokctl(process: subprocess.Popen[bytes], folder: Path, name: str,
     while process.poll() is None and time.monotonic() < deadline:
         time.sleep(_POLL_S)
         gone = _list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))
-        missing = {one: missing.get(one, 0) + 1 for one in gone if one in ("etcd", "kube-apiserver")}
+        missing = {
+            component: missing.get(component, 0) + 1 for component in gone if component in ("etcd", "kube-apiserver")
+        }
         if any(count >= _GONE_POLLS for count in missing.values()):
             return
 
@@ -235,12 +243,12 @@ def _list_kwokctl_components(folder: Path, name: str) -> set[str]:
 
 def _restart_components(folder: Path, name: str) -> None:
     """Restart components that have ended, once: the controller-manager waits only 10 s for the API server."""
-    known = _read_components(folder, name)
-    for one in sorted(_list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))):
-        if one in known:
-            command = (str(known[one]["binary"]), *map(str, known[one]["args"]))
+    components = _read_components(folder, name)
+    for component in sorted(_list_kwokctl_components(folder, name) - set(component_processes.find_processes(folder))):
+        if component in components:
+            command = (str(components[component]["binary"]), *map(str, components[component]["args"]))
             component_processes.start_component(
-                folder, command, find_log(folder, one), environment=_read_environment(known[one])
+                folder, command, find_log(folder, component), environment=_read_environment(components[component])
             )
 
 
@@ -249,40 +257,53 @@ def _read_components(folder: Path, name: str) -> dict[str, dict[str, Any]]:
     try:
         with (find_workdir(folder, name) / "kwok.yaml").open(encoding="utf-8") as file:
             first = next(iter(yaml.safe_load_all(file)))
-        return {str(one["name"]): one for one in first["components"]}
+        return {str(component["name"]): component for component in first["components"]}
     except (OSError, yaml.YAMLError, StopIteration, KeyError, TypeError):
         return {}
 
 
 def _read_environment(component: Mapping[str, Any]) -> dict[str, str]:
-    return {str(one["name"]): str(one["value"]) for one in component.get("envs") or []}
+    return {str(variable["name"]): str(variable["value"]) for variable in component.get("envs") or []}
 
 
-def _build_failure(folder: Path, name: str, what: str, *, gave_up: bool, do: str | None) -> RunFailedError:
+def _build_failure(folder: Path, name: str, message: str, *, gave_up: bool, do: str | None) -> RunFailedError:
     """The error with the end of the log of what failed: a component that is not there, else kwokctl."""
     started = _list_kwokctl_components(folder, name)
-    names = [one for one in COMPONENT_NAMES if one in started - set(component_processes.find_processes(folder))]
+    names = [
+        component
+        for component in COMPONENT_NAMES
+        if component in started - set(component_processes.find_processes(folder))
+    ]
     if not names and gave_up and "kube-apiserver" in started:
         names = ["kube-apiserver"]  # it is what kwokctl waits for
-    logs = [find_log(folder, one) for one in names]
+    logs = [find_log(folder, component) for component in names]
     texts = {log.stem: component_processes.read_last_lines(log) for log in (*logs, folder / "kwokctl.log")}
-    told = next(((stem, text) for stem, text in texts.items() if text), ("kwokctl", "it said nothing"))
+    log_end = next(((stem, text) for stem, text in texts.items() if text), ("kwokctl", "it said nothing"))
     kind = PortTakenError if any("address already in use" in text for text in texts.values()) else RunFailedError
-    return kind(what, where=told[0], found=f"the end of its log:\n    {told[1]}", do=do)
+    return kind(message, where=log_end[0], found=f"the end of its log:\n    {log_end[1]}", do=do)
 
 
 def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[ClusterPart, ...]:
     paths = {"kube-apiserver": "https /readyz", "etcd": "http /health", "kwok-controller": "http /healthz"}
-    known = _read_components(folder, name)
-    made = []
-    for one in COMPONENT_NAMES:
-        scheme, path = paths.get(one, "https /healthz").split()
-        command = (str(known[one]["binary"]), *map(str, known[one]["args"])) if one in known else ()
-        url = f"{scheme}://{free_ports.LOOPBACK}:{numbers[one]}{path}"
-        made.append(
-            ClusterPart(name=one, command=command, health=url, environment=_read_environment(known.get(one, {})))
+    components = _read_components(folder, name)
+    parts = []
+    for component in COMPONENT_NAMES:
+        scheme, path = paths.get(component, "https /healthz").split()
+        command = (
+            (str(components[component]["binary"]), *map(str, components[component]["args"]))
+            if component in components
+            else ()
         )
-    return tuple(made)
+        url = f"{scheme}://{free_ports.LOOPBACK}:{numbers[component]}{path}"
+        parts.append(
+            ClusterPart(
+                name=component,
+                command=command,
+                health=url,
+                environment=_read_environment(components.get(component, {})),
+            )
+        )
+    return tuple(parts)
 
 
 def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_s: float) -> None:
@@ -298,43 +319,47 @@ def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_
             gone = 0 if alive else gone + 1
             if gone >= _GONE_POLLS or time.monotonic() > deadline:
                 text = component_processes.read_last_lines(find_log(folder, part.name)) or "it said nothing"
-                what = "a component ended" if gone else "a component is not healthy"
+                message = "a component ended" if gone else "a component is not healthy"
                 kind = PortTakenError if "address already in use" in text else RunFailedError
-                raise kind(what, where=part.name, found=f"the end of its log:\n    {text}")
+                raise kind(message, where=part.name, found=f"the end of its log:\n    {text}")
             time.sleep(_POLL_S)
 
 
 def find_log(folder: Path, part: str) -> Path:
     """Where a part writes its log; ours for those that kwokctl does not know."""
-    known = next(folder.glob(f"kwok/clusters/*/logs/{part}.log"), None)
-    return known or folder / "logs" / f"{part}.log"
+    log = next(folder.glob(f"kwok/clusters/*/logs/{part}.log"), None)
+    return log or folder / "logs" / f"{part}.log"
 
 
 def list_metrics(parts: Sequence[ClusterPart]) -> dict[str, str]:
     """URL of the metrics of each part that decides or limits something; the API server's are read by its clients."""
-    found = {}
+    urls = {}
     for part in parts:
         if part.name not in ("kube-apiserver", "etcd", "kwok-controller", "kueue"):
             metrics = next((word for word in part.command if word.startswith("--metrics-bind-address=")), None)
-            own = urlsplit(part.health)
-            place = own.netloc if metrics is None else metrics.partition("=")[2]
-            found[part.name] = f"{own.scheme if metrics is None else 'http'}://{place}/metrics"
-    return found
+            health_url = urlsplit(part.health)
+            place = health_url.netloc if metrics is None else metrics.partition("=")[2]
+            urls[part.name] = f"{health_url.scheme if metrics is None else 'http'}://{place}/metrics"
+    return urls
 
 
 def read_versions(folder: Path, name: str) -> dict[str, str | None]:
     """Version of each component, as kwokctl read it from the program."""
-    return {key: str(one["version"]) for key, one in _read_components(folder, name).items() if one.get("version")}
+    return {
+        key: str(component["version"])
+        for key, component in _read_components(folder, name).items()
+        if component.get("version")
+    }
 
 
 def describe_component(
     part: ClusterPart, folder: Path, version: str | None, limit: ClientLimit | None = None
 ) -> Component:
     """What a part's command line says of it: its client limit (else the given one), and what differs from defaults."""
-    told = dict(word.lstrip("-").split("=", 1) for word in part.command[1:] if word.startswith("-") and "=" in word)
-    qps, burst = (told.get("kube-api-qps", told.get("qps")), told.get("kube-api-burst", told.get("burst")))
+    flags = dict(word.lstrip("-").split("=", 1) for word in part.command[1:] if word.startswith("-") and "=" in word)
+    qps, burst = (flags.get("kube-api-qps", flags.get("qps")), flags.get("kube-api-burst", flags.get("burst")))
     default = limit or DEFAULT_LIMITS.get(part.name)
-    here = {key: value for key, value in told.items() if not _is_plumbing(key, value, folder)}
+    here = {key: value for key, value in flags.items() if not _is_plumbing(key, value, folder)}
     return Component(
         name=part.name,
         version=version,

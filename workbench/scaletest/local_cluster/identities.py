@@ -56,12 +56,12 @@ async def create_measuring_identity(api: Connection) -> str:
         if answer.status not in (201, 409):
             raise RunFailedError("the measuring identity was refused", where=path, found=answer.status)
     path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    found = await api.json(
+    reply = await api.json(
         "POST",
         path,
         {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": _TOKEN_S}},
     )
-    return str(found["status"]["token"])
+    return str(reply["status"]["token"])
 
 
 async def create_component_account(api: Connection, name: str) -> str:

@@ -68,7 +68,7 @@ async def create_kai_objects(api: Connection, programs: Path | None, *, timeout_
     """Make what its processes want to find: custom resources, namespaces, priority classes, two queues."""
     if programs is None:
         return
-    made = [await _create_resource(api, file) for file in sorted((programs / "crds").glob("*.yaml"))]
+    resource_names = [await _create_resource(api, file) for file in sorted((programs / "crds").glob("*.yaml"))]
     for name in (NAMESPACE, RESERVATION):
         await _create_object(api, "/api/v1/namespaces", {"metadata": {"name": name}})
     for name, value in PRIORITIES.items():
@@ -78,7 +78,7 @@ async def create_kai_objects(api: Connection, programs: Path | None, *, timeout_
             {"metadata": {"name": name}, "value": value, "preemptionPolicy": "PreemptLowerPriority"},
         )
     deadline = time.monotonic() + timeout_s
-    for name in made:
+    for name in resource_names:
         while not await _is_established(api, name):
             if time.monotonic() > deadline:
                 raise RunFailedError("a resource of KAI was not taken up", where=name)
@@ -120,6 +120,6 @@ def _format_refusal(status: int, answer: Any) -> str:
 
 
 async def _is_established(api: Connection, name: str) -> bool:
-    found = await api.json("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
-    conditions = found.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+    definition = await api.json("GET", f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}")
+    conditions = definition.get("status", {}).get("conditions") or []
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)

@@ -48,8 +48,8 @@ async def create_resources(api: Connection, programs: Path, *, timeout_s: float)
 
 
 async def _list_served(api: Connection) -> set[str]:
-    found = (await api.request("GET", _API)).json().get("resources") or []
-    return {str(one.get("name")) for one in found}
+    resources = (await api.request("GET", _API)).json().get("resources") or []
+    return {str(resource.get("name")) for resource in resources}
 
 
 def start_kueue(folder: Path, name: str, settings: ClusterSettings, programs: Path) -> ClusterPart:
@@ -116,19 +116,19 @@ async def register(
 
 def build_webhooks(document: Mapping[str, Any], address: str, authority: str) -> dict[str, Any]:
     """Its registration with addresses of this machine, without the webhooks of kinds that are not here."""
-    kept = []
+    hooks = []
     for hook in document["webhooks"]:
         path = hook["clientConfig"]["service"]["path"]
         if any(part in path for part in _KEPT):
-            own = {**hook, "clientConfig": {"url": address + path, "caBundle": authority}}
+            local_hook = {**hook, "clientConfig": {"url": address + path, "caBundle": authority}}
             # Workloads of other schedulers never wait for it, and are made while it does not run.
             ours = {"namespaceSelector": _build_selector(), "objectSelector": _IN_QUEUE}
-            kept.append(own if "-kueue-x-k8s-io-" in path else own | ours)
+            hooks.append(local_hook if "-kueue-x-k8s-io-" in path else local_hook | ours)
     return {
         "apiVersion": document["apiVersion"],
         "kind": document["kind"],
         "metadata": {"name": f"{NAME}-{document['metadata']['name']}"},
-        "webhooks": kept,
+        "webhooks": hooks,
     }
 
 
@@ -172,5 +172,5 @@ async def _create(
         return True
     if waits and answer.status >= 500:
         return False
-    told = str(answer.json().get("message", ""))[:300]
-    raise RunFailedError("Kueue could not be furnished", where=path, found=f"{answer.status} {told}")
+    message = str(answer.json().get("message", ""))[:300]
+    raise RunFailedError("Kueue could not be furnished", where=path, found=f"{answer.status} {message}")

@@ -49,10 +49,10 @@ def stop_orphans(prefix: str) -> list[str]:
         if not name.startswith(prefix):
             continue
         try:
-            known = cluster_record.read_record(name)
+            record = cluster_record.read_record(name)
         except WorkbenchError:
-            known = None
-        if known is not None and known.owner_pid and not _is_running(known.owner_pid, known.owner_started):
+            record = None
+        if record is not None and record.owner_pid and not _is_running(record.owner_pid, record.owner_started):
             cluster_lifecycle.stop_cluster(name)
             swept.append(name)
     return swept

@@ -72,9 +72,9 @@ def required_version(module: str, package: str) -> str:
     2
     """
     text = (SOURCES / module / "go.mod").read_text(encoding="utf-8")
-    found = re.search(rf"^\s*(?:require )?{re.escape(package)} v(\S+)", text, re.MULTILINE)
-    assert found is not None, package
-    return found[1]
+    match = re.search(rf"^\s*(?:require )?{re.escape(package)} v(\S+)", text, re.MULTILINE)
+    assert match is not None, package
+    return match[1]
 
 
 def build_parts(
@@ -103,16 +103,16 @@ def build_parts(
 
 def find_go() -> str:
     """The Go to build with."""
-    found = shutil.which("go")
-    version = _read_output([found, "env", "GOVERSION"]).strip() if found else ""
+    go_path = shutil.which("go")
+    version = _read_output([go_path, "env", "GOVERSION"]).strip() if go_path else ""
     numbers = re.match(r"go(\d+)\.(\d+)", version)
-    if found is None or numbers is None or (int(numbers[1]), int(numbers[2])) < tuple(map(int, GO.split("."))):
+    if go_path is None or numbers is None or (int(numbers[1]), int(numbers[2])) < tuple(map(int, GO.split("."))):
         raise MissingToolError(
             f"building needs Go {GO} or newer",
             found=version or "none on PATH",
             do=f"conda install -c conda-forge 'go>={GO}', or the package from https://go.dev/dl",
         )
-    return found
+    return go_path
 
 
 def _describe_build_time(parts: Sequence[Part]) -> str:
@@ -233,7 +233,7 @@ def _build_environment() -> dict[str, str]:
 
 
 def _read_output(command: Sequence[str], cwd: Path | None = None) -> str:
-    done = subprocess.run(  # noqa: S603
+    process = subprocess.run(  # noqa: S603
         command,
         cwd=cwd,
         env=_build_environment(),
@@ -242,9 +242,9 @@ def _read_output(command: Sequence[str], cwd: Path | None = None) -> str:
         text=True,
         check=False,
     )
-    if done.returncode != 0:
-        raise _build_failure(command, (done.stderr or done.stdout).splitlines())
-    return done.stdout
+    if process.returncode != 0:
+        raise _build_failure(command, (process.stderr or process.stdout).splitlines())
+    return process.stdout
 
 
 def _build_failure(command: Sequence[str], lines: Sequence[str]) -> RunFailedError:
@@ -253,7 +253,7 @@ def _build_failure(command: Sequence[str], lines: Sequence[str]) -> RunFailedErr
     return RunFailedError("a step of the build failed", where=name, found=f"the end of its output:\n    {text}")
 
 
-def _report_every(tell: Callable[[str], None], what: str) -> Callable[[str], None]:
+def _report_every(tell: Callable[[str], None], label: str) -> Callable[[str], None]:
     """Tells now and then how many lines there were, and the last one."""
     lines, told = 0, time.monotonic()
 
@@ -262,7 +262,7 @@ def _report_every(tell: Callable[[str], None], what: str) -> Callable[[str], Non
         lines += 1
         if time.monotonic() - told > _TELL_S:
             told = time.monotonic()
-            tell(f"  {what}: {lines} so far; {line[:100]}")
+            tell(f"  {label}: {lines} so far; {line[:100]}")
 
     return count_line
 
@@ -315,8 +315,8 @@ def _run_go(command: Sequence[str], cwd: Path, seen: Callable[[str], None]) -> s
 
 @contextlib.contextmanager
 def _no_progress(_: str) -> Iterator[Progress]:
-    def ignore_progress(done: int, total: int) -> None:
-        del done, total
+    def ignore_progress(n_done: int, total: int) -> None:
+        del n_done, total
 
     yield ignore_progress
 
@@ -338,15 +338,15 @@ def _lock_builder(tell: Callable[[str], None]) -> Iterator[None]:
             do="set XDG_CACHE_HOME to a folder that can be written",
         ) from None
     try:
-        said = False
+        is_announced = False
         while True:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if not said:
+                if not is_announced:
                     tell("another build is running: waiting for it")
-                said = True
+                is_announced = True
                 time.sleep(_POLL_S)
         yield
     finally:

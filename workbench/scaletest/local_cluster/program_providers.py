@@ -41,8 +41,8 @@ class Binaries:
         beside = self.programs.get("kubectl")
         if beside is not None and _is_program(beside):
             return beside
-        found = shutil.which("kubectl")
-        return Path(found) if found else None
+        path = shutil.which("kubectl")
+        return Path(path) if path else None
 
     def require_kai(self) -> Path:
         """The folder of KAI's programs."""
@@ -57,14 +57,14 @@ class Binaries:
 
     def require_scheduler(self) -> Path:
         """The kube-scheduler's program, for a second one."""
-        found = self.programs.get("kube-scheduler")
-        if found is None:
+        program = self.programs.get("kube-scheduler")
+        if program is None:
             raise MissingToolError(
                 "there is no program of a second kube-scheduler",
                 where=f"provider {self.provider}",
                 do=f"{BUILD}, then up with --provider built",
             )
-        return found
+        return program
 
     def require_kueue(self) -> Path:
         """The folder of Kueue's program and manifests: our own build, whatever the provider."""
@@ -102,13 +102,13 @@ def find_binaries(folder: Path | None = None, provider: Provider | None = None) 
 
     `folder`: A folder with the programs; $WORKBENCH_CLUSTER_BINARIES without it. Given, it is used or refused.
     """
-    given = folder or (Path(value) if (value := os.environ.get(VARIABLE)) else None)
-    if given is not None and provider in (None, "folder"):
-        return _binaries_in_folder(given.expanduser().absolute())
+    named_folder = folder or (Path(value) if (value := os.environ.get(VARIABLE)) else None)
+    if named_folder is not None and provider in (None, "folder"):
+        return _binaries_in_folder(named_folder.expanduser().absolute())
     finders = {"kwokctl": _kwokctl_binaries, "built": _binaries_of_build, "path": _binaries_on_path}
     for name, finder in finders.items():
-        if provider in (None, name) and (found := finder()) is not None:
-            return found
+        if provider in (None, name) and (binaries := finder()) is not None:
+            return binaries
     if provider is not None:
         raise MissingToolError("this provider is not here", where="--provider", found=provider, do=BUILD)
     raise MissingToolError(
@@ -131,10 +131,10 @@ def _binaries_in_folder(folder: Path) -> Binaries:
 
 
 def _kwokctl_binaries() -> Binaries | None:
-    found = shutil.which("kwokctl")
+    kwokctl = shutil.which("kwokctl")
     return (
-        Binaries("kwokctl", {"kwokctl": Path(found)}, _find_kai_programs(program_builds.build_folder("kai")))
-        if found
+        Binaries("kwokctl", {"kwokctl": Path(kwokctl)}, _find_kai_programs(program_builds.build_folder("kai")))
+        if kwokctl
         else None
     )
 
@@ -158,8 +158,8 @@ def _binaries_on_path() -> Binaries | None:
 
 
 def _find_kai_programs(folder: Path) -> Path | None:
-    whole = all(_is_program(folder / name) for name in KAI) and any((folder / "crds").glob("*.yaml"))
-    return folder if whole else None
+    is_complete = all(_is_program(folder / name) for name in KAI) and any((folder / "crds").glob("*.yaml"))
+    return folder if is_complete else None
 
 
 def _is_program(path: Path) -> bool:
@@ -170,15 +170,15 @@ def checks() -> list[Check]:
     """One check: the provider that was found, or what is missing to build one."""
     from workbench.scaletest.local_cluster import program_builds
 
-    what = "control plane"
+    subject = "control plane"
     try:
-        found = find_binaries()
+        binaries = find_binaries()
     except WorkbenchError as error:
         mend = BUILD
         try:
             program_builds.find_go()
         except WorkbenchError as no_go:
             mend = f"{no_go.facts['do']}; then {BUILD}"
-        return [Check(what, error.what, "cluster", "missing", mend)]
-    kai = (found.kai_version or "of no known version") if found.kai else None
-    return [Check(what, f"provider {found.provider}, {f'with KAI {kai}' if kai else 'without KAI'}", "cluster")]
+        return [Check(subject, error.what, "cluster", "missing", mend)]
+    kai = (binaries.kai_version or "of no known version") if binaries.kai else None
+    return [Check(subject, f"provider {binaries.provider}, {f'with KAI {kai}' if kai else 'without KAI'}", "cluster")]

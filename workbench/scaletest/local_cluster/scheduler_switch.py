@@ -41,10 +41,10 @@ def list_needed(recipe: SchedulerRecipe) -> set[str]:
     return {recipe.name} if recipe.program == "kube-scheduler" else {OWN}
 
 
-def list_switchable(known: ClusterRecord) -> dict[str, ClusterPart]:
+def list_switchable(record: ClusterRecord) -> dict[str, ClusterPart]:
     """Schedulers and queues of a cluster, by name."""
-    names = {OWN, kueue_queues.NAME, *kai_scheduler.KAI_PROCESSES, *(one.name for one in known.settings.recipes)}
-    return {part.name: part for part in known.parts if part.name in names}
+    names = {OWN, kueue_queues.NAME, *kai_scheduler.KAI_PROCESSES, *(recipe.name for recipe in record.settings.recipes)}
+    return {part.name: part for part in record.parts if part.name in names}
 
 
 def run_only(cluster: LocalCluster, needed: set[str] | None, *, timeout_s: float = 60) -> tuple[str, ...]:
@@ -52,8 +52,8 @@ def run_only(cluster: LocalCluster, needed: set[str] | None, *, timeout_s: float
 
     `needed`: Names of components; null for all that the cluster has.
     """
-    known = cluster_record.read_record(cluster.name)
-    parts = {} if known is None else list_switchable(known)
+    record = cluster_record.read_record(cluster.name)
+    parts = {} if record is None else list_switchable(record)
     wanted = set(parts) if needed is None else set(parts) & needed
     alive = component_processes.find_processes(cluster.folder)
     for name in set(parts) - wanted:

@@ -65,15 +65,15 @@ def build_nodes(pools: Iterable[NodePool]) -> list[dict[str, Any]]:
 
 async def create_nodes(api: Connection, pools: Iterable[NodePool], only: Collection[str] | None = None) -> int:
     """Make the nodes, or some by name, many at a time; those that are there stay. How many there should be."""
-    wanted = [one for one in build_nodes(pools) if only is None or one["metadata"]["name"] in only]
+    wanted = [node for node in build_nodes(pools) if only is None or node["metadata"]["name"] in only]
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def create_node(body: bytes) -> None:
         async with gate:
             answer = await api.request("POST", "/api/v1/nodes", body=body)
         if answer.status not in (201, 409):
-            told = str(answer.json().get("message", ""))[:300]
-            raise RunFailedError("a node was refused", found=f"{answer.status} {told}")
+            message = str(answer.json().get("message", ""))[:300]
+            raise RunFailedError("a node was refused", found=f"{answer.status} {message}")
 
     async with asyncio.TaskGroup() as group:
         for body in map(orjson.dumps, wanted):
@@ -98,7 +98,7 @@ async def wait_for_nodes(api: Connection, count: int, *, timeout_s: float) -> No
     """
     if count == 0:
         return
-    good: set[str] = set()
+    ready_names: set[str] = set()
     try:
         async with asyncio.timeout(timeout_s), asyncio.TaskGroup() as group:
             gate = asyncio.Semaphore(_AT_ONCE)
@@ -106,18 +106,18 @@ async def wait_for_nodes(api: Connection, count: int, *, timeout_s: float) -> No
             async for item in _watch_nodes(api):
                 name = item["metadata"]["name"]
                 if not _is_ready(item):
-                    good.discard(name)
+                    ready_names.discard(name)
                 elif _list_foreign_taints(item):
-                    good.discard(name)
+                    ready_names.discard(name)
                     group.create_task(_remove_taints(api, name, gate))
                 else:
-                    good.add(name)
-                if len(good) >= count:
+                    ready_names.add(name)
+                if len(ready_names) >= count:
                     break
     except TimeoutError:
         raise RunFailedError(
             "the nodes did not become Ready",
-            found=f"{len(good)} of {count} after {timeout_s:g} s",
+            found=f"{len(ready_names)} of {count} after {timeout_s:g} s",
             do="look at the logs of kwok-controller",
         ) from None
 
@@ -135,17 +135,17 @@ async def _watch_nodes(api: Connection) -> AsyncIterator[dict[str, Any]]:
 
 async def list_nodes(api: Connection) -> list[dict[str, Any]]:
     """The simulated nodes, as the API server has them."""
-    found = await api.json("GET", "/api/v1/nodes", query={"labelSelector": f"{SIMULATED}=true"})
-    return list(found["items"])
+    document = await api.json("GET", "/api/v1/nodes", query={"labelSelector": f"{SIMULATED}=true"})
+    return list(document["items"])
 
 
 def _is_ready(item: dict[str, Any]) -> bool:
     conditions = item.get("status", {}).get("conditions") or []
-    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
 
 
 def _list_foreign_taints(item: dict[str, Any]) -> list[dict[str, Any]]:
-    return [one for one in item["spec"].get("taints") or [] if one["key"] != KWOK_KEY]
+    return [taint for taint in item["spec"].get("taints") or [] if taint["key"] != KWOK_KEY]
 
 
 async def _remove_taints(api: Connection, name: str, gate: asyncio.Semaphore) -> None:

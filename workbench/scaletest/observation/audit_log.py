@@ -67,12 +67,12 @@ class RequestCounts:
         """Count one completed request and its duration."""
         second = at_ns // NS_PER_S
         number = self._key_number(key)
-        found = self._open.setdefault(second, {}).setdefault(number, _Second())
-        found.count += 1
-        if len(found.durations_s) < MAX_DURATIONS:
-            found.durations_s.append(duration_s)
-        elif (place := self._draws.randrange(found.count)) < MAX_DURATIONS:
-            found.durations_s[place] = duration_s
+        bucket = self._open.setdefault(second, {}).setdefault(number, _Second())
+        bucket.count += 1
+        if len(bucket.durations_s) < MAX_DURATIONS:
+            bucket.durations_s.append(duration_s)
+        elif (place := self._draws.randrange(bucket.count)) < MAX_DURATIONS:
+            bucket.durations_s[place] = duration_s
         if second > self._newest:
             self._newest = second
             self._close_seconds(second - SETTLED_S)
@@ -86,18 +86,18 @@ class RequestCounts:
         return number
 
     def _close_seconds(self, before: int) -> None:
-        for second in sorted(one for one in self._open if one < before):
-            for number, found in self._open.pop(second).items():
-                self._add_row(second, number, found)
+        for second in sorted(open_second for open_second in self._open if open_second < before):
+            for number, bucket in self._open.pop(second).items():
+                self._add_row(second, number, bucket)
 
-    def _add_row(self, second: int, number: int, found: _Second) -> None:
+    def _add_row(self, second: int, number: int, bucket: _Second) -> None:
         if len(self._at) >= MAX_ROWS:
-            self.left_out += found.count
+            self.left_out += bucket.count
             return
-        ordered = sorted(found.durations_s)
+        ordered = sorted(bucket.durations_s)
         self._at.append(second)
         self._key.append(number)
-        self._count.append(found.count)
+        self._count.append(bucket.count)
         self._p50.append(_upper_quantile(ordered, 0.5))
         self._p99.append(_upper_quantile(ordered, 0.99))
 
@@ -106,9 +106,9 @@ class RequestCounts:
         import polars as pl
 
         self._close_seconds(self._newest + 1)
-        made = pl.DataFrame(list(self._iterate_rows(origin_ns)), schema=tables.REQUESTS.schema(), orient="row")
+        frame = pl.DataFrame(list(self._iterate_rows(origin_ns)), schema=tables.REQUESTS.schema(), orient="row")
         # Late lines produce a second row for a second: counts are summed, quantiles come from the larger row.
-        return _sum_duplicates(made)
+        return _sum_duplicates(frame)
 
     def _iterate_rows(self, origin_ns: int) -> Iterator[tuple[Any, ...]]:
         keys = list(self._keys)
@@ -191,10 +191,10 @@ def find_client_name(user: str, agent: str) -> str:
         return account[:MAX_CLIENT_CHARS]
     if user.startswith("system:serviceaccount:kube-system:"):
         return user[:MAX_CLIENT_CHARS]
-    found = _CONTROLLER.match(agent[:500])
-    if found is None:
+    match = _CONTROLLER.match(agent[:500])
+    if match is None:
         return (user or "unknown")[:MAX_CLIENT_CHARS]
-    component, part = found.group(1), (found.group(2) or "").rsplit("/", 1)[-1]
+    component, part = match.group(1), (match.group(2) or "").rsplit("/", 1)[-1]
     return (component if not part or part in component else f"{component}/{part}")[:MAX_CLIENT_CHARS]
 
 
@@ -254,7 +254,7 @@ class AuditFollower:
     def _read_block(self) -> bool:
         """Read a block; False if there is no new data."""
         try:
-            found = None if self._broken else self._tail.read()
+            lines = None if self._broken else self._tail.read()
         except OSError as error:
             self._broken = True
             self._note(
@@ -262,9 +262,9 @@ class AuditFollower:
             )
             return False
         arrived = now_ns()
-        for line in found or ():
+        for line in lines or ():
             self._apply_line(line, arrived)
-        return found is not None
+        return lines is not None
 
     def _apply_line(self, text: bytes, arrived: int) -> None:
         try:
@@ -278,14 +278,14 @@ class AuditFollower:
         if line.stage != "ResponseComplete" or ended is None or ended.ns < self._since_ns:
             return
         about, code = line.objectRef or _Reference(), line.responseStatus.code if line.responseStatus else 0
-        who = find_client_name(line.user.username if line.user else "", line.userAgent)
+        client = find_client_name(line.user.username if line.user else "", line.userAgent)
         if begun is not None and line.verb != "watch":
-            key = (who, line.verb[:40], about.resource[:80], about.subresource[:40], code)
+            key = (client, line.verb[:40], about.resource[:80], about.subresource[:40], code)
             self.requests.add(ended.ns, key, max(0, ended.ns - begun.ns) / NS_PER_S)
         if code == 201 and line.verb == "create" and about.name and about.namespace in self._namespaces:
-            self._write_observation(line, about, who, arrived)
+            self._write_observation(line, about, client, arrived)
 
-    def _write_observation(self, line: Line, about: _Reference, who: str, arrived: int) -> None:
+    def _write_observation(self, line: Line, about: _Reference, client: str, arrived: int) -> None:
         bound = (about.resource, about.subresource) == ("pods", "binding")
         if not bound and (about.resource, about.subresource) not in CREATED_RESOURCES:
             return
@@ -301,7 +301,7 @@ class AuditFollower:
                 owner=about.uid or None,
                 owner_name=about.name,
                 server=line.stageTimestamp,
-                reason=who,
+                reason=client,
             )
         )
 
@@ -336,12 +336,12 @@ class RotatingTail:
 
     def _switch_file(self) -> bool:
         """Switch to the new file after a rotation; whether there may be new data."""
-        mine = os.fstat(self._file)
+        current = os.fstat(self._file)
         try:
             other = self._path.stat()
         except OSError:
             return False  # during a rotation
-        if (mine.st_dev, mine.st_ino) == (other.st_dev, other.st_ino):
+        if (current.st_dev, current.st_ino) == (other.st_dev, other.st_ino):
             if other.st_size >= self._at:
                 return False
             self._at = 0  # truncated
@@ -349,11 +349,11 @@ class RotatingTail:
         if os.pread(self._file, 1, self._at):
             return True  # written after the last read and before the rename
         try:
-            found = self._open_file()
+            handle = self._open_file()
         except OSError:
             return False
         os.close(self._file)
-        self._file, self._at = found, 0
+        self._file, self._at = handle, 0
         self._splitter = LineSplitter(MAX_LINE_BYTES)
         return True
 
@@ -367,8 +367,8 @@ def find_read_problem(path: Path) -> str | None:
 
 def read_origin_ns(folder: Path, otherwise: int) -> int:
     """Start of the run from the submitter's journal; `otherwise` without one."""
-    found: Any = None
-    for found in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
-        if isinstance(found, run_records.Begun):
-            return found.origin_ns
+    line: Any = None
+    for line in run_records.read_lines(folder / run_records.JOURNAL, run_records.JournalLine):
+        if isinstance(line, run_records.Begun):
+            return line.origin_ns
     return otherwise

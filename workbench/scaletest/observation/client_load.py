@@ -52,14 +52,14 @@ class LoadMeter:
         cpu_s, host = _own_cpu_s(), self._host_times()
         all_s, idle_s = host[0] - self._host[0], host[1] - self._host[1]
         busy = min(1.0, max(0.0, 1 - idle_s / all_s)) if all_s > 0 else None
-        found = run_records.Load(now_ns(), cpu_s - self._cpu_s, int(self._process.memory_info().rss), busy)
+        load = run_records.Load(now_ns(), cpu_s - self._cpu_s, int(self._process.memory_info().rss), busy)
         client_s, side_s = self._client.read_s(), self._side.read_s()
         if busy is not None and client_s is not None and self._client_s is not None:
-            found.client = min(1.0, max(0.0, (client_s - self._client_s) / all_s))
-            found.side = 0.0 if side_s is None else min(1.0, max(0.0, (side_s - (self._side_s or 0.0)) / all_s))
-            found.others = max(0.0, busy - found.client - found.side)
+            load.client = min(1.0, max(0.0, (client_s - self._client_s) / all_s))
+            load.side = 0.0 if side_s is None else min(1.0, max(0.0, (side_s - (self._side_s or 0.0)) / all_s))
+            load.others = max(0.0, busy - load.client - load.side)
         self._cpu_s, self._host, self._client_s, self._side_s = cpu_s, host, client_s, side_s
-        return found
+        return load
 
     def _host_times(self) -> tuple[float, float]:
         """Total and idle seconds, summed over all cores."""

@@ -111,10 +111,10 @@ class SkewProber:
             await self._probe_once(bounds)
 
     async def _probe_around(self, first_ns: int, last_ns: int, bounds: SkewBounds) -> None:
-        most = bounds.probes + MAX_PROBES
+        limit = bounds.probes + MAX_PROBES
 
         async def work() -> None:
-            while self._now() < last_ns and bounds.probes < most:
+            while self._now() < last_ns and bounds.probes < limit:
                 if not await self._probe_once(bounds):
                     await asyncio.sleep(MARGIN_NS / NS_PER_S)
 

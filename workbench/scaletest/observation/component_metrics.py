@@ -77,7 +77,7 @@ def parse_look(text: str) -> Look:
     >>> parse_look('workqueue_depth{name="job"} 3\\nother 1\\n')[("work queue", "job")].value
     3.0
     """
-    found: Look = {}
+    look: Look = {}
     for line in text.splitlines():
         name = line.partition("{")[0].partition(" ")[0]
         measure, suffix = _find_measure(name)
@@ -89,7 +89,7 @@ def parse_look(text: str) -> Look:
         if value is None:
             continue
         subject = labels.get(measure.subject, "")[:120] if measure.subject else ""
-        series = found.setdefault((measure.name, subject), Series())
+        series = look.setdefault((measure.name, subject), Series())
         if suffix == "_bucket":
             bound = _parse_number(labels.get("le", ""), infinite=True)
             series.buckets = series.buckets or {}
@@ -99,7 +99,7 @@ def parse_look(text: str) -> Look:
             series.count += value
         else:
             series.value += value
-    return found
+    return look
 
 
 def _find_measure(name: str) -> tuple[Measure | None, str]:
@@ -154,15 +154,15 @@ def _fill_histogram(row: Pressure, old: Series, now: Series) -> None:
 
 def parse_sources(texts: Iterable[str]) -> dict[str, str]:
     """Read `COMPONENT=URL`; only this machine's, because their certificates are not verified."""
-    found = {}
+    sources = {}
     for text in texts:
         name, _, url = text.partition("=")
         parts = urlsplit(url)
         if not name or parts.scheme not in ("http", "https") or parts.hostname not in LOOPBACK:
             allowed = "COMPONENT=URL of this machine"
             raise ConfigError("not a source of metrics", where="--metrics", found=text[:100], allowed=allowed)
-        found[name] = url
-    return found
+        sources[name] = url
+    return sources
 
 
 class MetricsFollower:
@@ -236,15 +236,15 @@ class MetricsFollower:
         except aiohttp.ClientError as error:
             raise UnreachableError("no answer", where=url, found=type(error).__name__) from None
 
-    def _note_once(self, name: str, why: str, *, for_good: bool) -> None:
-        text = f"the metrics of {name} are not read: {why}" + (
+    def _note_once(self, name: str, reason: str, *, for_good: bool) -> None:
+        text = f"the metrics of {name} are not read: {reason}" + (
             "; an administrator grants it with what `workbench scaletest plan --rbac` prints"
-            if why[-3:] == "403"
+            if reason[-3:] == "403"
             else ""
         )
         if for_good:
             self._lost.add(name)
-        key = f"{name} {why}"
+        key = f"{name} {reason}"
         if key not in self._lost:
             self._lost.add(key)
             self._note(text)

@@ -38,7 +38,7 @@ class Meta(msgspec.Struct):
     def owner(self) -> Owner | None:
         """The controller, or the first owner if none is marked as controller."""
         owners = self.ownerReferences or []
-        return next((one for one in owners if one.controller), owners[0] if owners else None)
+        return next((owner for owner in owners if owner.controller), owners[0] if owners else None)
 
 
 class Condition(msgspec.Struct):
@@ -238,21 +238,21 @@ class ObjectDecoder:
     def decode_page(self, body: bytes) -> tuple[list[Any], ListMeta, int]:
         """Objects of a page, the list's metadata, and the number of invalid objects."""
         try:
-            found = _decode_json(self._page, body)
-            return found.items or [], found.metadata, 0
+            page = _decode_json(self._page, body)
+            return page.items or [], page.metadata, 0
         except msgspec.ValidationError:
             pages = _decode_json(self._raw_page, body)
-        good = []
+        objects = []
         for raw in pages.items or []:
             with contextlib.suppress(msgspec.MsgspecError):
-                good.append(_decode_json(self._object, raw))
-        return good, pages.metadata, len(pages.items or []) - len(good)
+                objects.append(_decode_json(self._object, raw))
+        return objects, pages.metadata, len(pages.items or []) - len(objects)
 
     def decode_line(self, text: bytes) -> tuple[str, Any]:
         """ADDED, MODIFIED, DELETED, BOOKMARK or ERROR, and the object (a Refusal for ERROR)."""
-        found = _decode_json(self._line, text)
-        decoder = self._refusal if found.type == "ERROR" else self._object
-        return found.type, _decode_json(decoder, found.object)
+        line = _decode_json(self._line, text)
+        decoder = self._refusal if line.type == "ERROR" else self._object
+        return line.type, _decode_json(decoder, line.object)
 
 
 def _decode_json(decoder: Any, text: bytes | msgspec.Raw) -> Any:
@@ -282,15 +282,15 @@ def _decode_leniently(decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> A
         pass
     # One field has another type: keep the others.
     try:
-        found = msgspec.json.decode(raw)
+        document = msgspec.json.decode(raw)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         return None
-    kept = {}
+    fields = {}
     for field in msgspec.structs.fields(decoder.type):
         try:
-            kept[field.name] = msgspec.convert(found.get(field.name), field.type)
+            fields[field.name] = msgspec.convert(document.get(field.name), field.type)
         except msgspec.ValidationError:
             continue
-    return decoder.type(**kept)
+    return decoder.type(**fields)

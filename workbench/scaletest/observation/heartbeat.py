@@ -75,20 +75,20 @@ class Heartbeat:
 
     def lag_s(self) -> float:
         """Current watch lag: of the last observed beat, or the age of the oldest missing one if larger."""
-        oldest = next((one for one in self._waiting.values() if one.acked_ns), None)
+        oldest = next((beat for beat in self._waiting.values() if beat.acked_ns), None)
         missing = 0.0 if oldest is None else (now_ns() - oldest.acked_ns) / NS_PER_S
         return max(self._lag_s, missing)
 
     def end(self) -> None:
         """Write the heartbeats that were never observed."""
-        for one in self._waiting.values():
-            self._write_beat(one)
+        for beat in self._waiting.values():
+            self._write_beat(beat)
         self._waiting.clear()
 
     async def _send_beat(self) -> None:
         self._number += 1
         number = self._number
-        self._waiting[number] = one = _SentBeat(now_ns())
+        self._waiting[number] = beat = _SentBeat(now_ns())
         try:
             answer = await self._api.request(
                 "PATCH",
@@ -103,31 +103,31 @@ class Heartbeat:
         if answer.status >= 300:
             self._waiting.pop(number, None)
             return
-        one.sent_ns, one.acked_ns = answer.sent_ns, answer.done_ns
+        beat.sent_ns, beat.acked_ns = answer.sent_ns, answer.done_ns
         self._settle_beat(number)
 
     def put(self, thing: Any, sight: Sight) -> int:
         """Handle a watch event: this beat and all earlier ones have arrived."""
         text = (thing.data or {}).get(KEY, "")
         number = int(text) if text.isdigit() and len(text) < 18 else 0
-        for earlier in [one for one in self._waiting if one <= number]:
+        for earlier in [beat_number for beat_number in self._waiting if beat_number <= number]:
             self._waiting[earlier].seen_ns = sight.arrival_ns
             self._settle_beat(earlier)
         return 0
 
     def _settle_beat(self, number: int) -> None:
-        one = self._waiting.get(number)
-        if one is not None and one.acked_ns and one.seen_ns:
+        beat = self._waiting.get(number)
+        if beat is not None and beat.acked_ns and beat.seen_ns:
             del self._waiting[number]
-            self._lag_s = max(0.0, (one.seen_ns - one.acked_ns) / NS_PER_S)
-            self._write_beat(one)
+            self._lag_s = max(0.0, (beat.seen_ns - beat.acked_ns) / NS_PER_S)
+            self._write_beat(beat)
 
     def _drop_late_beats(self) -> None:
-        for number, one in list(self._waiting.items()):
-            if one.acked_ns and now_ns() - one.acked_ns > BEAT_TIMEOUT_S * NS_PER_S:
+        for number, beat in list(self._waiting.items()):
+            if beat.acked_ns and now_ns() - beat.acked_ns > BEAT_TIMEOUT_S * NS_PER_S:
                 del self._waiting[number]
-                self._write_beat(one)
+                self._write_beat(beat)
 
-    def _write_beat(self, one: _SentBeat) -> None:
-        if one.acked_ns:
-            self._write(run_records.Beat(one.sent_ns, one.acked_ns, one.seen_ns or None))
+    def _write_beat(self, beat: _SentBeat) -> None:
+        if beat.acked_ns:
+            self._write(run_records.Beat(beat.sent_ns, beat.acked_ns, beat.seen_ns or None))

@@ -74,13 +74,13 @@ def pod_transitions(pod: Pod) -> Iterator[Transition]:
     if status is None:
         return
     node = pod.spec.nodeName if pod.spec is not None else None
-    for one in status.conditions or ():
-        if one.type == "PodScheduled":
-            yield from _scheduling_transitions(one, node)
-        elif one.type == "Ready" and one.status == "True":
-            yield Transition("ready", one.lastTransitionTime)
-        elif one.type == "DisruptionTarget" and one.status == "True":
-            yield Transition("evicted", one.lastTransitionTime, _shorten_text(one.reason))
+    for condition in status.conditions or ():
+        if condition.type == "PodScheduled":
+            yield from _scheduling_transitions(condition, node)
+        elif condition.type == "Ready" and condition.status == "True":
+            yield Transition("ready", condition.lastTransitionTime)
+        elif condition.type == "DisruptionTarget" and condition.status == "True":
+            yield Transition("evicted", condition.lastTransitionTime, _shorten_text(condition.reason))
     if status.reason in ("Evicted", "Preempting", "Preempted"):
         yield Transition("evicted", None, status.reason)
     yield from _blocked_transitions(pod)
@@ -89,54 +89,58 @@ def pod_transitions(pod: Pod) -> Iterator[Transition]:
 
 def _blocked_transitions(pod: Pod) -> Iterator[Transition]:
     """A container that waits for something else than its turn: an image, its configuration, after a crash."""
-    for one in (pod.status.containerStatuses if pod.status else None) or ():
-        waiting = one.state.waiting if one.state is not None else None
+    for container in (pod.status.containerStatuses if pod.status else None) or ():
+        waiting = container.state.waiting if container.state is not None else None
         if waiting is not None and waiting.reason and waiting.reason not in _STARTING:
             yield Transition("blocked", None, _shorten_text(waiting.reason))
 
 
-def _scheduling_transitions(one: Condition, node: str | None) -> Iterator[Transition]:
-    if one.status == "True":
-        yield Transition("scheduled", one.lastTransitionTime, None, node)
+def _scheduling_transitions(condition: Condition, node: str | None) -> Iterator[Transition]:
+    if condition.status == "True":
+        yield Transition("scheduled", condition.lastTransitionTime, None, node)
     elif node is not None:
         # Bound, but the scheduler missed the response (the API server died after the binding): it then reports a
         # scheduling failure with a timestamp unrelated to the binding.
-        yield Transition("scheduled", None, _shorten_text(one.reason), node)
-    elif one.status == "False" and one.reason != "SchedulingGated":
+        yield Transition("scheduled", None, _shorten_text(condition.reason), node)
+    elif condition.status == "False" and condition.reason != "SchedulingGated":
         # Not final: the scheduler retries the pod.
-        yield Transition("unschedulable", one.lastTransitionTime, _shorten_text(one.message or one.reason))
-    elif one.status == "False":
-        yield Transition("gated", one.lastTransitionTime, one.reason)
+        yield Transition(
+            "unschedulable", condition.lastTransitionTime, _shorten_text(condition.message or condition.reason)
+        )
+    elif condition.status == "False":
+        yield Transition("gated", condition.lastTransitionTime, condition.reason)
 
 
 def _phase_transitions(pod: Pod, node: str | None) -> Iterator[Transition]:
     status = pod.status
     if status is None or status.phase not in ("Running", "Succeeded", "Failed"):
         return
-    states = [one.state for one in status.containerStatuses or () if one.state is not None]
+    states = [container.state for container in status.containerStatuses or () if container.state is not None]
     if status.phase == "Running":
-        started = [one.running.startedAt for one in states if one.running and one.running.startedAt]
+        started = [state.running.startedAt for state in states if state.running and state.running.startedAt]
         # A pod runs once its last container runs. ISO timestamps of one format sort as text.
         yield Transition("running", max(started, default=None), None, node)
         return
     # The pod ran even if that was not observed; its containers have the start time.
-    begun = [one.terminated.startedAt for one in states if one.terminated and one.terminated.startedAt]
+    begun = [state.terminated.startedAt for state in states if state.terminated and state.terminated.startedAt]
     if begun:
         yield Transition("running", max(begun), None, node)
-    ended = [one.terminated.finishedAt for one in states if one.terminated and one.terminated.finishedAt]
+    ended = [state.terminated.finishedAt for state in states if state.terminated and state.terminated.finishedAt]
     yield Transition(status.phase.lower(), max(ended, default=None), _shorten_text(status.reason))
 
 
 def job_transitions(job: Thing) -> Iterator[Transition]:
     """created, suspended, resumed, complete, failed."""
     yield Transition("created", job.metadata.creationTimestamp)
-    for one in read_status(job).conditions or ():
-        if one.type == "Suspended":
+    for condition in read_status(job).conditions or ():
+        if condition.type == "Suspended":
             yield Transition(
-                "suspended" if one.status == "True" else "resumed", one.lastTransitionTime, _shorten_text(one.reason)
+                "suspended" if condition.status == "True" else "resumed",
+                condition.lastTransitionTime,
+                _shorten_text(condition.reason),
             )
-        elif one.type in ("Complete", "Failed") and one.status == "True":
-            yield Transition(one.type.lower(), one.lastTransitionTime, _shorten_text(one.reason))
+        elif condition.type in ("Complete", "Failed") and condition.status == "True":
+            yield Transition(condition.type.lower(), condition.lastTransitionTime, _shorten_text(condition.reason))
 
 
 def workload_transitions(thing: Thing) -> Iterator[Transition]:
@@ -144,9 +148,9 @@ def workload_transitions(thing: Thing) -> Iterator[Transition]:
     yield Transition("created", thing.metadata.creationTimestamp)
     status = read_status(thing)
     conditions = [*(status.conditions or ()), *(status.schedulingConditions or ())]
-    for one in conditions[:MAX_CONDITIONS]:
-        if one.status == "True" and (word := _hyphenate_name(one.type)):
-            yield Transition(word, one.lastTransitionTime, _shorten_text(one.reason))
+    for condition in conditions[:MAX_CONDITIONS]:
+        if condition.status == "True" and (word := _hyphenate_name(condition.type)):
+            yield Transition(word, condition.lastTransitionTime, _shorten_text(condition.reason))
     if status.phase and (word := _hyphenate_name(status.phase)):
         yield Transition(word, None, _shorten_text(status.reason))
 
@@ -182,10 +186,10 @@ def _event_reason(event: Event, transition: str) -> str | None:
     note = (event.note or "")[:4000]
     if transition != "evicted":
         return None if transition == "scheduled" else _shorten_text(note or event.reason)
-    found = _POD_GROUP.search(note) or _PREEMPTOR.search(note)
-    if found is None:
+    match = _POD_GROUP.search(note) or _PREEMPTOR.search(note)
+    if match is None:
         return _shorten_text(event.reason)
-    return f"{event.reason} by {found.group(found.lastindex or 0)}"[:MAX_REASON_CHARS]
+    return f"{event.reason} by {match.group(match.lastindex or 0)}"[:MAX_REASON_CHARS]
 
 
 def _hyphenate_name(text: str) -> str:
@@ -242,8 +246,8 @@ class ObjectLedger:
 
     def workload_of(self, uid: str | None) -> str | None:
         """Name of the workload that the object with this uid belongs to; None if unknown."""
-        found = self._known.get(uid) if uid else None
-        return None if found is None else found.workload
+        history = self._known.get(uid) if uid else None
+        return None if history is None else history.workload
 
     def is_known(self, uid: str) -> bool:
         """Whether an object of the run has this uid."""
@@ -252,13 +256,13 @@ class ObjectLedger:
     def record_state(self, scope: Scope, thing: Any, steps: Iterable[Transition], sight: Sight) -> int:
         """Write the new transitions of an object's state; returns their number."""
         meta: Meta = thing.metadata
-        known = self._known.get(meta.uid)
-        if known is None:
-            known = self._known[meta.uid] = self._add_object(scope, thing)
+        history = self._known.get(meta.uid)
+        if history is None:
+            history = self._known[meta.uid] = self._add_object(scope, thing)
         new = 0
         for step in steps:
-            if self._is_first(known, step.transition):
-                self._write(_build_seen_line(known, meta, step, sight))
+            if self._is_first(history, step.transition):
+                self._write(_build_seen_line(history, meta, step, sight))
                 new += 1
         return new
 
@@ -270,10 +274,10 @@ class ObjectLedger:
     def record_missing(self, scope: Scope, present: set[str], sight: Sight) -> int:
         """Record known objects that are missing from a list as deleted during the gap."""
         new = 0
-        for uid, known in self._known.items():
-            if known.scope == scope and uid not in present and self._is_first(known, DELETED):
-                meta = Meta(name=known.name, namespace=scope.namespace, uid=uid)
-                self._write(_build_seen_line(known, meta, Transition(DELETED), sight))
+        for uid, history in self._known.items():
+            if history.scope == scope and uid not in present and self._is_first(history, DELETED):
+                meta = Meta(name=history.name, namespace=scope.namespace, uid=uid)
+                self._write(_build_seen_line(history, meta, Transition(DELETED), sight))
                 new += 1
         return new
 
@@ -314,39 +318,39 @@ class ObjectLedger:
     def restore(self, path: Path) -> int:
         """Restore the state from the file of an earlier process; returns the client time of its last line, or 0."""
         last = 0
-        for one in run_records.read_lines(path, run_records.ObservedLine):
-            last = max(last, one.arrival_ns)
-            if isinstance(one, run_records.Seen):
-                self._restore_line(one)
+        for line in run_records.read_lines(path, run_records.ObservedLine):
+            last = max(last, line.arrival_ns)
+            if isinstance(line, run_records.Seen):
+                self._restore_line(line)
         return last
 
-    def _restore_line(self, one: run_records.Seen) -> None:
-        if one.resource == "event":
-            owner = one.owner or ""
-            self._events[owner] = self._events.get(owner, 0) | self._transition_bit(one.transition)
+    def _restore_line(self, line: run_records.Seen) -> None:
+        if line.resource == "event":
+            owner = line.owner or ""
+            self._events[owner] = self._events.get(owner, 0) | self._transition_bit(line.transition)
             return
-        if one.resource == "audit":
+        if line.resource == "audit":
             return
-        known = self._known.get(one.uid)
-        if known is None:
-            known = ObjectHistory(Scope(one.resource, one.kind or "", one.namespace), one.name)
-            known.workload, known.owner, known.owner_name = one.workload, one.owner, one.owner_name
-            self._known[one.uid] = known
-        self._is_first(known, one.transition)
+        history = self._known.get(line.uid)
+        if history is None:
+            history = ObjectHistory(Scope(line.resource, line.kind or "", line.namespace), line.name)
+            history.workload, history.owner, history.owner_name = line.workload, line.owner, line.owner_name
+            self._known[line.uid] = history
+        self._is_first(history, line.transition)
 
     def _add_object(self, scope: Scope, thing: Any) -> ObjectHistory:
         meta: Meta = thing.metadata
-        known = ObjectHistory(scope, meta.name)
+        history = ObjectHistory(scope, meta.name)
         owner = meta.owner
         if owner is not None:
-            known.owner, known.owner_name = owner.uid or None, owner.name or None
+            history.owner, history.owner_name = owner.uid or None, owner.name or None
         if scope.resource == "bindrequest" and isinstance(thing, Thing):
             # A BindRequest refers to a pod, whatever its owner.
-            known.owner_name = read_bind_spec(thing).podName or known.owner_name
-        known.workload = _find_workload_label(meta) or self.workload_of(known.owner)
-        if known.workload is None and owner is None and scope.resource in ("workload", "job", "pod"):
-            known.workload = meta.name
-        return known
+            history.owner_name = read_bind_spec(thing).podName or history.owner_name
+        history.workload = _find_workload_label(meta) or self.workload_of(history.owner)
+        if history.workload is None and owner is None and scope.resource in ("workload", "job", "pod"):
+            history.workload = meta.name
+        return history
 
     def _transition_bit(self, transition: str) -> int:
         bit = self._bits.get(transition)
@@ -357,14 +361,14 @@ class ObjectLedger:
             bit = self._bits[transition] = 1 << len(self._bits)
         return bit
 
-    def _is_first(self, known: ObjectHistory, transition: str) -> bool:
+    def _is_first(self, history: ObjectHistory, transition: str) -> bool:
         bit = self._transition_bit(transition)
-        if not bit or known.bits & bit:
+        if not bit or history.bits & bit:
             return False
-        if known.bits.bit_count() >= MAX_BITS_EACH and transition != DELETED:
+        if history.bits.bit_count() >= MAX_BITS_EACH and transition != DELETED:
             self.left_out += 1
             return False
-        known.bits |= bit
+        history.bits |= bit
         return True
 
 
@@ -373,18 +377,18 @@ def _find_workload_label(meta: Meta) -> str | None:
     return next((labels[name] for name in WORKLOAD_LABELS if labels.get(name)), None)
 
 
-def _build_seen_line(known: ObjectHistory, meta: Meta, step: Transition, sight: Sight) -> run_records.Seen:
+def _build_seen_line(history: ObjectHistory, meta: Meta, step: Transition, sight: Sight) -> run_records.Seen:
     return run_records.Seen(
-        resource=known.scope.resource,
+        resource=history.scope.resource,
         transition=step.transition,
         uid=meta.uid,
         name=meta.name,
         namespace=meta.namespace,
         arrival_ns=sight.arrival_ns,
-        kind=known.scope.kind or None,
-        workload=known.workload,
-        owner=known.owner,
-        owner_name=known.owner_name,
+        kind=history.scope.kind or None,
+        workload=history.workload,
+        owner=history.owner,
+        owner_name=history.owner_name,
         server=step.server,
         resource_version=meta.resourceVersion or None,
         session=sight.session,

@@ -365,9 +365,9 @@ class ResourceWatch:
         if self.ready.is_set() or self._absence.is_open:
             self._absence.begin(from_ns, reason)
 
-    def _note_garbage(self, what: str, count: int = 1) -> None:
+    def _note_garbage(self, subject: str, count: int = 1) -> None:
         if not self.garbage:
-            self._note(f"watch of {self.name} received {what}; transitions may be missing")
+            self._note(f"watch of {self.name} received {subject}; transitions may be missing")
         self.garbage += count
 
 

@@ -89,5 +89,5 @@ def read_conditions(folder: str | Path) -> RunConditions:
     try:
         return RunConditions.model_validate_json(files.read_up_to(path, _MAX_BYTES))
     except ValidationError as error:
-        found: list[Any] = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()[:5]]
-        raise InputError("not a record of a scale test", where=path, found=found) from None
+        faults: list[Any] = [f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}" for fault in error.errors()[:5]]
+        raise InputError("not a record of a scale test", where=path, found=faults) from None

@@ -319,9 +319,9 @@ def _find_last_line_end(file: int) -> int:
     end = os.fstat(file).st_size
     while end > 0:
         begin = max(0, end - (64 << 10))
-        found = os.pread(file, end - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
+        position = os.pread(file, end - begin, begin).rfind(b"\n")
+        if position >= 0:
+            return begin + position + 1
         end = begin
     return 0
 

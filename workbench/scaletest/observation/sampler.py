@@ -77,9 +77,9 @@ class RunSampler:
         path, files = self._options.audit_log, self._files
         if path is None:
             return None
-        why = observation_audit_log.find_read_problem(path)
-        if why is not None:
-            files.note(f"the audit log is not read: {why}")
+        problem = observation_audit_log.find_read_problem(path)
+        if problem is not None:
+            files.note(f"the audit log is not read: {problem}")
             return None
         return observation_audit_log.AuditFollower(
             path, self._options.namespaces, write=files.observed.put, note=files.note
@@ -90,9 +90,9 @@ class RunSampler:
         since_ns = self._away_since_ns or self._begun_ns
         for choice in await watch_targets.list_choices(self._api, self._options):
             for namespace in self._options.namespaces:
-                one = watch_targets.build_watch_target(choice, namespace, self._options.run)
-                sink = watch_targets.build_sink(self._ledger, one.scope, since_ns)
-                self._add_watch(one, sink, optional=choice.resource in watch_targets.OPTIONAL)
+                target = watch_targets.build_watch_target(choice, namespace, self._options.run)
+                sink = watch_targets.build_sink(self._ledger, target.scope, since_ns)
+                self._add_watch(target, sink, optional=choice.resource in watch_targets.OPTIONAL)
         nodes = WatchTarget(NODE_SCOPE, api_discovery.NODES.path(""), ObjectDecoder(Node))
         self._add_watch(nodes, WatchSink(self._nodes.put, self._nodes.remove), optional=True, poll_s=NODES_POLL_S)
         if self._foreign is not None:
@@ -107,10 +107,10 @@ class RunSampler:
     def _add_watch(self, watched: WatchTarget, sink: WatchSink, **options: Any) -> None:
         health = self._files.health
         since = self._away_since_ns if watched.scope.resource in watch_targets.TRANSITIONS_BY_RESOURCE else 0
-        made = ResourceWatch(
+        watch = ResourceWatch(
             self._api, watched, sink, write=health.put, note=self._files.note, away_since_ns=since, **options
         )
-        self._watches.append(made)
+        self._watches.append(watch)
 
     async def begin(self) -> None:
         """Start all watches, and wait until each is connected and the clock offset is known."""
@@ -150,9 +150,9 @@ class RunSampler:
         if error is not None and not self._failed.done():
             self._failed.set_exception(error)
 
-    async def wait_or_fail(self, what: Coroutine[Any, Any, Any]) -> None:
+    async def wait_or_fail(self, work: Coroutine[Any, Any, Any]) -> None:
         """Wait for it, or raise the error of the first task that fails."""
-        task = asyncio.create_task(what)
+        task = asyncio.create_task(work)
         try:
             await asyncio.wait({task, self._failed}, return_when=asyncio.FIRST_COMPLETED)
             if self._failed.done():
@@ -201,10 +201,10 @@ class RunSampler:
             await self._audit.finish()
             self._audit.write_requests(self._folder, observation_audit_log.read_origin_ns(self._folder, self._begun_ns))
 
-    def note_spoil(self, what: str) -> None:
+    def note_spoil(self, reason: str) -> None:
         """Note in the run's files, if they are writable, that observations are incomplete."""
         with contextlib.suppress(RunFailedError):
-            self._files.note(f"the sampler ended early: {what}", spoils=True)
+            self._files.note(f"the sampler ended early: {reason}", spoils=True)
             self._files.health.flush()
 
     async def close(self) -> None:

@@ -174,12 +174,12 @@ class SamplerProcess:
     def _raise_error(self) -> None:
         code = self._process.wait()
         self._readers[1].join(5)
-        told = b"".join(self._errors).decode(errors="replace")
+        stderr = b"".join(self._errors).decode(errors="replace")
         kind = ConfigError if code == 2 else RunFailedError
-        what, facts = _parse_error(told)
-        if what is None:
-            raise kind("the sampler ended", where=f"exit code {code}", found=told.strip()[-2000:] or None)
-        raise kind(what, **facts)
+        message, facts = _parse_error(stderr)
+        if message is None:
+            raise kind("the sampler ended", where=f"exit code {code}", found=stderr.strip()[-2000:] or None)
+        raise kind(message, **facts)
 
     def _read_states(self) -> None:
         assert self._process.stdout is not None
@@ -199,8 +199,8 @@ class SamplerProcess:
 
 def _parse_error(text: str) -> tuple[str | None, dict[str, Any]]:
     """Parse an error message of the sampler into text and facts; None for other output."""
-    first, *rest = text.strip().splitlines() or [""]
-    found = [_FACT.fullmatch(line) for line in rest]
-    if not first or first.startswith("Traceback") or not all(found):
+    first, *lines = text.strip().splitlines() or [""]
+    matches = [_FACT.fullmatch(line) for line in lines]
+    if not first or first.startswith("Traceback") or not all(matches):
         return None, {}
-    return first[:500], {one[1]: one[2][:1000] for one in found if one is not None}
+    return first[:500], {match[1]: match[2][:1000] for match in matches if match is not None}

@@ -53,14 +53,14 @@ def parse_quantity(text: str | None) -> float:
     >>> parse_quantity("8"), parse_quantity("250m"), parse_quantity("2Ki"), parse_quantity("1k"), parse_quantity("1e3")
     (8.0, 0.25, 2048.0, 1000.0, 1000.0)
     """
-    found = _QUANTITY.fullmatch(text or "")
-    if found is None:
+    match = _QUANTITY.fullmatch(text or "")
+    if match is None:
         try:
             value = float(text or 0)
         except ValueError:
             return 0.0
         return value if 0 < value < MAX_QUANTITY else 0.0
-    value, unit = float(found.group(1)), found.group(2) or ""
+    value, unit = float(match.group(1)), match.group(2) or ""
     if unit == "m":
         return value / 1000
     if not unit:
@@ -79,17 +79,17 @@ class NodeObserver:
     @property
     def not_ready(self) -> int:
         """Number of nodes that are not ready."""
-        return sum(not one.ready for one in self._last.values())
+        return sum(not node.ready for node in self._last.values())
 
     def put(self, thing: Any, sight: Sight) -> int:
         """Handle a listed, added or modified node."""
-        found = build_node_line(thing, sight.arrival_ns)
-        before = self._last.get(found.name)
+        node_line = build_node_line(thing, sight.arrival_ns)
+        before = self._last.get(node_line.name)
         # GPUs may appear after the node is ready, when its device plugin registers.
-        if before is not None and _node_state(before) == _node_state(found):
+        if before is not None and _node_state(before) == _node_state(node_line):
             return 0
-        self._last[found.name] = found
-        self._write(found)
+        self._last[node_line.name] = node_line
+        self._write(node_line)
         return 1
 
     def remove(self, thing: Any, sight: Sight) -> int:
@@ -100,8 +100,8 @@ class NodeObserver:
         return 1
 
 
-def _node_state(one: run_records.NodeSeen) -> tuple[bool, bool, int, float, int, int]:
-    return one.ready, one.cordoned, one.gpus, one.cpus, one.memory_bytes, one.pods
+def _node_state(node: run_records.NodeSeen) -> tuple[bool, bool, int, float, int, int]:
+    return node.ready, node.cordoned, node.gpus, node.cpus, node.memory_bytes, node.pods
 
 
 def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
@@ -111,20 +111,20 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
     conditions = (status.conditions if status is not None else None) or []
     labels = meta.labels or {}
     taints = (node.spec.taints if node.spec is not None else None) or []
-    kept = {key: value[:100] for key, value in sorted(labels.items()) if KEPT_LABELS.fullmatch(key)}
+    short_labels = {key: value[:100] for key, value in sorted(labels.items()) if KEPT_LABELS.fullmatch(key)}
     gpus = sum(parse_quantity(value) for key, value in offers.items() if key.endswith("/gpu"))
     return run_records.NodeSeen(
         name=meta.name,
         arrival_ns=arrival_ns,
-        ready=any(one.type == "Ready" and one.status == "True" for one in conditions),
+        ready=any(condition.type == "Ready" and condition.status == "True" for condition in conditions),
         gpus=int(gpus),
         cpus=parse_quantity(offers.get("cpu")),
         memory_bytes=int(parse_quantity(offers.get("memory"))),
         pods=int(parse_quantity(offers.get("pods"))),
         cordoned=bool(node.spec is not None and node.spec.unschedulable)
-        or any(object_names.keeps_pods_off(one.key, one.effect) for one in taints),
-        simulated=labels.get(object_names.SIMULATED) == "true" or any(one.key == KWOK for one in taints),
-        labels=dict(list(kept.items())[:MAX_LABELS]),
+        or any(object_names.keeps_pods_off(taint.key, taint.effect) for taint in taints),
+        simulated=labels.get(object_names.SIMULATED) == "true" or any(taint.key == KWOK for taint in taints),
+        labels=dict(list(short_labels.items())[:MAX_LABELS]),
     )
 
 
@@ -170,18 +170,18 @@ class ForeignPods:
             self._note_growth()
         else:
             self._pending.discard(meta.uid)
-        why = next((step.reason or "" for step in pod_transitions(pod) if step.transition == "evicted"), None)
-        if why is not None and meta.uid not in self._hit:
+        reason = next((step.reason or "" for step in pod_transitions(pod) if step.transition == "evicted"), None)
+        if reason is not None and meta.uid not in self._hit:
             self._hit.add(meta.uid)
             if self._begun:
-                self._note_eviction(f"{meta.namespace}/{meta.name}", why)
+                self._note_eviction(f"{meta.namespace}/{meta.name}", reason)
         return 0
 
-    def _note_eviction(self, name: str, why: str) -> None:
+    def _note_eviction(self, name: str, reason: str) -> None:
         self.evicted += 1
         if self.evicted <= MAX_NAMES:
             more = " (others are only counted)" if self.evicted == MAX_NAMES else ""
-            self._note(f"a pod of others was evicted: {name} {why}".strip() + more)
+            self._note(f"a pod of others was evicted: {name} {reason}".strip() + more)
 
     def _note_growth(self) -> None:
         growth = len(self._pending) - self.pending_at_start
@@ -237,7 +237,7 @@ class WatchChoice:
 async def list_choices(api: Connection, options: SamplerOptions) -> list[WatchChoice]:
     """Resources to watch, as far as the cluster serves them."""
     labelled = not options.by_namespace
-    found = [
+    choices = [
         WatchChoice("pod", api_discovery.PODS, "Pod", labelled),
         WatchChoice("job", api_discovery.JOBS, "Job", labelled),
         WatchChoice("pvc", api_discovery.CLAIMS, "PersistentVolumeClaim", False),
@@ -254,13 +254,13 @@ async def list_choices(api: Connection, options: SamplerOptions) -> list[WatchCh
                 found=str(kind),
                 do="install its CRD, or correct group, version and plural name",
             )
-        found.append(WatchChoice("workload", kind, name, labelled))
+        choices.append(WatchChoice("workload", kind, name, labelled))
     for group, plural, resource in api_discovery.list_operator_resources(options.kinds):
         there = await api_discovery.find_group_resource(api, group, plural)
         if there is not None:
             # Controllers do not copy the run's labels to the objects that they create.
-            found.append(WatchChoice(resource, *there, False))
-    return found
+            choices.append(WatchChoice(resource, *there, False))
+    return choices
 
 
 def build_watch_target(choice: WatchChoice, namespace: str, run: str) -> WatchTarget:
@@ -298,8 +298,8 @@ def _build_event_sink(ledger: ObjectLedger, since_ns: int) -> WatchSink:
         return event.regarding is not None and ledger.is_known(event.regarding.uid)
 
     def is_recent(event: Event) -> bool:
-        made = parse_timestamp(event.metadata.creationTimestamp)
-        return made is not None and made.ns >= since_ns
+        creation = parse_timestamp(event.metadata.creationTimestamp)
+        return creation is not None and creation.ns >= since_ns
 
     # Events expire, so their deletion is not a transition.
     return WatchSink(put)

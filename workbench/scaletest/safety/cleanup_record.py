@@ -41,27 +41,27 @@ def build_record_name(run: str) -> str:
 async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
     """Write the record of a run to its namespaces, before the first workload; idempotent."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    made = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario, owned=True))
-    for space in made.namespaces:
+    record = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario, owned=True))
+    for space in record.namespaces:
         try:
-            await api.json("POST", f"/api/v1/namespaces/{space}/configmaps", _build_config_map(made, space))
+            await api.json("POST", f"/api/v1/namespaces/{space}/configmaps", _build_config_map(record, space))
         except ApiError as error:
             if error.status != 409:
                 raise
-    return made
+    return record
 
 
 async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]) -> RunRecord | None:
     """Read the record of a run, from the first of these namespaces that has it; None if none has it."""
     for space in namespaces:
         try:
-            found = await api.json("GET", f"/api/v1/namespaces/{space}/configmaps/{build_record_name(run)}")
+            config_map = await api.json("GET", f"/api/v1/namespaces/{space}/configmaps/{build_record_name(run)}")
         except ApiError as error:
             # The namespace may be deleted, and the role in it too.
             if error.status in (403, 404):
                 continue
             raise
-        record = _parse_run_record(found)
+        record = _parse_run_record(config_map)
         if record.run != run:
             where = f"ConfigMap {space}/{build_record_name(run)}"
             raise InputError("not the record of this run", where=where, found=record.run, allowed=run, do=_FORGED)
@@ -77,26 +77,29 @@ async def list_run_records(
     `refuse_record` is told of each record that is invalid, and the others are found still: everybody who may write
     ConfigMaps in one of the namespaces could hide them otherwise.
     """
-    found: dict[str, RunRecord] = {}
+    records: dict[str, RunRecord] = {}
     for space in namespaces:
-        async for one in iterate_items(
+        async for config_map in iterate_items(
             api, f"/api/v1/namespaces/{space}/configmaps", labelSelector=f"{RECORD_LABEL}=true"
         ):
             try:
-                record = _parse_run_record(one)
+                record = _parse_run_record(config_map)
             except InputError as error:
                 if refuse_record is None:
                     raise
                 refuse_record(error)
                 continue
-            found.setdefault(record.run, record)
-    return sorted(found.values(), key=lambda record: record.created_at)
+            records.setdefault(record.run, record)
+    return sorted(records.values(), key=lambda record: record.created_at)
 
 
 async def list_test_namespaces(api: Connection) -> tuple[str, ...]:
     """List the namespaces with the label for tests."""
-    found = [one async for one in iterate_items(api, "/api/v1/namespaces", labelSelector=f"{object_names.ALLOW}=true")]
-    return tuple(sorted(str(one["metadata"]["name"]) for one in found))
+    namespaces = [
+        namespace
+        async for namespace in iterate_items(api, "/api/v1/namespaces", labelSelector=f"{object_names.ALLOW}=true")
+    ]
+    return tuple(sorted(str(namespace["metadata"]["name"]) for namespace in namespaces))
 
 
 def _build_config_map(record: RunRecord, space: str) -> dict[str, Any]:
@@ -113,19 +116,19 @@ def _build_config_map(record: RunRecord, space: str) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {_DATA: json.dumps(data)}}
 
 
-def _parse_run_record(found: dict[str, Any]) -> RunRecord:
+def _parse_run_record(config_map: dict[str, Any]) -> RunRecord:
     """Parse a record; every field is validated, because other users may write ConfigMaps in the namespace."""
-    about = found.get("metadata") or {}
+    about = config_map.get("metadata") or {}
     where = f"ConfigMap {about.get('namespace')}/{about.get('name')}"
     try:
-        data = json.loads(found["data"][_DATA])
-        made = tuple(ApiResource(*(str(part) for part in one)) for one in data["kinds"][:_MAX_KINDS])
+        data = json.loads(config_map["data"][_DATA])
+        kinds = tuple(ApiResource(*(str(part) for part in kind)) for kind in data["kinds"][:_MAX_KINDS])
         record = RunRecord(
             str(data["run"]),
             str(data["scenario"])[:63],
             str(data["created_at"])[:20],
-            tuple(str(one) for one in data["namespaces"]),
-            made,
+            tuple(str(namespace) for namespace in data["namespaces"]),
+            kinds,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError("not a record of a run", where=where, found=str(error)[:120], do=_FORGED) from None
@@ -133,7 +136,7 @@ def _parse_run_record(found: dict[str, Any]) -> RunRecord:
     return record
 
 
-def check_deletion_scope(run: str, namespaces: tuple[str, ...], made: tuple[ApiResource, ...], where: str) -> None:
+def check_deletion_scope(run: str, namespaces: tuple[str, ...], kinds: tuple[ApiResource, ...], where: str) -> None:
     """Refuse values that could direct a deletion elsewhere."""
     from workbench.scaletest.scenario.scenario_file import LABEL, is_forbidden_namespace
 
@@ -142,7 +145,7 @@ def check_deletion_scope(run: str, namespaces: tuple[str, ...], made: tuple[ApiR
     for space in namespaces:
         if not LABEL.fullmatch(space) or is_forbidden_namespace(space):
             raise InputError("not a namespace of tests", where=where, found=space[:80])
-    for kind in made:
+    for kind in kinds:
         parts = (kind.version, kind.plural, *((kind.group,) if kind.group else ()))
         if not all(part and part.replace("-", "").replace(".", "").isalnum() and part.isascii() for part in parts):
             raise InputError("not a resource", where=where, found=str(kind)[:120])

@@ -41,13 +41,16 @@ def raise_refusals(findings: Iterable[Finding]) -> None:
 
     >>> raise_refusals([Finding("ok", "fence", "pods can only go to 40 simulated node(s)")])
     """
-    bad = [one for one in findings if one.level == "refused"]
+    bad = [finding for finding in findings if finding.level == "refused"]
     if not bad:
         return
     if len(bad) == 1:
         raise ConfigError("the test was not begun", where=bad[0].check, found=bad[0].text, do=bad[0].do)
-    told = "".join(f"\n    {one.check}: {one.text}" + (f"\n      do: {one.do}" if one.do else "") for one in bad)
-    raise ConfigError(f"the test was not begun, for {len(bad)} reasons", found=told)
+    refusals = "".join(
+        f"\n    {finding.check}: {finding.text}" + (f"\n      do: {finding.do}" if finding.do else "")
+        for finding in bad
+    )
+    raise ConfigError(f"the test was not begun, for {len(bad)} reasons", found=refusals)
 
 
 @dataclass(frozen=True)
@@ -159,13 +162,13 @@ async def inspect_cluster(api: Connection, target: Target | None = None) -> Clus
     target = target or api.target
     version = await api.json("GET", "/version")
     space = await api.json("GET", "/api/v1/namespaces/kube-system")
-    who = await api.json(
+    review = await api.json(
         "POST",
         "/apis/authentication.k8s.io/v1/selfsubjectreviews",
         {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"},
     )
-    user = (who.get("status") or {}).get("userInfo") or {}
-    nodes = [_build_node_facts(one) async for one in iterate_items(api, "/api/v1/nodes")]
+    user = (review.get("status") or {}).get("userInfo") or {}
+    nodes = [_build_node_facts(node) async for node in iterate_items(api, "/api/v1/nodes")]
     return ClusterFacts(
         context=target.context,
         server=target.server,
@@ -173,7 +176,7 @@ async def inspect_cluster(api: Connection, target: Target | None = None) -> Clus
         fingerprint=hash_fingerprint(str(space["metadata"]["uid"])),
         own=_find_local_cluster(target),
         identity=str(user.get("username", "unknown"))[:200],
-        groups=tuple(str(one)[:200] for one in user.get("groups") or []),
+        groups=tuple(str(group)[:200] for group in user.get("groups") or []),
         nodes=tuple(nodes),
         other_pods=await _count_other_pods(api),
     )
@@ -202,17 +205,17 @@ async def _count_other_pods(api: Connection) -> int | None:
             return None
         raise
     there = len(first.get("items") or [])
-    told = (first.get("metadata") or {}).get("remainingItemCount")
-    if told is not None or there == 0 or not (first.get("metadata") or {}).get("continue"):
-        return there + int(told or 0)
+    n_remaining = (first.get("metadata") or {}).get("remainingItemCount")
+    if n_remaining is not None or there == 0 or not (first.get("metadata") or {}).get("continue"):
+        return there + int(n_remaining or 0)
     # The server returns remainingItemCount only for lists without a selector.
     return sum([1 async for _ in iterate_items(api, "/api/v1/pods", labelSelector=query["labelSelector"])])
 
 
-def _build_node_facts(found: dict[str, Any]) -> NodeFacts:
-    about, status = found.get("metadata") or {}, found.get("status") or {}
+def _build_node_facts(node: dict[str, Any]) -> NodeFacts:
+    about, status = node.get("metadata") or {}, node.get("status") or {}
     room = status.get("allocatable") or {}
-    conditions = {one.get("type"): one.get("status") for one in status.get("conditions") or []}
+    conditions = {condition.get("type"): condition.get("status") for condition in status.get("conditions") or []}
     return NodeFacts(
         name=str(about.get("name")),
         simulated=KWOK_NODE in (about.get("annotations") or {}),
@@ -223,7 +226,7 @@ def _build_node_facts(found: dict[str, Any]) -> NodeFacts:
         pods=int(_parse_amount(room, "pods")),
         labels=dict(about.get("labels") or {}),
         taints=tuple(
-            (str(one.get("key")), str(one.get("effect"))) for one in (found.get("spec") or {}).get("taints") or []
+            (str(taint.get("key")), str(taint.get("effect"))) for taint in (node.get("spec") or {}).get("taints") or []
         ),
     )
 

@@ -38,15 +38,15 @@ _PLURALS = {"PriorityClass": "priorityclasses"}
 def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
     """Build all objects of the setup, in order: cluster-scoped ones, then those of each namespace."""
     scenario = plan.scenario
-    made = [
+    objects = [
         _build_namespace(HOME),
         build_priority_class(),
         _build_account(),
         *_build_cluster_role(list_rules(scenario)),
     ]
     for space in plan.namespaces:
-        made += build_namespace_objects(plan, space, quota=quota)
-    return made
+        objects += build_namespace_objects(plan, space, quota=quota)
+    return objects
 
 
 def build_namespace_objects(plan: Plan, space: str, *, quota: bool = True) -> list[Json]:
@@ -71,21 +71,21 @@ def format_setup_yaml(plan: Plan) -> str:
     """Setup as YAML for `kubectl apply -f -`, with comments on the two identities."""
     import yaml
 
-    def dump_yaml(made: list[Json]) -> str:
-        return "".join("---\n" + yaml.safe_dump(one, sort_keys=False) for one in made)
+    def dump_yaml(manifests: list[Json]) -> str:
+        return "".join("---\n" + yaml.safe_dump(manifest, sort_keys=False) for manifest in manifests)
 
     objects = build_setup_objects(plan)
-    granted = [one for one in objects if one["kind"] in _GRANTS]
-    rest = [one for one in objects if one not in granted]
-    why = "".join(f"#   {_format_rule(rule)}\n" for rule in list_rules(plan.scenario))
+    granted = [manifest for manifest in objects if manifest["kind"] in _GRANTS]
+    other_objects = [manifest for manifest in objects if manifest not in granted]
+    rules_text = "".join(f"#   {_format_rule(rule)}\n" for rule in list_rules(plan.scenario))
     spaces = " ".join(plan.namespaces)
     return (
         "# Identity 1, setup: an administrator applies these objects once. Tests never use this identity.\n"
         f"# Namespaces for tests ({spaces}) with quotas and limits, and a PriorityClass of low priority.\n"
-        + dump_yaml(rest)
+        + dump_yaml(other_objects)
         + "# Identity 2, measure: a service account without cluster-admin rights (system:masters is never throttled).\n"
         f"# Its permissions, limited to {spaces}:\n"
-        + why
+        + rules_text
         + dump_yaml(granted)
         + "# Create its token, valid for a day:\n"
         f"#   kubectl create token {ACCOUNT} --namespace {HOME} --duration 24h\n"
@@ -106,14 +106,14 @@ def format_next_steps(administrator: str) -> str:
 
 def _format_rule(rule: Rule) -> str:
     place = "whole cluster" if rule.cluster else "namespace"
-    what = ", ".join(f"{one}.{rule.group}" if rule.group else one for one in rule.objects)
+    targets = ", ".join(f"{name}.{rule.group}" if rule.group else name for name in rule.objects)
     named = f" ({', '.join(rule.names)} only)" if rule.names else ""
-    return f"{place}: {'/'.join(rule.verbs)} {what}{named}: {rule.why}" + (" [optional]" if rule.optional else "")
+    return f"{place}: {'/'.join(rule.verbs)} {targets}{named}: {rule.why}" + (" [optional]" if rule.optional else "")
 
 
 def _build_metadata(name: str, namespace: str | None = None) -> Json:
-    made: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return made | {"labels": {object_names.MANAGED_BY: object_names.MANAGER}}
+    metadata: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return metadata | {"labels": {object_names.MANAGED_BY: object_names.MANAGER}}
 
 
 def _build_namespace(name: str, *, allow: bool = False) -> Json:
@@ -156,11 +156,11 @@ def _build_limit_range(plan: Plan, space: str) -> list[Json]:
     if not has_container_limits(plan.scenario):
         return []
     # Not for GPUs: a maximum becomes the default of containers that request none. The quota limits GPUs.
-    most = {
+    maximum = {
         "cpu": str(math.ceil(max(entry.cpus for entry in entries))),
         "memory": str(max(entry.memory for entry in entries)),
     }
-    spec = {"limits": [{"type": "Container", "max": most}]}
+    spec = {"limits": [{"type": "Container", "max": maximum}]}
     return [{"apiVersion": "v1", "kind": "LimitRange", "metadata": _build_metadata(LIMITS, space), "spec": spec}]
 
 
@@ -172,9 +172,9 @@ def _build_subject() -> list[Json]:
     return [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}]
 
 
-def _build_role(found: tuple[Rule, ...], space: str) -> list[Json]:
+def _build_role(rules: tuple[Rule, ...], space: str) -> list[Json]:
     version = f"{_RBAC}/v1"
-    rule_list = [rule.to_dict() for rule in select_namespace_rules(found)]
+    rule_list = [rule.to_dict() for rule in select_namespace_rules(rules)]
     bound = {"apiGroup": _RBAC, "kind": "Role", "name": ROLE}
     return [
         {"apiVersion": version, "kind": "Role", "metadata": _build_metadata(ROLE, space), "rules": rule_list},
@@ -188,9 +188,9 @@ def _build_role(found: tuple[Rule, ...], space: str) -> list[Json]:
     ]
 
 
-def _build_cluster_role(found: tuple[Rule, ...]) -> list[Json]:
+def _build_cluster_role(rules: tuple[Rule, ...]) -> list[Json]:
     version = f"{_RBAC}/v1"
-    rule_list = [rule.to_dict() for rule in select_cluster_rules(found)]
+    rule_list = [rule.to_dict() for rule in select_cluster_rules(rules)]
     bound = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": ROLE}
     return [
         {"apiVersion": version, "kind": "ClusterRole", "metadata": _build_metadata(ROLE), "rules": rule_list},
@@ -212,30 +212,30 @@ async def set_up_cluster(api_admin: Connection, plan: Plan, *, quota: bool = Tru
     """
     for space in plan.namespaces:
         await _check_namespace_owner(api_admin, space)
-    made = []
-    for one in build_setup_objects(plan, quota=quota):
-        made.append(await apply_object(api_admin, one))
+    names = []
+    for manifest in build_setup_objects(plan, quota=quota):
+        names.append(await apply_object(api_admin, manifest))
     for space in plan.namespaces:
         if quota and not has_container_limits(plan.scenario):
             await _delete_limit_range(api_admin, space)
         await _wait_for_account(api_admin, space)
-    return made
+    return names
 
 
-async def apply_object(api: Connection, made: dict[str, Any]) -> str:
+async def apply_object(api: Connection, manifest: dict[str, Any]) -> str:
     """Apply one object (server-side apply); returns its kind and name."""
     import orjson
 
-    kind, about = str(made["kind"]), made["metadata"]
+    kind, about = str(manifest["kind"]), manifest["metadata"]
     plural = _PLURALS.get(kind) or find_plural(kind)
-    path = build_resource_path(str(made["apiVersion"]), plural, about.get("namespace")) + f"/{about['name']}"
+    path = build_resource_path(str(manifest["apiVersion"]), plural, about.get("namespace")) + f"/{about['name']}"
     query = {"fieldManager": FIELD_MANAGER, "force": "true"}
-    answer = await api.request("PATCH", path, body=orjson.dumps(made), query=query, content_type=APPLY_CONTENT_TYPE)
+    answer = await api.request("PATCH", path, body=orjson.dumps(manifest), query=query, content_type=APPLY_CONTENT_TYPE)
     if answer.status >= 300:
-        told = answer.json()
-        message = str(told.get("message", ""))[:300] if isinstance(told, dict) else ""
-        found = f"{answer.status} {message}"
-        raise ApiError("the API server refused an object of the setup", status=answer.status, where=path, found=found)
+        document = answer.json()
+        message = str(document.get("message", ""))[:300] if isinstance(document, dict) else ""
+        detail = f"{answer.status} {message}"
+        raise ApiError("the API server refused an object of the setup", status=answer.status, where=path, found=detail)
     return f"{kind} {about['namespace'] + '/' if about.get('namespace') else ''}{about['name']}"
 
 

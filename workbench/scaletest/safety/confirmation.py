@@ -42,82 +42,82 @@ async def confirm_cluster(
 
     `scenario`: Scenario to test; None for administrative commands, which only need the confirmation.
     """
-    found = await inspect_cluster(api, target)
+    facts = await inspect_cluster(api, target)
     file = allow_file or default_allow_file()
-    if found.own is None or confirmed is not None:
-        _require_confirmed_cluster(found, confirmed, file)
+    if facts.own is None or confirmed is not None:
+        _require_confirmed_cluster(facts, confirmed, file)
     if scenario is not None:
-        raise_refusals([*check_identity(found), *node_fence.check_fence(scenario, found)])
-    if found.own is None and confirmed is not None:
-        _write_allow_list(found, file)
-    return found
+        raise_refusals([*check_identity(facts), *node_fence.check_fence(scenario, facts)])
+    if facts.own is None and confirmed is not None:
+        _write_allow_list(facts, file)
+    return facts
 
 
-def check_identity(found: ClusterFacts) -> list[Finding]:
+def check_identity(facts: ClusterFacts) -> list[Finding]:
     """Check that the API server throttles the identity (no system:masters)."""
-    if MASTERS not in found.groups:
-        return [Finding("ok", "identity", f"{found.identity}, subject to priority and fairness")]
-    if found.own is not None:
-        told = "the API server never throttles an administrator (system:masters): its figures look better than they are"
-        return [Finding("warning", "identity", told, "use the measuring identity of the local cluster")]
+    if MASTERS not in facts.groups:
+        return [Finding("ok", "identity", f"{facts.identity}, subject to priority and fairness")]
+    if facts.own is not None:
+        text = "the API server never throttles an administrator (system:masters): its figures look better than they are"
+        return [Finding("warning", "identity", text, "use the measuring identity of the local cluster")]
     return [
         Finding(
             "refused",
             "identity",
-            f"{found.identity} is in group {MASTERS}, which the API server never throttles; the cluster is unprotected",
+            f"{facts.identity} is in group {MASTERS}, which the API server never throttles; the cluster is unprotected",
             "use the service account that `workbench scaletest plan SCENARIO --rbac` prints",
         )
     ]
 
 
-def is_confirmed(found: ClusterFacts, allow_file: Path | None = None) -> bool:
+def is_confirmed(facts: ClusterFacts, allow_file: Path | None = None) -> bool:
     """Check the cluster's fingerprint against the list of confirmed clusters."""
-    return found.fingerprint in _read_allow_list(allow_file or default_allow_file())
+    return facts.fingerprint in _read_allow_list(allow_file or default_allow_file())
 
 
-def _require_confirmed_cluster(found: ClusterFacts, confirmed: str | None, file: Path) -> None:
+def _require_confirmed_cluster(facts: ClusterFacts, confirmed: str | None, file: Path) -> None:
     if confirmed is not None:
-        if confirmed.strip().lower() != found.fingerprint:
+        if confirmed.strip().lower() != facts.fingerprint:
             raise ConfigError(
                 "the cluster is not the confirmed one",
-                where=f"context {found.context}",
-                found=f"fingerprint {found.fingerprint}",
+                where=f"context {facts.context}",
+                found=f"fingerprint {facts.fingerprint}",
                 allowed=confirmed[:40],
                 do="check which cluster the context refers to; nothing was sent",
             )
         return
-    if found.fingerprint in _read_allow_list(file):
+    if facts.fingerprint in _read_allow_list(file):
         return
     raise ConfigError(
         "the cluster is not confirmed",
-        where=f"context {found.context}",
-        found="".join(f"\n    {line}" for line in found.format_lines()),
-        do=f"if it is the intended cluster, add --confirm {found.fingerprint} (in notebooks: confirm=…)",
+        where=f"context {facts.context}",
+        found="".join(f"\n    {line}" for line in facts.format_lines()),
+        do=f"if it is the intended cluster, add --confirm {facts.fingerprint} (in notebooks: confirm=…)",
     )
 
 
 def _read_allow_list(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(files.read_up_to(file, _MAX_BYTES))
+        document = json.loads(files.read_up_to(file, _MAX_BYTES))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise InputError("cannot read the list of confirmed clusters", where=file, found=str(error)[:120]) from None
-    if not isinstance(found, dict) or not isinstance(found.get("clusters"), dict):
+    if not isinstance(document, dict) or not isinstance(document.get("clusters"), dict):
         raise InputError("not a list of confirmed clusters", where=file, do="delete it, and confirm again")
-    return dict(found["clusters"])
+    return dict(document["clusters"])
 
 
-def _write_allow_list(found: ClusterFacts, file: Path) -> None:
+def _write_allow_list(facts: ClusterFacts, file: Path) -> None:
     """Write the list, readable by its owner only, without server addresses."""
-    known = _read_allow_list(file)
-    known[found.fingerprint] = {
-        "context": found.context,
-        "server_sha256": found.server_sha256,
+    clusters = _read_allow_list(file)
+    clusters[facts.fingerprint] = {
+        "context": facts.context,
+        "server_sha256": facts.server_sha256,
         "confirmed_at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    text = json.dumps({"clusters": known}, indent=1) + "\n"
+    text = json.dumps({"clusters": clusters}, indent=1) + "\n"
     temporary = file.with_name(f".{file.name}.{os.getpid()}")
     handle = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
     try:
@@ -152,30 +152,30 @@ def find_target(
     return load_target(kubeconfig, context)
 
 
-def require_target(found: Target | None) -> Target:
+def require_target(target: Target | None) -> Target:
     """`find_target` for commands that need a cluster."""
-    if found is None:
+    if target is None:
         raise ConfigError(
             "which cluster?",
             where="--context, --cluster",
             do="add --cluster local (after `workbench scaletest cluster up`) or --context NAME; there is no default",
         )
-    return found
+    return target
 
 
-async def confirm_interactively(api: Connection, scenario: Scenario | None, given: str | None) -> ClusterFacts:
+async def confirm_interactively(api: Connection, scenario: Scenario | None, fingerprint: str | None) -> ClusterFacts:
     """`confirm`, with a prompt for the fingerprint on first use if stdin is a terminal."""
-    if given is None and sys.stdin.isatty() and sys.stderr.isatty():
-        found = await inspect_cluster(api)
-        if found.own is None and not is_confirmed(found):
-            given = _ask_fingerprint(found)
-    return await confirm_cluster(api, api.target, scenario, given)
+    if fingerprint is None and sys.stdin.isatty() and sys.stderr.isatty():
+        facts = await inspect_cluster(api)
+        if facts.own is None and not is_confirmed(facts):
+            fingerprint = _ask_fingerprint(facts)
+    return await confirm_cluster(api, api.target, scenario, fingerprint)
 
 
-def _ask_fingerprint(found: ClusterFacts) -> str:
+def _ask_fingerprint(facts: ClusterFacts) -> str:
     import typer
 
     from workbench.console.terminal import print_text
 
-    print_text("This cluster is not confirmed yet:\n  " + "\n  ".join(found.format_lines()), err=True)
+    print_text("This cluster is not confirmed yet:\n  " + "\n  ".join(facts.format_lines()), err=True)
     return str(typer.prompt("Type its fingerprint to confirm it", err=True))

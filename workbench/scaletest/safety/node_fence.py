@@ -14,14 +14,14 @@ from workbench.scaletest.scenario.workload_objects import KWOK_NODE
 _SELECTED = f"{object_names.SIMULATED}=true"
 
 
-def check_fence(scenario: Scenario, found: ClusterFacts) -> list[Finding]:
+def check_fence(scenario: Scenario, facts: ClusterFacts) -> list[Finding]:
     """Check which nodes the scenario's pods can be bound to."""
-    selected = [node for node in found.nodes if node.labels.get(object_names.SIMULATED) == "true"]
+    selected = [node for node in facts.nodes if node.labels.get(object_names.SIMULATED) == "true"]
     if scenario.allow_real_nodes:
-        told = (
-            f"pods may run on {found.real_nodes:,} real node(s), {found.real_gpu_nodes:,} with GPUs (allow_real_nodes)"
+        text = (
+            f"pods may run on {facts.real_nodes:,} real node(s), {facts.real_gpu_nodes:,} with GPUs (allow_real_nodes)"
         )
-        return [Finding("warning" if found.real_nodes else "ok", "fence", told)]
+        return [Finding("warning" if facts.real_nodes else "ok", "fence", text)]
     real = [node.name for node in selected if not node.simulated]
     if real:
         return [
@@ -44,47 +44,47 @@ def check_fence(scenario: Scenario, found: ClusterFacts) -> list[Finding]:
         ]
     return [
         Finding("ok", "fence", f"pods can only run on {len(selected):,} simulated node(s)"),
-        *_check_unfenced_kinds(scenario, found),
+        *_check_unfenced_kinds(scenario, facts),
     ]
 
 
 def list_unfenced_kinds(scenario: Scenario) -> list[str]:
     """Check for templates with unknown pod template paths: their pods cannot be fenced to simulated nodes."""
-    made = []
+    kinds = []
     for entry in scenario.workloads:
         if entry.kind == "Template" and not manifest_rules.list_pod_templates(entry.template or {}, entry.pods_at):
-            made.append(entry.api_kind)
-    return sorted(set(made))
+            kinds.append(entry.api_kind)
+    return sorted(set(kinds))
 
 
-def _check_unfenced_kinds(scenario: Scenario, found: ClusterFacts) -> list[Finding]:
+def _check_unfenced_kinds(scenario: Scenario, facts: ClusterFacts) -> list[Finding]:
     kinds = list_unfenced_kinds(scenario)
     if not kinds:
         return []
-    told = f"the pod templates of {', '.join(kinds)} are not known, so their pods cannot be fenced"
-    if found.real_nodes == 0:
-        return [Finding("ok", "fence", f"{told}; there is no real node")]
+    text = f"the pod templates of {', '.join(kinds)} are not known, so their pods cannot be fenced"
+    if facts.real_nodes == 0:
+        return [Finding("ok", "fence", f"{text}; there is no real node")]
     return [
         Finding(
             "refused",
             "fence",
-            told,
+            text,
             "give the paths of the pod templates with pods_at: [spec.…], or set allow_real_nodes: true in the scenario",
         )
     ]
 
 
-def check_command_fence(scenario: Scenario, found: ClusterFacts) -> list[Finding]:
+def check_command_fence(scenario: Scenario, facts: ClusterFacts) -> list[Finding]:
     """Check which nodes the pods of a submit command can run on; they may differ from the planned pods."""
     if scenario.allow_real_nodes:
         return []
-    if found.real_nodes == 0:
+    if facts.real_nodes == 0:
         return [Finding("ok", "fence", "objects of the command are not fenced; there is no real node")]
     return [
         Finding(
             "refused",
             "fence",
-            f"objects of the command are not fenced: their pods could run on {found.real_nodes:,} real node(s)",
+            f"objects of the command are not fenced: their pods could run on {facts.real_nodes:,} real node(s)",
             "set allow_real_nodes: true in the scenario (submit: --allow-real-nodes), or submit with api or kubectl",
         )
     ]
@@ -95,7 +95,7 @@ async def check_namespaces(api: Connection, namespaces: tuple[str, ...], *, sets
 
     `sets_up`: The run creates missing namespaces, so they are no reason to refuse it.
     """
-    return [await _check_namespace(api, one, sets_up) for one in namespaces]
+    return [await _check_namespace(api, name, sets_up) for name in namespaces]
 
 
 async def sort_namespaces(
@@ -114,7 +114,7 @@ async def _check_namespace(api: Connection, name: str, sets_up: bool) -> Finding
     if is_forbidden_namespace(name):
         return Finding("refused", "namespace", f"{name} is a system namespace", "use another namespace")
     try:
-        found: dict[str, Any] = await api.json("GET", f"/api/v1/namespaces/{name}")
+        namespace: dict[str, Any] = await api.json("GET", f"/api/v1/namespaces/{name}")
     except ApiError as error:
         if sets_up and error.status in (403, 404):
             text = f"{name} does not exist yet; the run creates it and its roles on a local cluster"
@@ -126,7 +126,7 @@ async def _check_namespace(api: Connection, name: str, sets_up: bool) -> Finding
             do = "an administrator creates namespace and Role: workbench scaletest setup SCENARIO --context ADMIN"
             return Finding("refused", "namespace", f"{name} does not exist, or the identity may not read it", do)
         raise
-    about = found.get("metadata") or {}
+    about = namespace.get("metadata") or {}
     labels = about.get("labels") or {}
     if about.get("deletionTimestamp"):
         return Finding(

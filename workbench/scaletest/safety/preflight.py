@@ -31,7 +31,7 @@ _ETCD_BYTES = 2 << 30
 
 
 async def run_preflight(
-    api: Connection, plan: Plan, found: ClusterFacts, *, by_command: bool = False, sets_up: bool = False
+    api: Connection, plan: Plan, facts: ClusterFacts, *, by_command: bool = False, sets_up: bool = False
 ) -> list[Finding]:
     """Check everything that could make the test unsafe, impossible or meaningless.
 
@@ -41,21 +41,21 @@ async def run_preflight(
 
     Returns: In reading order; `raise_refusals` raises if one of them is `refused`.
     """
-    made = [*check_identity(found), *node_fence.check_fence(plan.scenario, found)]
-    made += node_fence.check_command_fence(plan.scenario, found) if by_command else []
+    findings = [*check_identity(facts), *node_fence.check_fence(plan.scenario, facts)]
+    findings += node_fence.check_command_fence(plan.scenario, facts) if by_command else []
     spaces = await node_fence.check_namespaces(api, plan.namespaces, sets_up=sets_up)
-    made += spaces
+    findings += spaces
     absent = await _list_absent_resources(api, plan)
-    made += [_describe_absence(one) for one in absent]
-    rights = await _check_rights(api, plan, absent) if all(one.level != "warning" for one in spaces) else []
-    granted_later = sets_up and any(one.level == "refused" for one in rights)
-    made += [Finding("ok", "rights", "some are missing, and the run grants them")] if granted_later else rights
-    if all(one.level == "ok" for one in spaces):
-        made += [await _check_quota(api, plan, space, own=found.own is not None) for space in plan.namespaces]
-        made += await _check_priorities(api, plan)
-        made += [] if by_command or absent or granted_later else await _check_dry_run(api, plan)
-    made += _check_suspensions(plan)
-    return [*made, *check_capacity(plan, summarize_plan(plan), found), *_check_lifetimes(plan, found)]
+    findings += [_describe_absence(resource) for resource in absent]
+    rights = await _check_rights(api, plan, absent) if all(finding.level != "warning" for finding in spaces) else []
+    granted_later = sets_up and any(finding.level == "refused" for finding in rights)
+    findings += [Finding("ok", "rights", "some are missing, and the run grants them")] if granted_later else rights
+    if all(finding.level == "ok" for finding in spaces):
+        findings += [await _check_quota(api, plan, space, own=facts.own is not None) for space in plan.namespaces]
+        findings += await _check_priorities(api, plan)
+        findings += [] if by_command or absent or granted_later else await _check_dry_run(api, plan)
+    findings += _check_suspensions(plan)
+    return [*findings, *check_capacity(plan, summarize_plan(plan), facts), *_check_lifetimes(plan, facts)]
 
 
 async def _list_absent_resources(api: Connection, plan: Plan) -> list[ApiResource]:
@@ -80,7 +80,7 @@ def _check_suspensions(plan: Plan) -> list[Finding]:
     named = [
         entry
         for index, entry in _list_first_workloads(plan)
-        if any(waits_for_release(orjson.loads(one.body)) for one in plan.workload_at(index).requests()[:2])
+        if any(waits_for_release(orjson.loads(request.body)) for request in plan.workload_at(index).requests()[:2])
     ]
     if not named:
         return []
@@ -91,7 +91,7 @@ def _check_suspensions(plan: Plan) -> list[Finding]:
 async def _check_rights(api: Connection, plan: Plan, absent: list[ApiResource]) -> list[Finding]:
     """Check each required verb on each resource that is there with a SelfSubjectAccessReview."""
     unknown = {(kind.group, kind.plural) for kind in absent}
-    asked = [
+    rights = [
         (rule, verb, resource, space)
         for rule in list_rules(plan.scenario)
         for resource in rule.objects
@@ -99,27 +99,31 @@ async def _check_rights(api: Connection, plan: Plan, absent: list[ApiResource]) 
         for verb in rule.verbs
         for space in ([None] if rule.cluster else plan.namespaces)
     ]
-    answers = await asyncio.gather(*(_is_allowed(api, *one) for one in asked))
+    answers = await asyncio.gather(*(_is_allowed(api, *right) for right in rights))
     denied: dict[Rule, list[str]] = {}
-    for (rule, verb, resource, space), allowed in zip(asked, answers, strict=True):
+    for (rule, verb, resource, space), allowed in zip(rights, answers, strict=True):
         if not allowed:
             denied.setdefault(rule, []).append(f"{verb} {resource}{f' in {space}' if space else ''}")
-    made = []
+    findings = []
     for rule, words in denied.items():
         level: Level = "warning" if rule.optional else "refused"
         text = f"not allowed: {format_items(words, 4)} (needed for: {rule.why})"
-        made.append(Finding(level, "rights", text, "grant what `workbench scaletest plan SCENARIO --rbac` prints"))
-    return made or [Finding("ok", "rights", f"all {len(asked)} required permissions")]
+        findings.append(Finding(level, "rights", text, "grant what `workbench scaletest plan SCENARIO --rbac` prints"))
+    return findings or [Finding("ok", "rights", f"all {len(rights)} required permissions")]
 
 
 async def _is_allowed(api: Connection, rule: Rule, verb: str, resource: str, space: str | None) -> bool:
-    asked: dict[str, Any] = {"verb": verb, "group": rule.group, "resource": resource}
-    asked |= {"namespace": space} if space else {}
-    asked |= {"name": rule.names[0]} if rule.names else {}
-    spec = {"nonResourceAttributes": {"verb": verb, "path": resource}} if rule.paths else {"resourceAttributes": asked}
+    attributes: dict[str, Any] = {"verb": verb, "group": rule.group, "resource": resource}
+    attributes |= {"namespace": space} if space else {}
+    attributes |= {"name": rule.names[0]} if rule.names else {}
+    spec = (
+        {"nonResourceAttributes": {"verb": verb, "path": resource}}
+        if rule.paths
+        else {"resourceAttributes": attributes}
+    )
     body = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": spec}
-    told = await api.json("POST", _REVIEWS, body)
-    return bool((told.get("status") or {}).get("allowed"))
+    review = await api.json("POST", _REVIEWS, body)
+    return bool((review.get("status") or {}).get("allowed"))
 
 
 async def _check_quota(api: Connection, plan: Plan, space: str, *, own: bool) -> Finding:
@@ -129,8 +133,8 @@ async def _check_quota(api: Connection, plan: Plan, space: str, *, own: bool) ->
         ranges = (await api.json("GET", f"/api/v1/namespaces/{space}/limitranges")).get("items") or []
     except ApiError as error:
         return Finding("refused", "limits", f"quotas of {space} cannot be read (status {error.status})", SETUP_HINT)
-    hard = [(one.get("spec") or {}).get("hard") or {} for one in quotas]
-    counted = any("count/pods" in one or "pods" in one for one in hard)
+    hard = [(quota.get("spec") or {}).get("hard") or {} for quota in quotas]
+    counted = any("count/pods" in limits or "pods" in limits for limits in hard)
     if not counted or (not ranges and cluster_setup.has_container_limits(plan.scenario)):
         lacking = "no LimitRange" if counted else "no ResourceQuota that counts pods"
         if own:
@@ -161,8 +165,8 @@ def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], range
         # Pods that have ended do not count against the quota.
         text = f"the quota of {space} does not cover all pods at the same time: {'; '.join(short)}"
         return Finding("warning", "limits", text, SETUP_HINT)
-    held = ", and a LimitRange" if ranges else ""
-    return Finding("ok", "limits", f"{space} has a ResourceQuota with room for the plan{held}")
+    suffix = ", and a LimitRange" if ranges else ""
+    return Finding("ok", "limits", f"{space} has a ResourceQuota with room for the plan{suffix}")
 
 
 def _list_shortages(quotas: list[dict[str, Any]], needed: dict[str, float]) -> Iterator[str]:
@@ -179,46 +183,46 @@ def _list_shortages(quotas: list[dict[str, Any]], needed: dict[str, float]) -> I
 
 
 async def _check_priorities(api: Connection, plan: Plan) -> list[Finding]:
-    made = []
+    findings = []
     for name in sorted(plan.schedule.get_column("priority").drop_nulls().unique()):
         answer = await api.request("GET", f"/apis/scheduling.k8s.io/v1/priorityclasses/{name}")
         if answer.status == 404:
-            made.append(
+            findings.append(
                 Finding(
                     "refused", "priority", f"PriorityClass {name} does not exist: pods would be refused", SETUP_HINT
                 )
             )
         elif answer.status != 200:
             text = f"PriorityClass {name} cannot be read (status {answer.status}): its pods may preempt others"
-            made.append(Finding("warning", "priority", text))
+            findings.append(Finding("warning", "priority", text))
         else:
-            made.append(_check_priority(name, answer.json()))
+            findings.append(_check_priority(name, answer.json()))
     if plan.schedule.get_column("priority").null_count():
         text = "some workloads have no PriorityClass: the cluster's default applies, and they may preempt others"
-        made.append(Finding("warning", "priority", text))
-    return made
+        findings.append(Finding("warning", "priority", text))
+    return findings
 
 
-def _check_priority(name: str, found: dict[str, Any]) -> Finding:
-    value, never = int(found.get("value", 0)), found.get("preemptionPolicy") == "Never"
+def _check_priority(name: str, priority_class: dict[str, Any]) -> Finding:
+    value, never = int(priority_class.get("value", 0)), priority_class.get("preemptionPolicy") == "Never"
     if value < 0 and never:
         return Finding("ok", "priority", f"{name} ({value}): other pods preempt these pods; they preempt none")
-    told = f"{name} has value {value}" + ("" if never else " and may preempt other pods")
-    return Finding("warning", "priority", told, "remove `priority` to use the class that setup creates")
+    text = f"{name} has value {value}" + ("" if never else " and may preempt other pods")
+    return Finding("warning", "priority", text, "remove `priority` to use the class that setup creates")
 
 
 async def _check_dry_run(api: Connection, plan: Plan) -> list[Finding]:
     """Create one workload of each entry as a server-side dry run, admission included."""
-    made = []
+    findings = []
     for index, entry in _list_first_workloads(plan):
         # All pods of a gang are equal.
         for request in plan.workload_at(index).requests()[:2]:
-            if (found := await _find_dry_run_refusal(api, request, entry)) is not None:
-                made.append(found)
+            if (refusal := await _find_dry_run_refusal(api, request, entry)) is not None:
+                findings.append(refusal)
                 break
         else:
-            made.append(Finding("ok", "dry run", f"the API server accepts a workload of {entry}"))
-    return made
+            findings.append(Finding("ok", "dry run", f"the API server accepts a workload of {entry}"))
+    return findings
 
 
 async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: str) -> Finding | None:
@@ -227,8 +231,8 @@ async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: 
     # 409: the object exists from before a crash.
     if answer.status in (200, 201, 202, 409):
         return None
-    told = answer.json()
-    message = " ".join(str(told.get("message", "") if isinstance(told, dict) else "").split())[:300]
+    document = answer.json()
+    message = " ".join(str(document.get("message", "") if isinstance(document, dict) else "").split())[:300]
     if answer.status == 404:
         text = f"{entry}: the cluster has no resource {request.path.rsplit('/', 1)[-1]}"
         return Finding("refused", "dry run", text, "install its CRD, or remove the entry")
@@ -236,46 +240,46 @@ async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: 
     return Finding("refused", "dry run", text, "fix the entry's template or fields, or ask the cluster's administrator")
 
 
-def check_capacity(plan: Plan, summary: PlanSummary, found: ClusterFacts) -> list[Finding]:
+def check_capacity(plan: Plan, summary: PlanSummary, facts: ClusterFacts) -> list[Finding]:
     """Check that each pod fits on a node, and that all of them fit on the cluster."""
-    nodes = list_usable_nodes(plan, found)
-    gpus, largest = sum(one.gpus for one in nodes), max((one.gpus for one in nodes), default=0)
-    slots = sum(one.pods for one in nodes)
-    made = []
+    nodes = list_usable_nodes(plan, facts)
+    gpus, largest = sum(node.gpus for node in nodes), max((node.gpus for node in nodes), default=0)
+    slots = sum(node.pods for node in nodes)
+    findings = []
     entries = {entry.display_name(at): entry for at, entry in enumerate(plan.scenario.workloads)}
     for label in summary.entries:
         if entries[label].gpus_per_pod > largest:
             text = f"a pod of {label} requests {entries[label].gpus_per_pod:g} GPUs, the largest node has {largest}"
-            made.append(Finding("warning", "capacity", f"{text}: the pod stays pending"))
+            findings.append(Finding("warning", "capacity", f"{text}: the pod stays pending"))
     text = f"peak of {summary.peak_gpus:g} GPUs and {summary.peak_pods:,} pods"
     text += f", of {gpus:,} and {slots:,} on {len(nodes):,} node(s)"
     if summary.peak_gpus > gpus or summary.peak_pods > slots:
-        made.append(
+        findings.append(
             Finding("warning", "capacity", f"{text}: pods wait for free nodes, and the measured times include that")
         )
     else:
-        made.append(Finding("ok", "capacity", text))
+        findings.append(Finding("ok", "capacity", text))
     share = summary.etcd_bytes / _ETCD_BYTES
     text = f"about {summary.etcd_bytes / 2**20:,.1f} MiB in etcd, {share:.1%} of its default quota"
     do = "create fewer objects, or split the test into several runs with cleanup"
-    made.append(Finding("warning", "etcd", text, do) if share > 0.25 else Finding("ok", "etcd", text))
-    return made
+    findings.append(Finding("warning", "etcd", text, do) if share > 0.25 else Finding("ok", "etcd", text))
+    return findings
 
 
-def _check_lifetimes(plan: Plan, found: ClusterFacts) -> list[Finding]:
+def _check_lifetimes(plan: Plan, facts: ClusterFacts) -> list[Finding]:
     """Warn that other clusters' simulators may ignore the lifetimes of pods; a local cluster's does not."""
     some = plan.schedule.get_column("lifetime_s").drop_nulls().len() > 0
-    if found.own is not None or plan.scenario.allow_real_nodes or not some:
+    if facts.own is not None or plan.scenario.allow_real_nodes or not some:
         return []
     text = f"lifetimes need a kwok stage pod-complete that reads the annotation {DELAY}"
     return [Finding("warning", "lifetimes", f"{text}; default stages end pods of Jobs immediately and others never")]
 
 
-def list_usable_nodes(plan: Plan, found: ClusterFacts) -> list[NodeFacts]:
+def list_usable_nodes(plan: Plan, facts: ClusterFacts) -> list[NodeFacts]:
     """Nodes that take pods, and that the plan's can be bound to."""
     from workbench.scaletest.cluster_api import object_names
 
-    ready = [node for node in found.nodes if node.takes_pods]
+    ready = [node for node in facts.nodes if node.takes_pods]
     if plan.scenario.allow_real_nodes:
         return ready
     return [node for node in ready if node.labels.get(object_names.SIMULATED) == "true"]

@@ -103,17 +103,17 @@ async def delete_run_objects(
     begun = time.monotonic()
     async with Connection(_target_for_metadata(api.target), max_connections=4) as looking:
         sweep = _Cleanup(looking, run, spaces, tuple(kinds), watcher, rate_per_s)
-        found = await sweep.delete_objects()
-        left = await sweep.wait_gone(stalled_s)
+        counts = await sweep.delete_objects()
+        remains = await sweep.wait_gone(stalled_s)
         # Keep the record while a namespace is unchecked: a later cleanup needs it.
-        if not left and not unseen:
+        if not remains and not unseen:
             await sweep.delete_record()
     return CleanupResult(
         run,
         tuple(namespaces),
-        found,
-        {place: len(some) for place, some in left.items()},
-        {place: some[:5] for place, some in left.items()},
+        counts,
+        {place: len(some) for place, some in remains.items()},
+        {place: some[:5] for place, some in remains.items()},
         time.monotonic() - begun,
         gone,
         unseen,
@@ -173,18 +173,20 @@ class _Cleanup:
         """Wait until no object is left, or until there is no more progress; returns the rest."""
         fewest, since = math.inf, time.monotonic()
         while True:
-            found = {_format_place(*place): some for place in self._places if (some := await self._list_names(*place))}
-            count = sum(len(some) for some in found.values())
+            remains = {
+                _format_place(*place): some for place in self._places if (some := await self._list_names(*place))
+            }
+            count = sum(len(some) for some in remains.values())
             self._watcher(CleanupProgress("waiting for garbage collection", count, self._total))
             if not count:
                 return {}
             if count < fewest:
                 fewest, since = count, time.monotonic()
             elif time.monotonic() - since > stalled_s:
-                return found
+                return remains
             else:
                 for space in self._spaces:
-                    if found.get(_format_place(space, PODS)):
+                    if remains.get(_format_place(space, PODS)):
                         await self._release_gangs(space)
             await asyncio.sleep(min(_LOOK_EVERY_S, stalled_s / 4))
 
@@ -212,9 +214,9 @@ class _Cleanup:
             answer = await self._request_with_retry("GET", kind.path(space), query)
             # Resources that the run does not use may be forbidden.
             _check_answer(answer, kind.path(space), _GONE if kind in self._own else (*_GONE, 403))
-            found = answer.json() if answer.status < 300 else {}
-            names = [str(item["metadata"]["name"]) for item in found.get("items") or []]
-            return ListPage(names, "", str((found.get("metadata") or {}).get("continue") or ""), answer.done_ns)
+            document = answer.json() if answer.status < 300 else {}
+            names = [str(item["metadata"]["name"]) for item in document.get("items") or []]
+            return ListPage(names, "", str((document.get("metadata") or {}).get("continue") or ""), answer.done_ns)
 
         return await list_items(fetch, {"labelSelector": self._selector if selector is None else selector})
 
@@ -235,10 +237,10 @@ class _Cleanup:
             if token:
                 continue
             passes += 1
-            left = len(await self._list_names(space, kind))
-            self._watcher(CleanupProgress(f"deleting {_format_place(space, kind)}", left, self._total))
+            n_left = len(await self._list_names(space, kind))
+            self._watcher(CleanupProgress(f"deleting {_format_place(space, kind)}", n_left, self._total))
             # New objects appeared, or a page was lost: another pass.
-            if not left or passes >= _PASSES or status != 410:
+            if not n_left or passes >= _PASSES or status != 410:
                 return
 
     async def _delete_page(self, space: str, kind: ApiResource, token: str) -> tuple[int, str, int]:
@@ -249,8 +251,12 @@ class _Cleanup:
         options = b'{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}'
         answer = await self._request_with_retry("DELETE", path, query, options)
         _check_answer(answer, path, (*_GONE, 410) if kind in self._own else (*_GONE, 403, 410))
-        found = answer.json() if answer.status < 300 else {}
-        return len(found.get("items") or []), str((found.get("metadata") or {}).get("continue") or ""), answer.status
+        document = answer.json() if answer.status < 300 else {}
+        return (
+            len(document.get("items") or []),
+            str((document.get("metadata") or {}).get("continue") or ""),
+            answer.status,
+        )
 
     async def _request_with_retry(
         self, method: str, path: str, query: dict[str, str], body: bytes | None = None
@@ -279,7 +285,7 @@ def _format_place(space: str, kind: ApiResource) -> str:
 def _check_answer(answer: Answer, path: str, also: tuple[int, ...]) -> None:
     if answer.status < 300 or answer.status in also:
         return
-    told = answer.json()
-    message = str(told.get("message", ""))[:300] if isinstance(told, dict) else ""
-    found = f"{answer.status} {message}"
-    raise ApiError("the API server refused a request of the cleanup", status=answer.status, where=path, found=found)
+    document = answer.json()
+    message = str(document.get("message", ""))[:300] if isinstance(document, dict) else ""
+    detail = f"{answer.status} {message}"
+    raise ApiError("the API server refused a request of the cleanup", status=answer.status, where=path, found=detail)

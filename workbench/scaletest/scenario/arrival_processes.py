@@ -244,8 +244,8 @@ def _round_product(amount: float) -> int:
 def _count_below(duration_s: float, rate: float) -> int:
     """How many k >= 0 have k / rate < duration."""
     amount = duration_s * rate
-    whole = _round_product(amount)
-    return max(whole if abs(amount - whole) < 1e-6 else whole + 1, 1)
+    n = _round_product(amount)
+    return max(n if abs(amount - n) < 1e-6 else n + 1, 1)
 
 
 def _constant_times(rate: float, n: int | None, duration_s: float | None) -> np.ndarray:

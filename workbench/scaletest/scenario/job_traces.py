@@ -95,8 +95,8 @@ def read_job_trace(path: str | Path, trace_format: TraceFormat | None = None) ->
     ):
         counted[reason] += jobs.filter(is_wrong).height
         jobs = jobs.filter(~is_wrong)
-    found = {reason: count for reason, count in counted.most_common() if count}
-    return JobTrace(jobs.sort("submit_s", maintain_order=True), found, chosen)
+    drop_counts = {reason: count for reason, count in counted.most_common() if count}
+    return JobTrace(jobs.sort("submit_s", maintain_order=True), drop_counts, chosen)
 
 
 def _find_format(place: Path) -> TraceFormat:
@@ -154,17 +154,17 @@ def _read_bytes(path: Path) -> bytes:
 
 def _to_numbers(frame: pl.DataFrame, names: tuple[str, ...], path: Path) -> pl.DataFrame:
     """These columns as numbers, null where empty."""
-    made = frame.with_columns(
+    numbers = frame.with_columns(
         pl.col(name).str.strip_chars().replace("", None).cast(pl.Float64, strict=False).alias(f"{name}#")
         for name in names
     )
     for name in names:
         filled = pl.col(name).str.strip_chars().fill_null("") != ""
-        wrong = made.with_row_index().filter(filled & ~pl.col(f"{name}#").is_finite().fill_null(value=False))
+        wrong = numbers.with_row_index().filter(filled & ~pl.col(f"{name}#").is_finite().fill_null(value=False))
         if wrong.height:
-            found = f"{name} is {wrong[name][0][:40]!r} in row {wrong['index'][0] + 1}"
-            raise InputError("not a number", where=path, found=found)
-    return made.with_columns(pl.col(f"{name}#").alias(name) for name in names).drop([f"{name}#" for name in names])
+            detail = f"{name} is {wrong[name][0][:40]!r} in row {wrong['index'][0] + 1}"
+            raise InputError("not a number", where=path, found=detail)
+    return numbers.with_columns(pl.col(f"{name}#").alias(name) for name in names).drop([f"{name}#" for name in names])
 
 
 def _read_plain(path: Path) -> _Read:
@@ -172,20 +172,22 @@ def _read_plain(path: Path) -> _Read:
     if "pods" not in frame.columns:
         frame = frame.with_columns(pods=pl.lit("1"))
     frame = _to_numbers(frame, (*_PLAIN_COLUMNS, "pods"), path)
-    known = frame.drop_nulls([*_PLAIN_COLUMNS, "pods"])
-    if (known["pods"] < 1).any() or (known["pods"] != known["pods"].floor()).any():
+    complete_rows = frame.drop_nulls([*_PLAIN_COLUMNS, "pods"])
+    if (complete_rows["pods"] < 1).any() or (complete_rows["pods"] != complete_rows["pods"].floor()).any():
         raise InputError("pods are whole numbers from 1", where=path)
-    rows: list[_Row] = [(s, r, int(p), g, None) for s, r, g, p in known.select(*_PLAIN_COLUMNS, "pods").iter_rows()]
-    return rows, Counter({"start or end is not known": frame.height - known.height})
+    rows: list[_Row] = [
+        (s, r, int(p), g, None) for s, r, g, p in complete_rows.select(*_PLAIN_COLUMNS, "pods").iter_rows()
+    ]
+    return rows, Counter({"start or end is not known": frame.height - complete_rows.height})
 
 
 def _read_openb(path: Path) -> _Read:
     frame = _to_numbers(_read_csv(path, needed=_OPENB_COLUMNS), _OPENB_COLUMNS, path)
     started = frame.filter(pl.col("scheduled_time").is_not_null() & (pl.col("num_gpu").fill_null(0) > 0))
-    known = started.drop_nulls(["creation_time", "deletion_time"])
+    complete_rows = started.drop_nulls(["creation_time", "deletion_time"])
     # A share of a GPU is asked for by pods with one of them only.
     gpus = pl.when(pl.col("num_gpu") == 1).then(pl.col("gpu_milli").fill_null(1000) / 1000).otherwise(pl.col("num_gpu"))
-    times = known.select(
+    times = complete_rows.select(
         "creation_time",
         pl.col("deletion_time") - pl.col("scheduled_time"),
         pl.lit(1),
@@ -195,7 +197,7 @@ def _read_openb(path: Path) -> _Read:
     without = frame.filter(pl.col("num_gpu").fill_null(0) <= 0).height
     never = frame.height - without - started.height
     return times.rows(), Counter(
-        {"no GPU": without, "never started": never, "start or end is not known": started.height - known.height}
+        {"no GPU": without, "never started": never, "start or end is not known": started.height - complete_rows.height}
     )
 
 
@@ -243,23 +245,23 @@ def _read_philly(path: Path) -> _Read:
     import orjson
 
     try:
-        found = orjson.loads(_read_bytes(path))
+        jobs = orjson.loads(_read_bytes(path))
     except ValueError as error:
         raise InputError("not JSON", where=path, found=str(error)[:200]) from None
-    if not isinstance(found, list) or not all(isinstance(one, dict) and "submitted_time" in one for one in found):
+    if not isinstance(jobs, list) or not all(isinstance(entry, dict) and "submitted_time" in entry for entry in jobs):
         raise InputError(
             "not a job log of Philly", where=path, allowed="a list of jobs with submitted_time and attempts"
         )
     rows, counted = [], Counter[str]()
-    for at, job in enumerate(found):
+    for at, job in enumerate(jobs):
         try:
-            made = _read_philly_job(job)
+            outcome = _read_philly_job(job)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError("not a job of Philly", where=f"{path}, job {at}", found=str(error)[:200]) from None
-        if isinstance(made, str):
-            counted[made] += 1
+        if isinstance(outcome, str):
+            counted[outcome] += 1
         else:
-            rows.append(made)
+            rows.append(outcome)
     return rows, counted
 
 
@@ -281,21 +283,21 @@ def _read_philly_job(job: dict[str, Any]) -> _Row | str:
 
 
 def _iterate_attempts(attempts: list[dict[str, Any]]) -> Iterator[tuple[float, float | None, list[int]]]:
-    for one in attempts:
-        begin = _parse_philly_time(one.get("start_time"))
+    for attempt in attempts:
+        begin = _parse_philly_time(attempt.get("start_time"))
         if begin is not None:
             yield (
                 begin,
-                _parse_philly_time(one.get("end_time")),
-                [len(server["gpus"]) for server in one.get("detail") or []],
+                _parse_philly_time(attempt.get("end_time")),
+                [len(server["gpus"]) for server in attempt.get("detail") or []],
             )
 
 
 def _parse_philly_time(text: str | None) -> float | None:
     if text in (None, "None", ""):
         return None
-    made = dt.datetime.strptime(str(text)[:19], "%Y-%m-%d %H:%M:%S")
-    return made.replace(tzinfo=dt.UTC).timestamp()
+    moment = dt.datetime.strptime(str(text)[:19], "%Y-%m-%d %H:%M:%S")
+    return moment.replace(tzinfo=dt.UTC).timestamp()
 
 
 _READERS: dict[TraceFormat, Callable[[Path], _Read]] = {

@@ -153,24 +153,24 @@ def list_pod_templates(template: Json, pods_at: tuple[str, ...] | None = None) -
     >>> [place for place, pod in list_pod_templates(job)]
     ['spec.template']
     """
-    known, given = POD_TEMPLATE_PATHS.get(str(template.get("kind")), ()), pods_at or ()
-    paths = tuple(dict.fromkeys((*known, *given)))
-    found: dict[str, Json] = {}
+    kind_paths, extra_paths = POD_TEMPLATE_PATHS.get(str(template.get("kind")), ()), pods_at or ()
+    paths = tuple(dict.fromkeys((*kind_paths, *extra_paths)))
+    pod_templates: dict[str, Json] = {}
     for path in paths:
         parts = [part for part in path.split(".") if part]
         reached = list(_find_at_path(template, parts, ""))
         # A given path must lead somewhere; a known kind may leave a part out.
-        if not reached and path in given:
+        if not reached and path in extra_paths:
             raise ValueError(f"pods_at: {path[:200]!r} leads nowhere in the template")
-        found.update(reached)
-    if paths and not found:
+        pod_templates.update(reached)
+    if paths and not pod_templates:
         raise ValueError(f"template: no pod template at {' or '.join(paths)}")
-    for place, pod in found.items():
+    for place, pod in pod_templates.items():
         if not isinstance(pod, dict) or not isinstance(pod.get("spec"), dict):
             raise ValueError(f"template.{place}: is no pod template (it has no `spec`)")
         if not isinstance(pod.get("metadata", {}), dict):
             raise ValueError(f"template.{place}.metadata: is no mapping")
-    return list(found.items())
+    return list(pod_templates.items())
 
 
 def has_sequential_pods(template: Json) -> bool:
@@ -196,13 +196,13 @@ def _find_at_path(value: Any, parts: list[str], place: str) -> Iterator[tuple[st
     if not parts:
         yield place, value
         return
-    head, rest = parts[0], parts[1:]
+    head, tail = parts[0], parts[1:]
     if head == "*":
         items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for key, item in items:
-            yield from _find_at_path(item, rest, f"{place}.{key}".lstrip("."))
+            yield from _find_at_path(item, tail, f"{place}.{key}".lstrip("."))
     elif isinstance(value, dict) and head in value:
-        yield from _find_at_path(value[head], rest, f"{place}.{head}".lstrip("."))
+        yield from _find_at_path(value[head], tail, f"{place}.{head}".lstrip("."))
 
 
 def _check_pod(pod: Json, place: str) -> None:
@@ -241,7 +241,7 @@ def _check_container(container: Json, where: str) -> None:
 def _require_mappings(value: Any, where: str) -> list[Json]:
     if value is None:
         return []
-    if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
+    if not isinstance(value, list) or not all(isinstance(element, dict) for element in value):
         raise ValueError(f"{where}: is no list of mappings")
     return value
 

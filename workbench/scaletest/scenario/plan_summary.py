@@ -70,8 +70,8 @@ def summarize_plan(plan: Plan) -> PlanSummary:
         count = int(counts.get(entry.display_name(at), 0))
         if entry.kind == "Gang":
             objects["Pod"] += count * entry.pods
-            for made in plan.conditions.recipe.gang_objects if entry.pod_group else ():
-                objects[str(made["kind"])] += count
+            for gang_object in plan.conditions.recipe.gang_objects if entry.pod_group else ():
+                objects[str(gang_object["kind"])] += count
         else:
             objects[entry.api_kind] += count
         for manifest in entry.owned:
@@ -146,7 +146,7 @@ def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
     rate = "" if summary.mean_rate_per_s is None else f", {summary.mean_rate_per_s:.4g} workloads/s on average"
     ends = "when it is deleted (some pods have no lifetime)" if summary.ends_s is None else f"{summary.ends_s:,.1f} s"
     changes = "; ".join(map(str, scenario.node_changes))
-    others = [one for one in scenario.schedulers if one != plan.scheduler]
+    others = [name for name in scenario.schedulers if name != plan.scheduler]
     return [
         f"scenario    {scenario.name}, seed {scenario.seed}",
         f"run         {plan.run}, {plan.scheduler}" + (f" (the same plan for {', '.join(others)})" if others else ""),
@@ -167,15 +167,15 @@ def format_schedule(plan: Plan) -> list[str]:
     """The first and last workloads."""
     frame = plan.schedule.select("index", "due_s", "step", "entry", "pods", "gpus_per_pod", "lifetime_s", "name")
     rows = frame.rows() if frame.height <= 2 * _ROWS else [*frame.head(_ROWS).rows(), None, *frame.tail(_ROWS).rows()]
-    made = [f"{'index':>7} {'due s':>10} {'step':>5}  {'entry':<20} {'pods':>5} {'GPUs':>5} {'lives s':>9}  name"]
+    lines = [f"{'index':>7} {'due s':>10} {'step':>5}  {'entry':<20} {'pods':>5} {'GPUs':>5} {'lives s':>9}  name"]
     for row in rows:
         if row is None:
-            made.append(f"{'…':>7}")
+            lines.append(f"{'…':>7}")
             continue
         index, due, step, entry, pods, gpus, lives, name = row
-        told = "" if lives is None else f"{lives:.3f}"
-        made.append(f"{index:>7} {due:>10.3f} {step:>5}  {entry[:20]:<20} {pods:>5} {gpus:>5g} {told:>9}  {name}")
-    return made
+        lifetime = "" if lives is None else f"{lives:.3f}"
+        lines.append(f"{index:>7} {due:>10.3f} {step:>5}  {entry[:20]:<20} {pods:>5} {gpus:>5g} {lifetime:>9}  {name}")
+    return lines
 
 
 def format_rights(plan: Plan) -> list[str]:
@@ -184,8 +184,8 @@ def format_rights(plan: Plan) -> list[str]:
 
 
 def _format_right(rule: Rule) -> str:
-    what = ", ".join(f"{one}.{rule.group}" if rule.group else one for one in rule.objects)
+    targets = ", ".join(f"{name}.{rule.group}" if rule.group else name for name in rule.objects)
     named = f" ({', '.join(rule.names)} only)" if rule.names else ""
     place = "cluster  " if rule.cluster else "namespace"
     optional = ", optional" if rule.optional else ""
-    return f"{place}  {' '.join(rule.verbs)}  {what}{named}: {rule.why}{optional}"
+    return f"{place}  {' '.join(rule.verbs)}  {targets}{named}: {rule.why}{optional}"

@@ -34,10 +34,10 @@ class Document:
 def read_yaml_file(path: str | Path) -> Document:
     """Read a YAML file with one document."""
     try:
-        found = files.read_up_to(path, MAX_BYTES)
+        content = files.read_up_to(path, MAX_BYTES)
     except OSError as error:
         raise InputError("cannot read the file", where=path, found=error.strerror, do="check the path") from None
-    return parse_yaml(found, str(path))
+    return parse_yaml(content, str(path))
 
 
 def parse_yaml(text: str | bytes, where: str) -> Document:
@@ -98,17 +98,17 @@ def _build_value(node: Any, loader: Any, place: ValuePath, lines: dict[ValuePath
     if node.id == "scalar":
         return _build_scalar(node, loader, f"{where}, line {line}")
     if node.id == "sequence":
-        return [_build_value(one, loader, (*place, index), lines, where) for index, one in enumerate(node.value)]
-    made: dict[str, Any] = {}
+        return [_build_value(child, loader, (*place, index), lines, where) for index, child in enumerate(node.value)]
+    mapping: dict[str, Any] = {}
     for key, value in node.value:
         line = key.start_mark.line + 1
         if key.id != "scalar" or key.value == "<<":
             raise InputError("a key must be a plain text", where=f"{where}, line {line}")
-        if key.value in made:
+        if key.value in mapping:
             raise InputError("a key is given twice", where=f"{where}, line {line}", found=key.value[:80])
-        made[key.value] = _build_value(value, loader, (*place, key.value), lines, where)
+        mapping[key.value] = _build_value(value, loader, (*place, key.value), lines, where)
         lines[(*place, key.value)] = line
-    return made
+    return mapping
 
 
 def _build_scalar(node: Any, loader: Any, where: str) -> Any:

@@ -108,8 +108,8 @@ class NodeChange(FiniteModel):
         return f"{self.nodes:,} nodes {words[self.do]} at {self.at_s:g} s"
 
 
-def _as_tuple(given: Any) -> Any:
-    return (given,) if isinstance(given, str) else given
+def _as_tuple(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
 
 
 OneOrMore = BeforeValidator(_as_tuple)
@@ -139,15 +139,15 @@ class Scenario(FiniteModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _expand_short_forms(cls, given: Any) -> Any:
+    def _expand_short_forms(cls, raw_fields: Any) -> Any:
         """`scheduler` and `namespace` for one of them."""
-        if not isinstance(given, dict):
+        if not isinstance(raw_fields, dict):
             raise ValueError("a scenario is a mapping: name, arrival, workloads, …")
-        made = dict(given)
-        for one, many in (("scheduler", "schedulers"), ("namespace", "namespaces")):
-            if one in made and many not in made:
-                made[many] = made.pop(one)
-        return made
+        fields = dict(raw_fields)
+        for single, many in (("scheduler", "schedulers"), ("namespace", "namespaces")):
+            if single in fields and many not in fields:
+                fields[many] = fields.pop(single)
+        return fields
 
     @field_validator("name")
     @classmethod
@@ -158,77 +158,81 @@ class Scenario(FiniteModel):
 
     @field_validator("schedulers")
     @classmethod
-    def _check_schedulers(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        made = tuple(find_recipe(one).name if LABEL.fullmatch(one) else one for one in given)
-        if wrong := [one for one in made if not LABEL.fullmatch(one)]:
+    def _check_schedulers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        full_names = tuple(find_recipe(name).name if LABEL.fullmatch(name) else name for name in names)
+        if wrong := [name for name in full_names if not LABEL.fullmatch(name)]:
             raise ValueError(f"no name of a scheduler: {wrong[0][:80]!r}")
-        if len(set(made)) < len(made):
+        if len(set(full_names)) < len(full_names):
             raise ValueError("a scheduler is named twice")
-        return made
+        return full_names
 
     @field_validator("namespaces")
     @classmethod
-    def _check_namespaces(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        for one in given:
-            if not LABEL.fullmatch(one):
-                raise ValueError(f"no name of a namespace (1 to 63 of a-z, 0-9 and '-'): {one[:80]!r}")
-            if is_forbidden_namespace(one):
-                raise ValueError(f"{one} is the cluster's own: give one for tests, such as {NAMESPACE}")
-        if len(set(given)) < len(given):
+    def _check_namespaces(cls, namespaces: tuple[str, ...]) -> tuple[str, ...]:
+        for namespace in namespaces:
+            if not LABEL.fullmatch(namespace):
+                raise ValueError(f"no name of a namespace (1 to 63 of a-z, 0-9 and '-'): {namespace[:80]!r}")
+            if is_forbidden_namespace(namespace):
+                raise ValueError(f"{namespace} is the cluster's own: give one for tests, such as {NAMESPACE}")
+        if len(set(namespaces)) < len(namespaces):
             raise ValueError("a namespace is named twice")
-        return given
+        return namespaces
 
     @model_validator(mode="after")
     def _check_consistency(self) -> Self:
-        told = []
+        faults = []
         for index, entry in enumerate(self.workloads):
             place = f"workloads[{index}]"
             if entry.namespace is not None and (
                 not LABEL.fullmatch(entry.namespace) or is_forbidden_namespace(entry.namespace)
             ):
-                told.append(f"{place}.namespace: {entry.namespace} is the cluster's own, or no name of a namespace")
+                faults.append(f"{place}.namespace: {entry.namespace} is the cluster's own, or no name of a namespace")
             if entry.fraction is not None and DEFAULT_SCHEDULER in self.schedulers:
-                told.append(f"{place}.fraction: {DEFAULT_SCHEDULER} knows whole GPUs only; use gpus, or scheduler kai")
+                faults.append(
+                    f"{place}.fraction: {DEFAULT_SCHEDULER} knows whole GPUs only; use gpus, or scheduler kai"
+                )
             if self.allow_real_nodes and entry.kind != "Template" and not entry.image:
-                told.append(f"{place}.image: on nodes that exist an image is needed (one that has `sleep`)")
+                faults.append(f"{place}.image: on nodes that exist an image is needed (one that has `sleep`)")
         named = [entry.display_name(index) for index, entry in enumerate(self.workloads)]
         if len(set(named)) < len(named):
-            told.append("workloads: two entries have one name; give each its own `name`")
+            faults.append("workloads: two entries have one name; give each its own `name`")
         gone = 0
         for index, change in enumerate(self.node_changes):
             if index and change.at_s < self.node_changes[index - 1].at_s:
-                told.append(f"node_changes[{index}].at_s: earlier than the one before it")
+                faults.append(f"node_changes[{index}].at_s: earlier than the one before it")
             gone += -change.nodes if change.do == "return" else change.nodes
             if gone < 0:
-                told.append(f"node_changes[{index}].nodes: more come back than are gone")
+                faults.append(f"node_changes[{index}].nodes: more come back than are gone")
                 break
-        told += _check_trace(self.arrival, dict(zip(named, self.workloads, strict=True)))
-        if told:
-            raise ValueError("; ".join(told))
+        faults += _check_trace(self.arrival, dict(zip(named, self.workloads, strict=True)))
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
 
 
 def _check_trace(arrival: arrival_processes.Arrival, entries: dict[str, WorkloadEntry]) -> list[str]:
     if not isinstance(arrival, arrival_processes.Trace):
         return []
-    told = []
+    faults = []
     used = set(entries if arrival.entries is None else arrival.entries)
     if unknown := sorted(used - entries.keys()):
-        told.append(f"arrival.entries: no workload is named {unknown[0][:80]!r}; there are {', '.join(entries)[:300]}")
+        faults.append(
+            f"arrival.entries: no workload is named {unknown[0][:80]!r}; there are {', '.join(entries)[:300]}"
+        )
     if arrival.lifetimes_s is not None:
         endless = [name for name in entries if name in used and entries[name].lifetime is None]
         # The place of a lifetime is in an object only where its entry has one.
-        told += [f"workloads: {name} has no lifetime; with those of a trace, set any, such as 1" for name in endless]
-    return told
+        faults += [f"workloads: {name} has no lifetime; with those of a trace, set any, such as 1" for name in endless]
+    return faults
 
 
-def expand_scheduler_name(given: str | None) -> str | None:
+def expand_scheduler_name(name: str | None) -> str | None:
     """`default` and `kai` are short for their full names.
 
     >>> expand_scheduler_name("kai"), expand_scheduler_name("volcano"), expand_scheduler_name(None)
     ('kai-scheduler', 'volcano', None)
     """
-    return None if given is None else resolve_schedulers([given])[0][0]
+    return None if name is None else resolve_schedulers([name])[0][0]
 
 
 def read_example() -> str:
@@ -270,19 +274,19 @@ def format_canonical(scenario: Scenario) -> str:
     import yaml
 
     dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    made = scenario.model_dump(mode="json", exclude_none=False)
+    document = scenario.model_dump(mode="json", exclude_none=False)
     # Scenarios of earlier versions keep their hash.
     for name in ("recipes", "node_changes"):
-        if not made[name]:
-            del made[name]
-    for entry in made["workloads"]:
+        if not document[name]:
+            del document[name]
+    for entry in document["workloads"]:
         for name in ("node_labels", "owned"):
             if not entry[name]:
                 del entry[name]
     for name in ("entries", "lifetimes_s"):
-        if made["arrival"].get(name, "") is None:
-            del made["arrival"][name]
-    return str(yaml.dump(made, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
+        if document["arrival"].get(name, "") is None:
+            del document["arrival"][name]
+    return str(yaml.dump(document, Dumper=dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 def hash_scenario(scenario: Scenario) -> str:
@@ -292,24 +296,28 @@ def hash_scenario(scenario: Scenario) -> str:
 
 def _validate_document(document: Document, folder: Path | None) -> Scenario:
     try:
-        given = _include_files(document, folder)
-        return Scenario.model_validate(given)
+        fields = _include_files(document, folder)
+        return Scenario.model_validate(fields)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
         # Entries that are wrong are not counted: "too few" is no mistake of its own then.
-        kept = [one for one in errors if not (one["type"] == "too_short" and _has_deeper_error(one["loc"], errors))]
-        found = [_format_error(one, document) for one in kept]
-        more = [f"and {len(found) - _MAX_ERRORS} more"] if len(found) > _MAX_ERRORS else []
+        mistakes = [
+            mistake
+            for mistake in errors
+            if not (mistake["type"] == "too_short" and _has_deeper_error(mistake["loc"], errors))
+        ]
+        texts = [_format_error(mistake, document) for mistake in mistakes]
+        more = [f"and {len(texts) - _MAX_ERRORS} more"] if len(texts) > _MAX_ERRORS else []
         raise InputError(
-            f"the scenario has {len(found)} mistake(s)",
+            f"the scenario has {len(texts)} mistake(s)",
             where=document.where,
-            found="".join(f"\n    {one}" for one in [*found[:_MAX_ERRORS], *more]),
+            found="".join(f"\n    {text}" for text in [*texts[:_MAX_ERRORS], *more]),
             do="workbench scaletest plan --example prints one with all fields explained",
         ) from None
 
 
 def _has_deeper_error(loc: tuple[Any, ...], errors: Sequence[Any]) -> bool:
-    return any(len(one["loc"]) > len(loc) and one["loc"][: len(loc)] == loc for one in errors)
+    return any(len(error["loc"]) > len(loc) and error["loc"][: len(loc)] == loc for error in errors)
 
 
 def _format_error(error: Any, document: Document) -> str:
@@ -330,39 +338,44 @@ def _format_error(error: Any, document: Document) -> str:
 
 def _include_files(document: Document, folder: Path | None) -> Any:
     """The value, with the files that it names read: what is kept of a run needs nothing beside it."""
-    given = document.value
-    if not isinstance(given, dict):
-        return given
-    arrival = given.get("arrival")
+    fields = document.value
+    if not isinstance(fields, dict):
+        return fields
+    arrival = fields.get("arrival")
     if isinstance(arrival, dict) and isinstance(arrival.get("file"), str):
-        kept = {key: value for key, value in arrival.items() if key != "file"}
+        arrival_fields = {key: value for key, value in arrival.items() if key != "file"}
         text = _read_beside(folder, arrival["file"], "arrival.file").decode(errors="replace")
         try:
-            given = given | {"arrival": kept | arrival_processes.parse_trace(text)}
+            fields = fields | {"arrival": arrival_fields | arrival_processes.parse_trace(text)}
         except ValueError as error:
             raise InputError("not a trace", where=f"{document.where}, arrival.file", found=str(error)) from None
-    given = _include_recipes(given, document, folder)
-    entries = given.get("workloads")
+    fields = _include_recipes(fields, document, folder)
+    entries = fields.get("workloads")
     if isinstance(entries, list):
-        given = given | {"workloads": [_include_manifests(one, index, folder) for index, one in enumerate(entries)]}
-    return given
+        fields = fields | {
+            "workloads": [_include_manifests(entry, index, folder) for index, entry in enumerate(entries)]
+        }
+    return fields
 
 
-def _include_recipes(given: dict[str, Any], document: Document, folder: Path | None) -> dict[str, Any]:
+def _include_recipes(fields: dict[str, Any], document: Document, folder: Path | None) -> dict[str, Any]:
     """Recipes that schedulers are named by, taken in; their places hold the recipes' names then."""
-    field = "scheduler" if "scheduler" in given else "schedulers"
-    named = given.get(field)
+    field = "scheduler" if "scheduler" in fields else "schedulers"
+    named = fields.get(field)
     names = [named] if isinstance(named, str) else named if isinstance(named, list) else []
-    paths = [one for one in names if isinstance(one, str) and is_recipe_path(one)]
+    paths = [name for name in names if isinstance(name, str) and is_recipe_path(name)]
     if not paths:
-        return given
+        return fields
     read = {}
     for path in paths:
         value = parse_yaml(_read_beside(folder, path, field), f"{field} {path[:200]}").value
         read[path] = validate_recipe(value, f"{document.where}, {field}: {path[:200]}")
-    kept = {key: value for key, value in given.items() if key != field}
-    recipes = [*(given.get("recipes") or []), *(one.model_dump(mode="json") for one in read.values())]
-    return kept | {"schedulers": [read[one].name if one in read else one for one in names], "recipes": recipes}
+    other_fields = {key: value for key, value in fields.items() if key != field}
+    recipes = [*(fields.get("recipes") or []), *(recipe.model_dump(mode="json") for recipe in read.values())]
+    return other_fields | {
+        "schedulers": [read[name].name if name in read else name for name in names],
+        "recipes": recipes,
+    }
 
 
 def _include_manifests(entry: Any, index: int, folder: Path | None) -> Any:
@@ -370,17 +383,17 @@ def _include_manifests(entry: Any, index: int, folder: Path | None) -> Any:
     if not isinstance(entry, dict):
         return entry
 
-    def read(given: Any, where: str) -> Any:
-        if not isinstance(given, str):
-            return given
-        return parse_yaml(_read_beside(folder, given, where), f"{where} {given[:200]}").value
+    def read(source: Any, where: str) -> Any:
+        if not isinstance(source, str):
+            return source
+        return parse_yaml(_read_beside(folder, source, where), f"{where} {source[:200]}").value
 
-    place, made = f"workloads[{index}]", dict(entry)
-    if "template" in made:
-        made["template"] = read(made["template"], f"{place}.template")
-    if isinstance(owned := made.get("owned"), list):
-        made["owned"] = [read(one, f"{place}.owned[{number}]") for number, one in enumerate(owned)]
-    return made
+    place, fields = f"workloads[{index}]", dict(entry)
+    if "template" in fields:
+        fields["template"] = read(fields["template"], f"{place}.template")
+    if isinstance(owned := fields.get("owned"), list):
+        fields["owned"] = [read(manifest, f"{place}.owned[{number}]") for number, manifest in enumerate(owned)]
+    return fields
 
 
 def _read_beside(folder: Path | None, name: str, where: str) -> bytes:

@@ -42,10 +42,10 @@ class PodAdditions(FiniteModel):
 
     @field_validator("spec")
     @classmethod
-    def _check_spec(cls, given: dict[str, Any]) -> dict[str, Any]:
-        if wrong := sorted(set(given) - set(_POD_FIELDS)):
+    def _check_spec(cls, spec: dict[str, Any]) -> dict[str, Any]:
+        if wrong := sorted(set(spec) - set(_POD_FIELDS)):
             raise ValueError(f"a recipe adds {' and '.join(_POD_FIELDS)} to a pod, not {wrong[0][:60]}")
-        return given
+        return spec
 
 
 class SchedulerRecipe(FiniteModel):
@@ -84,39 +84,39 @@ class SchedulerRecipe(FiniteModel):
 
     @field_validator("name", "short", "scheduler_name")
     @classmethod
-    def _check_name(cls, given: str | None) -> str | None:
-        if given is not None and not LABEL.fullmatch(given):
+    def _check_name(cls, name: str | None) -> str | None:
+        if name is not None and not LABEL.fullmatch(name):
             raise ValueError("must be 1 to 63 of a-z, 0-9 and '-', and begin and end with a letter or digit")
-        return given
+        return name
 
     @field_validator("feature_gates")
     @classmethod
-    def _check_gates(cls, given: dict[str, bool]) -> dict[str, bool]:
-        if wrong := [name for name in given if not _GATE.fullmatch(name)]:
+    def _check_gates(cls, gates: dict[str, bool]) -> dict[str, bool]:
+        if wrong := [name for name in gates if not _GATE.fullmatch(name)]:
             raise ValueError(f"no feature gate: {wrong[0][:60]!r}")
-        return given
+        return gates
 
     @field_validator("reads")
     @classmethod
-    def _check_reads(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        known = [f"{group}/…/{plural}" for group, plural, _ in SCHEDULER_RESOURCES]
-        for one in given:
+    def _check_reads(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        patterns = [f"{group}/…/{plural}" for group, plural, _ in SCHEDULER_RESOURCES]
+        for text in texts:
             try:
-                resource = parse_resource(one)
+                resource = parse_resource(text)
             except ConfigError:
-                raise ValueError(f"{one[:80]!r} is not GROUP/VERSION/PLURAL") from None
+                raise ValueError(f"{text[:80]!r} is not GROUP/VERSION/PLURAL") from None
             if (resource.group, resource.plural) not in {pair[:2] for pair in SCHEDULER_RESOURCES}:
-                raise ValueError(f"{one[:80]} is not watched; known are {', '.join(known)}")
-        return given
+                raise ValueError(f"{text[:80]} is not watched; known are {', '.join(patterns)}")
+        return texts
 
     @field_validator("gang_objects")
     @classmethod
-    def _check_objects(cls, given: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
-        for one in given:
-            manifest_rules.check_manifest({key: value for key, value in one.items() if key != "plural"}, None, ())
-            if set(one) - {"apiVersion", "kind", "plural", "spec"}:
+    def _check_objects(cls, manifests: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+        for manifest in manifests:
+            manifest_rules.check_manifest({key: value for key, value in manifest.items() if key != "plural"}, None, ())
+            if set(manifest) - {"apiVersion", "kind", "plural", "spec"}:
                 raise ValueError("a gang's object has apiVersion, kind, spec and perhaps plural; its head is ours")
-        return given
+        return manifests
 
     @model_validator(mode="after")
     def _check_program(self) -> Self:
@@ -127,7 +127,11 @@ class SchedulerRecipe(FiniteModel):
                 raise ValueError(
                     "config: clientConnection, leaderElection, apiVersion and kind are the workbench's own"
                 )
-            names = [one.get("schedulerName") for one in self.config.get("profiles") or [] if isinstance(one, dict)]
+            names = [
+                profile.get("schedulerName")
+                for profile in self.config.get("profiles") or []
+                if isinstance(profile, dict)
+            ]
             if self.pods_scheduler not in names:
                 raise ValueError(f"config.profiles: none has the schedulerName {self.pods_scheduler}")
         if self.program == "kube-scheduler" and self.pods_scheduler == "default-scheduler":
@@ -156,23 +160,23 @@ def validate_recipe(value: Any, where: str) -> SchedulerRecipe:
     try:
         return SchedulerRecipe.model_validate(value)
     except ValidationError as error:
-        found = [
-            f"{'.'.join(map(str, one['loc'])) or 'recipe'}: {one['msg'].removeprefix('Value error, ')}"
-            for one in error.errors()[:10]
+        faults = [
+            f"{'.'.join(map(str, fault['loc'])) or 'recipe'}: {fault['msg'].removeprefix('Value error, ')}"
+            for fault in error.errors()[:10]
         ]
         raise InputError(
             "not a scheduler recipe",
             where=where,
-            found="".join(f"\n    {line}" for line in found),
+            found="".join(f"\n    {line}" for line in faults),
             do="compare it with those of workbench scaletest cluster recipes",
         ) from None
 
 
-def find_recipe(name: str, own: Iterable[SchedulerRecipe] = ()) -> SchedulerRecipe:
+def find_recipe(name: str, recipes: Iterable[SchedulerRecipe] = ()) -> SchedulerRecipe:
     """The recipe of a scheduler: the user's, a shipped one, or one for a scheduler that needs nothing of its own."""
-    for one in (*own, *list_shipped_recipes()):
-        if name in (one.name, one.short):
-            return one
+    for recipe in (*recipes, *list_shipped_recipes()):
+        if name in (recipe.name, recipe.short):
+            return recipe
     return SchedulerRecipe(name=name, program="cluster")
 
 
@@ -185,7 +189,7 @@ def read_recipe_text(name: str) -> str:
 
 def format_recipes_json(recipes: Iterable[SchedulerRecipe]) -> str:
     """Recipes as a JSON list."""
-    return json.dumps([one.model_dump(mode="json") for one in recipes])
+    return json.dumps([recipe.model_dump(mode="json") for recipe in recipes])
 
 
 def is_recipe_path(name: str) -> bool:
@@ -199,17 +203,19 @@ def is_recipe_path(name: str) -> bool:
 
 def resolve_schedulers(names: Iterable[str]) -> tuple[tuple[str, ...], tuple[SchedulerRecipe, ...]]:
     """Full names of schedulers, and the recipes that were named by their paths."""
-    found, own = [], []
-    shipped = {name for one in list_shipped_recipes() for name in (one.name, one.short)}
+    full_names, recipes = [], []
+    shipped = {
+        name for shipped_recipe in list_shipped_recipes() for name in (shipped_recipe.name, shipped_recipe.short)
+    }
     for name in names:
         if is_recipe_path(name):
             recipe = read_recipe(name)
             if recipe.name in shipped:
                 raise ConfigError("a shipped recipe has this name", where=name, found=recipe.name, do="give it another")
-            own.append(recipe)
-            found.append(recipe.name)
+            recipes.append(recipe)
+            full_names.append(recipe.name)
             continue
         if not LABEL.fullmatch(name):
             raise ConfigError("no name of a scheduler", where="--scheduler", found=name[:80])
-        found.append(find_recipe(name).name)
-    return tuple(found), tuple(own)
+        full_names.append(find_recipe(name).name)
+    return tuple(full_names), tuple(recipes)

@@ -106,9 +106,9 @@ def write_trace_scenario(trace: JobTrace, folder: str | Path, options: ReplayOpt
 
 
 def _median(values: pl.Series) -> float:
-    found = values.median()
-    assert isinstance(found, float)
-    return found
+    median = values.median()
+    assert isinstance(median, float)
+    return median
 
 
 def _choose_jobs(trace: JobTrace, options: ReplayOptions) -> tuple[pl.DataFrame, int]:
@@ -127,21 +127,21 @@ def _choose_jobs(trace: JobTrace, options: ReplayOptions) -> tuple[pl.DataFrame,
     return jobs.with_columns(pl.col("run_s").clip(upper_bound=options.max_run_s)), n_cut
 
 
-def _choose_speed(jobs: pl.DataFrame, given: float | None) -> float:
+def _choose_speed(jobs: pl.DataFrame, speed: float | None) -> float:
     """Seconds of the trace in one of the test."""
     median_s, span_s = _median(jobs["run_s"]), float(jobs["submit_s"][-1])
-    if given is None:
+    if speed is None:
         chosen = max(1.0, min(span_s / _SUBMISSION_S, median_s / _MEDIAN_RUN_S))
         # Two digits, so that it can be said.
         return float(f"{chosen:.2g}")
-    if given > 1 and median_s / given < MIN_MEDIAN_RUN_S:
+    if speed > 1 and median_s / speed < MIN_MEDIAN_RUN_S:
         raise ConfigError(
             "time is compressed too far: a control plane's own delay would be more than 5 % of the median job",
             where="--speed",
-            found=f"{given:g}: the median job of {median_s:,.0f} s would last {median_s / given:.2g} s",
+            found=f"{speed:g}: the median job of {median_s:,.0f} s would last {median_s / speed:.2g} s",
             allowed=f"up to {math.floor(median_s / MIN_MEDIAN_RUN_S):,}",
         )
-    return given
+    return speed
 
 
 def _name_entry(shape: dict[str, int]) -> str:
@@ -177,7 +177,7 @@ def _format_scenario(jobs: pl.DataFrame, shapes: pl.DataFrame, trace: JobTrace, 
         jobs.select(objects.alias("objects"), second=times.floor()).group_by("second").agg(pl.col("objects").sum())
     )
     longest_s = float(((jobs["submit_s"] + jobs["run_s"]) / speed).max())  # type: ignore[arg-type]
-    made: dict[str, Any] = {
+    scenario: dict[str, Any] = {
         "name": f"trace-{trace.format}",
         "arrival": {"process": "trace", "file": JOBS_NAME, "speed": speed},
         "workloads": [_build_entry(row, speed) for row in shapes.iter_rows(named=True)],
@@ -192,7 +192,7 @@ def _format_scenario(jobs: pl.DataFrame, shapes: pl.DataFrame, trace: JobTrace, 
         f"# {jobs.height:,} of {trace.jobs.height:,} GPU jobs of a trace ({trace.format}), {speed:g} seconds in one.\n"
         "# Each job's time and lifetime are in jobs.csv, in seconds of the trace; the lifetimes below are means.\n"
     )
-    return head + yaml.safe_dump(made, sort_keys=False, width=120)
+    return head + yaml.safe_dump(scenario, sort_keys=False, width=120)
 
 
 def _build_entry(shape: dict[str, Any], speed: float) -> dict[str, Any]:
@@ -207,21 +207,22 @@ def _build_entry(shape: dict[str, Any], speed: float) -> dict[str, Any]:
     }
 
 
-def format_replay(made: TraceReplay) -> list[str]:
+def format_replay(replay: TraceReplay) -> list[str]:
     """What was made of a trace, for the terminal."""
-    left_out = ", ".join(f"{count:,} {reason}" for reason, count in made.left_out.items()) or "none"
-    changed = [f"{made.n_rounded_up:,} with a share of a GPU get a whole one"] if made.n_rounded_up else []
-    changed += [f"{made.n_cut:,} that ran longer are cut"] if made.n_cut else []
-    nodes = max(1, math.ceil(made.peak_gpus / 8))
+    left_out = ", ".join(f"{count:,} {reason}" for reason, count in replay.left_out.items()) or "none"
+    changed = [f"{replay.n_rounded_up:,} with a share of a GPU get a whole one"] if replay.n_rounded_up else []
+    changed += [f"{replay.n_cut:,} that ran longer are cut"] if replay.n_cut else []
+    nodes = max(1, math.ceil(replay.peak_gpus / 8))
     # A few jobs of days would keep the test alone.
-    cut = made.speed * max(made.submission_s, 60)
-    long = f"; --max-run {cut:.0f} cuts the longest" if made.ends_s > 3 * max(made.submission_s, 60) else ""
+    cut = replay.speed * max(replay.submission_s, 60)
+    long = f"; --max-run {cut:.0f} cuts the longest" if replay.ends_s > 3 * max(replay.submission_s, 60) else ""
     return [
-        f"trace       {made.trace_format}: {made.n_read:,} jobs; left out: {left_out}",
-        f"replayed    {made.n_jobs:,} jobs, {made.gpu_hours:,.1f} GPU-hours" + "".join(f"; {one}" for one in changed),
-        f"time        {made.speed:g} seconds of the trace in one: jobs come for {made.submission_s:,.0f} s, "
-        f"the median job lasts {made.median_run_s:.3g} s",
-        f"wanted      {made.peak_gpus:g} GPUs at once, {made.mean_gpus:.3g} on average, if no job waits",
-        f"ends        after {made.ends_s:,.0f} s, if no job waits{long}",
+        f"trace       {replay.trace_format}: {replay.n_read:,} jobs; left out: {left_out}",
+        f"replayed    {replay.n_jobs:,} jobs, {replay.gpu_hours:,.1f} GPU-hours"
+        + "".join(f"; {change}" for change in changed),
+        f"time        {replay.speed:g} seconds of the trace in one: jobs come for {replay.submission_s:,.0f} s, "
+        f"the median job lasts {replay.median_run_s:.3g} s",
+        f"wanted      {replay.peak_gpus:g} GPUs at once, {replay.mean_gpus:.3g} on average, if no job waits",
+        f"ends        after {replay.ends_s:,.0f} s, if no job waits{long}",
         f"nodes       {nodes} of 8 GPUs, so that no job waits; fewer, so that they queue",
     ]

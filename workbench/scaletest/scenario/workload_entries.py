@@ -48,10 +48,10 @@ def parse_quantity(quantity: object) -> float:
     >>> parse_quantity("500m"), parse_quantity("2Gi"), parse_quantity(8), parse_quantity("1e3")
     (0.5, 2147483648.0, 8.0, 1000.0)
     """
-    found = _QUANTITY.fullmatch(str(quantity).strip())
-    if found is None or isinstance(quantity, bool):
+    match = _QUANTITY.fullmatch(str(quantity).strip())
+    if match is None or isinstance(quantity, bool):
         raise ValueError(f"not a quantity such as 500m or 2Gi: {str(quantity)[:40]!r}")
-    digits, exponent, sign = found.groups()
+    digits, exponent, sign = match.groups()
     return float(Decimal(digits).scaleb(int(exponent or 0)) * _SIGNS[sign])
 
 
@@ -132,11 +132,11 @@ def _clip_lifetimes(drawn: np.ndarray, most_s: float | None) -> np.ndarray:
     return np.asarray(np.clip(drawn, MIN_LIFETIME_S, 7 * 86_400.0 if most_s is None else most_s))
 
 
-def _expand_number(given: Any) -> Any:
+def _expand_number(value: Any) -> Any:
     """`lifetime: 30` for 30 seconds."""
-    if isinstance(given, int | float) and not isinstance(given, bool):
-        return {"distribution": "fixed", "s": given}
-    return given
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return {"distribution": "fixed", "s": value}
+    return value
 
 
 Lifetime = Annotated[
@@ -145,8 +145,8 @@ Lifetime = Annotated[
 ]
 
 
-def _parse_bytes(given: Any) -> Any:
-    return int(parse_quantity(given)) if isinstance(given, str) else given
+def _parse_bytes(quantity: Any) -> Any:
+    return int(parse_quantity(quantity)) if isinstance(quantity, str) else quantity
 
 
 class WorkloadEntry(FiniteModel):
@@ -193,36 +193,36 @@ class WorkloadEntry(FiniteModel):
 
     @field_validator("name")
     @classmethod
-    def _entry_name(cls, given: str | None) -> str | None:
-        if given is not None and not _ENTRY.fullmatch(given):
+    def _entry_name(cls, name: str | None) -> str | None:
+        if name is not None and not _ENTRY.fullmatch(name):
             raise ValueError("must be 1 to 63 of a-z, 0-9 and '-', and begin and end with a letter or digit")
-        return given
+        return name
 
     @field_validator("priority", "queue", "namespace")
     @classmethod
-    def _object_name(cls, given: str | None) -> str | None:
-        if given is not None and not _NAME.fullmatch(given):
+    def _object_name(cls, name: str | None) -> str | None:
+        if name is not None and not _NAME.fullmatch(name):
             raise ValueError("no name of an object: a-z, 0-9, '-' and '.'")
-        return given
+        return name
 
     @field_validator("image")
     @classmethod
-    def _image_name(cls, given: str | None) -> str | None:
-        if given is not None and not _IMAGE.fullmatch(given):
+    def _image_name(cls, image: str | None) -> str | None:
+        if image is not None and not _IMAGE.fullmatch(image):
             raise ValueError("no name of an image, such as registry.example.org/team/sleeper:1.0")
-        return given
+        return image
 
     @field_validator("labels", "node_labels")
     @classmethod
-    def _check_labels(cls, given: dict[str, str]) -> dict[str, str]:
-        for key, value in given.items():
+    def _check_labels(cls, labels: dict[str, str]) -> dict[str, str]:
+        for key, value in labels.items():
             if not re.fullmatch(r"([a-z0-9.-]{1,200}/)?[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", key):
                 raise ValueError(f"no key of a label: {key[:80]!r}")
             if not _LABEL_VALUE.fullmatch(value):
                 raise ValueError(f"no value of a label: {value[:80]!r}")
             if key.startswith(("workbench.local/", "app.kubernetes.io/managed-by")):
                 raise ValueError(f"{key} is the workbench's own")
-        return given
+        return labels
 
     @model_validator(mode="after")
     def _check_fields(self) -> Self:

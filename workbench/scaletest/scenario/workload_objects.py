@@ -98,7 +98,7 @@ class Body:
         return b"".join(parts)
 
 
-def compile_body(path: str, suffix: str, made: Mapping[str, Any], *, owned: bool = False) -> Body:
+def compile_body(path: str, suffix: str, manifest: Mapping[str, Any], *, owned: bool = False) -> Body:
     """Encode an object that holds gaps.
 
     >>> body = compile_body("/x", "", {"metadata": {"name": text_gap("name")}, "spec": {"n": number_gap("index")}})
@@ -107,7 +107,7 @@ def compile_body(path: str, suffix: str, made: Mapping[str, Any], *, owned: bool
     """
     import orjson
 
-    parts = _GAP.split(orjson.dumps(made))
+    parts = _GAP.split(orjson.dumps(manifest))
     # Two groups a gap: the one that did not match is null.
     texts, names = parts[::3], [first or second for first, second in zip(parts[1::3], parts[2::3], strict=True)]
     turns = [texts[0]]
@@ -121,13 +121,13 @@ def hash_bodies(bodies: tuple[Body, ...], values: Mapping[str, bytes]) -> tuple[
 
     The hash itself is in the objects, as an annotation: for the hash that place is empty.
     """
-    found, size = hashlib.sha256(), 0
+    digest, size = hashlib.sha256(), 0
     empty = {**values, _HASH: b""}
     for body in bodies:
         filled = body.fill_gaps(empty)
-        found.update(filled)
+        digest.update(filled)
         size += len(filled) + 64 * body.parts[1::2].count(_HASH.encode())
-    return found.hexdigest(), size
+    return digest.hexdigest(), size
 
 
 def build_requests(
@@ -172,9 +172,9 @@ def build_resource_path(api_version: str, plural: str, namespace: str | None = N
     return ApiResource(group, version, plural).path(namespace or "")
 
 
-def find_plural(kind: str, given: str | None = None) -> str:
+def find_plural(kind: str, plural: str | None = None) -> str:
     """The API's name of a kind: the given one, or the kind in lower case with an s."""
-    return given or _PLURALS.get(kind) or kind.lower() + ("es" if kind.endswith("s") else "s")
+    return plural or _PLURALS.get(kind) or kind.lower() + ("es" if kind.endswith("s") else "s")
 
 
 def build_objects(
@@ -186,11 +186,11 @@ def build_objects(
 
 def build_bodies(entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> tuple[Body, ...]:
     """Request bodies for one workload of an entry, in order, with gaps."""
-    own = build_objects(entry, namespace, conditions)
+    objects = build_objects(entry, namespace, conditions)
     return tuple(
-        compile_body(resource.path(namespace), suffix, made, owned=owned)
-        for owned, some in ((False, own), (True, build_owned_objects(entry, namespace, conditions, own[0][2])))
-        for resource, suffix, made in some
+        compile_body(resource.path(namespace), suffix, manifest, owned=owned)
+        for owned, some in ((False, objects), (True, build_owned_objects(entry, namespace, conditions, objects[0][2])))
+        for resource, suffix, manifest in some
     )
 
 
@@ -204,37 +204,39 @@ def build_owned_objects(
         "name": owner["metadata"]["name"],
         "uid": UNKNOWN_OWNER.decode(),
     }
-    made = []
+    objects = []
     for number, manifest in enumerate(entry.owned):
         suffix = f"-o{number}"
         resource, filled = _fill_manifest(manifest, entry, namespace, conditions, suffix=suffix)
         filled["metadata"]["ownerReferences"] = [reference]
-        made.append((resource, suffix, filled))
-    return made
+        objects.append((resource, suffix, filled))
+    return objects
 
 
 def list_resources(entry: WorkloadEntry, scenario: Scenario, *, owned: bool = False) -> set[ApiResource]:
     """Resources that workloads of an entry are made of, or own, on any of the scenario's schedulers."""
-    found = set()
+    resources = set()
     for scheduler in scenario.schedulers:
         plan, space = PlanConditions(scenario, "", scheduler), scenario.namespaces[0]
-        made = build_objects(entry, space, plan)
-        found |= {resource for resource, _, _ in made}
-        found |= {one for one, _, _ in build_owned_objects(entry, space, plan, made[0][2])} if owned else set()
-    return found
+        objects = build_objects(entry, space, plan)
+        resources |= {resource for resource, _, _ in objects}
+        resources |= (
+            {resource for resource, _, _ in build_owned_objects(entry, space, plan, objects[0][2])} if owned else set()
+        )
+    return resources
 
 
 def _build_labels(entry: WorkloadEntry, conditions: PlanConditions) -> dict[str, str]:
     added: dict[str, str] = _fill_additions(conditions.recipe.pods, entry, "", conditions)["labels"]
-    own = object_names.build_labels(conditions.run, text_gap("name"), 0) | {object_names.STEP: text_gap("step")}
-    return added | entry.labels | own
+    run_labels = object_names.build_labels(conditions.run, text_gap("name"), 0) | {object_names.STEP: text_gap("step")}
+    return added | entry.labels | run_labels
 
 
 def _fill_additions(additions: PodAdditions, entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> Json:
     """What a recipe adds: labels, annotations and fields, with their placeholders filled."""
     values = _placeholder_values(entry, namespace, conditions, labels={})
-    made: Json = _fill_placeholders(additions.model_dump(), values)
-    return made
+    fields: Json = _fill_placeholders(additions.model_dump(), values)
+    return fields
 
 
 def _build_metadata(entry: WorkloadEntry, namespace: str, conditions: PlanConditions, suffix: str = "") -> Json:
@@ -248,11 +250,11 @@ def _build_metadata(entry: WorkloadEntry, namespace: str, conditions: PlanCondit
 
 
 def _build_pod_annotations(entry: WorkloadEntry, conditions: PlanConditions) -> dict[str, str]:
-    made: dict[str, str] = _fill_additions(conditions.recipe.pods, entry, "", conditions)["annotations"]
-    made |= {} if entry.lifetime is None else {DELAY: text_gap("lifetime"), JITTER: text_gap("lifetime")}
+    pod_annotations: dict[str, str] = _fill_additions(conditions.recipe.pods, entry, "", conditions)["annotations"]
+    pod_annotations |= {} if entry.lifetime is None else {DELAY: text_gap("lifetime"), JITTER: text_gap("lifetime")}
     if entry.fraction is not None:
-        made[GPU_FRACTION] = f"{entry.fraction:g}"
-    return made
+        pod_annotations[GPU_FRACTION] = f"{entry.fraction:g}"
+    return pod_annotations
 
 
 def _build_pod_spec(entry: WorkloadEntry, conditions: PlanConditions, *, deadline: bool) -> Json:
@@ -320,21 +322,21 @@ def _build_gang_objects(
         pod["metadata"]["labels"] = added["labels"] | pod["metadata"]["labels"]
         pod["metadata"]["annotations"] |= added["annotations"]
         pod["spec"] |= added["spec"]
-    return [*(_build_gang_object(one, entry, namespace, conditions) for one in recipe.gang_objects), *pods]
+    return [*(_build_gang_object(manifest, entry, namespace, conditions) for manifest in recipe.gang_objects), *pods]
 
 
 def _build_gang_object(
-    given: Json, entry: WorkloadEntry, namespace: str, conditions: PlanConditions
+    manifest: Json, entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> tuple[ApiResource, str, Json]:
     """An object of a recipe; a field that is the priority alone is left out where there is none."""
-    version, kind = str(given["apiVersion"]), str(given["kind"])
-    wanted = given.get("spec") or {}
+    version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
+    wanted = manifest.get("spec") or {}
     if entry.priority is None:
         wanted = {key: value for key, value in wanted.items() if value != "${priority}"}
     spec = _fill_placeholders(copy.deepcopy(wanted), _placeholder_values(entry, namespace, conditions))
     head = _build_metadata(entry, namespace, conditions)
     group, _, number = version.rpartition("/")
-    resource = ApiResource(group, number, find_plural(kind, given.get("plural")))
+    resource = ApiResource(group, number, find_plural(kind, manifest.get("plural")))
     return resource, "", {"apiVersion": version, "kind": kind, "metadata": head, "spec": spec}
 
 
@@ -379,8 +381,8 @@ def _build_pytorch_job_objects(
 def _build_template_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
-    resource, made = _fill_manifest(entry.template or {}, entry, namespace, conditions)
-    return [(resource, "", made)]
+    resource, manifest = _fill_manifest(entry.template or {}, entry, namespace, conditions)
+    return [(resource, "", manifest)]
 
 
 def _fill_manifest(
@@ -390,26 +392,26 @@ def _fill_manifest(
 
     `suffix` of the name of what a workload owns; null for the workload itself, which `plural` and `pods_at` are for.
     """
-    made: Json = _fill_placeholders(copy.deepcopy(manifest), _placeholder_values(entry, namespace, conditions))
-    head = made.setdefault("metadata", {})
-    own = _build_metadata(entry, namespace, conditions, suffix or "")
+    document: Json = _fill_placeholders(copy.deepcopy(manifest), _placeholder_values(entry, namespace, conditions))
+    head = document.setdefault("metadata", {})
+    metadata = _build_metadata(entry, namespace, conditions, suffix or "")
     for field in ("labels", "annotations"):
-        head[field] = {**(head.get(field) or {}), **own[field]}
-    head["name"], head["namespace"] = own["name"], own["namespace"]
-    made.pop("status", None)
-    for _, pod in manifest_rules.list_pod_templates(made, entry.pods_at if suffix is None else None):
+        head[field] = {**(head.get(field) or {}), **metadata[field]}
+    head["name"], head["namespace"] = metadata["name"], metadata["namespace"]
+    document.pop("status", None)
+    for _, pod in manifest_rules.list_pod_templates(document, entry.pods_at if suffix is None else None):
         about = pod.setdefault("metadata", {})
         about["labels"] = {**(about.get("labels") or {}), **_build_labels(entry, conditions)}
         about["annotations"] = {**(about.get("annotations") or {}), **_build_pod_annotations(entry, conditions)}
         _complete_pod_spec(pod["spec"], entry, conditions)
-    if made["kind"] == "Job":
+    if document["kind"] == "Job":
         for field in ("ttlSecondsAfterFinished", "activeDeadlineSeconds"):
-            made["spec"].setdefault(field, conditions.deadline_s)
-    if made["kind"] == "Pod":
-        made["spec"].setdefault("activeDeadlineSeconds", conditions.deadline_s)
-    group, _, version = str(made["apiVersion"]).rpartition("/")
-    plural = find_plural(str(made["kind"]), entry.plural if suffix is None else None)
-    return ApiResource(group, version, plural), made
+            document["spec"].setdefault(field, conditions.deadline_s)
+    if document["kind"] == "Pod":
+        document["spec"].setdefault("activeDeadlineSeconds", conditions.deadline_s)
+    group, _, version = str(document["apiVersion"]).rpartition("/")
+    plural = find_plural(str(document["kind"]), entry.plural if suffix is None else None)
+    return ApiResource(group, version, plural), document
 
 
 # One entry per kind: a new kind needs its builder here, and its fields in `workload_entries`.
@@ -455,12 +457,12 @@ def _fill_placeholders(value: Any, values: Json) -> Any:
         return [_fill_placeholders(item, values) for item in value]
     if not isinstance(value, str):
         return value
-    whole = manifest_rules.PLACEHOLDER.fullmatch(value)
-    if whole and "|" not in whole[1]:
-        return copy.deepcopy(values[whole[1]])
+    match = manifest_rules.PLACEHOLDER.fullmatch(value)
+    if match and "|" not in match[1]:
+        return copy.deepcopy(values[match[1]])
     return _fill_text(value, values)
 
 
 def _fill_text(text: str, values: Json) -> str:
     """Inside a text, a number's gap keeps the quotes around it."""
-    return manifest_rules.PLACEHOLDER.sub(lambda found: str(values[found[1].split("|")[0]]).replace("#", ":"), text)
+    return manifest_rules.PLACEHOLDER.sub(lambda match: str(values[match[1].split("|")[0]]).replace("#", ":"), text)

@@ -127,14 +127,14 @@ class Plan:
     ) -> PlannedWorkload:
         def encode_requests() -> tuple[ObjectRequest, ...]:
             values = _build_gap_values(index, name, step, lifetime_s)
-            found = self._bodies[entry, namespace]
-            if hash_bodies(found, values)[0] != spec_sha256:
+            bodies = self._bodies[entry, namespace]
+            if hash_bodies(bodies, values)[0] != spec_sha256:
                 raise InputError(
                     "the plan was made by another version of the workbench: its objects would differ",
                     where=f"workload {name}",
                     do="end this run with `workbench scaletest cleanup`, and start a new run",
                 )
-            return build_requests(found, values, name, spec_sha256)
+            return build_requests(bodies, values, name, spec_sha256)
 
         return PlannedWorkload(index, name, namespace, due_s, spec_sha256, encode_requests)
 
@@ -161,7 +161,7 @@ def draw_plan(scenario: Scenario, run: str | None = None, *, scheduler: str | No
     if times.entries is None:
         entry = _draw_entries(scenario, len(times.due_s), mixing)
     else:
-        places = {one.display_name(at): at for at, one in enumerate(scenario.workloads)}
+        places = {workload.display_name(at): at for at, workload in enumerate(scenario.workloads)}
         entry = np.array([places[name] for name in times.entries])
     lifetimes = _draw_lifetimes(scenario, entry, living) if times.lifetimes_s is None else times.lifetimes_s
     # To the millisecond, as it is told to the cluster.
@@ -181,10 +181,10 @@ def read_plan(folder: str | Path) -> Plan:
         schedule = SCHEDULE.read(folder / _TABLES)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError("no plan in this folder", where=folder, found=str(error)[:200]) from None
-    found = Plan(scenario, run, scheduler, schedule)
-    if not object_names.RUN_ID.fullmatch(run) or found.design_sha256 != record.get("design_sha256"):
+    plan = Plan(scenario, run, scheduler, schedule)
+    if not object_names.RUN_ID.fullmatch(run) or plan.design_sha256 != record.get("design_sha256"):
         raise InputError("the plan in this folder was changed", where=folder, do="start a new run")
-    return found
+    return plan
 
 
 def _check_rate(scenario: Scenario, scheduler: str, run: str) -> None:
@@ -193,14 +193,14 @@ def _check_rate(scenario: Scenario, scheduler: str, run: str) -> None:
     weights = [entry.weight for entry in scenario.workloads]
     counts = [len(build_bodies(entry, "x", conditions)) for entry in scenario.workloads]
     mean = sum(w * c for w, c in zip(weights, counts, strict=True)) / sum(weights)
-    asked = scenario.arrival.peak_rate_per_s * mean
-    if asked > limits.rate_per_s * (1 + 1e-9):
+    rate = scenario.arrival.peak_rate_per_s * mean
+    if rate > limits.rate_per_s * (1 + 1e-9):
         raise ConfigError(
             "the scenario asks for more than its own limit",
             where="limits.rate_per_s",
-            found=f"{scenario.arrival.peak_rate_per_s:g} workloads/s of {mean:g} object(s) each: {asked:g} objects/s",
+            found=f"{scenario.arrival.peak_rate_per_s:g} workloads/s of {mean:g} object(s) each: {rate:g} objects/s",
             allowed=f"{limits.rate_per_s:g} objects/s",
-            do=f"lower the rate, or set limits: {{rate_per_s: {asked:g}}} when the cluster may be asked for that much",
+            do=f"lower the rate, or set limits: {{rate_per_s: {rate:g}}} when the cluster may be asked for that much",
         )
 
 
@@ -221,10 +221,10 @@ def _draw_lifetimes(scenario: Scenario, entry: np.ndarray, random: np.random.Gen
     import numpy as np
 
     lifetimes = np.full(len(entry), np.nan)
-    for at, one in enumerate(scenario.workloads):
+    for at, workload in enumerate(scenario.workloads):
         chosen = entry == at
-        if one.lifetime is not None:
-            lifetimes[chosen] = one.lifetime.draw_lifetimes(int(chosen.sum()), random)
+        if workload.lifetime is not None:
+            lifetimes[chosen] = workload.lifetime.draw_lifetimes(int(chosen.sum()), random)
     return lifetimes
 
 
@@ -238,14 +238,14 @@ def _build_plan(
 ) -> Plan:
     scenario = conditions.scenario
     entries = scenario.workloads
-    labels = [one.display_name(at) for at, one in enumerate(entries)]
+    labels = [workload.display_name(at) for at, workload in enumerate(entries)]
     chosen = entry.tolist()
     places = [entries[at].namespace or scenario.namespaces[i % len(scenario.namespaces)] for i, at in enumerate(chosen)]
     encoded: dict[tuple[int, str], tuple[Body, ...]] = {}
     for key in set(zip(chosen, places, strict=True)):
         encoded[key] = build_bodies(entries[key[0]], key[1], conditions)
     _check_object_count(scenario, sum(len(encoded[key]) for key in zip(chosen, places, strict=True)), len(chosen))
-    lifetimes = [None if one != one else one for one in lifetime.tolist()]
+    lifetimes = [None if seconds != seconds else seconds for seconds in lifetime.tolist()]
     rows: dict[str, list[Any]] = {
         "index": list(range(len(chosen))),
         "name": [object_names.build_workload_name(conditions.run, index) for index in range(len(chosen))],
@@ -254,7 +254,7 @@ def _build_plan(
         "namespace": places,
         "due_s": due.tolist(),
         "step": step.tolist(),
-        "rate_per_s": [None if one != one else one for one in rate.tolist()],
+        "rate_per_s": [None if value != value else value for value in rate.tolist()],
         "pods": [entries[at].all_pods for at in chosen],
         "gpus_per_pod": [entries[at].gpus_per_pod for at in chosen],
         "cpus_per_pod": [entries[at].cpus for at in chosen],
@@ -271,8 +271,8 @@ def _build_plan(
             zip(chosen, places, rows["name"], rows["step"], lifetimes, strict=True)
         )
     ]
-    rows["spec_sha256"] = [one[0] for one in digests]
-    rows["object_bytes"] = [one[1] for one in digests]
+    rows["spec_sha256"] = [digest[0] for digest in digests]
+    rows["object_bytes"] = [digest[1] for digest in digests]
     return Plan(scenario, conditions.run, conditions.scheduler, SCHEDULE.frame(rows))
 
 

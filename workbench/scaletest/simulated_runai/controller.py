@@ -77,8 +77,8 @@ class WorkQueue:
                 self._retry_later(key, task, tries)
             except ApiError as error:
                 if error.status in _FINAL:
-                    told = f"{error.status} {error.reason}"
-                    self.refused[told] = self.refused.get(told, 0) + 1
+                    reason = f"{error.status} {error.reason}"
+                    self.refused[reason] = self.refused.get(reason, 0) + 1
                 else:
                     self._retry_later(key, task, tries)
 
@@ -110,8 +110,8 @@ class VolumeProvisioner:
 
     def _on_claim(self, event: str, claim: Json) -> None:
         metadata = claim["metadata"]
-        asked = (metadata.get("annotations") or {}).get(_ASKED) == PROVISIONER
-        if event != "DELETED" and asked and not claim["spec"].get("volumeName"):
+        asks_us = (metadata.get("annotations") or {}).get(_ASKED) == PROVISIONER
+        if event != "DELETED" and asks_us and not claim["spec"].get("volumeName"):
             self.work.add(("volume", metadata["uid"]), lambda: self._create_volume(claim))
 
     async def _create_volume(self, claim: Json) -> None:
@@ -194,11 +194,11 @@ class RunaiController:
     async def run(self, ready: asyncio.Event) -> None:
         """Until it is cancelled; `ready` is set once all is watched."""
         async with asyncio.TaskGroup() as group:
-            for one in self.follows:
-                group.create_task(one.run())
+            for follow in self.follows:
+                group.create_task(follow.run())
             group.create_task(self.work.run())
-            for one in self.follows:
-                await one.ready.wait()
+            for follow in self.follows:
+                await follow.ready.wait()
             ready.set()
 
     def _on_workload(self, event: str, workload: Json) -> None:
@@ -283,7 +283,7 @@ class RunaiController:
 
     async def _set_phase(self, thing: Json, phase: str, message: str = "") -> None:
         metadata = thing["metadata"]
-        kind = next(one for one in (*WORKLOADS, *JOBS) if one.name == thing["kind"])
+        kind = next(candidate for candidate in (*WORKLOADS, *JOBS) if candidate.name == thing["kind"])
         body = orjson.dumps({"status": {"phase": phase, **({"message": message} if message else {})}})
         path = f"{kind.path(metadata['namespace'])}/{metadata['name']}/status"
         answer = await self.api.request("PATCH", path, body=body, content_type=_MERGE)

@@ -122,8 +122,8 @@ async def _create_definition(api: Connection, kind: RunaiKind) -> bool:
     except ApiError as error:
         if error.status != 409:
             raise
-    found = await api.json("GET", f"{CRDS}/{kind.crd}")
-    labels = found["metadata"].get("labels") or {}
+    definition = await api.json("GET", f"{CRDS}/{kind.crd}")
+    labels = definition["metadata"].get("labels") or {}
     return bool(labels.get(object_names.MANAGED_BY) == NAME)
 
 
@@ -165,8 +165,8 @@ def find_job_kind(workload: Json) -> RunaiKind:
 
 def find_workload_name(workload: Json) -> str:
     """spec.name.value, or its own name: old command lines put a date behind the latter."""
-    found = _read_field(workload, "name")
-    return str(found) if found else str(workload["metadata"]["name"])
+    name = _read_field(workload, "name")
+    return str(name) if name else str(workload["metadata"]["name"])
 
 
 def build_job(workload: Json) -> Json:
@@ -209,7 +209,7 @@ def build_pods(job: Json, *, scheduler: str) -> list[Json]:
 
 def build_claims(job: Json) -> list[Json]:
     """The volumes that its pods share."""
-    made = []
+    claims = []
     for volume in job["spec"].get("volumes", []):
         spec = {
             "accessModes": ["ReadWriteOnce"],
@@ -219,8 +219,8 @@ def build_claims(job: Json) -> list[Json]:
         metadata = _build_metadata(
             f"{job['metadata']['name']}-{volume['name']}", job, {RELEASE: job["metadata"]["name"]}
         )
-        made.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
-    return made
+        claims.append({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+    return claims
 
 
 def build_pod_group(pod: Json, job: Json) -> Json:
@@ -287,15 +287,15 @@ def _build_pod(job: Json, name: str, labels: dict[str, str], scheduler: str) -> 
 
 def _read_field(workload: Json, field: str) -> Any:
     """`spec.<field>.value`: every field of Run:ai's workloads has this shape."""
-    found = (workload.get("spec") or {}).get(field)
-    return found.get("value") if isinstance(found, dict) else None
+    entry = (workload.get("spec") or {}).get(field)
+    return entry.get("value") if isinstance(entry, dict) else None
 
 
 def _build_resources(workload: Json) -> Json:
     gpus = _parse_gpus(workload)
     requests = {"cpu": _read_quantity(workload, "cpu", "0.05"), "memory": _read_quantity(workload, "memory", "1Mi")}
-    whole = {"nvidia.com/gpu": str(int(gpus))} if gpus >= 1 else {}
-    return {"requests": requests | whole, "limits": whole}
+    gpu_limits = {"nvidia.com/gpu": str(int(gpus))} if gpus >= 1 else {}
+    return {"requests": requests | gpu_limits, "limits": gpu_limits}
 
 
 def _parse_gpus(workload: Json) -> float:
@@ -329,9 +329,9 @@ def _parse_workers(workload: Json) -> int:
 
 
 def _list_volumes(workload: Json) -> list[Json]:
-    found = (workload.get("spec") or {}).get("pvcs")
-    items = found.get("items") if isinstance(found, dict) else None
-    made = []
+    pvcs = (workload.get("spec") or {}).get("pvcs")
+    items = pvcs.get("items") if isinstance(pvcs, dict) else None
+    volumes = []
     for name, item in sorted((items or {}).items() if isinstance(items, dict) else ()):
         value = item.get("value") if isinstance(item, dict) else None
         if not isinstance(value, dict) or not re.fullmatch(r"[a-z0-9-]{1,40}", str(name)):
@@ -339,5 +339,5 @@ def _list_volumes(workload: Json) -> list[Json]:
         size = str(value.get("size") or "1Mi")
         if not _QUANTITY.fullmatch(size):
             raise UnfitError(f"spec.pvcs: size of volume {name} is no quantity: {size[:40]!r}")
-        made.append({"name": str(name), "size": size, "class": str(value.get("storageClass") or "")})
-    return made
+        volumes.append({"name": str(name), "size": size, "class": str(value.get("storageClass") or "")})
+    return volumes

@@ -33,20 +33,20 @@ def run_simulated_runai(kubeconfig: Path, context: str | None = None, *, schedul
         yield child.pid
 
 
-def check_target(found: Target) -> Target:
+def check_target(target: Target) -> Target:
     """A target that simulated-runai may touch."""
-    if not found.is_local:
+    if not target.is_local:
         raise ConfigError(
             f"{NAME} is for clusters on this machine",
-            where=f"context {found.context}",
+            where=f"context {target.context}",
             do="workbench scaletest cluster up",
         )
-    return found
+    return target
 
 
-async def serve_controller(found: Target, ended: asyncio.Event, *, scheduler: str | None = None) -> AsyncIterator[str]:
+async def serve_controller(target: Target, ended: asyncio.Event, *, scheduler: str | None = None) -> AsyncIterator[str]:
     """Run the controller until `ended`; yields `ready` once."""
-    async with Connection(check_target(found), max_connections=64) as api:
+    async with Connection(check_target(target), max_connections=64) as api:
         ready = asyncio.Event()
         work = asyncio.create_task(controller.run_controller(api, ready, scheduler=scheduler))
         waits = [asyncio.create_task(ready.wait()), asyncio.create_task(ended.wait())]
@@ -65,12 +65,12 @@ async def serve_controller(found: Target, ended: asyncio.Event, *, scheduler: st
             await asyncio.gather(work, *waits, return_exceptions=True)
 
 
-async def run_in_foreground(found: Target, *, scheduler: str | None, tell: Callable[[str], None]) -> None:
+async def run_in_foreground(target: Target, *, scheduler: str | None, tell: Callable[[str], None]) -> None:
     """Run the controller until SIGINT or SIGTERM; `tell` is called when it is ready."""
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    async for word in serve_controller(found, ended, scheduler=scheduler):
+    async for word in serve_controller(target, ended, scheduler=scheduler):
         tell(word)
 
 
@@ -82,8 +82,8 @@ async def _serve_until_stdin_ends(settings: dict[str, str | None]) -> None:
         loop.call_soon_threadsafe(ended.set)
 
     watch_stdin_end(end)
-    found = load_target(settings["kubeconfig"], settings["context"])
-    async for word in serve_controller(found, ended, scheduler=settings["scheduler"]):
+    target = load_target(settings["kubeconfig"], settings["context"])
+    async for word in serve_controller(target, ended, scheduler=settings["scheduler"]):
         sys.stdout.write(word + "\n")
         sys.stdout.flush()
 

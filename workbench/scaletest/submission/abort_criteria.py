@@ -162,11 +162,11 @@ class Watchdog:
         second = reply.done_ns // NS_PER_S
         if not self._seconds or self._seconds[-1].second < second:
             self._seconds.append(_Second(second))
-        one = self._seconds[-1]
-        one.answers += 1
-        one.slow += self._aborts.p99_s is not None and reply.duration_s > self._aborts.p99_s
-        one.judged += not self._reconnecting
-        one.errors += not self._reconnecting and (reply.status or 0) >= 500
+        bucket = self._seconds[-1]
+        bucket.answers += 1
+        bucket.slow += self._aborts.p99_s is not None and reply.duration_s > self._aborts.p99_s
+        bucket.judged += not self._reconnecting
+        bucket.errors += not self._reconnecting and (reply.status or 0) >= 500
 
     def _has_rested(self, at_ns: int) -> bool:
         """Since the last answer the plan wanted nothing for so long that what it wanted before is no measure."""
@@ -189,11 +189,14 @@ class Watchdog:
             return None
         # Both halves must be slow: one bad second is no half minute.
         since, half = at_ns / NS_PER_S - over_s, at_ns / NS_PER_S - over_s / 2
-        halves = ([one for one in self._seconds if since <= one.second < half], self._list_seconds_since(half))
+        halves = ([bucket for bucket in self._seconds if since <= bucket.second < half], self._list_seconds_since(half))
         # What has no answer yet is at least so slow: else a server that never answers would look fast.
         out = sum(at_ns - sent > limit * NS_PER_S for sent in self._out.values())
         for seconds in halves:
-            answers, slow = sum(one.answers for one in seconds) + out, sum(one.slow for one in seconds) + out
+            answers, slow = (
+                sum(bucket.answers for bucket in seconds) + out,
+                sum(bucket.slow for bucket in seconds) + out,
+            )
             if answers < MIN_ANSWERS // 2 or slow <= ALLOWED_BEYOND_P99 * answers:
                 return None
         return f"p99 of requests above {limit:g} s for {over_s:g} s"
@@ -203,7 +206,7 @@ class Watchdog:
         if limit is None or not self._has_history_of(at_ns, over_s):
             return None
         seconds = self._list_seconds_since(at_ns / NS_PER_S - over_s)
-        judged, errors = sum(one.judged for one in seconds), sum(one.errors for one in seconds)
+        judged, errors = sum(bucket.judged for bucket in seconds), sum(bucket.errors for bucket in seconds)
         if judged < MIN_ANSWERS or errors <= limit * judged:
             return None
         return f"{errors} of {judged} answers within {over_s:g} s were server errors (5xx)"
@@ -212,7 +215,7 @@ class Watchdog:
         return self._first_ns is not None and at_ns - self._first_ns >= over_s * NS_PER_S
 
     def _list_seconds_since(self, second: float) -> list[_Second]:
-        return [one for one in self._seconds if one.second >= second]
+        return [bucket for bucket in self._seconds if bucket.second >= second]
 
 
 def find_health_problem(health: ClusterHealth | None, watch_lag_s: float | None) -> str | None:

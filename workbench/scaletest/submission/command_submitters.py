@@ -83,7 +83,7 @@ async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: f
         raise ConfigError("cannot start the program", where=words[0], found=error.strerror) from None
     try:
         async with asyncio.timeout(timeout_s):
-            output, told, _ = await asyncio.gather(
+            output, stderr, _ = await asyncio.gather(
                 _read_output(process.stdout), _read_output(process.stderr), _write_input(process, stdin)
             )
             code = await process.wait()
@@ -95,17 +95,17 @@ async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: f
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
     return ProgramResult(
-        code, output, shorten_text(redaction.redact_value(told.decode(errors="replace"))), sent_ns, now_ns()
+        code, output, shorten_text(redaction.redact_value(stderr.decode(errors="replace"))), sent_ns, now_ns()
     )
 
 
 async def _read_output(stream: asyncio.StreamReader | None) -> bytes:
     """Read all output and keep the first part; an unread pipe would block the program."""
     assert stream is not None
-    kept = b""
+    output = b""
     while block := await stream.read(1 << 16):
-        kept += block[: MAX_OUTPUT_BYTES - len(kept)]
-    return kept
+        output += block[: MAX_OUTPUT_BYTES - len(output)]
+    return output
 
 
 async def _write_input(process: asyncio.subprocess.Process, text: bytes | None) -> None:
@@ -153,16 +153,16 @@ class CommandSubmitter:
     labelled = False
 
     def __init__(self, words: Sequence[str]) -> None:
-        unknown = sorted({one for word in words for one in _PLACE.findall(word)} - set(PLACEHOLDERS))
+        unknown = sorted({placeholder for word in words for placeholder in _PLACE.findall(word)} - set(PLACEHOLDERS))
         if unknown:
-            allowed = [f"{{{one}}}" for one in PLACEHOLDERS]
+            allowed = [f"{{{placeholder}}}" for placeholder in PLACEHOLDERS]
             raise ConfigError("no such place in the command", where=" ".join(words), found=unknown, allowed=allowed)
         if not any("{name}" in word or "{file}" in word for word in words):
             raise ConfigError("the command contains neither {name} nor {file}", where=" ".join(words), do="add {name}")
-        found = shutil.which(words[0])
-        if found is None:
+        program = shutil.which(words[0])
+        if program is None:
             raise ConfigError("no such program", where=words[0], do="give its path, or install it")
-        self._words = [found, *words[1:]]
+        self._words = [program, *words[1:]]
 
     async def create_object(self, request: ObjectRequest, *, timeout_s: float) -> Reply:
         """Run the command for one object; never raises for what it does."""
@@ -177,8 +177,8 @@ class CommandSubmitter:
             return Reply(ended.sent_ns, ended.done_ns, 0)
         # A program that did not end may have done its work; one that says no is believed.
         verdict: Meaning = "again" if ended.code is None else "refused"
-        told = ended.told if ended.code is None else f"exit code {ended.code}: {ended.told}"
-        return Reply(ended.sent_ns, ended.done_ns, None, message=told, verdict=verdict)
+        message = ended.told if ended.code is None else f"exit code {ended.code}: {ended.told}"
+        return Reply(ended.sent_ns, ended.done_ns, None, message=message, verdict=verdict)
 
 
 def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path | None) -> list[str]:
@@ -196,7 +196,7 @@ def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path |
         "gpus": find_gpus(orjson.loads(request.body)),
         "file": str(file or ""),
     }
-    return [_PLACE.sub(lambda found: values[found[1]], word) for word in words]
+    return [_PLACE.sub(lambda match: values[match[1]], word) for word in words]
 
 
 def find_gpus(body: Any) -> str:
@@ -236,12 +236,12 @@ class KubectlSubmitter:
     labelled = True
 
     def __init__(self, kubeconfig: str | Path | None, context: str | None, binary: str | Path | None = None) -> None:
-        found = shutil.which(str(binary or "kubectl"))
-        if found is None:
+        program = shutil.which(str(binary or "kubectl"))
+        if program is None:
             raise MissingToolError(
                 "no kubectl", where=binary or "PATH", do="name one with --kubectl FILE, or submit with the API"
             )
-        self._words = [found]
+        self._words = [program]
         if kubeconfig is not None:
             self._words += ["--kubeconfig", str(kubeconfig)]
         if context is not None:
@@ -258,7 +258,7 @@ class KubectlSubmitter:
         return Reply(ended.sent_ns, ended.done_ns, status, reason=reason, message=ended.told, verdict=verdict)
 
 
-def classify_kubectl_error(told: str) -> tuple[str, int | None, Meaning | None]:
+def classify_kubectl_error(message: str) -> tuple[str, int | None, Meaning | None]:
     """Classify an error of kubectl: the server's reason and HTTP status, or a verdict without them.
 
     >>> classify_kubectl_error('Error from server (Forbidden): pods is forbidden')
@@ -268,9 +268,9 @@ def classify_kubectl_error(told: str) -> tuple[str, int | None, Meaning | None]:
     >>> classify_kubectl_error('error: unable to recognize "STDIN"')
     ('', None, 'refused')
     """
-    if (found := _FROM_SERVER.search(told)) is not None and found[1] in _STATUS:
-        return found[1], _STATUS[found[1]], None
-    if " is invalid: " in told:
+    if (match := _FROM_SERVER.search(message)) is not None and match[1] in _STATUS:
+        return match[1], _STATUS[match[1]], None
+    if " is invalid: " in message:
         return "Invalid", 422, None
-    again = found is not None or _AWAY.search(told) is not None or told.startswith("no end within")
+    again = match is not None or _AWAY.search(message) is not None or message.startswith("no end within")
     return "", None, "again" if again else "refused"

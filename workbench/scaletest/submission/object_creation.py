@@ -179,14 +179,14 @@ class ApiSubmitter:
 
 
 def _build_refusal(answer: Answer) -> Reply:
-    told = answer.json()
-    told = told if isinstance(told, dict) else {}
+    document = answer.json()
+    document = document if isinstance(document, dict) else {}
     return Reply(
         answer.sent_ns,
         answer.done_ns,
         answer.status,
-        reason=str(told.get("reason", ""))[:80],
-        message=shorten_text(redaction.redact_value(str(told.get("message", "")))),
+        reason=str(document.get("reason", ""))[:80],
+        message=shorten_text(redaction.redact_value(str(document.get("message", "")))),
         retry_after_s=answer.retry_after_s,
     )
 

@@ -188,20 +188,22 @@ class _Submission:
 
     async def _find_existing_objects(self) -> dict[tuple[str, str], Metadata]:
         """What the cluster has of that which an earlier process was about to send."""
-        found: dict[tuple[str, str], Metadata] = {}
+        existing: dict[tuple[str, str], Metadata] = {}
         open_ = [item for item in self._planned if item.index in self._before.open]
-        requests = [one for item in open_ for one in item.requests()]
+        requests = [request for item in open_ for request in item.requests()]
         if not self._way.labelled:
-            for one in requests:
+            for wanted in requests:
                 if (
-                    there := await object_creation.find_object(self._api, one, timeout_s=self._limits.request_timeout_s)
+                    there := await object_creation.find_object(
+                        self._api, wanted, timeout_s=self._limits.request_timeout_s
+                    )
                 ) is not None:
-                    found[one.path, one.name] = there
-            return found
-        for path in sorted({one.path for one in requests}):
+                    existing[wanted.path, wanted.name] = there
+            return existing
+        for path in sorted({request.path for request in requests}):
             listed = await object_creation.list_run_objects(self._api, path, self._run)
-            found |= {(path, name): there for name, there in listed.items()}
-        return found
+            existing |= {(path, name): there for name, there in listed.items()}
+        return existing
 
     def _build_sender(self, existing: dict[tuple[str, str], Metadata]) -> WorkloadSender:
         return WorkloadSender(
@@ -240,14 +242,14 @@ class _Submission:
 
     async def _watch_limits(self) -> None:
         """Limits, abort criteria, a person's wish: several times a second."""
-        told = False
+        is_announced = False
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
             self._report_status()
             if not self._ending.on and (reason := self._find_stop_reason()) is not None:
                 self._ending.stop(reason)
-            if self._ending.on and not told:
-                told = True
+            if self._ending.on and not is_announced:
+                is_announced = True
                 self.watcher.say(f"nothing more is sent: {self._ending.reason}")
 
     def _find_stop_reason(self) -> str | None:

@@ -218,13 +218,13 @@ async def dispatch_bursts(
     ending: StopFlag,
 ) -> None:
     """Closed loop: send a burst, wait for all of it, then pause."""
-    left = list(items)
-    while left:
-        batch, left = left[:size], left[size:]
+    pending = list(items)
+    while pending:
+        batch, pending = pending[:size], pending[size:]
         at_ns = now_ns()
         await journal.write_durably(Intent(item.index, at_ns) for item in batch)
         for item in batch:
             await crew.begin(item)
         await crew.idle()
-        if left:
+        if pending:
             await ending.sleep(delay_s)

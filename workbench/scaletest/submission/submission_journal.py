@@ -51,27 +51,27 @@ def is_final_status(status: int | None) -> bool:
 
 def read_journal(folder: str | Path) -> JournalState:
     """Read the journal of a folder."""
-    found, path = JournalState(), Path(folder) / run_records.JOURNAL
-    for one in run_records.read_lines(path, run_records.JournalLine):
-        if isinstance(one, run_records.Begun):
-            if found.run not in (None, one.run):
-                raise InputError("a journal of two runs", where=path, found=[str(found.run), one.run])
-            found.run, found.mode, found.stopped = one.run, one.mode, None
-            found.origin_ns = one.origin_ns if found.origin_ns is None else found.origin_ns
-        elif isinstance(one, run_records.Intent):
-            found.open.add(one.index)
-        elif isinstance(one, run_records.Acked):
-            found.open.discard(one.index)
-            found.acked.add(one.index)
-        elif isinstance(one, run_records.Failed):
-            found.open.discard(one.index)
-            if is_final_status(one.status):
-                found.refused.add(one.index)
+    state, path = JournalState(), Path(folder) / run_records.JOURNAL
+    for line in run_records.read_lines(path, run_records.JournalLine):
+        if isinstance(line, run_records.Begun):
+            if state.run not in (None, line.run):
+                raise InputError("a journal of two runs", where=path, found=[str(state.run), line.run])
+            state.run, state.mode, state.stopped = line.run, line.mode, None
+            state.origin_ns = line.origin_ns if state.origin_ns is None else state.origin_ns
+        elif isinstance(line, run_records.Intent):
+            state.open.add(line.index)
+        elif isinstance(line, run_records.Acked):
+            state.open.discard(line.index)
+            state.acked.add(line.index)
+        elif isinstance(line, run_records.Failed):
+            state.open.discard(line.index)
+            if is_final_status(line.status):
+                state.refused.add(line.index)
             else:
-                found.open.add(one.index)
-        elif isinstance(one, run_records.Stopped):
-            found.stopped = one.reason
-    return found
+                state.open.add(line.index)
+        elif isinstance(line, run_records.Stopped):
+            state.stopped = line.reason
+    return state
 
 
 class SubmissionJournal:
@@ -112,7 +112,7 @@ class SubmissionJournal:
             while not self._queue.empty():
                 batch.append(self._queue.get())
             going = None not in batch
-            lines = [one for one in batch if one is not None]
+            lines = [entry for entry in batch if entry is not None]
             waiters = [waiter for _, waiter in lines if waiter is not None]
             try:
                 if self._error is None:
@@ -135,9 +135,9 @@ def _resolve_waiter(waiter: asyncio.Future[None], error: OSError | None, path: P
 
 
 def _write_all(file: int, text: bytes) -> None:
-    left = memoryview(text)
-    while left:
-        left = left[os.write(file, left) :]
+    remainder = memoryview(text)
+    while remainder:
+        remainder = remainder[os.write(file, remainder) :]
 
 
 def _truncate_torn_line(path: Path) -> None:

@@ -134,10 +134,10 @@ class SubmissionMeter:
         """It is that no longer."""
         self.in_flight -= 1
 
-    def record_failure(self, told: str) -> None:
+    def record_failure(self, message: str) -> None:
         """A workload is not there, and is not tried again."""
         self.failed += 1
-        self.first_failure = self.first_failure or told
+        self.first_failure = self.first_failure or message
 
     def record_acceptance(self, due_ns: int, at_ns: int, *, known: bool) -> None:
         """A workload is there; `known`: it was already."""

@@ -69,22 +69,26 @@ class WorkloadSender:
     async def _send_requests(
         self, item: PlannedWorkload, requests: Sequence[ObjectRequest], tally: WorkloadTally
     ) -> None:
-        known = False
+        is_known = False
         reply = Reply(now_ns(), now_ns(), None)
-        own: Reply | None = None  # of the workload itself, which what it owns comes after
+        main_reply: Reply | None = None  # of the workload itself, which what it owns comes after
         for planned in requests:
-            request = planned.fill_owner(None if own is None else own.found.uid)
-            found = self.existing.get((request.path, request.name))
-            if found is not None:
-                self._check_ownership(found, request)
-                reply, known = Reply(now_ns(), now_ns(), 200, found), True
+            request = planned.fill_owner(None if main_reply is None else main_reply.found.uid)
+            metadata = self.existing.get((request.path, request.name))
+            if metadata is not None:
+                self._check_ownership(metadata, request)
+                reply, is_known = Reply(now_ns(), now_ns(), 200, metadata), True
             else:
-                reply, known = await self._create_with_retries(request, tally)
+                reply, is_known = await self._create_with_retries(request, tally)
             if reply.meaning not in ("made", "exists"):
                 self._record_failure(item, reply, tally)
                 return
-            own = dataclasses.replace(own, done_ns=reply.done_ns) if request.owned and own is not None else reply
-        self._record_acceptance(item, own or reply, tally, known=known)
+            main_reply = (
+                dataclasses.replace(main_reply, done_ns=reply.done_ns)
+                if request.owned and main_reply is not None
+                else reply
+            )
+        self._record_acceptance(item, main_reply or reply, tally, known=is_known)
 
     def _reserve_objects(self, objects: int) -> None:
         if self.reserved + objects > self.limits.objects:
@@ -111,19 +115,19 @@ class WorkloadSender:
             tally.failing_ns = tally.failing_ns or reply.done_ns
             # A taken name may be ours: made by a request whose answer was lost.
             if refused or reply.meaning == "exists":
-                told, found = await self._look_up(request)
-                if found is not None:
-                    return _build_exists_reply(reply, found), True
-                if told and refused:
+                is_answered, metadata = await self._look_up(request)
+                if metadata is not None:
+                    return _build_exists_reply(reply, metadata), True
+                if is_answered and refused:
                     return reply, False
             over = now_ns() - tally.failing_ns > self.limits.retry_for_s * NS_PER_S
             if not over:
                 await self.ending.sleep(draw_backoff_s(tally.attempts - tally.throttled, self.draw))
             if over or self.ending.on:
-                _, found = await self._look_up(request)
+                _, metadata = await self._look_up(request)
                 return (
-                    (_build_exists_reply(reply, found), True)
-                    if found is not None
+                    (_build_exists_reply(reply, metadata), True)
+                    if metadata is not None
                     else (_reply_after_lost_answer(reply), False)
                 )
 
@@ -151,19 +155,19 @@ class WorkloadSender:
     async def _look_up(self, request: ObjectRequest) -> tuple[bool, Metadata | None]:
         """Whether the cluster says, and the object when it has it."""
         try:
-            found = await object_creation.find_object(self.api, request, timeout_s=self.limits.request_timeout_s)
+            metadata = await object_creation.find_object(self.api, request, timeout_s=self.limits.request_timeout_s)
         except UnreachableError:
             return False, None
-        if found is not None:
-            self._check_ownership(found, request)
-        return True, found
+        if metadata is not None:
+            self._check_ownership(metadata, request)
+        return True, metadata
 
-    def _check_ownership(self, found: Metadata, request: ObjectRequest) -> None:
+    def _check_ownership(self, metadata: Metadata, request: ObjectRequest) -> None:
         if not self.way.labelled:
             return
-        if found.run != self.run:
+        if metadata.run != self.run:
             raise StopError(f"aborted: an object named {request.name} is there, and not of this run")
-        if found.spec_hash != object_creation.read_request_metadata(request).spec_hash:
+        if metadata.spec_hash != object_creation.read_request_metadata(request).spec_hash:
             raise StopError(f"aborted: an object named {request.name} is there, made from another plan of this run")
 
     async def _wait_after_throttle(self, reply: Reply, tally: WorkloadTally) -> None:
@@ -186,26 +190,26 @@ class WorkloadSender:
         self.meter.record_acceptance(tally.due_ns, reply.done_ns, known=known)
 
     def _record_failure(self, item: PlannedWorkload, reply: Reply, tally: WorkloadTally) -> None:
-        told = ": ".join(text for text in (reply.reason, reply.message) if text) or "no answer"
+        message = ": ".join(text for text in (reply.reason, reply.message) if text) or "no answer"
         if reply.meaning != "refused" and self.ending.on:
-            told = f"{ENDED_MESSAGE}: {told}"
+            message = f"{ENDED_MESSAGE}: {message}"
         # A refusal that was not final does not count when the run is resumed.
         status = None if reply.meaning == "again" and is_final_status(reply.status) else reply.status
-        line = Failed(item.index, tally.sent_ns, reply.done_ns, shorten_text(told), status, tally.attempts)
+        line = Failed(item.index, tally.sent_ns, reply.done_ns, shorten_text(message), status, tally.attempts)
         line.throttled, line.throttled_ns = tally.throttled, tally.throttled_ns
         self.journal.write_soon(line)
-        self.meter.record_failure(shorten_text(f"{reply.status or ''} {told}".strip()))
+        self.meter.record_failure(shorten_text(f"{reply.status or ''} {message}".strip()))
 
 
-def _build_exists_reply(reply: Reply, found: Metadata) -> Reply:
-    return Reply(reply.sent_ns, now_ns(), 409, found, "AlreadyExists")
+def _build_exists_reply(reply: Reply, metadata: Metadata) -> Reply:
+    return Reply(reply.sent_ns, now_ns(), 409, metadata, "AlreadyExists")
 
 
 def _reply_after_lost_answer(reply: Reply) -> Reply:
     """Reply after a lost response: "exists" and "refused" become a reply without status, since neither is certain."""
     if reply.meaning not in ("exists", "refused"):
         return reply
-    told = "the name is taken, and the cluster did not show by what"
+    message = "the name is taken, and the cluster did not show by what"
     if reply.meaning == "refused":
-        told = f"an answer was lost, and the cluster did not show whether it was made; then: {reply.message}"
-    return Reply(reply.sent_ns, reply.done_ns, None, message=told)
+        message = f"an answer was lost, and the cluster did not show whether it was made; then: {reply.message}"
+    return Reply(reply.sent_ns, reply.done_ns, None, message=message)

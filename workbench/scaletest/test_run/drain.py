@@ -55,20 +55,20 @@ def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarge
     ends = rows.filter(pl.col("lifetime_s").is_not_null() | pl.col("delete_after_s").is_not_null())
     longest = ends.select(pl.min_horizontal("lifetime_s", "delete_after_s").max()).item()
     stated = [entry.display_name(at) for at, entry in enumerate(scenario.workloads) if entry.kind == "Template"]
-    kept = rows.filter(pl.col("delete_after_s").is_null() & ~pl.col("entry").is_in(stated))
+    lasting_rows = rows.filter(pl.col("delete_after_s").is_null() & ~pl.col("entry").is_in(stated))
     replayed = isinstance(scenario.arrival, Trace) and scenario.arrival.lifetimes_s is not None
-    pods, ending, made = (int(one["pods"].sum()) for one in (rows, ends, kept))
-    own = (pl.col("kind") == "Job") & pl.col("lifetime_s").is_not_null() & pl.col("delete_after_s").is_null()
-    jobs = frozenset(accepted.filter(own)["name"])
-    return DrainTarget(pods, ending, float(longest or 0.0), made, awaits_ends=replayed, jobs=jobs)
+    pods, ending, n_lasting = (int(frame["pods"].sum()) for frame in (rows, ends, lasting_rows))
+    is_ending_job = (pl.col("kind") == "Job") & pl.col("lifetime_s").is_not_null() & pl.col("delete_after_s").is_null()
+    jobs = frozenset(accepted.filter(is_ending_job)["name"])
+    return DrainTarget(pods, ending, float(longest or 0.0), n_lasting, awaits_ends=replayed, jobs=jobs)
 
 
 def describe_outstanding(follower: PodFollower, expected: DrainTarget, drained: str) -> str | None:
     """What was not there yet when draining ended, null for nothing; that pods wait for a node is a finding."""
-    left = expected.kept - follower.seen
-    if left <= 0 or not drained.startswith((WALL_CLOCK, NOTHING_CHANGED)):
+    n_missing = expected.kept - follower.seen
+    if n_missing <= 0 or not drained.startswith((WALL_CLOCK, NOTHING_CHANGED)):
         return None
-    return f"{left:,} of {expected.kept:,} pods were not made yet"
+    return f"{n_missing:,} of {expected.kept:,} pods were not made yet"
 
 
 async def wait_for_drain(
@@ -96,11 +96,11 @@ async def wait_for_drain(
     """
     before = asked.times
     while True:
-        found = health()
+        cluster_health = health()
         tell()
         if asked.times > before:
             return "interrupted"
-        if (trouble := find_health_problem(found, watch_lag_s)) is not None:
+        if (trouble := find_health_problem(cluster_health, watch_lag_s)) is not None:
             return f"{ABORTED}{trouble}"
         ended = follower.ended >= expected.ending and follower.started >= expected.pods
         if ended and not follower.count_open_jobs(expected.jobs):

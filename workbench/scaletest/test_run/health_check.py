@@ -51,20 +51,20 @@ class PodFollower:
     def skip_existing(self) -> None:
         """Ignore the objects observed so far, which existed before the run."""
         while lines := list(self._tail.read_new()):
-            self._older.update(one.uid for one in lines if one.uid)
+            self._older.update(line.uid for line in lines if line.uid)
 
     def update(self) -> None:
         """Read what is new."""
         changed = False
-        for one in self._tail.read_new():
-            if one.type != "seen" or self._is_older(one):
+        for line in self._tail.read_new():
+            if line.type != "seen" or self._is_older(line):
                 continue
             # A repeated reason for waiting is no change.
-            changed = changed or one.transition not in ("unschedulable", "event")
-            if one.resource == "pod":
-                self._apply_line(one)
-            elif one.resource == "job" and one.workload is not None:
-                self._jobs[one.workload] = self._jobs.get(one.workload, False) or one.transition in _JOB_ENDED
+            changed = changed or line.transition not in ("unschedulable", "event")
+            if line.resource == "pod":
+                self._apply_line(line)
+            elif line.resource == "job" and line.workload is not None:
+                self._jobs[line.workload] = self._jobs.get(line.workload, False) or line.transition in _JOB_ENDED
         if changed:
             self.changed_ns = now_ns()
 
@@ -102,19 +102,19 @@ class PodFollower:
         """The counts in a line."""
         return f"{self.pending:,} pods wait, {self.running:,} run, {self.ended:,} of {self.seen:,} ended"
 
-    def _is_older(self, one: _Line) -> bool:
-        if one.arrival_ns < self.since_ns:
-            self._older.add(one.uid)
-        return one.uid in self._older
+    def _is_older(self, line: _Line) -> bool:
+        if line.arrival_ns < self.since_ns:
+            self._older.add(line.uid)
+        return line.uid in self._older
 
-    def _apply_line(self, one: _Line) -> None:
-        self._seen.add(one.uid)
-        if one.transition in _PLACED:
-            self._placed.add(one.uid)
-        if one.transition in ("running", "ready"):
-            self._running.add(one.uid)
-        if one.transition in _ENDED:
-            self._ended.add(one.uid)
+    def _apply_line(self, line: _Line) -> None:
+        self._seen.add(line.uid)
+        if line.transition in _PLACED:
+            self._placed.add(line.uid)
+        if line.transition in ("running", "ready"):
+            self._running.add(line.uid)
+        if line.transition in _ENDED:
+            self._ended.add(line.uid)
 
 
 class SamplerStatus(Protocol):

@@ -96,33 +96,33 @@ class Course:
 
     def update(self) -> pl.DataFrame:
         """Read what is new, add a row, and give the table."""
-        for one in self._journal.read_new():
-            self._apply_journal_line(one)
+        for line in self._journal.read_new():
+            self._apply_journal_line(line)
         for seen in self._observed.read_new():
             self._apply_observation(seen)
         if self._origin_ns is not None:
             self._rows.append(self._build_row(now_ns()))
         return self.table
 
-    def _apply_journal_line(self, one: _JournalLine) -> None:
-        if one.type == "begun" and self._origin_ns is None:
-            self._origin_ns = one.origin_ns
-        elif one.type == "begun":
+    def _apply_journal_line(self, line: _JournalLine) -> None:
+        if line.type == "begun" and self._origin_ns is None:
+            self._origin_ns = line.origin_ns
+        elif line.type == "begun":
             self.stopped = None  # resumed
-        elif one.type == "stopped":
-            self.stopped = one.reason
-        elif one.type in self._counts:
-            self._counts[one.type] += 1
+        elif line.type == "stopped":
+            self.stopped = line.reason
+        elif line.type in self._counts:
+            self._counts[line.type] += 1
 
-    def _apply_observation(self, one: _SeenLine) -> None:
-        if one.resource != "pod":
+    def _apply_observation(self, line: _SeenLine) -> None:
+        if line.resource != "pod":
             return
-        if one.transition == "created":
-            self._made.setdefault(one.uid, one.arrival_ns)
-        elif one.transition == "scheduled":
-            self._bound.setdefault(one.uid, one.arrival_ns)
-        elif one.transition == "running":
-            self._running.add(one.uid)
+        if line.transition == "created":
+            self._made.setdefault(line.uid, line.arrival_ns)
+        elif line.transition == "scheduled":
+            self._bound.setdefault(line.uid, line.arrival_ns)
+        elif line.transition == "running":
+            self._running.add(line.uid)
 
     def _build_row(self, at_ns: int) -> dict[str, float | int | None]:
         assert self._origin_ns is not None
@@ -240,7 +240,7 @@ def run_live_test(config: NotebookConfig, folder: Path) -> Path:
     out = folder / "live"
     _find_or_start_cluster(config.cluster, with_kai="kai" in config.schedulers)
     place = test_run.find_cluster_access(cluster=config.cluster)
-    schedulers = [name for one in config.schedulers if (name := expand_scheduler_name(one))]
+    schedulers = [name for short_name in config.schedulers if (name := expand_scheduler_name(short_name))]
     with show_dashboard_per_run(out):
         if len(config.schedulers) > 1:
             return run_variants(config.scenario, place, schedulers, repeat=config.repeat, out=out).folder

@@ -59,12 +59,12 @@ def check_node_changes(plan: Plan, place: ClusterAccess) -> None:
             found=f"context {place.context}",
             do="remove node_changes from the scenario, or run it with --cluster",
         )
-    gone = most = 0
+    gone = peak = 0
     for change in changes:
         gone += -change.nodes if change.do == "return" else change.nodes
-        most = max(most, gone)
-    if most > place.own.nodes:
-        raise ConfigError("more nodes go than there are", where="node_changes", found=most, allowed=place.own.nodes)
+        peak = max(peak, gone)
+    if peak > place.own.nodes:
+        raise ConfigError("more nodes go than there are", where="node_changes", found=peak, allowed=place.own.nodes)
 
 
 async def restore_nodes(admin: Connection, pools: Sequence[NodePool]) -> None:
@@ -84,18 +84,21 @@ async def change_nodes(
     moments = sorted({change.at_s for change in changes})
     elapsed_s = (now_ns() - origin_ns) / NS_PER_S
     # Of moments that have passed, the last: a resumed run goes on from there.
-    for at_s in [*[one for one in moments if one <= elapsed_s][-1:], *[one for one in moments if one > elapsed_s]]:
+    for at_s in [
+        *[moment_s for moment_s in moments if moment_s <= elapsed_s][-1:],
+        *[moment_s for moment_s in moments if moment_s > elapsed_s],
+    ]:
         await asyncio.sleep(max(0.0, at_s - (now_ns() - origin_ns) / NS_PER_S))
         states = await _read_states(admin, pools)
         await _change_nodes(admin, pools, states, list_node_states(changes, list(states), at_s))
 
 
 async def _read_states(admin: Connection, pools: Sequence[NodePool]) -> dict[str, NodeState]:
-    found = {one["metadata"]["name"]: one for one in await simulated_nodes.list_nodes(admin)}
+    nodes = {node["metadata"]["name"]: node for node in await simulated_nodes.list_nodes(admin)}
     states: dict[str, NodeState] = {}
-    for name in (str(one["metadata"]["name"]) for one in simulated_nodes.build_nodes(pools)):
-        is_cordoned = name in found and found[name]["spec"].get("unschedulable")
-        states[name] = "failed" if name not in found else "drained" if is_cordoned else "up"
+    for name in (str(node["metadata"]["name"]) for node in simulated_nodes.build_nodes(pools)):
+        is_cordoned = name in nodes and nodes[name]["spec"].get("unschedulable")
+        states[name] = "failed" if name not in nodes else "drained" if is_cordoned else "up"
     return states
 
 
@@ -118,11 +121,11 @@ async def _change_nodes(
 
 async def _drain_node(admin: Connection, name: str) -> None:
     await _set_unschedulable(admin, name, on=True)
-    found = await admin.json("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={name}"})
-    for pod in found["items"]:
-        space, own = pod["metadata"]["namespace"], pod["metadata"]["name"]
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": own, "namespace": space}}
-        await _request(admin, "POST", f"/api/v1/namespaces/{space}/pods/{own}/eviction", orjson.dumps(body))
+    document = await admin.json("GET", "/api/v1/pods", query={"fieldSelector": f"spec.nodeName={name}"})
+    for pod in document["items"]:
+        space, pod_name = pod["metadata"]["namespace"], pod["metadata"]["name"]
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod_name, "namespace": space}}
+        await _request(admin, "POST", f"/api/v1/namespaces/{space}/pods/{pod_name}/eviction", orjson.dumps(body))
 
 
 async def _set_unschedulable(admin: Connection, name: str, *, on: bool) -> None:
@@ -136,5 +139,5 @@ async def _request(
     answer = await admin.request(method, path, body=body, content_type=kind)
     # 404: it was gone before, by a crash or its own end.
     if answer.status >= 300 and answer.status != 404:
-        told = str(answer.json().get("message", ""))[:300]
-        raise RunFailedError("a node could not be changed", where=path, found=f"{answer.status} {told}")
+        message = str(answer.json().get("message", ""))[:300]
+        raise RunFailedError("a node could not be changed", where=path, found=f"{answer.status} {message}")

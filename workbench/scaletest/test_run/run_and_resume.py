@@ -29,7 +29,7 @@ _CONNECTIONS_BESIDE = 32
 
 
 def run_test(
-    given: Scenario | str | Path,
+    source: Scenario | str | Path,
     on: ClusterAccess,
     *,
     scheduler: str | None = None,
@@ -46,32 +46,33 @@ def run_test(
     `given`, `on`: The scenario or its file, and the cluster (see `find_cluster_access`).
     `confirmed`: The cluster's fingerprint, required for the first test on a cluster that is not local.
     """
-    made = given if isinstance(given, Scenario) else scenario_file.load_scenario(given)
-    if scheduler is not None and scheduler not in made.schedulers:
-        made = replace_schedulers(made, (scheduler,))
-    drawn = draw_plan(made, scheduler=scheduler)
-    chosen, told = options or RunOptions(), watcher or SilentRunWatcher()
+    scenario = source if isinstance(source, Scenario) else scenario_file.load_scenario(source)
+    if scheduler is not None and scheduler not in scenario.schedulers:
+        scenario = replace_schedulers(scenario, (scheduler,))
+    drawn = draw_plan(scenario, scheduler=scheduler)
+    chosen, reporter = options or RunOptions(), watcher or SilentRunWatcher()
 
-    async def body(asked: StopRequest) -> RunResult:
+    async def body(stop_request: StopRequest) -> RunResult:
         async with Connection(on.target, max_connections=_count_connections(drawn)) as api:
-            told.show_phase("looking at the cluster")
-            found, findings = await _check_cluster(api, drawn, on, chosen, confirmed, asked)
-            for one in findings:
-                if one.level == "warning":
-                    told.say(one.format_line())
+            reporter.show_phase("looking at the cluster")
+            facts, findings = await _check_cluster(api, drawn, on, chosen, confirmed, stop_request)
+            for finding in findings:
+                if finding.level == "warning":
+                    reporter.say(finding.format_line())
             record = _start_run(drawn, chosen, out, folder, command)
             with lock_test_folder(record.folder):
-                test = write_run_conditions(record.folder, drawn, found, on, chosen, findings)
-                told.say(f"run {drawn.run} in {record.folder}")
+                test = write_run_conditions(record.folder, drawn, facts, on, chosen, findings)
+                reporter.say(f"run {drawn.run} in {record.folder}")
                 return await _finish_run(
-                    record, RunLifecycle(api, on, drawn, record, chosen, test.watches_pods_of_others, asked, told)
+                    record,
+                    RunLifecycle(api, on, drawn, record, chosen, test.watches_pods_of_others, stop_request, reporter),
                 )
 
-    return run_in_thread(body, asked or StopRequest(), told)
+    return run_in_thread(body, asked or StopRequest(), reporter)
 
 
 def check_test(
-    given: Scenario,
+    scenario: Scenario,
     on: ClusterAccess,
     scheduler: str,
     *,
@@ -81,14 +82,18 @@ def check_test(
     asked: StopRequest | None = None,
 ) -> None:
     """Run all checks of `run_test` without sending anything."""
-    drawn, chosen, told = draw_plan(given, scheduler=scheduler), options or RunOptions(), watcher or SilentRunWatcher()
+    drawn, chosen, reporter = (
+        draw_plan(scenario, scheduler=scheduler),
+        options or RunOptions(),
+        watcher or SilentRunWatcher(),
+    )
 
-    async def body(asked: StopRequest) -> None:
+    async def body(stop_request: StopRequest) -> None:
         async with Connection(on.target) as api:
-            told.show_phase(f"looking at the cluster, for {scheduler}")
-            await _check_cluster(api, drawn, on, chosen, confirmed, asked)
+            reporter.show_phase(f"looking at the cluster, for {scheduler}")
+            await _check_cluster(api, drawn, on, chosen, confirmed, stop_request)
 
-    run_in_thread(body, asked or StopRequest(), told)
+    run_in_thread(body, asked or StopRequest(), reporter)
 
 
 def resume_test(
@@ -116,80 +121,86 @@ def _continue_test(
     on: ClusterAccess | None,
     confirmed: str | None,
     cleanup: bool | None,
-    told: SilentRunWatcher,
-    asked: StopRequest,
+    watcher: SilentRunWatcher,
+    wish: StopRequest,
 ) -> RunResult:
     test, drawn, record = run_conditions.read_conditions(path), read_plan(path), run_folder.load_run(path)
     where, chosen = on or load_cluster_access(test), load_options(record)
     chosen = chosen if cleanup is None else chosen.model_copy(update={"cleanup": cleanup})
 
-    async def body(asked: StopRequest) -> RunResult:
+    async def body(stop_request: StopRequest) -> RunResult:
         async with Connection(where.target, max_connections=_count_connections(drawn)) as api:
-            told.show_phase("looking at the cluster")
-            found = await confirm_same_cluster(api, where, drawn.scenario, confirmed, test)
-            _check_command_fence(drawn, chosen, found)
+            watcher.show_phase("looking at the cluster")
+            facts = await confirm_same_cluster(api, where, drawn.scenario, confirmed, test)
+            _check_command_fence(drawn, chosen, facts)
             before = read_journal(path)
-            told.say(f"resuming {drawn.run}: {len(before.acked):,} of {len(drawn):,} were accepted")
+            watcher.say(f"resuming {drawn.run}: {len(before.acked):,} of {len(drawn):,} were accepted")
             record.record |= {"status": "running", "failure": None}
             record.save()
             return await _finish_run(
-                record, RunLifecycle(api, where, drawn, record, chosen, test.watches_pods_of_others, asked, told)
+                record,
+                RunLifecycle(api, where, drawn, record, chosen, test.watches_pods_of_others, stop_request, watcher),
             )
 
-    return run_in_thread(body, asked, told)
+    return run_in_thread(body, wish, watcher)
 
 
 async def confirm_same_cluster(
-    api: Connection, where: ClusterAccess, made: Scenario, confirmed: str | None, test: run_conditions.RunConditions
+    api: Connection, where: ClusterAccess, scenario: Scenario, confirmed: str | None, test: run_conditions.RunConditions
 ) -> ClusterFacts:
     """The cluster, confirmed, and the one that the test began on."""
-    found = await confirm_cluster(api, where.target, made, confirmed)
-    if found.fingerprint != test.fingerprint:
+    facts = await confirm_cluster(api, where.target, scenario, confirmed)
+    if facts.fingerprint != test.fingerprint:
         raise ConfigError(
             "this is another cluster than the one that the test began on",
             where=f"context {where.context}",
-            found=found.fingerprint,
+            found=facts.fingerprint,
             allowed=test.fingerprint,
         )
-    return found
+    return facts
 
 
 async def _check_cluster(
-    api: Connection, drawn: Plan, on: ClusterAccess, chosen: RunOptions, confirmed: str | None, asked: StopRequest
+    api: Connection,
+    drawn: Plan,
+    on: ClusterAccess,
+    chosen: RunOptions,
+    confirmed: str | None,
+    stop_request: StopRequest,
 ) -> tuple[ClusterFacts, list[Finding]]:
     """What the cluster is, and what was found, none of it a reason not to begin."""
     chosen.build_submitter(api, on)
-    looked = await run_until_stop(asked, prepare_cluster(api, drawn, on, confirmed))
-    if looked is None or asked.times:
+    looked = await run_until_stop(stop_request, prepare_cluster(api, drawn, on, confirmed))
+    if looked is None or stop_request.times:
         raise NotBegunError
     _check_command_fence(drawn, chosen, looked[0])
     return looked
 
 
-def _check_command_fence(drawn: Plan, chosen: RunOptions, found: ClusterFacts) -> None:
+def _check_command_fence(drawn: Plan, chosen: RunOptions, facts: ClusterFacts) -> None:
     """Refuse commands on clusters with real nodes: their objects are not fenced to simulated nodes."""
-    if chosen.submit_with != "command" or drawn.scenario.allow_real_nodes or found.real_nodes == 0:
+    if chosen.submit_with != "command" or drawn.scenario.allow_real_nodes or facts.real_nodes == 0:
         return
     raise ConfigError(
         "what a command makes cannot be held on simulated nodes",
         where="--submit-with command",
-        found=f"{found.real_nodes:,} real node(s), {found.real_gpu_nodes:,} of them with GPUs",
+        found=f"{facts.real_nodes:,} real node(s), {facts.real_gpu_nodes:,} of them with GPUs",
         do="test on a cluster of simulated nodes (workbench scaletest cluster up), or set allow_real_nodes: true",
     )
 
 
-async def _finish_run(record: run_folder.Run, whole: RunLifecycle) -> RunResult:
+async def _finish_run(record: run_folder.Run, lifecycle: RunLifecycle) -> RunResult:
     """The test's result; records the failure if there is none."""
     try:
-        return await whole.run_to_end()
+        return await lifecycle.run_to_end()
     except BaseException as error:
-        told = str(error) if isinstance(error, WorkbenchError) else "see the log"
-        failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": told[:10_000]}
+        message = str(error) if isinstance(error, WorkbenchError) else "see the log"
+        failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": message[:10_000]}
         record.end("failed", failure)
-        whole.watcher.say(
+        lifecycle.watcher.say(
             f"the test failed; its objects are still in the cluster.\n"
             f"  resume:   workbench scaletest run --resume {record.folder}\n"
-            f"  clean up: workbench scaletest cleanup {whole.plan.run}"
+            f"  clean up: workbench scaletest cleanup {lifecycle.plan.run}"
         )
         raise
 
@@ -208,13 +219,13 @@ def _start_run(
     return record
 
 
-def replace_schedulers(made: Scenario, names: Sequence[str]) -> Scenario:
+def replace_schedulers(scenario: Scenario, names: Sequence[str]) -> Scenario:
     """The same scenario for these schedulers: rights, checks and record are then of them."""
     try:
-        return Scenario.model_validate(made.model_dump(mode="json") | {"schedulers": list(names)})
+        return Scenario.model_validate(scenario.model_dump(mode="json") | {"schedulers": list(names)})
     except ValidationError as error:
-        found = [one["msg"].removeprefix("Value error, ") for one in error.errors()[:5]]
-        raise ConfigError("not a scenario for these schedulers", where="--scheduler", found=found) from None
+        faults = [fault["msg"].removeprefix("Value error, ") for fault in error.errors()[:5]]
+        raise ConfigError("not a scenario for these schedulers", where="--scheduler", found=faults) from None
 
 
 def load_cluster_access(test: run_conditions.RunConditions) -> ClusterAccess:

@@ -74,8 +74,8 @@ class StatusLineWatcher(LineWatcher, terminal.ChangingStatusLine):
 
     def show_status(self, live: SubmissionStatus) -> None:
         """Show the submission's progress."""
-        done = int(24 * live.acked / max(1, live.planned))
-        self.show_when_due(f"{'━' * done}{'╺' * (24 - done)} {format_status(live)}")
+        n_filled = int(24 * live.acked / max(1, live.planned))
+        self.show_when_due(f"{'━' * n_filled}{'╺' * (24 - n_filled)} {format_status(live)}")
 
 
 def open_watcher() -> LineWatcher:
@@ -87,11 +87,11 @@ class NotBegunError(Exception):
     """It was stopped before any object was created."""
 
 
-async def run_until_stop(asked: StopRequest, work: Coroutine[Any, Any, _Made]) -> _Made | None:
+async def run_until_stop(stop_request: StopRequest, work: Coroutine[Any, Any, _Made]) -> _Made | None:
     """The result of the coroutine; None if a stop request cancels it first."""
     task = asyncio.create_task(work)
     try:
-        while not task.done() and not asked.times:
+        while not task.done() and not stop_request.times:
             await asyncio.wait({task}, timeout=CHECK_EVERY_S)
         return task.result() if task.done() else None
     finally:
@@ -100,7 +100,7 @@ async def run_until_stop(asked: StopRequest, work: Coroutine[Any, Any, _Made]) -
 
 
 def run_in_thread(
-    body: Callable[[StopRequest], Coroutine[Any, Any, _Made]], asked: StopRequest, watcher: SilentRunWatcher
+    body: Callable[[StopRequest], Coroutine[Any, Any, _Made]], stop_request: StopRequest, watcher: SilentRunWatcher
 ) -> _Made:
     """Run in a thread with its own event loop: notebooks have a running one, and signals reach the main thread."""
 
@@ -108,6 +108,6 @@ def run_in_thread(
         watcher.say(STOPPING if times == 1 else ENDING)
 
     try:
-        return signals.run_in_thread(lambda: body(asked), asked, on_signal, name="scale test")
+        return signals.run_in_thread(lambda: body(stop_request), stop_request, on_signal, name="scale test")
     except NotBegunError:
         raise KeyboardInterrupt from None

@@ -93,7 +93,7 @@ class RunLifecycle:
     async def _run_sampler(self) -> AsyncIterator[sampler_process.SamplerProcess]:
         """The sampler, watching before the first request and until the last pod."""
         self.watcher.show_phase("starting the sampler: it watches before the first request goes out")
-        own = self.place.own
+        cluster = self.place.own
         sampler = sampler_process.start_sampler(
             self.folder,
             run=self.plan.run,
@@ -103,9 +103,9 @@ class RunLifecycle:
             kinds=[str(kind) for kind in list_kinds(self.plan.scenario)],
             by_namespace=self._by_namespace,
             foreign_pods=self.others,
-            audit_log=None if own is None else own.audit_log,
-            side_pids=() if own is None else list_component_pids(own.folder),
-            metrics=None if own is None else own.metrics,
+            audit_log=None if cluster is None else cluster.audit_log,
+            side_pids=() if cluster is None else list_component_pids(cluster.folder),
+            metrics=None if cluster is None else cluster.metrics,
         )
         try:
             await run_until_stop(self.asked, asyncio.to_thread(sampler.wait_until_ready))
@@ -136,18 +136,18 @@ class RunLifecycle:
 
     @contextlib.asynccontextmanager
     async def _run_node_changes(self) -> AsyncIterator[None]:
-        changes, own, admin = self.plan.scenario.node_changes, self.place.own, self.place.admin
-        if not changes or own is None or admin is None:
+        changes, cluster, admin = self.plan.scenario.node_changes, self.place.own, self.place.admin
+        if not changes or cluster is None or admin is None:
             yield
             return
         async with Connection(admin) as api:
-            task = asyncio.create_task(change_nodes(api, self.folder, changes, own.pools))
+            task = asyncio.create_task(change_nodes(api, self.folder, changes, cluster.pools))
             try:
                 yield
             finally:
                 task.cancel()
                 (ended,) = await asyncio.gather(task, return_exceptions=True)
-                await restore_nodes(api, own.pools)
+                await restore_nodes(api, cluster.pools)
         if isinstance(ended, Exception):
             raise ended
 
@@ -188,18 +188,18 @@ class RunLifecycle:
             watch_lag_s=build_abort_limits(self.plan).watch_lag_s,
         )
         if not drained.startswith(ABORTED):
-            if (left := describe_outstanding(follower, awaited, drained)) is not None:
-                await self._write_spoil_note(f"{drained}, and {left}")
+            if (outstanding := describe_outstanding(follower, awaited, drained)) is not None:
+                await self._write_spoil_note(f"{drained}, and {outstanding}")
             return outcome, drained
         await self._write_spoil_note(drained)
         return outcome, f"{drained}; {await self._keep_sampling(care)}"
 
-    async def _write_spoil_note(self, why: str) -> None:
+    async def _write_spoil_note(self, reason: str) -> None:
         """Say in the journal that what the workloads became was not measured as it should have been, and why."""
-        self.watcher.say(f"draining ends: {why}")
+        self.watcher.say(f"draining ends: {reason}")
         journal = SubmissionJournal(self.folder)
         try:
-            await journal.write_durably([Note(now_ns(), f"{why} (while draining)"[:1000], spoils=True)])
+            await journal.write_durably([Note(now_ns(), f"{reason} (while draining)"[:1000], spoils=True)])
         finally:
             journal.close()
 
@@ -209,8 +209,8 @@ class RunLifecycle:
         self.watcher.say(f"sampling continues for {keep_s:g} s; Ctrl-C ends it")
         before, end_ns = self.asked.times, now_ns() + int(keep_s * NS_PER_S)
         while now_ns() < end_ns and self.asked.times == before:
-            found: ClusterHealth = care()
-            self.watcher.show_drain(f"sampling on: {found.pending_pods} pods wait, {found.finished_pods} ended")
+            health: ClusterHealth = care()
+            self.watcher.show_drain(f"sampling on: {health.pending_pods} pods wait, {health.finished_pods} ended")
             await asyncio.sleep(0.2)
         return f"sampled for {keep_s:g} s more"
 
@@ -228,18 +228,18 @@ class RunLifecycle:
             return None
         self.watcher.show_phase("cleaning up")
         try:
-            found = await run_until_stop(
+            cleanup = await run_until_stop(
                 self.asked, empty_run(self.api, self.plan, self.folder, self.place, self._show_cleanup)
             )
         except (ApiError, UnreachableError, ConfigError) as error:
             # What was measured is worth more than this.
             self.watcher.say(f"cleanup failed: {error}")
             return None
-        if found is None:
+        if cleanup is None:
             self.watcher.say("cleanup was interrupted: some objects are left")
-        elif found.left and self.options.submit_with == "command":
+        elif cleanup.left and self.options.submit_with == "command":
             self.watcher.say("what the command made has no labels of ours: delete it with the command's own program")
-        return found
+        return cleanup
 
     def _show_cleanup(self, now: run_cleanup.CleanupProgress) -> None:
         self.watcher.show_drain(f"cleanup: {now.phase}, {now.left:,} of {now.total:,} are left")
@@ -259,7 +259,7 @@ class RunLifecycle:
         self.watcher.show_phase("analysing the run")
         self.record.save()
         raw_tables.write_raw_tables(self.folder)
-        found = conclude_run(self.folder)
+        analysis = conclude_run(self.folder)
         if interrupted:
             run_folder.load_run(self.folder).end("cancelled")
         return RunResult(
@@ -268,12 +268,12 @@ class RunLifecycle:
             scheduler=self.plan.scheduler,
             outcome=outcome,
             drained=drained,
-            verdict="invalid" if found.reasons else "valid",
-            reasons=found.reasons,
-            warnings=found.warnings,
-            answer=found.answer,
+            verdict="invalid" if analysis.reasons else "valid",
+            reasons=analysis.reasons,
+            warnings=analysis.warnings,
+            answer=analysis.answer,
             figures={
-                step: {f"p{share * 100:g}_s": found.quantile(step, share) for share in SHOWN_QUANTILES}
+                step: {f"p{share * 100:g}_s": analysis.quantile(step, share) for share in SHOWN_QUANTILES}
                 for step in SHOWN_STEPS
             },
             pods_seen=follower.seen,

@@ -59,8 +59,8 @@ def find_cluster_access(
             )
         from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
 
-        own = find_cluster(cluster)
-        return ClusterAccess(own.measure_kubeconfig, own.measure_context, own)
+        local_cluster = find_cluster(cluster)
+        return ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
     if context is None and kubeconfig is None:
         raise ConfigError(
             "which cluster?",
@@ -100,8 +100,8 @@ class RunOptions(FiniteModel):
     def build_submitter(self, api: Connection, place: ClusterAccess) -> Submitter:
         """The submitter."""
         if self.submit_with == "kubectl":
-            own = None if place.own is None else place.own.kubectl
-            return KubectlSubmitter(place.kubeconfig, place.context, self.kubectl or own)
+            kubectl = None if place.own is None else place.own.kubectl
+            return KubectlSubmitter(place.kubeconfig, place.context, self.kubectl or kubectl)
         if self.submit_with == "command":
             if not self.submit_command:
                 raise ConfigError("which command?", where="--submit-command", do="like 'runai submit {name} -g {gpus}'")
@@ -114,35 +114,35 @@ class RunOptions(FiniteModel):
         return Bursts(self.processes, self.delay_s) if self.closed else None
 
 
-def build_options(**given: Any) -> RunOptions:
+def build_options(**fields: Any) -> RunOptions:
     """Validated options."""
-    return validate_model(RunOptions, given, noun="set of run options", error_type=ConfigError)
+    return validate_model(RunOptions, fields, noun="set of run options", error_type=ConfigError)
 
 
 def build_limits(plan: Plan, chosen: RunOptions) -> SubmissionLimits:
     """The scenario's limits as the submitter keeps them: its rate is in objects, ours in workloads."""
-    given, requests = plan.scenario.limits, max(1, summarize_plan(plan).requests)
+    limits, requests = plan.scenario.limits, max(1, summarize_plan(plan).requests)
     programs = chosen.submit_with != "api" or chosen.closed
     return SubmissionLimits(
-        objects=given.objects,
-        rate_per_s=given.rate_per_s * len(plan) / requests,
-        in_flight=min(given.in_flight, chosen.processes) if programs else given.in_flight,
-        pending_pods=given.pending_pods,
-        wall_clock_s=given.wall_clock_s,
+        objects=limits.objects,
+        rate_per_s=limits.rate_per_s * len(plan) / requests,
+        in_flight=min(limits.in_flight, chosen.processes) if programs else limits.in_flight,
+        pending_pods=limits.pending_pods,
+        wall_clock_s=limits.wall_clock_s,
     )
 
 
 def build_abort_limits(plan: Plan) -> AbortLimits:
     """The scenario's abort criteria as the submitter looks at them."""
-    given = plan.scenario.abort
+    criteria = plan.scenario.abort
     return AbortLimits(
-        no_success_s=given.no_create_s,
-        p99_s=given.api_p99_s,
-        p99_for_s=given.api_p99_for_s,
-        errors_share=given.errors_share,
-        errors_over_s=given.errors_window_s,
-        watch_lag_s=given.watch_lag_s,
-        foreign_pods=given.others_pending_growth,
+        no_success_s=criteria.no_create_s,
+        p99_s=criteria.api_p99_s,
+        p99_for_s=criteria.api_p99_for_s,
+        errors_share=criteria.errors_share,
+        errors_over_s=criteria.errors_window_s,
+        watch_lag_s=criteria.watch_lag_s,
+        foreign_pods=criteria.others_pending_growth,
         # A node that comes back is not ready at first.
-        node_not_ready=given.node_not_ready and not plan.scenario.node_changes,
+        node_not_ready=criteria.node_not_ready and not plan.scenario.node_changes,
     )

@@ -33,13 +33,13 @@ _RIGHTS_LIMIT_S = 15.0
 _AGAIN_S = 0.25
 
 
-def format_announcement(made: Scenario, schedulers: Sequence[str], repeat: int) -> str:
+def format_announcement(test_scenario: Scenario, schedulers: Sequence[str], repeat: int) -> str:
     """How many runs there will be, and how long each takes at least, in a sentence.
 
     Source of the time: from the first workload to the end of the last pod, if every pod runs at once; where some run
     until they are deleted, to the last workload. Does not show: the time until pods have room, and the cleanup.
     """
-    size = summarize_plan(scenario.draw_plan(made, scheduler=schedulers[0]))
+    size = summarize_plan(scenario.draw_plan(test_scenario, scheduler=schedulers[0]))
     least_s = max(size.submission_s, size.ends_s or 0.0)
     minutes = f"{least_s / 60:.1f} min" if least_s >= 90 else f"{least_s:.0f} s"
     return (
@@ -49,54 +49,54 @@ def format_announcement(made: Scenario, schedulers: Sequence[str], repeat: int) 
 
 
 def write_run_conditions(
-    folder: Path, plan: Plan, found: ClusterFacts, place: ClusterAccess, options: RunOptions, findings: list[Finding]
+    folder: Path, plan: Plan, facts: ClusterFacts, place: ClusterAccess, options: RunOptions, findings: list[Finding]
 ) -> RunConditions:
     """Write `test.json`; what it says."""
-    own = place.own
-    audited = own is not None and own.audit_log is not None
+    cluster = place.own
+    audited = cluster is not None and cluster.audit_log is not None
     test = RunConditions(
         run=plan.run,
         scenario_name=plan.scenario.name,
         scenario_sha256=scenario_file.hash_scenario(plan.scenario),
         created_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         context=place.context,
-        fingerprint=found.fingerprint,
-        server_sha256=found.server_sha256,
-        server_version=found.server_version,
-        identity=found.identity,
-        identity_groups=found.groups,
+        fingerprint=facts.fingerprint,
+        server_sha256=facts.server_sha256,
+        server_version=facts.server_version,
+        identity=facts.identity,
+        identity_groups=facts.groups,
         namespaces=plan.namespaces,
         schedulers=(plan.scheduler,),
-        simulated_nodes=not plan.scenario.allow_real_nodes or found.real_nodes == 0,
-        local_cluster=None if own is None else own.name,
-        provider=None if own is None else own.provider,
-        components=_list_components(place, found),
+        simulated_nodes=not plan.scenario.allow_real_nodes or facts.real_nodes == 0,
+        local_cluster=None if cluster is None else cluster.name,
+        provider=None if cluster is None else cluster.provider,
+        components=_list_components(place, facts),
         mode=options.submit_with,
         closed=options.closed,
-        watches_pods_of_others=found.other_pods is not None,
+        watches_pods_of_others=facts.other_pods is not None,
         reads_audit_log=audited,
         in_turn=any(entry.in_turn for entry in plan.scenario.workloads),
         replay_speed=plan.replay_speed,
-        queue_quotas={} if own is None else dict(own.queue_quotas),
+        queue_quotas={} if cluster is None else dict(cluster.queue_quotas),
         node_changes=tuple(map(str, plan.scenario.node_changes)),
-        notes=_list_notes(found, findings),
+        notes=_list_notes(facts, findings),
     )
     run_conditions.write_conditions(folder, test)
     return test
 
 
-def _list_components(place: ClusterAccess, found: ClusterFacts) -> tuple[Component, ...]:
+def _list_components(place: ClusterAccess, facts: ClusterFacts) -> tuple[Component, ...]:
     """How the parts were started: known of a local cluster only."""
     if place.own is not None:
         return place.own.components
-    return (Component(name="kube-apiserver", version=found.server_version),)
+    return (Component(name="kube-apiserver", version=facts.server_version),)
 
 
-def _list_notes(found: ClusterFacts, findings: list[Finding]) -> tuple[str, ...]:
-    told = [f"{one.check}: {one.text}" for one in findings if one.level == "warning"]
-    if found.other_pods is None:
-        told.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
-    return tuple(told)
+def _list_notes(facts: ClusterFacts, findings: list[Finding]) -> tuple[str, ...]:
+    notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
+    if facts.other_pods is None:
+        notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
+    return tuple(notes)
 
 
 async def prepare_cluster(
@@ -108,14 +108,14 @@ async def prepare_cluster(
     """
     _check_scheduler_runs(plan, place)
     check_node_changes(plan, place)
-    found = await confirm_cluster(api, place.target, plan.scenario, confirmed)
+    facts = await confirm_cluster(api, place.target, plan.scenario, confirmed)
     if place.admin is None:
-        findings = await run_preflight(api, plan, found)
+        findings = await run_preflight(api, plan, facts)
     else:
         await _set_up_local_cluster(place, plan)
-        findings = await _wait_for_rights(api, plan, found)
+        findings = await _wait_for_rights(api, plan, facts)
     raise_refusals(findings)
-    return found, findings
+    return facts, findings
 
 
 def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
@@ -154,11 +154,11 @@ async def _wait_for_account(admin: Connection, namespace: str) -> None:
         await asyncio.sleep(_AGAIN_S)
 
 
-async def _wait_for_rights(api: Connection, plan: Plan, found: ClusterFacts) -> list[Finding]:
+async def _wait_for_rights(api: Connection, plan: Plan, facts: ClusterFacts) -> list[Finding]:
     """What is found once the API server knows the rights that setup has just granted."""
     end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
     while True:
-        findings = await run_preflight(api, plan, found)
-        if not any(one.level == "refused" for one in findings) or now_ns() > end_ns:
+        findings = await run_preflight(api, plan, facts)
+        if not any(finding.level == "refused" for finding in findings) or now_ns() > end_ns:
             return findings
         await asyncio.sleep(_AGAIN_S)

@@ -60,25 +60,25 @@ class RunResult:
         }
 
 
-def print_result(found: RunResult) -> None:
+def print_result(result: RunResult) -> None:
     """On the terminal: what was sent, where the time went, whether it counts, where it lies."""
     from workbench.console.terminal import print_text
     from workbench.scaletest.analysis.run_analysis import analyse_run
     from workbench.scaletest.analysis.terminal_report import print_run
 
-    print_text("\n".join([*_format_submission(found), ""]))
-    print_run(analyse_run(found.folder))
-    print_text("\n".join(_format_aftermath(found)))
+    print_text("\n".join([*_format_submission(result), ""]))
+    print_run(analyse_run(result.folder))
+    print_text("\n".join(_format_aftermath(result)))
 
 
 def _format_row(name: str, value: str) -> str:
     return f"{name:<{_WIDTH}}{value}"
 
 
-def _format_submission(found: RunResult) -> list[str]:
-    sent = found.outcome
+def _format_submission(result: RunResult) -> list[str]:
+    sent = result.outcome
     lines = [
-        _format_row("run", f"{found.run}, scheduler {found.scheduler}"),
+        _format_row("run", f"{result.run}, scheduler {result.scheduler}"),
         _format_row(
             "workloads", f"{sent.acked:,} of {sent.planned:,} accepted, {sent.failed:,} failed, {sent.unsent:,} unsent"
         ),
@@ -94,19 +94,19 @@ def _format_submission(found: RunResult) -> list[str]:
         lines.append(_format_row("resumed", f"{sent.known:,} were there already, {sent.overdue:,} were overdue"))
     if sent.first_failure:
         lines.append(_format_row("first failure", sent.first_failure))
-    lines.append(_format_row("ended", f"submission: {sent.reason}; pods: {found.drained}"))
+    lines.append(_format_row("ended", f"submission: {sent.reason}; pods: {result.drained}"))
     return lines
 
 
-def _format_aftermath(found: RunResult) -> list[str]:
+def _format_aftermath(result: RunResult) -> list[str]:
     lines = []
-    if found.cleaned is not None and found.cleaned.complete:
-        lines.append(f"cleaned up: {sum(found.cleaned.found.values()):,} objects were deleted, 0 are left")
-    elif found.cleaned is not None:
-        left = ", ".join(f"{count:,} in {place}" for place, count in found.cleaned.left.items())
-        lines.append(f"cleanup left objects: {left}; repeat it: workbench scaletest cleanup {found.run}")
+    if result.cleaned is not None and result.cleaned.complete:
+        lines.append(f"cleaned up: {sum(result.cleaned.found.values()):,} objects were deleted, 0 are left")
+    elif result.cleaned is not None:
+        leftovers = ", ".join(f"{count:,} in {place}" for place, count in result.cleaned.left.items())
+        lines.append(f"cleanup left objects: {leftovers}; repeat it: workbench scaletest cleanup {result.run}")
     else:
-        lines.append(f"its objects are still in the cluster; clean up: workbench scaletest cleanup {found.run}")
-    if not found.outcome.complete and found.outcome.unsent:
-        lines.append(f"resume: workbench scaletest run --resume {found.folder}")
-    return [*lines, f"folder: {found.folder}"]
+        lines.append(f"its objects are still in the cluster; clean up: workbench scaletest cleanup {result.run}")
+    if not result.outcome.complete and result.outcome.unsent:
+        lines.append(f"resume: workbench scaletest run --resume {result.folder}")
+    return [*lines, f"folder: {result.folder}"]

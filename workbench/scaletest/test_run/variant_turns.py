@@ -61,8 +61,8 @@ class VariantTurns:
     @property
     def invalid(self) -> tuple[run_folder.Run, ...]:
         """Turns that are made and not valid, also those of processes before this one."""
-        made = [self.folder / turn.folder for turn in self.session.runs if _is_complete(self.folder / turn.folder)]
-        return tuple(one for one in map(run_folder.load_run, made) if one.verdict != "valid")
+        folders = [self.folder / turn.folder for turn in self.session.runs if _is_complete(self.folder / turn.folder)]
+        return tuple(run for run in map(run_folder.load_run, folders) if run.verdict != "valid")
 
     @property
     def exit_code(self) -> int:
@@ -86,7 +86,7 @@ def order_turns(names: Sequence[str], repeat: int, seed: int = 0) -> list[str]:
 
 
 def run_variants(
-    given: Scenario | str | Path,
+    source: Scenario | str | Path,
     on: ClusterAccess,
     schedulers: Sequence[str],
     *,
@@ -104,16 +104,16 @@ def run_variants(
     """
     if not 1 <= repeat <= MAX_REPEAT:
         raise ConfigError("not a number of runs", where="--repeat", found=repeat, allowed=f"1 to {MAX_REPEAT}")
-    made = given if isinstance(given, Scenario) else scenario_file.load_scenario(given)
+    scenario = source if isinstance(source, Scenario) else scenario_file.load_scenario(source)
     if len(schedulers) < 2 or len(set(schedulers)) < len(schedulers):
         raise ConfigError("an A/B needs two or more different sides", where="--scheduler", found=list(schedulers))
-    made = replace_schedulers(made, schedulers)
-    told, wish, chosen = watcher or SilentRunWatcher(), asked or StopRequest(), _with_cleanup(options)
-    told.say(format_announcement(made, schedulers, repeat))
-    _check_variants(made, on, schedulers, confirmed, chosen, told, wish)
-    folder, session = _create_session(made, schedulers, repeat, out)
+    scenario = replace_schedulers(scenario, schedulers)
+    reporter, wish, chosen = watcher or SilentRunWatcher(), asked or StopRequest(), _with_cleanup(options)
+    reporter.say(format_announcement(scenario, schedulers, repeat))
+    _check_variants(scenario, on, schedulers, confirmed, chosen, reporter, wish)
+    folder, session = _create_session(scenario, schedulers, repeat, out)
     with lock_test_folder(folder):
-        return _run_turns(folder.absolute(), session, made, on, chosen, confirmed, told, wish, command)
+        return _run_turns(folder.absolute(), session, scenario, on, chosen, confirmed, reporter, wish, command)
 
 
 def _create_session(
@@ -151,15 +151,15 @@ def resume_variants(
 ) -> VariantTurns:
     """Run the missing turns. An interrupted turn is cleaned up and run again from the start."""
     place = Path(folder).absolute()
-    session, made = variants.read_session(place), scenario_file.load_scenario(place / _SCENARIO)
-    if scenario_file.hash_scenario(made) != session.scenario_sha256:
+    session, scenario = variants.read_session(place), scenario_file.load_scenario(place / _SCENARIO)
+    if scenario_file.hash_scenario(scenario) != session.scenario_sha256:
         raise InputError("the scenario was changed", where=place / _SCENARIO, do="start a new run")
     with lock_test_folder(place):
         begun = next(
             (
-                place / one.folder
-                for one in session.runs
-                if (place / one.folder / run_conditions.CONDITIONS_FILE).is_file()
+                place / turn.folder
+                for turn in session.runs
+                if (place / turn.folder / run_conditions.CONDITIONS_FILE).is_file()
             ),
             None,
         )
@@ -167,22 +167,22 @@ def resume_variants(
             raise ConfigError("no turn was begun: on which cluster?", where=place, do="add --cluster or --context")
         where = on or load_cluster_access(run_conditions.read_conditions(begun or place))
         chosen = _with_cleanup(None if begun is None else load_options(run_folder.load_run(begun)))
-        told, wish = watcher or SilentRunWatcher(), asked or StopRequest()
-        missing = dict.fromkeys(one.side for one in session.runs if not _is_complete(place / one.folder))
+        reporter, wish = watcher or SilentRunWatcher(), asked or StopRequest()
+        missing = dict.fromkeys(turn.side for turn in session.runs if not _is_complete(place / turn.folder))
         if missing:
-            told.show_phase("looking whether something of the earlier turns is left")
+            reporter.show_phase("looking whether something of the earlier turns is left")
             asyncio.run(
                 _clear_earlier_turns(
                     place,
                     session,
-                    made,
+                    scenario,
                     where,
                     confirmed,
                     None if begun is None else run_conditions.read_conditions(begun),
                 )
             )
-        _check_variants(made, where, tuple(missing), confirmed, chosen, told, wish)
-        return _run_turns(place, session, made, where, chosen, confirmed, told, wish, command)
+        _check_variants(scenario, where, tuple(missing), confirmed, chosen, reporter, wish)
+        return _run_turns(place, session, scenario, where, chosen, confirmed, reporter, wish, command)
 
 
 def _with_cleanup(options: RunOptions | None) -> RunOptions:
@@ -190,36 +190,36 @@ def _with_cleanup(options: RunOptions | None) -> RunOptions:
 
 
 def _check_variants(
-    made: Scenario,
+    scenario: Scenario,
     on: ClusterAccess,
     names: Sequence[str],
     confirmed: str | None,
     options: RunOptions,
-    told: SilentRunWatcher,
+    watcher: SilentRunWatcher,
     wish: StopRequest,
 ) -> None:
     """Check all variants before the first run."""
     for side in names:
         try:
-            check_test(made, on, side, confirmed=confirmed, options=options, watcher=told, asked=wish)
+            check_test(scenario, on, side, confirmed=confirmed, options=options, watcher=watcher, asked=wish)
         except ConfigError:
-            told.say(f"{side} must not begin; no side was run")
+            watcher.say(f"{side} must not begin; no side was run")
             raise
 
 
 def _run_turns(
     folder: Path,
     session: Session,
-    made: Scenario,
+    scenario: Scenario,
     on: ClusterAccess,
     options: RunOptions,
     confirmed: str | None,
-    told: SilentRunWatcher,
+    watcher: SilentRunWatcher,
     wish: StopRequest,
     command: str | None,
 ) -> VariantTurns:
     try:
-        return _run_missing_turns(folder, session, made, on, options, confirmed, told, wish, command)
+        return _run_missing_turns(folder, session, scenario, on, options, confirmed, watcher, wish, command)
     finally:
         if on.own is not None:
             scheduler_switch.run_only(on.own, None)
@@ -228,52 +228,52 @@ def _run_turns(
 def _run_missing_turns(
     folder: Path,
     session: Session,
-    made: Scenario,
+    scenario: Scenario,
     on: ClusterAccess,
     options: RunOptions,
     confirmed: str | None,
-    told: SilentRunWatcher,
+    watcher: SilentRunWatcher,
     wish: StopRequest,
     command: str | None,
 ) -> VariantTurns:
     results = list[RunResult]()
     missing = [turn for turn in session.runs if not _is_complete(folder / turn.folder)]
     for number, turn in enumerate(missing):
-        told.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
+        watcher.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
         try:
             if on.own is not None:
-                needed = scheduler_switch.list_needed(find_recipe(turn.side, made.recipes))
-                told.say(f"running: {', '.join(scheduler_switch.run_only(on.own, needed))}")
-            found = run_test(
-                made,
+                needed = scheduler_switch.list_needed(find_recipe(turn.side, scenario.recipes))
+                watcher.say(f"running: {', '.join(scheduler_switch.run_only(on.own, needed))}")
+            result = run_test(
+                scenario,
                 on,
                 scheduler=turn.side,
                 confirmed=confirmed,
                 options=options,
                 folder=folder / turn.folder,
-                watcher=told,
+                watcher=watcher,
                 asked=wish,
                 command=command,
             )
-            results.append(found)
+            results.append(result)
         except KeyboardInterrupt:
             wish.request_stop()  # before the turn had begun
         if wish.times:
-            left = sum(not _is_complete(folder / one.folder) for one in missing)
-            return VariantTurns(folder, session, tuple(results), left)
-        if found.cleaned is None or not found.cleaned.complete:
-            why = found.cleaned.left if found.cleaned else f"{found.outcome.reason}; pods: {found.drained}"
-            raise _build_cleanup_error(found.run, found.folder, why)
+            n_left = sum(not _is_complete(folder / missing_turn.folder) for missing_turn in missing)
+            return VariantTurns(folder, session, tuple(results), n_left)
+        if result.cleaned is None or not result.cleaned.complete:
+            reason = result.cleaned.left if result.cleaned else f"{result.outcome.reason}; pods: {result.drained}"
+            raise _build_cleanup_error(result.run, result.folder, reason)
         if number + 1 < len(missing):
             time.sleep(TURN_PAUSE_S)
     return VariantTurns(folder, session, tuple(results), 0)
 
 
-def _build_cleanup_error(run_id: str, folder: Path, why: object) -> RunFailedError:
+def _build_cleanup_error(run_id: str, folder: Path, reason: object) -> RunFailedError:
     return RunFailedError(
         "the cluster was not emptied: the next turn would not begin like this one",
         where=folder,
-        found=why,
+        found=reason,
         do=f"workbench scaletest cleanup {run_id}, then workbench scaletest run --resume {folder.parent}",
     )
 
@@ -289,7 +289,7 @@ def _is_complete(folder: Path) -> bool:
 async def _clear_earlier_turns(
     folder: Path,
     session: Session,
-    made: Scenario,
+    scenario: Scenario,
     on: ClusterAccess,
     confirmed: str | None,
     test: run_conditions.RunConditions | None,
@@ -300,7 +300,7 @@ async def _clear_earlier_turns(
     """
     async with Connection(on.target) as api:
         if test is not None:
-            await confirm_same_cluster(api, on, made, confirmed, test)
+            await confirm_same_cluster(api, on, scenario, confirmed, test)
         for turn in session.runs:
             place = folder / turn.folder
             if not place.exists():
@@ -318,6 +318,6 @@ async def _empty_cluster(api: Connection, folder: Path, on: ClusterAccess) -> No
         drawn = read_plan(folder)
     except InputError:
         return  # it had not come as far as making objects
-    found = await empty_run(api, drawn, folder, on)
-    if not found.complete:
-        raise _build_cleanup_error(drawn.run, folder, found.left)
+    cleanup = await empty_run(api, drawn, folder, on)
+    if not cleanup.complete:
+        raise _build_cleanup_error(drawn.run, folder, cleanup.left)

@@ -47,9 +47,13 @@ class WorkloadChurn:
     """
 
     def __init__(
-        self, api: Connection, folder: Path, after_s: Mapping[int, float], one: Callable[[int], PlannedWorkload]
+        self,
+        api: Connection,
+        folder: Path,
+        after_s: Mapping[int, float],
+        build_workload: Callable[[int], PlannedWorkload],
     ) -> None:
-        self._api, self._after_s, self._one = api, after_s, one
+        self._api, self._after_s, self._one = api, after_s, build_workload
         self._tail = LineTail(folder / run_records.JOURNAL, _Line)
         self._due: list[tuple[int, int]] = []
         self._room = asyncio.Semaphore(MAX_CONCURRENT_DELETES)
@@ -79,10 +83,10 @@ class WorkloadChurn:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def _read_journal(self) -> None:
-        for one in self._tail.read_new():
-            after_s = self._after_s.get(one.index) if one.type == "acked" else None
+        for line in self._tail.read_new():
+            after_s = self._after_s.get(line.index) if line.type == "acked" else None
             if after_s is not None:
-                heapq.heappush(self._due, (one.at_ns + int(after_s * NS_PER_S), one.index))
+                heapq.heappush(self._due, (line.at_ns + int(after_s * NS_PER_S), line.index))
 
     async def _delete_workload(self, index: int) -> None:
         try:
@@ -118,22 +122,22 @@ async def empty_run(
     cleaned = await run_cleanup.delete_run_objects(
         api, plan.run, plan.namespaces, list_kinds(plan.scenario, owned=True), tell, rate_per_s=rate
     )
-    found = read_journal(folder)
-    if found.mode != "command":
+    journal = read_journal(folder)
+    if journal.mode != "command":
         return cleaned
-    left = await _find_leftovers(api, plan, sorted(found.acked | found.open))
-    if not left:
+    leftovers = await _find_leftovers(api, plan, sorted(journal.acked | journal.open))
+    if not leftovers:
         return cleaned
     return dataclasses.replace(
         cleaned,
-        left=cleaned.left | {place: len(some) for place, some in left.items()},
-        examples=cleaned.examples | {place: some[:_EXAMPLES] for place, some in left.items()},
+        left=cleaned.left | {place: len(some) for place, some in leftovers.items()},
+        examples=cleaned.examples | {place: some[:_EXAMPLES] for place, some in leftovers.items()},
     )
 
 
 async def _find_leftovers(api: Connection, plan: Plan, indices: list[int]) -> dict[str, list[str]]:
     """Names of objects that the server has, or does not say that it has not, by where they are."""
-    room, found = asyncio.Semaphore(MAX_CONCURRENT_LOOKUPS), dict[str, list[str]]()
+    room, leftovers = asyncio.Semaphore(MAX_CONCURRENT_LOOKUPS), dict[str, list[str]]()
 
     async def look_up(request: ObjectRequest) -> None:
         async with room:
@@ -142,12 +146,12 @@ async def _find_leftovers(api: Connection, plan: Plan, indices: list[int]) -> di
             except UnreachableError:
                 status = 0
         if status != 404:
-            found.setdefault(_format_place(request.path), []).append(request.name)
+            leftovers.setdefault(_format_place(request.path), []).append(request.name)
 
     for begin in range(0, len(indices), _BATCH):
         some = indices[begin : begin + _BATCH]
-        await asyncio.gather(*(look_up(one) for index in some for one in plan.workload_at(index).requests()))
-    return {place: sorted(some) for place, some in sorted(found.items())}
+        await asyncio.gather(*(look_up(request) for index in some for request in plan.workload_at(index).requests()))
+    return {place: sorted(some) for place, some in sorted(leftovers.items())}
 
 
 def _format_place(path: str) -> str:

@@ -86,7 +86,7 @@ KeepOrder = Annotated[
 
 @take_options_from("workbench.sizing.compat_nat.calculation:Options", _FIELDS, _OPTIONS)
 def calc(
-    given: OptionValues,
+    option_values: OptionValues,
     target_llm_latency: Latency = 0.0,
     target_workflow_runtime: Runtime = 0.0,
     target_users: TargetUsers = 0,
@@ -107,42 +107,44 @@ def calc(
     from workbench.sizing.compat_nat.calculation import CalcGoal, Options
     from workbench.sizing.compat_nat.calculator import run_calculation
 
-    given["goal"] = CalcGoal(target_llm_latency, target_workflow_runtime, target_users, test_gpu_count)
-    given |= {"seed": None} if keep_order else {}
-    options = given.build_model(Options)
-    done = run_calculation(options, report=lambda line: print_text(line, err=True))
-    ignored = [given.flags[name] for name in _ONLINE_FIELDS.split() if name in given] + ["--keep_order"] * keep_order
+    option_values["goal"] = CalcGoal(target_llm_latency, target_workflow_runtime, target_users, test_gpu_count)
+    option_values |= {"seed": None} if keep_order else {}
+    options = option_values.build_model(Options)
+    result = run_calculation(options, report=lambda line: print_text(line, err=True))
+    ignored = [option_values.flags[name] for name in _ONLINE_FIELDS.split() if name in option_values] + [
+        "--keep_order"
+    ] * keep_order
     if options.offline and ignored:
-        done.notices.append(f"ignored offline: {', '.join(ignored)} (all recorded levels are used)")
-    _print_calculation(done, options, as_json=as_json)
-    raise typer.Exit(done.exit_code)
+        result.notices.append(f"ignored offline: {', '.join(ignored)} (all recorded levels are used)")
+    _print_calculation(result, options, as_json=as_json)
+    raise typer.Exit(result.exit_code)
 
 
-def _print_calculation(done: CalculationResult, options: Options, *, as_json: bool) -> None:
+def _print_calculation(result: CalculationResult, options: Options, *, as_json: bool) -> None:
     from workbench.console.terminal import print_text
     from workbench.sizing.compat_nat import calc_outputs
 
     if as_json:
-        typer.echo(_calculation_json(done))
+        typer.echo(_calculation_json(result))
         return
-    for line in calc_outputs.format_calculation(done.calculation):
+    for line in calc_outputs.format_calculation(result.calculation):
         print_text(line)
-    for notice in done.notices:
+    for notice in result.notices:
         print_text(f"note: {notice}", err=True)
-    for path in done.paths:
+    for path in result.paths:
         print_text(f"wrote {path}", err=True)
     if options.write and options.output_dir is None:
         print_text("note: nothing written: no --calc_output_dir", err=True)
 
 
-def _calculation_json(done: CalculationResult) -> str:
+def _calculation_json(result: CalculationResult) -> str:
     import orjson
 
     document: dict[str, Any] = {
-        "output": done.output.model_dump(mode="json"),
-        **done.to_document(),
-        "folder": str(done.folder) if done.folder else None,
-        "paths": [str(path) for path in done.paths],
-        "exit_code": done.exit_code,
+        "output": result.output.model_dump(mode="json"),
+        **result.to_document(),
+        "folder": str(result.folder) if result.folder else None,
+        "paths": [str(path) for path in result.paths],
+        "exit_code": result.exit_code,
     }
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS).decode()

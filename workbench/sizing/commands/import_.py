@@ -47,53 +47,55 @@ def import_(
     from workbench.sizing.other_tools import sweep_import
 
     goals = [Goal.read(text) for text in goal or []]
-    kept = sweep_import.import_sweep(path, gpus=gpus, tool=tool, goals=goals, simulated=simulated, out=out)
+    result = sweep_import.import_sweep(path, gpus=gpus, tool=tool, goals=goals, simulated=simulated, out=out)
     finish_command(
-        lambda: _format_import(kept, has_goals=bool(goals)),
-        lambda: _build_document(kept),
+        lambda: _format_import(result, has_goals=bool(goals)),
+        lambda: _build_document(result),
         as_json=as_json,
-        is_valid=kept.usable,
+        is_valid=result.usable,
     )
 
 
-def _build_document(kept: ImportResult) -> dict[str, Any]:
+def _build_document(result: ImportResult) -> dict[str, Any]:
     return {
-        "folder": str(kept.folder),
-        "tool": kept.imported.tool,
-        "version": kept.imported.version or None,
-        "verdict": "valid" if kept.usable else "invalid",
-        "answer": kept.answer,
-        "notes": kept.imported.notes,
-        "points": kept.points.to_dicts(),
-        "quantiles": kept.quantiles.to_dicts(),
+        "folder": str(result.folder),
+        "tool": result.imported.tool,
+        "version": result.imported.version or None,
+        "verdict": "valid" if result.usable else "invalid",
+        "answer": result.answer,
+        "notes": result.imported.notes,
+        "points": result.points.to_dicts(),
+        "quantiles": result.quantiles.to_dicts(),
     }
 
 
-def _format_import(kept: ImportResult, *, has_goals: bool) -> str:
+def _format_import(result: ImportResult, *, has_goals: bool) -> str:
     """Levels with their verdicts, notes, the folder, the next command."""
     from workbench.sizing.other_tools import sweep_import
 
-    version = kept.imported.version
-    lines = [kept.answer + (f" (version {version})" if version else "")]
-    for point in kept.points.iter_rows(named=True):
+    version = result.imported.version
+    lines = [result.answer + (f" (version {version})" if version else "")]
+    for point in result.points.iter_rows(named=True):
         unit = "users" if point["load_unit"] == "users" else "/s"
         text = f"  {point['load']:.4g} {unit}: {point['n_ok']} of {point['n_kept']} kept answered, "
-        text += f"{_format_p95(kept, point['step'])}, {point['verdict']}"
+        text += f"{_format_p95(result, point['step'])}, {point['verdict']}"
         lines.append(text + (f": {point['reason']}" if point["reason"] else ""))
-    lines += [f"note: {note}" for note in kept.imported.notes]
-    if not kept.usable:
-        lines.append("not usable: " + sweep_import.explain_unusable(kept.points))
-    lines += ["", f"sweep: {kept.folder}"]
-    units = kept.points["load_unit"].to_list()
+    lines += [f"note: {note}" for note in result.imported.notes]
+    if not result.usable:
+        lines.append("not usable: " + sweep_import.explain_unusable(result.points))
+    lines += ["", f"sweep: {result.folder}"]
+    units = result.points["load_unit"].to_list()
     target = "--target-users N" if units.count("users") >= units.count("1/s") else "--target-rate R"
-    lines.append(f"next: workbench sizing estimate {kept.folder} {target}" + ("" if has_goals else " --goal 'p95<=S'"))
+    lines.append(
+        f"next: workbench sizing estimate {result.folder} {target}" + ("" if has_goals else " --goal 'p95<=S'")
+    )
     return "\n".join(lines)
 
 
-def _format_p95(kept: ImportResult, step: int) -> str:
+def _format_p95(result: ImportResult, step: int) -> str:
     from workbench.sizing.estimation import metrics
 
-    rows = kept.quantiles.filter(step=step, metric=metrics.DEFAULT_METRIC, q=0.95)
+    rows = result.quantiles.filter(step=step, metric=metrics.DEFAULT_METRIC, q=0.95)
     if not rows.height or not rows["n"][0]:
         return "no p95"
     row = rows.row(0, named=True)

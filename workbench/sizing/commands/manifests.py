@@ -58,7 +58,7 @@ LeastReplicas = Annotated[
 
 @take_options_from("workbench.sizing.deployment.service_manifests:ServiceSpec", _FIELDS, _OPTIONS, defaults="model")
 def manifests(
-    given: OptionValues,
+    option_values: OptionValues,
     sweep: Sweep = None,
     gpus: Gpus = None,
     gpus_per_replica: GpusPerReplica = 1,
@@ -84,7 +84,7 @@ def manifests(
     from workbench.sizing.deployment.service_manifests import ServiceSpec, build_manifests, format_manifests_yaml
 
     size = size_deployment(sweep, gpus, gpus_per_replica, in_flight)
-    spec = given.build_model(ServiceSpec)
+    spec = option_values.build_model(ServiceSpec)
     plan = plan_replicas(
         size.gpus,
         gpus_per_replica=gpus_per_replica,

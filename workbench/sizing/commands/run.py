@@ -47,7 +47,7 @@ Resume = Annotated[
 
 @take_options_from("workbench.sizing.config:SweepConfig", _SWEEP_FIELDS, _SWEEP_OPTIONS, units={"s": "S"})
 def run(
-    given: OptionValues,
+    option_values: OptionValues,
     target_users: Users = None,
     target_rate: Rate = None,
     gpu_price: Price = None,
@@ -71,7 +71,7 @@ def run(
 
     Example: workbench sizing run --url http://127.0.0.1:8000 --goal "p95<=2" --target-users 150 --verify
     """
-    settings = _complete_settings(given, is_resumed=resume is not None)
+    settings = _complete_settings(option_values, is_resumed=resume is not None)
     target = _choose_target(settings, target_users, target_rate, is_resumed=resume is not None)
     if target is None and (verify or gpu_price is not None):
         from workbench.core.errors import ConfigError
@@ -80,27 +80,27 @@ def run(
     _run_and_print(settings, target, out=out, resume=resume, price=gpu_price, verify=verify, as_json=as_json)
 
 
-def _complete_settings(given: OptionValues, *, is_resumed: bool) -> dict[str, Any]:
+def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict[str, Any]:
     """Fields of `SweepConfig` from the options, checked unless a stored sweep has the rest of them."""
     from workbench.core.errors import ConfigError
     from workbench.sizing.config import Goal, SweepConfig
 
-    if given.get("function"):
-        given["protocol"] = "function"
-    if "method" in given:
-        given["method"] = given["method"].upper()
-    if "goals" in given:
-        given["goals"] = [Goal.read(text) for text in given["goals"]]
-    if given.get("least_samples", 0) > 1000:
-        given.setdefault("most_samples", given["least_samples"])
+    if option_values.get("function"):
+        option_values["protocol"] = "function"
+    if "method" in option_values:
+        option_values["method"] = option_values["method"].upper()
+    if "goals" in option_values:
+        option_values["goals"] = [Goal.read(text) for text in option_values["goals"]]
+    if option_values.get("least_samples", 0) > 1000:
+        option_values.setdefault("most_samples", option_values["least_samples"])
     if is_resumed:
-        return given
-    if not (given.get("url") or given.get("function")):
+        return option_values
+    if not (option_values.get("url") or option_values.get("function")):
         raise ConfigError(
             "no service to measure", where="--url", do="add --url URL or --function MODULE:NAME, or --resume a sweep"
         )
-    given.build_model(SweepConfig, show_values=False)
-    return given
+    option_values.build_model(SweepConfig, show_values=False)
+    return option_values
 
 
 def _choose_target(

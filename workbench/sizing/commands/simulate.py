@@ -29,7 +29,7 @@ ReadyFile = Annotated[Path | None, typer.Option(help="File that gets the URL onc
 
 @take_options_from("workbench.sizing.simulation.cluster_model:Service", _SERVICE_FIELDS, defaults="model")
 def simulate(
-    given: OptionValues,
+    option_values: OptionValues,
     host: Host = "127.0.0.1",
     port: Port = 8400,
     time_scale: TimeScale = 1.0,
@@ -49,7 +49,7 @@ def simulate(
 
     if not 1e-4 <= time_scale <= 1e4:
         raise ConfigError("not a time scale", where="--time-scale", found=time_scale, allowed="0.0001 to 10000")
-    _serve_until_stop(given.build_model(Service), host, port, time_scale, ready_file, as_json)
+    _serve_until_stop(option_values.build_model(Service), host, port, time_scale, ready_file, as_json)
 
 
 def _serve_until_stop(

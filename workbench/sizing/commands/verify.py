@@ -52,7 +52,7 @@ def verify(
     limits = {"max_requests": max_requests, "max_duration_s": max_duration}
     limits |= {"max_tokens": max_tokens, "max_cost": max_cost}
     with choose_terminal_watcher() as watcher:
-        done = verification.run_verification(
+        outcome = verification.run_verification(
             folder,
             url=url,
             gpus=gpus,
@@ -62,9 +62,9 @@ def verify(
             watcher=watcher,
         )
     finish_command(
-        lambda: verification.format_verification(done.table, folder),
-        lambda: verification.verification_json(done.table, folder),
+        lambda: verification.format_verification(outcome.table, folder),
+        lambda: verification.verification_json(outcome.table, folder),
         as_json=as_json,
-        is_valid=bool(done.table["verdict"].eq("held").all()),
-        is_cancelled=done.ended == "interrupted",
+        is_valid=bool(outcome.table["verdict"].eq("held").all()),
+        is_cancelled=outcome.ended == "interrupted",
     )

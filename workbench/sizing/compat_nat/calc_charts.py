@@ -37,18 +37,18 @@ def build_chart_specs(result: Calculation) -> dict[str, Spec]:
     Returns: `concurrency_vs_p95_simple` if any level is usable; `concurrency_vs_p95_analysis` with a panel per metric
     if there is a fitted line.
     """
-    found = {}
+    specs = {}
     if result.levels_in_fit:
-        found[SIMPLE_CHART] = _build_simple_spec(result)
+        specs[SIMPLE_CHART] = _build_simple_spec(result)
     if panels := [
         _build_panel_spec(result, metric) for metric in METRIC_LABELS if result.fits[metric].line is not None
     ]:
         # Each panel has the colour of its metric.
         apart = {"resolve": {"scale": {"color": "independent"}}}
-        found[ANALYSIS_CHART] = _add_frame(
+        specs[ANALYSIS_CHART] = _add_frame(
             {"hconcat": panels, "spacing": 40, "description": _describe_charts(result), **apart}
         )
-    return found
+    return specs
 
 
 def chart_from_spec(spec: Spec) -> alt.TopLevelMixin:
@@ -57,8 +57,8 @@ def chart_from_spec(spec: Spec) -> alt.TopLevelMixin:
 
     bare = {name: value for name, value in spec.items() if name not in ("config", "padding", "background")}
     kinds = {"hconcat": alt.HConcatChart, "layer": alt.LayerChart}
-    made: alt.TopLevelMixin = next(kind for name, kind in kinds.items() if name in bare).from_dict(bare)
-    return made
+    chart: alt.TopLevelMixin = next(kind for name, kind in kinds.items() if name in bare).from_dict(bare)
+    return chart
 
 
 def write_pictures(result: Calculation, folder: Path) -> list[Path]:
@@ -216,21 +216,21 @@ def _colour_encoding(names: list[str], colours: list[str]) -> Spec:
 def _describe_value_range(rows: list[Row]) -> str:
     values = [row["p95_s"] for row in rows]
     out = [str(row["concurrency"]) for row in rows if row["kind"] != "level"]
-    told = f"{len(rows)} levels, {min(values):.4g} to {max(values):.4g} s"
-    return f"{told}; outliers at {', '.join(out)}" if out else told
+    text = f"{len(rows)} levels, {min(values):.4g} to {max(values):.4g} s"
+    return f"{text}; outliers at {', '.join(out)}" if out else text
 
 
 def _describe_level_counts(result: Calculation) -> str:
-    told = f"{len(result.levels_in_fit)} levels"
-    return f"{told}, {len(result.left_out)} more not drawn (see the table)" if result.left_out else told
+    text = f"{len(result.levels_in_fit)} levels"
+    return f"{text}, {len(result.left_out)} more not drawn (see the table)" if result.left_out else text
 
 
 def _describe_charts(result: Calculation) -> str:
     """Text alternative of the charts: each answer, or the reason why there is none."""
     parts = [f"p95 over concurrency at {len(result.levels_in_fit)} levels."]
     for answer in result.answers:
-        said = f"{answer.gpus:.1f} GPUs" if answer.gpus is not None else f"no estimate, {answer.reason}"
-        parts.append(f"{METRIC_LABELS[answer.metric]} at most {answer.limit_s:g} s: {said}.")
+        estimate = f"{answer.gpus:.1f} GPUs" if answer.gpus is not None else f"no estimate, {answer.reason}"
+        parts.append(f"{METRIC_LABELS[answer.metric]} at most {answer.limit_s:g} s: {estimate}.")
     return " ".join(parts)
 
 

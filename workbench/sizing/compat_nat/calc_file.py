@@ -151,27 +151,27 @@ def read_recorded_levels(folder: str | Path) -> RecordedLevels:
     online = Path(folder) / "online"
     jobs = list(list_job_folders(online))
     if not jobs:
-        what = "no recorded jobs" if online.is_dir() else "no folder of recorded jobs"
+        message = "no recorded jobs" if online.is_dir() else "no folder of recorded jobs"
         do = "measure first (without --offline_mode), or name the folder with online/job_*"
-        raise InputError(what, where=online, allowed=f"job_*/{CALC_FILE_NAME}", do=do)
-    found, refused = RecordedLevels(jobs=len(jobs)), []
+        raise InputError(message, where=online, allowed=f"job_*/{CALC_FILE_NAME}", do=do)
+    levels, refused = RecordedLevels(jobs=len(jobs)), []
     for job in jobs:
         try:
             output, notices = read_calc_file(job / CALC_FILE_NAME)
         except InputError as error:
             refused.append(error)
-            found.notices.append(f"{job.name} left out: {' '.join(str(error).split())}")
+            levels.notices.append(f"{job.name} left out: {' '.join(str(error).split())}")
             continue
-        found.notices += notices
+        levels.notices += notices
         for concurrency, data in output.calc_data.items():
             if abs(concurrency) > MAX_LOAD:
-                found.notices.append(f"{job.name}: level left out, its load is above {MAX_LOAD:,}")
-            elif concurrency not in found.metrics:
-                found.metrics[concurrency] = data.sizing_metrics
-                found.source[concurrency] = job.name
+                levels.notices.append(f"{job.name}: level left out, its load is above {MAX_LOAD:,}")
+            elif concurrency not in levels.metrics:
+                levels.metrics[concurrency] = data.sizing_metrics
+                levels.source[concurrency] = job.name
     if len(refused) == len(jobs):
         raise refused[0]
-    return found
+    return levels
 
 
 def list_job_folders(mode_folder: str | Path) -> Iterator[Path]:
@@ -220,8 +220,8 @@ def _validation_input_error(path: Path, error: ValidationError) -> InputError:
     more = f" and {count - 1} more" if count > 1 else ""
     if first["type"] == "json_invalid":
         return InputError("not JSON", where=path, found=first["msg"][:200])
-    found = f"{_shorten_repr(first['input'])}{more}"
-    return InputError("field has the wrong type", where=f"{path}, {where}", found=found, allowed=first["msg"])
+    value_text = f"{_shorten_repr(first['input'])}{more}"
+    return InputError("field has the wrong type", where=f"{path}, {where}", found=value_text, allowed=first["msg"])
 
 
 def _shorten_repr(value: Any) -> str:
@@ -237,21 +237,21 @@ def _parse_older_schema(path: Path, text: str) -> tuple[CalcOutput, list[str]]:
     levels = document.get("per_concurrency_data")
     if not isinstance(levels, dict):
         return CalcOutput(), [f"{path.parent.name}: older schema without levels, nothing to calculate"]
-    given = {
+    level_data = {
         name: _convert_older_level(data)
         for name, data in levels.items()
         if isinstance(data, dict) and "sizing_metrics" in data
     }
     try:
-        output = CalcOutput.model_validate({"calc_data": given})
+        output = CalcOutput.model_validate({"calc_data": level_data})
     except ValidationError as error:
         raise _validation_input_error(path, error) from error
-    without = [name for name in levels if name not in given]
-    notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(given)} level(s) read"]
+    without = [name for name in levels if name not in level_data]
+    notices = [f"{path.parent.name}: older schema (per_concurrency_data), {len(level_data)} level(s) read"]
     if without:
-        said = _format_file_estimate(document)
-        told = f"{path.parent.name}: no p95 values for level(s) {', '.join(map(_shorten_level_name, without[:10]))}"
-        notices.append(f"{told}: they cannot be calculated again{said}")
+        estimate_note = _format_file_estimate(document)
+        note = f"{path.parent.name}: no p95 values for level(s) {', '.join(map(_shorten_level_name, without[:10]))}"
+        notices.append(f"{note}: they cannot be calculated again{estimate_note}")
     return output, notices
 
 
@@ -285,9 +285,13 @@ def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.Da
     verdicts = dict(judged.select("step", "verdict").iter_rows())
     levels = {}
     for step in steps.filter(steps["users"].is_not_null()).sort("step").iter_rows(named=True):
-        kept = step_points.select_kept_requests(requests.filter(requests["step"] == step["step"]), step["users"])
+        kept_requests = step_points.select_kept_requests(
+            requests.filter(requests["step"] == step["step"]), step["users"]
+        )
         bad = verdicts.get(step["step"]) not in USABLE_VERDICTS or step["stopped"] in ("interrupted", "limit")
-        levels[int(step["users"])] = LevelData(sizing_metrics=_level_metrics(kept.filter(kept["outcome"] == "ok"), bad))
+        levels[int(step["users"])] = LevelData(
+            sizing_metrics=_level_metrics(kept_requests.filter(kept_requests["outcome"] == "ok"), bad)
+        )
     return CalcOutput(calc_data=levels)
 
 
@@ -298,19 +302,19 @@ def write_sweep_calc_file(folder: Path, output: CalcOutput) -> Path:
     return write_calc_file(path, output)
 
 
-def _level_metrics(kept: pl.DataFrame, bad: bool) -> SizingMetrics:
+def _level_metrics(requests: pl.DataFrame, bad: bool) -> SizingMetrics:
     items = {}
     calls: list[float] = []
-    for row in kept.iter_rows(named=True):
+    for row in requests.iter_rows(named=True):
         calls += row["llm_s"] or []
         items[str(row["request"])] = ItemMetrics(
             llm_latency=percentile_95(row["llm_s"]), workflow_runtime=row["runtime_s"]
         )
-    span = (float(kept["intended_s"].min()), float(kept["ended_s"].max())) if kept.height else (0.0, 0.0)  # type: ignore[arg-type]
+    span = (float(requests["intended_s"].min()), float(requests["ended_s"].max())) if requests.height else (0.0, 0.0)  # type: ignore[arg-type]
     return SizingMetrics(
-        alerts=MetricAlerts(workflow_interrupted=bad or not kept.height),
+        alerts=MetricAlerts(workflow_interrupted=bad or not requests.height),
         llm_latency_p95=percentile_95(calls),
-        workflow_runtime_p95=percentile_95(kept["runtime_s"].to_list()),
+        workflow_runtime_p95=percentile_95(requests["runtime_s"].to_list()),
         total_runtime=span[1] - span[0],
         per_item_metrics=items,
     )

@@ -92,9 +92,9 @@ def format_calculation(result: Calculation) -> Iterator[str]:
         yield ""
         yield "=== GPU ESTIMATES ==="
     yield from map(format_answer, result.answers)
-    known = [answer.gpus for answer in result.answers if answer.gpus is not None]
-    if len(known) > 1:
-        yield f"Both targets hold with the larger of them: {max(known):.1f}"
+    gpu_counts = [answer.gpus for answer in result.answers if answer.gpus is not None]
+    if len(gpu_counts) > 1:
+        yield f"Both targets hold with the larger of them: {max(gpu_counts):.1f}"
 
 
 def format_answer(answer: CalcAnswer) -> str:
@@ -111,12 +111,12 @@ def format_alerts(data: LevelData) -> str:
     >>> format_alerts(LevelData.model_validate({"alerts": {"outlier_llm_latency": True}}))
     '!L'
     """
-    found = {
+    alerts = {
         "W": data.sizing_metrics.alerts.workflow_interrupted,
         "L": data.alerts.outlier_llm_latency,
         "R": data.alerts.outlier_workflow_runtime,
     }
-    text = "".join(letter for letter, there in found.items() if there)
+    text = "".join(letter for letter, there in alerts.items() if there)
     return f"!{text}" if text else ""
 
 
@@ -136,12 +136,12 @@ def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]
     }
     always = ("Concurrency", "p95 LLM Latency", "p95 WF Runtime", "Total Runtime")
     # A float is an estimate, even 0; "", null and a count of 0 are empty.
-    kept = {
+    columns = {
         name: column
         for name, column in wanted.items()
         if name in always or any(isinstance(value, float) or value for value in column)
     }
-    return list(kept), [list(row) for row in zip(*kept.values(), strict=True)]
+    return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
 
 
 def format_markdown_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
@@ -181,8 +181,8 @@ def _count_digits_after_point(text: str) -> int:
 
 
 def _format_left_out_levels(result: Calculation) -> Iterator[str]:
-    for number, why in result.left_out.items():
-        yield f"Concurrency {number} is not in the fit: {why}"
+    for number, reason in result.left_out.items():
+        yield f"Concurrency {number} is not in the fit: {reason}"
 
 
 def levels_frame(result: Calculation) -> pl.DataFrame:

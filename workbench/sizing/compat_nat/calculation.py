@@ -63,8 +63,8 @@ class CalcGoal:
     @property
     def targeted_metrics(self) -> tuple[CalcMetric, ...]:
         """Metrics with a target; none without users or GPUs."""
-        known = self.target_users > 0 and self.test_gpu_count > 0
-        return tuple(metric for metric in METRIC_LABELS if known and self.limit_s(metric) > 0)
+        is_answerable = self.target_users > 0 and self.test_gpu_count > 0
+        return tuple(metric for metric in METRIC_LABELS if is_answerable and self.limit_s(metric) > 0)
 
 
 @dataclass(frozen=True)
@@ -115,18 +115,20 @@ def calculate_gpus(
     usable = [level for number, level in metrics.items() if find_unusable_reason(number, level) is None]
     calls = any(level.llm_latency_p95 for level in usable) or not any(level.workflow_runtime_p95 for level in usable)
     result.left_out = {
-        number: why for number, level in metrics.items() if (why := _find_exclusion_reason(number, level, calls=calls))
+        number: reason
+        for number, level in metrics.items()
+        if (reason := _find_exclusion_reason(number, level, calls=calls))
     }
-    good = {number: level for number, level in metrics.items() if number not in result.left_out}
-    result.notices = _level_notices(metrics, good, calls=calls)
-    result.fits = _fit_lines(good, rules, calls=calls)
+    fit_levels = {number: level for number, level in metrics.items() if number not in result.left_out}
+    result.notices = _level_notices(metrics, fit_levels, calls=calls)
+    result.fits = _fit_lines(fit_levels, rules, calls=calls)
     result.output.fit_results = FitResults(
         llm_latency_fit=_line_for_file(result.fits["llm_latency"]),
         wf_runtime_fit=_line_for_file(result.fits["wf_runtime"]),
     )
     for number, level in metrics.items():
         result.output.calc_data[number] = LevelData(sizing_metrics=level)
-        if number in good:
+        if number in fit_levels:
             _fill_level(result.output.calc_data[number], number, result, calls=calls)
     result.answers = [_answer_metric(metric, goal, result.fits[metric]) for metric in goal.targeted_metrics]
     gpus = {answer.metric: answer.gpus for answer in result.answers}
@@ -137,8 +139,8 @@ def calculate_gpus(
 
 
 def _find_exclusion_reason(number: int, level: SizingMetrics, *, calls: bool) -> str | None:
-    if why := find_unusable_reason(number, level):
-        return why
+    if reason := find_unusable_reason(number, level):
+        return reason
     if not level.workflow_runtime_p95:
         return "no workflow runtime"
     if calls and not level.llm_latency_p95:
@@ -147,31 +149,31 @@ def _find_exclusion_reason(number: int, level: SizingMetrics, *, calls: bool) ->
 
 
 def _level_notices(
-    metrics: Mapping[int, SizingMetrics], good: Mapping[int, SizingMetrics], *, calls: bool
+    metrics: Mapping[int, SizingMetrics], fit_levels: Mapping[int, SizingMetrics], *, calls: bool
 ) -> list[str]:
     notices = []
-    if good and not calls:
+    if fit_levels and not calls:
         notices.append("no LLM call at any level: sized on workflow runtime alone")
-    negative = [n for n, level in good.items() if min(level.llm_latency_p95, level.workflow_runtime_p95) < 0]
+    negative = [n for n, level in fit_levels.items() if min(level.llm_latency_p95, level.workflow_runtime_p95) < 0]
     if negative:
         notices.append(
             f"p95 below 0 at concurrency {format_items(negative, MAX_SHOWN)}: used nevertheless, as in the toolkit"
         )
-    if metrics and len(good) < MIN_ADVISED_LEVELS:
-        notices.append(f"{len(good)} usable level(s): {MIN_ADVISED_LEVELS} or more are advised for a line")
+    if metrics and len(fit_levels) < MIN_ADVISED_LEVELS:
+        notices.append(f"{len(fit_levels)} usable level(s): {MIN_ADVISED_LEVELS} or more are advised for a line")
     return notices
 
 
 def _fit_lines(
-    good: Mapping[int, SizingMetrics], rules: slope_fit.FitRules, *, calls: bool
+    fit_levels: Mapping[int, SizingMetrics], rules: slope_fit.FitRules, *, calls: bool
 ) -> dict[CalcMetric, slope_fit.Fit]:
-    levels = list(good)
-    runtime = slope_fit.fit_line(levels, [good[n].workflow_runtime_p95 for n in levels], rules)
+    levels = list(fit_levels)
+    runtime = slope_fit.fit_line(levels, [fit_levels[n].workflow_runtime_p95 for n in levels], rules)
     if not calls:
         return {"wf_runtime": runtime, "llm_latency": slope_fit.Fit(None, "the workflow makes no LLM calls")}
     return {
         "wf_runtime": runtime,
-        "llm_latency": slope_fit.fit_line(levels, [good[n].llm_latency_p95 for n in levels], rules),
+        "llm_latency": slope_fit.fit_line(levels, [fit_levels[n].llm_latency_p95 for n in levels], rules),
     }
 
 
@@ -219,8 +221,10 @@ def _answer_metric(metric: CalcMetric, goal: CalcGoal, fit: slope_fit.Fit) -> Ca
     limit_s = goal.limit_s(metric)
     if fit.line is None:
         return CalcAnswer(metric, limit_s, None, fit.reason)
-    found = slope_fit.gpus_by_slope(fit.line, target_s=limit_s, users=goal.target_users, test_gpus=goal.test_gpu_count)
-    return CalcAnswer(metric, limit_s, found.gpus, found.reason, found.refused)
+    estimate = slope_fit.gpus_by_slope(
+        fit.line, target_s=limit_s, users=goal.target_users, test_gpus=goal.test_gpu_count
+    )
+    return CalcAnswer(metric, limit_s, estimate.gpus, estimate.reason, estimate.refused)
 
 
 class Options(StrictModel):
@@ -260,9 +264,11 @@ class Options(StrictModel):
     rules: FitRules = Field(RULES, description="Outliers and the smallest R².")
 
 
-def build_options(**given: Any) -> Options:
+def build_options(**settings: Any) -> Options:
     """`Options` from Python values; folders and files may be texts."""
-    return validate_model(Options, given, noun="calculation's option", where="sizing.calculate", error_type=ConfigError)
+    return validate_model(
+        Options, settings, noun="calculation's option", where="sizing.calculate", error_type=ConfigError
+    )
 
 
 def check_options(options: Options) -> None:
@@ -300,14 +306,14 @@ def check_options(options: Options) -> None:
 def check_options_with_levels(options: Options) -> None:
     """Refuse options that have no effect on levels in memory."""
     plain = Options.model_validate({})
-    found = [
+    names = [
         name
         for name in Options.model_fields
         if name not in ("goal", "rules") and getattr(options, name) != getattr(plain, name)
     ]
-    if found:
-        what = "options without effect on levels in memory"
-        raise ConfigError(what, where="sizing.calculate", found=found, do="leave these out, or leave levels out")
+    if names:
+        message = "options without effect on levels in memory"
+        raise ConfigError(message, where="sizing.calculate", found=names, do="leave these out, or leave levels out")
 
 
 def _check_levels(levels: tuple[int, ...] | None) -> None:

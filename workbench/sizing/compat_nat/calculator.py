@@ -107,7 +107,7 @@ class CalculationResult:
         return {
             "goal": vars(result.goal),
             "answers": [vars(answer) for answer in result.answers],
-            "left_out": {str(number): why for number, why in result.left_out.items()},
+            "left_out": {str(number): reason for number, reason in result.left_out.items()},
             "no_line": {metric: fit.reason for metric, fit in result.fits.items() if fit.reason},
             "notices": self.notices,
             **self.facts,
@@ -120,37 +120,43 @@ def run_calculation(options: Options, *, report: Callable[[str], None] | None = 
     if not options.offline:
         return run_online(options, report or _discard_line)
     assert options.output_dir is not None
-    found = calc_file.read_recorded_levels(options.output_dir)
-    done = CalculationResult(calculate_gpus(found.metrics, options.goal, options.rules), notices=list(found.notices))
-    done.notices += [*_note_mixed_jobs(found), *done.calculation.notices]
-    done.facts = {"mode": "offline", "source": {str(number): job for number, job in found.source.items()}}
+    levels = calc_file.read_recorded_levels(options.output_dir)
+    result = CalculationResult(
+        calculate_gpus(levels.metrics, options.goal, options.rules), notices=list(levels.notices)
+    )
+    result.notices += [*_note_mixed_jobs(levels), *result.calculation.notices]
+    result.facts = {"mode": "offline", "source": {str(number): job for number, job in levels.source.items()}}
     if options.write:
-        done.folder = calc_outputs.create_job_folder(options.output_dir, "offline")
-        write_calculation_job(done, options, "offline")
-    return done
+        result.folder = calc_outputs.create_job_folder(options.output_dir, "offline")
+        write_calculation_job(result, options, "offline")
+    return result
 
 
-def write_calculation_job(done: CalculationResult, options: Options, mode: calc_outputs.Mode) -> None:
+def write_calculation_job(result: CalculationResult, options: Options, mode: calc_outputs.Mode) -> None:
     """Write the job folder, and report or remove older jobs; a job without usable levels replaces none."""
     from workbench import __version__
 
-    assert done.folder is not None
+    assert result.folder is not None
     assert options.output_dir is not None
-    older = [job for job in calc_file.list_job_folders(options.output_dir / mode) if job != done.folder]
+    older = [job for job in calc_file.list_job_folders(options.output_dir / mode) if job != result.folder]
     poor = (
-        "was stopped" if done.facts.get("stopped") else "" if done.calculation.levels_in_fit else "has no usable level"
+        "was stopped"
+        if result.facts.get("stopped")
+        else ""
+        if result.calculation.levels_in_fit
+        else "has no usable level"
     )
     if older and options.remove_older and poor:
-        done.notices.append(f"{len(older)} older {mode} job(s) kept, because this one {poor}")
+        result.notices.append(f"{len(older)} older {mode} job(s) kept, because this one {poor}")
     if older and not options.remove_older:
-        done.notices.append(
+        result.notices.append(
             f"{len(older)} older {mode} job(s) kept (--remove_older_jobs removes them, as the toolkit does)"
         )
     written_at = datetime.now(UTC).isoformat(timespec="seconds")
-    notes = {"workbench": __version__, "written_at": written_at, **done.to_document()}
-    done.paths = calc_outputs.write_job(done.folder, done.calculation, notes=notes, plots=options.plots)
-    if options.remove_older and not poor and (removed := calc_outputs.remove_older_jobs(done.folder, older)):
-        done.notices.append(f"removed {len(removed)} older {mode} job(s), as asked")
+    notes = {"workbench": __version__, "written_at": written_at, **result.to_document()}
+    result.paths = calc_outputs.write_job(result.folder, result.calculation, notes=notes, plots=options.plots)
+    if options.remove_older and not poor and (removed := calc_outputs.remove_older_jobs(result.folder, older)):
+        result.notices.append(f"removed {len(removed)} older {mode} job(s), as asked")
 
 
 def calculate_from_levels(
@@ -170,12 +176,12 @@ def calculate_from_levels(
     return CalculationResult(result, notices=list(result.notices), facts={"mode": "memory"})
 
 
-def _note_mixed_jobs(found: calc_file.RecordedLevels) -> list[str]:
+def _note_mixed_jobs(levels: calc_file.RecordedLevels) -> list[str]:
     """Notice with the levels of each job if the line uses several jobs."""
-    jobs = list(dict.fromkeys(found.source.values()))
+    jobs = list(dict.fromkeys(levels.source.values()))
     if len(jobs) < 2:
         return []
-    parts = [f"{format_items([n for n, of in found.source.items() if of == job], MAX_SHOWN)} of {job}" for job in jobs]
+    parts = [f"{format_items([n for n, of in levels.source.items() if of == job], MAX_SHOWN)} of {job}" for job in jobs]
     return [f"the line uses levels of {len(jobs)} jobs, each level from its newest job: {'; '.join(parts)}"]
 
 
@@ -207,26 +213,26 @@ def run_online(options: Options, report: Callable[[str], None]) -> CalculationRe
     workflow = _open_workflow(options)
     for level in levels:
         rows.items_for_level(level, num_passes=options.num_passes, seed=options.seed)
-    done = CalculationResult(calculate_gpus({}, options.goal, options.rules))
+    result = CalculationResult(calculate_gpus({}, options.goal, options.rules))
     if options.write and options.output_dir is not None:
-        done.folder = calc_outputs.create_job_folder(options.output_dir, "online", append=options.append)
+        result.folder = calc_outputs.create_job_folder(options.output_dir, "online", append=options.append)
     measured = OnlineMeasurement()
 
     def save_level(level: int) -> None:
         report(_format_level(level, measured))
-        done.calculation = calculate_gpus(measured.metrics, options.goal, options.rules)
-        if done.folder is not None:
-            calc_file.write_calc_file(done.folder / calc_file.CALC_FILE_NAME, done.calculation.output)
+        result.calculation = calculate_gpus(measured.metrics, options.goal, options.rules)
+        if result.folder is not None:
+            calc_file.write_calc_file(result.folder / calc_file.CALC_FILE_NAME, result.calculation.output)
 
     try:
         _run_in_new_loop(_measure_levels(workflow, rows, levels, options, measured, save_level))
     except KeyboardInterrupt:
         measured.stopped = True
-    done.notices = [*rows.notices, *_build_notices(options, levels, measured), *done.calculation.notices]
-    done.facts = _build_facts(options, rows, measured)
-    if done.folder is not None:
-        write_calculation_job(done, options, "online")
-    return done
+    result.notices = [*rows.notices, *_build_notices(options, levels, measured), *result.calculation.notices]
+    result.facts = _build_facts(options, rows, measured)
+    if result.folder is not None:
+        write_calculation_job(result, options, "online")
+    return result
 
 
 def _open_workflow(options: Options) -> CalcWorkflow:
@@ -274,8 +280,8 @@ async def _measure_levels(
         measured.driven = workflow.name
         for level in levels:
             items = rows.items_for_level(level, num_passes=options.num_passes, seed=options.seed)
-            with show_progress_count(f"concurrency {level}") as told:
-                runs = await workflow.run_level(level, items, told)
+            with show_progress_count(f"concurrency {level}") as progress:
+                runs = await workflow.run_level(level, items, progress)
             measured.metrics[level] = level_metrics(runs)
             failed = Counter(run.outcome for run in runs if run.outcome != "ok")
             if failed:
@@ -298,29 +304,29 @@ def level_metrics(runs: list[WorkflowRun]) -> SizingMetrics:
     >>> level.workflow_runtime_p95, level.alerts.workflow_interrupted, list(level.per_item_metrics)
     (2.0, True, ['a'])
     """
-    good = [run for run in runs if run.outcome == "ok" and run.runtime_s is not None]
-    spans = [(run.first, run.last) for run in good if run.first is not None and run.last is not None]
+    successes = [run for run in runs if run.outcome == "ok" and run.runtime_s is not None]
+    spans = [(run.first, run.last) for run in successes if run.first is not None and run.last is not None]
     total_s = max(last for _, last in spans) - min(first for first, _ in spans) if spans else 0.0
     return SizingMetrics(
-        alerts=MetricAlerts(workflow_interrupted=len(good) < len(runs) or not runs),
-        llm_latency_p95=percentile_95([call for run in good for call in run.llm_s]),
-        workflow_runtime_p95=percentile_95([run.runtime_s for run in good if run.runtime_s is not None]),
+        alerts=MetricAlerts(workflow_interrupted=len(successes) < len(runs) or not runs),
+        llm_latency_p95=percentile_95([call for run in successes for call in run.llm_s]),
+        workflow_runtime_p95=percentile_95([run.runtime_s for run in successes if run.runtime_s is not None]),
         total_runtime=total_s,
         per_item_metrics={
             run.item: ItemMetrics(llm_latency=percentile_95(run.llm_s), workflow_runtime=run.runtime_s or 0.0)
-            for run in good
+            for run in successes
         },
     )
 
 
 def _format_level(level: int, measured: OnlineMeasurement) -> str:
     metrics = measured.metrics[level]
-    told = f"concurrency {level}: {len(metrics.per_item_metrics)} runs"
+    text = f"concurrency {level}: {len(metrics.per_item_metrics)} runs"
     if metrics.per_item_metrics:
-        told += f", p95 runtime {metrics.workflow_runtime_p95:.4g} s, LLM {metrics.llm_latency_p95:.4g} s"
+        text += f", p95 runtime {metrics.workflow_runtime_p95:.4g} s, LLM {metrics.llm_latency_p95:.4g} s"
     if failed := measured.failures.get(level):
-        told += f"; stopped by a failure ({failed['first']}), {failed['not_begun']} not begun"
-    return told
+        text += f"; stopped by a failure ({failed['first']}), {failed['not_begun']} not begun"
+    return text
 
 
 def _build_notices(options: Options, levels: tuple[int, ...], measured: OnlineMeasurement) -> list[str]:

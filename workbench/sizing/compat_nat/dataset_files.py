@@ -57,7 +57,7 @@ def _read_json_rows(path: Path, notices: list[str]) -> list[Row]:
         document = json.loads(text)
     except json.JSONDecodeError as first:
         # The documented samples have them; no JSON reader takes them.
-        mended = _TRAILING.sub(lambda found: found[1] or "", text)
+        mended = _TRAILING.sub(lambda match: match[1] or "", text)
         try:
             document = json.loads(mended)
         except ValueError:
@@ -169,8 +169,8 @@ def _parse_yaml_file(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as error:
         # The error's own text would quote the line, in which a variable may have been put.
         mark = getattr(error, "problem_mark", None)
-        found = getattr(error, "problem", None)
-        raise InputError("not YAML", where=f"{path}, line {mark.line + 1}" if mark else path, found=found) from None
+        problem = getattr(error, "problem", None)
+        raise InputError("not YAML", where=f"{path}, line {mark.line + 1}" if mark else path, found=problem) from None
     except ValueError as error:
         # A date such as 2026-02-30, a number of thousands of digits: what looks like a value and is none.
         raise InputError("not YAML", where=path, found=str(error)[:120]) from None
@@ -179,8 +179,8 @@ def _parse_yaml_file(path: Path) -> dict[str, Any]:
     return document
 
 
-def _resolve_variable(found: re.Match[str]) -> str:
-    return os.environ.get(found["name"]) or found["default"] or ""
+def _resolve_variable(match: re.Match[str]) -> str:
+    return os.environ.get(match["name"]) or match["default"] or ""
 
 
 def _merge_mappings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

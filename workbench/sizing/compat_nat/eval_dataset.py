@@ -144,25 +144,25 @@ def read_dataset(config_file: str | Path) -> Dataset:
 def _parse_dataset_config(document: Mapping[str, Any], where: Path) -> DatasetConfig:
     section = document
     for name in ("eval", "general", "dataset"):
-        found = section.get(name) if isinstance(section, Mapping) else None
-        if not isinstance(found, Mapping):
-            what = "the config has no dataset to send"
-            raise ConfigError(what, where=f"{where}, eval.general.dataset", do="name a _type and a file_path there")
-        section = found
-    given = dict(section)
-    kind = given.pop("_type", None)
-    if kind == "custom" or given.get("s3") or given.get("remote_file_path"):
+        entry = section.get(name) if isinstance(section, Mapping) else None
+        if not isinstance(entry, Mapping):
+            message = "the config has no dataset to send"
+            raise ConfigError(message, where=f"{where}, eval.general.dataset", do="name a _type and a file_path there")
+        section = entry
+    fields = dict(section)
+    kind = fields.pop("_type", None)
+    if kind == "custom" or fields.get("s3") or fields.get("remote_file_path"):
         do = "write the rows to a local json, jsonl, csv, parquet or xlsx file and name that"
-        found = "a function" if kind == "custom" else "remote storage"
+        entry = "a function" if kind == "custom" else "remote storage"
         raise ConfigError(
-            "datasets are read from local files only", where=f"{where}, eval.general.dataset", found=found, do=do
+            "datasets are read from local files only", where=f"{where}, eval.general.dataset", found=entry, do=do
         )
     for name in ("s3", "remote_file_path"):
-        given.pop(name, None)
+        fields.pop(name, None)
     try:
-        return DatasetConfig.model_validate({"kind": kind, **given})
+        return DatasetConfig.model_validate({"kind": kind, **fields})
     except ValidationError as error:
-        problems = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        problems = [f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors()]
         problems = [problem.replace("kind:", "_type:") for problem in problems]
         raise ConfigError(
             "dataset section not understood", where=f"{where}, eval.general.dataset", found=problems
@@ -208,10 +208,10 @@ def _drop_rows_without_question(rows: list[Row], key: str, path: Path, notices: 
         columns = sorted({str(name) for row in rows[:100] for name in row})[:20]
         do = "set eval.general.dataset.structure.question_key, or disable: true to send whole rows"
         raise InputError("the dataset has no question column", where=path, found=columns, allowed=key, do=do)
-    kept = [row for row in rows if not _is_empty_value(row.get(key))]
-    if len(kept) < len(rows):
-        notices.append(f"{len(rows) - len(kept)} row(s) without a question left out")
-    return kept
+    question_rows = [row for row in rows if not _is_empty_value(row.get(key))]
+    if len(question_rows) < len(rows):
+        notices.append(f"{len(rows) - len(question_rows)} row(s) without a question left out")
+    return question_rows
 
 
 def _is_empty_value(value: Any) -> bool:

@@ -229,15 +229,15 @@ def rough_gpus(
 def _drop_outliers(x: Numbers, y: Floats, rules: FitRules) -> tuple[Numbers, Floats, list[int]]:
     removed: list[int] = []
     if len(x) <= rules.small_range:
-        kept = _mask_outliers(y, rules.extreme_iqr)
-        removed += x[~kept].tolist()
-        x, y = x[kept], y[kept]
+        mask = _mask_outliers(y, rules.extreme_iqr)
+        removed += x[~mask].tolist()
+        x, y = x[mask], y[mask]
     if len(x) < MIN_POINTS:
         return x, y, removed
     slope, intercept = _least_squares(x, y)
     # y - slope * x - intercept rounds differently, and then names other outliers on an exact line.
-    kept = _mask_outliers(y - (slope * x + intercept), rules.residual_iqr)
-    return x[kept], y[kept], [*removed, *x[~kept].tolist()]
+    mask = _mask_outliers(y - (slope * x + intercept), rules.residual_iqr)
+    return x[mask], y[mask], [*removed, *x[~mask].tolist()]
 
 
 def _mask_outliers(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
@@ -255,9 +255,9 @@ def _least_squares(x: Numbers, y: Floats) -> tuple[float, float]:
 
 
 def _compute_r2(x: Numbers, y: Floats, slope: float, intercept: float) -> float:
-    left = ((y - (slope * x + intercept)) ** 2).sum()
+    residual = ((y - (slope * x + intercept)) ** 2).sum()
     total = ((y - y.mean()) ** 2).sum()
-    return float(1 - left / total) if total != 0 else 0.0
+    return float(1 - residual / total) if total != 0 else 0.0
 
 
 def _avoid_overflow(x: Numbers) -> Numbers:
@@ -272,8 +272,8 @@ def _avoid_overflow(x: Numbers) -> Numbers:
 
 def _check_points(concurrencies: Sequence[float], p95_s: Sequence[float]) -> None:
     if len(concurrencies) != len(p95_s):
-        found = f"{len(concurrencies)} and {len(p95_s)} values"
-        raise InputError("loads and p95 values are not pairs", where="slope", found=found)
+        counts = f"{len(concurrencies)} and {len(p95_s)} values"
+        raise InputError("loads and p95 values are not pairs", where="slope", found=counts)
     if odd := [value for value in (*concurrencies, *p95_s) if not math.isfinite(value)]:
         raise InputError("values that no line can be fitted to", where="slope", found=odd[:5], allowed="finite numbers")
 

@@ -61,7 +61,9 @@ class CalcWorkflow(Protocol):
     ) -> None:
         """Let go."""
 
-    async def run_level(self, concurrency: int, items: list[Item], told: ProgressCallback) -> list[WorkflowRun]:
+    async def run_level(
+        self, concurrency: int, items: list[Item], report_progress: ProgressCallback
+    ) -> list[WorkflowRun]:
         """Run the items with so many in flight; after the first failure none is begun.
 
         `told` is called with how many have ended, of how many.
@@ -109,25 +111,27 @@ class LocalWorkflow:
                 start_new_session=True,
             )
         except OSError as error:
-            found = f"{self._python}: {error.strerror}"
-            raise ConfigError("that Python cannot be started", where="--nat_python", found=found) from error
+            finding = f"{self._python}: {error.strerror}"
+            raise ConfigError("that Python cannot be started", where="--nat_python", found=finding) from error
         try:
-            said = await asyncio.wait_for(self._read_message(), WORKFLOW_START_LIMIT_S)
+            message = await asyncio.wait_for(self._read_message(), WORKFLOW_START_LIMIT_S)
         except TimeoutError:
-            found = f"no answer within {WORKFLOW_START_LIMIT_S:g} s"
-            raise RunFailedError("the toolkit does not start", where=self._python, found=found) from None
-        if "missing" in said:
+            finding = f"no answer within {WORKFLOW_START_LIMIT_S:g} s"
+            raise RunFailedError("the toolkit does not start", where=self._python, found=finding) from None
+        if "missing" in message:
             do = f"{INSTALL_COMMAND}, or name a Python that has it with --nat_python"
-            found = f"no module {said['missing']} in {self._python}"
-            raise ConfigError("the NeMo Agent Toolkit is needed to run this workflow", found=found, do=do)
-        self.name = f"local, nvidia-nat {said.get('ready')}"
+            finding = f"no module {message['missing']} in {self._python}"
+            raise ConfigError("the NeMo Agent Toolkit is needed to run this workflow", found=finding, do=do)
+        self.name = f"local, nvidia-nat {message.get('ready')}"
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self._end_child(now=kind is not None)
 
-    async def run_level(self, concurrency: int, items: list[Item], told: ProgressCallback) -> list[WorkflowRun]:
+    async def run_level(
+        self, concurrency: int, items: list[Item], report_progress: ProgressCallback
+    ) -> list[WorkflowRun]:
         """Run the items in a workflow built for this level."""
         assert self._child is not None
         assert self._child.stdin is not None
@@ -140,12 +144,12 @@ class LocalWorkflow:
         with contextlib.suppress(ConnectionError):
             await self._child.stdin.drain()
         runs = []
-        while "done" not in (said := await self._read_message()):
-            if "broken" in said:
-                found = redact_text(str(said["broken"]))
-                raise ConfigError("the toolkit cannot run this workflow", where=self._config_file, found=found)
-            runs.append(_parse_local_run(said))
-            told(len(runs), len(items))
+        while "done" not in (message := await self._read_message()):
+            if "broken" in message:
+                reason = redact_text(str(message["broken"]))
+                raise ConfigError("the toolkit cannot run this workflow", where=self._config_file, found=reason)
+            runs.append(_parse_local_run(message))
+            report_progress(len(runs), len(items))
         return runs
 
     async def _read_message(self) -> dict[str, Any]:
@@ -157,8 +161,8 @@ class LocalWorkflow:
             raise RunFailedError(
                 "the toolkit's process died", where=self._python, found=f"exit code {code}{self._read_last_output()}"
             )
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def _read_last_output(self) -> str:
         """The last lines that the process wrote, without this process's secrets."""
@@ -183,13 +187,13 @@ class LocalWorkflow:
             self._log.close()
 
 
-def _parse_local_run(said: dict[str, Any]) -> WorkflowRun:
-    if not said["ok"]:
-        return WorkflowRun(said["item"], "failed", detail=redact_text(str(said["error"])))
-    first, last = said["first"], said["last"]
+def _parse_local_run(message: dict[str, Any]) -> WorkflowRun:
+    if not message["ok"]:
+        return WorkflowRun(message["item"], "failed", detail=redact_text(str(message["error"])))
+    first, last = message["first"], message["last"]
     # Without events there is only the clock around the run.
-    runtime_s = last - first if first is not None and last > first else said["wall_s"]
-    return WorkflowRun(said["item"], "ok", runtime_s, said["llm_s"], first, last)
+    runtime_s = last - first if first is not None and last > first else message["wall_s"]
+    return WorkflowRun(message["item"], "ok", runtime_s, message["llm_s"], first, last)
 
 
 class ServedWorkflow:
@@ -225,7 +229,9 @@ class ServedWorkflow:
     ) -> None:
         await self._target.close()
 
-    async def run_level(self, concurrency: int, items: list[Item], told: ProgressCallback) -> list[WorkflowRun]:
+    async def run_level(
+        self, concurrency: int, items: list[Item], report_progress: ProgressCallback
+    ) -> list[WorkflowRun]:
         """Send the items, so many in flight."""
         self._allow(concurrency)
         waiting, runs = iter(items), list[WorkflowRun]()
@@ -239,7 +245,7 @@ class ServedWorkflow:
                 run = await self._send_item(item)
                 failed = failed or run.outcome != "ok"
                 runs.append(run)
-                told(len(runs), len(items))
+                report_progress(len(runs), len(items))
 
         await asyncio.gather(*(run_user() for _ in range(min(concurrency, len(items)))))
         return runs

@@ -30,36 +30,36 @@ def check_manifests(objects: Sequence[dict[str, Any]], version: str | None, sche
     """
     validator = _load_validator()
     chosen = choose_kubernetes_version(version)
-    found = []
-    for one in objects:
-        name = f"{one['kind']} {one['metadata']['name']}"
-        if one["apiVersion"] in OWN_GROUPS:
+    faults = []
+    for manifest in objects:
+        name = f"{manifest['kind']} {manifest['metadata']['name']}"
+        if manifest["apiVersion"] in OWN_GROUPS:
             try:
-                validator.validate(one, chosen, strict=True)
+                validator.validate(manifest, chosen, strict=True)
             except validator.ValidationError as error:
-                found.append(f"{name}: {_describe(error)}")
+                faults.append(f"{name}: {_describe(error)}")
             except validator.SchemaNotFoundError:
-                found.append(f"{name}: Kubernetes {chosen} has no {one['apiVersion']}")
-        elif (schema := schemas.get((one["apiVersion"], one["kind"]))) is None:
-            found.append(f"{name}: no schema of {one['apiVersion']}; give its CRD with --crd")
+                faults.append(f"{name}: Kubernetes {chosen} has no {manifest['apiVersion']}")
+        elif (schema := schemas.get((manifest["apiVersion"], manifest["kind"]))) is None:
+            faults.append(f"{name}: no schema of {manifest['apiVersion']}; give its CRD with --crd")
         else:
-            found += [f"{name}: {text}" for text in _find_schema_faults(one, schema)]
-    return found
+            faults += [f"{name}: {text}" for text in _find_schema_faults(manifest, schema)]
+    return faults
 
 
 def choose_kubernetes_version(version: str | None) -> str:
     """The version of the schemas: the given one, or the newest."""
     validator = _load_validator()
-    known = [_major_minor(one) for one in validator.utils.all_versions()]
+    versions = [_major_minor(release) for release in validator.utils.all_versions()]
     if version is None:
-        return known[-1]
+        return versions[-1]
     match = VERSION_PATTERN.fullmatch(version)
-    if match is None or match[1] not in known:
+    if match is None or match[1] not in versions:
         raise ConfigError(
             "no schemas of this Kubernetes",
             where="--kubernetes",
             found=version[:40],
-            allowed=f"{known[0]} to {known[-1]}",
+            allowed=f"{versions[0]} to {versions[-1]}",
         )
     return match[1]
 
@@ -87,15 +87,15 @@ def _describe(error: Any) -> str:
 
 def read_crd_schemas(paths: Sequence[Path]) -> Schemas:
     """Schemas of CustomResourceDefinitions, as `kubectl get crd NAME… -o yaml` prints them."""
-    found: Schemas = {}
+    schemas: Schemas = {}
     for path in paths:
         document = data_files.read_yaml_file(
             path, noun="CRD", max_bytes=MAX_CRD_BYTES, do="kubectl get crd NAME -o yaml"
         )
         items = document.get("items") if isinstance(document, dict) and document.get("kind") == "List" else [document]
         for item in items if isinstance(items, list) else [None]:
-            found |= _read_definition(item, path)
-    return found
+            schemas |= _read_definition(item, path)
+    return schemas
 
 
 def _read_definition(item: Any, path: Path) -> Schemas:
@@ -104,8 +104,8 @@ def _read_definition(item: Any, path: Path) -> Schemas:
             raise ValueError
         spec = item["spec"]
         group, kind = str(spec["group"]), str(spec["names"]["kind"])
-        versions = [one for one in spec["versions"] if one["served"]]
-        schemas = {(f"{group}/{one['name']}", kind): one["schema"]["openAPIV3Schema"] for one in versions}
+        versions = [version for version in spec["versions"] if version["served"]]
+        schemas = {(f"{group}/{version['name']}", kind): version["schema"]["openAPIV3Schema"] for version in versions}
     except (KeyError, TypeError, ValueError):
         raise InputError(
             "not a CustomResourceDefinition",
@@ -118,7 +118,7 @@ def _read_definition(item: Any, path: Path) -> Schemas:
     return schemas
 
 
-def _find_schema_faults(one: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+def _find_schema_faults(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str]:
     import jsonschema
 
     try:
@@ -127,7 +127,7 @@ def _find_schema_faults(one: dict[str, Any], schema: dict[str, Any]) -> list[str
         validator = jsonschema.Draft202012Validator(closed)
         return [
             _describe(error)
-            for error in sorted(validator.iter_errors(one), key=lambda error: list(map(str, error.path)))
+            for error in sorted(validator.iter_errors(manifest), key=lambda error: list(map(str, error.path)))
         ]
     except (jsonschema.SchemaError, jsonschema.exceptions.UnknownType, re.error, RecursionError) as error:
         return [f"the CRD's schema cannot be used: {type(error).__name__}"]
@@ -149,8 +149,8 @@ def _close_schema(schema: Any, depth: int = 0, *, is_root: bool = True) -> Any:
     properties = closed.get("properties")
     if isinstance(properties, dict):
         closed["properties"] = {
-            name: {} if is_root and name == "metadata" else _close_schema(one, depth + 1, is_root=False)
-            for name, one in properties.items()
+            name: {} if is_root and name == "metadata" else _close_schema(subschema, depth + 1, is_root=False)
+            for name, subschema in properties.items()
         }
         if "additionalProperties" not in closed and not closed.get("x-kubernetes-preserve-unknown-fields"):
             closed["additionalProperties"] = False

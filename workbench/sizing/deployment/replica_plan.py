@@ -169,8 +169,8 @@ def estimate_in_flight_per_replica(
 
 def _format_verification_note(row: dict[str, Any]) -> str:
     gpus = f"{row['predicted_gpus']} GPU{'' if row['predicted_gpus'] == 1 else 's'}"
-    found = f"Verification of {row['target']}, {gpus} for {_format_load(row)}: {row['verdict']}"
-    return f"{found} ({row['reason']})." if row["reason"] else f"{found}."
+    text = f"Verification of {row['target']}, {gpus} for {_format_load(row)}: {row['verdict']}"
+    return f"{text} ({row['reason']})." if row["reason"] else f"{text}."
 
 
 def _format_load(row: dict[str, Any]) -> str:

@@ -152,14 +152,14 @@ def build_manifests(
     Deployment.
     `min_replicas`: Replicas when there is no load; one and the spare ones without it.
     """
-    found = [
+    objects = [
         _build_deployment(planned, deployed, is_scaled=in_flight is not None),
         _build_service(deployed),
         _build_disruption_budget(planned, deployed),
     ]
     if in_flight is not None:
-        found.append(_build_autoscaler(planned, deployed, in_flight, min_replicas))
-    return [*(_build_kueue_queues(planned, deployed) if deployed.queue else []), *found]
+        objects.append(_build_autoscaler(planned, deployed, in_flight, min_replicas))
+    return [*(_build_kueue_queues(planned, deployed) if deployed.queue else []), *objects]
 
 
 def _build_labels(deployed: ServiceSpec) -> dict[str, str]:
@@ -218,15 +218,15 @@ def _build_pod_spec(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesOb
 
 def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesObject:
     gpus = {deployed.gpu_resource: str(planned.gpus_per_replica)}
-    asked = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 10}
-    lives = asked | {"httpGet": {"path": deployed.liveness or deployed.health, "port": "http"}}
+    probe = {"httpGet": {"path": deployed.health, "port": "http"}, "periodSeconds": 10, "timeoutSeconds": 10}
+    lives = probe | {"httpGet": {"path": deployed.liveness or deployed.health, "port": "http"}}
     container: KubernetesObject = {
         "name": "server",
         "image": deployed.image,
         "ports": [{"name": "http", "containerPort": deployed.port}],
         "resources": {"limits": gpus, "requests": {"cpu": deployed.cpu, "memory": deployed.memory, **gpus}},
-        "startupProbe": {**asked, "failureThreshold": math.ceil(deployed.start_s / 10)},
-        "readinessProbe": {**asked, "failureThreshold": 3},
+        "startupProbe": {**probe, "failureThreshold": math.ceil(deployed.start_s / 10)},
+        "readinessProbe": {**probe, "failureThreshold": 3},
         # Patient: a server under full load answers late, and to kill it then makes the load of the others worse.
         "livenessProbe": {**lives, "failureThreshold": 30},
         "securityContext": {"allowPrivilegeEscalation": False},
@@ -245,11 +245,14 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
 
 def _list_arguments(planned: ReplicaPlan, deployed: ServiceSpec) -> list[str]:
     """Arguments of the server; vLLM spans one GPU unless it is told how many (NIM finds out itself)."""
-    own = list(deployed.args)
-    has_own = any(one.startswith(("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp")) for one in own)
+    arguments = list(deployed.args)
+    has_own = any(
+        argument.startswith(("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"))
+        for argument in arguments
+    )
     if deployed.profile == "vllm" and planned.gpus_per_replica > 1 and not has_own:
-        own += ["--tensor-parallel-size", str(planned.gpus_per_replica)]
-    return own
+        arguments += ["--tensor-parallel-size", str(planned.gpus_per_replica)]
+    return arguments
 
 
 def _build_service(deployed: ServiceSpec) -> KubernetesObject:
@@ -349,7 +352,7 @@ def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[Kub
     ]
 
 
-def format_manifests_yaml(found: list[KubernetesObject], notes: list[str]) -> str:
+def format_manifests_yaml(objects: list[KubernetesObject], notes: list[str]) -> str:
     """The objects as one YAML stream, the notes as comments before them."""
     import yaml
 
@@ -361,5 +364,7 @@ def format_manifests_yaml(found: list[KubernetesObject], notes: list[str]) -> st
             return True
 
     comments = "".join(f"# {line}\n" for note in notes for line in note.splitlines())
-    documents = [yaml.dump(one, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for one in found]
+    documents = [
+        yaml.dump(manifest, Dumper=Plain, sort_keys=False, default_flow_style=False, width=120) for manifest in objects
+    ]
     return comments + "---\n" + "---\n".join(documents)

@@ -52,23 +52,23 @@ class AnswerProfile:
 
 def profile_answers(counted: pl.DataFrame, sent: pl.DataFrame, again: pl.Series) -> AnswerProfile:
     """Profile of the kept successes; `again` says of all requests sent whether their prompt was sent before."""
-    good = counted.filter(counted["outcome"] == "ok")
-    unit = next((unit for unit in ("tokens", "bytes") if _is_known(good, unit)), None)
-    lengths = good[_COLUMNS[unit]].drop_nulls().to_numpy().astype(np.float64) if unit else np.empty(0)
-    pairs = good.select("answer_hash", "answer_bytes").drop_nulls().rows()
+    successes = counted.filter(counted["outcome"] == "ok")
+    unit = next((unit for unit in ("tokens", "bytes") if _is_known(successes, unit)), None)
+    lengths = successes[_COLUMNS[unit]].drop_nulls().to_numpy().astype(np.float64) if unit else np.empty(0)
+    pairs = successes.select("answer_hash", "answer_bytes").drop_nulls().rows()
     fresh, repeated = _compare_repeated(sent, again)
     return AnswerProfile(lengths, unit, Counter(text for text, _ in pairs), dict(pairs), fresh, repeated)
 
 
-def _is_known(good: pl.DataFrame, unit: str) -> bool:
-    return good.height > 0 and good[_COLUMNS[unit]].null_count() <= 0.1 * good.height
+def _is_known(successes: pl.DataFrame, unit: str) -> bool:
+    return successes.height > 0 and successes[_COLUMNS[unit]].null_count() <= 0.1 * successes.height
 
 
 def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | None, float | None]:
     """Medians of first and repeated prompts; null unless the repeated ones are clearly faster (rank test)."""
-    good = (sent["outcome"] == "ok") & ~sent["tail"]
-    fresh = sent.filter(good & ~again)["runtime_s"].drop_nulls().to_numpy()
-    repeated = sent.filter(good & again)["runtime_s"].drop_nulls().to_numpy()
+    is_success = (sent["outcome"] == "ok") & ~sent["tail"]
+    fresh = sent.filter(is_success & ~again)["runtime_s"].drop_nulls().to_numpy()
+    repeated = sent.filter(is_success & again)["runtime_s"].drop_nulls().to_numpy()
     if min(len(fresh), len(repeated)) < MIN_COMPARED:
         return None, None
     before, after = float(np.median(fresh)), float(np.median(repeated))
@@ -81,39 +81,39 @@ def find_other_answers(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], max_ratio: float
 ) -> dict[int, tuple[str, str | None]]:
     """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again."""
-    found: dict[int, tuple[str, str | None]] = {}
+    differences: dict[int, tuple[str, str | None]] = {}
     for gpus in table["gpus"].unique().to_list():
         rows = table.filter(table["gpus"] == gpus).sort("load", "step").select("step", "load", "verdict").rows()
         rows = [(step, load) for step, load, verdict in rows if verdict not in FAILING_VERDICTS]
-        known = [(step, load) for step, load in rows if len(profiles[step].lengths) >= MIN_ANSWERS]
-        if not known:
+        candidates = [(step, load) for step, load in rows if len(profiles[step].lengths) >= MIN_ANSWERS]
+        if not candidates:
             continue
-        lowest = profiles[known[0][0]]
-        for step, _ in known[1:]:
+        lowest = profiles[candidates[0][0]]
+        for step, _ in candidates[1:]:
             if text := describe_other_answers(profiles[step], lowest, max_ratio):
-                found[step] = ("other answers", f"{text} at the lowest load of {known[0][1]:g}")
-    return found
+                differences[step] = ("other answers", f"{text} at the lowest load of {candidates[0][1]:g}")
+    return differences
 
 
-def describe_other_answers(one: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
+def describe_other_answers(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
     """How answers differ from those of the lowest load; null when they do not, beyond `max_ratio` and chance."""
-    return _find_other_length(one, lowest, max_ratio) or _find_one_text(one, lowest, max_ratio)
+    return _find_other_length(profile, lowest, max_ratio) or _find_one_text(profile, lowest, max_ratio)
 
 
-def _find_other_length(one: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
-    usual, here = lowest.median, one.median
-    if one.unit != lowest.unit or not usual or here is None:
+def _find_other_length(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
+    usual, here = lowest.median, profile.median
+    if profile.unit != lowest.unit or not usual or here is None:
         return None
     if here * MAX_LENGTH_FACTOR < usual or here > MAX_LENGTH_FACTOR * usual:
-        return f"answers of {here:.4g} {one.unit} (median), {usual:.4g}"
+        return f"answers of {here:.4g} {profile.unit} (median), {usual:.4g}"
     short = usual / MAX_LENGTH_FACTOR
-    if _exceeds(one.lengths < short, lowest.lengths < short, max_ratio):
-        share, before = np.mean(one.lengths < short), np.mean(lowest.lengths < short)
-        return f"{share:.1%} of the answers are shorter than {short:.4g} {one.unit}, {before:.1%}"
+    if _exceeds(profile.lengths < short, lowest.lengths < short, max_ratio):
+        share, before = np.mean(profile.lengths < short), np.mean(lowest.lengths < short)
+        return f"{share:.1%} of the answers are shorter than {short:.4g} {profile.unit}, {before:.1%}"
     long = usual * MAX_LENGTH_FACTOR
-    if _exceeds(one.lengths > long, lowest.lengths > long, MAX_LONG_EXCESS):
-        share, before = np.mean(one.lengths > long), np.mean(lowest.lengths > long)
-        return f"{share:.1%} of the answers are longer than {long:.4g} {one.unit}, {before:.1%}"
+    if _exceeds(profile.lengths > long, lowest.lengths > long, MAX_LONG_EXCESS):
+        share, before = np.mean(profile.lengths > long), np.mean(lowest.lengths > long)
+        return f"{share:.1%} of the answers are longer than {long:.4g} {profile.unit}, {before:.1%}"
     return None
 
 
@@ -124,27 +124,31 @@ def _exceeds(here: Any, before: Any, allowed: float, n_errors: float = N_STANDAR
     return bool(share - old - n_errors * error > allowed)
 
 
-def _find_one_text(one: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
-    n, before = one.texts.total(), lowest.texts.total()
+def _find_one_text(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
+    n, before = profile.texts.total(), lowest.texts.total()
     if min(n, before) < MIN_ANSWERS:
         return None
-    text, count = one.texts.most_common(1)[0]
+    text, count = profile.texts.most_common(1)[0]
     old = lowest.texts[text]
     here, then = np.arange(n) < count, np.arange(before) < old
     # A text that never came at the lowest load needs less evidence than one that came more often.
     if not _exceeds(here, then, max_ratio, N_STANDARD_ERRORS if old else N_ERRORS_OF_NEW_TEXT):
         return None
-    return f"{count / n:.1%} of the answers are one text of {one.bytes_by_text[text]} bytes, {old / before:.1%}"
+    return f"{count / n:.1%} of the answers are one text of {profile.bytes_by_text[text]} bytes, {old / before:.1%}"
 
 
 def find_cached_steps(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], min_repeated: float
 ) -> dict[int, tuple[str, str | None]]:
     """Steps with repeated prompts, where some step shows that those are answered faster than new ones."""
-    shown = [one for one in profiles.values() if one.fresh_p50_s is not None and one.repeated_p50_s is not None]
+    shown = [
+        profile
+        for profile in profiles.values()
+        if profile.fresh_p50_s is not None and profile.repeated_p50_s is not None
+    ]
     if not shown:
         return {}
-    clear = max(shown, key=lambda one: (one.fresh_p50_s or 0) / (one.repeated_p50_s or 1))
+    clear = max(shown, key=lambda profile: (profile.fresh_p50_s or 0) / (profile.repeated_p50_s or 1))
     text = (
         f"of the prompts were sent before, and a cache answers those: median {clear.repeated_p50_s:.3g} s, new ones "
         f"{clear.fresh_p50_s:.3g} s; measure with more prompts, or --unique-prefix"

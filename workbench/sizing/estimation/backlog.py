@@ -69,7 +69,7 @@ class _Window:
         return int((self.due <= time_s).sum() - (self.ended <= time_s).sum())
 
 
-def measure_backlog(sent: pl.DataFrame, kept: pl.DataFrame, arrivals: str) -> Backlog | None:
+def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: str) -> Backlog | None:
     """Did the service end what was offered? Null with too few requests to say.
 
     Not sustained by either of two tests. A deficit: fewer ended than were offered, by more than the interval of what
@@ -80,7 +80,7 @@ def measure_backlog(sent: pl.DataFrame, kept: pl.DataFrame, arrivals: str) -> Ba
     at or above the capacity. It is not asked for where latencies are independent of one another: nothing queues then.
     What it does not show: a service that would fall behind only after a longer time.
     """
-    window = _build_window(sent, kept)
+    window = _build_window(sent, kept_requests)
     if window is None:
         return None
     width = window.end - window.begin
@@ -90,7 +90,7 @@ def measure_backlog(sent: pl.DataFrame, kept: pl.DataFrame, arrivals: str) -> Ba
     _, half, _ = t_interval(parts, 0.9)
     rate = window.count_within(ended) / width
     levels = np.array([window.waiting_at(moment) for moment in np.linspace(window.begin, window.end, 200)])
-    found = Backlog(
+    backlog = Backlog(
         offered_per_s=window.count_within(window.due) / width,
         begun_per_s=window.count_within(window.sent) / width,
         ended_per_s=rate,
@@ -100,34 +100,34 @@ def measure_backlog(sent: pl.DataFrame, kept: pl.DataFrame, arrivals: str) -> Ba
         last=int(levels[-1]),
         peak=int(levels.max()),
     )
-    latencies = (kept["ended_s"] - kept["intended_s"]).to_numpy()
-    reason = _find_deficit(found, width, latencies) or _find_missing_surplus(window, latencies, arrivals)
-    return replace(found, overload=reason)
+    latencies = (kept_requests["ended_s"] - kept_requests["intended_s"]).to_numpy()
+    reason = _find_deficit(backlog, width, latencies) or _find_missing_surplus(window, latencies, arrivals)
+    return replace(backlog, overload=reason)
 
 
-def _build_window(sent: pl.DataFrame, kept: pl.DataFrame) -> _Window | None:
-    if kept.height < 2 * N_PARTS:
+def _build_window(sent: pl.DataFrame, kept_requests: pl.DataFrame) -> _Window | None:
+    if kept_requests.height < 2 * N_PARTS:
         return None
-    begin, end = float(str(kept["intended_s"].min())), float(str(kept["intended_s"].max()))
+    begin, end = float(str(kept_requests["intended_s"].min())), float(str(kept_requests["intended_s"].max()))
     if not end > begin:
         return None
     due, begun, ended = (sent[name].to_numpy() for name in ("intended_s", "sent_s", "ended_s"))
     return _Window(due, begun, ended, (sent["outcome"] == "ok").to_numpy(), begin, end)
 
 
-def _find_deficit(found: Backlog, width: float, latencies: Floats) -> str | None:
-    grown = found.last - found.first
-    if found.ended_high_per_s is None or grown < max(MIN_DEFICIT, 0.01 * found.offered_per_s * width):
+def _find_deficit(backlog: Backlog, width: float, latencies: Floats) -> str | None:
+    grown = backlog.last - backlog.first
+    if backlog.ended_high_per_s is None or grown < max(MIN_DEFICIT, 0.01 * backlog.offered_per_s * width):
         return None
     third = len(latencies) // 3
-    if found.ended_high_per_s >= found.offered_per_s:
+    if backlog.ended_high_per_s >= backlog.offered_per_s:
         return None
     if np.median(latencies[-third:]) < MIN_LATENCY_GROWTH * np.median(latencies[:third]):
         return None
-    low = found.ended_low_per_s or 0.0
+    low = backlog.ended_low_per_s or 0.0
     return (
-        f"{found.ended_per_s:.3g} requests/s [{low:.3g}, {found.ended_high_per_s:.3g}] ended of "
-        f"{found.offered_per_s:.3g} offered; {found.first} were waiting at first, {found.last} at the end"
+        f"{backlog.ended_per_s:.3g} requests/s [{low:.3g}, {backlog.ended_high_per_s:.3g}] ended of "
+        f"{backlog.offered_per_s:.3g} offered; {backlog.first} were waiting at first, {backlog.last} at the end"
     )
 
 

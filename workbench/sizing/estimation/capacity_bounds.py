@@ -86,33 +86,33 @@ def estimate_bounded_capacity(
     limit passed nowhere: `at_least`, `low` is the highest load within the limit, and there is no value.
     """
     if ceiling is None:
-        found = _fit_levels(levels, q, limit_s, draws, seed)
-        return _check_samples(_bound_from_below(found, levels, q, limit_s, is_open=is_open), levels, q)
+        capacity = _fit_levels(levels, q, limit_s, draws, seed)
+        return _check_samples(_bound_from_below(capacity, levels, q, limit_s, is_open=is_open), levels, q)
     if ceiling.contradicted_by is not None:
-        found = estimate_capacity([], q, limit_s)
+        capacity = estimate_capacity([], q, limit_s)
         reason = f"{ceiling.text}; but {ceiling.contradicted_by:g} was served: the failures do not follow from the load"
         advice = "find their cause, or allow them with --max-error-ratio"
-        return replace(found, n_levels=len(levels), reason=reason, advice=advice)
+        return replace(capacity, n_levels=len(levels), reason=reason, advice=advice)
     served = [level for level in levels if level.load < ceiling.load]
-    found = _fit_levels(served, q, limit_s, draws, seed)
-    return _check_samples(_bound_from_above(found, served, ceiling, q, limit_s), served, q)
+    capacity = _fit_levels(served, q, limit_s, draws, seed)
+    return _check_samples(_bound_from_above(capacity, served, ceiling, q, limit_s), served, q)
 
 
 def _fit_levels(levels: Sequence[Level], q: float, limit_s: float, draws: int, seed: int) -> Capacity:
     """`estimate_capacity`, which says nothing of one level alone, and mistakes two groups of latencies for the load."""
-    found = estimate_capacity(levels, q, limit_s, draws=draws, seed=seed)
+    capacity = estimate_capacity(levels, q, limit_s, draws=draws, seed=seed)
     if len(levels) == 1 and (value := quantiles.compute_quantile(levels[0].values, q)) > limit_s:
         reason = f"{value:.4g} s at the lowest load of {levels[0].load:g} exceeds the limit of {limit_s:g} s"
-        return replace(found, reason=reason, advice="measure lower loads, or raise the limit")
-    if found.value is not None and found.low is not None and found.high is not None:
-        return found
+        return replace(capacity, reason=reason, advice="measure lower loads, or raise the limit")
+    if capacity.value is not None and capacity.low is not None and capacity.high is not None:
+        return capacity
     groups = next((text for level in levels if (text := describe_groups(level.values, q, limit_s))), None)
     if groups is None:
-        return found
+        return capacity
     advice = (
         "measure more requests (--samples, --most-samples), or set a goal on another quantile; lower loads do not help"
     )
-    return replace(found, value=None, low=None, high=None, reason=groups, advice=advice)
+    return replace(capacity, value=None, low=None, high=None, reason=groups, advice=advice)
 
 
 def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
@@ -120,17 +120,17 @@ def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
 
     The groups are apart by a factor of two and more, and hardly a request lies between the ends of the interval.
     """
-    one = quantiles.estimate_quantile(values, q)
-    if not (one.low <= limit_s < one.high < float("inf") and one.high > MIN_GROUP_FACTOR * one.low):
+    quantile = quantiles.estimate_quantile(values, q)
+    if not (quantile.low <= limit_s < quantile.high < float("inf") and quantile.high > MIN_GROUP_FACTOR * quantile.low):
         return None
-    known = values[np.isfinite(values)]
-    between = float(np.mean((known > 1.1 * one.low) & (known < one.high / 1.1)))
+    finite = values[np.isfinite(values)]
+    between = float(np.mean((finite > 1.1 * quantile.low) & (finite < quantile.high / 1.1)))
     if between > MAX_BETWEEN_FRACTION:
         return None
-    slow = float(np.mean(known >= one.high / 1.1))
+    slow = float(np.mean(finite >= quantile.high / 1.1))
     return (
-        f"latencies fall into two groups, up to {one.low:.3g} s and from {one.high:.3g} s ({slow:.1%} of them); "
-        f"p{100 * q:g} may lie in either"
+        f"latencies fall into two groups, up to {quantile.low:.3g} s and from {quantile.high:.3g} s ({slow:.1%} of"
+        f" them); p{100 * q:g} may lie in either"
     )
 
 
@@ -140,50 +140,54 @@ def _max_load_within(levels: Sequence[Level], q: float, limit_s: float) -> float
     return max(within, default=None)
 
 
-def _bound_from_below(found: Capacity, levels: Sequence[Level], q: float, limit_s: float, *, is_open: bool) -> Capacity:
+def _bound_from_below(
+    capacity: Capacity, levels: Sequence[Level], q: float, limit_s: float, *, is_open: bool
+) -> Capacity:
     top = max((level.load for level in levels), default=None)
-    beyond = found.value is None or (is_open and top is not None and found.value > top)
+    beyond = capacity.value is None or (is_open and top is not None and capacity.value > top)
     if not beyond or top is None:
-        return found
+        return capacity
     floor = _max_load_within(levels, q, limit_s)
-    if floor is None or (found.value is None and found.advice is not None and "lower" in found.advice):
-        return found
+    if floor is None or (capacity.value is None and capacity.advice is not None and "lower" in capacity.advice):
+        return capacity
     value = quantiles.compute_quantile(max(levels, key=lambda level: level.load).values, q)
-    reason = found.reason or f"{value:.4g} s at the largest load of {top:g} is below the limit of {limit_s:g} s"
-    advice = found.advice or f"add levels, such as {', '.join(f'{top * factor:g}' for factor in (1.5, 2, 3))}"
+    reason = capacity.reason or f"{value:.4g} s at the largest load of {top:g} is below the limit of {limit_s:g} s"
+    advice = capacity.advice or f"add levels, such as {', '.join(f'{top * factor:g}' for factor in (1.5, 2, 3))}"
     if advice == "measure more levels":
         advice = f"add levels, such as {', '.join(f'{top * factor:g}' for factor in (2, 4, 8))}"
-    return replace(found, value=None, low=floor, high=None, at_least=True, reason=reason, advice=advice)
+    return replace(capacity, value=None, low=floor, high=None, at_least=True, reason=reason, advice=advice)
 
 
-def _bound_from_above(found: Capacity, served: Sequence[Level], ceiling: Ceiling, q: float, limit_s: float) -> Capacity:
+def _bound_from_above(
+    capacity: Capacity, served: Sequence[Level], ceiling: Ceiling, q: float, limit_s: float
+) -> Capacity:
     top = max((level.load for level in served), default=None)
     if top is None:
         advice = "measure lower loads" if ceiling.load > 1 else "find the cause of its failures"
-        return replace(found, value=None, low=None, high=None, reason=ceiling.text, advice=advice)
-    bends = found.value is not None and found.value <= top and found.high is not None and found.high <= top
+        return replace(capacity, value=None, low=None, high=None, reason=ceiling.text, advice=advice)
+    bends = capacity.value is not None and capacity.value <= top and capacity.high is not None and capacity.high <= top
     if bends:
-        return found
+        return capacity
     floor = _max_load_within(served, q, limit_s)
-    crossed = found.value is not None and found.value <= top
-    if floor is None or (found.value is None and found.advice is not None and "lower" in found.advice):
-        return replace(found, reason="; ".join(filter(None, (found.reason, ceiling.text))))
+    crossed = capacity.value is not None and capacity.value <= top
+    if floor is None or (capacity.value is None and capacity.advice is not None and "lower" in capacity.advice):
+        return replace(capacity, reason="; ".join(filter(None, (capacity.reason, ceiling.text))))
     upper = max(ceiling.upper, floor)
     # A resample may pass the limit below the highest load served: its end stays.
-    low = floor if found.low is None or found.low > top else min(found.low, top)
-    value = min(found.value, upper) if crossed and found.value is not None else max(floor, min(top, upper))
+    low = floor if capacity.low is None or capacity.low > top else min(capacity.low, top)
+    value = min(capacity.value, upper) if crossed and capacity.value is not None else max(floor, min(top, upper))
     if upper > MAX_BRACKET_FACTOR * low and upper - low > 1:
         middle = ", ".join(f"{low + (upper - low) * part:.3g}" for part in (0.25, 0.5, 0.75))
         reason = f"the capacity lies between {low:.4g} and {upper:.4g}; {ceiling.text}"
         return replace(
-            found, value=None, low=None, high=None, reason=reason, advice=f"measure between, such as {middle}"
+            capacity, value=None, low=None, high=None, reason=reason, advice=f"measure between, such as {middle}"
         )
     return replace(
-        found,
+        capacity,
         value=value,
         low=min(low, value),
-        high=upper if not crossed or found.high is None else min(found.high, upper),
-        method=found.method or "bracket",
+        high=upper if not crossed or capacity.high is None else min(capacity.high, upper),
+        method=capacity.method or "bracket",
         n_levels=len(served),
         n_samples=sum(len(level.values) for level in served),
         reason=None,
@@ -192,17 +196,17 @@ def _bound_from_above(found: Capacity, served: Sequence[Level], ceiling: Ceiling
     )
 
 
-def _check_samples(found: Capacity, levels: Sequence[Level], q: float) -> Capacity:
+def _check_samples(capacity: Capacity, levels: Sequence[Level], q: float) -> Capacity:
     """No lower end where the levels around it have too few requests for an interval of the quantile."""
-    if found.value is None or found.low is None:
-        return found
-    needed, value = metrics.min_samples_for(q), found.value
+    if capacity.value is None or capacity.low is None:
+        return capacity
+    needed, value = metrics.min_samples_for(q), capacity.value
     ordered = sorted(levels, key=lambda level: level.load)
     below = [level for level in ordered if level.load <= value][-1:]
     around = below + [level for level in ordered if level.load > value][:1]
     n = sum(len(level.values) for level in around)
     if n >= needed:
-        return found
+        return capacity
     loads = " and ".join(f"{level.load:g}" for level in around)
     reason = f"{n} requests at {loads}, and an interval of this quantile needs {needed}"
-    return replace(found, low=None, reason=reason, advice=f"measure more requests: --samples {needed}")
+    return replace(capacity, low=None, reason=reason, advice=f"measure more requests: --samples {needed}")

@@ -87,12 +87,12 @@ class MonotoneCurve:
         """Largest load within the limit."""
         loads, fitted = self.loads, self.fitted
         last = (fitted <= limit_s).sum(axis=1) - 1
-        left = np.clip(last, 0, len(loads) - 2)
+        segment = np.clip(last, 0, len(loads) - 2)
         rows = np.arange(len(fitted))
-        low, rise = fitted[rows, left], fitted[rows, left + 1] - fitted[rows, left]
+        low, rise = fitted[rows, segment], fitted[rows, segment + 1] - fitted[rows, segment]
         with np.errstate(divide="ignore", invalid="ignore"):
             share = np.where(rise > 0, (limit_s - low) / rise, np.inf)
-            inside = loads[left] + share * (loads[left + 1] - loads[left])
+            inside = loads[segment] + share * (loads[segment + 1] - loads[segment])
         return np.where(last < 0, np.nan, inside)
 
 
@@ -223,16 +223,18 @@ def estimate_capacity(
     if usable.sum() < 2:
         reason = f"{int(usable.sum())} level(s) with a finite quantile above 0, 2 needed"
         return Capacity(None, None, None, None, int(usable.sum()), n, reason, "measure more levels")
-    kept = [level for level, good in zip(ordered, usable, strict=True) if good]
+    usable_levels = [level for level, is_usable in zip(ordered, usable, strict=True) if is_usable]
     loads, points = loads[usable], points[usable]
     random = np.random.default_rng(seed)
-    drawn = np.stack([quantiles.resample_quantile(level.values, q, draws, random) for level in kept], axis=1)
+    drawn = np.stack([quantiles.resample_quantile(level.values, q, draws, random) for level in usable_levels], axis=1)
     # A resample may hold too many failures, or too many that took no time.
     drawn = np.clip(drawn, points.min() / 10, 10 * points.max())
     values, chosen = _invert_best_curve(loads, np.vstack([points, drawn]), limit_s)
     method = list(CURVES)[int(chosen[0])]
-    found = Capacity(float(values[0]), None, None, method, len(kept), sum(len(level.values) for level in kept))
-    return _add_interval(found, values[1:], loads, points, limit_s)
+    capacity = Capacity(
+        float(values[0]), None, None, method, len(usable_levels), sum(len(level.values) for level in usable_levels)
+    )
+    return _add_interval(capacity, values[1:], loads, points, limit_s)
 
 
 def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Floats, npt.NDArray[np.intp]]:
@@ -270,7 +272,7 @@ def _tail_fraction(levels: int) -> float:
     return float(ndtr(np.sqrt(levels / (levels - 1)) * stdtrit(levels - 1, (1 - CONFIDENCE_LEVEL) / 2)))
 
 
-def _add_interval(found: Capacity, drawn: Floats, loads: Floats, points: Floats, limit_s: float) -> Capacity:
+def _add_interval(capacity: Capacity, drawn: Floats, loads: Floats, points: Floats, limit_s: float) -> Capacity:
     """Add the interval; ends and values outside the measured loads become null."""
     reach = MAX_EXTRAPOLATION * float(loads[-1])
     # NaN: the lowest load already exceeds the limit, so the resample ranks below all others.
@@ -278,9 +280,9 @@ def _add_interval(found: Capacity, drawn: Floats, loads: Floats, points: Floats,
     tail = int(_tail_fraction(len(loads)) * len(order))
     low, high = float(order[tail]), float(order[-1 - tail])
     ends = replace(
-        found, low=low if low >= loads[0] / MAX_EXTRAPOLATION else None, high=high if high <= reach else None
+        capacity, low=low if low >= loads[0] / MAX_EXTRAPOLATION else None, high=high if high <= reach else None
     )
-    value = found.value
+    value = capacity.value
     if value is None or np.isnan(value) or value < loads[0] / MAX_EXTRAPOLATION:
         reason = f"{points[0]:.4g} s at the lowest load of {loads[0]:g} exceeds the limit of {limit_s:g} s"
         return replace(ends, value=None, reason=reason, advice="measure lower loads, or raise the limit")

@@ -67,12 +67,12 @@ def fit_scaling_laws(
     >>> table.select("model", "gpus").rows()
     [('linear', 4), ('Amdahl', 4)]
     """
-    counts = [one.gpus for one in measured]
+    counts = [point.gpus for point in measured]
     if len(set(counts)) < 2 or len(set(counts)) < len(counts):
         raise InputError("scaling needs two or more distinct GPU counts", found=counts)
     gpus = np.array(counts, dtype=np.float64)
-    capacities = np.array([one.capacity for one in measured])
-    errors = np.array([(math.log(one.high) - math.log(one.low)) / (2 * NORMAL_95) for one in measured])
+    capacities = np.array([point.capacity for point in measured])
+    errors = np.array([(math.log(point.high) - math.log(point.low)) / (2 * NORMAL_95) for point in measured])
     noise = np.random.default_rng(seed).standard_normal((draws, len(gpus)))
     drawn = capacities * np.exp(noise * errors)
     models: list[ScalingLaw] = ["linear", "USL"] if len(counts) >= MIN_COUNTS_FOR_USL else ["linear", "Amdahl"]
@@ -85,9 +85,9 @@ def _build_law_row(
 ) -> dict[str, object]:
     fitted = _fit_law(model, gpus, capacities, weights)
     sampled = np.array([_fit_law(model, gpus, row, weights) for row in drawn])
-    most = MAX_GPU_EXTRAPOLATION * int(gpus.max())
-    need = _min_gpus_for_load(fitted, load, most)
-    needs = np.sort([_min_gpus_for_load(row, load, most) for row in sampled])
+    max_gpus = MAX_GPU_EXTRAPOLATION * int(gpus.max())
+    need = _min_gpus_for_load(fitted, load, max_gpus)
+    needs = np.sort([_min_gpus_for_load(row, load, max_gpus) for row in sampled])
     tail = int(0.05 * len(needs))
     low, high = needs[tail], needs[-1 - tail]
     names = ("per_gpu", "contention", "coherency")
@@ -98,8 +98,8 @@ def _build_law_row(
     ends = {"gpus": need, "gpus_low": low, "gpus_high": high}
     row |= {name: int(value) if math.isfinite(value) else None for name, value in ends.items()}
     return row | {
-        "verdict": "estimated" if need <= most else "no estimate",
-        "reason": _explain_no_count(fitted, sampled, load, most) if need > most else None,
+        "verdict": "estimated" if need <= max_gpus else "no estimate",
+        "reason": _explain_no_count(fitted, sampled, load, max_gpus) if need > max_gpus else None,
     }
 
 
@@ -190,57 +190,59 @@ def estimate_gpus_and_scaling(
     for goal in goals:
         parts = {gpus: points.filter(pl.col("gpus") == gpus) for gpus in counts}
         levels = {gpus: select_usable_levels(requests, steps, part, goal) for gpus, part in parts.items()}
-        found = {
+        capacities = {
             gpus: estimate_bounded_capacity(
                 part, find_ceiling(parts[gpus]), goal.q, goal.limit_s, is_open=is_open, draws=draws, seed=seed
             )
             for gpus, part in levels.items()
         }
         last = counts[-1]
-        row = _build_estimate_row(goal, levels[last], found[last], load)
-        if found[last].value is None and (unmeasured := _explain_unmeasured(parts[last], levels[last], goal)):
+        row = _build_estimate_row(goal, levels[last], capacities[last], load)
+        if capacities[last].value is None and (unmeasured := _explain_unmeasured(parts[last], levels[last], goal)):
             row |= {"reason": unmeasured}
         row |= {"reason": _explain_refusal(row, parts[last])}
         row = _capacities_to_gpus(
             row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"}
         )
-        measured = _select_bounded_capacities(found)
+        measured = _select_bounded_capacities(capacities)
         if len(measured) > 1:
             laws.append(fit_scaling_laws(goal.name, measured, load, draws=draws, seed=seed))
-        rows.append(row if len(counts) == 1 else row | _scaling_columns(found, laws[-1] if len(measured) > 1 else None))
-    most = max((row["gpus"] for row in rows if row["gpus"] is not None), default=None)
-    table = ESTIMATES.frame([row | {"binding": most is not None and row["gpus"] == most} for row in rows])
+        rows.append(
+            row if len(counts) == 1 else row | _scaling_columns(capacities, laws[-1] if len(measured) > 1 else None)
+        )
+    max_gpus = max((row["gpus"] for row in rows if row["gpus"] is not None), default=None)
+    table = ESTIMATES.frame([row | {"binding": max_gpus is not None and row["gpus"] == max_gpus} for row in rows])
     return table, pl.concat(laws)
 
 
 def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
     """Reason of a missing estimate, with the levels that were left out."""
-    left = points.filter(~points["verdict"].is_in(USABLE_VERDICTS)).sort("load")
+    unused = points.filter(~points["verdict"].is_in(USABLE_VERDICTS)).sort("load")
     reason: str | None = row["reason"]
-    left = left.filter([text is None or text not in (reason or "") for text in left["reason"].to_list()])
-    if row["capacity"] is not None or not left.height:
+    unused = unused.filter([text is None or text not in (reason or "") for text in unused["reason"].to_list()])
+    if row["capacity"] is not None or not unused.height:
         return reason
-    listed = ", ".join(f"{load:g}" for load in left["load"].unique(maintain_order=True).to_list()[:8])
-    kinds = ", ".join(left["verdict"].unique(maintain_order=True).to_list())
+    listed = ", ".join(f"{load:g}" for load in unused["load"].unique(maintain_order=True).to_list()[:8])
+    kinds = ", ".join(unused["verdict"].unique(maintain_order=True).to_list())
     if reason is not None and ADD_LEVELS in reason:
         # Levels that were measured and left out are no advice.
         plain, _, added = reason.partition(ADD_LEVELS)
-        reason = plain.rstrip("; ") if float(added.split(",")[0]) <= max(left["load"].to_list()) else reason
-    return f"{reason}; left out: level(s) {listed} ({kinds}: {left['reason'][0]})"
+        reason = plain.rstrip("; ") if float(added.split(",")[0]) <= max(unused["load"].to_list()) else reason
+    return f"{reason}; left out: level(s) {listed} ({kinds}: {unused['reason'][0]})"
 
 
-def _select_bounded_capacities(found: dict[int, Capacity]) -> list[GpuCapacity]:
+def _select_bounded_capacities(capacities: dict[int, Capacity]) -> list[GpuCapacity]:
     """GPU counts whose capacity has both ends of its interval."""
     return [
-        GpuCapacity(gpus, one.value, one.low, one.high)
-        for gpus, one in found.items()
-        if one.value is not None and one.low is not None and one.high is not None
+        GpuCapacity(gpus, capacity.value, capacity.low, capacity.high)
+        for gpus, capacity in capacities.items()
+        if capacity.value is not None and capacity.low is not None and capacity.high is not None
     ]
 
 
-def _scaling_columns(found: dict[int, Capacity], laws: pl.DataFrame | None) -> dict[str, Any]:
+def _scaling_columns(capacities: dict[int, Capacity], laws: pl.DataFrame | None) -> dict[str, Any]:
     if laws is None:
-        reasons = [f"{gpus} GPUs: {one.reason}" for gpus, one in found.items() if one.reason]
+        reasons = [f"{gpus} GPUs: {capacity.reason}" for gpus, capacity in capacities.items() if capacity.reason]
         reason = "fewer than two GPU counts have a capacity with an interval; " + "; ".join(reasons)
         nothing = dict.fromkeys(("gpus", "gpus_low", "gpus_high", "recommended"))
         return nothing | {"verdict": "no estimate", "reason": reason}
@@ -256,12 +258,12 @@ def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl
     import polars as pl
 
     users = dict(steps.select("step", "users").iter_rows())
-    found: dict[float, list[Any]] = {}
+    by_load: dict[float, list[Any]] = {}
     for step, load in points.filter(pl.col("verdict").is_in(USABLE_VERDICTS)).select("step", "load").iter_rows():
         counted = select_kept_requests(requests.filter(pl.col("step") == step), users[step])
-        found.setdefault(load, []).append(counted)
+        by_load.setdefault(load, []).append(counted)
     levels = []
-    for load, frames in found.items():
+    for load, frames in by_load.items():
         counted = pl.concat(frames)
         values = metrics.metric_values(counted, goal.metric)
         applies = metrics.metric_applies(counted, goal.metric) | (counted["outcome"] != "ok").to_numpy()
@@ -281,30 +283,30 @@ def _explain_unmeasured(points: pl.DataFrame, levels: list[Level], goal: Goal) -
     return metrics.explain_missing(goal.metric, note)
 
 
-def _build_estimate_row(goal: Goal, levels: list[Level], found: Capacity, load: float) -> dict[str, Any]:
+def _build_estimate_row(goal: Goal, levels: list[Level], capacity: Capacity, load: float) -> dict[str, Any]:
     return {
         "target": goal.name,
         "metric": goal.metric,
         "q": goal.q,
         "limit_s": goal.limit_s,
         "load": float(load),
-        "method": found.method,
-        "capacity": found.value,
-        "capacity_low": found.low,
-        "capacity_high": found.high,
+        "method": capacity.method,
+        "capacity": capacity.value,
+        "capacity_low": capacity.low,
+        "capacity_high": capacity.high,
         "slope_capacity": _slope_capacity(levels, goal),
-        "n_levels": found.n_levels,
-        "n_samples": found.n_samples,
-        "verdict": AT_LEAST if found.at_least else "no estimate" if found.value is None else LINEAR_VERDICT,
-        "reason": "; ".join(filter(None, (found.reason, found.advice))) or None,
-        "bound": found.bound,
+        "n_levels": capacity.n_levels,
+        "n_samples": capacity.n_samples,
+        "verdict": AT_LEAST if capacity.at_least else "no estimate" if capacity.value is None else LINEAR_VERDICT,
+        "reason": "; ".join(filter(None, (capacity.reason, capacity.advice))) or None,
+        "bound": capacity.bound,
     }
 
 
 def _slope_capacity(levels: list[Level], goal: Goal) -> float | None:
     """Capacity by the slope-based calculator on the same quantiles; null if it gives none."""
-    known = [(level.load, quantiles.compute_quantile(level.values, goal.q)) for level in levels]
-    finite = sorted((load, value) for load, value in known if value < float("inf"))
+    points = [(level.load, quantiles.compute_quantile(level.values, goal.q)) for level in levels]
+    finite = sorted((load, value) for load, value in points if value < float("inf"))
     if len(finite) < slope_fit.MIN_POINTS:
         return None
     line = slope_fit.fit_line([load for load, _ in finite], [value for _, value in finite]).line
@@ -321,8 +323,8 @@ def _capacities_to_gpus(row: dict[str, Any]) -> dict[str, Any]:
         "gpus_high": row["capacity_low"],
         "slope_gpus": row.pop("slope_capacity"),
     }
-    whole = row["load"] * row["test_gpus"]
-    counts = {name: whole / value if value else None for name, value in capacities.items()}
+    gpu_load = row["load"] * row["test_gpus"]
+    counts = {name: gpu_load / value if value else None for name, value in capacities.items()}
     # Of a capacity that is only known to be at least so much, the count is an upper bound and no recommendation.
     high = counts["gpus_high"] if counts["gpus"] is not None else None
     return row | counts | {"recommended": None if high is None else math.ceil(high - ROUNDING_TOLERANCE)}

@@ -71,11 +71,11 @@ def estimate_capacities(
     rows: list[dict[str, Any]] = []
     limit_ms = max(1, round(1000 * goal.limit_s))
     last = max(levels, default=0)
-    for gpus, found in levels.items():
+    for gpus, gpu_levels in levels.items():
         for at_ms in limit_grid_ms(limit_ms) if gpus == last else [limit_ms]:
             ceiling = (ceilings or {}).get(gpus)
-            one = _estimate_at_limit(found, goal, at_ms, draws, seed, ceiling, is_open=is_open)
-            rows.append(_capacity_row(gpus, at_ms, one))
+            capacity = _estimate_at_limit(gpu_levels, goal, at_ms, draws, seed, ceiling, is_open=is_open)
+            rows.append(_capacity_row(gpus, at_ms, capacity))
     return CAPACITIES.frame(rows)
 
 
@@ -95,9 +95,9 @@ def _estimate_at_limit(
     is_open: bool,
 ) -> Capacity:
     """The goal's own limit exactly as it was estimated: what stands in two places must be the same."""
-    own = limit_ms == round(1000 * goal.limit_s)
-    limit_s = goal.limit_s if own else limit_ms / 1000
-    n = GOAL_DRAWS if own else draws
+    is_goal = limit_ms == round(1000 * goal.limit_s)
+    limit_s = goal.limit_s if is_goal else limit_ms / 1000
+    n = GOAL_DRAWS if is_goal else draws
     return estimate_bounded_capacity(levels, ceiling, goal.q, limit_s, is_open=is_open, draws=n, seed=seed)
 
 
@@ -111,16 +111,16 @@ def limit_grid_ms(limit_ms: int) -> list[int]:
     return [at for k in range(-STEPS_BELOW, STEPS_ABOVE + 1) if (at := limit_ms + k * step) > 0]
 
 
-def _capacity_row(gpus: int, limit_ms: int, found: Capacity) -> dict[str, Any]:
-    known = found.value is not None
-    ends = {"capacity_low": found.low if known else None, "capacity_high": found.high if known else None}
-    return {"gpus": gpus, "limit_ms": limit_ms, "capacity": found.value, **ends}
+def _capacity_row(gpus: int, limit_ms: int, capacity: Capacity) -> dict[str, Any]:
+    has_value = capacity.value is not None
+    ends = {"capacity_low": capacity.low if has_value else None, "capacity_high": capacity.high if has_value else None}
+    return {"gpus": gpus, "limit_ms": limit_ms, "capacity": capacity.value, **ends}
 
 
 def sample_fitted_curve(levels: Sequence[Level], goal: Goal, method: str | None) -> pl.DataFrame:
     """The curve that the estimate inverts, as a table to draw; empty without a method."""
-    known = [(level.load, quantiles.compute_quantile(level.values, goal.q)) for level in levels]
-    finite = sorted((load, value) for load, value in known if math.isfinite(value))
+    points = [(level.load, quantiles.compute_quantile(level.values, goal.q)) for level in levels]
+    finite = sorted((load, value) for load, value in points if math.isfinite(value))
     if method is None or len(finite) < 2:
         return CURVE.frame([])
     loads = np.array([load for load, _ in finite])
@@ -131,9 +131,9 @@ def sample_fitted_curve(levels: Sequence[Level], goal: Goal, method: str | None)
 
 def _drop_wide_ends(table: pl.DataFrame) -> pl.DataFrame:
     """The limits that something can be said about: those at the ends of the grid with a wide interval are left out."""
-    known = table.filter(table["capacity"].is_not_null()).sort("limit_ms")
-    sharp = known.filter(known["capacity_high"] <= MAX_INTERVAL_RATIO * known["capacity_low"])["limit_ms"]
-    return known.filter(known["limit_ms"].is_between(sharp.min(), sharp.max())) if len(sharp) else known
+    rows = table.filter(table["capacity"].is_not_null()).sort("limit_ms")
+    sharp = rows.filter(rows["capacity_high"] <= MAX_INTERVAL_RATIO * rows["capacity_low"])["limit_ms"]
+    return rows.filter(rows["limit_ms"].is_between(sharp.min(), sharp.max())) if len(sharp) else rows
 
 
 class WhatIf:
@@ -184,19 +184,21 @@ class WhatIf:
     @property
     def answer(self) -> str:
         """The result in one sentence."""
-        found, served = self.capacity, f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}"
+        capacity, served = (
+            self.capacity,
+            f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}",
+        )
         words = (
             f"{served} at {format_quantile(self.goal.metric, self.goal.q)} ≤ {format_number(self.limit_ms / 1000)} s"
         )
-        if found.value is None:
-            return f"{words}: no number. {found.reason}; {found.advice}."
-        gpus, low, high = (self._gpus_for_capacity(value) for value in (found.value, found.high, found.low))
-        whole = "at least " if high is None else ""
+        if capacity.value is None:
+            return f"{words}: no number. {capacity.reason}; {capacity.advice}."
+        gpus, low, high = (self._gpus_for_capacity(value) for value in (capacity.value, capacity.high, capacity.low))
+        qualifier = "at least " if high is None else ""
         count = math.ceil((high or gpus or 0) - 1e-9)
         ends = f"90 % interval {format_number(low)} to {format_number(high)}"
-        return (
-            f"{words}: {whole}{count} GPUs ({format_number(gpus)}, {ends}), if n times the GPUs carry n times the load."
-        )
+        figures = f"{count} GPUs ({format_number(gpus)}, {ends})"
+        return f"{words}: {qualifier}{figures}, if n times the GPUs carry n times the load."
 
     def chart(self, *, sliders: bool = True) -> alt.Chart:
         """GPUs over the limit, for the load that is set; with sliders that work in the page."""
@@ -232,11 +234,11 @@ class GpuWhatIfControls(WhatIfControls):
         limits = what_if.table["limit_ms"].to_list()
         step = limits[1] - limits[0] if len(limits) > 1 else 1
         words = "Users" if what_if.load_unit == "users" else "Requests per s"
-        most = max(2.0, MAX_LOAD_FACTOR * what_if.load)
+        max_load = max(2.0, MAX_LOAD_FACTOR * what_if.load)
         self.load = ipywidgets.FloatSlider(
             value=what_if.load,
             min=min(1.0, what_if.load),
-            max=most,
+            max=max_load,
             step=1.0,
             description=words,
             **slider_options(110, 440, ".0f"),
@@ -305,13 +307,13 @@ def chart_what_if(
     layers = _what_if_layers(rows, limits, goal)
     layered = alt.layer(*layers).add_params(chosen_load, chosen_limit)
     named = "users" if load_unit == "users" else "requests a second"
-    told = join_sentences(
+    note = join_sentences(
         f"as drawn: {load:g} {named}; the sliders change it" if sliders else f"{load:g} {named}",
         "bars: 90 % intervals, their upper end is recommended",
         f"linear scaling from {test_gpus} GPU{'' if test_gpus == 1 else 's'} assumed",
     )
     return finish_chart(
-        layered, "What if: GPUs for another limit, for other users", told, rows.drop("test_gpus"), height=280
+        layered, "What if: GPUs for another limit, for other users", note, rows.drop("test_gpus"), height=280
     )
 
 
@@ -348,8 +350,8 @@ def _what_if_layers(rows: pl.DataFrame, limits: list[int], goal: Goal) -> list[a
             for name, words in (("gpus", "GPUs"), ("fewest", "90 % interval from"), ("most", "to"))
         ),
     ]
-    whole = base.transform_filter("isValid(datum.capacity_low) && isValid(datum.capacity_high)")
-    spans = whole.mark_rule(strokeWidth=9, opacity=0.25, color=COLOURS["accelerator"]).encode(
+    interval_base = base.transform_filter("isValid(datum.capacity_low) && isValid(datum.capacity_high)")
+    spans = interval_base.mark_rule(strokeWidth=9, opacity=0.25, color=COLOURS["accelerator"]).encode(
         x=x, y=alt.Y("fewest", type="quantitative"), y2=alt.Y2("most")
     )
     dots = base.mark_point(size=38, filled=True, opacity=1, color=COLOURS["accent"]).encode(x=x, y=y, tooltip=tips)

@@ -66,12 +66,12 @@ def find_required_gpus(
         tried[gpus] = _meets_all_goals(service.model_copy(update={"gpus": gpus}), goals, users, runs, requests)
         return tried[gpus]
 
-    count, most = max(1, start_gpus), 2 * max(1, start_gpus)
+    count, max_count = max(1, start_gpus), 2 * max(1, start_gpus)
     if meets_goals(count):
         while count > 1 and meets_goals(count - 1):
             count -= 1
         return TrueRequirement(count, tried, runs)
-    while count < most:
+    while count < max_count:
         count += 1
         if meets_goals(count):
             return TrueRequirement(count, tried, runs)
@@ -79,12 +79,12 @@ def find_required_gpus(
 
 
 def _meets_all_goals(service: Service, goals: Sequence[Goal], users: int, runs: int, requests: int) -> bool:
-    found: dict[Goal, list[float]] = {goal: [] for goal in goals}
+    quantiles: dict[Goal, list[float]] = {goal: [] for goal in goals}
     for run in range(runs):
         columns = _run_long(service, users, FIRST_SEED + run, requests, goals)
         for goal in goals:
-            found[goal].append(float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q)))
-    return all(statistics.fmean(values) <= goal.limit_s for goal, values in found.items())
+            quantiles[goal].append(float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q)))
+    return all(statistics.fmean(values) <= goal.limit_s for goal, values in quantiles.items())
 
 
 def _run_long(service: Service, users: int, seed: int, requests: int, goals: Sequence[Goal]) -> dict[str, list[object]]:
@@ -95,7 +95,10 @@ def _run_long(service: Service, users: int, seed: int, requests: int, goals: Seq
     )
     columns = drive.request_columns(("request", "tail", *metrics.list_columns(goal.metric for goal in goals)))
     keep = [place >= warm and not tail for place, tail in zip(columns["request"], columns["tail"], strict=True)]
-    return {name: [value for value, kept in zip(values, keep, strict=True) if kept] for name, values in columns.items()}
+    return {
+        name: [value for value, is_counted in zip(values, keep, strict=True) if is_counted]
+        for name, values in columns.items()
+    }
 
 
 def _choose_marks(goals: Sequence[Goal]) -> Marks:
@@ -133,17 +136,17 @@ def _measure_burst_quantile(service: Service, goal: Goal, concurrency: int, seed
 
 
 def compare_methods(
-    found: SizingAnswer, *, burst_gpus: float | None = None, truth: TrueRequirement | None = None
+    answer: SizingAnswer, *, burst_gpus: float | None = None, truth: TrueRequirement | None = None
 ) -> pl.DataFrame:
     """Whose answer is how far off?
 
     `burst_gpus`: What the slope-based calculator says when it measures itself; a row of it only beside a truth.
     """
-    row = found.binding or (found.estimates.row(0, named=True) if found.estimates.height else {})
+    row = answer.binding or (answer.estimates.row(0, named=True) if answer.estimates.height else {})
     points = f"{row.get('n_levels', 0)} levels, {row.get('n_samples', 0):,} samples"
     ends = {"gpus_low": row.get("gpus_low"), "gpus_high": row.get("gpus_high")}
     rows: list[dict[str, Any]] = [
-        {"answer": OURS_LABEL, "gpus": row.get("gpus"), **ends, "deployed": found.recommended, "basis": points},
+        {"answer": OURS_LABEL, "gpus": row.get("gpus"), **ends, "deployed": answer.recommended, "basis": points},
         _build_method_row(SAME_POINTS_LABEL, row.get("slope_gpus"), points),
     ]
     if truth is not None:
@@ -151,9 +154,9 @@ def compare_methods(
         runs = f"{len(truth.tried)} counts tried, {truth.runs} runs each"
         rows.append(_build_method_row(TRUE_NEED_LABEL, None if truth.gpus is None else float(truth.gpus), runs))
     need = truth.gpus if truth is not None else None
-    for one in rows:
-        known = need is not None and one["deployed"] is not None
-        one["off"] = one["deployed"] - need if known and need is not None else None
+    for entry in rows:
+        is_comparable = need is not None and entry["deployed"] is not None
+        entry["off"] = entry["deployed"] - need if is_comparable and need is not None else None
     return COMPARISON.frame(rows)
 
 

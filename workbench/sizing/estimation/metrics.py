@@ -162,14 +162,14 @@ def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: 
     frame = requests if isinstance(requests, pl.DataFrame) else pl.DataFrame(requests, strict=False)
     series = frame.select(METRICS[metric].values.alias(metric)).to_series()
     if isinstance(series.dtype, pl.List):
-        found = _pad_lists(series)
+        values = _pad_lists(series)
     else:
-        found = np.array(series.cast(pl.Float64).to_numpy(), dtype=np.float64)[:, None]
+        values = np.array(series.cast(pl.Float64).to_numpy(), dtype=np.float64)[:, None]
     if "outcome" in frame.columns:
         failed = (frame["outcome"] != "ok").to_numpy()
-        found[failed] = np.nan
-        found[failed, 0] = np.inf
-    return found
+        values[failed] = np.nan
+        values[failed, 0] = np.inf
+    return values
 
 
 def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]:
@@ -179,7 +179,7 @@ def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]
 
 def _pad_lists(series: pl.Series) -> Floats:
     lengths = series.list.len().fill_null(0).to_numpy()
-    found = np.full((len(series), max(1, int(lengths.max(initial=0)))), np.nan)
-    filled = np.arange(found.shape[1]) < lengths[:, None]
-    found[filled] = series.filter(series.list.len() > 0).explode().to_numpy()
-    return found
+    values = np.full((len(series), max(1, int(lengths.max(initial=0)))), np.nan)
+    filled = np.arange(values.shape[1]) < lengths[:, None]
+    values[filled] = series.filter(series.list.len() > 0).explode().to_numpy()
+    return values

@@ -69,10 +69,10 @@ def decide_verdict(
         return "client-limited", limited
     if overload is not None:
         return "not sustained", overload
-    high, asked = row["server_in_service_high"] if limits.trusts_server_clock else None, row["in_flight"]
-    if high is not None and high < asked and row["server_in_service"] < MIN_ADMITTED_FRACTION * asked:
+    high, in_flight = row["server_in_service_high"] if limits.trusts_server_clock else None, row["in_flight"]
+    if high is not None and high < in_flight and row["server_in_service"] < MIN_ADMITTED_FRACTION * in_flight:
         n = round(row["server_in_service"])
-        return "server-limited", f"server admits about {n} of {asked:.0f} requests in flight: the rest queues"
+        return "server-limited", f"server admits about {n} of {in_flight:.0f} requests in flight: the rest queues"
     if row["n_kept"] < limits.min_samples:
         return "few samples", f"{row['n_kept']} requests kept, {limits.min_samples} needed"
     return "valid", None
@@ -109,10 +109,10 @@ def _find_client_limit(
                 return f"client {name} lag of {lag * 1e3:.1f} ms (p99) exceeds {allowed}"
     if (row["client_cpu_share"] or 0) > MAX_CLIENT_CPU:
         return f"a client process used {row['client_cpu_share']:.0%} of a core: use more processes"
-    asked = row["load"]
-    held = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
-    if held is not None and row["n_kept"] and held < MIN_ADMITTED_FRACTION * asked:
-        return f"{held:.1f} of {asked:g} users were in flight"
+    load = row["load"]
+    in_flight = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
+    if in_flight is not None and row["n_kept"] and in_flight < MIN_ADMITTED_FRACTION * load:
+        return f"{in_flight:.1f} of {load:g} users were in flight"
     return None
 
 
@@ -120,12 +120,15 @@ Verdicts = dict[int, tuple[str, str | None]]
 """New verdict and reason by step."""
 
 
-def apply_verdicts(table: pl.DataFrame, found: Verdicts, replaced: Sequence[str]) -> pl.DataFrame:
+def apply_verdicts(table: pl.DataFrame, verdicts: Verdicts, replaced: Sequence[str]) -> pl.DataFrame:
     """The points with the verdicts that follow from comparing steps, where theirs is one of `replaced`."""
     import polars as pl
 
     old = zip(table["step"], table["verdict"], table["reason"], strict=True)
-    new = [found[step] if step in found and verdict in replaced else (verdict, reason) for step, verdict, reason in old]
+    new = [
+        verdicts[step] if step in verdicts and verdict in replaced else (verdict, reason)
+        for step, verdict, reason in old
+    ]
     return table.with_columns(
         pl.Series("verdict", [verdict for verdict, _ in new], dtype=pl.String),
         pl.Series("reason", [reason for _, reason in new], dtype=pl.String),
@@ -171,7 +174,7 @@ def find_unsteady_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) ->
     leave 10 % between them.
     """
     middle = {row["step"]: row for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5}
-    found: Verdicts = {}
+    verdicts: Verdicts = {}
     for gpus, unit in table.select("gpus", "load_unit").unique().sort("gpus", "load_unit").iter_rows():
         same = table.filter((table["gpus"] == gpus) & (table["load_unit"] == unit))
         rows = list(same.sort("step").iter_rows(named=True))
@@ -180,11 +183,11 @@ def find_unsteady_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) ->
             before, after = middle[early["step"]], middle[late["step"]]
             if early["load"] <= late["load"] and before["low_s"] > UNSTEADY_FACTOR * after["high_s"]:
                 text = f"slower than a later step at {late['load']:g}: the service was still warming up"
-                found.setdefault(early["step"], ("unsteady", _compare_medians(before, after, text)))
+                verdicts.setdefault(early["step"], ("unsteady", _compare_medians(before, after, text)))
             elif early["load"] >= late["load"] and after["low_s"] > UNSTEADY_FACTOR * before["high_s"]:
                 text = f"faster than a later step at {late['load']:g}: the service became slower during the sweep"
-                found[early["step"]] = ("drift", _compare_medians(before, after, text))
-    return found
+                verdicts[early["step"]] = ("drift", _compare_medians(before, after, text))
+    return verdicts
 
 
 def _is_known(row: dict[str, Any] | None) -> bool:
@@ -200,7 +203,7 @@ def find_saturated_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -
     p50 = {
         row["step"]: row["value_s"] for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5
     }
-    found: Verdicts = {}
+    verdicts: Verdicts = {}
     for gpus in table["gpus"].unique().to_list():
         part = table.filter((table["gpus"] == gpus) & (table["load_unit"] == "users")).sort("load")
         rows = [row for row in part.iter_rows(named=True) if row["verdict"] in ("valid", "few samples")]
@@ -212,5 +215,5 @@ def find_saturated_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -
                 first = before["load"], row["rate_per_s"]
         if first is not None:
             text = f"saturated at {first[1]:.3g} requests/s (queueing or an admission limit)"
-            found |= {row["step"]: ("saturated", text) for row in rows if row["load"] >= first[0]}
-    return found
+            verdicts |= {row["step"]: ("saturated", text) for row in rows if row["load"] >= first[0]}
+    return verdicts

@@ -55,33 +55,37 @@ def summarize_server_metrics(
     nothing = dict.fromkeys(SERVER_COLUMNS)
     if samples is None:
         return nothing
-    kept = samples.filter((samples["at_s"] >= begin_s) & (samples["at_s"] <= end_s))
-    if not kept.height:
+    window = samples.filter((samples["at_s"] >= begin_s) & (samples["at_s"] <= end_s))
+    if not window.height:
         return nothing | {"server_samples": 0}
-    waiting, cache, preempted = (kept[name].drop_nulls() for name in ("waiting", "kv_cache", "preemptions"))
-    found: dict[str, Any] = {
-        "server_samples": kept.height,
-        "server_running": kept["running"].median(),
-        "server_waiting": kept["waiting"].median(),
+    waiting, cache, preempted = (window[name].drop_nulls() for name in ("waiting", "kv_cache", "preemptions"))
+    summary: dict[str, Any] = {
+        "server_samples": window.height,
+        "server_running": window["running"].median(),
+        "server_waiting": window["waiting"].median(),
         "waiting_share": (waiting > 0).mean(),
         "kv_cache": cache.max(),
         "kv_cache_full_share": (cache >= FULL_CACHE).mean(),
         # A counter that falls was started anew: what it counted before is not known.
         "preemptions": int(preempted[-1] - preempted[0]) if len(preempted) and preempted[-1] >= preempted[0] else None,
-        **{name: kept[name].mean() for name in ("gpu_busy", "gpu_power_w", "gpu_clock_mhz")},
+        **{name: window[name].mean() for name in ("gpu_busy", "gpu_power_w", "gpu_clock_mhz")},
     }
-    return nothing | found | {"server_binds": _find_binding(found, in_flight) if kept.height >= MIN_SAMPLES else None}
+    return (
+        nothing
+        | summary
+        | {"server_binds": _find_binding(summary, in_flight) if window.height >= MIN_SAMPLES else None}
+    )
 
 
-def _find_binding(found: dict[str, Any], in_flight: float | None) -> str | None:
-    was_full = (found["kv_cache_full_share"] or 0.0) > 0
-    if (found["kv_cache_full_share"] or 0.0) >= MIN_FULL_SHARE or (was_full and found["preemptions"]):
+def _find_binding(summary: dict[str, Any], in_flight: float | None) -> str | None:
+    was_full = (summary["kv_cache_full_share"] or 0.0) > 0
+    if (summary["kv_cache_full_share"] or 0.0) >= MIN_FULL_SHARE or (was_full and summary["preemptions"]):
         return CACHE
-    if (found["waiting_share"] or 0.0) >= MIN_WAITING_SHARE:
+    if (summary["waiting_share"] or 0.0) >= MIN_WAITING_SHARE:
         return QUEUE
     # With arrivals by chance, one request or more is in flight for this share of the time.
     with_work = 1 - math.exp(-(in_flight or 0.0))
-    busy = found["gpu_busy"]
+    busy = summary["gpu_busy"]
     return HOST if busy is not None and in_flight is not None and busy < MAX_IDLE_BUSY * with_work else None
 
 
@@ -109,9 +113,9 @@ def describe_waiting_gpus(points: pl.DataFrame) -> str | None:
     if not waiting.height:
         return None
     unit = "/s" if waiting["load_unit"][0] == "1/s" else " users"
-    loads = " to ".join(dict.fromkeys(f"{one:g}" for one in (waiting["load"][0], waiting["load"][-1])))
-    shares = [round(100 * one) for one in waiting["gpu_busy"]]
-    busy = " to ".join(dict.fromkeys(str(one) for one in (min(shares), max(shares)))) + " %"
+    loads = " to ".join(dict.fromkeys(f"{load:g}" for load in (waiting["load"][0], waiting["load"][-1])))
+    shares = [round(100 * share) for share in waiting["gpu_busy"]]
+    busy = " to ".join(dict.fromkeys(str(share) for share in (min(shares), max(shares)))) + " %"
     return (
         f"{loads}{unit}: the GPUs wait for the server's own program (busy {busy} of the time); "
         "more or faster GPUs would help little"

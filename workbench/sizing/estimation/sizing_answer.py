@@ -147,7 +147,9 @@ class SizingAnswer:
         bound = f", bound by {row['target']}" if self.estimates.height > 1 else ""
         serve = "GPU serves" if self.recommended == 1 else "GPUs serve"
         answer = f"{simulated}{self.recommended} {serve} {served} at {targets} ({interval}{bound})"
-        loose = "".join(f"; {one['target']} does not bind: {_format_lower_bound(one)}" for one in self._loose_rows)
+        loose = "".join(
+            f"; {loose_row['target']} does not bind: {_format_lower_bound(loose_row)}" for loose_row in self._loose_rows
+        )
         limit = f"; {row['bound'].partition(': ')[0]}" if row["bound"] else ""
         if (cause := find_first_bottleneck(self.points, row["test_gpus"])) is not None:
             limit += f"; {cause}"
@@ -161,34 +163,34 @@ class SizingAnswer:
     @property
     def reasons(self) -> list[str]:
         """Why the answer is not valid; empty when it is."""
-        found = []
+        reasons = []
         if self.recommended is None:
-            found += [f"{row['target']}: {_format_lower_bound(row)}; {row['reason']}" for row in self._loose_rows]
+            reasons += [f"{row['target']}: {_format_lower_bound(row)}; {row['reason']}" for row in self._loose_rows]
         drifted = self.points.filter(self.points["verdict"] == "drift").sort("load")
-        found += [f"drift at {row['load']:g}: {row['reason']}" for row in drifted.head(1).iter_rows(named=True)]
+        reasons += [f"drift at {row['load']:g}: {row['reason']}" for row in drifted.head(1).iter_rows(named=True)]
         for row in self.estimates.iter_rows(named=True):
             if row["verdict"] == AT_LEAST:
                 continue
             if row["gpus"] is None:
-                found.append(f"{row['target']}: {row['reason']}")
+                reasons.append(f"{row['target']}: {row['reason']}")
             elif row["recommended"] is None:
-                told = f": {row['reason']}" if row["reason"] else self._explain_open_end(row["target"])
-                found.append(f"{row['target']}: its interval has no upper end{told}")
+                detail = f": {row['reason']}" if row["reason"] else self._explain_open_end(row["target"])
+                reasons.append(f"{row['target']}: its interval has no upper end{detail}")
         if not self.points.filter(self.points["verdict"].is_in(USABLE_VERDICTS)).height:
             worst = self.points.row(0, named=True) if self.points.height else None
-            found.append("no usable point" + (f": {worst['reason']}" if worst else ""))
+            reasons.append("no usable point" + (f": {worst['reason']}" if worst else ""))
         if self.verification is not None:
             wrong = self.verification.filter(self.verification["verdict"] != "held")
-            found += [f"verification of {row['target']}: {row['reason']}" for row in wrong.iter_rows(named=True)]
-        return found
+            reasons += [f"verification of {row['target']}: {row['reason']}" for row in wrong.iter_rows(named=True)]
+        return reasons
 
     def _explain_open_end(self, target: str) -> str:
         """Why an interval has no upper end, and what to measure."""
         counts = self.scaling.filter(self.scaling["target"] == target)["counts"].to_list()
         if not counts:
             return "; measure lower loads"
-        most = MAX_GPU_EXTRAPOLATION * max(counts[0])
-        return f" up to {most} GPUs, twice the largest measured count; measure a larger one"
+        max_gpus = MAX_GPU_EXTRAPOLATION * max(counts[0])
+        return f" up to {max_gpus} GPUs, twice the largest measured count; measure a larger one"
 
     def _verification_text(self) -> str:
         if self.verification is None:
@@ -276,11 +278,11 @@ def concat_sweeps(sweeps: Sequence[tuple[pl.DataFrame, ...]]) -> tuple[pl.DataFr
     """The tables of several sweeps as one each, their steps numbered on; `requests` and `steps` come first."""
     import polars as pl
 
-    found: list[list[pl.DataFrame]] = [[] for _ in sweeps[0]]
+    groups: list[list[pl.DataFrame]] = [[] for _ in sweeps[0]]
     offset = 0
     for tables in sweeps:
         for place, table in enumerate(tables):
-            found[place].append(table.with_columns(step=pl.col("step") + offset))
+            groups[place].append(table.with_columns(step=pl.col("step") + offset))
         steps = tables[1]
         offset += (int(str(steps["step"].max())) + 1) if steps.height else 0
-    return tuple(pl.concat(parts) for parts in found)
+    return tuple(pl.concat(parts) for parts in groups)

@@ -51,11 +51,11 @@ def count_warmup_requests(runtimes: Floats, users: int) -> int:
     20
     """
     first = min(users, len(runtimes))
-    rest = runtimes[first:]
-    finite = rest[np.isfinite(rest)]
+    later = runtimes[first:]
+    finite = later[np.isfinite(later)]
     if not len(finite):
         return first
-    logs = np.log(np.maximum(np.minimum(rest, finite.max()), 1e-9))
+    logs = np.log(np.maximum(np.minimum(later, finite.max()), 1e-9))
     return first + _mser_cut(logs)
 
 
@@ -65,9 +65,9 @@ def _mser_cut(values: Floats) -> int:
         return 0
     means = values[: batches * BATCH_SIZE].reshape(batches, BATCH_SIZE).mean(axis=1)
     # Sums from each cut to the end evaluate all cuts in one pass.
-    left = np.arange(batches, 0, -1)
+    n_left = np.arange(batches, 0, -1)
     total, squares = np.cumsum(means[::-1])[::-1], np.cumsum((means**2)[::-1])[::-1]
-    scores = (squares - total**2 / left) / left**2
+    scores = (squares - total**2 / n_left) / n_left**2
     return int(np.argmin(scores[: int(batches * MAX_WARMUP_FRACTION) + 1])) * BATCH_SIZE
 
 
@@ -164,15 +164,15 @@ def assess_steps(
     groups = {key[0]: frame for key, frame in requests.partition_by("step", as_dict=True).items()}
     # Per GPU count: each count is a separate deployment with its own caches.
     earlier: dict[int, pl.Series] = {}
-    found = []
+    assessments = []
     samples = server_metrics if server_metrics is not None and server_metrics.height else None
     for step in steps.sort("step").iter_rows(named=True):
         sent, gpus = groups.get(step["step"], requests.clear()), step["gpus"]
-        own = None if samples is None else samples.filter(samples["step"] == step["step"])
-        found.append(assess_step(sent, step, limits, qs, earlier.get(gpus), own))
+        step_samples = None if samples is None else samples.filter(samples["step"] == step["step"])
+        assessments.append(assess_step(sent, step, limits, qs, earlier.get(gpus), step_samples))
         items = sent["item"].unique()
         earlier[gpus] = items if gpus not in earlier else earlier[gpus].append(items).unique()
-    return combine_assessments(found, limits)
+    return combine_assessments(assessments, limits)
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def assess_step(
     `earlier` holds the items sent by earlier steps, `samples` the server's own metrics of this one.
     """
     counted = select_kept_requests(sent, step["users"])
-    found = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
+    quantile_rows = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
     again = _find_repeated_prompts(sent, earlier)
     answers = answer_profiles.profile_answers(counted, sent, again)
     repeated = counted["request"].is_in(sent.filter(again)["request"].implode()).mean() if counted.height else 0.0
@@ -211,10 +211,10 @@ def assess_step(
     backlog = measure_backlog(sent, counted, step["arrivals"]) if step["loop"] == "open" else None
     point = _build_point(sent, counted, step) | extra | _backlog_columns(backlog)
     point |= summarize_server_metrics(samples, *_kept_window(counted), point["in_flight"])
-    p95 = _runtime_quantiles(found, metrics.DEFAULT_QUANTILE).get(step["step"])
+    p95 = _runtime_quantiles(quantile_rows, metrics.DEFAULT_QUANTILE).get(step["step"])
     verdict, reason = decide_verdict(point, step, p95, limits, backlog)
     return StepAssessment(
-        point | {"verdict": verdict, "reason": reason}, [row for row in found if row["q"] in qs], answers
+        point | {"verdict": verdict, "reason": reason}, [row for row in quantile_rows if row["q"] in qs], answers
     )
 
 
@@ -224,10 +224,10 @@ def combine_assessments(
     """Build the tables of `assess_steps` from single steps, and compare the steps with one another."""
     import polars as pl
 
-    found = [row for one in steps for row in one.quantiles]
-    table = pl.DataFrame([one.point for one in steps], schema=POINTS.schema(), orient="row")
-    profiles = {one.point["step"]: one.answers for one in steps}
-    return POINTS.check(compare_points(table, found, profiles, limits or PointLimits())), QUANTILES.frame(found)
+    rows = [row for assessment in steps for row in assessment.quantiles]
+    table = pl.DataFrame([assessment.point for assessment in steps], schema=POINTS.schema(), orient="row")
+    profiles = {assessment.point["step"]: assessment.answers for assessment in steps}
+    return POINTS.check(compare_points(table, rows, profiles, limits or PointLimits())), QUANTILES.frame(rows)
 
 
 def _kept_window(counted: pl.DataFrame) -> tuple[float, float]:
@@ -237,31 +237,35 @@ def _kept_window(counted: pl.DataFrame) -> tuple[float, float]:
     return float(str(counted["sent_s"].min())), float(str(counted["sent_s"].max()))
 
 
-def _backlog_columns(found: Backlog | None) -> dict[str, Any]:
+def _backlog_columns(backlog: Backlog | None) -> dict[str, Any]:
     names = ("offered_per_s", "begun_per_s", "ended_per_s", "ended_low_per_s", "ended_high_per_s")
     counts = ("first", "last", "peak")
-    return {name: getattr(found, name, None) for name in names} | {
-        f"backlog_{name}": getattr(found, name, None) for name in counts
+    return {name: getattr(backlog, name, None) for name in names} | {
+        f"backlog_{name}": getattr(backlog, name, None) for name in counts
     }
 
 
 def _known_fraction(counted: pl.DataFrame) -> float | None:
     """Fraction of the successes with a time to first token; null without any."""
-    good = counted.filter(counted["outcome"] == "ok")
-    known = good["ttft_s"].count()
-    return known / good.height if known else None
+    successes = counted.filter(counted["outcome"] == "ok")
+    n_known = successes["ttft_s"].count()
+    return n_known / successes.height if n_known else None
 
 
 def _describe_streams(counted: pl.DataFrame) -> str | None:
     """What the streams of a step do not tell, where that is so for one in twenty; null otherwise."""
-    good = counted.filter(counted["outcome"] == "ok")
-    found = []
+    successes = counted.filter(counted["outcome"] == "ok")
+    notes = []
     for note, text in STREAM_NOTES.items():
-        those = good.filter(good["stream"] == note)
-        if those.height > MIN_NOTED_FRACTION * good.height:
-            share = "" if those.height == good.height else f" (in {those.height / good.height:.0%} of the answers)"
-            found.append(text.format(n=those["event_tokens"].median() or 0) + share)
-    return "; ".join(found) or None
+        those = successes.filter(successes["stream"] == note)
+        if those.height > MIN_NOTED_FRACTION * successes.height:
+            share = (
+                ""
+                if those.height == successes.height
+                else f" (in {those.height / successes.height:.0%} of the answers)"
+            )
+            notes.append(text.format(n=those["event_tokens"].median() or 0) + share)
+    return "; ".join(notes) or None
 
 
 def step_load(step: dict[str, Any]) -> tuple[float, str]:
@@ -316,8 +320,8 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
         if not np.isfinite(values).any() and metric != metrics.DEFAULT_METRIC:
             continue
         for q in qs:
-            one = quantiles.estimate_quantile(values, q)
-            failed = bool(np.isinf(one.value))
+            quantile = quantiles.estimate_quantile(values, q)
+            failed = bool(np.isinf(quantile.value))
             limit = f"> timeout of {step['timeout_s']:g} s" if failed and step["timeout_s"] else None
             rows.append(
                 {
@@ -325,11 +329,11 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
                     "load": step_load(step)[0],
                     "metric": metric,
                     "q": q,
-                    "n": one.n,
-                    "value_s": _finite_or_none(one.value),
-                    "low_s": _finite_or_none(one.low),
-                    "high_s": _finite_or_none(one.high),
-                    "ok_only_s": _finite_or_none(one.ok_only),
+                    "n": quantile.n,
+                    "value_s": _finite_or_none(quantile.value),
+                    "low_s": _finite_or_none(quantile.low),
+                    "high_s": _finite_or_none(quantile.high),
+                    "ok_only_s": _finite_or_none(quantile.ok_only),
                     "note": limit or ("falls among failures" if failed else None),
                 }
             )

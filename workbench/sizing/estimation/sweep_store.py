@@ -34,11 +34,11 @@ def choose_target_load(users: float | None, rate_per_s: float | None) -> TargetL
     """The one of the two that was given."""
     if (users is None) == (rate_per_s is None):
         raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
-    found = TargetLoad(users, "users") if users is not None else TargetLoad(float(rate_per_s or 0), "1/s")
-    if not found.value > 0:
+    load = TargetLoad(users, "users") if users is not None else TargetLoad(float(rate_per_s or 0), "1/s")
+    if not load.value > 0:
         where = "--target-users" if users is not None else "--target-rate"
-        raise ConfigError("nobody is to be served", where=where, found=found.value, allowed="more than 0")
-    return found
+        raise ConfigError("nobody is to be served", where=where, found=load.value, allowed="more than 0")
+    return load
 
 
 def estimate_sweeps(
@@ -52,7 +52,7 @@ def estimate_sweeps(
     limits = PointLimits.from_config(read[0][1])
     wanted_loop = steps["loop"] == ("closed" if load.unit == "users" else "open")
     chosen = steps.filter(wanted_loop)
-    found = compute_answer(
+    answer = compute_answer(
         requests.filter(requests["step"].is_in(chosen["step"].implode())),
         chosen,
         wanted,
@@ -64,9 +64,9 @@ def estimate_sweeps(
         server_metrics=samples,
     )
     if chosen.height < steps.height:
-        found = replace(found, left_out=f"{steps.height - chosen.height} levels of another kind of load are left out")
-    store_answer(found, folders[0])
-    return found
+        answer = replace(answer, left_out=f"{steps.height - chosen.height} levels of another kind of load are left out")
+    store_answer(answer, folders[0])
+    return answer
 
 
 def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
@@ -75,8 +75,8 @@ def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
     units = [measured[loop] for loop in steps["loop"].unique()]
     if units and load.unit not in units:
         option = "--target-users" if "users" in units else "--target-rate"
-        found = f"levels in {units[0]}"
-        raise ConfigError("the sweep measured another kind of load", found=found, do=f"give {option}")
+        finding = f"levels in {units[0]}"
+        raise ConfigError("the sweep measured another kind of load", found=finding, do=f"give {option}")
 
 
 def _collect_goals(configs: Sequence[SweepConfig]) -> list[Goal]:
@@ -86,21 +86,21 @@ def _collect_goals(configs: Sequence[SweepConfig]) -> list[Goal]:
     return goals
 
 
-def store_answer(found: SizingAnswer, folder: Path) -> None:
+def store_answer(answer: SizingAnswer, folder: Path) -> None:
     """Write the answer's tables into a sweep's folder, and conclude it; what an earlier answer had more goes."""
     run = run_folder.load_run(folder)
-    tables = {POINTS: found.points, QUANTILES: found.quantiles, ESTIMATES: found.estimates, GOODPUT: found.goodput}
-    if found.scaling.height:
-        tables[SCALING] = found.scaling
-    if found.verification is not None:
-        tables[VERIFICATION] = found.verification
+    tables = {POINTS: answer.points, QUANTILES: answer.quantiles, ESTIMATES: answer.estimates, GOODPUT: answer.goodput}
+    if answer.scaling.height:
+        tables[SCALING] = answer.scaling
+    if answer.verification is not None:
+        tables[VERIFICATION] = answer.verification
     for table in (SCALING, VERIFICATION):
         if table not in tables:
             table.path(run.tables_folder).unlink(missing_ok=True)
             run.record["tables"] = [entry for entry in run.record["tables"] if entry["name"] != table.name]
     for table, frame in tables.items():
         run.write_table(table, frame)
-    _conclude_run(run, found)
+    _conclude_run(run, answer)
 
 
 def store_verification(table: pl.DataFrame, folder: Path) -> None:
@@ -110,9 +110,9 @@ def store_verification(table: pl.DataFrame, folder: Path) -> None:
     """
     run = run_folder.load_run(folder)
     run.write_table(VERIFICATION, table)
-    found = _load_answer(run)
-    if table["predicted_gpus"].eq(found.recommended).all():
-        _conclude_run(run, found.with_verification(table))
+    answer = _load_answer(run)
+    if table["predicted_gpus"].eq(answer.recommended).all():
+        _conclude_run(run, answer.with_verification(table))
 
 
 def _load_answer(run: run_folder.Run) -> SizingAnswer:
@@ -131,8 +131,8 @@ def _load_answer(run: run_folder.Run) -> SizingAnswer:
     )
 
 
-def _conclude_run(run: run_folder.Run, found: SizingAnswer) -> None:
-    run.conclude("invalid" if found.reasons else "valid", found.reasons, found.sentence)
+def _conclude_run(run: run_folder.Run, answer: SizingAnswer) -> None:
+    run.conclude("invalid" if answer.reasons else "valid", answer.reasons, answer.sentence)
     run.save()
 
 
@@ -146,46 +146,46 @@ def read_estimates(folder: Path) -> pl.DataFrame:
     return run.read_table(ESTIMATES)
 
 
-def format_sizing_answer(found: SizingAnswer, folder: Path) -> str:
+def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
     """The answer for people."""
     from workbench.report.display import table
 
-    lines = [found.sentence, *([f"note: {found.left_out}"] if found.left_out else []), ""]
+    lines = [answer.sentence, *([f"note: {answer.left_out}"] if answer.left_out else []), ""]
     columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
-    lines.append(table(found.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
-    if found.scaling.height:
+    lines.append(table(answer.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
+    if answer.scaling.height:
         names = ("target", "model", "per_gpu", "contention", "coherency", "gpus", "gpus_low", "gpus_high")
-        lines.append(table(found.scaling.select(names), caption="By law").text)
-    served = found.goodput.join(found.points.select("step", "verdict"), on="step").drop("step")
+        lines.append(table(answer.scaling.select(names), caption="By law").text)
+    served = answer.goodput.join(answer.points.select("step", "verdict"), on="step").drop("step")
     lines.append(table(served, caption="Served within all targets", limit=MAX_PRINTED_POINTS).text)
-    if found.verification is not None:
-        driven = found.verification.select(
+    if answer.verification is not None:
+        driven = answer.verification.select(
             "target", "gpus", "driven_load", "n", "value_s", "low_s", "high_s", "limit_s", "verdict"
         )
         lines.append(table(driven, caption="Verification").text)
-    if found.cost_per_hour is not None:
-        lines.append(f"cost of the recommended GPUs: {found.cost_per_hour:g} an hour")
-    lines += [f"not good: {reason}" for reason in found.reasons]
+    if answer.cost_per_hour is not None:
+        lines.append(f"cost of the recommended GPUs: {answer.cost_per_hour:g} an hour")
+    lines += [f"not good: {reason}" for reason in answer.reasons]
     return "\n".join([*lines, f"written: {folder}"])
 
 
-def sizing_answer_json(found: SizingAnswer, folder: Path) -> str:
+def sizing_answer_json(answer: SizingAnswer, folder: Path) -> str:
     """The answer as one JSON document."""
     tables = {
-        "estimates": found.estimates,
-        "points": found.points,
-        "goodput": found.goodput,
-        "scaling": found.scaling,
-        "verification": found.verification,
+        "estimates": answer.estimates,
+        "points": answer.points,
+        "goodput": answer.goodput,
+        "scaling": answer.scaling,
+        "verification": answer.verification,
     }
     return json.dumps(
         {
             "folder": str(folder),
-            "answer": found.sentence,
-            "recommended": found.recommended,
-            "cost_per_hour": found.cost_per_hour,
-            "simulated": found.simulated,
-            "reasons": found.reasons,
+            "answer": answer.sentence,
+            "recommended": answer.recommended,
+            "cost_per_hour": answer.cost_per_hour,
+            "simulated": answer.simulated,
+            "reasons": answer.reasons,
             **{name: frame.to_dicts() if frame is not None else None for name, frame in tables.items()},
         },
         indent=1,

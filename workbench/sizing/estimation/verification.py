@@ -71,9 +71,9 @@ def build_reference(requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLi
         return Reference()
     lowest = steps.sort("users", "rate_per_s", "step").row(0, named=True)
     sent = requests.filter(pl.col("step") == lowest["step"])
-    one = step_points.assess_step(sent, lowest, limits, [metrics.DEFAULT_QUANTILE])
-    wrong = lowest["users"] == 1 and one.point["verdict"] == "server-limited"
-    return Reference(one.answers, not wrong)
+    assessment = step_points.assess_step(sent, lowest, limits, [metrics.DEFAULT_QUANTILE])
+    wrong = lowest["users"] == 1 and assessment.point["verdict"] == "server-limited"
+    return Reference(assessment.answers, not wrong)
 
 
 def verify_goals(
@@ -103,13 +103,15 @@ def verify_goals(
     first = points[0]
     driven = first["load"] if steps.height == 1 else load * first["gpus"] / predicted_gpus
     users = dict(steps.select("step", "users").iter_rows())
-    kept = [select_kept_requests(requests.filter(pl.col("step") == row["step"]), users[row["step"]]) for row in points]
+    frames = [
+        select_kept_requests(requests.filter(pl.col("step") == row["step"]), users[row["step"]]) for row in points
+    ]
     simulated = bool(steps["simulated"].any())
     shared = _build_shared_columns(predicted_gpus, load, first["gpus"], driven, first["load_unit"], simulated=simulated)
     worst = min(points, key=_verdict_rank)
     rows = []
     for goal in goals:
-        measured = [quantiles.estimate_quantile(metrics.metric_values(one, goal.metric), goal.q) for one in kept]
+        measured = [quantiles.estimate_quantile(metrics.metric_values(frame, goal.metric), goal.q) for frame in frames]
         row = _build_goal_row(goal, _interpolate_quantile(measured, [point["load"] for point in points], driven), worst)
         rows.append(shared | row | ({} if cut is None else {"verdict": "invalid", "reason": cut}))
     return VERIFICATION.frame(rows)
@@ -119,23 +121,23 @@ def _assess_points(
     requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits, reference: Reference | None
 ) -> list[dict[str, Any]]:
     """The verification's steps as points, by load, with answers compared to those of the sweep."""
-    known = reference or Reference()
-    limits = replace(limits, trusts_server_clock=known.trusts_server_clock)
+    baseline = reference or Reference()
+    limits = replace(limits, trusts_server_clock=baseline.trusts_server_clock)
     points, _ = assess_steps(requests, steps, limits=limits)
-    return [_compare_answers(point, requests, steps, known, limits) for point in points.sort("load").to_dicts()]
+    return [_compare_answers(point, requests, steps, baseline, limits) for point in points.sort("load").to_dicts()]
 
 
 def _compare_answers(
-    point: dict[str, Any], requests: pl.DataFrame, steps: pl.DataFrame, known: Reference, limits: PointLimits
+    point: dict[str, Any], requests: pl.DataFrame, steps: pl.DataFrame, baseline: Reference, limits: PointLimits
 ) -> dict[str, Any]:
     """The point, as one of other answers where they are not those of the sweep's lowest load."""
-    if known.answers is None or limits.any_answer or point["verdict"] in FAILING_VERDICTS:
+    if baseline.answers is None or limits.any_answer or point["verdict"] in FAILING_VERDICTS:
         return point
     step = steps.filter(pl.col("step") == point["step"]).row(0, named=True)
-    one = step_points.assess_step(
+    assessment = step_points.assess_step(
         requests.filter(pl.col("step") == point["step"]), step, limits, [metrics.DEFAULT_QUANTILE]
     )
-    text = answer_profiles.describe_other_answers(one.answers, known.answers, limits.max_error_ratio)
+    text = answer_profiles.describe_other_answers(assessment.answers, baseline.answers, limits.max_error_ratio)
     return point if text is None else point | {"verdict": "other answers", "reason": f"{text} in the sweep"}
 
 
@@ -146,7 +148,7 @@ def _verdict_rank(point: dict[str, Any]) -> int:
 
 
 def verify_sweep(
-    found: SweepResult,
+    sweep: SweepResult,
     goals: Sequence[Goal],
     *,
     predicted_gpus: int,
@@ -155,12 +157,12 @@ def verify_sweep(
     reference: Reference | None = None,
 ) -> pl.DataFrame:
     """`verify_goals` for a sweep over the loads of `share_load` that may have ended early."""
-    cut = None if found.ended == "finished" else f"the run ended early: {found.limit or found.ended}"
-    if not found.steps.height:
-        return VERIFICATION.frame([_build_undriven_row(goal, found, predicted_gpus, load, cut) for goal in goals])
+    cut = None if sweep.ended == "finished" else f"the run ended early: {sweep.limit or sweep.ended}"
+    if not sweep.steps.height:
+        return VERIFICATION.frame([_build_undriven_row(goal, sweep, predicted_gpus, load, cut) for goal in goals])
     return verify_goals(
-        found.requests,
-        found.steps,
+        sweep.requests,
+        sweep.steps,
         goals,
         predicted_gpus=predicted_gpus,
         load=load,
@@ -171,11 +173,11 @@ def verify_sweep(
 
 
 def _build_undriven_row(
-    goal: Goal, found: SweepResult, predicted_gpus: int, load: float, cut: str | None
+    goal: Goal, sweep: SweepResult, predicted_gpus: int, load: float, cut: str | None
 ) -> dict[str, Any]:
     """Row of a run whose limits were exhausted before it started."""
-    unit = "1/s" if found.config.is_open else "users"
-    return _build_shared_columns(predicted_gpus, load, found.config.gpus, 0.0, unit, simulated=found.simulated) | {
+    unit = "1/s" if sweep.config.is_open else "users"
+    return _build_shared_columns(predicted_gpus, load, sweep.config.gpus, 0.0, unit, simulated=sweep.simulated) | {
         "target": goal.name,
         "limit_s": goal.limit_s,
         "n": 0,
@@ -211,31 +213,31 @@ def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], dr
     return quantiles.Quantile(**mixed, n=first.n + last.n)
 
 
-def _build_goal_row(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) -> dict[str, Any]:
-    verdict, reason = _goal_verdict(goal, found, point)
-    ends = {"value_s": found.value, "low_s": found.low, "high_s": found.high}
+def _build_goal_row(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> dict[str, Any]:
+    verdict, reason = _goal_verdict(goal, quantile, point)
+    ends = {"value_s": quantile.value, "low_s": quantile.low, "high_s": quantile.high}
     return {
         "target": goal.name,
         "limit_s": goal.limit_s,
-        "n": found.n,
+        "n": quantile.n,
         **{name: float(value) if np.isfinite(value) else None for name, value in ends.items()},
         "verdict": verdict,
         "reason": reason,
     }
 
 
-def _goal_verdict(goal: Goal, found: quantiles.Quantile, point: dict[str, Any]) -> tuple[str, str | None]:
+def _goal_verdict(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> tuple[str, str | None]:
     if point["verdict"] in FAILING_VERDICTS:
         return "failed", f"{point['verdict']}: {point['reason']}"
     if point["verdict"] in FAULTY_VERDICTS:
         return "invalid", f"{point['verdict']}: {point['reason']}"
-    if not found.n or np.isnan(found.value):
+    if not quantile.n or np.isnan(quantile.value):
         return "invalid", metrics.explain_missing(goal.metric, point["stream_note"])
-    if found.high <= goal.limit_s:
+    if quantile.high <= goal.limit_s:
         return "held", None
-    if found.low > goal.limit_s:
-        return "failed", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] exceeds {goal.limit_s:g} s"
-    return "undecided", f"{found.value:.4g} s [{found.low:.4g}, {found.high:.4g}] contains {goal.limit_s:g} s"
+    if quantile.low > goal.limit_s:
+        return "failed", f"{quantile.value:.4g} s [{quantile.low:.4g}, {quantile.high:.4g}] exceeds {goal.limit_s:g} s"
+    return "undecided", f"{quantile.value:.4g} s [{quantile.low:.4g}, {quantile.high:.4g}] contains {goal.limit_s:g} s"
 
 
 @dataclass(frozen=True)
@@ -262,7 +264,7 @@ def run_verification(
     `limits`: Any of `LIMIT_NAMES`, replacing those of the sweep. Limits apply to the sweep and its verifications
     together.
     """
-    kept, config = sweep_journal.load_sweep_journal(folder)
+    journal, config = sweep_journal.load_sweep_journal(folder)
     estimates = sweep_store.read_estimates(folder)
     count = predicted or _max_recommended_gpus(estimates)
     goals = [Goal(metric=row["metric"], q=row["q"], limit_s=row["limit_s"]) for row in estimates.iter_rows(named=True)]
@@ -275,17 +277,17 @@ def run_verification(
     settings |= {"goals": goals, "gpus": served}
     settings |= {name: value for name, value in (("url", url), ("target_confirm", target_confirm)) if value}
     settings |= {name: value for name, value in (limits or {}).items() if value is not None}
-    before = kept.total_usage()
-    for one in earlier:
-        before = before.combine_with(sweep_journal.load_sweep_journal(one.folder)[0].total_usage())
-    found = sweep_runner.run_sweep(
+    before = journal.total_usage()
+    for run in earlier:
+        before = before.combine_with(sweep_journal.load_sweep_journal(run.folder)[0].total_usage())
+    sweep = sweep_runner.run_sweep(
         out=folder / VERIFICATION_FOLDER, watcher=watcher, needs_listener=True, before=before, **settings
     )
     judged = PointLimits.from_config(config)
-    reference = build_reference(kept.requests, kept.steps, judged)
-    table = verify_sweep(found, goals, predicted_gpus=count, load=load, limits=judged, reference=reference)
+    reference = build_reference(journal.requests, journal.steps, judged)
+    table = verify_sweep(sweep, goals, predicted_gpus=count, load=load, limits=judged, reference=reference)
     sweep_store.store_verification(table, folder)
-    return VerificationRun(table, found.ended)
+    return VerificationRun(table, sweep.ended)
 
 
 def answer_sweep(
@@ -300,18 +302,18 @@ def answer_sweep(
 
     The second value says why the verification ended; `finished` if there was none.
     """
-    found = sweep_store.estimate_sweeps([folder], load, None, price, ANSWER_DRAWS, 0)
-    if not verified or found.recommended is None:
-        return found, "finished"
-    done = run_verification(folder, watcher=watcher)
-    return found.with_verification(done.table), done.ended
+    answer = sweep_store.estimate_sweeps([folder], load, None, price, ANSWER_DRAWS, 0)
+    if not verified or answer.recommended is None:
+        return answer, "finished"
+    verification = run_verification(folder, watcher=watcher)
+    return answer.with_verification(verification.table), verification.ended
 
 
-def describe_verification_cost(sweep: SweepResult, found: SizingAnswer) -> str:
+def describe_verification_cost(sweep: SweepResult, answer: SizingAnswer) -> str:
     """Requests and time of a verification at most, from what the sweep measured at the nearest load."""
     config = sweep.config
-    count = found.recommended or 1
-    loads = share_load(found.load, count, config.gpus, whole=not config.is_open)
+    count = answer.recommended or 1
+    loads = share_load(answer.load, count, config.gpus, whole=not config.is_open)
     points = sweep.points.sort("load")
     rate = float(np.interp(loads[0], points["load"].to_numpy(), points["rate_per_s"].to_numpy()))
     n = VERIFICATION_FACTOR * config.max_samples * len(loads)
@@ -320,10 +322,10 @@ def describe_verification_cost(sweep: SweepResult, found: SizingAnswer) -> str:
     return f"up to {n} requests, about {max(1, round(time_s / 60))} min"
 
 
-def format_verification(found: pl.DataFrame, folder: Path) -> str:
+def format_verification(table: pl.DataFrame, folder: Path) -> str:
     """Verdicts as text for the terminal."""
     lines = []
-    for row in found.iter_rows(named=True):
+    for row in table.iter_rows(named=True):
         simulated = "simulated: " if row["simulated"] else ""
         values = "quantile falls among failures" if row["n"] else "no requests were sent"
         values = f"{row['value_s']:.4g} s" if row["value_s"] is not None else values
@@ -331,16 +333,16 @@ def format_verification(found: pl.DataFrame, folder: Path) -> str:
         lines.append(f"{row['verdict'].upper()}: {simulated}{row['target']}: {values}{ends}, n = {row['n']}")
         if row["reason"]:
             lines.append(f"  {row['reason']}")
-    first = found.row(0, named=True)
+    first = table.row(0, named=True)
     unit = "users" if first["load_unit"] == "users" else "requests per second"
     gpus = "1 GPU" if first["gpus"] == 1 else f"{first['gpus']} GPUs"
     lines.append(f"{first['driven_load']:g} {unit} on {gpus}: {SCOPES[first['scope']]}")
     return "\n".join([*lines, f"written: {folder}"])
 
 
-def verification_json(found: pl.DataFrame, folder: Path) -> str:
+def verification_json(table: pl.DataFrame, folder: Path) -> str:
     """Verdicts as a JSON document."""
-    return json.dumps({"folder": str(folder), "verification": found.to_dicts()}, indent=1)
+    return json.dumps({"folder": str(folder), "verification": table.to_dicts()}, indent=1)
 
 
 def _max_recommended_gpus(estimates: pl.DataFrame) -> int:

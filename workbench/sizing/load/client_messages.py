@@ -249,19 +249,19 @@ def encode_frame(message: Command | Report) -> bytes:
 
 def frame_length(head: bytes) -> int:
     """Decode the length prefix of four bytes."""
-    found: int = _LENGTH_STRUCT.unpack(head)[0]
-    if found > MAX_FRAME_BYTES:
-        raise EOFError(f"a frame of {found} bytes")
-    return found
+    length: int = _LENGTH_STRUCT.unpack(head)[0]
+    if length > MAX_FRAME_BYTES:
+        raise EOFError(f"a frame of {length} bytes")
+    return length
 
 
 def decode_command(body: bytes) -> Command:
     """Decode the command in a frame body."""
-    found: Command = _command_decoder.decode(body)
-    return found
+    command: Command = _command_decoder.decode(body)
+    return command
 
 
 def decode_report(body: bytes) -> Report:
     """Decode the report in a frame body."""
-    found: Report = _report_decoder.decode(body)
-    return found
+    report: Report = _report_decoder.decode(body)
+    return report

@@ -23,10 +23,10 @@ WORKER_END_LIMIT_S = 10.0
 class LostClientError(Exception):
     """A client is gone, and its share of the load with it; the others go on."""
 
-    def __init__(self, number: int, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
         self.number = number
-        self.what = what
+        self.what = message
 
 
 class ClientPool:

@@ -72,8 +72,8 @@ class ClientWorker:
         assert self._opening is not None
         load = order.load
         if self._opening.target.protocol != "function":
-            most = load.users if load.loop == "closed" else load.max_in_flight
-            raise_file_limit(-(-most // load.shares))
+            n_connections = load.users if load.loop == "closed" else load.max_in_flight
+            raise_file_limit(-(-n_connections // load.shares))
         self._driver = LoadDriver(self._target, self._opening.prompts, order)
         self._ending = None
         self._lag.start()

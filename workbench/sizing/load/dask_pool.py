@@ -109,11 +109,11 @@ class DaskPool:
 
     async def prepare_step(self) -> None:
         """Take in workers that have joined since the last step, and compare all clocks with this one's."""
-        known = set(self._addresses.values())
+        addresses = set(self._addresses.values())
         present = await self._list_workers()
-        for number in [one for one, address in self._addresses.items() if address not in present]:
+        for number in [client for client, address in self._addresses.items() if address not in present]:
             self._forget_client(number)
-        await asyncio.gather(*(self._open_client(address) for address in sorted(present - known)))
+        await asyncio.gather(*(self._open_client(address) for address in sorted(present - addresses)))
         if not self._actors:
             raise RunFailedError("no Dask worker is left", where=self._where)
         errors = await asyncio.gather(*(self._compare_clock(number) for number in list(self._actors)))
@@ -146,7 +146,7 @@ class DaskPool:
             raise MissingToolError(
                 "distributed is not installed", where="--workers", do="pip install 'accelerated-workbench[dask]'"
             ) from None
-        kind, _, rest = self._where.partition(":")
+        kind, _, count = self._where.partition(":")
         if kind == "local":
             settings = {
                 "threads_per_worker": 1,
@@ -155,7 +155,7 @@ class DaskPool:
                 "silence_logs": 50,
             }
             async with (
-                LocalCluster(n_workers=int(rest), host="127.0.0.1", asynchronous=True, **settings) as cluster,
+                LocalCluster(n_workers=int(count), host="127.0.0.1", asynchronous=True, **settings) as cluster,
                 Client(cluster, asynchronous=True, set_as_default=False) as client,
             ):
                 yield client
@@ -177,10 +177,10 @@ class DaskPool:
 
     async def _list_workers(self) -> set[str]:
         info = await self._client.scheduler.identity()
-        found = {str(address) for address in info["workers"]}
-        if not found and not self._next_number:
+        addresses = {str(address) for address in info["workers"]}
+        if not addresses and not self._next_number:
             raise ConfigError("the Dask cluster has no workers", where="--workers", found=self._where, do="dask worker")
-        return found
+        return addresses
 
     async def _open_client(self, address: str) -> None:
         number, self._next_number = self._next_number, self._next_number + 1
@@ -249,8 +249,8 @@ class DaskPool:
             if number in self._actors:
                 address = self._addresses[number]
                 self._forget_client(number)
-                what = f"{address} ({type(error).__name__})"
-                self._reports.put_nowait((number, LostClientError(number, what)))
+                message = f"{address} ({type(error).__name__})"
+                self._reports.put_nowait((number, LostClientError(number, message)))
             return None
 
     def _forget_client(self, number: int) -> None:

@@ -59,7 +59,7 @@ def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
     if len(rungs) >= rule.most_levels:
         return None
     ordered = sorted(rungs, key=lambda rung: rung.load)
-    done = {rung.load for rung in ordered}
+    loads = {rung.load for rung in ordered}
     top = ordered[-1]
     n_faulty = sum(rung.is_faulty for rung in ordered[-MAX_FAULTY_RUNGS:])
     if any(within for within in top.within) and n_faulty < MAX_FAULTY_RUNGS:
@@ -69,7 +69,7 @@ def next_load(rungs: Sequence[Rung], rule: Ladder) -> float | None:
             return higher
     for goal in range(len(top.within)):
         between = _load_between(ordered, goal, rule)
-        if between is not None and between not in done:
+        if between is not None and between not in loads:
             return between
     return None
 

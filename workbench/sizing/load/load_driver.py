@@ -344,23 +344,23 @@ class LoadDriver:
         if self.example is None and reply.answer is not None:
             self.example = shorten_detail(reply.answer[:MAX_EXAMPLE_BYTES].decode(errors="replace"))
 
-    def _watch_refusals(self, reply: Reply, told: str) -> None:
+    def _watch_refusals(self, reply: Reply, failure: str) -> None:
         if self._same_refusals is None:
             return
         is_final = reply.outcome == "malformed" or (
             reply.outcome == "http_error" and reply.status not in PASSING_STATUSES
         )
-        if not is_final or self.failures.keys() - {told}:
+        if not is_final or self.failures.keys() - {failure}:
             self._same_refusals = None
-        elif self.failures[told] + 1 >= self._same_refusals:
-            self.refusal = told
+        elif self.failures[failure] + 1 >= self._same_refusals:
+            self.refusal = failure
 
     def _count_failure(self, reply: Reply) -> None:
         status = f" {reply.status}" if reply.status is not None else ""
-        told = f"{reply.outcome}{status}" + (f": {reply.detail}" if reply.detail else "")
-        self._watch_refusals(reply, told)
-        if told in self.failures or len(self.failures) < MAX_FAILURE_KINDS:
-            self.failures[told] += 1
+        failure = f"{reply.outcome}{status}" + (f": {reply.detail}" if reply.detail else "")
+        self._watch_refusals(reply, failure)
+        if failure in self.failures or len(self.failures) < MAX_FAILURE_KINDS:
+            self.failures[failure] += 1
         else:
             self.failures[f"{reply.outcome}{status}: other messages"] += 1
 

@@ -171,14 +171,18 @@ class LoadStep:
         if self.held.refusal is not None:
             await self._stop_clients("refused")
             return
-        if limit is None and len(self._state) == self._pool.size and all(one.exhausted for one in self._state.values()):
+        if (
+            limit is None
+            and len(self._state) == self._pool.size
+            and all(state.exhausted for state in self._state.values())
+        ):
             limit = f"--max-requests {self._rules.limits.max_requests}"
         if limit is not None:
             # No tail: the limit counts all requests sent.
             self.held.limit = limit
             await self._stop_clients("limit")
-        elif (why := await self._find_end_reason()) is not None:
-            self.held.stopped = why
+        elif (reason := await self._find_end_reason()) is not None:
+            self.held.stopped = reason
             self._phase = "tail"
             await self._pool.send_to_all(client_messages.Tail())
 
@@ -197,10 +201,10 @@ class LoadStep:
 
     def _is_tail_over(self) -> bool:
         states = self._state.values()
-        return len(states) == self._pool.size and all(one.tail_begun and not one.kept_open for one in states)
+        return len(states) == self._pool.size and all(state.tail_begun and not state.kept_open for state in states)
 
-    async def _stop_clients(self, why: str, *, now: bool = False) -> None:
-        self.held.stopped = why
+    async def _stop_clients(self, reason: str, *, now: bool = False) -> None:
+        self.held.stopped = reason
         self._phase = "drain"
         await self._pool.send_to_all(client_messages.Stop(now))
 
@@ -211,25 +215,25 @@ class LoadStep:
             self._on_progress(self.held)
 
     def _build_result(self) -> StepResult:
-        held = self.held
-        lags = [percentile_99(one.lags_s) for one in self._drained.values()]
-        held.loop_lag_p99_s = max((lag for lag in lags if lag is not None), default=None)
-        held.client_cpu_share = max(one.cpu_share for one in self._drained.values())
-        for one in self._drained.values():
-            held.failures.update(dict(one.failures))
-            held.simulated = held.simulated or one.simulated
-            held.example = held.example or one.example
-            held.notes += [note for note in one.notes if note not in held.notes]
-        last = max((row.ended_s for row in held.requests), default=0.0)
-        held.duration_s = max(last, 0.0) or held.duration_s
-        held.in_flight = 0
-        held.requests.sort(key=lambda row: (row.intended_s, row.sent_s))
-        if held.stopped == "tight":
+        result = self.held
+        lags = [percentile_99(report.lags_s) for report in self._drained.values()]
+        result.loop_lag_p99_s = max((lag for lag in lags if lag is not None), default=None)
+        result.client_cpu_share = max(report.cpu_share for report in self._drained.values())
+        for last_report in self._drained.values():
+            result.failures.update(dict(last_report.failures))
+            result.simulated = result.simulated or last_report.simulated
+            result.example = result.example or last_report.example
+            result.notes += [note for note in last_report.notes if note not in result.notes]
+        last = max((row.ended_s for row in result.requests), default=0.0)
+        result.duration_s = max(last, 0.0) or result.duration_s
+        result.in_flight = 0
+        result.requests.sort(key=lambda row: (row.intended_s, row.sent_s))
+        if result.stopped == "tight":
             # The interval may have widened while the last requests ended.
-            columns = build_stop_rule_columns(held.requests, self._rules.stop)
-            users = _count_dropped_users(held.load)
-            held.stopped = find_stop_reason(columns, users, self._rules.stop) or "widened"
-        return held
+            columns = build_stop_rule_columns(result.requests, self._rules.stop)
+            users = _count_dropped_users(result.load)
+            result.stopped = find_stop_reason(columns, users, self._rules.stop) or "widened"
+        return result
 
 
 def _count_dropped_users(load: client_messages.StepLoad) -> int:
@@ -239,8 +243,8 @@ def _count_dropped_users(load: client_messages.StepLoad) -> int:
 
 def build_stop_rule_columns(rows: list[client_messages.RequestRow], stop: StopRule) -> dict[str, list[Any]]:
     """Columns that the stop rule reads, of the requests that ended, in the order they were sent."""
-    kept = sorted((row for row in rows if not row.tail), key=lambda row: row.sent_s)
-    return {name: [REQUEST_COLUMNS[name](row) for row in kept] for name in ("outcome", *stop.columns)}
+    sent_rows = sorted((row for row in rows if not row.tail), key=lambda row: row.sent_s)
+    return {name: [REQUEST_COLUMNS[name](row) for row in sent_rows] for name in ("outcome", *stop.columns)}
 
 
 def request_runtime_s(row: client_messages.RequestRow) -> float | None:
@@ -250,8 +254,8 @@ def request_runtime_s(row: client_messages.RequestRow) -> float | None:
 
 def request_ttft_s(row: client_messages.RequestRow) -> float | None:
     """From the intended time to the first token."""
-    known = row.outcome == "ok" and row.first_token_s is not None
-    return row.first_token_s - row.intended_s if known and row.first_token_s is not None else None
+    has_token = row.outcome == "ok" and row.first_token_s is not None
+    return row.first_token_s - row.intended_s if has_token and row.first_token_s is not None else None
 
 
 REQUEST_COLUMNS: dict[str, Callable[[client_messages.RequestRow], Any]] = {
@@ -262,16 +266,16 @@ REQUEST_COLUMNS: dict[str, Callable[[client_messages.RequestRow], Any]] = {
 """How each column of the table `requests` is read from a request that ended."""
 
 
-def build_requests_frame(held: StepResult) -> pl.DataFrame:
+def build_requests_frame(result: StepResult) -> pl.DataFrame:
     """Table `requests` of one step, numbered in the order of intended times."""
-    rows = held.requests
+    rows = result.requests
     columns = {name: [read(row) for row in rows] for name, read in REQUEST_COLUMNS.items()}
-    return REQUESTS.frame({"step": [held.load.step] * len(rows), "request": list(range(len(rows))), **columns})
+    return REQUESTS.frame({"step": [result.load.step] * len(rows), "request": list(range(len(rows))), **columns})
 
 
-def build_step_frame(held: StepResult, config: SweepConfig) -> pl.DataFrame:
+def build_step_frame(result: StepResult, config: SweepConfig) -> pl.DataFrame:
     """Table `steps` of one step."""
-    load = held.load
+    load = result.load
     closed = load.loop == "closed"
     row = {
         "step": load.step,
@@ -282,14 +286,14 @@ def build_step_frame(held: StepResult, config: SweepConfig) -> pl.DataFrame:
         "arrivals": load.arrivals,
         "gpus": config.gpus,
         "clock": "real",
-        "simulated": config.simulated or held.simulated,
-        "started_at": held.started_at,
-        "duration_s": held.duration_s,
+        "simulated": config.simulated or result.simulated,
+        "started_at": result.started_at,
+        "duration_s": result.duration_s,
         "timeout_s": config.timeout_s,
-        "processes": held.n_clients,
-        "clock_error_s": held.clock_error_s,
-        "loop_lag_p99_s": held.loop_lag_p99_s,
-        "client_cpu_share": held.client_cpu_share,
-        "stopped": held.stopped,
+        "processes": result.n_clients,
+        "clock_error_s": result.clock_error_s,
+        "loop_lag_p99_s": result.loop_lag_p99_s,
+        "client_cpu_share": result.client_cpu_share,
+        "stopped": result.stopped,
     }
     return STEPS.frame([row])

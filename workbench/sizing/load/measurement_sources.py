@@ -68,8 +68,8 @@ def _measure_virtual(config: NotebookConfig) -> Measurements:
     from workbench.sizing.simulation import virtual_time
 
     service, goals = config.simulated_service, config.parsed_goals
-    own = {"protocol": "function", "simulated": True, "goals": goals, "seed": config.seed}
-    swept = build_sweep_config(**(config.sweep_settings | own))
+    fixed_settings = {"protocol": "function", "simulated": True, "goals": goals, "seed": config.seed}
+    swept = build_sweep_config(**(config.sweep_settings | fixed_settings))
     tables = [
         virtual_time.simulate_sweep(service.model_copy(update={"gpus": gpus}), swept.model_copy(update={"gpus": gpus}))
         for gpus in sorted(config.gpu_counts)
@@ -96,7 +96,7 @@ def _load_sweep_folders(config: NotebookConfig) -> Measurements:
     requests, steps, samples = concat_sweeps([(sweep.requests, sweep.steps, sweep.server_metrics) for sweep, _ in read])
     swept = read[0][1]
     sweep_store.check_load_unit(steps, sweep_store.TargetLoad(config.users, "1/s" if swept.is_open else "users"))
-    unfinished = [folder for folder, (one, _) in zip(config.sweep, read, strict=True) if not one.record.finished]
+    unfinished = [folder for folder, (sweep, _) in zip(config.sweep, read, strict=True) if not sweep.record.finished]
     return Measurements(
         requests,
         steps,
@@ -168,33 +168,35 @@ def _measure_sweeps(
     from workbench.sizing.load import sweep_runner
     from workbench.sizing.load.sweep_limits import usage_from_tables
 
-    found: list[SweepResult] = []
+    results: list[SweepResult] = []
     for settings in sweeps:
-        found.append(sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, **settings))
-        if found[-1].ended != "finished":
+        results.append(sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, **settings))
+        if results[-1].ended != "finished":
             break
-    last = found[-1]
+    last = results[-1]
     limits = PointLimits.from_config(last.config)
 
     def verify_on_service(gpus: int) -> pl.DataFrame:
         """The test GPUs at their share of the load."""
         loads = share_load(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
         changed = verification.build_verification_settings(last.config, loads)
-        again, before = sweeps[len(found) - 1] | changed, usage_from_tables(last.requests, last.steps)
+        again, before = sweeps[len(results) - 1] | changed, usage_from_tables(last.requests, last.steps)
         driven = sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, before=before, **again)
         reference = verification.build_reference(last.requests, last.steps, limits)
         return verify_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits, reference=reference)
 
-    requests, steps, samples = concat_sweeps([(one.requests, one.steps, one.server_metrics) for one in found])
+    requests, steps, samples = concat_sweeps(
+        [(result.requests, result.steps, result.server_metrics) for result in results]
+    )
     unfinished = [] if last.ended == "finished" else [f"the sweep ended early: {last.limit or last.ended}"]
-    told = [*notes, f"A load is {last.config.load_means}."]
+    all_notes = [*notes, f"A load is {last.config.load_means}."]
     return Measurements(
         requests,
         steps,
         goals,
         how,
         limits,
-        told,
+        all_notes,
         unfinished,
         verify=verify_on_service if not unfinished else None,
         server_metrics=samples,

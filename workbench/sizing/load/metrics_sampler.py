@@ -78,8 +78,8 @@ class MetricsSampler:
             # Some drivers take tens of milliseconds, which must not hold up the load.
             values = dict.fromkeys(QUANTITIES) if nvml is None else await asyncio.to_thread(read_gpu_sample, nvml)
             if self._url:
-                told = parse_server_metrics(await _fetch_text(session, self._url))
-                values |= {name: value for name, value in told.items() if value is not None}
+                readings = parse_server_metrics(await _fetch_text(session, self._url))
+                values |= {name: value for name, value in readings.items() if value is not None}
         except InputError as error:
             self.failures[error.what] += 1
         except TimeoutError:

@@ -127,12 +127,12 @@ def read_arrival_trace(path: str | Path) -> list[float]:
 def _parse_arrival_time(line: str, path: Path, number: int) -> float:
     text = line.split("#")[0].strip()
     try:
-        found = float(text)
+        time_s = float(text)
     except ValueError:
-        found = float("nan")
-    if not 0 <= found < 1e12:
+        time_s = float("nan")
+    if not 0 <= time_s < 1e12:
         raise InputError("not a time in seconds", where=f"{path}, line {number}", found=text[:60])
-    return found
+    return time_s
 
 
 class WordPool:
@@ -148,18 +148,18 @@ class WordPool:
 
     def take_words(self, item: int, length: int) -> str:
         """Text of `length` words: a unique prefix that encodes the item number, then a slice of the pool."""
-        at, left = item * ITEM_SPREAD_FACTOR % self._count, length
+        at, n_left = item * ITEM_SPREAD_FACTOR % self._count, length
         name = ""
         # A name that is longer than the text is cut only where the length matters more than that no text is repeated.
-        while (item or not name) and (left > 0 or not self._is_exact):
+        while (item or not name) and (n_left > 0 or not self._is_exact):
             item, digit = divmod(item, len(self._names))
             name += self._names[digit] + " "
-            left -= 1
+            n_left -= 1
         parts = [name]
-        while left > 0:
-            taken = min(left, self._count - at)
+        while n_left > 0:
+            taken = min(n_left, self._count - at)
             parts.append(self._text[self._starts[at] : self._starts[at + taken]])
-            left, at = left - taken, 0
+            n_left, at = n_left - taken, 0
         return "".join(parts)[:-1]
 
 
@@ -283,10 +283,10 @@ def read_prompts(path: str | Path, key: str | None = None) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("cannot read the prompt file", where=path, found=str(error)[:200]) from error
     rows = _iterate_prompt_rows(path, text)
-    found = [_prompt_from_row(row, key, f"{path}, row {number}") for number, row in rows]
-    if not found:
+    prompts = [_prompt_from_row(row, key, f"{path}, row {number}") for number, row in rows]
+    if not prompts:
         raise InputError("no prompts", where=path, found="an empty file")
-    return found
+    return prompts
 
 
 def _iterate_prompt_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
@@ -316,7 +316,7 @@ def _prompt_from_row(row: Any, key: str | None, where: str) -> str:
         return row
     if not isinstance(row, dict):
         raise InputError("not a prompt: expected a text or an object", where=where, found=type(row).__name__)
-    name = key if key is not None else next((known for known in PROMPT_KEYS if known in row), None)
+    name = key if key is not None else next((prompt_key for prompt_key in PROMPT_KEYS if prompt_key in row), None)
     if name is None or name not in row:
         wanted = [key] if key is not None else list(PROMPT_KEYS)
         raise InputError("no field with a prompt", where=where, found=sorted(map(str, row))[:20], allowed=wanted)

@@ -42,14 +42,14 @@ class RequestTrace:
 
     def describe(self) -> dict[str, Any]:
         """Facts for the sweep's record."""
-        found: dict[str, Any] = {"trace": self.kind, "requests": len(self.times_s), "rate_per_s": self.rate_per_s}
+        facts: dict[str, Any] = {"trace": self.kind, "requests": len(self.times_s), "rate_per_s": self.rate_per_s}
         if self.input_tokens:
-            found |= {
+            facts |= {
                 "mean_input_tokens": sum(self.input_tokens) / len(self.input_tokens),
                 "mean_output_tokens": sum(self.output_tokens) / len(self.output_tokens),
                 "shared_prefixes": bool(self.block_ids),
             }
-        return found
+        return facts
 
 
 def read_request_trace(path: str | Path) -> RequestTrace:
@@ -67,19 +67,19 @@ def read_request_trace(path: str | Path) -> RequestTrace:
         rows = _iterate_azure_rows(path)
     else:
         return RequestTrace(read_arrival_trace(path))
-    found = list(rows)
-    times = [row[0] for row in found]
+    requests = list(rows)
+    times = [row[0] for row in requests]
     for earlier, later in itertools.pairwise(times):
         if later < earlier:
             raise InputError("times of the trace decrease", where=path, found=f"{later} s after {earlier} s")
     if len(times) < 2 or times[0] == times[-1]:
         raise InputError("trace needs two different times", where=path, found=f"{len(times)} requests")
-    has_blocks = any(row[3] for row in found)
+    has_blocks = any(row[3] for row in requests)
     return RequestTrace(
         [time - times[0] for time in times],
-        [row[1] for row in found],
-        [row[2] for row in found],
-        [row[3] for row in found] if has_blocks else [],
+        [row[1] for row in requests],
+        [row[2] for row in requests],
+        [row[3] for row in requests] if has_blocks else [],
         "mooncake" if first.startswith("{") else "azure",
     )
 
@@ -155,7 +155,9 @@ def _parse_tokens(value: Any, name: str, where: str) -> int:
 def _parse_blocks(value: Any, where: str) -> list[int]:
     if value is None:
         return []
-    good = isinstance(value, list) and len(value) <= MAX_BLOCKS
-    if not good or not all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**62 for one in value):
+    is_list = isinstance(value, list) and len(value) <= MAX_BLOCKS
+    if not is_list or not all(
+        isinstance(block, int) and not isinstance(block, bool) and 0 <= block < 2**62 for block in value
+    ):
         raise InputError("hash_ids are not a list of whole numbers", where=where, found=str(value)[:60])
     return list(value)

@@ -47,8 +47,8 @@ def _triton_blocks(kind: str, *parts: Series) -> Series:
     return Series("nv_trt_llm_kv_cache_block_metrics", {"kv_cache_block_type": kind}, parts=parts)
 
 
-def _fraction_of(used: str, *rest: str) -> Series:
-    return Series(used, parts=tuple(Series(name) for name in rest))
+def _fraction_of(used: str, *other_names: str) -> Series:
+    return Series(used, parts=tuple(Series(name) for name in other_names))
 
 
 QUANTITIES: dict[str, Quantity] = {
@@ -166,10 +166,10 @@ def parse_server_metrics(text: str) -> ServerSample:
     (7.0, None)
     """
     samples = _parse_known_lines(text)
-    found = {name: _read_quantity(quantity, samples) for name, quantity in QUANTITIES.items()}
-    if all(value is None for value in found.values()):
+    sample = {name: _read_quantity(quantity, samples) for name, quantity in QUANTITIES.items()}
+    if all(value is None for value in sample.values()):
         raise InputError("no metric of a known server", where="--metrics-url", allowed="vLLM, NIM, TGI, Triton, …")
-    return found
+    return sample
 
 
 def read_gpu_sample(nvml: Nvml) -> ServerSample:
@@ -180,8 +180,8 @@ def read_gpu_sample(nvml: Nvml) -> ServerSample:
         return [gpu[name] for gpu in gpus if gpu[name] is not None]
 
     def mean(name: str) -> float | None:
-        found = values(name)
-        return sum(found) / len(found) if found else None
+        readings = values(name)
+        return sum(readings) / len(readings) if readings else None
 
     total_bytes, power_w = sum(values("memory_bytes")), values("power_w")
     return {
@@ -197,14 +197,14 @@ def _parse_known_lines(text: str) -> _Samples:
     from prometheus_client.parser import text_string_to_metric_families
 
     lines = [line for line in text.split("\n") if line.split("{", 1)[0].split(" ", 1)[0] in _KNOWN_NAMES]
-    found: _Samples = {}
+    samples: _Samples = {}
     try:
         for family in text_string_to_metric_families("\n".join(lines) + "\n"):
             for sample in family.samples:
-                found.setdefault(sample.name, []).append((sample.labels, sample.value))
+                samples.setdefault(sample.name, []).append((sample.labels, sample.value))
     except (ValueError, KeyError, IndexError, TypeError) as error:
         raise InputError("not Prometheus text", where="--metrics-url", found=type(error).__name__) from error
-    return found
+    return samples
 
 
 def _read_quantity(quantity: Quantity, samples: _Samples) -> float | None:
@@ -214,8 +214,8 @@ def _read_quantity(quantity: Quantity, samples: _Samples) -> float | None:
             continue
         total = sum(values)
         if series.parts:
-            whole = sum(sum(_select_values(part, samples)) for part in series.parts)
-            return min(1.0, total / whole) if whole > 0 else None
+            capacity = sum(sum(_select_values(part, samples)) for part in series.parts)
+            return min(1.0, total / capacity) if capacity > 0 else None
         if quantity.join == "sum":
             return total
         return max(values) if quantity.join == "max" else total / len(values)

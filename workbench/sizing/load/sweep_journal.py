@@ -136,13 +136,13 @@ def load_sweep_journal(folder: str | Path) -> tuple[SweepJournal, SweepConfig]:
     if record.notes:
         import polars as pl
 
-        known = pl.Series("step", [note.step for note in record.notes], dtype=pl.Int64)
+        step_numbers = pl.Series("step", [note.step for note in record.notes], dtype=pl.Int64)
         tables = journal.run.tables_folder if journal.run is not None else Path(folder)
         # After a crash the tables may have rows of a step that the journal does not have.
-        journal.requests = REQUESTS.read(tables).filter(pl.col("step").is_in(known.implode()))
-        journal.steps = STEPS.read(tables).filter(pl.col("step").is_in(known.implode()))
+        journal.requests = REQUESTS.read(tables).filter(pl.col("step").is_in(step_numbers.implode()))
+        journal.steps = STEPS.read(tables).filter(pl.col("step").is_in(step_numbers.implode()))
         if SERVER_METRICS.path(tables).is_file():
-            journal.server_metrics = SERVER_METRICS.read(tables).filter(pl.col("step").is_in(known.implode()))
+            journal.server_metrics = SERVER_METRICS.read(tables).filter(pl.col("step").is_in(step_numbers.implode()))
         if journal.steps["step"].to_list() != list(range(len(record.notes))):
             raise InputError("steps of the sweep are missing", where=tables, found=journal.steps["step"].to_list())
     return journal, config

@@ -45,7 +45,7 @@ class SweepUsage:
 
     def combine_with(self, other: SweepUsage) -> SweepUsage:
         """Both together."""
-        return SweepUsage(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(SweepUsage)))
+        return SweepUsage(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(SweepUsage)))
 
     def total_cost(self, prices: Prices) -> float:
         """In the currency of the prices.
@@ -59,15 +59,15 @@ class SweepUsage:
 
 def usage_from_tables(requests: pl.DataFrame, steps: pl.DataFrame) -> SweepUsage:
     """What the raw tables of a sweep have used up."""
-    good = requests.filter(requests["outcome"] == "ok")
+    successes = requests.filter(requests["outcome"] == "ok")
     return SweepUsage(
         requests=requests.height + int(requests["retries"].sum()),
         duration_s=float(steps["duration_s"].sum()),
         input_tokens=int(requests["input_tokens"].sum()),
         output_tokens=int(requests["output_tokens"].sum()),
-        answered=good.height,
-        input_told=good["input_tokens"].count(),
-        output_told=good["output_tokens"].count(),
+        answered=successes.height,
+        input_told=successes["input_tokens"].count(),
+        output_told=successes["output_tokens"].count(),
     )
 
 
@@ -98,7 +98,7 @@ class SweepLimits:
             ("--max-tokens", self.max_tokens, tokens),
             ("--max-cost", self.max_cost, spent.total_cost(self.prices)),
         )
-        reached = (f"{name} {most:g}" for name, most, used in pairs if most is not None and used >= most)
+        reached = (f"{name} {limit:g}" for name, limit, used in pairs if limit is not None and used >= limit)
         return next(reached, self._find_unreported_tokens(spent))
 
     def _find_unreported_tokens(self, spent: SweepUsage) -> str | None:
@@ -111,7 +111,7 @@ class SweepLimits:
             (self.prices.million_input_tokens, spent.input_told, "of prompts"),
             (self.prices.million_output_tokens, spent.output_told, "of answers"),
         )
-        unknown = [which for price, told, which in priced if price and not told]
+        unknown = [which for price, n_reported, which in priced if price and not n_reported]
         if self.max_cost is not None and unknown:
             return f"--max-cost {self.max_cost:g} cannot be kept: the service reports no tokens {' and '.join(unknown)}"
         return None

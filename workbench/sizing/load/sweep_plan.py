@@ -60,15 +60,15 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
     values = metrics.metric_values(finished, stop.metric)
     runtimes = metrics.metric_values(finished, metrics.DEFAULT_METRIC)[:, 0]
     warmup = step_points.count_warmup_requests(runtimes, users)
-    kept = values[warmup:]
+    samples = values[warmup:]
     # Requests that are still running can extend the warm-up, up to its maximum fraction.
     if (1 - step_points.MAX_WARMUP_FRACTION) * (len(values) - users) < stop.min_samples:
         return None
-    if len(kept) >= stop.max_samples:
+    if len(samples) >= stop.max_samples:
         return "samples"
-    found = quantiles.estimate_quantile(kept, stop.q)
-    half = (found.high - found.low) / 2
-    is_tight = bool(np.isfinite(half) and half <= stop.tight * found.value)
+    quantile = quantiles.estimate_quantile(samples, stop.q)
+    half = (quantile.high - quantile.low) / 2
+    is_tight = bool(np.isfinite(half) and half <= stop.tight * quantile.value)
     if stop.arrivals == "users":
         return "tight" if is_tight else None
     backlog = _measure_finished(finished, warmup, stop.arrivals)
@@ -115,15 +115,15 @@ class LevelSchedule:
         They are not repeated to narrow the interval.
         """
         config = self.config
-        done = steps.filter(~steps["stopped"].is_in(UNFINISHED_REASONS))
-        given = config.rates if config.is_open else config.users
-        if given is None:
-            return self._choose_level(requests, done)
-        left = [float(load) for load in given]
-        for load in done["rate_per_s" if config.is_open else "users"].to_list():
-            if load in left:
-                left.remove(load)
-        return left[0] if left else None
+        full_steps = steps.filter(~steps["stopped"].is_in(UNFINISHED_REASONS))
+        loads = config.rates if config.is_open else config.users
+        if loads is None:
+            return self._choose_level(requests, full_steps)
+        open_loads = [float(load) for load in loads]
+        for load in full_steps["rate_per_s" if config.is_open else "users"].to_list():
+            if load in open_loads:
+                open_loads.remove(load)
+        return open_loads[0] if open_loads else None
 
     def _choose_level(self, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
         config = self.config
@@ -137,17 +137,23 @@ class LevelSchedule:
         requests = requests.filter(requests["step"].is_in(steps["step"].implode()))
         levels = [select_usable_levels(requests, steps, points, goal) for goal in config.goals]
         ceiling = find_ceiling(points)
-        known = [
-            estimate_bounded_capacity(found, ceiling, goal.q, goal.limit_s, is_open=config.is_open, draws=LEVEL_DRAWS)
-            for found, goal in zip(levels, config.goals, strict=True)
+        capacities = [
+            estimate_bounded_capacity(
+                goal_levels, ceiling, goal.q, goal.limit_s, is_open=config.is_open, draws=LEVEL_DRAWS
+            )
+            for goal_levels, goal in zip(levels, config.goals, strict=True)
         ]
-        if config.is_open and (between := choose_lower_load(known, rungs, rule)) is not None:
+        if config.is_open and (between := choose_lower_load(capacities, rungs, rule)) is not None:
             return between
         # Between a load that is served and one that is not, repeating either one sharpens nothing.
-        top = max((level.load for found in levels for level in found), default=0.0)
-        known = [one for one in known if one.bound is None or (one.value is not None and one.value < top)]
+        top = max((level.load for goal_levels in levels for level in goal_levels), default=0.0)
+        capacities = [
+            capacity
+            for capacity in capacities
+            if capacity.bound is None or (capacity.value is not None and capacity.value < top)
+        ]
         beyond = points.filter(points["verdict"] == "client-limited")["load"].min()
-        load = next_repeat_load(known, [rung.load for rung in rungs], rule)
+        load = next_repeat_load(capacities, [rung.load for rung in rungs], rule)
         return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
 
     def _assess_steps(self, requests: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -161,7 +167,7 @@ class LevelSchedule:
         return step_points.combine_assessments([self._judged[row["step"]] for row in rows], limits)
 
 
-def choose_lower_load(known: Sequence[Capacity], rungs: Sequence[Rung], rule: Ladder) -> float | None:
+def choose_lower_load(capacities: Sequence[Capacity], rungs: Sequence[Rung], rule: Ladder) -> float | None:
     """A load between the lower end of a capacity that an overload bounds, and its value; null when they are near.
 
     The lower end is a load that was served with its whole interval within the limit, and the answer rests on it: where
@@ -170,12 +176,17 @@ def choose_lower_load(known: Sequence[Capacity], rungs: Sequence[Rung], rule: La
     """
     if len(rungs) >= rule.most_levels:
         return None
-    done = [rung.load for rung in rungs]
-    for one in known:
-        if one.bound is None or one.value is None or not one.low or one.value <= rule.sharpness * one.low:
+    loads = [rung.load for rung in rungs]
+    for capacity in capacities:
+        if (
+            capacity.bound is None
+            or capacity.value is None
+            or not capacity.low
+            or capacity.value <= rule.sharpness * capacity.low
+        ):
             continue
-        middle = float(np.sqrt(one.low * one.value))
-        if all(abs(middle / load - 1) > 1e-9 for load in done):
+        middle = float(np.sqrt(capacity.low * capacity.value))
+        if all(abs(middle / load - 1) > 1e-9 for load in loads):
             return middle
     return None
 
@@ -183,13 +194,13 @@ def choose_lower_load(known: Sequence[Capacity], rungs: Sequence[Rung], rule: La
 def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:
     within: list[bool | None] = []
     for goal in config.goals:
-        found = values.get((point["step"], goal.metric, goal.q))
+        quantile = values.get((point["step"], goal.metric, goal.q))
         if point["verdict"] in FAILING_VERDICTS:
             within.append(False)
-        elif found is None:
+        elif quantile is None:
             within.append(None)
         else:
             # No value means that the quantile falls among failures and exceeds every limit. A level must exceed the
             # limit clearly: with flat latencies, noise would otherwise end the climb at the first level.
-            within.append(found["value_s"] is not None and found["low_s"] <= goal.limit_s)
+            within.append(quantile["value_s"] is not None and quantile["low_s"] <= goal.limit_s)
     return Rung(point["load"], tuple(within), point["verdict"] in FAULTY_VERDICTS)

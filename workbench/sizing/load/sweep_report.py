@@ -50,10 +50,10 @@ class SweepWatcher(Protocol):
     def on_step_start(self, load: client_messages.StepLoad) -> None:
         """A step starts."""
 
-    def on_progress(self, held: StepResult) -> None:
+    def on_progress(self, result: StepResult) -> None:
         """Result so far, a few times per second."""
 
-    def on_step_end(self, held: StepResult) -> None:
+    def on_step_end(self, result: StepResult) -> None:
         """A step has ended and is written."""
 
     def on_stop_request(self, times: int) -> None:
@@ -66,10 +66,10 @@ class SilentWatcher:
     def on_step_start(self, load: client_messages.StepLoad) -> None:
         """Ignored."""
 
-    def on_progress(self, held: StepResult) -> None:
+    def on_progress(self, result: StepResult) -> None:
         """Ignored."""
 
-    def on_step_end(self, held: StepResult) -> None:
+    def on_step_end(self, result: StepResult) -> None:
         """Ignored."""
 
     def on_stop_request(self, times: int) -> None:
@@ -105,17 +105,17 @@ class SweepResult:
     @property
     def notes(self) -> list[str]:
         """What a reader should know of the points, at their level, and what was taken for an answer."""
-        found = [*self.client_notes, *list_point_notes(self.points)]
+        notes = [*self.client_notes, *list_point_notes(self.points)]
         if self.example is not None and self.config.protocol == "http":
-            found.append(_describe_answer(self.config.answer_at, self.example))
-        found += _describe_prompts(self.prompts, self.config, self.requests)
+            notes.append(_describe_answer(self.config.answer_at, self.example))
+        notes += _describe_prompts(self.prompts, self.config, self.requests)
         if self.config.workers and self.steps.height:
             error_ms = 1000 * float(str(self.steps["clock_error_s"].fill_null(0.0).max()))
             counts = "/".join(str(n) for n in dict.fromkeys(self.steps["processes"].to_list()))
-            found.append(f"load from {counts} Dask workers, whose clocks are aligned to {error_ms:.2g} ms")
+            notes.append(f"load from {counts} Dask workers, whose clocks are aligned to {error_ms:.2g} ms")
         if self.config.metrics_url or self.config.gpu_metrics:
-            found += _describe_metrics(self.server_metrics.height, self.metrics_failures)
-        return found
+            notes += _describe_metrics(self.server_metrics.height, self.metrics_failures)
+        return notes
 
     @property
     def simulated(self) -> bool:
@@ -125,18 +125,18 @@ class SweepResult:
     @property
     def reasons(self) -> list[str]:
         """Why the sweep is invalid; empty when it is valid."""
-        found = [] if self.steps.height else ["no level was measured"]
+        reasons = [] if self.steps.height else ["no level was measured"]
         if self.ended == "interrupted":
-            found.append("the sweep was interrupted")
+            reasons.append("the sweep was interrupted")
         if self.ended == "refused":
-            found.append(f"the first requests all met the same refusal, so nothing more was sent: {self.limit}")
+            reasons.append(f"the first requests all met the same refusal, so nothing more was sent: {self.limit}")
         elif self.limit is not None:
-            found.append(f"the sweep ended at its limit, {self.limit}")
+            reasons.append(f"the sweep ended at its limit, {self.limit}")
         for row in self.points.iter_rows(named=True):
             if row["verdict"] not in GOOD_VERDICTS:
                 unit = "/s" if row["load_unit"] == "1/s" else " users"
-                found.append(f"{row['load']:g}{unit}: {row['verdict']}, {row['reason']}")
-        return found
+                reasons.append(f"{row['load']:g}{unit}: {row['verdict']}, {row['reason']}")
+        return reasons
 
     @property
     def answer(self) -> str:
@@ -151,42 +151,42 @@ class SweepResult:
 
 def list_point_notes(points: pl.DataFrame) -> list[str]:
     """Facts of points that limit what their figures say: at their level, or once for all where GPUs wait."""
-    found = [note for row in points.iter_rows(named=True) for note in _list_notes_of_point(row)]
-    return [*found, *([text] if (text := describe_waiting_gpus(points)) is not None else [])]
+    notes = [note for row in points.iter_rows(named=True) for note in _list_notes_of_point(row)]
+    return [*notes, *([text] if (text := describe_waiting_gpus(points)) is not None else [])]
 
 
 def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
     at = f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
-    found = []
+    notes = []
     if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
         share = f"{row['repeated_prompts']:.0%}"
-        found.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
+        notes.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
     if row["ttft_known"] is not None and row["ttft_known"] < MIN_TTFT_FRACTION:
-        found.append(f"{at}: ttft is known for {row['ttft_known']:.0%} of the answers")
+        notes.append(f"{at}: ttft is known for {row['ttft_known']:.0%} of the answers")
     if row["stream_note"] is not None:
-        found.append(f"{at}: {row['stream_note']}")
+        notes.append(f"{at}: {row['stream_note']}")
     if row["server_binds"] != HOST and (text := describe_server_bottleneck(row)) is not None:
-        found.append(f"{at}: {text}")
-    return found
+        notes.append(f"{at}: {text}")
+    return notes
 
 
 def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl.DataFrame) -> list[str]:
     """Lengths by the tokenizer, what the server counted on top, and what a level sends of a trace."""
-    found = []
+    notes = []
     if "exact" in prompts:
         off = prompts["max_error_tokens"]
         how = f", the others are off by up to {off} tokens" if off else ""
-        found.append(f"prompt lengths by the tokenizer: {prompts['exact']} of {prompts['checked']} exact{how}")
+        notes.append(f"prompt lengths by the tokenizer: {prompts['exact']} of {prompts['checked']} exact{how}")
         counted = requests["input_tokens"].drop_nulls()
         if config.turns == 1 and not config.input_cv and config.trace is None and len(counted):
             more = float(str(counted.median())) - config.input_tokens
-            found.append(f"the server counts {more:+g} tokens a prompt (its chat template)" if more else "")
+            notes.append(f"the server counts {more:+g} tokens a prompt (its chat template)" if more else "")
     if "trace" in prompts:
         rate = f"{prompts['rate_per_s']:.3g}/s as recorded"
-        found.append(
+        notes.append(
             f"trace of {prompts['requests']} requests, {rate}; a level sends it from its start, at its own rate"
         )
-    return [text for text in found if text]
+    return [text for text in notes if text]
 
 
 def _describe_metrics(n_samples: int, failures: dict[str, int]) -> list[str]:
@@ -194,9 +194,9 @@ def _describe_metrics(n_samples: int, failures: dict[str, int]) -> list[str]:
     n_failed = sum(failures.values())
     if not n_failed:
         return []
-    kinds = ", ".join(f"{count} x {what}" for what, count in sorted(failures.items(), key=lambda pair: -pair[1])[:3])
-    what = f"{n_failed} samples are missing" if n_samples else "there is no sample"
-    return [f"of the server's metrics {what}: {kinds}; the sweep does not need them"]
+    kinds = ", ".join(f"{count} x {kind}" for kind, count in sorted(failures.items(), key=lambda pair: -pair[1])[:3])
+    finding = f"{n_failed} samples are missing" if n_samples else "there is no sample"
+    return [f"of the server's metrics {finding}: {kinds}; the sweep does not need them"]
 
 
 def _describe_answer(answer_at: str | None, example: str) -> str:
@@ -216,7 +216,7 @@ def format_sweep(sweep: SweepResult) -> str:
         lines.append(table(_build_shown_points(sweep), caption="Points", limit=40).text)
     for step, kinds in sweep.failures.items():
         listed = sorted(kinds.items(), key=lambda pair: -pair[1])
-        lines += [f"step {step}: {count} x {what}" for what, count in listed[:MAX_PRINTED_FAILURES]]
+        lines += [f"step {step}: {count} x {failure}" for failure, count in listed[:MAX_PRINTED_FAILURES]]
         if len(listed) > MAX_PRINTED_FAILURES:
             lines.append(f"step {step}: and {len(listed) - MAX_PRINTED_FAILURES} more kinds, see sweep.json")
     lines += [f"note: {note}" for note in sweep.notes]
@@ -236,7 +236,7 @@ def format_sweep(sweep: SweepResult) -> str:
 
 def sweep_json(sweep: SweepResult) -> str:
     """The sweep as one JSON document."""
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "folder": None if sweep.folder is None else str(sweep.folder),
         "ended": sweep.ended,
         "limit": sweep.limit,
@@ -248,7 +248,7 @@ def sweep_json(sweep: SweepResult) -> str:
         "quantiles": sweep.quantiles.to_dicts(),
         "failures": {str(step): kinds for step, kinds in sweep.failures.items()},
     }
-    return json.dumps(found, indent=1)
+    return json.dumps(document, indent=1)
 
 
 def _build_shown_points(sweep: SweepResult) -> pl.DataFrame:
@@ -280,11 +280,11 @@ def format_load(load: StepLoad) -> str:
     return f"{load.users} user{'s' if load.users != 1 else ''}"
 
 
-def format_live_figures(held: StepResult) -> str:
+def format_live_figures(result: StepResult) -> str:
     """Finished requests, median and p95 of the last ones, their rate, and failures."""
-    ended = len(held.requests)
-    failed = sum(1 for row in held.requests if row.outcome != "ok")
-    last = held.requests[-MAX_RECENT_REQUESTS:]
+    ended = len(result.requests)
+    failed = sum(1 for row in result.requests if row.outcome != "ok")
+    last = result.requests[-MAX_RECENT_REQUESTS:]
     parts = [f"{ended} ended"]
     times = sorted(time_s for row in last if (time_s := request_runtime_s(row)) is not None)
     if times:
@@ -309,15 +309,15 @@ class LineProgress(terminal.StatusLines):
         self._name = f"step {load.step}, {format_load(load)}"
         self._next = time.monotonic() + self.every_s
 
-    def on_progress(self, held: StepResult) -> None:
+    def on_progress(self, result: StepResult) -> None:
         """Result so far."""
         self.show_when_due(
-            f"{self._name}: {format_live_figures(held)}, {held.in_flight} in flight, {held.duration_s:.0f} s"
+            f"{self._name}: {format_live_figures(result)}, {result.in_flight} in flight, {result.duration_s:.0f} s"
         )
 
-    def on_step_end(self, held: StepResult) -> None:
+    def on_step_end(self, result: StepResult) -> None:
         """A step has ended."""
-        self.say(f"{self._name}: {format_live_figures(held)}, {held.duration_s:.1f} s ({held.stopped})")
+        self.say(f"{self._name}: {format_live_figures(result)}, {result.duration_s:.1f} s ({result.stopped})")
 
     def on_stop_request(self, times: int) -> None:
         """The user asked to stop."""
@@ -349,17 +349,17 @@ class CellProgress:
         self._name = f"step {load.step}, {format_load(load)}"
         self._draw_lines(f"{self._name} …")
 
-    def on_progress(self, held: StepResult) -> None:
+    def on_progress(self, result: StepResult) -> None:
         """Result so far."""
 
         self._draw_lines(
-            f"{self._name}: {format_live_figures(held)}, {held.in_flight} in flight, {held.duration_s:.0f} s"
+            f"{self._name}: {format_live_figures(result)}, {result.in_flight} in flight, {result.duration_s:.0f} s"
         )
 
-    def on_step_end(self, held: StepResult) -> None:
+    def on_step_end(self, result: StepResult) -> None:
         """A step has ended."""
 
-        self._lines.append(f"{self._name}: {format_live_figures(held)}, {held.duration_s:.1f} s ({held.stopped})")
+        self._lines.append(f"{self._name}: {format_live_figures(result)}, {result.duration_s:.1f} s ({result.stopped})")
         self._draw_lines("")
 
     def on_stop_request(self, times: int) -> None:

@@ -103,13 +103,13 @@ class SweepRun:
         while (load := levels.next_level(journal.requests, journal.steps)) is not None:
             if (limit := rules.limits.find_reached_limit(usage)) is not None:
                 return "limit", limit
-            held = await self._run_step(pool, self._build_step_load(load), rules, usage, stop_request, watcher)
-            if held.stopped == "interrupted":
+            result = await self._run_step(pool, self._build_step_load(load), rules, usage, stop_request, watcher)
+            if result.stopped == "interrupted":
                 return "interrupted", None
-            if held.refusal is not None:
-                return "refused", held.refusal
-            if held.limit is not None:
-                return "limit", held.limit
+            if result.refusal is not None:
+                return "refused", result.refusal
+            if result.limit is not None:
+                return "limit", result.limit
         return "finished", None
 
     def _conclude_sweep(self, ended: str, limit: str | None) -> SweepResult:
@@ -161,22 +161,22 @@ class SweepRun:
         watcher: SweepWatcher,
     ) -> StepResult:
         watcher.on_step_start(load)
-        held = await LoadStep(pool, load, rules, usage, stop_request, watcher.on_progress).run()
-        runtimes = sorted(row.ended_s - row.sent_s for row in held.requests if row.outcome == "ok")
+        result = await LoadStep(pool, load, rules, usage, stop_request, watcher.on_progress).run()
+        runtimes = sorted(row.ended_s - row.sent_s for row in result.requests if row.outcome == "ok")
         self._last_runtime_s = runtimes[len(runtimes) // 2] if runtimes else self._last_runtime_s
-        self._example = self._example or held.example
+        self._example = self._example or result.example
         note = StepNote(
             step=load.step,
-            failures=dict(held.failures.most_common()),
-            limit=held.limit,
-            broken_off=held.broken_off,
-            notes=held.notes,
+            failures=dict(result.failures.most_common()),
+            limit=result.limit,
+            broken_off=result.broken_off,
+            notes=result.notes,
         )
         self._has_answer = self._has_answer or bool(runtimes)
-        samples = None if self._sampler is None else self._sampler.take_samples(load.step, held.base)
-        self.journal.add_step(build_requests_frame(held), build_step_frame(held, self.config), note, samples)
-        watcher.on_step_end(held)
-        return held
+        samples = None if self._sampler is None else self._sampler.take_samples(load.step, result.base)
+        self.journal.add_step(build_requests_frame(result), build_step_frame(result, self.config), note, samples)
+        watcher.on_step_end(result)
+        return result
 
     def _build_step_load(self, load: float) -> client_messages.StepLoad:
         config = self.config
@@ -363,10 +363,10 @@ def _check_surroundings(config: SweepConfig, needed: bool) -> None:
 
 
 def _apply_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepConfig:
-    given = {name: value for name, value in settings.items() if value is not None}
-    if others := sorted(set(given) - {*LIMIT_NAMES, "target_confirm", "protocol", "processes"}):
+    overrides = {name: value for name, value in settings.items() if value is not None}
+    if others := sorted(set(overrides) - {*LIMIT_NAMES, "target_confirm", "protocol", "processes"}):
         raise ConfigError(
             "a resumed sweep keeps its settings", where="--resume", found=others, allowed=list(LIMIT_NAMES)
         )
-    new = {name: value for name, value in given.items() if name in (*LIMIT_NAMES, "target_confirm")}
+    new = {name: value for name, value in overrides.items() if name in (*LIMIT_NAMES, "target_confirm")}
     return build_sweep_config(**(config.model_dump(mode="python", exclude_defaults=True) | new))

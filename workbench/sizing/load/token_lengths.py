@@ -44,9 +44,9 @@ def find_tokenizer_file(name: str) -> Path:
     if NAME_PATTERN.fullmatch(name):
         home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
         folder = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{name.replace('/', '--')}"
-        found = sorted(folder.glob(f"snapshots/*/{FILE_NAME}"), key=lambda one: one.stat().st_mtime)
-        if found:
-            return found[-1]
+        files = sorted(folder.glob(f"snapshots/*/{FILE_NAME}"), key=lambda file: file.stat().st_mtime)
+        if files:
+            return files[-1]
     raise InputError(
         "no such tokenizer here",
         where="--tokenizer",
@@ -58,7 +58,7 @@ def find_tokenizer_file(name: str) -> Path:
 
 def count_tokens(tokenizer: Any, texts: Iterable[str]) -> list[int]:
     """Tokens of each text, without those that mark its beginning and end."""
-    return [len(one.ids) for one in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
+    return [len(encoding.ids) for encoding in tokenizer.encode_batch(list(texts), add_special_tokens=False)]
 
 
 def choose_prompt_words(tokenizer: Any) -> list[str]:
@@ -83,4 +83,4 @@ def choose_prompt_words(tokenizer: Any) -> list[str]:
 def _filter_single_tokens(tokenizer: Any, words: list[str]) -> list[str]:
     first = count_tokens(tokenizer, words)
     later = count_tokens(tokenizer, [f"{word} {word} {word}" for word in words])
-    return [word for word, one, three in zip(words, first, later, strict=True) if (one, three) == (1, 3)]
+    return [word for word, single, three in zip(words, first, later, strict=True) if (single, three) == (1, 3)]

@@ -125,9 +125,9 @@ def find_record_files(path: Path) -> list[Path]:
     if path.is_file():
         return [path]
     return sorted(
-        found
-        for found in path.rglob(RECORDS_FILE_NAME + "*")
-        if found.name in (RECORDS_FILE_NAME, RECORDS_FILE_NAME + ".gz")
+        file
+        for file in path.rglob(RECORDS_FILE_NAME + "*")
+        if file.name in (RECORDS_FILE_NAME, RECORDS_FILE_NAME + ".gz")
     )
 
 
@@ -141,26 +141,26 @@ def read_aiperf(path: Path) -> ImportedSweep:
             allowed=RECORDS_FILE_NAME,
             do="run aiperf with --export-level records",
         )
-    found = ImportedSweep("aiperf", "", True, [])
+    sweep = ImportedSweep("aiperf", "", True, [])
     for file in files:
         summary = imported_sweep.read_json_document(_find_summary_file(file), Summary)
-        found.version = summary.aiperf_version
+        sweep.version = summary.aiperf_version
         models = {model.name for model in summary.input_config.models.items}
-        found.simulated = found.simulated and models == {"workbench-simulator"}
+        sweep.simulated = sweep.simulated and models == {"workbench-simulator"}
         label = file.relative_to(path).as_posix() if path.is_dir() else file.name
-        step = _build_step(file, summary.input_config, label, found.notes)
+        step = _build_step(file, summary.input_config, label, sweep.notes)
         if step.requests:
             step.began_s = min(request.intended_s for request in step.requests)
-            found.steps.append(step)
+            sweep.steps.append(step)
         else:
-            found.notes.append(f"{label}: left out, it has no requests")
-    return found
+            sweep.notes.append(f"{label}: left out, it has no requests")
+    return sweep
 
 
 def _find_summary_file(file: Path) -> Path:
     for name in (SUMMARY_FILE_NAME, SUMMARY_FILE_NAME + ".gz"):
-        if (found := file.with_name(name)).is_file():
-            return found
+        if (summary_path := file.with_name(name)).is_file():
+            return summary_path
     raise InputError("the summary with the load is missing", where=file.parent, allowed=SUMMARY_FILE_NAME)
 
 
@@ -186,7 +186,7 @@ def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -
             left_out["cancelled at the end of the run"] += 1
         else:
             requests.append(_build_request(record, arrivals != "users", label))
-    notes += [f"{label}: {count} requests left out ({why})" for why, count in left_out.items() if count]
+    notes += [f"{label}: {count} requests left out ({reason})" for reason, count in left_out.items() if count]
     rate_per_s = (
         None if arrivals == "users" or not requests else correct_arrival_rate(phase.rate, requests, label, notes)
     )

@@ -134,15 +134,15 @@ def read_guidellm(path: Path) -> ImportedSweep:
         return _read_old_report(path)
     report = imported_sweep.read_json_document(path, Report)
     models = {benchmark.config.backend.model for benchmark in report.benchmarks}
-    found = ImportedSweep("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
+    sweep = ImportedSweep("guidellm", report.metadata.guidellm_version, models == {"workbench-simulator"}, [])
     for number, benchmark in enumerate(report.benchmarks):
         label = f"benchmarks[{number}]"
-        step = _build_step(benchmark, path, label, found.notes)
-        _add_notes(found.notes, benchmark, label, len(step.requests))
+        step = _build_step(benchmark, path, label, sweep.notes)
+        _add_notes(sweep.notes, benchmark, label, len(step.requests))
         if step.requests:
             step.began_s = min(request.intended_s for request in step.requests)
-            found.steps.append(step)
-    return found
+            sweep.steps.append(step)
+    return sweep
 
 
 def _build_step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) -> ImportedStep:
@@ -154,23 +154,25 @@ def _build_step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) 
     users = 1 if strategy.type_ == "synchronous" else strategy.streams or strategy.max_concurrency
     if arrivals == "users" and not users:
         raise InputError("no number of streams", where=where, found=strategy.type_)
-    listed = [_build_request(one, arrivals != "users", ok=True) for one in requests.successful]
-    listed += [_build_request(one, arrivals != "users", ok=False) for one in requests.errored]
-    made = [request for request in listed if request is not None]
-    rate_per_s = None if arrivals == "users" or not made else correct_arrival_rate(strategy.rate, made, label, notes)
-    return ImportedStep(arrivals, users, rate_per_s, benchmark.config.backend.timeout, made)
+    listed = [_build_request(stats, arrivals != "users", ok=True) for stats in requests.successful]
+    listed += [_build_request(stats, arrivals != "users", ok=False) for stats in requests.errored]
+    entries = [request for request in listed if request is not None]
+    rate_per_s = (
+        None if arrivals == "users" or not entries else correct_arrival_rate(strategy.rate, entries, label, notes)
+    )
+    return ImportedStep(arrivals, users, rate_per_s, benchmark.config.backend.timeout, entries)
 
 
-def _build_request(one: RequestStats, scheduled: bool, *, ok: bool) -> ImportedRequest | None:
-    times = one.info.timings
+def _build_request(stats: RequestStats, scheduled: bool, *, ok: bool) -> ImportedRequest | None:
+    times = stats.info.timings
     sent_s = times.request_start if times.request_start is not None else times.resolve_start
     ended_s = times.request_end if times.request_end is not None else times.resolve_end
     if sent_s is None or ended_s is None:
         return None
     first_s, last_s = times.first_token_iteration, times.last_token_iteration
-    tokens, events = one.output_metrics.total_tokens, times.token_iterations or 0
+    tokens, events = stats.output_metrics.total_tokens, times.token_iterations or 0
     later, note = count_later_tokens(tokens, events)
-    kind, status = ("ok", None) if ok else classify_failure(one.info.error or "")
+    kind, status = ("ok", None) if ok else classify_failure(stats.info.error or "")
     return ImportedRequest(
         intended_s=times.targeted_start if scheduled and times.targeted_start is not None else sent_s,
         sent_s=sent_s,
@@ -180,9 +182,9 @@ def _build_request(one: RequestStats, scheduled: bool, *, ok: bool) -> ImportedR
         first_token_s=first_s,
         itl_s=(last_s - first_s) / later if first_s and last_s and later else None,
         llm_s=[ended_s - sent_s] if ok else None,
-        input_tokens=one.input_metrics.total_tokens,
+        input_tokens=stats.input_metrics.total_tokens,
         output_tokens=tokens,
-        prompt=hashlib.sha256((one.request_args or "").encode()).hexdigest() if one.request_args else "",
+        prompt=hashlib.sha256((stats.request_args or "").encode()).hexdigest() if stats.request_args else "",
         later_tokens=later,
         event_tokens=tokens / events if tokens and events else None,
         stream=note,
@@ -231,20 +233,20 @@ class OldReport(msgspec.Struct):
 
 def _read_old_report(path: Path) -> ImportedSweep:
     """Reports of 0.2 and 0.3, which do not say when a request was due."""
-    found = ImportedSweep("guidellm", "0.2 or 0.3", False, [])
+    sweep = ImportedSweep("guidellm", "0.2 or 0.3", False, [])
     for number, old in enumerate(imported_sweep.read_json_document(path, OldReport).benchmarks):
         kinds = (old.requests.successful, old.requests.errored, old.requests.incomplete)
-        requests = Requests(*([_convert_old_request(one) for one in kind] for kind in kinds))
+        requests = Requests(*([_convert_old_request(request) for request in kind] for kind in kinds))
         label = f"benchmarks[{number}]"
         benchmark = Benchmark(Config(old.args.strategy), requests)
-        step = _build_step(benchmark, path, label, found.notes)
-        _add_notes(found.notes, benchmark, label, len(step.requests))
+        step = _build_step(benchmark, path, label, sweep.notes)
+        _add_notes(sweep.notes, benchmark, label, len(step.requests))
         if step.requests:
             if step.arrivals != "users":
-                found.notes.append(f"{label}: latencies count from sending: it is not known what was due when")
+                sweep.notes.append(f"{label}: latencies count from sending: it is not known what was due when")
             step.began_s = min(request.intended_s for request in step.requests)
-            found.steps.append(step)
-    return found
+            sweep.steps.append(step)
+    return sweep
 
 
 def _convert_old_request(old: OldRequest) -> RequestStats:

@@ -198,9 +198,9 @@ def classify_failure(words: str, status: int | None = None) -> tuple[str, int | 
         return "http_error", status
     lowered = words.lower()
     if ("error '" in lowered or "status" in lowered or "http" in lowered) and (
-        found := _STATUS_PATTERN.search(lowered)
+        match := _STATUS_PATTERN.search(lowered)
     ):
-        return "http_error", int(found[1])
+        return "http_error", int(match[1])
     return next((kind for kind, pattern in _FAILURE_PATTERNS if re.search(pattern, lowered)), "failed"), None
 
 
@@ -236,8 +236,8 @@ def build_raw_tables(imported: ImportedSweep, gpus: int) -> tuple[pl.DataFrame, 
 def _check_request(request: ImportedRequest) -> ImportedRequest:
     """Check that times and token counts are plausible; the intended time is at most the send time."""
     if not 0 <= request.sent_s <= request.ended_s <= MAX_TIME_S or request.intended_s < 0:
-        told = f"due at {request.intended_s} s, sent at {request.sent_s} s, ended at {request.ended_s} s"
-        raise InputError("inconsistent request times", found=told)
+        times = f"due at {request.intended_s} s, sent at {request.sent_s} s, ended at {request.ended_s} s"
+        raise InputError("inconsistent request times", found=times)
     request.intended_s = min(request.intended_s, request.sent_s)
     first_s = request.first_token_s
     if first_s is not None and not request.intended_s <= first_s <= MAX_TIME_S:

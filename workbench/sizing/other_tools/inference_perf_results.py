@@ -89,7 +89,7 @@ def read_inference_perf(path: Path) -> ImportedSweep:
     folder = path if path.is_dir() else path.parent
     stages = _read_stages(folder)
     entries = sorted(
-        imported_sweep.read_json_document(folder / REQUESTS_FILE_NAME, list[Entry]), key=lambda one: one.start_time
+        imported_sweep.read_json_document(folder / REQUESTS_FILE_NAME, list[Entry]), key=lambda entry: entry.start_time
     )
     counts = sum(stage.count for stage in stages.values())
     if counts != len(entries):
@@ -99,18 +99,18 @@ def read_inference_perf(path: Path) -> ImportedSweep:
             found=f"{len(entries)} entries, {counts} requests in the reports of {len(stages)} stages",
             do="bring the whole report folder, with all of its stages",
         )
-    found = ImportedSweep("inference-perf", "", False, [])
+    sweep = ImportedSweep("inference-perf", "", False, [])
     arrivals = _read_arrivals(folder)
     began_s, place = entries[0].start_time, 0
     for number, load in stages.items():
-        mine = entries[place : place + load.count]
+        stage_entries = entries[place : place + load.count]
         place += load.count
-        _check_span(mine, load, f"stage {number}")
-        requests = [_build_request(entry, began_s) for entry in mine]
-        found.steps.append(_build_step(load, requests, arrivals, f"stage {number}", found.notes))
-    if any(step.users is None for step in found.steps):
-        found.notes.append("latencies count from sending: the file does not say when a request was due")
-    return found
+        _check_span(stage_entries, load, f"stage {number}")
+        requests = [_build_request(entry, began_s) for entry in stage_entries]
+        sweep.steps.append(_build_step(load, requests, arrivals, f"stage {number}", sweep.notes))
+    if any(step.users is None for step in sweep.steps):
+        sweep.notes.append("latencies count from sending: the file does not say when a request was due")
+    return sweep
 
 
 def _read_stages(folder: Path) -> dict[int, Load]:

@@ -22,21 +22,21 @@ NO_TIMES_NOTE = (
 def read_nat_results(path: Path) -> ImportedSweep:
     """Read the levels of a calculator's file as steps."""
     output, notices = calc_file.read_calc_file(path)
-    found = ImportedSweep("nat", "", False, [], [*notices, NO_TIMES_NOTE])
+    sweep = ImportedSweep("nat", "", False, [], [*notices, NO_TIMES_NOTE])
     for users, level in sorted(output.calc_data.items()):
         metrics = level.sizing_metrics
         label = f"{users} users"
         if reason := _find_exclusion_reason(users, metrics):
-            found.notes.append(f"{label}: left out, {reason}")
+            sweep.notes.append(f"{label}: left out, {reason}")
             continue
         if metrics.alerts.workflow_interrupted:
-            found.notes.append(f"{label}: the toolkit was interrupted; the level has the requests finished until then")
+            sweep.notes.append(f"{label}: the toolkit was interrupted; the level has the requests finished until then")
         step = ImportedStep("users", users, None, None, _place_requests(users, metrics))
         failed = sum(request.outcome != "ok" for request in step.requests)
         if failed:
-            found.notes.append(f"{label}: {failed} requests of 0 s count as failures")
-        found.steps.append(step)
-    return found
+            sweep.notes.append(f"{label}: {failed} requests of 0 s count as failures")
+        sweep.steps.append(step)
+    return sweep
 
 
 def _find_exclusion_reason(users: int, metrics: SizingMetrics) -> str | None:

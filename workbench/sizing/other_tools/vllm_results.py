@@ -43,7 +43,7 @@ def read_vllm(path: Path) -> ImportedSweep:
     result = imported_sweep.read_json_document(path, Result)
     n = len(result.ttfts)
     lists = (result.input_lens, result.output_lens, result.itls, result.start_times)
-    if not n or any(len(one) != n for one in lists):
+    if not n or any(len(values) != n for values in lists):
         raise InputError(
             "no times of single requests",
             where=path,
@@ -51,20 +51,20 @@ def read_vllm(path: Path) -> ImportedSweep:
             do="run vllm bench serve with --save-result --save-detailed, vLLM 0.11 or newer",
         )
     errors = result.errors if len(result.errors) == n else [""] * n
-    found = ImportedSweep("vllm", "", False, [])
+    sweep = ImportedSweep("vllm", "", False, [])
     requests = [_build_request(*row) for row in zip(*lists, result.ttfts, errors, strict=True)]
     rate = float(result.request_rate)
     if math.isfinite(rate):
         arrivals = "constant" if math.isinf(result.burstiness) else "poisson" if result.burstiness == 1 else "trace"
-        rate_per_s = correct_arrival_rate(rate, requests, path.name, found.notes)
-        found.notes.append("latencies count from sending: the file does not say when a request was due")
+        rate_per_s = correct_arrival_rate(rate, requests, path.name, sweep.notes)
+        sweep.notes.append("latencies count from sending: the file does not say when a request was due")
         step = ImportedStep(arrivals, None, rate_per_s, None, requests)  # type: ignore[arg-type]
     else:
         # All at once where no concurrency is given.
         step = ImportedStep("users", result.max_concurrency or n, None, None, requests)
     step.began_s = min(request.sent_s for request in requests)
-    found.steps.append(step)
-    return found
+    sweep.steps.append(step)
+    return sweep
 
 
 def _build_request(

@@ -65,26 +65,26 @@ def parse_request_head(head: bytes) -> RequestHead:
     if words[2] not in (b"HTTP/1.1", b"HTTP/1.0"):
         raise BadRequestError(505)
     newer = words[2] == b"HTTP/1.1"
-    found = RequestHead(words[0].decode("latin-1"), words[1].split(b"?")[0].decode("latin-1"), 0, newer, newer, False)
+    request = RequestHead(words[0].decode("latin-1"), words[1].split(b"?")[0].decode("latin-1"), 0, newer, newer, False)
     for line in lines[1:]:
         name, _, value = line.partition(b":")
-        _apply_header(found, name.lower(), value.strip().lower())
-    return found
+        _apply_header(request, name.lower(), value.strip().lower())
+    return request
 
 
-def _apply_header(found: RequestHead, name: bytes, value: bytes) -> None:
+def _apply_header(request: RequestHead, name: bytes, value: bytes) -> None:
     if name == b"content-length":
         if not value.isdigit() or len(value) > 18:
             raise BadRequestError(400)
-        found.length = int(value)
-        if found.length > MAX_BODY_BYTES:
+        request.length = int(value)
+        if request.length > MAX_BODY_BYTES:
             raise BadRequestError(413)
     elif name == b"transfer-encoding":
         raise BadRequestError(411)
     elif name == b"connection":
-        found.keep = value != b"close" and (found.keep or value == b"keep-alive")
+        request.keep = value != b"close" and (request.keep or value == b"keep-alive")
     elif name == b"expect":
-        found.waits = value == b"100-continue"
+        request.waits = value == b"100-continue"
 
 
 class Exchange:

@@ -65,19 +65,19 @@ def _event_template(calls: int) -> bytes:
 
 def _build_template_lines(calls: int) -> list[bytes]:
     """Lines of a response, with @name@ in place of strings and #name# in place of numbers."""
-    asked, answered = {"input": {"input_message": "@question@"}}, [{"value": ANSWER_TEXT}]
+    inputs, answered = {"input": {"input_message": "@question@"}}, [{"value": ANSWER_TEXT}]
     root, function = _event_id(0), _event_id(1)
     metadata = _build_workflow_metadata()
     lines = [
-        _build_event("WORKFLOW_START", WORKFLOW_NAME, root, "root", "#began#", asked, metadata=metadata),
-        _build_event("FUNCTION_START", FUNCTION_NAME, function, root, "#began#", asked),
+        _build_event("WORKFLOW_START", WORKFLOW_NAME, root, "root", "#began#", inputs, metadata=metadata),
+        _build_event("FUNCTION_START", FUNCTION_NAME, function, root, "#began#", inputs),
     ]
     for number in range(calls):
         lines += _build_call_events(number, function)
     lines.insert(-1, b'data: {"value":"%b"}\n\n' % ANSWER_TEXT.encode())
     return [
         *lines,
-        _build_event("FUNCTION_END", FUNCTION_NAME, function, root, "#ended#", asked | {"output": answered}),
+        _build_event("FUNCTION_END", FUNCTION_NAME, function, root, "#ended#", inputs | {"output": answered}),
         _build_event("WORKFLOW_END", WORKFLOW_NAME, root, "root", "#ended#", {"output": answered}, metadata=metadata),
     ]
 
@@ -87,11 +87,11 @@ def _event_id(number: int) -> str:
 
 
 def _build_call_events(number: int, parent: str) -> Iterator[bytes]:
-    identity, asked = _event_id(number + 2), {"input": "@question@"}
-    told = asked | {"output": ANSWER_TEXT}
-    yield _build_event("LLM_START", MODEL_NAME, identity, parent, f"#sent{number}#", asked)
+    identity, inputs = _event_id(number + 2), {"input": "@question@"}
+    payload = inputs | {"output": ANSWER_TEXT}
+    yield _build_event("LLM_START", MODEL_NAME, identity, parent, f"#sent{number}#", inputs)
     yield _build_event(
-        "LLM_END", MODEL_NAME, identity, parent, f"#ended{number}#", told, usage_info=_build_usage_info(number)
+        "LLM_END", MODEL_NAME, identity, parent, f"#ended{number}#", payload, usage_info=_build_usage_info(number)
     )
 
 
@@ -146,10 +146,10 @@ def _build_usage_info(number: int) -> dict[str, Any]:
 
 def parse_question(body: bytes) -> str:
     """Parse the `input_message` of a request to the toolkit."""
-    found = _parse_json_object(body).get("input_message")
-    if not isinstance(found, str):
+    question = _parse_json_object(body).get("input_message")
+    if not isinstance(question, str):
         raise BadRequestError(422)
-    return found
+    return question
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,15 +177,15 @@ def parse_chat_request(body: bytes) -> ChatRequest:
     >>> parse_chat_request(body).answer_length(60)
     (5, 'length')
     """
-    found = _parse_json_object(body)
-    options = found.get("stream_options")
-    limit = found.get("max_completion_tokens", found.get("max_tokens"))
-    messages = found.get("messages")
+    document = _parse_json_object(body)
+    options = document.get("stream_options")
+    limit = document.get("max_completion_tokens", document.get("max_tokens"))
+    messages = document.get("messages")
     if not isinstance(messages, list) or not messages or not _is_limit(limit):
         raise BadRequestError(400)
-    exact = found.get("ignore_eos") is True or (limit is not None and found.get("min_tokens") == limit)
+    exact = document.get("ignore_eos") is True or (limit is not None and document.get("min_tokens") == limit)
     usage = isinstance(options, dict) and options.get("include_usage") is True
-    return ChatRequest(found.get("stream") is True, usage, limit, exact)
+    return ChatRequest(document.get("stream") is True, usage, limit, exact)
 
 
 def _is_limit(value: object) -> bool:
@@ -194,12 +194,12 @@ def _is_limit(value: object) -> bool:
 
 def _parse_json_object(body: bytes) -> dict[str, Any]:
     try:
-        found = orjson.loads(body)
+        document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequestError(400) from error
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise BadRequestError(422)
-    return found
+    return document
 
 
 def build_completion(call: Call, identity: str, created_s: int, reason: str) -> bytes:

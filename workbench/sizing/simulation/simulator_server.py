@@ -41,9 +41,9 @@ def scale_service_times(service: Service, time_scale: float) -> Service:
     0.002
     """
     times = ("decode_base_s", "decode_per_sequence_s", "tool_s", "shared_s")
-    found: dict[str, Any] = {name: getattr(service, name) * time_scale for name in times}
-    found["prefill_tokens_per_s"] = service.prefill_tokens_per_s / time_scale
-    return service.model_copy(update=found)
+    changes: dict[str, Any] = {name: getattr(service, name) * time_scale for name in times}
+    changes["prefill_tokens_per_s"] = service.prefill_tokens_per_s / time_scale
+    return service.model_copy(update=changes)
 
 
 @dataclass
@@ -79,8 +79,8 @@ class ServerLog:
 
 def _latency_quantiles(values: deque[float]) -> dict[str, float | int | None]:
     names = [f"p{round(100 * q)}" for q in STAT_QUANTILES]
-    found = np.quantile(values, STAT_QUANTILES).tolist() if values else [None] * len(STAT_QUANTILES)
-    return {"n": len(values), **dict(zip(names, found, strict=True))}
+    quantiles = np.quantile(values, STAT_QUANTILES).tolist() if values else [None] * len(STAT_QUANTILES)
+    return {"n": len(values), **dict(zip(names, quantiles, strict=True))}
 
 
 class Simulator:
@@ -121,14 +121,14 @@ class Simulator:
     def build_metrics(self) -> bytes:
         """Response of `/metrics`: calls running and waiting on each GPU, as vLLM names them."""
         lines = []
-        held = self.cluster.n_held
+        n_held = self.cluster.n_held
         for name, counts in (
             ("vllm:num_requests_running", [gpu.batch for gpu in self.cluster.gpus]),
             ("vllm:num_requests_waiting", [len(gpu.waiting) for gpu in self.cluster.gpus]),
         ):
             lines.append(f"# TYPE {name} gauge")
             lines += [f'{name}{{engine="{number}",simulated="true"}} {count}' for number, count in enumerate(counts)]
-        lines.append(f'vllm:num_requests_waiting{{engine="admission",simulated="true"}} {held}')
+        lines.append(f'vllm:num_requests_waiting{{engine="admission",simulated="true"}} {n_held}')
         return ("\n".join(lines) + "\n").encode()
 
     def handle_request(self, exchange: Exchange) -> None:
@@ -140,8 +140,8 @@ class Simulator:
             action(exchange)
         except BadRequestError as error:
             self.log.refused += 1
-            told = {"message": f"not supported by the simulated service: {exchange.method} {exchange.path[:200]}"}
-            exchange.send_answer(error.status, orjson.dumps({"error": told | {"code": error.status}}))
+            details = {"message": f"not supported by the simulated service: {exchange.method} {exchange.path[:200]}"}
+            exchange.send_answer(error.status, orjson.dumps({"error": details | {"code": error.status}}))
 
     def _reset_log(self, exchange: Exchange) -> None:
         running = self.log.in_flight
@@ -149,18 +149,20 @@ class Simulator:
         exchange.send_answer(200, b'{"reset":true}')
 
     def _answer_generate_full(self, exchange: Exchange) -> None:
-        asked = response_bodies.parse_question(exchange.body)
+        question = response_bodies.parse_question(exchange.body)
         self._start_workflow(
-            exchange, lambda done: response_bodies.build_event_lines(done, asked, self._epoch_s), EVENT_STREAM_TYPE
+            exchange,
+            lambda workflow: response_bodies.build_event_lines(workflow, question, self._epoch_s),
+            EVENT_STREAM_TYPE,
         )
 
     def _answer_generate(self, exchange: Exchange) -> None:
         response_bodies.parse_question(exchange.body)
         self._start_workflow(exchange, lambda _: orjson.dumps({"value": response_bodies.ANSWER_TEXT}), JSON_TYPE)
 
-    def _start_workflow(self, exchange: Exchange, told: Callable[[Workflow], bytes], kind: str) -> None:
+    def _start_workflow(self, exchange: Exchange, build_body: Callable[[Workflow], bytes], kind: str) -> None:
         def answer_workflow(workflow: Workflow) -> None:
-            exchange.send_answer(200, told(workflow), kind)
+            exchange.send_answer(200, build_body(workflow), kind)
             self._on_answer(exchange, workflow.ended_s)
 
         self._on_arrival()
@@ -169,15 +171,15 @@ class Simulator:
         self._set_timer()
 
     def _answer_chat(self, exchange: Exchange) -> None:
-        asked = response_bodies.parse_chat_request(exchange.body)
-        length, reason = asked.answer_length(self._draw_output_tokens())
+        request = response_bodies.parse_chat_request(exchange.body)
+        length, reason = request.answer_length(self._draw_output_tokens())
         self._number += 1
         identity, created_s = f"chatcmpl-simulated-{self._number}", int(time.time())
 
         def answer_call(call: Call) -> None:
-            if asked.stream:
+            if request.stream:
                 exchange.send_piece(
-                    response_bodies.build_last_chunks(call, identity, created_s, reason, usage=asked.usage)
+                    response_bodies.build_last_chunks(call, identity, created_s, reason, usage=request.usage)
                 )
                 exchange.end_stream()
             else:
@@ -185,7 +187,7 @@ class Simulator:
             self._on_answer(exchange, call.ended_s)
 
         self._on_arrival()
-        token = _token_writer(exchange, identity, created_s) if asked.stream else None
+        token = _token_writer(exchange, identity, created_s) if request.stream else None
         self.cluster.start_call(answer_call, output_tokens=length, token=token)
         self._set_timer()
 

@@ -55,8 +55,8 @@ def simulate_sweep(service: Service, config: SweepConfig) -> tuple[pl.DataFrame,
     requests, steps = REQUESTS.frame([]), STEPS.frame([])
     levels = LevelSchedule(config)
     while (load := levels.next_level(requests, steps)) is not None:
-        sent, held = simulate_step(service, config, load, number=steps.height)
-        requests, steps = requests.vstack(sent), steps.vstack(held)
+        sent, step = simulate_step(service, config, load, number=steps.height)
+        requests, steps = requests.vstack(sent), steps.vstack(step)
     return requests, steps
 
 
@@ -80,19 +80,19 @@ def simulate_step(
     marks: Marks = "first" if metrics.needs_first_token(goal.metric for goal in config.goals) else "end"
     # Each step has random numbers of its own: a load may be measured twice.
     drive = VirtualDriver(service, seed=hash((service.seed, config.seed, load, number)), marks=marks)
-    most = (users or 0) + 4 * rule.max_samples
+    max_requests = (users or 0) + 4 * rule.max_samples
 
     def check_stop_rule(finished: RequestColumns) -> str | None:
         return sweep_plan.find_stop_reason(finished, users or 0, rule)
 
     watched = rule.columns
     if users is None:
-        why = drive.run_open_loop(
-            load, check_stop_rule, max_requests=most, watched=watched, due=_list_arrivals(config, load, number)
+        reason = drive.run_open_loop(
+            load, check_stop_rule, max_requests=max_requests, watched=watched, due=_list_arrivals(config, load, number)
         )
     else:
-        why = drive.run_closed_loop(
-            users, check_stop_rule, max_requests=most, think_s=config.think_time_s, watched=watched
+        reason = drive.run_closed_loop(
+            users, check_stop_rule, max_requests=max_requests, think_s=config.think_time_s, watched=watched
         )
     columns = drive.request_columns()
     row = {
@@ -111,7 +111,7 @@ def simulate_step(
         "processes": 1,
         "loop_lag_p99_s": None,
         "client_cpu_share": None,
-        "stopped": why,
+        "stopped": reason,
     }
     return REQUESTS.frame(_add_constant_columns(columns, number)), STEPS.frame([row])
 
@@ -184,29 +184,29 @@ class VirtualDriver:
     def request_columns(self, names: Iterable[str] | None = None) -> RequestColumns:
         """The finished requests as columns of `requests`, times of the virtual clock."""
         ended = [(place, flow) for place, flow in enumerate(self.sent) if flow.ended_s is not None]
-        kept = len(self.sent) if self.kept is None else self.kept
+        tail_start = len(self.sent) if self.kept is None else self.kept
         chosen = ["request", "tail", *_COLUMNS] if names is None else dict.fromkeys(names)
-        found: RequestColumns = {
+        columns: RequestColumns = {
             name: [_COLUMNS[name](flow) for _, flow in ended] for name in chosen if name in _COLUMNS
         }
         if "request" in chosen:
-            found["request"] = [place for place, _ in ended]
-            found["tail"] = [place >= kept for place, _ in ended]
-        return found
+            columns["request"] = [place for place, _ in ended]
+            columns["tail"] = [place >= tail_start for place, _ in ended]
+        return columns
 
-    def _run_until_enough(self, enough: StopCheck, most: int, watched: tuple[str, ...]) -> str:
+    def _run_until_enough(self, enough: StopCheck, max_requests: int, watched: tuple[str, ...]) -> str:
         """Until there is enough, and then, the load kept on, until the last that counts has ended."""
-        why = None
-        while why is None:
-            self._run_until_count(self._ended + CHECK_EVERY_REQUESTS, most)
-            why = "samples" if len(self.sent) >= most else enough(self.request_columns(watched))
+        reason = None
+        while reason is None:
+            self._run_until_count(self._ended + CHECK_EVERY_REQUESTS, max_requests)
+            reason = "samples" if len(self.sent) >= max_requests else enough(self.request_columns(watched))
         self.kept = len(self.sent)
         self._open = sum(workflow.ended_s is None for workflow in self.sent)
         self.cluster.run_while(lambda: self._open > 0)
-        return why
+        return reason
 
-    def _run_until_count(self, ended: int, most: int) -> None:
-        self.cluster.run_while(lambda: self._ended < ended and len(self.sent) < most)
+    def _run_until_count(self, ended: int, max_requests: int) -> None:
+        self.cluster.run_while(lambda: self._ended < ended and len(self.sent) < max_requests)
 
     def _send_request(self, then: Callable[[], None]) -> None:
         place = len(self.sent)

@@ -84,27 +84,27 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     It does not show the cost of a single operator: Spark's operator times nest, and a codegen span has one time for all
     its operators. Task time is not wall time: it counts the time of every core, waiting included.
     """
-    one = _select_log(facts, log_id)
-    known = set(one.sql_executions["sql_id"])
-    if unknown := sorted(set(sql_ids) - known):
+    log_facts = _select_log(facts, log_id)
+    all_sql_ids = set(log_facts.sql_executions["sql_id"])
+    if unknown := sorted(set(sql_ids) - all_sql_ids):
         raise InputError(
             "no such SQL execution in this log",
             where="sql_ids",
             found=unknown,
-            allowed=sorted(known) or "none: no SQL ran",
+            allowed=sorted(all_sql_ids) or "none: no SQL ran",
         )
-    application = one.applications.row(0, named=True)
-    zero_ms = application["start_time_ms"] or find_extreme_ms(one, EVENTS, latest=False) or 0
-    spans = _build_stage_spans(one, zero_ms, sql_ids)
-    queries = _build_queries(one, spans, zero_ms, sql_ids)
-    operators = _build_operator_times(one, sql_ids)
-    coverage = _build_coverage(one, spans)
-    failures = _count_failures(one, zero_ms)
-    time = read_application_time(one)
-    overview = _build_overview(one, application, time, spans, queries)
-    reasons = _list_invalid_reasons(one, application, time)
-    if (missing := select_touching(one.completeness)).height:
-        overview = _bound_task_time(overview, one, missing)
+    application = log_facts.applications.row(0, named=True)
+    zero_ms = application["start_time_ms"] or find_extreme_ms(log_facts, EVENTS, latest=False) or 0
+    spans = _build_stage_spans(log_facts, zero_ms, sql_ids)
+    queries = _build_queries(log_facts, spans, zero_ms, sql_ids)
+    operators = _build_operator_times(log_facts, sql_ids)
+    coverage = _build_coverage(log_facts, spans)
+    failures = _count_failures(log_facts, zero_ms)
+    time = read_application_time(log_facts)
+    overview = _build_overview(log_facts, application, time, spans, queries)
+    reasons = _list_invalid_reasons(log_facts, application, time)
+    if (missing := select_touching(log_facts.completeness)).height:
+        overview = _bound_task_time(overview, log_facts, missing)
         queries, coverage = (frame.with_columns(task_time_share=UNKNOWN) for frame in (queries, coverage))
         queries, coverage = tables.QUERIES.check(queries), tables.COVERAGE.check(coverage)
         answer = _format_partial_answer(overview, missing)
@@ -129,10 +129,10 @@ def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.D
 def _format_partial_answer(overview: pl.DataFrame, missing: pl.DataFrame) -> str:
     row = overview.row(0, named=True)
     first, *more = describe_holes(missing)
-    said = f"{first[0].upper()}{first[1:]}" + (f", and {len(more)} more below" if more else "")
+    opening = f"{first[0].upper()}{first[1:]}" + (f", and {len(more)} more below" if more else "")
     high = row["task_time_high_s"]
     worked = f"between {row['task_time_s']:,.1f} and {high:,.1f} s" if high else f"at least {row['task_time_s']:,.1f} s"
-    return f"{said}; the {row['n_tasks']:,} tasks that are there and the missing ones worked {worked}."
+    return f"{opening}; the {row['n_tasks']:,} tasks that are there and the missing ones worked {worked}."
 
 
 def _select_log(facts: EventLogFacts, log_id: int | None) -> EventLogFacts:
@@ -366,7 +366,7 @@ def _list_invalid_reasons(
     facts: EventLogFacts, application: dict[str, object], time: ApplicationTime
 ) -> tuple[str, ...]:
     log = facts.logs.row(0, named=True)
-    reasons = [f"the log's times contradict each other: {what}" for what in time.contradictions]
+    reasons = [f"the log's times contradict each other: {contradiction}" for contradiction in time.contradictions]
     if missing := describe_missing_times(application):
         reasons.append(
             f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"
@@ -424,8 +424,8 @@ def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None =
     BrokenInvariantError
         An invariant does not hold; the message names it with both figures.
     """
-    one = _select_log(facts, log_id)
-    outcomes = one.stage_tasks.select(pl.sum("n_succeeded", "n_failed", "n_killed")).sum_horizontal().sum()
+    log_facts = _select_log(facts, log_id)
+    outcomes = log_facts.stage_tasks.select(pl.sum("n_succeeded", "n_failed", "n_killed")).sum_horizontal().sum()
     busy_s = sum_covered_time(result.stage_spans)
     rows = [
         (
@@ -433,11 +433,11 @@ def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None =
             result.coverage["task_time_s"].sum(),
             result.stage_spans["task_time_s"].sum(),
         ),
-        ("tasks by outcome add up to all tasks", outcomes, one.stage_tasks["n_tasks"].sum()),
+        ("tasks by outcome add up to all tasks", outcomes, log_facts.stage_tasks["n_tasks"].sum()),
         ("busy time is at most the stages' time, in s", min(busy_s, result.overview["stage_time_s"][0]), busy_s),
-        ("run time by task metrics equals that by accumulators, in ms", *_sum_run_times(one)),
+        ("run time by task metrics equals that by accumulators, in ms", *_sum_run_times(log_facts)),
     ]
-    rows = [(name, float(found), float(expected)) for name, found, expected in rows]
+    rows = [(name, float(actual), float(expected)) for name, actual, expected in rows]
     checks = pl.DataFrame(rows, schema=["check", "found", "expected"], orient="row").with_columns(
         holds=(pl.col("found") - pl.col("expected")).abs()
         <= 1e-9 * pl.max_horizontal(pl.lit(1.0), pl.col("expected").abs())
@@ -456,12 +456,12 @@ def _sum_run_times(facts: EventLogFacts) -> tuple[int, int]:
     Where tasks failed they differ: Spark drops accumulators of tasks that end after their stage.
     """
     key = ["stage_id", "stage_attempt_id"]
-    whole = facts.stage_tasks.filter(
+    complete_stages = facts.stage_tasks.filter(
         pl.col("n_succeeded") == pl.col("n_with_metrics"), pl.col("n_tasks") == pl.col("n_succeeded")
     )
     internal = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime").select(
         *key, by_accumulator="total"
     )
     # Stages whose tasks all ran for 0 ms, and logs without internal accumulators, have nothing to compare.
-    both = whole.join(internal, on=key)
+    both = complete_stages.join(internal, on=key)
     return int(both["executor_run_time_ms"].sum()), int(both["by_accumulator"].sum())

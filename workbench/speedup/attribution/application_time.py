@@ -60,16 +60,16 @@ def read_application_time(facts: EventLogFacts, *, log_id: int | None = None) ->
     of it, a task is longer, the tasks need more slots than there were, their metrics more time than the tasks had, or
     a query waits for hours without a stage.
     """
-    one = facts.select_log(facts.logs["log_id"][0] if log_id is None else log_id)
-    application = one.applications.row(0, named=True)
+    log_facts = facts.select_log(facts.logs["log_id"][0] if log_id is None else log_id)
+    application = log_facts.applications.row(0, named=True)
     start_ms: int | None = application["start_time_ms"]
-    last_work_ms = find_extreme_ms(one, WORK_ENDS, latest=True)
+    last_work_ms = find_extreme_ms(log_facts, WORK_ENDS, latest=True)
     end_ms: int | None = application["end_time_ms"]
     if end_ms is None:
         end_ms = last_work_ms
     if start_ms is None or end_ms is None:
         return ApplicationTime(start_ms, end_ms)
-    return ApplicationTime(start_ms, end_ms, tuple(_list_contradictions(one, start_ms, end_ms, last_work_ms)))
+    return ApplicationTime(start_ms, end_ms, tuple(_list_contradictions(log_facts, start_ms, end_ms, last_work_ms)))
 
 
 def find_extreme_ms(facts: EventLogFacts, columns: tuple[tuple[str, str], ...], *, latest: bool) -> int | None:
@@ -78,44 +78,44 @@ def find_extreme_ms(facts: EventLogFacts, columns: tuple[tuple[str, str], ...], 
     for table, column in columns:
         values = getattr(facts, table)[column]
         times.append(values.max() if latest else values.min())
-    known = [int(time) for time in times if time is not None]
-    return (max(known) if latest else min(known)) if known else None
+    times_ms = [int(time) for time in times if time is not None]
+    return (max(times_ms) if latest else min(times_ms)) if times_ms else None
 
 
 def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_work_ms: int | None) -> list[str]:
     wall_s = (end_ms - start_ms) / 1e3
     if wall_s < 0:
         return [f"the application ends {-wall_s:,.1f} s before it starts"]
-    found = []
+    contradictions = []
     first_work_ms = find_extreme_ms(facts, WORK_STARTS, latest=False)
     if first_work_ms is not None and start_ms < FIRST_SPARK_MS <= first_work_ms:
-        found.append(
+        contradictions.append(
             f"the application starts {(first_work_ms - start_ms) / 1e3:,.1f} s before its work, before Spark existed"
         )
     if first_work_ms is not None and (early_s := (start_ms - first_work_ms) / 1e3) > CLOCK_TOLERANCE_S:
-        found.append(f"work starts {early_s:,.1f} s before the application")
+        contradictions.append(f"work starts {early_s:,.1f} s before the application")
     if last_work_ms is not None and (late_s := (last_work_ms - end_ms) / 1e3) > CLOCK_TOLERANCE_S:
-        found.append(f"work ends {late_s:,.1f} s after the application")
+        contradictions.append(f"work ends {late_s:,.1f} s after the application")
     longest_ms, total_ms, run_ms = facts.stage_tasks.select(
         pl.col("task_duration_max_ms").max(),
         total=pl.col("task_duration_total_ms").sum(),
         run=pl.col("executor_run_time_ms").sum(),
     ).row(0)
     if run_ms / 1e3 > MAX_SLOT_USE * total_ms / 1e3 + CLOCK_TOLERANCE_S:
-        found.append(
+        contradictions.append(
             f"tasks ran for {run_ms / 1e3:,.1f} s by their metrics, for {total_ms / 1e3:,.1f} s by their times"
         )
     waiting_s = find_longest_wait(facts)
     if waiting_s > max(MAX_WAIT_S, MAX_WAIT_SHARE * run_ms / 1e3):
-        found.append(
+        contradictions.append(
             f"a query waits for {waiting_s:,.1f} s without a task at work: a clock jumped, or times were edited"
         )
     if (longest_s := (longest_ms or 0) / 1e3) > wall_s + CLOCK_TOLERANCE_S:
-        found.append(f"a task takes {longest_s:,.1f} s, the application {wall_s:,.1f} s")
+        contradictions.append(f"a task takes {longest_s:,.1f} s, the application {wall_s:,.1f} s")
     slot_s = sum_slot_seconds(facts, start_ms, end_ms, log_id=facts.logs["log_id"][0])
     if slot_s and total_ms and total_ms / 1e3 > MAX_SLOT_USE * slot_s + CLOCK_TOLERANCE_S:
-        found.append(f"tasks take {total_ms / 1e3:,.1f} s, all task slots together have {slot_s:,.1f} s")
-    return found
+        contradictions.append(f"tasks take {total_ms / 1e3:,.1f} s, all task slots together have {slot_s:,.1f} s")
+    return contradictions
 
 
 def find_longest_wait(facts: EventLogFacts) -> float:
@@ -127,13 +127,13 @@ def find_longest_wait(facts: EventLogFacts) -> float:
     queries = facts.sql_executions.filter(pl.col("duration_ms") > MAX_WAIT_S * 1e3)
     longest_ms = 0
     for sql_id, start_ms, end_ms in queries.select("sql_id", "start_time_ms", "end_time_ms").iter_rows():
-        mine = facts.stages.filter(pl.col("sql_id") == sql_id)
-        spans = mine.select("submission_time_ms", "completion_time_ms").drop_nulls().sort("submission_time_ms")
+        stages = facts.stages.filter(pl.col("sql_id") == sql_id)
+        spans = stages.select("submission_time_ms", "completion_time_ms").drop_nulls().sort("submission_time_ms")
         reached_ms = start_ms
         for begin_ms, stop_ms in (*spans.iter_rows(), (end_ms, end_ms)):
             longest_ms = max(longest_ms, begin_ms - reached_ms)
             reached_ms = max(reached_ms, stop_ms)
-        tasks = mine.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+        tasks = stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
         idle_ms = tasks.select((pl.col("task_duration_max_ms") - pl.col("executor_run_time_ms")).max()).item()
         longest_ms = max(longest_ms, idle_ms or 0)
     return longest_ms / 1e3

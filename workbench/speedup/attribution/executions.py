@@ -94,11 +94,11 @@ class Execution:
     @cached_property
     def children(self) -> dict[int, tuple[int, ...]]:
         """Ids of the inputs of each node."""
-        found: dict[int, list[int]] = defaultdict(list)
+        child_ids: dict[int, list[int]] = defaultdict(list)
         for node in self.nodes.values():
             for parent in node.parent_ids:
-                found[parent].append(node.node_id)
-        return {parent: tuple(below) for parent, below in found.items()}
+                child_ids[parent].append(node.node_id)
+        return {parent: tuple(below) for parent, below in child_ids.items()}
 
 
 def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
@@ -168,10 +168,10 @@ def _select_executed_plans(facts: EventLogFacts) -> pl.DataFrame:
         .group_by(*key, "plan_version", "is_final")
         .len()
     )
-    most = covered.sort("len", "plan_version").group_by(key, maintain_order=True).last()
+    fullest_versions = covered.sort("len", "plan_version").group_by(key, maintain_order=True).last()
     final = covered.filter("is_final").select(*key, n_final="len")
     lacking = (
-        most.join(final, on=key, how="left")
+        fullest_versions.join(final, on=key, how="left")
         .filter(pl.col("n_final").fill_null(0) < MIN_FINAL_SHARE * pl.col("len"))
         .select(*key, executed="plan_version")
     )
@@ -186,10 +186,10 @@ def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[st
     """Table and columns of each scan, by execution."""
     names = [name for name in plan_nodes["node_name"].unique() if engines.classify_operator(name).name[:4] == "Scan"]
     scans = plan_nodes.filter(pl.col("node_name").is_in(names)).select("log_id", "sql_id", "simple_string").unique()
-    found: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
+    inputs: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
     for log_id, sql_id, text in scans.iter_rows():
-        found[log_id, sql_id].add((scan_table_name(text or ""), scan_columns(text or "")))
-    return found
+        inputs[log_id, sql_id].add((scan_table_name(text or ""), scan_columns(text or "")))
+    return inputs
 
 
 def _find_inner_executions(facts: EventLogFacts) -> dict[tuple[int, int], list[tuple[int, int]]]:
@@ -206,11 +206,11 @@ def _find_inner_executions(facts: EventLogFacts) -> dict[tuple[int, int], list[t
         pl.coalesce("end_time_ms", "start_time_ms") <= pl.col("root_end_ms") + INNER_TOLERANCE_MS
     )
     inner = rows.join(ended, on=["log_id", "root_sql_id"]).filter(within.fill_null(value=True))
-    found: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    inner_ids: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     inner = inner.sort("log_id", "sql_id")
     for log_id, root, sql_id in inner.select("log_id", "root_sql_id", "sql_id").iter_rows():
-        found[log_id, root].append((log_id, sql_id))
-    return found
+        inner_ids[log_id, root].append((log_id, sql_id))
+    return inner_ids
 
 
 def list_inner_ids(facts: EventLogFacts, log_id: int) -> list[int]:
@@ -220,20 +220,20 @@ def list_inner_ids(facts: EventLogFacts, log_id: int) -> list[int]:
 
 def _merge_plan_nodes(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:
     """The nodes of several plans, numbered one plan after the other."""
-    found: dict[int, Node] = {}
+    nodes: dict[int, Node] = {}
     for plan in plans:
-        first = max(found, default=-1) + 1
+        first = max(nodes, default=-1) + 1
         for node in plan.values():
             parents = tuple(parent + first for parent in node.parent_ids)
-            found[node.node_id + first] = replace(node, node_id=node.node_id + first, parent_ids=parents)
-    return found
+            nodes[node.node_id + first] = replace(node, node_id=node.node_id + first, parent_ids=parents)
+    return nodes
 
 
 def _group_by_execution(frame: pl.DataFrame) -> dict[tuple[int, int], list[dict[str, Any]]]:
-    found: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
+    groups: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for row in frame.iter_rows(named=True):
-        found[row["log_id"], row["sql_id"]].append(row)
-    return found
+        groups[row["log_id"], row["sql_id"]].append(row)
+    return groups
 
 
 def _sum_metrics_by_stage(facts: EventLogFacts) -> pl.DataFrame:

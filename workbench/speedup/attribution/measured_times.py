@@ -52,24 +52,24 @@ class Measured:
 
     def select(self, *conditions: pl.Expr) -> Measured:
         """The executions that meet all conditions, with their pieces."""
-        kept = self.executions.filter(*conditions)
-        return Measured(kept, self.pieces.join(kept, on=["label", "session", "sql_id"], how="semi"))
+        executions = self.executions.filter(*conditions)
+        return Measured(executions, self.pieces.join(executions, on=["label", "session", "sql_id"], how="semi"))
 
     def exclude_queries(self, queries: Collection[str], reason: str) -> Measured:
         """The same with executions of these queries marked as not counting."""
         excluded = pl.col("query").is_in(sorted(queries)) & COUNTS
-        why = pl.when(excluded).then(pl.lit(reason)).otherwise(pl.col("why_not"))
-        return Measured(self.executions.with_columns(why_not=why), self.pieces)
+        reasons = pl.when(excluded).then(pl.lit(reason)).otherwise(pl.col("why_not"))
+        return Measured(self.executions.with_columns(why_not=reasons), self.pieces)
 
     def select_first_runs(self) -> Measured:
         """The same with first runs counting instead of later ones."""
-        why = pl.when(COUNTS).then(pl.lit(LATER)).when(pl.col("why_not") != COLD).then(pl.col("why_not"))
-        return Measured(self.executions.with_columns(why_not=why), self.pieces)
+        reasons = pl.when(COUNTS).then(pl.lit(LATER)).when(pl.col("why_not") != COLD).then(pl.col("why_not"))
+        return Measured(self.executions.with_columns(why_not=reasons), self.pieces)
 
     def include_first_runs(self) -> Measured:
         """The same with all executions counting except failed ones: in production, most runs are first runs."""
-        why = pl.when(pl.col("why_not") == FAILED).then(pl.col("why_not"))
-        return Measured(self.executions.with_columns(why_not=why), self.pieces)
+        reasons = pl.when(pl.col("why_not") == FAILED).then(pl.col("why_not"))
+        return Measured(self.executions.with_columns(why_not=reasons), self.pieces)
 
 
 def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id: int = 0) -> Measured:
@@ -86,8 +86,8 @@ def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id:
         if execution.log_id != log_id or not execution.stages:
             continue
         key = {"label": label, "session": session, "sql_id": execution.sql_id}
-        own = holes.filter(pl.col("sql_id").is_in([execution.sql_id, *execution.inner_ids]))
-        rows.append(key | _build_execution_row(execution, describe_holes(own)))
+        execution_holes = holes.filter(pl.col("sql_id").is_in([execution.sql_id, *execution.inner_ids]))
+        rows.append(key | _build_execution_row(execution, describe_holes(execution_holes)))
         cut += [
             key | {"piece": number} | _build_piece_row(execution, piece)
             for number, piece in enumerate(split_wall_time(execution))
@@ -274,15 +274,15 @@ def _clip_spans(spans: Iterable[tuple[float | None, float | None]], start_ms: in
 
 
 def _merge_spans(spans: Spans) -> Spans:
-    found: Spans = []
+    merged_spans: Spans = []
     for start, end in sorted(spans):
         if end <= start:
             continue
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(end, found[-1][1]))
+        if merged_spans and start <= merged_spans[-1][1]:
+            merged_spans[-1] = (merged_spans[-1][0], max(end, merged_spans[-1][1]))
         else:
-            found.append((start, end))
-    return found
+            merged_spans.append((start, end))
+    return merged_spans
 
 
 def _sum_span_lengths(spans: Spans) -> float:
@@ -298,12 +298,12 @@ def _application_status(
         return "contradictory", f"its times contradict each other: {'; '.join(time.contradictions)}"
     if log["fault"]:
         return "damaged", str(log["fault"])
-    told = f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read" if log["n_bad_lines"] else None
+    line_fault = f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read" if log["n_bad_lines"] else None
     # A log that is being written ends anywhere.
-    if told and not (app["status"] != "complete" and n_torn == log["n_bad_lines"]):
-        return "damaged", told
+    if line_fault and not (app["status"] != "complete" and n_torn == log["n_bad_lines"]):
+        return "damaged", line_fault
     if select_harmful(holes).height:
         return "damaged", None
     if app["status"] != "complete":
-        return "incomplete", told or f"the log does not hold the application's {describe_missing_times(app)}"
+        return "incomplete", line_fault or f"the log does not hold the application's {describe_missing_times(app)}"
     return "complete", None

@@ -59,9 +59,9 @@ def explain_operator(
 
     Returns: Per session, `part_s` adds up to the time that calibration books on the operator.
     """
-    known = sorted(set(measured.executions.filter(COUNTS)["query"]), key=natural_sort_key)
-    if query not in known:
-        raise _unknown_name_error("no such query in these logs", query, known)
+    queries = sorted(set(measured.executions.filter(COUNTS)["query"]), key=natural_sort_key)
+    if query not in queries:
+        raise _unknown_name_error("no such query in these logs", query, queries)
     booking = Booking(measured, model)
     all_columns = booking.all_pieces.columns
     groups = model.groups if model else find_inseparable_columns(booking.all_pieces)
@@ -75,13 +75,17 @@ def explain_operator(
         raise _unknown_name_error(f"the operator takes no time in {query}", operator, sorted(set(present)))
     parts = _build_parts(rows, pieces, values, columns, prices)
     sums = _sum_by_session(rows, parts)
-    factor = next((one.model_dump() for one in model.terms if one.operator == term), None) if model else None
+    factor = (
+        next((model_term.model_dump() for model_term in model.terms if model_term.operator == term), None)
+        if model
+        else None
+    )
     return Explained(query, term, parts, _list_metrics(sessions, parts), sums, factor)
 
 
-def _unknown_name_error(what: str, found: str, known: list[str]) -> InputError:
-    near = difflib.get_close_matches(found, known, 3, 0.5)
-    return InputError(what, found=found, allowed=(near or known[:40]) or "none")
+def _unknown_name_error(message: str, name: str, names: list[str]) -> InputError:
+    near = difflib.get_close_matches(name, names, 3, 0.5)
+    return InputError(message, found=name, allowed=(near or names[:40]) or "none")
 
 
 def _find_term(operator: str, names: dict[str, str]) -> str:
@@ -96,7 +100,7 @@ def _find_term(operator: str, names: dict[str, str]) -> str:
 def _build_parts(
     rows: pl.DataFrame, pieces: PieceArrays, values: Floats, columns: list[int], prices: Floats
 ) -> pl.DataFrame:
-    found = []
+    part_rows = []
     wanted = {pieces.columns[i].removesuffix(ACCELERATED) for i in columns}
     for i, row in enumerate(rows.iter_rows(named=True)):
         part_s = float(values[i, columns].sum())
@@ -105,30 +109,32 @@ def _build_parts(
         whole_s = float(values[i].sum())
         shared = bool(pieces.shared[i])
         theirs = zip(row["node_ids"], row["work"], row["operators"], strict=True)
-        mine = [(node, amount) for node, amount, name in theirs if name in wanted]
+        node_amounts = [(node, amount) for node, amount, name in theirs if name in wanted]
         priced = float((pieces.work[i, columns] * prices[i, columns]).sum() / pieces.work[i, columns].sum())
-        found.append(
+        part_rows.append(
             {name: row[name] for name in ("label", "session", "sql_id", "run", "piece", "stage_id", "basis")}
             | {
                 "operators": row["operators"] or [row["term"]],
-                "nodes": [node for node, _ in mine],
+                "nodes": [node for node, _ in node_amounts],
                 "piece_s": row["wall_s"],
-                "work": sum(amount for _, amount in mine),
+                "work": sum(amount for _, amount in node_amounts),
                 "price_s": priced if shared else None,
                 "share": part_s / whole_s,
                 "run_weight": row["run_weight"],
                 "part_s": part_s,
             }
         )
-    return EXPLAINED.frame(found)
+    return EXPLAINED.frame(part_rows)
 
 
 def _sum_by_session(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
     """The operator's and the query's time by session."""
     key = ["label", "session"]
-    whole = rows.group_by(key, maintain_order=True).agg(pl.col("query_s").first())
-    mine = parts.group_by(key).agg(operator_s=pl.col("part_s").sum())
-    return whole.join(mine, on=key, how="left", maintain_order="left").with_columns(pl.col("operator_s").fill_null(0.0))
+    query_times = rows.group_by(key, maintain_order=True).agg(pl.col("query_s").first())
+    operator_times = parts.group_by(key).agg(operator_s=pl.col("part_s").sum())
+    return query_times.join(operator_times, on=key, how="left", maintain_order="left").with_columns(
+        pl.col("operator_s").fill_null(0.0)
+    )
 
 
 def _list_metrics(sessions: Sequence[LogSession], parts: pl.DataFrame) -> pl.DataFrame:
@@ -160,22 +166,22 @@ def read_sessions(source: str, sides: Sequence[str] = ()) -> tuple[list[LogSessi
             raise InputError("a single log has no sides", where=source, found=list(sides), do="leave --side out")
         facts = read_single_log(source)
         return [("log", "log", facts)], measure_single_log(facts)
-    found = recording.load_recording(source)
-    labels = [found.find_side(side).label for side in sides] or found.labels[:2]
+    source_recording = recording.load_recording(source)
+    labels = [source_recording.find_side(side).label for side in sides] or source_recording.labels[:2]
     sessions = [
         (label, f"{label}-s{number}", read_single_log(str(path)))
         for label in labels
-        for _, number, path in found.iterate_logs(label)
+        for _, number, path in source_recording.iterate_logs(label)
     ]
     if not sessions:
         raise InputError(
             "the recording has no logs",
             where=source,
-            found="facts of its sessions" if found.list_good_sessions() else "no good session",
+            found="facts of its sessions" if source_recording.list_good_sessions() else "no good session",
             do="give a log, or record without --keep facts",
         )
     measured = concat_measured_logs(measure_log_times(facts, label, session) for label, session, facts in sessions)
-    return sessions, measured.exclude_queries(found.list_bad_queries(), EXCLUSION_REASON)
+    return sessions, measured.exclude_queries(source_recording.list_bad_queries(), EXCLUSION_REASON)
 
 
 def measure_single_log(facts: EventLogFacts) -> Measured:

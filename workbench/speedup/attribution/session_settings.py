@@ -75,8 +75,8 @@ def sum_slot_seconds(facts: EventLogFacts, start_ms: int, end_ms: int, *, log_id
     first = pl.max_horizontal(pl.col("added_time_ms").fill_null(start_ms), pl.lit(start_ms))
     last = pl.min_horizontal(pl.col("removed_time_ms").fill_null(end_ms), pl.lit(end_ms))
     core_ms = ((last - first).clip(0) * pl.col("total_cores").fill_null(0)).sum()
-    found = int(facts.executors.filter(pl.col("log_id") == log_id).select(core_ms).item())
-    return found / 1e3 / _cores_per_task(_read_properties(facts, log_id, "spark")) or None
+    total_core_ms = int(facts.executors.filter(pl.col("log_id") == log_id).select(core_ms).item())
+    return total_core_ms / 1e3 / _cores_per_task(_read_properties(facts, log_id, "spark")) or None
 
 
 def parse_size(text: str | None) -> int | None:
@@ -100,39 +100,39 @@ def _find_peak_executors(executors: pl.DataFrame) -> tuple[int | None, int | Non
         moves.append((added or 0, 1, cores or 0))
         if removed is not None:
             moves.append((removed, -1, -(cores or 0)))
-    count = cores_now = most = most_cores = 0
+    count = cores_now = peak_count = most_cores = 0
     for _, step, cores in sorted(moves):
         count, cores_now = count + step, cores_now + cores
-        most, most_cores = max(most, count), max(most_cores, cores_now)
-    return most, most_cores or None
+        peak_count, most_cores = max(peak_count, count), max(most_cores, cores_now)
+    return peak_count, most_cores or None
 
 
 def _read_properties(facts: EventLogFacts, log_id: int, section: str) -> dict[str, str]:
     """Properties of a section by name."""
-    found = facts.environment.filter(pl.col("log_id") == log_id, pl.col("section") == section)
-    return dict(found.select("name", "value").iter_rows())
+    properties = facts.environment.filter(pl.col("log_id") == log_id, pl.col("section") == section)
+    return dict(properties.select("name", "value").iter_rows())
 
 
 def _cores_per_task(spark: dict[str, str]) -> int:
     return _parse_whole_number(spark.get("spark.task.cpus")) or 1
 
 
-def _format_memory(spark: dict[str, str], who: str, *, off_heap: bool) -> str:
-    heap = spark.get(f"spark.{who}.memory", "1g")
+def _format_memory(spark: dict[str, str], role: str, *, off_heap: bool) -> str:
+    heap = spark.get(f"spark.{role}.memory", "1g")
     parts = [("heap", parse_size(heap if heap[-1:].isalpha() else f"{heap}m"))]
     if off_heap and _is_enabled(spark.get("spark.memory.offHeap.enabled"), False):
         parts.append(("off-heap", parse_size(spark.get("spark.memory.offHeap.size"))))
-    overhead = spark.get(f"spark.{who}.memoryOverhead")
+    overhead = spark.get(f"spark.{role}.memoryOverhead")
     if overhead:
         parts.append(("overhead", parse_size(overhead if overhead[-1:].isalpha() else f"{overhead}m")))
-    known = [(name, value) for name, value in parts if value]
-    if not known:
+    sizes = [(name, value) for name, value in parts if value]
+    if not sizes:
         return UNKNOWN
-    total = format_bytes(sum(value for _, value in known))
+    total = format_bytes(sum(value for _, value in sizes))
     return (
         total
-        if len(known) == 1
-        else f"{total} ({' + '.join(f'{name} {format_bytes(value)}' for name, value in known)})"
+        if len(sizes) == 1
+        else f"{total} ({' + '.join(f'{name} {format_bytes(value)}' for name, value in sizes)})"
     )
 
 

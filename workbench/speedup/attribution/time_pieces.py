@@ -50,7 +50,7 @@ def split_wall_time(execution: Execution) -> list[TimePiece]:
     A stage's wall time is cut like its task time, so the time that cores wait for each other is spread evenly.
     """
     walls, idle_s = split_wall_by_stage(execution)
-    found = [TimePiece(None, IDLE, (), AROUND, 0.0, idle_s)]
+    pieces = [TimePiece(None, IDLE, (), AROUND, 0.0, idle_s)]
     regions = _split_into_regions(execution)
     by_stage: dict[int, list[Stage]] = defaultdict(list)
     for stage in execution.stages:
@@ -65,13 +65,13 @@ def split_wall_time(execution: Execution) -> list[TimePiece]:
         cut.append((OVERHEAD, (), AROUND, task_s - run_s))
         scale = wall_s / task_s if task_s else 0.0
         if not task_s:
-            found.append(TimePiece(stage_id, OVERHEAD, (), AROUND, 0.0, wall_s))
-        found += [
+            pieces.append(TimePiece(stage_id, OVERHEAD, (), AROUND, 0.0, wall_s))
+        pieces += [
             TimePiece(stage_id, term, node_ids, basis, part_s, part_s * scale)
             for term, node_ids, basis, part_s in cut
             if part_s > 0
         ]
-    return found
+    return pieces
 
 
 def split_wall_by_stage(execution: Execution) -> tuple[dict[Stage, float], float]:
@@ -111,14 +111,14 @@ StageCut = list[tuple[str | None, tuple[int, ...], str, float]]
 
 def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: int, run_s: float) -> StageCut:
     """Cut the run time of a stage's tasks: own metrics, then spans without nested times, then the remainder."""
-    own = _sum_own_times(regions, stage_id)
-    spans = _subtract_nested_spans(execution, regions, stage_id, own)
-    known = sum(own.values()) + sum(seconds for _, seconds in spans)
+    own_times = _sum_own_times(regions, stage_id)
+    spans = _subtract_nested_spans(execution, regions, stage_id, own_times)
+    covered_s = sum(own_times.values()) + sum(seconds for _, seconds in spans)
     # Metrics come from separate clocks and may overlap slightly; their sum is capped at the run time.
-    scale = min(1.0, run_s / known) if known else 1.0
-    cut: StageCut = [(None, (node,), OWN, seconds * scale) for node, seconds in own.items()]
+    scale = min(1.0, run_s / covered_s) if covered_s else 1.0
+    cut: StageCut = [(None, (node,), OWN, seconds * scale) for node, seconds in own_times.items()]
     cut += [(None, members, SPAN, seconds * scale) for members, seconds in spans]
-    rest = run_s - known * scale
+    remainder_s = run_s - covered_s * scale
     inside = {node for members, _ in spans for node in members}
     members = tuple(
         node.node_id
@@ -126,14 +126,14 @@ def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: i
         for node in (*region.nodes, *region.writes)
         if _may_take_time(node)
         and node.node_id not in inside
-        and (node.operator.kind == "exchange" or node.node_id not in own)
+        and (node.operator.kind == "exchange" or node.node_id not in own_times)
     )
     if members:
-        return [*cut, (None, members, REMAINDER, rest)]
-    if known:
-        grown = rest / (known * scale) if run_s else 0.0
+        return [*cut, (None, members, REMAINDER, remainder_s)]
+    if covered_s:
+        grown = remainder_s / (covered_s * scale) if run_s else 0.0
         return [(term, nodes, basis, seconds * (1 + grown)) for term, nodes, basis, seconds in cut]
-    return [(UNKNOWN, (), REMAINDER, rest)]
+    return [(UNKNOWN, (), REMAINDER, remainder_s)]
 
 
 def _may_take_time(node: Node) -> bool:
@@ -142,22 +142,22 @@ def _may_take_time(node: Node) -> bool:
 
 
 def _sum_own_times(regions: list[PlanRegion], stage_id: int) -> dict[int, float]:
-    own: dict[int, float] = defaultdict(float)
+    own_times: dict[int, float] = defaultdict(float)
     for region in regions:
         for node in (*region.nodes, *region.writes):
             values = node.metrics.get(stage_id, {})
-            own[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.own_times)
+            own_times[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.own_times)
         for node in region.reads:
             values = node.metrics.get(stage_id, {})
-            own[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.read_times)
-    return {node: seconds for node, seconds in own.items() if seconds > 0}
+            own_times[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.read_times)
+    return {node: seconds for node, seconds in own_times.items() if seconds > 0}
 
 
 def _subtract_nested_spans(
-    execution: Execution, regions: list[PlanRegion], stage_id: int, own: dict[int, float]
+    execution: Execution, regions: list[PlanRegion], stage_id: int, own_times: dict[int, float]
 ) -> list[tuple[tuple[int, ...], float]]:
     """Spans without the times nested inside them, deepest first."""
-    found: list[tuple[tuple[int, ...], float]] = []
+    spans: list[tuple[tuple[int, ...], float]] = []
     for region in regions:
         # A broadcast table exists before the tasks start: reading it is part of the join.
         reads = (node for node in region.reads if node.operator.kind != "broadcast")
@@ -177,13 +177,16 @@ def _subtract_nested_spans(
             }
             inside = sum(totals[other] for other in inner)
             fresh = [other for other in below if other not in covered]
-            alone = total - inside - sum(own.get(other, 0.0) for other in fresh)
+            alone = total - inside - sum(own_times.get(other, 0.0) for other in fresh)
             totals[node.node_id] = total
-            members = (node.node_id, *(other for other in fresh if other not in own and _may_take_time(ids[other])))
+            members = (
+                node.node_id,
+                *(other for other in fresh if other not in own_times and _may_take_time(ids[other])),
+            )
             covered |= {node.node_id, *below}
             if alone > 0:
-                found.append((members, alone))
-    return found
+                spans.append((members, alone))
+    return spans
 
 
 def _is_inside_other_span(
@@ -196,16 +199,16 @@ def _is_inside_other_span(
 
 
 def _find_nodes_below(execution: Execution, node: int, ids: dict[int, Node]) -> set[int]:
-    found: set[int] = set()
+    node_ids: set[int] = set()
     todo = list(execution.children.get(node, ()))
     while todo:
         child = todo.pop()
-        if child in ids and child not in found:
-            found.add(child)
+        if child in ids and child not in node_ids:
+            node_ids.add(child)
             # An exchange's own input ran in another stage.
             if not _is_exchange(ids[child]):
                 todo += execution.children.get(child, ())
-    return found
+    return node_ids
 
 
 def _is_exchange(node: Node) -> bool:

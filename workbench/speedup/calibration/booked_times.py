@@ -69,11 +69,11 @@ class Booking:
             names = [name + ACCELERATED * fast for name, fast in zip(row["operators"], row["accelerated"], strict=True)]
             for name in dict.fromkeys(names):
                 works = zip(row["node_ids"], row["work"], names, strict=True)
-                mine = [(node, work) for node, work, other in works if other == name]
-                total = sum(work for _, work in mine)
+                node_works = [(node, work) for node, work, other in works if other == name]
+                total = sum(work for _, work in node_works)
                 time_s = float(booked.values[i, place[name]]) / row["run_weight"]
-                for node, work in mine:
-                    times[node] += time_s * (work / total if total else 1 / len(mine))
+                for node, work in node_works:
+                    times[node] += time_s * (work / total if total else 1 / len(node_works))
                     bases[node][row["basis"] if len(names) == 1 else SHARED] = None
         return {key: (time_s, ", ".join(bases[key])) for key, time_s in times.items()}
 

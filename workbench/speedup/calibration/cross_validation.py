@@ -67,22 +67,28 @@ def cross_validate(
     if len(queries) < MIN_QUERIES:
         raise InputError("too few queries to leave one out", found=len(queries), allowed=f"{MIN_QUERIES} or more")
     base, cand = calibrated.pairs["baseline_s"].to_numpy(), calibrated.pairs["candidate_s"].to_numpy()
-    left = predict_left_out_queries(
+    predictions = predict_left_out_queries(
         calibrated.pieces, calibrated.baseline, calibrated.candidate, queries, calibrated.model.groups
     )
-    half = _t_quantile(level, len(queries) - 2) * left["log_sd"].to_numpy()
-    found = [
+    half = _t_quantile(level, len(queries) - 2) * predictions["log_sd"].to_numpy()
+    frames = [
         _build_validation_rows(
-            CALIBRATED, queries, base, cand, left["predicted_s"].to_numpy(), half, left["time_weight"].to_list()
+            CALIBRATED,
+            queries,
+            base,
+            cand,
+            predictions["predicted_s"].to_numpy(),
+            half,
+            predictions["time_weight"].to_list(),
         )
     ]
-    found.append(_build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(base, cand, level)))
+    frames.append(_build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(base, cand, level)))
     if seed_ratios:
-        known = [query in seed_ratios for query in queries]
-        names = [query for query, there in zip(queries, known, strict=True) if there]
+        has_seed = [query in seed_ratios for query in queries]
+        names = [query for query, there in zip(queries, has_seed, strict=True) if there]
         ratios = np.array([seed_ratios[query] for query in names])
-        found.append(_build_validation_rows(SEED, names, base[known], cand[known], base[known] / ratios))
-    validation = tables.VALIDATION.check(pl.concat(found))
+        frames.append(_build_validation_rows(SEED, names, base[has_seed], cand[has_seed], base[has_seed] / ratios))
+    validation = tables.VALIDATION.check(pl.concat(frames))
     return CrossValidation(validation, _score_predictors(validation, level, seed, measure_noise_variance(calibrated)))
 
 
@@ -96,12 +102,12 @@ def measure_noise_variance(calibrated: CalibrationResult) -> float | None:
     for label in (calibrated.baseline, calibrated.candidate):
         side = logs.filter(pl.col("label") == label).group_by("query").agg(v=pl.col("wall_s").var(), n=pl.len())
         if (side["n"] >= 2).any():
-            found = side.filter(pl.col("n") >= 2).select((pl.col("v") / pl.col("n")).mean()).item()
+            variance = side.filter(pl.col("n") >= 2).select((pl.col("v") / pl.col("n")).mean()).item()
         elif calibrated.first_runs:
-            found = FIRST_RUN_NOISE.query_log_sd**2 + FIRST_RUN_NOISE.session_log_sd**2
+            variance = FIRST_RUN_NOISE.query_log_sd**2 + FIRST_RUN_NOISE.session_log_sd**2
         else:
             return None
-        total += float(found)
+        total += float(variance)
     return total
 
 
@@ -116,8 +122,8 @@ def _predict_constant(base: Floats, cand: Floats, level: float) -> tuple[Floats,
     logs = np.log(base) - np.log(cand)
     n = len(logs) - 1
     others = [np.delete(logs, i) for i in range(len(logs))]
-    predicted = np.array([base[i] / np.exp(rest.mean()) for i, rest in enumerate(others)])
-    half = np.array([_t_quantile(level, n - 1) * rest.std(ddof=1) * np.sqrt(1 + 1 / n) for rest in others])
+    predicted = np.array([base[i] / np.exp(other_logs.mean()) for i, other_logs in enumerate(others)])
+    half = np.array([_t_quantile(level, n - 1) * other_logs.std(ddof=1) * np.sqrt(1 + 1 / n) for other_logs in others])
     return predicted, half
 
 
@@ -158,7 +164,9 @@ def _score_predictors(validation: pl.DataFrame, level: float, seed: int, noise_v
         errors = frame["log_error"].abs()
         beside = frame.select("query").join(constant, on="query", how="left")["log_error"].abs()
         low, high, ratio_low, ratio_high = _bootstrap_error_intervals(errors.to_numpy(), beside.to_numpy(), level, seed)
-        mean_square, reference_square = (float((one**2).mean()) for one in (errors.to_numpy(), beside.to_numpy()))
+        mean_square, reference_square = (
+            float((log_errors**2).mean()) for log_errors in (errors.to_numpy(), beside.to_numpy())
+        )
         widths = (frame["predicted_high_s"] / frame["predicted_low_s"]).log()
         rows.append(
             {

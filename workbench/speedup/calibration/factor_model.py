@@ -98,21 +98,21 @@ class FactorModel(StrictModel):
     def build_factors(self, overrides: dict[str, float] | None = None) -> Factors:
         """The factors as arrays, some of them overridden."""
         chosen = dict(overrides or {})
-        known = [term.operator for term in self.terms]
+        operators = [term.operator for term in self.terms]
         for name, value in chosen.items():
-            _check_override(name, value, known)
+            _check_override(name, value, operators)
         log_factor = [float(np.log(chosen[t.operator])) if t.operator in chosen else t.log_factor for t in self.terms]
         prices = [
             np.nan if t.log_price is None else t.log_price - (log_factor[i] - t.log_factor)
             for i, t in enumerate(self.terms)
         ]
         return Factors(
-            tuple(known),
+            tuple(operators),
             np.array(log_factor),
             np.array(log_factor),
             np.array([np.nan if t.log_se is None else t.log_se for t in self.terms]),
-            np.full(len(known), np.nan),
-            np.zeros(len(known)),
+            np.full(len(operators), np.nan),
+            np.zeros(len(operators)),
             np.array(prices),
             self.log_overall,
             self.spread,
@@ -125,9 +125,9 @@ class FactorModel(StrictModel):
         if not self.correction:
             return None
         mean, deviation, coefficients = np.array(
-            [[one.mean, one.deviation, one.coefficient] for one in self.correction]
+            [[feature.mean, feature.deviation, feature.coefficient] for feature in self.correction]
         ).T
-        return PlanCorrection(tuple(one.name for one in self.correction), mean, deviation, coefficients)
+        return PlanCorrection(tuple(feature.name for feature in self.correction), mean, deviation, coefficients)
 
     def get_column_prices(self, columns: tuple[str, ...]) -> Floats:
         """Prices of these columns; unknown columns get the median price."""
@@ -145,11 +145,11 @@ def load_factor_model(path: str | Path) -> FactorModel:
     return read_model_file(FactorModel, path, noun="factor model", max_bytes=MAX_BYTES, do=do)
 
 
-def _check_override(name: str, value: float, known: list[str]) -> None:
-    if name not in known:
+def _check_override(name: str, value: float, operators: list[str]) -> None:
+    if name not in operators:
         import difflib
 
-        near = difflib.get_close_matches(name, known, 3, 0.4) or known[:10]
+        near = difflib.get_close_matches(name, operators, 3, 0.4) or operators[:10]
         raise InputError("no such operator in the factor model", where="--set", found=name, allowed=near)
     if not (np.isfinite(value) and value > 0):
         raise InputError("not a factor", where=f"--set {name}", found=value, allowed="a finite number above 0")
@@ -167,11 +167,13 @@ def export_factor_csv(model: FactorModel, path: str | Path) -> list[str]:
     differ from this model's predictions. Where several operators share a name (scans of several formats), the operator
     with the most time gives the factor.
     """
-    known = list_known_operators()
+    upstream_names = list_known_operators()
     scores: dict[str, tuple[float, float]] = {}
     left_out, notes = [], []
     for term in model.terms:
-        names = [name for part in term.operator.split(" + ") for name in upstream_exec_names(part) if name in known]
+        names = [
+            name for part in term.operator.split(" + ") for name in upstream_exec_names(part) if name in upstream_names
+        ]
         if not names:
             left_out.append(term.operator)
             continue

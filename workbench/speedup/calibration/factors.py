@@ -180,8 +180,8 @@ def _describe_side(measured: Measured, label: str) -> str:
     rows = sorted(by_query.iter_rows(named=True), key=lambda row: (-row["n"], natural_sort_key(row["query"])))
     texts = []
     for row in rows[:MAX_DESCRIBED]:
-        why = f" ({'; '.join(row['why'])})" if row["why"] else ""
-        texts.append(f"{row['query'][:60] or '(no description)'} ran {row['n']}x, {row['counted']} counted{why}")
+        reasons = f" ({'; '.join(row['why'])})" if row["why"] else ""
+        texts.append(f"{row['query'][:60] or '(no description)'} ran {row['n']}x, {row['counted']} counted{reasons}")
     more = f", and {len(rows) - MAX_DESCRIBED} more" if len(rows) > MAX_DESCRIBED else ""
     return f"{label}: {len(rows)} queries: " + ", ".join(texts) + more
 
@@ -196,9 +196,9 @@ def list_mismatched_queries(measured: Measured, baseline: str, candidate: str) -
 
 def _list_counted_queries(measured: Measured, baseline: str, candidate: str) -> dict[str, set[tuple[str, str | None]]]:
     """Queries of each side with a run that counts, with the fingerprint of their inputs."""
-    good = measured.executions.filter(COUNTS)
+    executions = measured.executions.filter(COUNTS)
     return {
-        label: set(good.filter(pl.col("label") == label).select("query", "fingerprint").iter_rows())
+        label: set(executions.filter(pl.col("label") == label).select("query", "fingerprint").iter_rows())
         for label in (baseline, candidate)
     }
 
@@ -246,18 +246,18 @@ def _average_features(pieces: PieceArrays, label: str, queries: Sequence[str]) -
     """Features of each query's plan on a side, averaged over its sessions."""
     if pieces.features is None:
         return None
-    mine = pieces.keys.with_row_index("row").filter(pl.col("label") == label).group_by("query").agg("row")
-    rows = dict(mine.iter_rows())
+    query_rows = pieces.keys.with_row_index("row").filter(pl.col("label") == label).group_by("query").agg("row")
+    rows = dict(query_rows.iter_rows())
     values = np.array([pieces.features.values[rows[query]].mean(axis=0) for query in queries])
     return PlanFeatures(pieces.features.names, values)
 
 
 def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
-    mine = keys.with_row_index("row").filter(pl.col("label") == label)
-    sessions = sorted(set(mine["session"]))
+    side_keys = keys.with_row_index("row").filter(pl.col("label") == label)
+    sessions = sorted(set(side_keys["session"]))
     cube = np.full((len(sessions), len(queries), by_term.shape[1]), np.nan)
     place = {query: i for i, query in enumerate(queries)}
-    for row, session, query in mine.select("row", "session", "query").iter_rows():
+    for row, session, query in side_keys.select("row", "session", "query").iter_rows():
         if query in place:
             cube[sessions.index(session), place[query]] = by_term[row]
     return cube
@@ -294,8 +294,10 @@ def fit_factors(both: PairedTimes, *, time_weight: float | None = None) -> Facto
         return _apply_time_weight(fitted, both, choices[0])
     errors = _compute_errors_by_weight(both, choices)
     best = int((errors**2).mean(axis=1).argmin())
-    correction, left = fit_plan_correction(both.features, errors[best])
-    return replace(_apply_time_weight(fitted, both, choices[best]), correction=correction, left_out_errors=left)
+    correction, left_out_errors = fit_plan_correction(both.features, errors[best])
+    return replace(
+        _apply_time_weight(fitted, both, choices[best]), correction=correction, left_out_errors=left_out_errors
+    )
 
 
 def _apply_time_weight(fitted: Factors, both: PairedTimes, time_weight: float) -> Factors:
@@ -381,12 +383,12 @@ def _welch_degrees_of_freedom(v_base: Floats, n_base: int, v_cand: Floats, n_can
 
 def _booking_variance(both: PairedTimes, weight: Floats, mean_base: Floats, mean_cand: Floats) -> Floats:
     """Relative variance of a term's sums if a share of each query's wall time is booked on the wrong term."""
-    found = np.zeros(len(both.terms))
+    variance = np.zeros(len(both.terms))
     for cube, mean in ((both.baseline, mean_base), (both.candidate, mean_cand)):
         present = np.nanmean(cube, axis=0) > 0
         misbooked = ((BOOKING_ERROR * query_wall_times(cube) * weight) ** 2)[:, None] * present
-        found += misbooked.sum(axis=0) / mean**2
-    return found
+        variance += misbooked.sum(axis=0) / mean**2
+    return variance
 
 
 def _spread_between_terms(raw: Floats, variance: Floats, time: Floats, overall: float) -> float:
@@ -405,7 +407,7 @@ def measure_jackknife_variance(
     whose prices rest on few noisy runs.
     """
     refits = _refit_without_each(pieces, baseline, candidate, both.queries, groups)
-    estimates = [_fit_terms(left.drop_query(i)).log_raw for i, left in enumerate(refits)]
+    estimates = [_fit_terms(refit.drop_query(i)).log_raw for i, refit in enumerate(refits)]
     n = len(estimates)
     return np.asarray((n - 1) ** 2 / n * np.var(estimates, axis=0, ddof=1))
 
@@ -431,7 +433,7 @@ def predict_left_out_queries(
     for i, both in enumerate(_refit_without_each(pieces, baseline, candidate, queries, groups)):
         training = both.drop_query(i)
         fitted = fit_factors(training)
-        left = both.select_queries([i])
-        predicted = fitted.predict(average_parts(left.baseline), left.work, left.features)[0]
+        holdout = both.select_queries([i])
+        predicted = fitted.predict(average_parts(holdout.baseline), holdout.work, holdout.features)[0]
         rows.append((queries[i], float(predicted), fitted.log_sd, fitted.time_weight))
     return pl.DataFrame(rows, schema=["query", "predicted_s", "log_sd", "time_weight"], orient="row")

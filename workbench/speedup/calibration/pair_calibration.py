@@ -171,16 +171,16 @@ class _Calibration:
     def _build_factor_table(self) -> pl.DataFrame:
         fitted, times = self.factors, self.times
         base, cand = average_parts(times.baseline), average_parts(times.candidate)
-        left = _share_left_on_cpu(self.pieces, self.groups, self.labels[1], fitted.terms)
-        own = _share_measured_alone(self.pieces, self.groups, fitted.terms, self.labels[0])
+        cpu_shares = _share_left_on_cpu(self.pieces, self.groups, self.labels[1], fitted.terms)
+        alone = _share_measured_alone(self.pieces, self.groups, fitted.terms, self.labels[0])
         qualities = [_classify_quality(fitted, base, cand, i) for i in range(len(fitted.terms))]
         decisions = _decide_verdicts(fitted, times, qualities)
         rows = []
         for i, term in enumerate(fitted.terms):
             interval = _factor_interval(fitted, i, self.level)
             quality, note = qualities[i]
-            if note is None and own.get(term, 0.0) < MIN_SPLIT_SHARE:
-                note = f"{1 - own.get(term, 0.0):.0%} of its time on the baseline is split off shared times by prices"
+            if note is None and alone.get(term, 0.0) < MIN_SPLIT_SHARE:
+                note = f"{1 - alone.get(term, 0.0):.0%} of its time on the baseline is split off shared times by prices"
             rows.append(
                 {
                     "operator": term,
@@ -197,8 +197,8 @@ class _Calibration:
                     "candidate_s": float(cand[:, i].sum()),
                     "baseline_share": float(base[:, i].sum() / base.sum()),
                     "candidate_share": float(cand[:, i].sum() / cand.sum()),
-                    "own_metric_share": own.get(term, 0.0),
-                    "left_on_cpu_share": left.get(term),
+                    "own_metric_share": alone.get(term, 0.0),
+                    "left_on_cpu_share": cpu_shares.get(term),
                     "n_queries": int((base[:, i] > 0).sum()),
                     "n_baseline_sessions": len(times.baseline),
                     "n_candidate_sessions": len(times.candidate),
@@ -213,8 +213,8 @@ class _Calibration:
         prices = fit_unit_costs(self.pieces, self.queries)
         rows = {row["operator"]: row for row in table.iter_rows(named=True)}
         place = {term: i for i, term in enumerate(fitted.terms)}
-        mine = (self.pieces.keys["label"] == self.labels[0]).to_numpy()[self.pieces.owner]
-        used = np.asarray((self.pieces.work[mine] > 0).any(axis=0))
+        is_baseline = (self.pieces.keys["label"] == self.labels[0]).to_numpy()[self.pieces.owner]
+        used = np.asarray((self.pieces.work[is_baseline] > 0).any(axis=0))
         return FactorModel(
             baseline=self.labels[0],
             candidate=self.labels[1],
@@ -283,24 +283,24 @@ def _average_by_session(cube: np.ndarray[Any, np.dtype[np.float64]]) -> list[flo
 def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
     base, cand = both.baseline.sum(axis=2), both.candidate.sum(axis=2)
     sessions = [(base[:, i][~np.isnan(base[:, i])], cand[:, i][~np.isnan(cand[:, i])]) for i in range(base.shape[1])]
-    intervals = [_query_ratio_interval(*one, both, level) for one in sessions]
-    decisions = stats.decide_verdicts([_query_ratio_interval(*one, both, VERDICT_LEVEL) for one in sessions])
+    intervals = [_query_ratio_interval(*times, both, level) for times in sessions]
+    decisions = stats.decide_verdicts([_query_ratio_interval(*times, both, VERDICT_LEVEL) for times in sessions])
     return tables.PAIRS.frame(
         [
             {
                 "query": query,
-                "baseline_s": float(np.exp(np.log(one[0]).mean())),
-                "candidate_s": float(np.exp(np.log(one[1]).mean())),
+                "baseline_s": float(np.exp(np.log(times[0]).mean())),
+                "candidate_s": float(np.exp(np.log(times[1]).mean())),
                 "ratio": interval.estimate,
                 "ratio_low": interval.low,
                 "ratio_high": interval.high,
                 "verdict": decision.verdict,
                 "adjusted_p_value": decision.adjusted_p_value,
-                "n_baseline_sessions": len(one[0]),
-                "n_candidate_sessions": len(one[1]),
+                "n_baseline_sessions": len(times[0]),
+                "n_candidate_sessions": len(times[1]),
                 "runs": _name_runs(both),
             }
-            for query, one, interval, decision in zip(both.queries, sessions, intervals, decisions, strict=True)
+            for query, times, interval, decision in zip(both.queries, sessions, intervals, decisions, strict=True)
         ]
     )
 
@@ -349,8 +349,8 @@ def _decide_verdicts(
     n = min(len(both.baseline), len(both.candidate))
     for i, (quality, _) in enumerate(qualities):
         ratio = float(np.exp(fitted.log_raw[i]))
-        kept = 1 - fitted.shrinkage[i]
-        error = float(np.sqrt(max(variance[i], 0.0)) / kept) if np.isfinite(variance[i]) and kept > 0 else 0.0
+        weight = 1 - fitted.shrinkage[i]
+        error = float(np.sqrt(max(variance[i], 0.0)) / weight) if np.isfinite(variance[i]) and weight > 0 else 0.0
         if quality in ("good", "not separable") and error > 0:
             family.append(
                 stats.log_interval(
@@ -366,8 +366,8 @@ def _share_left_on_cpu(
     pieces: PieceArrays, groups: Sequence[Sequence[str]], candidate: str, terms: Sequence[str]
 ) -> dict[str, float | None]:
     """Share of each operator's pieces on the candidate that ran on the CPU; empty without an accelerator."""
-    mine = (pieces.keys["label"] == candidate).to_numpy()[pieces.owner]
-    present = (pieces.work > 0) & mine[:, None]
+    is_candidate = (pieces.keys["label"] == candidate).to_numpy()[pieces.owner]
+    present = (pieces.work > 0) & is_candidate[:, None]
     fast = np.array([column.endswith(ACCELERATED) for column in pieces.columns])
     if not present[:, fast].any():
         return {}

@@ -49,9 +49,9 @@ def build_plan_features(measured: Measured, keys: pl.DataFrame) -> PlanFeatures:
     """Features of the rows of `keys` (label, session, query): medians over their executions that count."""
     group = ["label", "session", "query"]
     of = ["label", "session", "sql_id"]
-    good = measured.executions.filter(COUNTS)
+    executions = measured.executions.filter(COUNTS)
     nodes = (
-        measured.pieces.join(good.select(*of, "query"), on=of)
+        measured.pieces.join(executions.select(*of, "query"), on=of)
         .select(*of, "query", "operators", "node_ids")
         .explode("operators", "node_ids")
         .drop_nulls("operators")
@@ -65,7 +65,7 @@ def build_plan_features(measured: Measured, keys: pl.DataFrame) -> PlanFeatures:
     values = np.zeros((keys.height, len(operators) + len(TIMES)))
     for label, session, query, operator, count in counts.iter_rows():
         values[place[label, session, query], operators.index(operator)] = np.log1p(count)
-    times = good.group_by(group).agg(pl.col("wall_s", "n_stages", "task_s").median())
+    times = executions.group_by(group).agg(pl.col("wall_s", "n_stages", "task_s").median())
     joined = keys.select(group).join(times, on=group, how="left", maintain_order="left")
     values[:, len(operators) :] = joined.select(
         pl.col("wall_s").log(), pl.col("n_stages").log(), (pl.col("task_s") + TASK_FLOOR_S).log()
@@ -104,21 +104,21 @@ def fit_plan_correction(features: PlanFeatures | None, errors: Floats) -> tuple[
         return None, errors
     mean, deviation = features.values.mean(axis=0), features.values.std(axis=0)
     varies = deviation > 1e-9
-    names = tuple(name for name, kept in zip(features.names, varies, strict=True) if kept)
+    names = tuple(name for name, is_used in zip(features.names, varies, strict=True) if is_used)
     scaled = (features.values[:, varies] - mean[varies]) / deviation[varies]
-    left, values, right = np.linalg.svd(scaled, full_matrices=False)
+    left_vectors, values, right = np.linalg.svd(scaled, full_matrices=False)
     centred = errors - errors.mean()
     best: tuple[float, float, Floats] | None = None
     for ridge in RIDGES:
         shrunk = values**2 / (values**2 + ridge)
-        fitted = (left * shrunk) @ (left.T @ centred)
-        leverage = ((left * shrunk) * left).sum(axis=1) + 1 / n
-        rest = (centred - fitted) / (1 - leverage)
-        if best is None or (rest**2).mean() < best[0]:
-            best = float((rest**2).mean()), ridge, rest
+        fitted = (left_vectors * shrunk) @ (left_vectors.T @ centred)
+        leverage = ((left_vectors * shrunk) * left_vectors).sum(axis=1) + 1 / n
+        residuals = (centred - fitted) / (1 - leverage)
+        if best is None or (residuals**2).mean() < best[0]:
+            best = float((residuals**2).mean()), ridge, residuals
     assert best is not None
     gain = (centred * n / (n - 1)) ** 2 - best[2] ** 2
     if gain.mean() < MIN_GAIN_ERRORS * gain.std(ddof=1) / np.sqrt(n):
         return None, errors
-    coefficients = right.T @ (values / (values**2 + best[1]) * (left.T @ centred))
+    coefficients = right.T @ (values / (values**2 + best[1]) * (left_vectors.T @ centred))
     return PlanCorrection(names, mean[varies], deviation[varies], coefficients), best[2]

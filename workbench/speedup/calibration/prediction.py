@@ -154,8 +154,8 @@ def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays]:
 def _count_query_runs(measured: Measured, pieces: PieceArrays) -> list[tuple[int, float]]:
     """Number of runs of each query, and their total time."""
     counted = measured.executions.filter(COUNTS)
-    found = counted.group_by("label", "session", "query").agg(n=pl.len(), total_s=pl.col("wall_s").sum())
-    joined = pieces.keys.join(found, on=["label", "session", "query"], how="left", maintain_order="left")
+    runs = counted.group_by("label", "session", "query").agg(n=pl.len(), total_s=pl.col("wall_s").sum())
+    joined = pieces.keys.join(runs, on=["label", "session", "query"], how="left", maintain_order="left")
     return [(int(n), float(total)) for n, total in joined.select("n", "total_s").iter_rows()]
 
 
@@ -184,10 +184,12 @@ def _find_unsupported_operators(model: FactorModel, fitted: Factors) -> frozense
     """Operators that the candidate left on the CPU in the recording, or that its engine does not support."""
     seen = {term.operator: term.left_on_cpu_share for term in model.terms}
     supported = engines.get_supported_operators(model.candidate_engine)
-    found = {name for name, share in seen.items() if share is not None and share > MOSTLY and name not in NO_OPERATORS}
+    operators = {
+        name for name, share in seen.items() if share is not None and share > MOSTLY and name not in NO_OPERATORS
+    }
     if supported is not None:
-        found |= {name for name in fitted.terms if name not in seen and name not in supported}
-    return frozenset(found - NO_OPERATORS)
+        operators |= {name for name in fitted.terms if name not in seen and name not in supported}
+    return frozenset(operators - NO_OPERATORS)
 
 
 def measure_run_noise(measured: Measured) -> pl.DataFrame:
@@ -200,16 +202,16 @@ def measure_run_noise(measured: Measured) -> pl.DataFrame:
     later = (
         counted.filter(~pl.col("cold")).group_by("session", "query").agg(s2=pl.col("wall_s").log().var(), n=pl.len())
     )
-    own = (
+    session_noise = (
         later.filter(pl.col("n") > 1)
         .group_by("session")
         .agg(own=(pl.col("s2") * (pl.col("n") - 1)).sum() / (pl.col("n") - 1).sum(), degrees=(pl.col("n") - 1).sum())
     )
-    known = own.filter(pl.col("degrees") >= MIN_NOISE_DEGREES).select("session", "own")
+    reliable_noise = session_noise.filter(pl.col("degrees") >= MIN_NOISE_DEGREES).select("session", "own")
     first, repeated = (noise.query_log_sd**2 for noise in (FIRST_RUN_NOISE, WARM_RUN_NOISE))
     run = pl.max_horizontal(pl.when("cold").then(first).otherwise(repeated), pl.col("own").fill_null(0.0))
     share = pl.col("wall_s") / pl.col("wall_s").sum().over("session", "query")
-    table = counted.join(known, on="session", how="left").with_columns(variance=run * share**2)
+    table = counted.join(reliable_noise, on="session", how="left").with_columns(variance=run * share**2)
     return table.group_by("session", "query").agg(pl.col("variance").sum())
 
 
@@ -223,8 +225,8 @@ def _prediction_half_widths(
 ) -> Floats:
     from scipy.special import stdtrit
 
-    known = [term.operator for term in model.terms]
-    unseen = [i for i in range(parts.shape[1]) if i >= len(known)]
+    operators = [term.operator for term in model.terms]
+    unseen = [i for i in range(parts.shape[1]) if i >= len(operators)]
     share = parts[:, unseen].sum(axis=1) / parts.sum(axis=1) if unknown else np.zeros(len(parts))
     # Without left-out queries, the spread of factors is all that is known of the error.
     log_sd = model.log_sd if model.log_sd is not None else max(model.spread, 0.5)
@@ -232,8 +234,8 @@ def _prediction_half_widths(
     by_session = pieces.keys.select("session", "query").group_by("session").agg("query")
     is_own = {session: is_of_recording(model, pl.Series(queries)) for session, queries in by_session.iter_rows()}
     transfer = np.array([0.0 if is_own[session] else TRANSFER_LOG_SD for session in pieces.keys["session"]])
-    own = t * np.sqrt(log_sd**2 + noise + (share * model.spread) ** 2 + transfer**2)
-    return np.asarray(np.hypot(own, session_half_width(model, level)))
+    half_widths = t * np.sqrt(log_sd**2 + noise + (share * model.spread) ** 2 + transfer**2)
+    return np.asarray(np.hypot(half_widths, session_half_width(model, level)))
 
 
 def session_half_width(model: FactorModel, level: float) -> float:
@@ -354,11 +356,11 @@ def _build_query_steps(
     scale = before_s / float(parts["baseline_s"].sum())
     rows = [_build_total_row(model.baseline, "baseline", before_s)]
     reached = before_s
-    for what, part_s, after_s, factor in _select_largest_steps(parts):
+    for label, part_s, after_s, factor in _select_largest_steps(parts):
         change = (after_s - part_s) * scale
         reached += change
         kind = "faster" if change <= 0 else "slower"
-        rows.append(_build_step_row(what, kind, change, reached, before_s=part_s * scale, factor=factor))
+        rows.append(_build_step_row(label, kind, change, reached, before_s=part_s * scale, factor=factor))
     rows.append(_build_total_row(f"{model.candidate}, predicted", "predicted", reached, ends))
     rows.append(_build_total_row(f"{model.candidate}, measured", "measured", float(pair["candidate_s"])))  # type: ignore[arg-type]
     return [{"query": pair["query"], "step": number} | row for number, row in enumerate(rows)]
@@ -369,25 +371,27 @@ def _select_largest_steps(parts: pl.DataFrame) -> list[tuple[str, float, float, 
     change = pl.col("predicted_s") - pl.col("baseline_s")
     ranked = parts.sort(change.abs(), "operator", descending=[True, False])
     seen = ranked.filter(change.abs() >= MIN_STEP_SHARE * pl.col("baseline_s").sum()).height
-    most = min(seen, MAX_STEPS - 1)
+    n_steps = min(seen, MAX_STEPS - 1)
     # A rest of one operator keeps its own name.
-    most = ranked.height if ranked.height <= most + 1 else most
-    kept, rest = ranked.head(most).sort(change, "operator"), ranked.tail(ranked.height - most)
+    n_steps = ranked.height if ranked.height <= n_steps + 1 else n_steps
+    largest, smaller = ranked.head(n_steps).sort(change, "operator"), ranked.tail(ranked.height - n_steps)
     columns = ["operator", "baseline_s", "predicted_s", "factor"]
-    found: list[tuple[str, float, float, float | None]] = list(kept.select(columns).iter_rows())
-    if rest.height:
-        name = f"{rest.height} smaller operators"
-        found.append((name, float(rest["baseline_s"].sum()), float(rest["predicted_s"].sum()), None))
-    return found
+    steps: list[tuple[str, float, float, float | None]] = list(largest.select(columns).iter_rows())
+    if smaller.height:
+        name = f"{smaller.height} smaller operators"
+        steps.append((name, float(smaller["baseline_s"].sum()), float(smaller["predicted_s"].sum()), None))
+    return steps
 
 
-def _build_total_row(what: str, kind: str, time_s: float, ends: tuple[float, float] | None = None) -> dict[str, object]:
+def _build_total_row(
+    label: str, kind: str, time_s: float, ends: tuple[float, float] | None = None
+) -> dict[str, object]:
     low, high = (time_s * ends[0], time_s * ends[1]) if ends else (None, None)
-    return _build_step_row(what, kind, time_s, time_s, total=True) | {"low_s": low, "high_s": high}
+    return _build_step_row(label, kind, time_s, time_s, total=True) | {"low_s": low, "high_s": high}
 
 
 def _build_step_row(
-    what: str,
+    label: str,
     kind: str,
     time_s: float,
     end_s: float,
@@ -397,7 +401,7 @@ def _build_step_row(
     factor: float | None = None,
 ) -> dict[str, object]:
     return {
-        "what": what,
+        "what": label,
         "kind": kind,
         "total": total,
         "time_s": time_s,

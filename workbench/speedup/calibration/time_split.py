@@ -59,12 +59,12 @@ def build_piece_arrays(measured: Measured) -> PieceArrays:
     a star where it ran on the accelerator) or a term such as idle. A piece of one operator has 1 in its column, a
     shared piece has the work of each of its operators.
     """
-    good = measured.executions.filter(COUNTS)
+    executions = measured.executions.filter(COUNTS)
     group = ["label", "session", "query"]
     of = ["label", "session", "sql_id"]
     works = measured.pieces.group_by(of).agg(work=pl.col("work").list.sum().sum())
     owners = (
-        good.join(works, on=of, how="left")
+        executions.join(works, on=of, how="left")
         .group_by(group)
         .agg(
             scale=_median_weight_expr("wall_s"),
@@ -73,7 +73,7 @@ def build_piece_arrays(measured: Measured) -> PieceArrays:
         )
     )
     keys = owners.sort(group).with_row_index("owner")
-    numbers = good.select(*of, "query").join(keys.drop("wall_s"), on=group).drop("query")
+    numbers = executions.select(*of, "query").join(keys.drop("wall_s"), on=group).drop("query")
     rows = measured.pieces.join(numbers, on=of).filter(pl.col("wall_s") > 0).sort("owner", "sql_id", "piece")
     named = [_weigh_columns(row) for row in rows.select("term", "operators", "accelerated", "work").iter_rows()]
     columns = tuple(sorted({name for row in named for name in row}))
@@ -124,9 +124,9 @@ def fit_session_prices(pieces: PieceArrays, queries: Sequence[str]) -> Floats:
     sessions = pieces.keys.select("label", "session").with_row_index("row")
     out = np.zeros((pieces.keys.height, len(pieces.columns)))
     for _, rows in sessions.group_by("label", "session"):
-        mine = np.zeros(pieces.keys.height, dtype=np.bool_)
-        mine[rows["row"].to_numpy()] = True
-        out[mine] = fit_unit_costs(pieces, queries, mine)
+        in_session = np.zeros(pieces.keys.height, dtype=np.bool_)
+        in_session[rows["row"].to_numpy()] = True
+        out[in_session] = fit_unit_costs(pieces, queries, in_session)
     return out
 
 
@@ -167,11 +167,11 @@ def split_times(pieces: PieceArrays, prices: Floats) -> Floats:
     base = pieces.work * (prices[pieces.owner] if prices.ndim == 2 else prices)
     evaluates = np.array([_evaluates_expressions(name) for name in pieces.columns], dtype=np.bool_)
     expected = (base * evaluates).sum(axis=1, keepdims=True)
-    rest = np.maximum(pieces.wall_s[:, None] - (base * ~evaluates).sum(axis=1, keepdims=True), 0.0)
+    remainder_s = np.maximum(pieces.wall_s[:, None] - (base * ~evaluates).sum(axis=1, keepdims=True), 0.0)
     own_work = pieces.work * evaluates
-    most = MAX_PRICE_FACTOR * expected
-    beyond = own_work / _clip_positive(own_work.sum(axis=1, keepdims=True)) * np.maximum(rest - most, 0.0)
-    by_price = base * np.maximum(np.minimum(rest, most) / _clip_positive(expected), MIN_PRICE_FACTOR)
+    cap_s = MAX_PRICE_FACTOR * expected
+    beyond = own_work / _clip_positive(own_work.sum(axis=1, keepdims=True)) * np.maximum(remainder_s - cap_s, 0.0)
+    by_price = base * np.maximum(np.minimum(remainder_s, cap_s) / _clip_positive(expected), MIN_PRICE_FACTOR)
     value = np.where(evaluates, by_price + beyond, base)
     value = np.where(pieces.shared[:, None] & (expected > 0), value, base)
     value = np.where(pieces.shared[:, None], value, pieces.work)

@@ -47,7 +47,7 @@ def parse_factors(texts: Sequence[str]) -> dict[str, float]:
     >>> parse_factors(["Filter=1.5", "Sort = 2"])
     {'Filter': 1.5, 'Sort': 2.0}
     """
-    found: dict[str, float] = {}
+    factors: dict[str, float] = {}
     for text in texts:
         name, sign, value = text.rpartition("=")
         name = name.strip()
@@ -57,10 +57,10 @@ def parse_factors(texts: Sequence[str]) -> dict[str, float]:
             factor = math.nan
         if not sign or not name or not math.isfinite(factor):
             raise InputError("not a what-if factor", where="--set, set_factors", found=text, allowed="Operator=1.5")
-        if name in found:
+        if name in factors:
             raise InputError("operator set twice", where="--set, set_factors", found=name, do="set it once")
-        found[name] = factor
-    return found
+        factors[name] = factor
+    return factors
 
 
 class WhatIf:
@@ -85,8 +85,8 @@ class WhatIf:
         self.model, self.side, self.pairs, self.query, self.level = model, side, pairs, query, level
         self.run = run
         self.measured = {term.operator: math.exp(term.log_factor) for term in model.terms}
-        kept = load_chosen_factors(run) if run is not None and not chosen else {}
-        self.chosen = dict(chosen or {name: value for name, value in kept.items() if name in self.measured})
+        run_factors = load_chosen_factors(run) if run is not None and not chosen else {}
+        self.chosen = dict(chosen or {name: value for name, value in run_factors.items() if name in self.measured})
         self.model.build_factors(self.chosen)  # raises for an invalid factor
         self._measured_ratio = self._mean_ratio({})
         self.write_state()
@@ -114,12 +114,12 @@ class WhatIf:
     def list_important_operators(self) -> list[str]:
         """Operators with a slider, most time first, without those that have time on one side only."""
         ranked = sorted(self.model.terms, key=lambda term: (-term.baseline_share, term.operator))
-        good = [
+        operators = [
             term.operator
             for term in ranked
             if term.operator in self.chosen or (term.baseline_share >= MIN_SLIDER_SHARE and " only" not in term.quality)
         ]
-        return good[:MAX_SLIDERS]
+        return operators[:MAX_SLIDERS]
 
     @property
     def first_query(self) -> str:
@@ -180,11 +180,11 @@ class WhatIf:
 
     def _mean_ratio(self, overrides: Mapping[str, float]) -> float:
         """Geometric mean over queries of the baseline's time over the predicted one."""
-        found = build_steps(self.model, self.side, self.pairs, overrides=overrides, level=self.level)
-        logs = found.filter(pl.col("kind").is_in(["baseline", "predicted"])).select(
+        steps = build_steps(self.model, self.side, self.pairs, overrides=overrides, level=self.level)
+        logs = steps.filter(pl.col("kind").is_in(["baseline", "predicted"])).select(
             pl.when(pl.col("kind") == "baseline").then(pl.col("time_s").log()).otherwise(-pl.col("time_s").log())
         )
-        return math.exp(float(logs.sum().item()) / max(1, found["query"].n_unique()))
+        return math.exp(float(logs.sum().item()) / max(1, steps["query"].n_unique()))
 
 
 def load_chosen_factors(run: run_folder.Run) -> dict[str, float]:
@@ -280,13 +280,13 @@ def _build_slider(what_if: WhatIf, name: str) -> Any:
 
     measured = what_if.measured[name]
     value = what_if.chosen.get(name, measured)
-    least, most = min(MIN_FACTOR, measured, value), max(MAX_FACTOR, measured, value)
+    least, greatest = min(MIN_FACTOR, measured, value), max(MAX_FACTOR, measured, value)
     short = name if len(name) <= LABEL_LENGTH else name[: LABEL_LENGTH - 1] + "…"
     return ipywidgets.FloatLogSlider(
         value=value,
         base=10,
         min=math.log10(least) - SLIDER_STEP,
-        max=math.log10(most) + SLIDER_STEP,
+        max=math.log10(greatest) + SLIDER_STEP,
         step=SLIDER_STEP,
         description=short,
         tooltip=f"{name}: measured {format_number(measured)}",

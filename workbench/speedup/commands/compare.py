@@ -44,25 +44,29 @@ def compare(
     from workbench.speedup.tables import ALIGNED, COMPARABILITY, OPERATOR_SUMS
 
     logs = choose_logs(baseline, candidate)
-    found = compare_logs(*logs, queries=query or [], sql_ids=sql_ids, number=run)
+    comparison = compare_logs(*logs, queries=query or [], sql_ids=sql_ids, number=run)
     if out is not None:
-        write_comparison(found, out, logs)
+        write_comparison(comparison, out, logs)
     columns = ["operator", "change", "baseline_name", "candidate_name", "baseline_wall_s", "candidate_wall_s", "ratio"]
 
     limit = 10_000 if show_all else SHOWN_ROWS
 
     def print_alignments() -> None:
-        print_text(found.answer)
-        if (differences := found.comparability.filter(found.comparability["severity"] != "ok")).height:
+        print_text(comparison.answer)
+        if (differences := comparison.comparability.filter(comparison.comparability["severity"] != "ok")).height:
             print_text(table(differences, COMPARABILITY, caption="What else differs").text)
-        print_text(table(found.sums, OPERATOR_SUMS, caption="Operators over all queries", limit=limit).text)
-        for name, one in found.alignments.items():
-            ratio = one.baseline_s / one.candidate_s if one.candidate_s else 0.0
-            print_text(f"{name}: baseline {one.baseline_s:,.3f} s, candidate {one.candidate_s:,.3f} s ({ratio:.2f}x)")
-            print_text(table(one.aligned.select(columns), ALIGNED, caption=name, limit=limit).text)
+        print_text(table(comparison.sums, OPERATOR_SUMS, caption="Operators over all queries", limit=limit).text)
+        for name, pair in comparison.alignments.items():
+            ratio = pair.baseline_s / pair.candidate_s if pair.candidate_s else 0.0
+            print_text(f"{name}: baseline {pair.baseline_s:,.3f} s, candidate {pair.candidate_s:,.3f} s ({ratio:.2f}x)")
+            print_text(table(pair.aligned.select(columns), ALIGNED, caption=name, limit=limit).text)
 
-    document: dict[str, object] = {name: one.aligned.to_dicts() for name, one in found.alignments.items()}
-    document |= {"answer": found.answer, "reasons": list(found.reasons), "operator_sums": found.sums.to_dicts()}
-    document |= {"comparability": found.comparability.to_dicts()}
+    document: dict[str, object] = {name: pair.aligned.to_dicts() for name, pair in comparison.alignments.items()}
+    document |= {
+        "answer": comparison.answer,
+        "reasons": list(comparison.reasons),
+        "operator_sums": comparison.sums.to_dicts(),
+    }
+    document |= {"comparability": comparison.comparability.to_dicts()}
     written = [out] if out else []
-    finish_command(print_alignments, document, as_json=as_json, is_valid=not found.reasons, written=written)
+    finish_command(print_alignments, document, as_json=as_json, is_valid=not comparison.reasons, written=written)

@@ -122,14 +122,14 @@ def validate_calibrated_model(pair: Pair, *, out: Path | None, level: float, see
     if out is not None:
         _write_run(out, "validate", pair, validation.answer, {"level": level}, frames)
     scores = validation.scores.drop("mean_low", "mean_high", "mean_over_constant_low", "mean_over_constant_high")
-    own = validation.validation.filter(validation.validation["predictor"] == CALIBRATED)
-    own = own.drop("predictor", "time_weight", "absolute_error_share")
+    predictions = validation.validation.filter(validation.validation["predictor"] == CALIBRATED)
+    predictions = predictions.drop("predictor", "time_weight", "absolute_error_share")
     texts = [
         result.answer,
         validation.answer,
         *_list_pair_notes(pair),
         table(scores, tables.SCORES, caption="Predictors over left-out queries").text,
-        table(own, tables.VALIDATION, caption="Each query predicted from the others", limit=100).text,
+        table(predictions, tables.VALIDATION, caption="Each query predicted from the others", limit=100).text,
     ]
     document = _build_document(validation.answer, pair, frames)
     finish_command("\n".join(texts), document, as_json=as_json, is_valid=not pair.reasons)
@@ -168,13 +168,13 @@ def _print_warnings(warnings: Sequence[str]) -> None:
 def _load_seed_applications(path: str, *, accelerated: bool) -> list[SeedApplication]:
     """Applications of a side, from profiles or event logs, checked to be of that side."""
     if is_profile_folder(path):
-        found = read_profile_folder(path, accelerated=accelerated)
+        applications = read_profile_folder(path, accelerated=accelerated)
     else:
         logs = read_seed_logs(path)
         _print_warnings([f"{log.where}: {warning}" for log in logs for warning in log.warnings])
-        found = [build_seed_application(log) for log in logs]
-    check_application_side(found, accelerated=accelerated)
-    return found
+        applications = [build_seed_application(log) for log in logs]
+    check_application_side(applications, accelerated=accelerated)
+    return applications
 
 
 def generate_seed_factors(cpu: str, gpu: str, output: Path, *, verbose: bool) -> None:
@@ -202,23 +202,23 @@ def load_seed_factors(factors: Path | None, platform: str | None) -> dict[str, f
     if factors is None:
         return get_operator_scores(str(platform))
     unused: list[str] = []
-    found = factor_files.read_factor_file(factors, unused=unused)
+    factor_table = factor_files.read_factor_file(factors, unused=unused)
     if unused:
         print_text(f"{factors}: columns that are not used: {', '.join(unused)[:500]}", err=True)
-    return found
+    return factor_table
 
 
 def qualify_with_seed_method(logs: Sequence[str], factors: dict[str, float], folder: Path | None) -> None:
     """Print the estimates of the original qualification tool, and write its files; exit code 1 with unusable logs."""
     unusable: dict[str, str] = {}
     estimates = estimate_applications(logs, factors, unusable=unusable)
-    for one in estimates:
-        total = one.estimate
-        _print_warnings([f"{one.log.app_id}: {warning}" for warning in one.warnings])
+    for app in estimates:
+        total = app.estimate
+        _print_warnings([f"{app.log.app_id}: {warning}" for warning in app.warnings])
         print_text(
-            f"{one.log.app_name} ({one.log.app_id}): {total.recommendation}, {truncate_decimals(total.speedup_ratio)}x:"
+            f"{app.log.app_name} ({app.log.app_id}): {total.recommendation}, {truncate_decimals(total.speedup_ratio)}x:"
             f" {total.duration_ms} ms now, {truncate_decimals(total.estimated_ms)} ms estimated,"
-            f" task factor {truncate_decimals(one.factor)}"
+            f" task factor {truncate_decimals(app.factor)}"
         )
     if folder is not None:
         for path in write_qualification(estimates, folder, unusable=unusable):
@@ -261,6 +261,6 @@ def validate_seed_method(
             verbose=verbose,
         )
     estimates = estimate_applications([cpu_log], factor_files.read_factor_file(speedups))
-    _print_warnings([warning for one in estimates for warning in one.warnings])
+    _print_warnings([warning for app in estimates for warning in app.warnings])
     write_qualification(estimates, output / "cpu")
     print_text(format_validation_report(compare_estimates(estimates, measured)).rstrip("\n"))

@@ -92,7 +92,7 @@ def check_comparability(
         _compare_data(*sides),
         _compare_holes(*sides),
         _compare_warm_runs(*sides, first_runs=first_runs),
-        *(_compare_setting(name, value, why, *sides) for name, value, why in _SETTINGS),
+        *(_compare_setting(name, value, reason, *sides) for name, value, reason in _SETTINGS),
     ]
     return COMPARABILITY.frame(sorted(rows, key=lambda row: SEVERITIES[row["severity"]]))
 
@@ -100,33 +100,33 @@ def check_comparability(
 def list_invalid_reasons(comparability: pl.DataFrame) -> tuple[str, ...]:
     """Why two sides cannot be compared; empty when they can."""
     wrong = comparability.filter(pl.col("severity") == "invalid")
-    return tuple(f"{name}: {why}" for name, why in wrong.select("property", "why").iter_rows())
+    return tuple(f"{name}: {reason}" for name, reason in wrong.select("property", "why").iter_rows())
 
 
 def _build_side(facts: Sequence[EventLogFacts]) -> _Side:
     return _Side(
         facts,
-        [read_session_settings(one, log_id=one.logs["log_id"][0]) for one in facts],
-        sorted({engine for one in facts for engine in one.applications["engine"]}),
+        [read_session_settings(log_facts, log_id=log_facts.logs["log_id"][0]) for log_facts in facts],
+        sorted({engine for log_facts in facts for engine in log_facts.applications["engine"]}),
         _accelerated_share(facts),
     )
 
 
-def _build_row(name: str, texts: list[str], severity: Severity, why: str) -> dict[str, Any]:
-    return {"property": name, "baseline": texts[0], "candidate": texts[1], "severity": severity, "why": why}
+def _build_row(name: str, texts: list[str], severity: Severity, reason: str) -> dict[str, Any]:
+    return {"property": name, "baseline": texts[0], "candidate": texts[1], "severity": severity, "why": reason}
 
 
 def _compare_setting(
-    name: str, value: Callable[[SessionSettings], str], why: str, baseline: _Side, candidate: _Side
+    name: str, value: Callable[[SessionSettings], str], reason: str, baseline: _Side, candidate: _Side
 ) -> dict[str, Any]:
-    found = [list(dict.fromkeys(value(one) for one in side.settings)) for side in (baseline, candidate)]
-    texts = [" / ".join(values) for values in found]
-    uneven = [label for label, values in zip(("baseline", "candidate"), found, strict=True) if len(values) > 1]
+    side_values = [list(dict.fromkeys(value(settings) for settings in side.settings)) for side in (baseline, candidate)]
+    texts = [" / ".join(values) for values in side_values]
+    uneven = [label for label, values in zip(("baseline", "candidate"), side_values, strict=True) if len(values) > 1]
     if uneven:
-        return _build_row(name, texts, "warning", f"sessions of the {' and the '.join(uneven)} differ; {why}")
+        return _build_row(name, texts, "warning", f"sessions of the {' and the '.join(uneven)} differ; {reason}")
     if texts[0] == texts[1]:
-        return _build_row(name, texts, "ok", why)
-    return _build_row(name, texts, "warning", why)
+        return _build_row(name, texts, "ok", reason)
+    return _build_row(name, texts, "warning", reason)
 
 
 def _format_count(value: int | None) -> str:
@@ -135,7 +135,7 @@ def _format_count(value: int | None) -> str:
 
 def _compare_applications(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     ids = [
-        {(app_id, start) for one in side.facts for app_id, start in _application_ids(one)}
+        {(app_id, start) for log_facts in side.facts for app_id, start in _application_ids(log_facts)}
         for side in (baseline, candidate)
     ]
     both = {app_id for app_id, _ in ids[0] & ids[1]}
@@ -148,8 +148,8 @@ def _compare_applications(baseline: _Side, candidate: _Side) -> dict[str, Any]:
 
 
 def _application_ids(facts: EventLogFacts) -> list[tuple[str, int | None]]:
-    known = facts.applications.filter(pl.col("app_id").is_not_null())
-    return list(known.select("app_id", "start_time_ms").iter_rows())
+    applications = facts.applications.filter(pl.col("app_id").is_not_null())
+    return list(applications.select("app_id", "start_time_ms").iter_rows())
 
 
 def _compare_engines(baseline: _Side, candidate: _Side) -> dict[str, Any]:
@@ -165,8 +165,8 @@ def _compare_engines(baseline: _Side, candidate: _Side) -> dict[str, Any]:
 def _accelerated_share(facts: Sequence[EventLogFacts]) -> float:
     """Share of accelerated operators among those that do work."""
     plain = accelerated = 0
-    for one in facts:
-        names = one.plan_nodes.filter(pl.col("is_final")).group_by("node_name").len()
+    for log_facts in facts:
+        names = log_facts.plan_nodes.filter(pl.col("is_final")).group_by("node_name").len()
         for name, count in names.iter_rows():
             operator = engines.classify_operator(name)
             if operator.kind == "none":
@@ -234,25 +234,28 @@ def _compare_data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
 
 def _compare_holes(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     """Logs of which something is missing: what is compared is then what is left of them."""
-    told = [_list_holes(side.facts) for side in (baseline, candidate)]
+    side_holes = [_list_holes(side.facts) for side in (baseline, candidate)]
     texts = [
-        f"{len(holes)} of {len(side.facts)} log(s)" for holes, side in zip(told, (baseline, candidate), strict=True)
+        f"{len(holes)} of {len(side.facts)} log(s)"
+        for holes, side in zip(side_holes, (baseline, candidate), strict=True)
     ]
-    if found := list(dict.fromkeys(sentence for holes in told for sentences in holes for sentence in sentences)):
-        return _build_row("logs with holes", texts, "invalid", format_items(found, MAX_HOLES))
+    if hole_texts := list(
+        dict.fromkeys(sentence for holes in side_holes for sentences in holes for sentence in sentences)
+    ):
+        return _build_row("logs with holes", texts, "invalid", format_items(hole_texts, MAX_HOLES))
     return _build_row("logs with holes", texts, "ok", "what is missing of a log would be missing of its times")
 
 
 def _list_holes(facts: Sequence[EventLogFacts]) -> list[list[str]]:
     """What is missing of each log that is not whole."""
-    told = []
-    for one in facts:
-        log = one.logs.row(0, named=True)
-        holes = describe_holes(select_harmful(one.completeness))
+    log_holes = []
+    for log_facts in facts:
+        log = log_facts.logs.row(0, named=True)
+        holes = describe_holes(select_harmful(log_facts.completeness))
         holes += [log["fault"]] if log["fault"] else []
         holes += [f"{log['n_bad_lines']:,} lines could not be read"] if log["n_bad_lines"] else []
-        told.append(holes)
-    return [holes for holes in told if holes]
+        log_holes.append(holes)
+    return [holes for holes in log_holes if holes]
 
 
 def _differs_beyond_tolerance(first: float | None, second: float | None) -> bool | None:
@@ -269,23 +272,25 @@ def _format_data(side: dict[str, tuple[float | None, float | None]], common: lis
 
 
 def _list_query_descriptions(side: _Side) -> set[str | None]:
-    return {text for one in side.facts for text in one.sql_executions["description"]}
+    return {text for log_facts in side.facts for text in log_facts.sql_executions["description"]}
 
 
 def _measure_scanned_tables(
     facts: Sequence[EventLogFacts], queries: set[str | None]
 ) -> dict[str, tuple[float | None, float | None]]:
     """Rows and file bytes of each table's largest scan in these queries, over all sessions."""
-    found: dict[str, tuple[float | None, float | None]] = {}
-    for one in facts:
-        ran = one.sql_executions.filter(pl.col("description").is_in([text for text in queries if text is not None]))
-        scanning = [name for name in one.plan_nodes["node_name"].unique() if _is_scan(name)]
+    sizes: dict[str, tuple[float | None, float | None]] = {}
+    for log_facts in facts:
+        ran = log_facts.sql_executions.filter(
+            pl.col("description").is_in([text for text in queries if text is not None])
+        )
+        scanning = [name for name in log_facts.plan_nodes["node_name"].unique() if _is_scan(name)]
         scans = (
-            one.plan_nodes.filter(pl.col("is_final"), pl.col("node_name").is_in(scanning))
-            .join(ran if queries else one.sql_executions, on=["log_id", "sql_id"], how="semi")
+            log_facts.plan_nodes.filter(pl.col("is_final"), pl.col("node_name").is_in(scanning))
+            .join(ran if queries else log_facts.sql_executions, on=["log_id", "sql_id"], how="semi")
             .select("log_id", "sql_id", table=_table_name_expr(), accumulator_id="accumulator_ids")
         )
-        metrics = one.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS)).select(
+        metrics = log_facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS)).select(
             "log_id", "sql_id", "accumulator_id", "metric_name", value=_metric_value_expr()
         )
         values = (
@@ -296,13 +301,13 @@ def _measure_scanned_tables(
             .agg(pl.col("value").max())
         )
         for table, metric, value in values.iter_rows():
-            rows, files = found.get(table, (None, None))
+            rows, files = sizes.get(table, (None, None))
             if metric == "number of output rows":
                 rows = max(rows or 0.0, float(value or 0))
             else:
                 files = max(files or 0.0, float(value or 0))
-            found[table] = (rows, files)
-    return found
+            sizes[table] = (rows, files)
+    return sizes
 
 
 def select_compared_rows(facts: EventLogFacts) -> tuple[pl.DataFrame, pl.DataFrame]:
@@ -335,11 +340,11 @@ def _table_name_expr() -> pl.Expr:
 
 def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -> dict[str, Any]:
     runs = [_count_fewest_runs(side.facts) for side in (baseline, candidate)]
-    texts = [f"at most {most} run(s) of a query in a session" for most in runs]
+    texts = [f"at most {n_runs} run(s) of a query in a session" for n_runs in runs]
     if first_runs:
-        why = "first runs are compared: start-up, code generation and cold caches are part of all times and factors"
-        return _build_row("warm runs", texts, "warning", why)
-    cold = [label for label, most in zip(("baseline", "candidate"), runs, strict=True) if most < 2]
+        reason = "first runs are compared: start-up, code generation and cold caches are part of all times and factors"
+        return _build_row("warm runs", texts, "warning", reason)
+    cold = [label for label, n_runs in zip(("baseline", "candidate"), runs, strict=True) if n_runs < 2]
     if cold:
         return _build_row(
             "warm runs", texts, "invalid", f"every query of the {' and the '.join(cold)} ran once: all runs are cold"
@@ -353,12 +358,12 @@ def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -
 
 def _count_fewest_runs(facts: Sequence[EventLogFacts]) -> int:
     counts = [
-        one.sql_executions.filter(pl.col("status") == "succeeded")
+        log_facts.sql_executions.filter(pl.col("status") == "succeeded")
         # Commands such as CREATE VIEW run no job, and are no queries.
-        .join(one.jobs, on=["log_id", "sql_id"], how="semi")
+        .join(log_facts.jobs, on=["log_id", "sql_id"], how="semi")
         .group_by("log_id", "description")
         .len()["len"]
         .max()
-        for one in facts
+        for log_facts in facts
     ]
     return max((int(count) for count in counts if isinstance(count, int)), default=0)

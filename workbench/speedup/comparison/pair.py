@@ -65,24 +65,36 @@ def load_recorded_pair(
     first_runs: FirstRuns = "auto",
 ) -> Pair:
     """Load two sides of a recording; by default its first two."""
-    found = recording.load_recording(folder)
-    labels = found.labels
+    source_recording = recording.load_recording(folder)
+    labels = source_recording.labels
     if len(labels) < 2 and not (baseline and candidate):
         raise InputError(
             "a pair needs two sides", where=folder, found=labels, do="record both: --engine spark --engine comet"
         )
-    sides = (found.find_side(baseline or labels[0]).label, found.find_side(candidate or labels[1]).label)
-    kept = load_session_facts(found)
-    read = read_session_logs([str(path) for side in sides for _, _, path in found.iterate_logs(side)])
+    sides = (
+        source_recording.find_side(baseline or labels[0]).label,
+        source_recording.find_side(candidate or labels[1]).label,
+    )
+    stored_facts = load_session_facts(source_recording)
+    read = read_session_logs([str(path) for side in sides for _, _, path in source_recording.iterate_logs(side)])
     sessions: dict[str, list[_Session]] = {side: [] for side in sides}
-    for one in found.list_good_sessions():
-        if one.label in sides:
-            path = str(found.folder / one.log) if one.log else None
-            origin = {"file": one.file_name, "sha256": one.log_sha256} if path is None else _read_log_origin(path)
-            facts = kept[one.label, one.session] if path is None else read[path]
-            sessions[one.label].append(_Session(f"{one.label}-s{one.session}", facts, origin, path))
+    for session in source_recording.list_good_sessions():
+        if session.label in sides:
+            path = str(source_recording.folder / session.log) if session.log else None
+            origin = (
+                {"file": session.file_name, "sha256": session.log_sha256} if path is None else _read_log_origin(path)
+            )
+            facts = stored_facts[session.label, session.session] if path is None else read[path]
+            sessions[session.label].append(_Session(f"{session.label}-s{session.session}", facts, origin, path))
     named = baseline is not None or candidate is not None
-    return _build_pair(sides, sessions, found.list_bad_queries(), named=named, first_runs=first_runs, recorded=found)
+    return _build_pair(
+        sides,
+        sessions,
+        source_recording.list_bad_queries(),
+        named=named,
+        first_runs=first_runs,
+        recorded=source_recording,
+    )
 
 
 def _build_load_row(recorded: recording.Recording | None, labels: Sequence[str]) -> pl.DataFrame:
@@ -90,14 +102,18 @@ def _build_load_row(recorded: recording.Recording | None, labels: Sequence[str])
     texts, highest = [], 0.0
     for label in labels:
         every = recorded.sessions if recorded is not None else []
-        sessions = [one for one in every if one.label == label and one.status == "ok"]
-        during = [one.other_cpu_share + (one.steal_share or 0.0) for one in sessions if one.other_cpu_share is not None]
-        before = [one.busy_share for one in sessions if one.busy_share is not None]
+        sessions = [session for session in every if session.label == label and session.status == "ok"]
+        during = [
+            session.other_cpu_share + (session.steal_share or 0.0)
+            for session in sessions
+            if session.other_cpu_share is not None
+        ]
+        before = [session.busy_share for session in sessions if session.busy_share is not None]
         shares, when = (during, "") if during else (before, " just before")
         highest = max([highest, *shares])
         texts.append(f"{max(shares):.0%}{when}" if shares else UNKNOWN)
-    why = "CPU used by other programs, in the session with most: it slows down queries and adds noise"
-    row = {"property": "other load", "baseline": texts[0], "candidate": texts[1], "why": why}
+    reason = "CPU used by other programs, in the session with most: it slows down queries and adds noise"
+    row = {"property": "other load", "baseline": texts[0], "candidate": texts[1], "why": reason}
     return COMPARABILITY.frame([row | {"severity": "warning" if highest > MAX_OTHER_LOAD else "ok"}])
 
 
@@ -145,8 +161,8 @@ def load_pair_from_folder(folder: str | Path, *, first_runs: FirstRuns = "auto")
     """Load a folder of logs of two engines: plain Spark is the baseline, the other engine the candidate."""
     by_engine: dict[str, list[str]] = {}
     read = read_session_logs(_list_logs([str(folder)]))
-    for path, one in read.items():
-        by_engine.setdefault(_name_side([one]), []).append(path)
+    for path, session in read.items():
+        by_engine.setdefault(_name_side([session]), []).append(path)
     others = [name for name in by_engine if name != SPARK]
     if SPARK not in by_engine or len(others) != 1:
         raise InputError(
@@ -190,24 +206,24 @@ def _build_pair(
     for label in labels:
         if not sessions[label]:
             raise InputError("a side has no event log", where=label, do="give at least one log for each side")
-        for one in sessions[label]:
-            part = one.facts[1]
+        for session in sessions[label]:
+            part = session.facts[1]
             if not part.executions.height:
-                where = one.log or one.name
+                where = session.log or session.name
                 raise InputError(
                     "the log holds no SQL execution that ran tasks and ended", where=where, do="give a log of SQL work"
                 )
-            names = {"label": pl.lit(label), "session": pl.lit(one.name)}
+            names = {"label": pl.lit(label), "session": pl.lit(session.name)}
             parts.append(Measured(part.executions.with_columns(**names), part.pieces.with_columns(**names)))
-            sources.append({"label": label, "session": one.name, **one.origin})
-    facts = {label: [one.facts[0] for one in sessions[label]] for label in labels}
+            sources.append({"label": label, "session": session.name, **session.origin})
+    facts = {label: [side_session.facts[0] for side_session in sessions[label]] for label in labels}
     everything = concat_measured_logs(parts)
     measured = everything.exclude_queries(excluded, EXCLUSION_REASON)
     engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
     uses_first = first_runs == "use" or (first_runs == "auto" and not has_common_queries(measured, *labels))
     if uses_first:
         measured = everything.select_first_runs().exclude_queries(excluded, EXCLUSION_REASON)
-    found = [
+    checks = [
         check_comparability(facts[labels[0]], facts[labels[1]], named=named, first_runs=uses_first),
         _build_mismatch_row(measured, labels),
         _build_load_row(recorded, labels),
@@ -216,7 +232,7 @@ def _build_pair(
         labels[0],
         labels[1],
         measured,
-        pl.concat(found).sort(pl.col("severity").replace_strict(SEVERITIES), maintain_order=True),
+        pl.concat(checks).sort(pl.col("severity").replace_strict(SEVERITIES), maintain_order=True),
         (engines[0], engines[1]),
         sources,
         (_list_log_paths(sessions[labels[0]]), _list_log_paths(sessions[labels[1]])),
@@ -225,7 +241,7 @@ def _build_pair(
 
 
 def _list_log_paths(sessions: Sequence[_Session]) -> tuple[str, ...]:
-    return tuple(one.log for one in sessions if one.log is not None)
+    return tuple(session.log for session in sessions if session.log is not None)
 
 
 def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:
@@ -233,9 +249,9 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
     left_out = list_mismatched_queries(measured, *labels)
     counts = measured.executions.group_by("label").agg(pl.col("query").n_unique())
     texts = {label: f"{count} queries" for label, count in counts.iter_rows()}
-    why = f"left out, because the sides read different tables or columns: {', '.join(left_out)}"
+    reason = f"left out, because the sides read different tables or columns: {', '.join(left_out)}"
     row = {"property": "queries", "baseline": texts[labels[0]], "candidate": texts[labels[1]], "severity": "warning"}
-    return COMPARABILITY.frame([row | {"why": why}] if left_out else [])
+    return COMPARABILITY.frame([row | {"why": reason}] if left_out else [])
 
 
 def _read_log_origin(path: str) -> dict[str, Any]:

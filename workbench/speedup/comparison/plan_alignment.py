@@ -76,24 +76,24 @@ class _PlanTree:
         below: dict[int | None, list[int]] = defaultdict(list)
         for key in sorted(self.nodes):
             below[self.parents[key]].append(key)
-        found, todo = [], list(reversed(below[None]))
+        ordered_keys, todo = [], list(reversed(below[None]))
         while todo:
-            found.append(todo.pop())
-            todo += reversed(below[found[-1]])
-        return found
+            ordered_keys.append(todo.pop())
+            todo += reversed(below[ordered_keys[-1]])
+        return ordered_keys
 
     @cached_property
     def tables(self) -> dict[int, tuple[str, ...]]:
         """Tables scanned at or below each node, sorted, with repetition."""
-        found: dict[int, Counter[str]] = {key: Counter() for key in self.nodes}
+        table_counts: dict[int, Counter[str]] = {key: Counter() for key in self.nodes}
         for key, node in self.nodes.items():
             if not _is_leaf(node):
                 continue
             above: int | None = key
             while above is not None:
-                found[above][_scan_source(node)] += 1
+                table_counts[above][_scan_source(node)] += 1
                 above = self.parents[above]
-        return {key: tuple(sorted(counts.elements())) for key, counts in found.items()}
+        return {key: tuple(sorted(counts.elements())) for key, counts in table_counts.items()}
 
 
 def align_plans(
@@ -129,11 +129,11 @@ def align_plans(
 
 
 def _sum_by_operator(execution: Execution, costs: Mapping[int | str, _Cost]) -> dict[str, float]:
-    found: dict[str, float] = defaultdict(float)
+    sums: dict[str, float] = defaultdict(float)
     for key, cost in costs.items():
         name = key if isinstance(key, str) else booked_operator(execution, execution.nodes[key])
-        found[name] += cost.wall_s
-    return dict(found)
+        sums[name] += cost.wall_s
+    return dict(sums)
 
 
 def _is_leaf(node: Node) -> bool:
@@ -146,28 +146,28 @@ def _scan_source(node: Node) -> str:
 
 
 def _match_nodes(first: _PlanTree, second: _PlanTree) -> dict[int, int]:
-    found: dict[int, int] = {}
+    matches: dict[int, int] = {}
     by_name: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_label(plan, key), plan.tables[key])  # noqa: E731
     by_family: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_family(plan, key), plan.tables[key])  # noqa: E731
     for signature in (by_name, by_family):
         groups: dict[Hashable, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
         # From the leaves upwards, so that partial aggregates match partial ones first.
         for key in reversed(first.order):
-            if key not in found:
+            if key not in matches:
                 groups[signature(first, key)][0].append(key)
-        taken = set(found.values())
+        taken = set(matches.values())
         for key in reversed(second.order):
             if key not in taken:
                 groups[signature(second, key)][1].append(key)
         for ours, theirs in groups.values():
-            found |= dict(zip(ours, theirs, strict=False))
-    return found | _match_similar_nodes(first, second, found)
+            matches |= dict(zip(ours, theirs, strict=False))
+    return matches | _match_similar_nodes(first, second, matches)
 
 
 def _match_similar_nodes(first: _PlanTree, second: _PlanTree, matched: dict[int, int]) -> dict[int, int]:
     """Unmatched nodes of one operator with mostly the same inputs, such as joins in another order."""
     free = [key for key in reversed(second.order) if key not in set(matched.values())]
-    found = {}
+    matches = {}
     for key in reversed(first.order):
         if key in matched:
             continue
@@ -178,9 +178,9 @@ def _match_similar_nodes(first: _PlanTree, second: _PlanTree, matched: dict[int,
         ]
         best = max(scored, default=(0.0, 0, -1))
         if best[0] >= MIN_SHARED_FRACTION:
-            found[key] = best[2]
+            matches[key] = best[2]
             free.remove(best[2])
-    return found
+    return matches
 
 
 def _shared_table_fraction(first: tuple[str, ...], second: tuple[str, ...]) -> float:
@@ -221,14 +221,14 @@ def _order_pairs(plans: tuple[_PlanTree, _PlanTree], matched: dict[int, int]) ->
     """Pairs in the baseline's order; nodes added on the candidate follow the node that they feed."""
     first, second = plans
     back = {other: key for key, other in matched.items()}
-    found: list[tuple[int | None, int | None]] = [(key, matched.get(key)) for key in first.order]
+    pairs: list[tuple[int | None, int | None]] = [(key, matched.get(key)) for key in first.order]
     for key in second.order:
         if key in back:
             continue
         parent = second.parents[key]
-        place = next((i for i, pair in enumerate(found) if pair[1] == parent and parent is not None), -1)
-        found.insert(place + 1, (None, key))
-    return found
+        place = next((i for i, pair in enumerate(pairs) if pair[1] == parent and parent is not None), -1)
+        pairs.insert(place + 1, (None, key))
+    return pairs
 
 
 def _build_aligned_row(
@@ -240,13 +240,13 @@ def _build_aligned_row(
     accelerated: bool,
 ) -> dict[str, Any]:
     nodes = [None if key is None else plan.nodes[key] for plan, key in zip(plans, (first, second), strict=True)]
-    known = [
+    node_costs = [
         None if key is None else cost.get(key, _Cost(0.0, "")) for cost, key in zip(costs, (first, second), strict=True)
     ]
-    walls = [None if cost is None else cost.wall_s for cost in known]
-    one = next(node for node in nodes if node is not None)
+    walls = [None if cost is None else cost.wall_s for cost in node_costs]
+    present_node = next(node for node in nodes if node is not None)
     return {
-        "operator": one.operator.name,
+        "operator": present_node.operator.name,
         "change": _classify_change(nodes[0], nodes[1], accelerated=accelerated),
         "baseline_node": first,
         "candidate_node": second,
@@ -257,7 +257,8 @@ def _build_aligned_row(
         "ratio": _wall_ratio(*walls),
         "baseline_rows": (nodes[0].rows or None) if nodes[0] else None,
         "candidate_rows": (nodes[1].rows or None) if nodes[1] else None,
-        "basis": "; ".join(dict.fromkeys(cost.basis for cost in known if cost and cost.basis)) or "no time of its own",
+        "basis": "; ".join(dict.fromkeys(cost.basis for cost in node_costs if cost and cost.basis))
+        or "no time of its own",
     }
 
 
@@ -295,8 +296,10 @@ def _build_plan_sides(
 ) -> pl.DataFrame:
     rows = []
     for side, plan, cost in zip(("baseline", "candidate"), plans, costs, strict=True):
-        known = aligned.filter(pl.col(f"{side}_node").is_not_null())
-        place = {node: (row, change) for node, row, change in known.select(f"{side}_node", "row", "change").iter_rows()}
+        side_rows = aligned.filter(pl.col(f"{side}_node").is_not_null())
+        place = {
+            node: (row, change) for node, row, change in side_rows.select(f"{side}_node", "row", "change").iter_rows()
+        }
         for key in plan.order:
             row, change = place[key]
             node = plan.nodes[key]

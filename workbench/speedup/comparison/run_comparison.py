@@ -46,8 +46,8 @@ class LogComparison:
     def sums(self) -> pl.DataFrame:
         """Wall time of each operator over all queries, most time first; no ratio where a side has less than 1 %."""
         totals: list[Counter[str]] = [Counter(), Counter()]
-        for one in self.alignments.values():
-            for total, times in zip(totals, one.by_operator, strict=True):
+        for alignment in self.alignments.values():
+            for total, times in zip(totals, alignment.by_operator, strict=True):
                 total.update(times)
         columns = ("baseline_wall_s", "candidate_wall_s")
         rows = [
@@ -64,7 +64,7 @@ class LogComparison:
     @property
     def overall(self) -> stats.Interval:
         """Geometric mean of the queries' ratios, with the noise of one session a side; one query has no interval."""
-        logs = np.log([one.baseline_s / one.candidate_s for one in self.alignments.values()])
+        logs = np.log([alignment.baseline_s / alignment.candidate_s for alignment in self.alignments.values()])
         if len(logs) < 2:
             return stats.Interval(float(np.exp(logs.mean())), None, None, stats.LEVEL, len(logs), "one query")
         return WARM_RUN_NOISE.estimate_mean_ratio(logs, (1, 1), stats.LEVEL)
@@ -72,15 +72,18 @@ class LogComparison:
     @property
     def answer(self) -> str:
         """The ratio of the whole, with its verdict."""
-        sides = [sum(getattr(one, name) for one in self.alignments.values()) for name in ("baseline_s", "candidate_s")]
+        sides = [
+            sum(getattr(alignment, name) for alignment in self.alignments.values())
+            for name in ("baseline_s", "candidate_s")
+        ]
         n, ratio = len(self.alignments), self.overall
         verdict = stats.decide_verdicts([ratio])[0].verdict
         interval = "no interval: one query"
         if ratio.low is not None and ratio.high is not None:
             interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}, one run of each side"
-        said = "Not comparable" if self.reasons else verdict
+        verdict_text = "Not comparable" if self.reasons else verdict
         return (
-            f"{said}: the candidate runs {n} {'query' if n == 1 else 'queries'} {ratio.estimate:.2f}x as fast"
+            f"{verdict_text}: the candidate runs {n} {'query' if n == 1 else 'queries'} {ratio.estimate:.2f}x as fast"
             f" ({interval}); {sides[0]:,.3f} s against {sides[1]:,.3f} s in all."
         )
 
@@ -144,7 +147,9 @@ class _LogExecutions:
 
     def __init__(self, log: str) -> None:
         self.facts = read_single_log(log)
-        self.executions = [one for one in read_executions(self.facts) if one.stages and one.nodes]
+        self.executions = [
+            execution for execution in read_executions(self.facts) if execution.stages and execution.nodes
+        ]
         if not self.executions:
             raise InputError("the log holds no SQL execution that ran tasks and ended", where=log)
         self.booking = Booking(measure_single_log(self.facts))
@@ -163,33 +168,38 @@ def _align_runs(first: _LogExecutions, second: _LogExecutions, ours: Execution, 
     return align_plans(ours, theirs, (booked[0], booked[1]))
 
 
-def write_comparison(found: LogComparison, out: Path, logs: Sequence[str]) -> None:
+def write_comparison(comparison: LogComparison, out: Path, logs: Sequence[str]) -> None:
     """Write the tables into a run folder, with a Vega-Lite chart of each query."""
     run = run_folder.start_run("speedup", folder=out, title="Compare", command="workbench speedup compare")
     for table, part in ((COMPARED, "aligned"), (COMPARED_SIDES, "sides")):
-        frames = [getattr(one, part).with_columns(query=pl.lit(name)) for name, one in found.alignments.items()]
+        frames = [getattr(pair, part).with_columns(query=pl.lit(name)) for name, pair in comparison.alignments.items()]
         run.write_table(table, table.check(pl.concat(frames)))
-    run.write_table(OPERATOR_SUMS, found.sums)
-    run.write_table(COMPARABILITY, found.comparability)
-    for number, (name, one) in enumerate(found.alignments.items()):
-        files.write_text(run.folder / "charts" / f"{number:03d}.vl.json", chart_plan_alignment(name, one).to_json())
+    run.write_table(OPERATOR_SUMS, comparison.sums)
+    run.write_table(COMPARABILITY, comparison.comparability)
+    for number, (name, alignment) in enumerate(comparison.alignments.items()):
+        files.write_text(
+            run.folder / "charts" / f"{number:03d}.vl.json", chart_plan_alignment(name, alignment).to_json()
+        )
     for log in dict.fromkeys(logs):
         run.add_input(log)
-    run.conclude("invalid" if found.reasons else "valid", found.reasons, found.answer)
+    run.conclude("invalid" if comparison.reasons else "valid", comparison.reasons, comparison.answer)
 
 
 def _group_by_query(executions: Sequence[Execution]) -> dict[str, list[Execution]]:
-    found: dict[str, list[Execution]] = {}
-    for one in executions:
-        if one.status == "succeeded" and one.query:
-            found.setdefault(one.query, []).append(one)
-    return found
+    groups: dict[str, list[Execution]] = {}
+    for execution in executions:
+        if execution.status == "succeeded" and execution.query:
+            groups.setdefault(execution.query, []).append(execution)
+    return groups
 
 
 def _choose_runs(
     query: str, first: Sequence[Execution], second: Sequence[Execution], number: int | None
 ) -> tuple[Execution, Execution]:
-    ours, theirs = {one.number: one for one in first}, {one.number: one for one in second}
+    ours, theirs = (
+        {execution.number: execution for execution in first},
+        {execution.number: execution for execution in second},
+    )
     common = sorted(set(ours) & set(theirs))
     if number is None and not common:
         return first[-1], second[-1]
@@ -208,8 +218,8 @@ def _parse_sql_ids(text: str) -> tuple[int, int]:
 
 def _find_execution(executions: Sequence[Execution], sql_id: int) -> Execution:
     # The profile also lists inner executions; they are compared as part of the outer one.
-    found = [one for one in executions if sql_id in (one.sql_id, *one.inner_ids)]
-    if not found:
-        ids = [one.sql_id for one in executions][:40]
+    matches = [execution for execution in executions if sql_id in (execution.sql_id, *execution.inner_ids)]
+    if not matches:
+        ids = [execution.sql_id for execution in executions][:40]
         raise InputError("no such SQL execution with a plan and tasks", where="--sql-ids", found=sql_id, allowed=ids)
-    return found[0]
+    return matches[0]

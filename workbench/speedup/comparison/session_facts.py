@@ -42,12 +42,14 @@ SessionFacts = tuple[EventLogFacts, Measured]
 def read_session_logs(paths: Sequence[str]) -> dict[str, SessionFacts]:
     """Facts for the comparison of the sides and measured times, by path; from the cache, or read in parallel."""
     cache = open_default_cache()
-    found = {path: known for path in paths if (known := _load_session(path, cache)) is not None}
-    rest = [path for path in dict.fromkeys(paths) if path not in found]
-    if len(rest) < MIN_LOGS_FOR_POOL or count_cores() < 2:
-        return found | {path: _read_session(path, cache) for path in rest}
-    with open_process_pool(min(count_cores(), len(rest))) as workers:
-        return found | dict(zip(rest, workers.map(_read_session, rest, [cache] * len(rest)), strict=True))
+    sessions = {path: session for path in paths if (session := _load_session(path, cache)) is not None}
+    uncached_paths = [path for path in dict.fromkeys(paths) if path not in sessions]
+    if len(uncached_paths) < MIN_LOGS_FOR_POOL or count_cores() < 2:
+        return sessions | {path: _read_session(path, cache) for path in uncached_paths}
+    with open_process_pool(min(count_cores(), len(uncached_paths))) as workers:
+        return sessions | dict(
+            zip(uncached_paths, workers.map(_read_session, uncached_paths, [cache] * len(uncached_paths)), strict=True)
+        )
 
 
 def replace_logs_by_facts(recording: Recording) -> None:
@@ -69,15 +71,15 @@ def replace_logs_by_facts(recording: Recording) -> None:
         names = {"label": pl.lit(label), "session": pl.lit(str(session))}
         frames[EXECUTIONS].append(measured.executions.with_columns(**names))
         frames[PIECES].append(measured.pieces.with_columns(**names))
-    kept = recording.folder / FACTS_FOLDER
+    facts_folder = recording.folder / FACTS_FOLDER
     with tempfile.TemporaryDirectory(prefix=".facts-", dir=recording.folder) as scratch:
         for table, parts in frames.items():
             table.write(pl.concat(parts), scratch)
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(scratch, kept)
-    for one in recording.sessions:
-        if (one.label, one.session) in paths:
-            one.log = None
+        shutil.rmtree(facts_folder, ignore_errors=True)
+        shutil.copytree(scratch, facts_folder)
+    for recorded_session in recording.sessions:
+        if (recorded_session.label, recorded_session.session) in paths:
+            recorded_session.log = None
     recording.write()
     shutil.rmtree(recording.folder / "logs", ignore_errors=True)
 
@@ -89,13 +91,13 @@ def load_session_facts(recording: Recording) -> dict[tuple[str, int], SessionFac
         return {}
     frames = {table.name: table.read(folder) for table in CACHED_TABLES}
     keys = frames[EXECUTIONS.name].select("label", pl.col("session").cast(pl.Int64)).unique().sort("label", "session")
-    found = {}
+    sessions = {}
     for number, (label, session) in enumerate(keys.iter_rows()):
         of_log, of_side = pl.col("log_id") == number, (pl.col("label") == label, pl.col("session") == str(session))
-        own = {table.name: frames[table.name].filter(of_log) for table in KEPT_TABLES}
-        own |= {table.name: frames[table.name].filter(*of_side) for table in (EXECUTIONS, PIECES)}
-        found[label, session] = _unpack_session(own)
-    return found
+        tables = {table.name: frames[table.name].filter(of_log) for table in KEPT_TABLES}
+        tables |= {table.name: frames[table.name].filter(*of_side) for table in (EXECUTIONS, PIECES)}
+        sessions[label, session] = _unpack_session(tables)
+    return sessions
 
 
 def _read_session(path: str, cache: FactsCache) -> SessionFacts:
@@ -104,9 +106,9 @@ def _read_session(path: str, cache: FactsCache) -> SessionFacts:
         raise InputError("a session needs exactly one log", where=path, do="give the path of each log, not its folder")
     measured = measure_log_times(facts, "", "")
     nodes, metrics = select_compared_rows(facts)
-    kept = {table: getattr(facts, table.name) for table in KEPT_TABLES}
-    kept |= {log_tables.PLAN_NODES: nodes, log_tables.NODE_METRICS: metrics}
-    frames = {**kept, EXECUTIONS: measured.executions, PIECES: measured.pieces}
+    log_frames = {table: getattr(facts, table.name) for table in KEPT_TABLES}
+    log_frames |= {log_tables.PLAN_NODES: nodes, log_tables.NODE_METRICS: metrics}
+    frames = {**log_frames, EXECUTIONS: measured.executions, PIECES: measured.pieces}
     if (key := _build_cache_key(path, cache)) is not None:
         cache.store_tables(key, frames)
     return _unpack_session({table.name: frame for table, frame in frames.items()})
@@ -114,8 +116,8 @@ def _read_session(path: str, cache: FactsCache) -> SessionFacts:
 
 def _load_session(path: str, cache: FactsCache) -> SessionFacts | None:
     key = _build_cache_key(path, cache)
-    known = None if key is None else cache.load_tables(key, CACHED_TABLES)
-    return None if known is None else _unpack_session(known)
+    frames = None if key is None else cache.load_tables(key, CACHED_TABLES)
+    return None if frames is None else _unpack_session(frames)
 
 
 def _unpack_session(frames: Mapping[str, pl.DataFrame]) -> SessionFacts:

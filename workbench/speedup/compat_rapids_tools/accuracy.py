@@ -99,10 +99,10 @@ def compare_estimates(
     estimates: Sequence[ApplicationEstimate], measured: Sequence[SeedApplication]
 ) -> list[EstimateComparison]:
     """Set every estimate beside the accelerated run of the same application name."""
-    names = [one.log.app_name for one in estimates]
+    names = [app.log.app_name for app in estimates]
     times = {application.name: application.duration_ms for application in measured}
-    for side, found in (("CPU", names), ("accelerated", [application.name for application in measured])):
-        repeated = sorted({name for name in found if found.count(name) > 1})
+    for side, side_names in (("CPU", names), ("accelerated", [application.name for application in measured])):
+        repeated = sorted({name for name in side_names if side_names.count(name) > 1})
         if repeated:
             raise InputError(
                 f"application names are not unique on the {side} side",
@@ -110,7 +110,7 @@ def compare_estimates(
                 found=repeated,
                 do="give one log per application name",
             )
-    rows = [_build_comparison(one, times[one.log.app_name]) for one in estimates if one.log.app_name in times]
+    rows = [_build_comparison(app, times[app.log.app_name]) for app in estimates if app.log.app_name in times]
     if not rows:
         raise InputError(
             "no application is on both sides: the seed method pairs them by name",
@@ -121,15 +121,15 @@ def compare_estimates(
     return rows
 
 
-def _build_comparison(one: ApplicationEstimate, measured_ms: int) -> EstimateComparison:
+def _build_comparison(app: ApplicationEstimate, measured_ms: int) -> EstimateComparison:
     # Two decimals, cut off: the original reads them from the qualification tool's file.
-    estimated, speedup = truncate_decimals(one.estimate.estimated_ms), truncate_decimals(one.estimate.speedup_ratio)
+    estimated, speedup = truncate_decimals(app.estimate.estimated_ms), truncate_decimals(app.estimate.speedup_ratio)
     if measured_ms <= 0 or estimated <= 0 or speedup <= 0:
-        raise InputError("a duration is not above 0", where=one.log.where, found=f"{estimated} ms, {measured_ms} ms")
-    ratio = round(one.estimate.duration_ms / measured_ms, 2)
+        raise InputError("a duration is not above 0", where=app.log.where, found=f"{estimated} ms, {measured_ms} ms")
+    ratio = round(app.estimate.duration_ms / measured_ms, 2)
     return EstimateComparison(
-        one.log.app_name,
-        one.estimate.duration_ms,
+        app.log.app_name,
+        app.estimate.duration_ms,
         estimated,
         speedup,
         measured_ms,
@@ -220,11 +220,13 @@ def estimate_left_out_ratios(
     fast = [log for path in candidate_logs for log in read_seed_logs(path)]
     pairs = (*OPERATOR_PAIRS, *COMET_PAIRS)
     sides = [[_group_by_query(log, queries, first_runs) for log in side] for side in (plain, fast)]
-    found = {}
+    mean_ratios = {}
     for query in queries:
         cpu, gpu = (
             [
-                _sum_applications(log, [one for name in queries if name != query for one in parts.get(name, [])])
+                _sum_applications(
+                    log, [application for name in queries if name != query for application in parts.get(name, [])]
+                )
                 for log, parts in side
             ]
             for side in (zip(plain, sides[0], strict=True), zip(fast, sides[1], strict=True))
@@ -232,20 +234,20 @@ def estimate_left_out_ratios(
         factors = generate_factors(cpu, gpu, pairs=pairs).get_factors()
         ratios = [ratio for log in plain for ratio in _list_query_estimates(log, query, factors, first_runs)]
         if ratios:
-            found[query] = float(np.exp(np.mean(np.log(ratios))))
-    return found
+            mean_ratios[query] = float(np.exp(np.mean(np.log(ratios))))
+    return mean_ratios
 
 
 def _list_runs(log: SeedLog, query: str, first_runs: bool) -> list[Query]:
-    runs = [one for one in log.queries.values() if one.description == query and one.duration_ms]
+    runs = [run for run in log.queries.values() if run.description == query and run.duration_ms]
     return runs[:1] if first_runs else runs[1:]
 
 
 def _restrict_log(log: SeedLog, chosen: Sequence[Query]) -> SeedLog:
     """The log as if these were its only queries."""
-    ids = {one.sql_id for one in chosen}
+    ids = {query.sql_id for query in chosen}
     part = copy.copy(log)
-    part.queries = {one.sql_id: one for one in chosen}
+    part.queries = {query.sql_id: query for query in chosen}
     part.jobs = {job_id: job for job_id, job in log.jobs.items() if job.sql_id in ids}
     return part
 
@@ -253,8 +255,8 @@ def _restrict_log(log: SeedLog, chosen: Sequence[Query]) -> SeedLog:
 def _group_by_query(log: SeedLog, queries: Sequence[str], first_runs: bool) -> dict[str, list[SeedApplication]]:
     return {
         query: [
-            replace(build_seed_application(_restrict_log(log, [one])), duration_ms=one.duration_ms or 0)
-            for one in _list_runs(log, query, first_runs)
+            replace(build_seed_application(_restrict_log(log, [run])), duration_ms=run.duration_ms or 0)
+            for run in _list_runs(log, query, first_runs)
         ]
         for query in queries
     }
@@ -276,7 +278,7 @@ def _sum_applications(log: SeedLog, parts: Sequence[SeedApplication]) -> SeedApp
 def _list_query_estimates(log: SeedLog, query: str, factors: Mapping[str, float], first_runs: bool) -> list[float]:
     part = _restrict_log(log, _list_runs(log, query, first_runs))
     return [
-        one.estimate.speedup_ratio
-        for one in estimate_application(part, factors).queries
-        if one.estimate.speedup_ratio > 0
+        query_estimate.estimate.speedup_ratio
+        for query_estimate in estimate_application(part, factors).queries
+        if query_estimate.estimate.speedup_ratio > 0
     ]

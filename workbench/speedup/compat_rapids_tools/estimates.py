@@ -57,37 +57,37 @@ def estimate_stages(log: SeedLog, plan: QueryPlan, state: TransitionState) -> li
     of_jobs = [stage_id for job in _list_job_stages(log, plan.query) for stage_id in job]
     if not by_stage:
         return _summarize_stages(log, plan.execs, of_jobs, state, estimated=True) if of_jobs else []
-    found = [
+    estimates = [
         stage
         for stage_id in immutable_order(by_stage)
         for stage in _summarize_stages(log, by_stage[stage_id], [stage_id], state, estimated=False)
     ]
     others = [stage_id for stage_id in immutable_order(of_jobs) if stage_id not in by_stage]
     if others and without:
-        found += _summarize_stages(log, without, others, state, estimated=True)
-    return found
+        estimates += _summarize_stages(log, without, others, state, estimated=True)
+    return estimates
 
 
 def _list_job_stages(log: SeedLog, query: Query) -> list[list[int]]:
     sql_jobs = mutable_order(job_id for job_id, job in log.jobs.items() if job.sql_id is not None)
-    own = mutable_order(job_id for job_id in sql_jobs if log.jobs[job_id].sql_id == query.sql_id)
-    return [log.jobs[job_id].stage_ids for job_id in own]
+    query_jobs = mutable_order(job_id for job_id in sql_jobs if log.jobs[job_id].sql_id == query.sql_id)
+    return [log.jobs[job_id].stage_ids for job_id in query_jobs]
 
 
 def _group_by_stage(execs: list[OperatorEstimate]) -> tuple[dict[int, list[OperatorEstimate]], list[OperatorEstimate]]:
     """Operators by stage, in the order of the data; one without a stage takes the first of a neighbour's."""
     ordered = execs[::-1]
-    found: dict[int, list[OperatorEstimate]] = {}
+    groups: dict[int, list[OperatorEstimate]] = {}
     without: list[OperatorEstimate] = []
     for at, item in enumerate(ordered):
         before = ordered[at - 1].stages if at else []
         after = ordered[at + 1].stages if at + 1 < len(ordered) else []
         stages = item.stages or before[:1] or after[:1]
         for stage_id in stages:
-            found.setdefault(stage_id, []).append(item)
+            groups.setdefault(stage_id, []).append(item)
         if not stages:
             without.append(item)
-    return found, without
+    return groups, without
 
 
 def _count_transitions(execs: list[OperatorEstimate]) -> int:
@@ -97,17 +97,17 @@ def _count_transitions(execs: list[OperatorEstimate]) -> int:
         flat += (item.children or [])[::-1] if item.name.startswith("WholeStage") else [item]
     if len(flat) > 2:
         flat = [flat[0], *(item for item in flat[1:-1] if item.name != "Exchange"), flat[-1]]
-    return sum(one.supported != next_one.supported for one, next_one in pairwise(flat))
+    return sum(operator.supported != next_one.supported for operator, next_one in pairwise(flat))
 
 
 def flatten_spans(execs: list[OperatorEstimate]) -> list[OperatorEstimate]:
     """Operators without the codegen spans around them."""
-    found: list[OperatorEstimate] = []
+    operators: list[OperatorEstimate] = []
     for item in execs:
-        found += item.children or []
+        operators += item.children or []
         if not item.is_span:
-            found.append(item)
-    return found
+            operators.append(item)
+    return operators
 
 
 def _summarize_stages(
@@ -126,13 +126,13 @@ def _summarize_stages(
     times = {stage_id: log.stage_sums[stage_id] for stage_id in stage_ids if stage_id in log.stage_sums}
     total = sum(times[stage_id].duration_ms for stage_id in stage_ids if stage_id in times)
     unsupported = total // len(flat) * sum(not item.supported for item in flat) // len(stage_ids)
-    found: dict[int, StageEstimate] = {}
+    estimates: dict[int, StageEstimate] = {}
     for stage_id in stage_ids:
         sums = times.get(stage_id)
         count = state.transitions.get(stage_id, 0)
         read_bytes = sums.read_bytes if sums else 0
         penalty = count and int(read_bytes / BYTES_PER_S * count * 1000) if read_bytes > 0 else 0
-        found[stage_id] = StageEstimate(
+        estimates[stage_id] = StageEstimate(
             stage_id,
             factor,
             sums.duration_ms if sums else 0,
@@ -141,7 +141,7 @@ def _summarize_stages(
             estimated,
             log.sum_stage_duration_ms(stage_id),
         )
-    return list(found.values())
+    return list(estimates.values())
 
 
 STRONGLY, RECOMMENDED, NOT_RECOMMENDED = "Strongly Recommended", "Recommended", "Not Recommended"
@@ -207,20 +207,20 @@ def estimate_application(log: SeedLog, factors: Mapping[str, float]) -> Applicat
     plans = [
         QueryPlan(log.queries[sql_id], planner.build_operators(log.queries[sql_id])) for sql_id in sorted(log.queries)
     ]
-    kept = [
+    reduced_plans = [
         QueryPlan(plan.query, [item.drop_removed_operators() for item in plan.execs if not item.removed])
         for plan in plans
     ]
     state = TransitionState()
     before = {plan.query.sql_id: estimate_stages(log, plan, state) for plan in plans if plan.execs}
-    after = {plan.query.sql_id: estimate_stages(log, plan, state) for plan in kept if plan.execs}
-    return _build_application_estimate(log, plans, kept, before, after)
+    after = {plan.query.sql_id: estimate_stages(log, plan, state) for plan in reduced_plans if plan.execs}
+    return _build_application_estimate(log, plans, reduced_plans, before, after)
 
 
 def _build_application_estimate(
     log: SeedLog,
     plans: list[QueryPlan],
-    kept: list[QueryPlan],
+    reduced_plans: list[QueryPlan],
     before: dict[int, list[StageEstimate]],
     after: dict[int, list[StageEstimate]],
 ) -> ApplicationEstimate:
@@ -235,7 +235,7 @@ def _build_application_estimate(
     )
     overhead = _sum_idle_ms(log, log.start_ms + duration)
     factor = _average_factor(unique)
-    whole = _compute_estimate(
+    estimate = _compute_estimate(
         duration,
         duration - overhead,
         sql_ms / all_task_ms if all_task_ms else 1,
@@ -246,8 +246,8 @@ def _build_application_estimate(
     sums = [log.sql_sums[sql_id] for sql_id in after if sql_id in log.sql_sums]
     return ApplicationEstimate(
         log,
-        whole,
-        [_estimate_query(log, plan.query, after.get(plan.query.sql_id, [])) for plan in kept],
+        estimate,
+        [_estimate_query(log, plan.query, after.get(plan.query.sql_id, [])) for plan in reduced_plans],
         listed,
         [stage for stages in before.values() for stage in stages],
         plans,
@@ -256,11 +256,15 @@ def _build_application_estimate(
         unsupported_ms,
         sql_ms - unsupported_ms,
         all_task_ms - sql_ms + overhead,
-        round_percent(sum(one.cpu_ms for one in sums), sum(one.run_ms for one in sums)),
+        round_percent(sum(sql_sum.cpu_ms for sql_sum in sums), sum(sql_sum.run_ms for sql_sum in sums)),
         max(_list_query_durations(log), default=0),
-        _list_unsupported_execs(kept),
+        _list_unsupported_execs(reduced_plans),
         immutable_order(
-            found.name for plan in plans for item in plan.execs for found in item.unsupported if found.name
+            expression.name
+            for plan in plans
+            for item in plan.execs
+            for expression in item.unsupported
+            if expression.name
         ),
         tuple(log.warnings + _list_unknown_operators(plans)),
     )
@@ -272,7 +276,11 @@ def _list_stage_times(stages: Sequence[StageEstimate]) -> list[tuple[int, int]]:
 
 def _list_unknown_operators(plans: list[QueryPlan]) -> list[str]:
     names = dict.fromkeys(
-        one.name for plan in plans for item in plan.execs for one in (*(item.children or []), item) if not one.known
+        operator.name
+        for plan in plans
+        for item in plan.execs
+        for operator in (*(item.children or []), item)
+        if not operator.known
     )
     if not names:
         return []
@@ -335,7 +343,7 @@ def _sum_idle_ms(log: SeedLog, end_ms: int) -> int:
 
 def _list_query_durations(log: SeedLog) -> list[int]:
     """Durations; 0 for a query that ran within the one that started it."""
-    found = []
+    durations = []
     for query in log.queries.values():
         duration = query.duration_ms or 0
         if query.root_id is not None and query.root_id != query.sql_id:
@@ -344,5 +352,5 @@ def _list_query_durations(log: SeedLog) -> list[int]:
                 continue
             if query.start_ms >= root.start_ms and (query.end_ms or 0) <= (root.end_ms or 0):
                 duration = 0
-        found.append(duration)
-    return found
+        durations.append(duration)
+    return durations

@@ -106,25 +106,25 @@ def parse_read(node: PlanNode) -> Read:
     """
     if is_hive_scan(node.name):
         return Read(get_hive_format(node.text), "")
-    found = _find_field(node.text, "Format: ")
-    if found is not None and node.name.startswith("Gpu"):
-        found = f"{found}(GPU)"
-    if found is None:
-        found = "JDBC" if "JDBCRelation" in node.name else "unknown"
-    return Read(found, _strip_struct(_find_field(node.text, "ReadSchema: ") or ""))
+    data_format = _find_field(node.text, "Format: ")
+    if data_format is not None and node.name.startswith("Gpu"):
+        data_format = f"{data_format}(GPU)"
+    if data_format is None:
+        data_format = "JDBC" if "JDBCRelation" in node.name else "unknown"
+    return Read(data_format, _strip_struct(_find_field(node.text, "ReadSchema: ") or ""))
 
 
 def list_query_reads(query: Query, *, hive: bool) -> list[Read]:
     """All data sources of a query, in the original's order: by metadata, then Hive scans, then newer sources."""
     scans = [_trim_schema(parse_read(node).schema) for node in query.nodes if is_scan(node.name)]
-    found = []
+    reads = []
     for metadata in query.reads:
         schema = _strip_struct(metadata.get("ReadSchema", ""))
         if any(scan in schema for scan in scans):
-            found.append(Read(metadata.get("Format", "unknown"), schema))
+            reads.append(Read(metadata.get("Format", "unknown"), schema))
     if hive:
-        found += [Read(get_hive_format(text), "") for text in query.hive_scans]
-    return found + [parse_read(node) for node in query.nodes if _is_newer_source(node.name)]
+        reads += [Read(get_hive_format(text), "") for text in query.hive_scans]
+    return reads + [parse_read(node) for node in query.nodes if _is_newer_source(node.name)]
 
 
 def _is_newer_source(name: str) -> bool:
@@ -142,9 +142,9 @@ def find_complex_types(schemas: Iterable[str]) -> tuple[list[str], list[str]]:
     (['array<string>', 'map<string,array<int>>'], ['map<string,array<int>>'])
     """
     columns = _split_columns(",".join(dict.fromkeys(schema for schema in schemas if schema)))
-    whole = [_strip_column_name(column) for column in columns if "..." not in column]
+    full_types = [_strip_column_name(column) for column in columns if "..." not in column]
     cut = [_parse_cut_type(column) for column in columns if "..." in column]
-    complex_types = [text for text in (*whole, *cut) if text.startswith(("array<", "map<", "struct<"))]
+    complex_types = [text for text in (*full_types, *cut) if text.startswith(("array<", "map<", "struct<"))]
     nested = []
     for text in complex_types:
         end = text.rfind(">") if ">" in text else len(text) - 1
@@ -193,17 +193,17 @@ def is_rdd(node: PlanNode) -> bool:
 
 def list_problems(nodes: Sequence[PlanNode], reads: Sequence[Read]) -> list[str]:
     """What the original lists as potential problems of a query: none when it works on RDDs from some node on."""
-    found: dict[str, None] = {}
+    problems: dict[str, None] = {}
     rdd = False
     for node in nodes:
         if not rdd and is_rdd(node):
             rdd = True
-            found.clear()
+            problems.clear()
         if not rdd:
-            found |= dict.fromkeys(name for pattern, name in PROBLEMS_IN_ORDER if pattern.fullmatch(node.text))
+            problems |= dict.fromkeys(name for pattern, name in PROBLEMS_IN_ORDER if pattern.fullmatch(node.text))
     if find_complex_types(read.schema for read in reads)[1]:
-        found[NESTED] = None
-    return list(found)
+        problems[NESTED] = None
+    return list(problems)
 
 
 class Write(NamedTuple):
@@ -229,11 +229,11 @@ def parse_write(node: PlanNode) -> Write:
     """Format of what a command writes; `unknown` where the text does not tell."""
     if _is_delta(node):
         return Write("Delta", WRITE_COMMANDS.get(node.name, WRITE_ENTRY), True)
-    found = get_write_format(node)
-    if found is None:
+    data_format = get_write_format(node)
+    if data_format is None:
         raise UnreadableTextError(node.name)
     command = next(command for command in WRITE_COMMANDS if command in node.name.strip())
-    return Write(found, WRITE_COMMANDS[command], False)
+    return Write(data_format, WRITE_COMMANDS[command], False)
 
 
 def get_write_format(node: PlanNode) -> str | None:
@@ -254,10 +254,10 @@ def _parse_write_format(text: str) -> str:
     >>> _parse_write_format("Execute X gs://b, false, [a#25, b#26], ORC, Map(path -> gs://b)")
     'ORC'
     """
-    rest = text.split(",", 2)[-1].strip()
-    if not rest.startswith("["):
-        return rest.split(",")[0]
-    parts = [part.strip() for part in re.split(r"(?<=],)", rest)]
+    arguments = text.split(",", 2)[-1].strip()
+    if not arguments.startswith("["):
+        return arguments.split(",")[0]
+    parts = [part.strip() for part in re.split(r"(?<=],)", arguments)]
     if len(parts) < 2:
         raise UnreadableTextError(text)
     return parts[1].split(",")[0]
@@ -291,12 +291,12 @@ class SupportTables:
                 self._add_note(key, row)
         self.reads: dict[str, list[str]] = {}
         self.writes: list[str] = []
-        for found in list_supported_formats(RELEASE):
-            kind, direction = found["Format"].lower(), found["Direction"].lower()
+        for format_row in list_supported_formats(RELEASE):
+            kind, direction = format_row["Format"].lower(), format_row["Direction"].lower()
             if direction == "write":
                 self.writes.append(kind)
             else:
-                self.reads[kind] = _list_row_unsupported_types(found)
+                self.reads[kind] = _list_row_unsupported_types(format_row)
 
     def _add_note(self, name: str, row: Row) -> None:
         if row.level in ALWAYS_LISTED_LEVELS or (row.level in LISTED_WITH_NOTE_LEVELS and row.note != "None"):
@@ -336,5 +336,8 @@ class SupportTables:
 def _list_row_unsupported_types(row: Mapping[str, str]) -> list[str]:
     types = immutable_order(name for name in row if name not in ("Format", "Direction"))
     return [
-        name for found in types if row[found] not in SUPPORTED_LEVELS for name in (*OTHER_NAMES.get(found, ()), found)
+        name
+        for column in types
+        if row[column] not in SUPPORTED_LEVELS
+        for name in (*OTHER_NAMES.get(column, ()), column)
     ]

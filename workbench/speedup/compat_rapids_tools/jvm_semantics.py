@@ -29,11 +29,11 @@ def round_ratio(total: float, count: float, places: int) -> float:
     return float(quotient.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP))
 
 
-def round_percent(part: int, whole: int) -> float:
+def round_percent(part: int, total: int) -> float:
     """Percent with two decimals; 0.0 when either is 0."""
-    if not part or not whole:
+    if not part or not total:
         return 0.0
-    quotient = _DIVISION.multiply(_DIVISION.divide(Decimal(part), Decimal(whole)), Decimal(100))
+    quotient = _DIVISION.multiply(_DIVISION.divide(Decimal(part), Decimal(total)), Decimal(100))
     return float(quotient.quantize(Decimal("0.01"), ROUND_HALF_UP))
 
 

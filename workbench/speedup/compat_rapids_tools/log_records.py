@@ -216,8 +216,8 @@ class Accumulator:
     stages: dict[int, int] = field(default_factory=dict)
 
     def add_stage_value(self, stage_id: int, value: int | None, update: int | None = None) -> None:
-        found = value if value is not None else update or 0
-        self.stages[stage_id] = max(self.stages.get(stage_id, 0), found)
+        amount = value if value is not None else update or 0
+        self.stages[stage_id] = max(self.stages.get(stage_id, 0), amount)
 
     def add_task_value(self, stage_id: int, task_id: int, value: int | None, update: int | None) -> None:
         self.updates[task_id] = self.updates.get(task_id, 0) + (update or 0)
@@ -268,4 +268,4 @@ def list_nodes_in_order(nodes: list[PlanNode]) -> list[PlanNode]:
         if node.codegen_id is not None:
             children.setdefault(node.codegen_id, []).append(node)
     top = [node for node in nodes if node.codegen_id is None]
-    return [found for node in top for found in (*children.get(node.node_id, []), node)]
+    return [member for node in top for member in (*children.get(node.node_id, []), node)]

@@ -153,8 +153,8 @@ class UnreadableTextError(ValueError):
 
 
 def _match_name(pattern: re.Pattern[str], text: str) -> list[str]:
-    found = pattern.search(text)
-    return [found[1]] if found and found[1].lower() not in IGNORED_FUNCTIONS else []
+    match = pattern.search(text)
+    return [match[1]] if match and match[1].lower() not in IGNORED_FUNCTIONS else []
 
 
 def _unique_names(names: Iterable[str]) -> list[str]:
@@ -167,8 +167,8 @@ def find_all_functions(text: str) -> list[str]:
     >>> find_all_functions("[cast(a#1 as string) AS b#2, CEIL(c#3) AS d#4L]")
     ['CEIL']
     """
-    found = immutable_order(match[1] for match in CALL_HEAD.finditer(_mark_url_parts(text)))
-    bare = immutable_order(_strip_aggregate_prefix(name) for name in found)
+    names = immutable_order(match[1] for match in CALL_HEAD.finditer(_mark_url_parts(text)))
+    bare = immutable_order(_strip_aggregate_prefix(name) for name in names)
     return immutable_order(name for name in bare if name.lower() not in IGNORED_FUNCTIONS)
 
 
@@ -232,8 +232,8 @@ def find_window_functions(text: str) -> list[str]:
 def find_ranking_functions(text: str) -> list[str]:
     """The ranking function: third of the arguments."""
     parts = text.split(", ")
-    found = CALL_HEAD.search(parts[2].strip()) if len(parts) > 2 else None
-    return _match_name(CALL_HEAD, found[0]) if found else []
+    match = CALL_HEAD.search(parts[2].strip()) if len(parts) > 2 else None
+    return _match_name(CALL_HEAD, match[0]) if match else []
 
 
 def _find_key_functions(keys: str) -> list[str]:
@@ -245,14 +245,14 @@ def _find_key_functions(keys: str) -> list[str]:
 
 def find_top_n_functions(text: str) -> list[str]:
     """Functions in the sort keys of a top-n."""
-    found = ORDER_BY.search(text)
-    return _find_key_functions(found[0].replace("orderBy=", "")) if found else []
+    match = ORDER_BY.search(text)
+    return _find_key_functions(match[0].replace("orderBy=", "")) if match else []
 
 
 def find_sort_functions(text: str) -> list[str]:
     """Functions in sort keys."""
-    found = SORT_KEYS.search(text)
-    return _find_key_functions(found[0]) if found else []
+    match = SORT_KEYS.search(text)
+    return _find_key_functions(match[0]) if match else []
 
 
 def find_equi_join_functions(text: str) -> tuple[list[str], bool]:
@@ -262,10 +262,10 @@ def find_equi_join_functions(text: str) -> tuple[list[str], bool]:
     (['CEIL'], False)
     """
     keys = "::".join(match[0] for match in JOIN_KEYS.finditer(text))
-    rest = [part.strip() for part in JOIN_KEYS.sub("", text).split(",")]
-    rest = [part for part in rest if part]
-    kind = rest[0].split("(")[0].strip() if rest else ""
-    side = rest[1] if len(rest) > 1 else ""
+    arguments = [part.strip() for part in JOIN_KEYS.sub("", text).split(",")]
+    arguments = [part for part in arguments if part]
+    kind = arguments[0].split("(")[0].strip() if arguments else ""
+    side = arguments[1] if len(arguments) > 1 else ""
     names: list[str] = []
     for part in keys.split("::"):
         for expression in re.sub(r"^\[+|\]+$", "", part.strip()).split(","):
@@ -290,13 +290,13 @@ def find_condition_functions(text: str) -> list[str]:
     >>> find_condition_functions("((isnotnull(s#68) AND (s#68 = TN)) OR (hex(cast(v#0 as bigint)) = B))")
     ['isnotnull', 'hex', 'And', 'EqualTo', 'Or']
     """
-    left = text
+    remainder = text
     for match in OPERATOR_AT_CALL.finditer(text):
         if match[2].startswith(("+", "*")):
             # The original makes a pattern of the operator itself, which is none, and fails.
             raise UnreadableTextError(match[2])
-        left = re.sub(rf"{match[2]}\(+", f"{match[2]} (", left)
-    names = [name for name in CALL_HEAD.findall(left) if name.lower() not in IGNORED_FUNCTIONS]
-    left = OPERATOR_AT_END.sub(" ", CALL_HEAD.sub(" ", left))
-    left = re.sub(r"[()]+", " ", left)
-    return _unique_names([*names, *(TOKENS[token] for token in left.split() if token in TOKENS)])
+        remainder = re.sub(rf"{match[2]}\(+", f"{match[2]} (", remainder)
+    names = [name for name in CALL_HEAD.findall(remainder) if name.lower() not in IGNORED_FUNCTIONS]
+    remainder = OPERATOR_AT_END.sub(" ", CALL_HEAD.sub(" ", remainder))
+    remainder = re.sub(r"[()]+", " ", remainder)
+    return _unique_names([*names, *(TOKENS[token] for token in remainder.split() if token in TOKENS)])

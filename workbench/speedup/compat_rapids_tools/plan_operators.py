@@ -59,12 +59,12 @@ def _find_metric(node: PlanNode, matches: Callable[[str], bool]) -> int | None:
 
 def sum_task_time(log: SeedLog, node: PlanNode, name: str) -> int | None:
     metric = _find_metric(node, lambda text: text == name)
-    found = None if metric is None else log.accumulators.get(metric)
-    return max(found.stages.values(), default=None) if found else None
+    accumulator = None if metric is None else log.accumulators.get(metric)
+    return max(accumulator.stages.values(), default=None) if accumulator else None
 
 
-def find_driver_time(log: SeedLog, node: PlanNode, part: str, *, whole: bool = False) -> int | None:
-    metric = _find_metric(node, lambda text: text == part if whole else part in text)
+def find_driver_time(log: SeedLog, node: PlanNode, part: str, *, exact: bool = False) -> int | None:
+    metric = _find_metric(node, lambda text: text == part if exact else part in text)
     values = [] if metric is None else log.driver.get(metric, [])
     return max((value for _, value in values), default=None)
 
@@ -81,7 +81,7 @@ def sum_plain_time(log: SeedLog, node: PlanNode, name: str) -> int | None:
     if name != "BroadcastExchange":
         return None
     parts = ("time to collect", "time to build", "time to broadcast")
-    times = [time for part in parts if (time := find_driver_time(log, node, part, whole=True)) is not None]
+    times = [time for part in parts if (time := find_driver_time(log, node, part, exact=True)) is not None]
     return sum(times) if times else None
 
 
@@ -136,14 +136,14 @@ class OperatorBuilder:
             if node.codegen_id is not None:
                 children.setdefault(node.codegen_id, []).append(node)
         repeated = _find_repeated_nodes(query.nodes, children)
-        found = []
+        operators = []
         for node in query.nodes:
             if node.codegen_id is None:
                 if CODEGEN_NODE in node.name:
-                    found.append(self._build_codegen_span(query, node, children.get(node.node_id, []), repeated))
+                    operators.append(self._build_codegen_span(query, node, children.get(node.node_id, []), repeated))
                 else:
-                    found.append(self._build_operator(query, node, repeated))
-        return found
+                    operators.append(self._build_operator(query, node, repeated))
+        return operators
 
     def _build_codegen_span(
         self, query: Query, node: PlanNode, members: list[PlanNode], repeated: set[int]
@@ -152,12 +152,12 @@ class OperatorBuilder:
         children = [self._build_operator(query, member, repeated) for member in members]
         for child in children:
             child.stages = immutable_order([*child.stages, *stages])
-        kept = [child.factor for child in children if not child.removed]
+        factors = [child.factor for child in children if not child.removed]
         span = self._build_checked_operator(
             query,
             node,
             node.name,
-            round_average(kept),
+            round_average(factors),
             any(child.supported for child in children),
             duration_ms=sum_task_time(self.log, node, "duration"),
             unsupported=[expression for child in children for expression in child.unsupported],
@@ -171,13 +171,13 @@ class OperatorBuilder:
     def _build_operator(self, query: Query, node: PlanNode, repeated: set[int]) -> OperatorEstimate:
         name = node.name.removesuffix("$")
         try:
-            found = self._build_from_text(query, node, name)
+            operator = self._build_from_text(query, node, name)
         except UnreadableTextError:
-            found = self._build_checked_operator(query, node, name, 1.0, False)
-        found.stages = self.log.list_node_stages(node)
-        found.removed |= node.node_id in repeated
-        found.reason = self.support.get_reason(found.name)
-        return found
+            operator = self._build_checked_operator(query, node, name, 1.0, False)
+        operator.stages = self.log.list_node_stages(node)
+        operator.removed |= node.node_id in repeated
+        operator.reason = self.support.get_reason(operator.name)
+        return operator
 
     def _build_from_text(self, query: Query, node: PlanNode, name: str) -> OperatorEstimate:
         if name in PLAIN_OPERATORS:
@@ -199,7 +199,7 @@ class OperatorBuilder:
             )
         if name in JOINS:
             names, ok = JOINS[name](node.text.replace(f"{name} ", "", 1))
-            ok = ok and all(self.support.is_expression_supported(found) for found in names)
+            ok = ok and all(self.support.is_expression_supported(function) for function in names)
             time = sum_task_time(self.log, node, "time to build hash map") if name == "ShuffledHashJoin" else None
             return self._build_from_table(query, node, f"{node.name}Exec", ok=ok, duration_ms=time)
         if name in ("CustomShuffleReader", "AQEShuffleRead"):
@@ -219,7 +219,7 @@ class OperatorBuilder:
             return self._build_file_scan(query, node)
         if SORT_MERGE_JOIN.fullmatch(name):
             names, ok = texts.find_equi_join_functions(node.text[node.text.find(" ") + 1 :])
-            ok = ok and all(self.support.is_expression_supported(found) for found in names)
+            ok = ok and all(self.support.is_expression_supported(function) for function in names)
             return self._build_from_table(query, node, "SortMergeJoinExec", ok=ok, name="SortMergeJoin")
         if name == "Subquery":
             return self._build_checked_operator(
@@ -231,9 +231,9 @@ class OperatorBuilder:
             return self._create_operator(
                 query, node, "WriteFiles", self.support.get_factor("WriteFilesExec"), True, kind="WriteExec"
             )
-        found = self._build_checked_operator(query, node, name, 1.0, name == REUSED_NODE)
-        found.known = name in REMOVED_OPERATORS or name in IGNORED_OPERATORS or found.dataset
-        return found
+        operator = self._build_checked_operator(query, node, name, 1.0, name == REUSED_NODE)
+        operator.known = name in REMOVED_OPERATORS or name in IGNORED_OPERATORS or operator.dataset
+        return operator
 
     # --- kinds of operators ------------------------------------------------------------------------------------
 
@@ -381,7 +381,7 @@ def _find_repeated_nodes(nodes: list[PlanNode], children: dict[int, list[PlanNod
     for node in nodes:
         for parent in node.parent_ids:
             inputs.setdefault(parent, []).append(node.node_id)
-    found: set[int] = set()
+    repeated_ids: set[int] = set()
     for node in nodes:
         if node.name != REUSED_NODE:
             continue
@@ -397,5 +397,5 @@ def _find_repeated_nodes(nodes: list[PlanNode], children: dict[int, list[PlanNod
             for span in spans
             if all(member.node_id in visited for member in children.get(span.node_id, []))
         }
-        found |= visited
-    return found
+        repeated_ids |= visited
+    return repeated_ids

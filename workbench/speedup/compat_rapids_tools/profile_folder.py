@@ -64,7 +64,7 @@ def read_profile_folder(path: str | Path, *, accelerated: bool) -> list[SeedAppl
             allowed=f"a {PROFILE_FOLDER} folder with a sub-folder per application, each with {APPLICATION}",
             do="workbench speedup profile --csv --eventlogs LOG --local_folder DIR",
         )
-    return [_read_application(found, accelerated=accelerated) for found in applications]
+    return [_read_application(application_folder, accelerated=accelerated) for application_folder in applications]
 
 
 def _list_application_folders(folder: Path) -> list[Path]:
@@ -72,8 +72,8 @@ def _list_application_folders(folder: Path) -> list[Path]:
     if (folder / APPLICATION).is_file():
         return [folder]
     for pattern in (f"*/{APPLICATION}", f"{PROFILE_FOLDER}/*/{APPLICATION}", f"*/{PROFILE_FOLDER}/*/{APPLICATION}"):
-        if found := sorted(file.parent for file in folder.glob(pattern)):
-            return found
+        if folders := sorted(file.parent for file in folder.glob(pattern)):
+            return folders
     return []
 
 

@@ -76,9 +76,9 @@ def check_application_side(applications: Sequence[SeedApplication], *, accelerat
     for application in applications:
         if application.accelerated == accelerated:
             continue
-        found = "an accelerated run" if application.accelerated else "a run without an accelerator plugin"
+        run_kind = "an accelerated run" if application.accelerated else "a run without an accelerator plugin"
         raise InputError(
-            f"{found} on the {'accelerated' if accelerated else 'CPU'} side",
+            f"{run_kind} on the {'accelerated' if accelerated else 'CPU'} side",
             where=application.where,
             found=f"application {application.name!r}",
             do="check that the two sides are not swapped",
@@ -260,8 +260,8 @@ def _metric_table(log: SeedLog) -> Table:
         for node in sorted(query.nodes, key=lambda node: node.node_id):
             stages = QuotedCell(",".join(map(str, log.list_node_stages(node))))
             for metric in sorted(node.metrics, key=lambda metric: (metric.accumulator_id, metric.type)):
-                found = _accumulator_statistics(log, query, metric.accumulator_id)
-                if found is not None:
+                statistics = _accumulator_statistics(log, query, metric.accumulator_id)
+                if statistics is not None:
                     name = QuotedCell(remove_secrets(node.name))
                     about = (
                         APPLICATION_INDEX,
@@ -271,7 +271,7 @@ def _metric_table(log: SeedLog) -> Table:
                         metric.accumulator_id,
                         QuotedCell(remove_secrets(metric.name)),
                     )
-                    rows.append((*about, *found, QuotedCell(metric.type), stages))
+                    rows.append((*about, *statistics, QuotedCell(metric.type), stages))
     return (*head, "metricType", "stageIds"), rows
 
 
@@ -341,7 +341,7 @@ def _query_table(log: SeedLog) -> Table:
     attempts = _find_last_attempts(log)
     for query in _sort_queries(log):
         nodes = list_nodes_in_order(query.nodes)
-        found = ":".join(list_problems(nodes, list_query_reads(query, hive=log.hive))) or "null"
+        problems = ":".join(list_problems(nodes, list_query_reads(query, hive=log.hive))) or "null"
         about = (
             APPLICATION_INDEX,
             QuotedCell(remove_secrets(log.app_id)),
@@ -350,15 +350,17 @@ def _query_table(log: SeedLog) -> Table:
             query.duration_ms,
         )
         rdd = any(is_rdd(node) for node in nodes)
-        rows.append((*about, rdd, duration, QuotedCell(found), _query_cpu_percent(log, query, attempts)))
+        rows.append((*about, rdd, duration, QuotedCell(problems), _query_cpu_percent(log, query, attempts)))
     return (*head, "Potential Problems", "Executor CPU Time Percent"), rows
 
 
 def _query_cpu_percent(log: SeedLog, query: Query, attempts: dict[int, tuple[int, int]]) -> BareCell | float:
     """CPU time in percent of run time over the query's stages; the word null where it has none that is known."""
     stage_ids = {stage_id for job in log.jobs.values() if job.sql_id == query.sql_id for stage_id in job.stage_ids}
-    known = [sum_stage_metrics(log.tasks.get(attempts[stage_id], [])) for stage_id in stage_ids if stage_id in attempts]
-    if not known:
+    stage_sums = [
+        sum_stage_metrics(log.tasks.get(attempts[stage_id], [])) for stage_id in stage_ids if stage_id in attempts
+    ]
+    if not stage_sums:
         return BareCell("null")
-    cpu, run = (sum(sums[name] for sums in known) for name in ("executorCPUTime_sum", "executorRunTime_sum"))
+    cpu, run = (sum(sums[name] for sums in stage_sums) for name in ("executorCPUTime_sum", "executorRunTime_sum"))
     return round_percent(cpu, run)

@@ -208,11 +208,11 @@ def read_factor_file(path: str | Path, *, unused: list[str] | None = None) -> di
         else:
             factors[row[first].strip()] = float(row[second])
     if wrong:
-        rest = [f"and {len(wrong) - 10} more"] if len(wrong) > 10 else []
+        more = [f"and {len(wrong) - 10} more"] if len(wrong) > 10 else []
         raise InputError(
             "factor file cannot be used",
             where=path,
-            found="; ".join(wrong[:10] + rest),
+            found="; ".join(wrong[:10] + more),
             allowed="known operators, each once, with finite factors above 0",
             do="correct these rows",
         )

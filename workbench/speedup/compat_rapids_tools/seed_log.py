@@ -133,11 +133,11 @@ class SeedLog:
 
     def list_node_stages(self, node: PlanNode) -> list[int]:
         """Stages whose tasks reported one of the node's metrics, in the order in which the original has them."""
-        found: list[int] = []
+        stages: list[int] = []
         for metric in node.metrics:
             if metric.accumulator_id in self.accumulators:
-                found += immutable_order(mutable_order(self.accumulators[metric.accumulator_id].stages))
-        return immutable_order(found)
+                stages += immutable_order(mutable_order(self.accumulators[metric.accumulator_id].stages))
+        return immutable_order(stages)
 
     def sum_stage_duration_ms(self, stage_id: int) -> int:
         """Wall time of all attempts of a stage; 0 where the log does not say."""
@@ -232,29 +232,32 @@ class SeedLog:
     def _on_stage_completion(self, event: own.StageCompleted) -> None:
         self._add_stage(event)
         stage = event.info
-        for found in stage.accumulables:
-            if not (found.name or "").startswith(INTERNAL):
-                self.accumulators[found.id].add_stage_value(stage.stage_id, parse_integer(found.value))
+        for accumulable in stage.accumulables:
+            if not (accumulable.name or "").startswith(INTERNAL):
+                self.accumulators[accumulable.id].add_stage_value(stage.stage_id, parse_integer(accumulable.value))
         stage.accumulables = []
         sql_id = self.sql_of_stage.get(stage.stage_id)
         if stage.failure is not None and sql_id is not None and "cancelled" not in stage.failure.lower():
             self.failures.setdefault(sql_id, []).append(f"Stage{stage.stage_id}")
 
     def _on_task_end(self, event: own.TaskEnd) -> None:
-        for found in event.info.accumulables:
-            if not (found.name or "").startswith(INTERNAL):
-                self.accumulators[found.id].add_task_value(
-                    event.stage_id, event.info.task_id, parse_integer(found.value), parse_integer(found.update)
+        for accumulable in event.info.accumulables:
+            if not (accumulable.name or "").startswith(INTERNAL):
+                self.accumulators[accumulable.id].add_task_value(
+                    event.stage_id,
+                    event.info.task_id,
+                    parse_integer(accumulable.value),
+                    parse_integer(accumulable.update),
                 )
         metrics = event.metrics or TaskMetrics()
         duration = event.info.finish_ms - event.info.launch_ms
         sums = [self.stage_sums.setdefault(event.stage_id, TaskSums())]
         if (sql_id := self.sql_of_stage.get(event.stage_id)) is not None:
             sums.append(self.sql_sums.setdefault(sql_id, TaskSums()))
-        for one in sums:
-            one.run_ms += metrics.run_ms
-            one.cpu_ms += metrics.cpu_ns // NS_PER_MS
-            one.duration_ms += duration
+        for task_sums in sums:
+            task_sums.run_ms += metrics.run_ms
+            task_sums.cpu_ms += metrics.cpu_ns // NS_PER_MS
+            task_sums.duration_ms += duration
         if metrics.input:
             sums[0].read_bytes += metrics.input.bytes
         if read := metrics.shuffle_read:

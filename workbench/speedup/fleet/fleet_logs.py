@@ -67,11 +67,11 @@ class LogCandidate:
 
 def list_log_candidates(paths: Sequence[str | Path]) -> list[LogCandidate]:
     """All possible logs at these files, folders, globs or URLs, each once, sorted by path."""
-    found: dict[str, LogCandidate] = {}
+    candidates: dict[str, LogCandidate] = {}
     for path in paths:
         for candidate in _list_candidates_at(str(path)):
-            found.setdefault(candidate.path, candidate)
-    return sorted(found.values(), key=lambda one: one.path)
+            candidates.setdefault(candidate.path, candidate)
+    return sorted(candidates.values(), key=lambda log: log.path)
 
 
 def _open_store(path: str) -> tuple[Any, str]:
@@ -101,57 +101,57 @@ def _list_candidates_at(path: str) -> list[LogCandidate]:
             raise InputError(
                 "no such file or folder", where=remove_secrets(path), do="check the path; folders, globs and URLs work"
             )
-        found: list[LogCandidate] = []
+        candidates: list[LogCandidate] = []
         for place in roots:
             info = store.info(place)
             if info["type"] == "directory":
-                found += _list_candidates_below(store, place)
+                candidates += _list_candidates_below(store, place)
             elif _file_name(place).endswith(".zip"):
-                found += _list_opened_candidates(_build_url(store, place))
+                candidates += _list_opened_candidates(_build_url(store, place))
             elif len(roots) == 1 or not _is_document(place):
-                found.append(LogCandidate(_build_url(store, place), int(info.get("size") or 0)))
+                candidates.append(LogCandidate(_build_url(store, place), int(info.get("size") or 0)))
     except OSError as error:
         raise InputError("cannot be read", where=remove_secrets(path), found=remove_secrets(str(error))) from error
-    if not found:
+    if not candidates:
         raise InputError(
             "no possible event log",
             where=remove_secrets(path),
             do="give the folder that spark.eventLog.dir names",
         )
-    return found
+    return candidates
 
 
 def _list_candidates_below(store: Any, folder: str) -> list[LogCandidate]:
-    found: list[LogCandidate] = []
+    candidates: list[LogCandidate] = []
     todo = [folder]
-    while todo and len(found) < MAX_LOGS:
+    while todo and len(candidates) < MAX_LOGS:
         place = todo.pop()
         try:
             entries = store.ls(place, detail=True)
         except OSError as error:
-            found.append(
+            candidates.append(
                 LogCandidate(_build_url(store, place), reason=f"folder cannot be read: {error.strerror or error}")
             )
             continue
         files = {_file_name(entry["name"]): entry for entry in entries if entry["type"] == "file"}
-        groups, rest = group_file_names(place, sorted(files))
+        groups, other_names = group_file_names(place, sorted(files))
         n_rolled = sum(bool(group.application) for group in groups)
         for group in groups:
             if not group.application:  # parts of Databricks: their first lines tell the applications
-                found += _list_opened_candidates(_build_url(store, place))
+                candidates += _list_opened_candidates(_build_url(store, place))
                 continue
             size = sum(int(files[name].get("size") or 0) for name in group.names)
             label = f"{OF_FOLDER}{group.application}" if n_rolled > 1 else ""
-            found.append(LogCandidate(_build_url(store, place) + label, size))
+            candidates.append(LogCandidate(_build_url(store, place) + label, size))
         if not groups and _file_name(place).startswith(ROLLED_FOLDER):
-            found.append(LogCandidate(_build_url(store, place), reason="no file with events in it"))
+            candidates.append(LogCandidate(_build_url(store, place), reason="no file with events in it"))
             continue
-        for name in rest:
+        for name in other_names:
             entry = files[name]
             if name.endswith(".zip"):
-                found += _list_opened_candidates(_build_url(store, entry["name"]))
+                candidates += _list_opened_candidates(_build_url(store, entry["name"]))
             elif not _is_document(name):
-                found.append(LogCandidate(_build_url(store, entry["name"]), int(entry.get("size") or 0)))
+                candidates.append(LogCandidate(_build_url(store, entry["name"]), int(entry.get("size") or 0)))
         # Linked folders are skipped, because they may form loops.
         todo += [
             entry["name"]
@@ -160,7 +160,7 @@ def _list_candidates_below(store: Any, folder: str) -> list[LogCandidate]:
             and not entry.get("islink")
             and not _file_name(entry["name"]).startswith((".", "_"))
         ]
-    return found
+    return candidates
 
 
 def _is_document(name: str) -> bool:
@@ -192,13 +192,13 @@ class FactsCache:
         if place is None or not place.is_dir() or place.is_symlink():
             return None
         try:
-            found = {table.name: table.read(place) for table in tables}
+            frames = {table.name: table.read(place) for table in tables}
         except InputError:
             shutil.rmtree(place, ignore_errors=True)
             return None
         with contextlib.suppress(OSError):
             os.utime(place)
-        return found
+        return frames
 
     def store_tables(self, key: str, frames: Mapping[Table, pl.DataFrame]) -> bool:
         """Store the tables of a log, all or none; false if the cache cannot be written."""
@@ -240,8 +240,8 @@ class FactsCache:
         """The sha256 of a log's content; an unchanged local file is not read again."""
         stamp = _stat_fingerprint(source)
         place = self.folder / SEEN_FOLDER / stamp if stamp and self._is_usable() else None
-        if place is not None and (known := _read_text(place)) is not None:
-            return known
+        if place is not None and (digest := _read_text(place)) is not None:
+            return digest
         key = hash_log(source)
         # Skipped if it changed while it was read.
         if place is not None and _stat_fingerprint(source) == stamp:
@@ -261,8 +261,8 @@ class FactsCache:
             info = self.folder.lstat()
         except OSError:
             return False
-        mine = not hasattr(os, "getuid") or (info.st_uid == os.getuid() and not info.st_mode & 0o022)
-        return mine and self.folder.is_dir() and not self.folder.is_symlink()
+        is_private = not hasattr(os, "getuid") or (info.st_uid == os.getuid() and not info.st_mode & 0o022)
+        return is_private and self.folder.is_dir() and not self.folder.is_symlink()
 
     def _list_entries(self) -> Iterator[Path]:
         for place in self.folder.glob("*/*/*"):
@@ -293,11 +293,11 @@ def _hash_log_file(file: LogFile) -> str:
         return files.hash_file(file.local)
     import fsspec
 
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     with fsspec.open(file.url, "rb") as opened:
         while block := opened.read(READ_BYTES):
-            found.update(block)
-    return found.hexdigest()
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _stat_fingerprint(source: LogSource) -> str | None:
@@ -328,8 +328,8 @@ def _read_text(place: Path) -> str | None:
 @lru_cache(maxsize=1)
 def hash_reader_code() -> str:
     """Digest of the code that makes the tables."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for pattern in CODE_PATTERNS:
         for path in sorted(PACKAGE.glob(pattern)):
-            found.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
-    return found.hexdigest()[:16]
+            digest.update(path.relative_to(PACKAGE).as_posix().encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()[:16]

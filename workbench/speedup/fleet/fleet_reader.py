@@ -117,14 +117,14 @@ def measure_fleet(
     logs = list_log_candidates(sources)
     store = (cache or open_default_cache()) if use_cache else None
     results = _measure_remotely(logs, store, spark) if backend == "spark" else _measure_locally(logs, store, jobs)
-    done: dict[str, MeasuredLog] = {}
+    measured_logs: dict[str, MeasuredLog] = {}
     for path, result in results:
-        done[path] = result
+        measured_logs[path] = result
         if progress:
-            progress(len(done), len(logs))
+            progress(len(measured_logs), len(logs))
     if store is not None:
         store.prune()
-    return _gather_logs([done[log.path] for log in logs], filters or FleetFilters(), label)
+    return _gather_logs([measured_logs[log.path] for log in logs], filters or FleetFilters(), label)
 
 
 def _check_reading(backend: str, jobs: int | None) -> None:
@@ -139,14 +139,14 @@ def measure_log(path: str, cache: FactsCache | None = None) -> MeasuredLog:
     try:
         source = list_logs(path)[0]
         key = cache.hash_source(source) if cache else hash_log(source)
-        if cache and (known := cache.load_tables(key, CACHED_TABLES)) is not None:
-            return _build_cached_log(known, path)
+        if cache and (frames := cache.load_tables(key, CACHED_TABLES)) is not None:
+            return _build_cached_log(frames, path)
         facts = read_event_logs(path, jobs=1)
         measured = measure_log_times(facts, "", "").select(~pl.col("sql_id").is_in(list_streaming_ids(facts)))
         row = APPLICATIONS_MEASURED.frame([build_application_row(facts, "", key)])
     except WorkbenchError as error:
-        found = error.facts.get("found")
-        return _build_unreadable_log(path, error.what + (f": {found}" if found else ""))
+        detail = error.facts.get("found")
+        return _build_unreadable_log(path, error.what + (f": {detail}" if detail else ""))
     except Exception as error:  # noqa: BLE001 - one bad log must not stop the reading of the others
         return _build_unreadable_log(path, f"{type(error).__name__}: {error}")
     if cache:
@@ -170,11 +170,19 @@ def _build_unreadable_log(path: str, reason: str) -> MeasuredLog:
 
 
 def _measure_locally(
-    found: Sequence[LogCandidate], cache: FactsCache | None, jobs: int | None
+    candidates: Sequence[LogCandidate], cache: FactsCache | None, jobs: int | None
 ) -> Iterator[tuple[str, MeasuredLog]]:
-    yield from ((one.path, _build_unreadable_log(one.path, one.reason)) for one in found if one.reason)
+    yield from (
+        (candidate.path, _build_unreadable_log(candidate.path, candidate.reason))
+        for candidate in candidates
+        if candidate.reason
+    )
     # Largest first, so that no large log is read last and alone.
-    paths = [one.path for one in sorted(found, key=lambda one: -one.size_bytes) if not one.reason]
+    paths = [
+        candidate.path
+        for candidate in sorted(candidates, key=lambda candidate: -candidate.size_bytes)
+        if not candidate.reason
+    ]
     processes = min(jobs or count_cores(), len(paths))
     if processes <= 1:
         yield from ((path, measure_log(path, cache)) for path in paths)
@@ -219,15 +227,19 @@ def _ignore_interrupts() -> None:
 
 
 def _measure_remotely(
-    found: Sequence[LogCandidate], cache: FactsCache | None, spark: SparkSession | None
+    candidates: Sequence[LogCandidate], cache: FactsCache | None, spark: SparkSession | None
 ) -> Iterator[tuple[str, MeasuredLog]]:
-    yield from ((one.path, _build_unreadable_log(one.path, one.reason)) for one in found if one.reason)
-    paths = [one.path for one in found if not one.reason]
-    known = {path: result for path in paths if cache and (result := _load_from_cache(path, cache)) is not None}
-    yield from known.items()
-    if not (rest := [path for path in paths if path not in known]):
+    yield from (
+        (candidate.path, _build_unreadable_log(candidate.path, candidate.reason))
+        for candidate in candidates
+        if candidate.reason
+    )
+    paths = [candidate.path for candidate in candidates if not candidate.reason]
+    cached_logs = {path: result for path in paths if cache and (result := _load_from_cache(path, cache)) is not None}
+    yield from cached_logs.items()
+    if not (uncached_paths := [path for path in paths if path not in cached_logs]):
         return
-    for path, result in measure_on_spark(rest, spark):
+    for path, result in measure_on_spark(uncached_paths, spark):
         row = result.application.row(0, named=True)
         if cache and row["sha256"]:
             _store_in_cache(cache, row["sha256"], result.application.with_columns(log=pl.lit("")), result.measured)
@@ -240,48 +252,50 @@ def _load_from_cache(path: str, cache: FactsCache) -> MeasuredLog | None:
         source = list_logs(path)[0]
         if any(file.local is None for file in source.files):
             return None
-        known = cache.load_tables(cache.hash_source(source), CACHED_TABLES)
+        frames = cache.load_tables(cache.hash_source(source), CACHED_TABLES)
     except WorkbenchError:
         return None
-    return None if known is None else _build_cached_log(known, path)
+    return None if frames is None else _build_cached_log(frames, path)
 
 
-def _build_cached_log(known: Mapping[str, pl.DataFrame], path: str) -> MeasuredLog:
-    application, executions, pieces = (known[table.name] for table in CACHED_TABLES)
+def _build_cached_log(frames: Mapping[str, pl.DataFrame], path: str) -> MeasuredLog:
+    application, executions, pieces = (frames[table.name] for table in CACHED_TABLES)
     return MeasuredLog(_set_log_name(application, path), Measured(executions, pieces), from_cache=True)
 
 
 def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: str) -> MeasuredFleet:
     rows = pl.concat([APPLICATIONS_MEASURED.frame([]), *(result.application for result in results)])
     rows = APPLICATIONS_MEASURED.check(_mark_attempts(_mark_duplicates(rows)))
-    kept = _filter_applications(rows, filters)
-    usable = set(kept.filter(~pl.col("status").is_in(NOT_COUNTED))["log"])
+    applications = _filter_applications(rows, filters)
+    usable = set(applications.filter(~pl.col("status").is_in(NOT_COUNTED))["log"])
     parts = []
     for result in results:
         log = result.application["log"][0]
         if log in usable:
             names = {"label": pl.lit(label), "session": pl.lit(log)}
-            one = result.measured
-            parts.append(Measured(one.executions.with_columns(**names), one.pieces.with_columns(**names)))
+            measured = result.measured
+            parts.append(Measured(measured.executions.with_columns(**names), measured.pieces.with_columns(**names)))
     cached = sum(result.from_cache for result in results)
-    return MeasuredFleet(kept, concat_measured_logs(parts), len(results) - cached, cached, rows.height - kept.height)
+    return MeasuredFleet(
+        applications, concat_measured_logs(parts), len(results) - cached, cached, rows.height - applications.height
+    )
 
 
 def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
     """Mark all but the best log of each application (equal content, or equal id and start) as duplicates."""
     best = {"complete": 0, "incomplete": 1, "damaged": 2, "partial": 3, "contradictory": 4}
-    kept: dict[tuple[Any, ...], str] = {}
+    best_logs: dict[tuple[Any, ...], str] = {}
     copies: dict[str, str] = {}
     usable = rows.filter(pl.col("status") != "unreadable")
     for row in sorted(usable.iter_rows(named=True), key=lambda row: (best[row["status"]], row["log"])):
         identity = (row["app_id"], row["start_time_ms"]) if row["app_id"] and row["start_time_ms"] else (row["sha256"],)
-        first = kept.setdefault(identity, row["log"])
+        first = best_logs.setdefault(identity, row["log"])
         if first != row["log"]:
             copies[row["log"]] = COPY_OF + first
-    why = pl.col("log").replace_strict(copies, default=None, return_dtype=pl.String)
+    reason = pl.col("log").replace_strict(copies, default=None, return_dtype=pl.String)
     return rows.with_columns(
-        status=pl.when(why.is_not_null()).then(pl.lit("duplicate")).otherwise(pl.col("status")),
-        reason=pl.coalesce(why, "reason"),
+        status=pl.when(reason.is_not_null()).then(pl.lit("duplicate")).otherwise(pl.col("status")),
+        reason=pl.coalesce(reason, "reason"),
     )
 
 
@@ -301,10 +315,10 @@ def _mark_attempts(rows: pl.DataFrame) -> pl.DataFrame:
         for _, log, attempt in [counted[row["app_id"]]]
         if log != row["log"]
     }
-    why = pl.col("log").replace_strict(earlier, default=None, return_dtype=pl.String)
+    reason = pl.col("log").replace_strict(earlier, default=None, return_dtype=pl.String)
     return rows.with_columns(
-        status=pl.when(why.is_not_null()).then(pl.lit("superseded")).otherwise(pl.col("status")),
-        reason=pl.coalesce(why, "reason"),
+        status=pl.when(reason.is_not_null()).then(pl.lit("superseded")).otherwise(pl.col("status")),
+        reason=pl.coalesce(reason, "reason"),
     )
 
 
@@ -322,8 +336,8 @@ def _filter_applications(rows: pl.DataFrame, filters: FleetFilters) -> pl.DataFr
         rows = rows.filter(unknown | (pl.col("wall_s") >= filters.min_duration_s))
     if filters.newest is not None:
         # Copies do not count towards the limit, and stay with their application.
-        known = rows.filter(~unknown, pl.col("status") != "duplicate")
-        newest = known.sort("start_time_ms", "log", descending=[True, False], nulls_last=True).head(filters.newest)
+        originals = rows.filter(~unknown, pl.col("status") != "duplicate")
+        newest = originals.sort("start_time_ms", "log", descending=[True, False], nulls_last=True).head(filters.newest)
         copies = pl.col("reason").is_in((COPY_OF + newest["log"]).implode())
         rows = rows.filter(unknown | pl.col("log").is_in(newest["log"].implode()) | copies.fill_null(False))
     return rows

@@ -119,22 +119,22 @@ class Qualification:
         judged = self.judged
         n_accelerated = int((self.applications["recommendation"] == ACCELERATED).sum())
         if not judged.height:
-            told = f", {n_accelerated} already accelerated" if n_accelerated else ""
-            return f"None of {_count(self.applications.height)} could be judged{told}."
+            suffix = f", {n_accelerated} already accelerated" if n_accelerated else ""
+            return f"None of {_count(self.applications.height)} could be judged{suffix}."
         counts = {
             name: int((judged["recommendation"] == name).sum())
             for name in (RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER)
         }
         classes = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
-        left = self.applications.height - judged.height - n_accelerated - self.n_repeated
-        rest = f"; {n_accelerated} already accelerated" if n_accelerated else ""
-        rest += f"; {self.n_repeated} left out as copies or earlier attempts" if self.n_repeated else ""
-        rest += f"; {left} could not be judged" if left else ""
-        rest += f"; {self.n_damaged} judged by a log with holes" if self.n_damaged else ""
+        n_not_judged = self.applications.height - judged.height - n_accelerated - self.n_repeated
+        remarks = f"; {n_accelerated} already accelerated" if n_accelerated else ""
+        remarks += f"; {self.n_repeated} left out as copies or earlier attempts" if self.n_repeated else ""
+        remarks += f"; {n_not_judged} could not be judged" if n_not_judged else ""
+        remarks += f"; {self.n_damaged} judged by a log with holes" if self.n_damaged else ""
         return (
             f"{_count(judged.height)} of {base:,.1f} s {'is' if judged.height == 1 else 'are'} predicted to take"
-            f" {predicted:,.1f} s, {base / predicted:.2f}x as fast: {classes}{rest}."
+            f" {predicted:,.1f} s, {base / predicted:.2f}x as fast: {classes}{remarks}."
         )
 
 
@@ -211,8 +211,8 @@ def _build_application_row(
         if batches := row["n_streaming_batches"]:
             return base | {"reason": f"structured streaming: {batches:,} batches, not judged"}
         return base | {"reason": "no SQL query ran tasks, so there is nothing to accelerate"}
-    found = base | _predict_application(row, predictions, model, terms)
-    return found | {"reason": "; ".join(filter(None, [found["reason"], _format_pace_caution(pace)])) or None}
+    prediction = base | _predict_application(row, predictions, model, terms)
+    return prediction | {"reason": "; ".join(filter(None, [prediction["reason"], _format_pace_caution(pace)])) or None}
 
 
 def _format_pace_caution(pace: float) -> str | None:
@@ -246,8 +246,8 @@ def _predict_application(
         for column in ("unsupported_share", "unknown_share")
     }
     operators = predictions.explode("unsupported_operators").drop_nulls("unsupported_operators")
-    most = operators.group_by("unsupported_operators").agg(pl.col("baseline_s").sum())
-    named = most.sort("baseline_s", "unsupported_operators", descending=[True, False])[
+    operator_times = operators.group_by("unsupported_operators").agg(pl.col("baseline_s").sum())
+    named = operator_times.sort("baseline_s", "unsupported_operators", descending=[True, False])[
         "unsupported_operators"
     ].to_list()
     return {
@@ -304,9 +304,9 @@ def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
 
     Sessions are that of the log and one on the candidate; those of the recording are in `session_half_width`.
     """
-    own = (model.log_sd or model.spread) / np.sqrt(model.n_queries)
+    correction_se = (model.log_sd or model.spread) / np.sqrt(model.n_queries)
     transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
-    return float(np.sqrt(own**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
+    return float(np.sqrt(correction_se**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
 
 
 def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str]) -> str | None:
@@ -340,13 +340,13 @@ def _build_operators_at_stake(predictions: pl.DataFrame, parts: pl.DataFrame) ->
     """Time of the operators that predictions call unsupported or unknown."""
     key = ["session", "query"]
     times = parts.join(predictions.select(*key, "n_executions"), on=key)
-    found = []
+    frames = []
     for kind in ("unsupported", "unknown"):
         named = predictions.explode(f"{kind}_operators").drop_nulls(f"{kind}_operators")
         named = named.select(*key, operator=pl.col(f"{kind}_operators"))
-        found.append(times.join(named, on=[*key, "operator"]).with_columns(kind=pl.lit(kind)))
+        frames.append(times.join(named, on=[*key, "operator"]).with_columns(kind=pl.lit(kind)))
     # Unsupported operators mostly have no factor either; they count as unsupported.
-    both = pl.concat(found).unique([*key, "operator"], keep="first", maintain_order=True)
+    both = pl.concat(frames).unique([*key, "operator"], keep="first", maintain_order=True)
     summed = both.group_by("operator").agg(
         pl.col("kind").first(),
         n_applications=pl.col("session").n_unique().cast(pl.Int64),

@@ -65,11 +65,11 @@ def _read_support_rows(file: str, kind: str, release: Release) -> list[SupportRo
     if release == "26.08":
         return rows
     older = {row[1]: row for row in _read_csv_rows("changed_since_24_08.csv")[1:] if row[0] == kind}
-    kept = [row for row in rows if row.name not in older]
+    same_rows = [row for row in rows if row.name not in older]
     changed = [
         SupportRow(row[1], row[2], _parse_functions(row[3]), row[4]) for row in older.values() if row[2] != "absent"
     ]
-    return kept + changed
+    return same_rows + changed
 
 
 def _parse_functions(text: str) -> tuple[str, ...]:

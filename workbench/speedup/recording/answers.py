@@ -135,9 +135,9 @@ def list_unmatched_rows(
     missing: list[Row] = []
     extra: list[Row] = []
     for key in {**left, **right}:
-        lost, found = _list_unmatched_floating_rows(left.get(key, []), right.get(key, []), floating)
+        lost, surplus = _list_unmatched_floating_rows(left.get(key, []), right.get(key, []), floating)
         missing += lost
-        extra += found
+        extra += surplus
     return missing, extra
 
 
@@ -256,14 +256,14 @@ class AnswerStore:
     def read_session_index(self, session: str) -> dict[str, str]:
         """Digest of each query's answer in a session; empty if the file is missing."""
         try:
-            found = json.loads((self.folder / f"{session}.json").read_text(encoding="utf-8"))
+            digests = json.loads((self.folder / f"{session}.json").read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError, RecursionError) as error:
             raise InputError("unreadable answers", where=self.folder / f"{session}.json", found=str(error)) from error
-        if not isinstance(found, dict):
-            raise InputError("unreadable answers", where=self.folder / f"{session}.json", found=type(found).__name__)
-        return {str(query): str(digest) for query, digest in found.items()}
+        if not isinstance(digests, dict):
+            raise InputError("unreadable answers", where=self.folder / f"{session}.json", found=type(digests).__name__)
+        return {str(query): str(digest) for query, digest in digests.items()}
 
     def load_answer(self, digest: str) -> Answer:
         """The answer with this digest."""
@@ -312,12 +312,12 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
         for label in recording.labels:
             if not recording.list_good_sessions(label):
                 continue
-            found = _find_failure(failures.filter(pl.col("label") == label))
-            found += _compare_sessions(recording, store, label, query, references.get(query), cache)
-            if not found:
+            verdicts = _find_failure(failures.filter(pl.col("label") == label))
+            verdicts += _compare_sessions(recording, store, label, query, references.get(query), cache)
+            if not verdicts:
                 continue
-            worst = min(found, key=lambda one: _WORST_FIRST.index(one.verdict))
-            n_rows = next((one.n_rows for one in found if one.n_rows is not None), None)
+            worst = min(verdicts, key=lambda verdict: _WORST_FIRST.index(verdict.verdict))
+            n_rows = next((verdict.n_rows for verdict in verdicts if verdict.n_rows is not None), None)
             rows.append(
                 {
                     "query": query,
@@ -332,12 +332,12 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
 
 def _find_references(recording: Recording, store: AnswerStore) -> dict[str, tuple[str, str]]:
     """Session and digest of each query's reference: the first session of the first side that answered it."""
-    found: dict[str, tuple[str, str]] = {}
-    for label, number in ((one.label, one.session) for one in recording.list_good_sessions()):
+    references: dict[str, tuple[str, str]] = {}
+    for label, number in ((session.label, session.session) for session in recording.list_good_sessions()):
         name = session_file_stem(label, number)
         for query, digest in store.read_session_index(name).items():
-            found.setdefault(query, (name, digest))
-    return found
+            references.setdefault(query, (name, digest))
+    return references
 
 
 def _find_failure(failures: pl.DataFrame) -> list[_SessionVerdict]:
@@ -354,8 +354,8 @@ def _compare_sessions(
     """Verdicts on a side's answers to one query by session; each distinct answer is compared once."""
     if reference is None:
         return []
-    found = []
-    for number in (one.session for one in recording.list_good_sessions(label)):
+    verdicts = []
+    for number in (session.session for session in recording.list_good_sessions(label)):
         name = session_file_stem(label, number)
         digest = store.read_session_index(name).get(query)
         if digest is None:
@@ -365,16 +365,16 @@ def _compare_sessions(
             cache[digest] = (compare_answers(store.load_answer(reference[1]), answer), len(answer.rows))
         result, n_rows = cache[digest]
         if name == reference[0]:
-            found.append(_SessionVerdict("reference", None, n_rows))
+            verdicts.append(_SessionVerdict("reference", None, n_rows))
         else:
             difference = f"session {number} against {reference[0]}: {result.difference}" if result.difference else None
-            found.append(_SessionVerdict(result.verdict, difference, n_rows))
-    return found
+            verdicts.append(_SessionVerdict(result.verdict, difference, n_rows))
+    return verdicts
 
 
 def list_excluded_queries(verdicts: pl.DataFrame) -> dict[str, dict[str, str]]:
     """By side and query: why its executions do not count."""
-    found: dict[str, dict[str, str]] = {}
+    reasons: dict[str, dict[str, str]] = {}
     for row in verdicts.filter(~pl.col("verdict").is_in(GOOD_VERDICTS)).iter_rows(named=True):
-        found.setdefault(row["label"], {})[row["query"]] = f"{row['verdict']}: {row['difference']}"
-    return found
+        reasons.setdefault(row["label"], {})[row["query"]] = f"{row['verdict']}: {row['difference']}"
+    return reasons

@@ -174,8 +174,8 @@ def _list_remote_tables(spark: SparkSession, place: str) -> list[tuple[str, str]
     java = spark.sparkContext._jvm
     path = java.org.apache.hadoop.fs.Path(place)
     entries = path.getFileSystem(spark._jsc.hadoopConfiguration()).listStatus(path)
-    found = [entry.getPath() for entry in entries]
-    named = [(one.getName().removesuffix(".parquet"), one.toString()) for one in found]
+    paths = [entry.getPath() for entry in entries]
+    named = [(table_path.getName().removesuffix(".parquet"), table_path.toString()) for table_path in paths]
     listed = [(name, text) for name, text in named if not name.startswith((".", "_"))]
     if not listed:
         raise FileNotFoundError("no table at the location of the data")
@@ -249,13 +249,13 @@ def find_outermost_limit(frame: DataFrame) -> tuple[int | None, list[int] | None
 
 
 def _find_sort_columns(sort: Any, output: list[int]) -> list[int] | None:
-    found = []
+    columns = []
     for index in range(sort.order().size()):
         child = sort.order().apply(index).child()
         if child.getClass().getSimpleName() != "AttributeReference" or child.exprId().id() not in output:
             return None
-        found.append(output.index(child.exprId().id()))
-    return found
+        columns.append(output.index(child.exprId().id()))
+    return columns
 
 
 def format_query_error(error: BaseException) -> str:

@@ -57,8 +57,8 @@ class Suite:
         """
         if unknown := [name for name in names if name not in self.queries]:
             raise ConfigError("no such query", where="--only", found=unknown[:10], allowed=list(self.queries))
-        kept = {name: text for name, text in self.queries.items() if name in names or not names}
-        return replace(self, queries=kept, stream=tuple(name for name in self.stream if name in kept))
+        queries = {name: text for name, text in self.queries.items() if name in names or not names}
+        return replace(self, queries=queries, stream=tuple(name for name in self.stream if name in queries))
 
     def format_sql(self) -> str:
         """The queries as a file that `parse_queries` reads."""
@@ -121,7 +121,7 @@ def parse_queries(text: str, *, where: str = "SQL") -> dict[str, str]:
 
 def _parse_nds_stream(text: str, where: str) -> dict[str, str]:
     starts = list(_STREAM_START.finditer(text))
-    found: dict[str, str] = {}
+    queries: dict[str, str] = {}
     if list(iterate_statements(text[: starts[0].start()])):
         raise InputError("a statement before the first query of the stream", where=where)
     for start, end in zip(starts, [*starts[1:], None], strict=True):
@@ -130,24 +130,24 @@ def _parse_nds_stream(text: str, where: str) -> dict[str, str]:
         if not inside:
             raise InputError("a query of the stream without a statement", where=where, found=template)
         for part, sql in enumerate(inside, 1):
-            _add_query(found, f"{template}_part{part}" if len(inside) > 1 else template, sql, where)
-    return found
+            _add_query(queries, f"{template}_part{part}" if len(inside) > 1 else template, sql, where)
+    return queries
 
 
 def _parse_named_queries(text: str, where: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    queries: dict[str, str] = {}
     for number, (comments, sql) in enumerate(iterate_statements(text), 1):
         names = [match["name"] for match in _NAMED.finditer(comments)]
         if len(names) > 1:
             raise InputError("a name without a statement", where=where, found=names[0][:120])
-        _add_query(found, names[0] if names else f"query{number}", sql, where)
-    return found
+        _add_query(queries, names[0] if names else f"query{number}", sql, where)
+    return queries
 
 
-def _add_query(found: dict[str, str], name: str, sql: str, where: str) -> None:
-    if name in found:
+def _add_query(queries: dict[str, str], name: str, sql: str, where: str) -> None:
+    if name in queries:
         raise InputError("two queries of one name", where=where, found=name[:120])
-    found[name] = sql
+    queries[name] = sql
 
 
 def iterate_statements(text: str) -> Iterator[tuple[str, str]]:
@@ -179,8 +179,8 @@ def load_module_queries(module: str) -> dict[str, str]:
     try:
         loaded = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
     except Exception as error:
-        found = f"{type(error).__name__}: {error}"[:300]
-        raise InputError("cannot load the module of queries", where=module, found=found) from error
+        reason = f"{type(error).__name__}: {error}"[:300]
+        raise InputError("cannot load the module of queries", where=module, found=reason) from error
     queries = getattr(loaded, "QUERIES", None)
     if not isinstance(queries, dict) or not all(isinstance(text, str) for pair in queries.items() for text in pair):
         allowed = "QUERIES: dict[str, str], name to SQL"

@@ -102,18 +102,20 @@ def _open_or_create_recording(prepared: recording_plan.RecordingPlan) -> Recordi
         requested.write()
         return requested
     recording = recording_journal.load_recording(out)
-    if found := recording_plan.list_differences(recording, requested):
+    if differences := recording_plan.list_differences(recording, requested):
         do = "use the settings of the existing recording, or record into another folder"
-        raise ConfigError("the recording in this folder has different settings", where="--out", found=found, do=do)
+        raise ConfigError(
+            "the recording in this folder has different settings", where="--out", found=differences, do=do
+        )
     recording.n_sessions = max(recording.n_sessions, requested.n_sessions)
     return recording
 
 
 def list_missing_sessions(recording: Recording) -> list[tuple[str, int]]:
     """Sides and numbers of the sessions that have not run, in their order."""
-    done = {(one.label, one.session) for one in recording.sessions if one.status == "ok"}
+    good_keys = {(session.label, session.session) for session in recording.sessions if session.status == "ok"}
     order = recording_plan.iterate_sessions(recording.labels, recording.seed, recording.n_sessions)
-    return [one for one in order if one not in done]
+    return [key for key in order if key not in good_keys]
 
 
 def _run_missing_sessions(prepared: recording_plan.RecordingPlan, recording: Recording) -> None:
@@ -123,20 +125,22 @@ def _run_missing_sessions(prepared: recording_plan.RecordingPlan, recording: Rec
     with open_progress(clock) as watch:
         for place, (label, number) in enumerate(missing, n_all - len(missing) + 1):
             watch.start_session(label, number, f"session {place} of {n_all}")
-            done = _record_session(prepared, recording, label, number, watch, clock)
-            watch.end_session(_format_session_end(done))
-            for warning in done.warnings:
+            session = _record_session(prepared, recording, label, number, watch, clock)
+            watch.end_session(_format_session_end(session))
+            for warning in session.warnings:
                 watch.say(f"warning: {warning}")
-            succeeded = any(one.label == label and one.status == "ok" for one in recording.sessions)
+            succeeded = any(entry.label == label and entry.status == "ok" for entry in recording.sessions)
             if not succeeded:
-                raise RunFailedError("the first session of a side failed", where=f"{label} {number}", found=done.error)
+                raise RunFailedError(
+                    "the first session of a side failed", where=f"{label} {number}", found=session.error
+                )
 
 
-def _format_session_end(done: Session) -> str:
-    if done.status == "failed":
-        return f"failed: {done.error}"
-    failed = f", {done.n_failed} executions failed" if done.n_failed else ""
-    return f"done in {done.duration_s:.0f} s{failed}"
+def _format_session_end(session: Session) -> str:
+    if session.status == "failed":
+        return f"failed: {session.error}"
+    failed = f", {session.n_failed} executions failed" if session.n_failed else ""
+    return f"done in {session.duration_s:.0f} s{failed}"
 
 
 def _record_session(
@@ -165,7 +169,7 @@ def _record_session(
         ended = session_process.run_session(
             plan, timeout_s=config.session_timeout_s, on_execution=count_execution, local=config.local
         )
-        done = Session(
+        session = Session(
             label=label,
             session=number,
             status="failed",
@@ -180,13 +184,13 @@ def _record_session(
             error=ended.error,
         )
         if ended.facts is not None:
-            _store_session(recording, plan, ended, done, _build_stand_ins(prepared, plan, ended.facts, scratch))
+            _store_session(recording, plan, ended, session, _build_stand_ins(prepared, plan, ended.facts, scratch))
     clock.done = done_before + len(recording.suite.queries) * recording.n_passes
-    others = [one for one in recording.sessions if (one.label, one.session) != (label, number)]
-    recording.sessions = [*others, done]
+    others = [other for other in recording.sessions if (other.label, other.session) != (label, number)]
+    recording.sessions = [*others, session]
     recording.write()
     shutil.rmtree(folder, ignore_errors=True)
-    return done
+    return session
 
 
 def get_load_per_core() -> float | None:
@@ -215,8 +219,8 @@ def _list_load_warnings(load: float | None, busy: float) -> list[str]:
 def _list_other_load_warnings(session: Session) -> list[str]:
     shares = {"other programs": session.other_cpu_share, "other virtual machines": session.steal_share}
     return [
-        f"{who} used the CPU during the session: {share:.0%} of it (limit {MAX_OTHER_LOAD:.0%})"
-        for who, share in shares.items()
+        f"{source} used the CPU during the session: {share:.0%} of it (limit {MAX_OTHER_LOAD:.0%})"
+        for source, share in shares.items()
         if share is not None and share > MAX_OTHER_LOAD
     ]
 
@@ -227,41 +231,41 @@ def _build_stand_ins(
     if not prepared.config.scrub:
         return None
     jars = {str(jar): jar.name for jar in prepared.jars.values()}
-    found = session_log.map_machine_paths(data=prepared.data.place, work=plan.folder, jars=jars)
-    return found | {scratch: "/data/scratch", str(facts["java_home"]): "/data/java"}
+    stand_ins = session_log.map_machine_paths(data=prepared.data.place, work=plan.folder, jars=jars)
+    return stand_ins | {scratch: "/data/scratch", str(facts["java_home"]): "/data/java"}
 
 
 def _store_session(
     recording: Recording,
     plan: query_session.SessionPlan,
     ended: session_process.SessionEnd,
-    done: Session,
+    session: Session,
     stand_ins: dict[str, str] | None,
 ) -> None:
     """Store log, answers and executions of a complete session, and mark it as good."""
-    folder, name = Path(plan.folder), answers.session_file_stem(done.label, done.session)
+    folder, name = Path(plan.folder), answers.session_file_stem(session.label, session.session)
     log = recording.folder / "logs" / f"{name}.zstd"
-    left = session_log.write_session_log(
+    findings = session_log.write_session_log(
         session_log.find_session_log(folder / query_session.EVENTS), log, stand_ins=stand_ins
     )
-    done.warnings += [f"the log still has traces of this machine: {finding}" for finding in left]
+    session.warnings += [f"the log still has traces of this machine: {finding}" for finding in findings]
     with (folder / query_session.ANSWERS).open("rb") as lines:
         AnswerStore(recording.folder / "answers").add_session(name, lines)
     if recording.power_run and ended.facts is not None:
         files.write_text(recording.folder / "power" / f"{name}.csv", format_power_times(ended.executions, ended.facts))
-    rows = [{"label": done.label, "session": done.session, **row} for row in ended.executions]
+    rows = [{"label": session.label, "session": session.session, **row} for row in ended.executions]
     if stand_ins is not None:
         for row in rows:
             row["error"] = row["error"] and session_log.scrub_line(row["error"], stand_ins)
-    kept = recording.read_executions()
-    tables.RECORDED_EXECUTIONS.write(pl.concat([kept, tables.RECORDED_EXECUTIONS.frame(rows)]), recording.folder)
-    done.status, done.error = "ok", None
-    done.log, done.log_sha256 = f"logs/{log.name}", files.hash_file(log)
+    executions = recording.read_executions()
+    tables.RECORDED_EXECUTIONS.write(pl.concat([executions, tables.RECORDED_EXECUTIONS.frame(rows)]), recording.folder)
+    session.status, session.error = "ok", None
+    session.log, session.log_sha256 = f"logs/{log.name}", files.hash_file(log)
     if ended.facts is not None:
-        done.spark_version, done.java_version = ended.facts["spark_version"], ended.facts["java_version"]
+        session.spark_version, session.java_version = ended.facts["spark_version"], ended.facts["java_version"]
         load = ended.facts.get("load") or {}
-        done.other_cpu_share, done.steal_share = load.get("other_cpu_share"), load.get("steal_share")
-        done.warnings += _list_other_load_warnings(done)
+        session.other_cpu_share, session.steal_share = load.get("other_cpu_share"), load.get("steal_share")
+        session.warnings += _list_other_load_warnings(session)
 
 
 def format_power_times(executions: Sequence[dict[str, Any]], facts: dict[str, Any]) -> str:
@@ -288,10 +292,12 @@ def conclude_recording(recording: Recording) -> RecordingOutcome:
     recording.excluded = answers.list_excluded_queries(verdicts)
     recording.write()
     reasons = [
-        f"{one.label} session {one.session}: {one.error}" for one in recording.sessions if one.status == "failed"
+        f"{session.label} session {session.session}: {session.error}"
+        for session in recording.sessions
+        if session.status == "failed"
     ]
     for label, queries in recording.excluded.items():
-        reasons += [f"{label} {query}: {why}" for query, why in queries.items()]
+        reasons += [f"{label} {query}: {reason}" for query, reason in queries.items()]
     return RecordingOutcome(recording, reasons)
 
 
@@ -319,16 +325,19 @@ def format_plan(config: RecordConfig) -> str:
 def format_outcome(outcome: RecordingOutcome) -> str:
     """The outcome as text: sessions, times of the sides, warnings, failures, and the path."""
     recording = outcome.recording
-    kept = [path for _, _, path in recording.iterate_logs()]
+    log_paths = [path for _, _, path in recording.iterate_logs()]
     facts = list((recording.folder / recording_journal.FACTS_FOLDER).glob("*"))
-    sizes = {"logs": sum(path.stat().st_size for path in kept), "facts": sum(path.stat().st_size for path in facts)}
+    sizes = {
+        "logs": sum(path.stat().st_size for path in log_paths),
+        "facts": sum(path.stat().st_size for path in facts),
+    }
     lines = [
         f"{_count(len(recording.list_good_sessions()), 'session')} x {_count(recording.n_passes, 'pass')} of "
         f"{len(recording.suite.queries)} queries, "
         + " and ".join(f"{name} of {format_bytes(size)}" for name, size in sizes.items() if size)
     ]
     lines += [f"  {row['label']}: {_format_side(row)}" for row in _sum_by_side(outcome).iter_rows(named=True)]
-    warnings = sorted({warning.split(":")[0] for one in recording.sessions for warning in one.warnings})
+    warnings = sorted({warning.split(":")[0] for session in recording.sessions for warning in session.warnings})
     lines += [f"warning: {text} (see {recording.folder / 'recording.json'})" for text in warnings]
     lines += [f"failed: {reason}" for reason in outcome.reasons[:MAX_REASONS]]
     if len(outcome.reasons) > MAX_REASONS:
@@ -366,8 +375,8 @@ def _format_answers(recording: Recording) -> list[str]:
 def _sum_by_side(outcome: RecordingOutcome) -> pl.DataFrame:
     """Sum over queries of their median warm times, for queries that count on all sides."""
     recording = outcome.recording
-    good = pl.col("status").eq("ok") & ~pl.col("query").is_in(list(recording.list_bad_queries()))
-    warm = recording.read_executions().filter(good & ((pl.col("pass") > 1) | pl.lit(recording.n_passes == 1)))
+    is_good = pl.col("status").eq("ok") & ~pl.col("query").is_in(list(recording.list_bad_queries()))
+    warm = recording.read_executions().filter(is_good & ((pl.col("pass") > 1) | pl.lit(recording.n_passes == 1)))
     medians = warm.group_by("label", "query").agg(pl.col("duration_s").median(), n=pl.len())
     return (
         medians.group_by("label")

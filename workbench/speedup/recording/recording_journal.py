@@ -137,21 +137,21 @@ class Recording(_JournalPart):
     @property
     def complete(self) -> bool:
         """Whether all requested sessions have run."""
-        done = {(session.label, session.session) for session in self.sessions if session.status == "ok"}
-        return len(done) >= len(self.sides) * self.n_sessions
+        good_keys = {(session.label, session.session) for session in self.sessions if session.status == "ok"}
+        return len(good_keys) >= len(self.sides) * self.n_sessions
 
     def find_side(self, label: str) -> Side:
         """The side of this name."""
-        found = next((side for side in self.sides if side.label == label), None)
-        if found is None:
+        named_side = next((side for side in self.sides if side.label == label), None)
+        if named_side is None:
             raise InputError("no such side in the recording", where=self.folder, found=label, allowed=self.labels)
-        return found
+        return named_side
 
     def list_good_sessions(self, label: str | None = None) -> list[Session]:
         """The good sessions, in the order of sides and numbers."""
         order = {name: place for place, name in enumerate(self.labels)}
-        good = [one for one in self.sessions if one.status == "ok" and label in (None, one.label)]
-        return sorted(good, key=lambda one: (order[one.label], one.session))
+        sessions = [session for session in self.sessions if session.status == "ok" and label in (None, session.label)]
+        return sorted(sessions, key=lambda session: (order[session.label], session.session))
 
     def iterate_logs(self, label: str | None = None) -> Iterator[tuple[str, int, Path]]:
         """Side, session number and event log of each good session whose log is kept, in the same order."""
@@ -172,8 +172,8 @@ class Recording(_JournalPart):
         if not tables.RECORDED_EXECUTIONS.path(self.folder).exists():
             return tables.RECORDED_EXECUTIONS.frame([])
         # A crash may have left rows of a session that is not in the journal.
-        known = [{"label": one.label, "session": one.session} for one in self.list_good_sessions()]
-        sessions = pl.DataFrame(known, schema={"label": pl.String, "session": pl.Int64})
+        keys = [{"label": session.label, "session": session.session} for session in self.list_good_sessions()]
+        sessions = pl.DataFrame(keys, schema={"label": pl.String, "session": pl.Int64})
         return tables.RECORDED_EXECUTIONS.read(self.folder).join(sessions, on=["label", "session"], how="semi")
 
     def read_answers(self) -> pl.DataFrame:

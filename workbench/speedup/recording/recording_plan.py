@@ -69,39 +69,39 @@ def parse_sides(engines: Iterable[str], labels: Iterable[str], spelled: Iterable
     engines, labels = list(engines), list(labels)
     if labels and len(labels) != len(engines):
         raise ConfigError("one label for each engine", where="--label", found=f"{len(labels)} for {len(engines)}")
-    found = [RecordedSide(label, engine) for engine, label in zip(engines, labels or engines, strict=True)]
-    found += [parse_side(text) for text in spelled]
-    if not found:
+    sides = [RecordedSide(label, engine) for engine, label in zip(engines, labels or engines, strict=True)]
+    sides += [parse_side(text) for text in spelled]
+    if not sides:
         raise ConfigError("nothing to record", where="--engine, --side", do="--engine spark --engine comet")
-    for side in found:
+    for side in sides:
         _check_side(side)
-    names = [side.label for side in found]
+    names = [side.label for side in sides]
     if len({name.lower() for name in names}) != len(names):
         raise ConfigError(
             "two sides with the same label", where="--side, --label", found=names, do="give each its own --label"
         )
-    return found
+    return sides
 
 
 def parse_side(text: str) -> RecordedSide:
     """A side from the text LABEL[:ENGINE][,key=value…]; values may hold commas."""
     # A comma starts a setting only before a key with =.
-    head, *rest = re.split(r",(?=[A-Za-z][\w.]*=)", text)
+    head, *settings = re.split(r",(?=[A-Za-z][\w.]*=)", text)
     label, _, engine = head.partition(":")
-    return RecordedSide(label, engine or "spark", parse_settings(rest, where="--side"))
+    return RecordedSide(label, engine or "spark", parse_settings(settings, where="--side"))
 
 
 def parse_settings(pairs: Iterable[str], *, where: str = "--conf") -> dict[str, str]:
     """Spark settings from `key=value` texts."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not re.fullmatch(r"spark\.[\w.-]{1,200}", key):
             raise ConfigError("not a Spark setting", where=where, found=pair[:200], allowed="spark.some.key=value")
         if key.startswith(RECORDER_SETTINGS):
             raise ConfigError("the recorder sets this itself", where=where, found=key)
-        found[key] = value
-    return found
+        settings[key] = value
+    return settings
 
 
 def _check_side(side: RecordedSide) -> None:
@@ -126,7 +126,7 @@ class RecordingPlan:
     def shared(self) -> dict[str, str]:
         """Spark settings of all sides."""
         config = self.config
-        found = {
+        settings = {
             "spark.ui.enabled": "false",
             "spark.ui.showConsoleProgress": "false",
             "spark.sql.session.timeZone": "UTC",
@@ -134,10 +134,10 @@ class RecordingPlan:
         }
         partitions = config.shuffle_partitions or (LOCAL_SHUFFLE_PARTITIONS if config.local else None)
         if partitions:
-            found["spark.sql.shuffle.partitions"] = str(partitions)
+            settings["spark.sql.shuffle.partitions"] = str(partitions)
         if config.local:
-            found |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
-        return found | parse_settings(config.conf)
+            settings |= {"spark.driver.host": "localhost", "spark.driver.bindAddress": "127.0.0.1"}
+        return settings | parse_settings(config.conf)
 
     def build_recording(self) -> Recording:
         """The journal of a recording without sessions."""
@@ -212,12 +212,12 @@ def order_queries(queries: list[str], seed: int, session: int, passes: int) -> l
     >>> first == order_queries(["a", "b", "c"], 0, 1, 2), [sorted(names) for names in first]
     (True, [['a', 'b', 'c'], ['a', 'b', 'c']])
     """
-    found = []
+    orders = []
     for number in range(1, passes + 1):
         names = list(queries)
         random.Random(f"{seed} {session} {number}").shuffle(names)  # noqa: S311 - an order, not a secret
-        found.append(names)
-    return found
+        orders.append(names)
+    return orders
 
 
 def iterate_sessions(labels: list[str], seed: int, sessions: int) -> Iterator[tuple[str, int]]:
@@ -275,20 +275,20 @@ def list_differences(earlier: Recording, requested: Recording) -> list[str]:
     """Differences between an earlier recording and the requested one."""
     one, two = (recording.model_dump(mode="json") for recording in (earlier, requested))
     one["versions"], two["versions"] = ({"pyspark": part["versions"].get("pyspark")} for part in (one, two))
-    found: list[str] = []
+    differences: list[str] = []
     for name in (*FIXED_FIELDS, "versions"):
-        _collect_difference(name, one[name], two[name], found)
-    return found
+        _collect_difference(name, one[name], two[name], differences)
+    return differences
 
 
-def _collect_difference(name: str, one: object, two: object, found: list[str]) -> None:
+def _collect_difference(name: str, one: object, two: object, differences: list[str]) -> None:
     if one == two:
         return
     if isinstance(one, dict) and isinstance(two, dict):
         for key in {**one, **two}:
-            _collect_difference(f"{name}.{key}", one.get(key), two.get(key), found)
+            _collect_difference(f"{name}.{key}", one.get(key), two.get(key), differences)
     elif isinstance(one, list) and isinstance(two, list) and len(one) == len(two):
         for place, (left, right) in enumerate(zip(one, two, strict=True)):
-            _collect_difference(f"{name}[{place}]", left, right, found)
+            _collect_difference(f"{name}[{place}]", left, right, differences)
     else:
-        found.append(f"{name}: {str(one)[:80]} then, {str(two)[:80]} now")
+        differences.append(f"{name}: {str(one)[:80]} then, {str(two)[:80]} now")

@@ -38,17 +38,17 @@ MAX_NOTED = 3
 
 def map_machine_paths(*, data: str, work: str, jars: Mapping[str, str] | None = None) -> dict[str, str]:
     """Replacement of each folder of this machine that a log may name."""
-    found = {data: "/data/tables", work: "/data/recording"}
-    found |= {path: f"/data/jars/{name}" for path, name in (jars or {}).items()}
-    found |= {sys.prefix: "/data/python", sys.base_prefix + "/lib": "/data/python/lib"}
+    stand_ins = {data: "/data/tables", work: "/data/recording"}
+    stand_ins |= {path: f"/data/jars/{name}" for path, name in (jars or {}).items()}
+    stand_ins |= {sys.prefix: "/data/python", sys.base_prefix + "/lib": "/data/python/lib"}
     if home := os.environ.get("JAVA_HOME"):
-        found[home] = "/data/java"
+        stand_ins[home] = "/data/java"
     # Stage names hold the line of Python that started them.
-    found[str(Path(__file__).parents[3])] = "/data/workbench"
-    found[str(Path.cwd())] = "/data/cwd"
-    resolved = {str(Path(place).resolve()): name for place, name in found.items() if place.startswith("/")}
+    stand_ins[str(Path(__file__).parents[3])] = "/data/workbench"
+    stand_ins[str(Path.cwd())] = "/data/cwd"
+    resolved = {str(Path(place).resolve()): name for place, name in stand_ins.items() if place.startswith("/")}
     # A folder like / or /x would match everywhere.
-    return {place: name for place, name in (resolved | found).items() if place.count("/") >= 2}
+    return {place: name for place, name in (resolved | stand_ins).items() if place.count("/") >= 2}
 
 
 def scrub_line(line: str, stand_ins: Mapping[str, str]) -> str:
@@ -93,15 +93,15 @@ def get_machine_names() -> tuple[str, ...]:
 
 def list_machine_traces(line: str, *, names: tuple[str, ...] = ()) -> list[str]:
     """Traces of the machine in a line; `names` are forbidden words (host, user)."""
-    found = [f"{what}: {match.group(0)}" for what, pattern in FORBIDDEN.items() if (match := pattern.search(line))]
+    traces = [f"{kind}: {match.group(0)}" for kind, pattern in FORBIDDEN.items() if (match := pattern.search(line))]
     for name in names:
         if re.search(rf"(?<![\w.]){re.escape(name)}(?![\w.])", line):
-            found.append(f"name: {name}")
+            traces.append(f"name: {name}")
     try:
         event = json.loads(line)
     except ValueError:
-        return found
-    return found + [
+        return traces
+    return traces + [
         f"host: {value}" for value in _iterate_host_values(event) if value not in {"localhost", "127.0.0.1"}
     ]
 
@@ -124,10 +124,10 @@ def _format_event(event: dict[str, Any]) -> str:
 
 def find_session_log(events: Path) -> Path:
     """The event log that a session wrote."""
-    found = [path for path in events.iterdir() if path.is_file() and not path.name.startswith(".")]
-    if len(found) != 1 or found[0].suffix == ".inprogress":
-        raise RunFailedError("the session left no closed event log", found=[path.name for path in found] or "nothing")
-    return found[0]
+    logs = [path for path in events.iterdir() if path.is_file() and not path.name.startswith(".")]
+    if len(logs) != 1 or logs[0].suffix == ".inprogress":
+        raise RunFailedError("the session left no closed event log", found=[path.name for path in logs] or "nothing")
+    return logs[0]
 
 
 def write_session_log(log: Path, path: Path, *, stand_ins: Mapping[str, str] | None) -> list[str]:

@@ -95,17 +95,17 @@ def _iterate_new_lines(path: Path) -> Iterator[list[str]]:
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             file.seek(position)
             text = file.read()
-        whole = text[: text.rfind(b"\n") + 1]
-        position += len(whole)
-        yield whole.decode("utf-8", "replace").splitlines()
+        complete_text = text[: text.rfind(b"\n") + 1]
+        position += len(complete_text)
+        yield complete_text.decode("utf-8", "replace").splitlines()
 
 
 def _read_session_facts(folder: Path) -> Json | None:
     try:
-        found = json.loads((folder / query_session.FACTS).read_text(encoding="utf-8"))
+        facts = json.loads((folder / query_session.FACTS).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return facts if isinstance(facts, dict) else None
 
 
 def _read_output_tail(path: Path) -> str:
@@ -113,8 +113,8 @@ def _read_output_tail(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 64_000))
         lines = file.read().decode("utf-8", "replace").splitlines()
-    kept = [line.strip() for line in lines if line.strip() and not any(noise in line for noise in NOISE)]
-    return " | ".join(kept[-6:])[-MAX_TAIL_CHARS:] or "no output"
+    messages = [line.strip() for line in lines if line.strip() and not any(noise in line for noise in NOISE)]
+    return " | ".join(messages[-6:])[-MAX_TAIL_CHARS:] or "no output"
 
 
 class ProgressClock:
@@ -134,8 +134,8 @@ class ProgressClock:
 
     def format_left_time(self) -> str:
         """The remaining time as text; empty before the first execution."""
-        left = self.estimate_left_s()
-        return "" if left is None else f", about {format_duration(left)} left"
+        remaining_s = self.estimate_left_s()
+        return "" if remaining_s is None else f", about {format_duration(remaining_s)} left"
 
 
 class ProgressLines(terminal.StatusLines):

@@ -44,8 +44,8 @@ def write_queries(path: Path) -> None:
     """Write the 99 queries, with the extension's parameters, in Spark's dialect."""
     import sqlglot  # type: ignore[import-not-found]
 
-    found = connect(":memory:").execute("SELECT query_nr, query FROM tpcds_queries() ORDER BY ALL").fetchall()
-    queries = {f"query{number}": sqlglot.transpile(text, read="duckdb", write="spark")[0] for number, text in found}
+    rows = connect(":memory:").execute("SELECT query_nr, query FROM tpcds_queries() ORDER BY ALL").fetchall()
+    queries = {f"query{number}": sqlglot.transpile(text, read="duckdb", write="spark")[0] for number, text in rows}
     path.write_text(json.dumps(queries, indent=1), encoding="utf-8")
 
 

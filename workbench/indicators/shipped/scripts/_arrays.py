@@ -52,24 +52,24 @@ class Numpy:
 
     def array(self, values: array[Any], shape: Sequence[int], dtype: str) -> Any:
         """An array of these numbers on the device."""
-        found = self.module.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
-        return found.astype(dtype).reshape(shape)
+        numbers = self.module.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
+        return numbers.astype(dtype).reshape(shape)
 
     def compiled(self, work: Callable[..., Any]) -> Callable[..., Any]:
         """The function as the framework would run it in earnest."""
         return work
 
-    def wait(self, found: Any) -> Any:
+    def wait(self, result: Any) -> Any:
         """The result, when it is there."""
-        return found
+        return result
 
-    def listed(self, found: Any) -> Numbers:
+    def listed(self, result: Any) -> Numbers:
         """All numbers of a result in order, as doubles or whole numbers."""
-        return _packed(self.held(found))
+        return _packed(self.held(result))
 
-    def held(self, found: Any) -> Any:
+    def held(self, result: Any) -> Any:
         """A result as NumPy holds it: of doubles where its own type is none of NumPy's."""
-        return found
+        return result
 
     def queued(self, work: Callable[[], Any], count: int) -> list[float] | None:  # noqa: ARG002
         """How long the device takes for each of so many calls that wait for it in line, in ms, by its own clock.
@@ -88,8 +88,8 @@ class Numpy:
         return self.module.argsort(x)
 
     def function(self, name: str) -> Callable[[Any], Any]:
-        found: Callable[[Any], Any] = getattr(self.module, name)
-        return found
+        operation: Callable[[Any], Any] = getattr(self.module, name)
+        return operation
 
     def images(self, x: Any) -> Any:
         """Batch, positions…, channels: as the framework likes to have them."""
@@ -109,9 +109,9 @@ class Numpy:
         inner = [last - len(sizes) - 1, *range(last - len(sizes), last)]
         return self.module.tensordot(windows, w, axes=(inner, [len(sizes), *range(len(sizes))]))
 
-    def channels_last(self, found: Any) -> Any:
+    def channels_last(self, result: Any) -> Any:
         """A result of `conv` with its channels last."""
-        return found
+        return result
 
 
 class Torch(Numpy):
@@ -143,17 +143,17 @@ class Torch(Numpy):
 
     def array(self, values: array[Any], shape: Sequence[int], dtype: str) -> Any:
         kind = self.module.float64 if values.typecode == "d" else self.module.int64
-        found = self.module.frombuffer(values, dtype=kind).reshape(tuple(shape))
+        numbers = self.module.frombuffer(values, dtype=kind).reshape(tuple(shape))
         # A copy, also where the type is the same: the buffer belongs to the list of numbers.
-        return found.clone().to(getattr(self.module, _held_as(dtype))).to(self.place)
+        return numbers.clone().to(getattr(self.module, _held_as(dtype))).to(self.place)
 
-    def wait(self, found: Any) -> Any:
+    def wait(self, result: Any) -> Any:
         if self.place == "cuda":
             self.module.cuda.synchronize()
-        return found
+        return result
 
-    def held(self, found: Any) -> Any:
-        return (found.double() if found.is_floating_point() else found).cpu().numpy()
+    def held(self, result: Any) -> Any:
+        return (result.double() if result.is_floating_point() else result).cpu().numpy()
 
     def queued(self, work: Callable[[], Any], count: int) -> list[float] | None:
         if self.place != "cuda":
@@ -181,8 +181,8 @@ class Torch(Numpy):
         functions = self.module.nn.functional
         return (functions.conv1d if w.ndim == 3 else functions.conv2d)(x, w, stride=stride)
 
-    def channels_last(self, found: Any) -> Any:
-        return self.module.movedim(found, 1, -1)
+    def channels_last(self, result: Any) -> Any:
+        return self.module.movedim(result, 1, -1)
 
 
 class Tensorflow(Numpy):
@@ -210,23 +210,23 @@ class Tensorflow(Numpy):
         import numpy as np
 
         # TensorFlow itself needs NumPy.
-        found = np.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
+        numbers = np.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
         with self.module.device(self.place):
-            return self.module.cast(self.module.constant(found.reshape(shape)), _held_as(dtype))
+            return self.module.cast(self.module.constant(numbers.reshape(shape)), _held_as(dtype))
 
-    def wait(self, found: Any) -> Any:
-        found.numpy()
-        return found
+    def wait(self, result: Any) -> Any:
+        result.numpy()
+        return result
 
-    def held(self, found: Any) -> Any:
-        return (self.module.cast(found, "float64") if found.dtype.is_floating else found).numpy()
+    def held(self, result: Any) -> Any:
+        return (self.module.cast(result, "float64") if result.dtype.is_floating else result).numpy()
 
     def matmul(self, a: Any, b: Any) -> Any:
         return self.module.linalg.matmul(a, b)
 
     def function(self, name: str) -> Callable[[Any], Any]:
-        found: Callable[[Any], Any] = getattr(self.module.math, name)
-        return found
+        operation: Callable[[Any], Any] = getattr(self.module.math, name)
+        return operation
 
     def conv(self, x: Any, w: Any, stride: int) -> Any:
         functions = self.module.nn
@@ -259,21 +259,21 @@ class Jax(Numpy):
     def array(self, values: array[Any], shape: Sequence[int], dtype: str) -> Any:
         import numpy as np
 
-        found = np.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
-        return self.jax.device_put(self.module.asarray(found.reshape(shape)).astype(_held_as(dtype)), self.place)
+        numbers = np.frombuffer(values, dtype="float64" if values.typecode == "d" else "int64")
+        return self.jax.device_put(self.module.asarray(numbers.reshape(shape)).astype(_held_as(dtype)), self.place)
 
     def compiled(self, work: Callable[..., Any]) -> Callable[..., Any]:
-        found: Callable[..., Any] = self.jax.jit(work)
-        return found
+        program: Callable[..., Any] = self.jax.jit(work)
+        return program
 
-    def wait(self, found: Any) -> Any:
-        return found.block_until_ready()
+    def wait(self, result: Any) -> Any:
+        return result.block_until_ready()
 
-    def held(self, found: Any) -> Any:
+    def held(self, result: Any) -> Any:
         import numpy as np
 
         return np.asarray(
-            found.astype("float64") if self.module.issubdtype(found.dtype, self.module.floating) else found
+            result.astype("float64") if self.module.issubdtype(result.dtype, self.module.floating) else result
         )
 
     def conv(self, x: Any, w: Any, stride: int) -> Any:
@@ -294,10 +294,10 @@ class Cupy(Numpy):
             os.environ["CUPY_TF32"] = "1"
         module = run.load("cupy")
         try:
-            found = module.cuda.runtime.getDeviceCount()
+            n_gpus = module.cuda.runtime.getDeviceCount()
         except module.cuda.runtime.CUDARuntimeError as error:
             run.refuse(f"cupy finds no gpu: {str(error)[:200]}")
-        if not found:
+        if not n_gpus:
             run.refuse("cupy finds no gpu; PI_DEVICE is gpu")
         run.build["cuda"] = str(module.cuda.runtime.runtimeGetVersion())
         run.build["capability"] = ".".join(module.cuda.Device().compute_capability)
@@ -308,12 +308,12 @@ class Cupy(Numpy):
             self.run.refuse("cupy's bfloat16 is not measured here: it multiplies it by way of other types")
         return self.module.asarray(super().array(values, shape, _held_as(dtype)))
 
-    def wait(self, found: Any) -> Any:
+    def wait(self, result: Any) -> Any:
         self.module.cuda.get_current_stream().synchronize()
-        return found
+        return result
 
-    def held(self, found: Any) -> Any:
-        return found.get()
+    def held(self, result: Any) -> Any:
+        return result.get()
 
     def queued(self, work: Callable[[], Any], count: int) -> list[float] | None:
         cuda = self.module.cuda
@@ -348,8 +348,8 @@ def timed(run: Run, arrays: Numpy, work: Callable[[], Any]) -> float:
     elapsed_ms = run.time(lambda: arrays.wait(work()))
     if arrays.device == "gpu":
         count = int(min(MOST_QUEUED, max(run.parameters["reps"], MIN_QUEUED_MS / max(elapsed_ms, 1e-3))))
-        if found := arrays.queued(work, count):
-            run.results["device_ms"] = median(found)
+        if times_ms := arrays.queued(work, count):
+            run.results["device_ms"] = median(times_ms)
     return elapsed_ms
 
 
@@ -386,11 +386,11 @@ def _held_as(dtype: str) -> str:
     return "float32" if dtype == TF32 else dtype
 
 
-def _packed(found: Any) -> array[Any]:
+def _packed(numbers: Any) -> array[Any]:
     """The numbers of a NumPy array, doubles or whole, without a Python object for each."""
-    fractions = found.dtype.kind == "f"
+    fractions = numbers.dtype.kind == "f"
     packed: array[Any] = array("d" if fractions else "q")
-    packed.frombytes(found.astype("float64" if fractions else "int64").tobytes())
+    packed.frombytes(numbers.astype("float64" if fractions else "int64").tobytes())
     return packed
 
 
@@ -400,8 +400,8 @@ def _blas(module: Any) -> dict[str, Any]:
     An OpenBLAS that is older than the processor takes a kernel of older ones, which may be several times slower.
     """
     try:
-        found = module.show_config("dicts")["Build Dependencies"]["blas"]
-        built = {"blas": f"{found.get('name')} {found.get('version')}"}
+        blas = module.show_config("dicts")["Build Dependencies"]["blas"]
+        built = {"blas": f"{blas.get('name')} {blas.get('version')}"}
     except (TypeError, KeyError, ValueError):
         built = {}  # its version does not tell without printing
     kernel = _kernel()

@@ -19,7 +19,7 @@ CHECKED = 64
 
 def lengths(sizes: Sequence[int], filters: Sequence[int], stride: int) -> tuple[int, ...]:
     """How many places the filter has, by position."""
-    return tuple((size - one) // stride + 1 for size, one in zip(sizes, filters))  # noqa: B905
+    return tuple((size - width) // stride + 1 for size, width in zip(sizes, filters))  # noqa: B905
 
 
 def operations(batch: int, places: Sequence[int], filters: Sequence[int], channels: int, out: int) -> int:
@@ -40,7 +40,7 @@ def measure(run: Run, batch: int, sizes: tuple[int, ...], channels: int, filters
     dtype = run.choice("dtype", ("float32", "float64", "float16", "bfloat16", "tfloat32"))
     run.choice("device", ("cpu", "gpu", "auto"))
     seed = run.whole("seed", 0)
-    if any(one > size for size, one in zip(sizes, filters)):  # noqa: B905
+    if any(width > size for size, width in zip(sizes, filters)):  # noqa: B905
         run.refuse(f"the filter is larger than the input: {filters} over {sizes}")
     arrays = _arrays.opened(run)
     x_shape, w_shape = (batch, *sizes, channels), (*filters, channels, out)
@@ -60,8 +60,8 @@ def measure(run: Run, batch: int, sizes: tuple[int, ...], channels: int, filters
     shape = (batch, *places, out)
     dots = []
     for place in _errors.places(shape, CHECKED):
-        left = _window(x_held, x_shape, place, filters, stride)
-        dots.append((answer[_flat(place, shape)], left, w_held[place[-1] :: out]))
+        window = _window(x_held, x_shape, place, filters, stride)
+        dots.append((answer[_flat(place, shape)], window, w_held[place[-1] :: out]))
     run.checks.update(_errors.of_dots(dots, dtype, None))
 
 
@@ -69,12 +69,12 @@ def _window(
     x: Sequence[Any], shape: Sequence[int], place: Sequence[int], filters: Sequence[int], stride: int
 ) -> list[Any]:
     """The inputs under the filter at one place: by position, then by channel."""
-    found: list[Any] = []
+    window: list[Any] = []
     for offset in itertools.product(*map(range, filters)):
         position = [at * stride + more for at, more in zip(place[1:-1], offset)]  # noqa: B905
         start = _flat((place[0], *position, 0), shape)
-        found.extend(x[start : start + shape[-1]])
-    return found
+        window.extend(x[start : start + shape[-1]])
+    return window
 
 
 def _flat(place: Sequence[int], shape: Sequence[int]) -> int:

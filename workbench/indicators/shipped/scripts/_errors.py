@@ -22,8 +22,8 @@ def places(shape: Sequence[int], count: int) -> Iterator[tuple[int, ...]]:
     for k in range(count):
         flat, place = k * (size - 1) // max(count - 1, 1), []
         for length in reversed(shape):
-            flat, rest = divmod(flat, length)
-            place.append(rest)
+            flat, index = divmod(flat, length)
+            place.append(index)
         yield tuple(reversed(place))
 
 
@@ -35,21 +35,21 @@ def of_dots(dots: Iterable[tuple[Any, Sequence[Any], Sequence[Any]]], dtype: str
     numbers must be equal, after wrapping around at their number of bits.
     """
     worst, wrong = 0.0, 0
-    for found, left, right in dots:
+    for value, left, right in dots:
         products = [x * y for x, y in zip(left, right)]  # noqa: B905  (strict= is not in Python 3.9)
         if wraps:
             lowest = 0 if dtype.startswith("u") else -(1 << (wraps - 1))
-            wrong += found != (sum(products) - lowest) % (1 << wraps) + lowest
+            wrong += value != (sum(products) - lowest) % (1 << wraps) + lowest
             continue
         scale = math.fsum(map(abs, products)) * 2.0 ** -FRACTION[dtype]
-        off = abs(found - math.fsum(products))
+        off = abs(value - math.fsum(products))
         error = off / scale if scale else (BAD if off else 0.0)
         error = error if error < BAD else BAD
         worst, wrong = max(worst, error), wrong + (error > MOST_EPS)
     return {"error_eps": worst, "wrong": wrong}
 
 
-def of_function(name: str, inputs: Sequence[float], found: Sequence[float], dtype: str) -> float:
+def of_function(name: str, inputs: Sequence[float], outputs: Sequence[float], dtype: str) -> float:
     """The largest error of sin or exp, in units in the last place of the true value.
 
     All values are held against the standard library's; the ones farthest off, and some others, against the true
@@ -58,7 +58,7 @@ def of_function(name: str, inputs: Sequence[float], found: Sequence[float], dtyp
     quick = getattr(math, name)
     fraction = FRACTION[dtype]
     off = []
-    for place, (x, y) in enumerate(zip(inputs, found)):  # noqa: B905  (strict= is not in Python 3.9)
+    for place, (x, y) in enumerate(zip(inputs, outputs)):  # noqa: B905  (strict= is not in Python 3.9)
         near = quick(x)
         if y != near:
             if not math.isfinite(y):
@@ -66,7 +66,7 @@ def of_function(name: str, inputs: Sequence[float], found: Sequence[float], dtyp
             off.append((abs(y - near) / _unit(near, fraction), place))
     chosen = {place for _, place in heapq.nlargest(_CANDIDATES, off)}
     chosen.update(range(0, len(inputs), max(len(inputs) // _CANDIDATES, 1)))
-    return max((_error(name, inputs[place], found[place], fraction) for place in chosen), default=0.0)
+    return max((_error(name, inputs[place], outputs[place], fraction) for place in chosen), default=0.0)
 
 
 def _error(name: str, x: float, y: float, fraction: int) -> float:

@@ -34,8 +34,8 @@ class Pandas:
 
     def totals(self, frame: Any) -> Any:
         """Sum, maximum and count of `value` by `key`."""
-        found = frame.groupby("key", sort=False)["value"].agg(["sum", "max", "count"])
-        return found.reset_index()
+        totals = frame.groupby("key", sort=False)["value"].agg(["sum", "max", "count"])
+        return totals.reset_index()
 
     def join(self, left: Any, right: Any) -> Any:
         """Rows of both that agree in `key`."""

@@ -52,31 +52,31 @@ class Run:
     def whole(self, name: str, default: int, low: int = 0) -> int:
         """A parameter that is a whole number."""
         variable = "PI_" + name.upper()
-        self.parameters[name] = found = _whole(variable, os.environ.get(variable, str(default)), low)
-        return found
+        self.parameters[name] = value = _whole(variable, os.environ.get(variable, str(default)), low)
+        return value
 
     def number(self, name: str, default: float) -> float:
         """A parameter that is a number."""
         variable = "PI_" + name.upper()
         text = os.environ.get(variable, str(default))
         try:
-            self.parameters[name] = found = float(text)
+            self.parameters[name] = value = float(text)
         except ValueError:
             self.refuse(f"{variable} is {text[:60]!r}; a number is needed")
-        return found
+        return value
 
     def choice(self, name: str, choices: Sequence[str]) -> str:
         """A parameter that is one of some words; the first is its default."""
         variable = "PI_" + name.upper()
-        found = os.environ.get(variable, choices[0])
-        if found not in choices:
-            self.refuse(f"{variable} is {found[:60]!r}; allowed: {', '.join(choices)}")
-        self.parameters[name] = found
-        return found
+        value = os.environ.get(variable, choices[0])
+        if value not in choices:
+            self.refuse(f"{variable} is {value[:60]!r}; allowed: {', '.join(choices)}")
+        self.parameters[name] = value
+        return value
 
-    def refuse(self, why: str) -> NoReturn:
+    def refuse(self, reason: str) -> NoReturn:
         """End: this cannot be measured here."""
-        raise RefusedError(why)
+        raise RefusedError(reason)
 
     def load(self, module: str) -> Any:
         """Import what is measured; thread counts and devices are settled before, because libraries read them then."""
@@ -87,19 +87,19 @@ class Run:
         if self.parameters.get("device", "cpu") == "cpu":
             os.environ["CUDA_VISIBLE_DEVICES"] = "-1"
         try:
-            found = importlib.import_module(module)
+            package = importlib.import_module(module)
         except ImportError as error:
             raise RefusedError(f"{module} cannot be imported: {str(error)[:200]}") from error
-        self.build["version"] = str(getattr(found, "__version__", "unknown"))
-        return found
+        self.build["version"] = str(getattr(package, "__version__", "unknown"))
+        return package
 
     def first(self, work: Callable[[], Any]) -> Any:
         """What `work` gives, once, outside the clock; refused where the framework cannot do it."""
         try:
             return work()
         except Exception as error:
-            told = " ".join(str(error).split())[:200]
-            raise RefusedError(f"{self.framework} cannot do this: {type(error).__name__}: {told}") from error
+            message = " ".join(str(error).split())[:200]
+            raise RefusedError(f"{self.framework} cannot do this: {type(error).__name__}: {message}") from error
 
     def time(self, work: Callable[[], Any]) -> float:
         """Call `work` again and again: warm-up first, then `reps` times on the clock; `elapsed_ms` is the median.
@@ -114,7 +114,7 @@ class Run:
         for _ in range(warmup):
             work()
         clock = time.perf_counter_ns
-        found = []
+        durations_ns = []
         gc.collect()
         gc.disable()
         # Around all repetitions: the clock of CPU time is too coarse for a short one on some systems.
@@ -123,12 +123,12 @@ class Run:
             for _ in range(reps):
                 start = clock()
                 work()
-                found.append(clock() - start)
+                durations_ns.append(clock() - start)
         finally:
             used = time.process_time_ns() - begun
             gc.enable()
         self.cpu["elapsed_ms"] = used / 1e6 / reps
-        self.samples["elapsed_ms"] = [value / 1e6 for value in found]
+        self.samples["elapsed_ms"] = [value / 1e6 for value in durations_ns]
         self.results["elapsed_ms"] = elapsed = median(self.samples["elapsed_ms"])
         return elapsed
 
@@ -176,29 +176,29 @@ def uniform(count: int, seed: int, bits: int = 52) -> array[float]:
     10 float16): then every framework gets the same input, without rounding.
     """
     mantissa = ((1 << bits) - 1) << (52 - bits)
-    found = array("d")
+    numbers = array("d")
     for words in _patterned(count, seed, mantissa, 0x3FF << 52):
         # What the bits say lies in [1, 2); this subtraction is exact.
-        found.extend([value - 1.5 for value in array("d", words)])
-    return found
+        numbers.extend([value - 1.5 for value in array("d", words)])
+    return numbers
 
 
 def wholes(count: int, seed: int, bits: int) -> array[int]:
     """Random whole numbers in [0, 2**bits), the same everywhere."""
-    found = array("q")
+    numbers = array("q")
     for words in _patterned(count, seed, (1 << bits) - 1, 0):
-        found.frombytes(words)
-    return found
+        numbers.frombytes(words)
+    return numbers
 
 
 def digest(values: Iterable[Any], kind: str = "d") -> str:
     """Sixteen hex digits that stand for these numbers (`d`: doubles, `q`: whole ones) in this order."""
     import hashlib
 
-    found = array(kind, values)
+    numbers = array(kind, values)
     if sys.byteorder == "big":
-        found.byteswap()
-    return hashlib.sha256(found.tobytes()).hexdigest()[:16]
+        numbers.byteswap()
+    return hashlib.sha256(numbers.tobytes()).hexdigest()[:16]
 
 
 def _patterned(count: int, seed: int, mask: int, ones: int) -> Iterator[bytes]:
@@ -216,19 +216,19 @@ def _patterned(count: int, seed: int, mask: int, ones: int) -> Iterator[bytes]:
     for begin in range(0, count, _CHUNK):
         size = min(_CHUNK, count - begin)
         bits = generator.getrandbits(64 * size)
-        found = ((bits & repeated(mask, size)) | repeated(ones, size)).to_bytes(8 * size, "little")
+        chunk = ((bits & repeated(mask, size)) | repeated(ones, size)).to_bytes(8 * size, "little")
         if sys.byteorder == "big":
-            words = array("Q", found)
+            words = array("Q", chunk)
             words.byteswap()
-            found = words.tobytes()
-        yield found
+            chunk = words.tobytes()
+        yield chunk
 
 
 def _whole(variable: str, text: str, low: int) -> int:
     try:
-        found = int(text)
+        number = int(text)
     except ValueError:
         raise RefusedError(f"{variable} is {text[:60]!r}; a whole number is needed") from None
-    if found < low:
-        raise RefusedError(f"{variable} is {found}; at least {low}")
-    return found
+    if number < low:
+        raise RefusedError(f"{variable} is {number}; at least {low}")
+    return number

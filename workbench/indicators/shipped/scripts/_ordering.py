@@ -22,12 +22,12 @@ def prepared(run: Run, n: int, dtypes: Sequence[str]) -> tuple[Numpy, Any, str]:
     arrays = _arrays.opened(run)
     kind = "d" if dtype in _arrays.FLOATS else "q"
     numbers = uniform(n, seed, _arrays.FLOATS[dtype]) if kind == "d" else wholes(n, seed, int(dtype[3:]) - 2)
-    made = arrays.array(numbers, (n,), dtype)
-    run.checks["input_digest"] = digest(arrays.listed(made), kind)
-    return arrays, made, kind
+    device_array = arrays.array(numbers, (n,), dtype)
+    run.checks["input_digest"] = digest(arrays.listed(device_array), kind)
+    return arrays, device_array, kind
 
 
-def misplaced(right: Sequence[Any], found: Sequence[Any]) -> int:
+def misplaced(right: Sequence[Any], answer: Sequence[Any]) -> int:
     """At how many places two orders differ; what is missing or too much counts, too."""
-    differ = sum(one != other for one, other in zip(right, found))  # noqa: B905
-    return int(differ) + abs(len(right) - len(found))
+    differ = sum(value != other for value, other in zip(right, answer))  # noqa: B905
+    return int(differ) + abs(len(right) - len(answer))

@@ -65,12 +65,12 @@ def _gzipped(data: bytes) -> bytes:
 
 def _struct(*fields: tuple[int, tuple[int, bytes]]) -> bytes:
     """Fields by ascending number, none more than 15 after the one before: each with a short header."""
-    found, last = bytearray(), 0
+    buffer, last = bytearray(), 0
     for number, (kind, body) in fields:
-        found.append((number - last) << 4 | kind)
-        found += body
+        buffer.append((number - last) << 4 | kind)
+        buffer += body
         last = number
-    return bytes(found) + b"\0"
+    return bytes(buffer) + b"\0"
 
 
 def _list(kind: int, items: Sequence[bytes]) -> tuple[int, bytes]:
@@ -96,9 +96,9 @@ def _zigzag(value: int) -> int:
 
 
 def _varint(value: int) -> bytes:
-    found = bytearray()
+    buffer = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        buffer.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    buffer.append(value)
+    return bytes(buffer)

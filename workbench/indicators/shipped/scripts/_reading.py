@@ -28,7 +28,7 @@ def table(rows: int, seed: int) -> Columns:
 
     return {
         "id": wholes(rows, seed, 40).tolist(),
-        "value": [(number - 500_000) / 1_000 for number in (one % 1_000_000 for one in wholes(rows, seed + 1, 40))],
+        "value": [(number - 500_000) / 1_000 for number in (draw % 1_000_000 for draw in wholes(rows, seed + 1, 40))],
         "word": [f"word-{number % WORDS:04d}" for number in wholes(rows, seed + 2, 40)],
     }
 
@@ -55,9 +55,9 @@ def measure(
         run.time(lambda: read(frames, path))
     wrong = abs(len(answer) - len(columns))
     for column, values in columns.items():
-        found = answer.get(column, [])
-        wrong += sum(one != other for one, other in zip(found, values))  # noqa: B905
-        wrong += abs(len(found) - len(values))
+        cells = answer.get(column, [])
+        wrong += sum(cell != other for cell, other in zip(cells, values))  # noqa: B905
+        wrong += abs(len(cells) - len(values))
     run.checks["wrong"] = wrong
     run.checks["answer_digest"] = _frames.text_digest(answer.get(column, []) for column in columns)
 

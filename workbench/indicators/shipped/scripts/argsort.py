@@ -17,11 +17,11 @@ def measure(run: Run) -> None:
     order = arrays.compiled(arrays.argsort)
     places = run.first(lambda: arrays.listed(order(numbers)))
     _arrays.timed(run, arrays, lambda: order(numbers))
-    held = arrays.listed(numbers)
+    inputs = arrays.listed(numbers)
     # The numbers in that order, not the places: equal numbers may come in either order.
-    answer = [held[place] for place in places if 0 <= place < len(held)]
+    answer = [inputs[place] for place in places if 0 <= place < len(inputs)]
     twice = len(places) - len(set(places))
-    run.checks["wrong"] = _ordering.misplaced(sorted(held), answer) + twice
+    run.checks["wrong"] = _ordering.misplaced(sorted(inputs), answer) + twice
     run.checks["answer_digest"] = digest(answer, kind)
 
 

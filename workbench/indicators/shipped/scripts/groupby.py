@@ -25,19 +25,19 @@ def measure(run: Run) -> None:
     answer = run.first(lambda: frames.listed(frames.totals(frame)))
     run.time(lambda: frames.totals(frame))
 
-    held = frames.listed(frame)
-    run.checks["input_digest"] = digest(held["key"] + held["value"])
+    inputs = frames.listed(frame)
+    run.checks["input_digest"] = digest(inputs["key"] + inputs["value"])
     right: dict[int, list[float]] = {}
-    for key, value in zip(held["key"], held["value"]):  # noqa: B905
+    for key, value in zip(inputs["key"], inputs["value"]):  # noqa: B905
         total = right.setdefault(key, [0.0, value, 0])
         total[0] += value
         total[1] = max(total[1], value)
         total[2] += 1
-    found = dict(zip(answer["key"], zip(answer["sum"], answer["max"], answer["count"])))  # noqa: B905
-    wrong = sum(found.get(key) != tuple(total) for key, total in right.items())
+    by_key = dict(zip(answer["key"], zip(answer["sum"], answer["max"], answer["count"])))  # noqa: B905
+    wrong = sum(by_key.get(key) != tuple(total) for key, total in right.items())
     run.checks["wrong"] = wrong + abs(len(answer["key"]) - len(right))
     run.checks["answer_digest"] = _frames.text_digest(
-        (key, float(found[key][0]), float(found[key][1]), int(found[key][2])) for key in sorted(found)
+        (key, float(by_key[key][0]), float(by_key[key][1]), int(by_key[key][2])) for key in sorted(by_key)
     )
 
 

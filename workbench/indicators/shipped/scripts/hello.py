@@ -26,10 +26,10 @@ def measure(run: Run) -> None:
     framework = run.choice("framework", tuple(MAKE))
     module = run.load(framework)
     start = time.perf_counter_ns()
-    found = run.first(lambda: MAKE[framework](module))
-    sys.stderr.write(f"{found}\n")
+    greeting = run.first(lambda: MAKE[framework](module))
+    sys.stderr.write(f"{greeting}\n")
     run.results["elapsed_ms"] = (time.perf_counter_ns() - start) / 1e6
-    run.checks["wrong"] = int(bytes(map(int, found)) != bytes(GREETING))
+    run.checks["wrong"] = int(bytes(map(int, greeting)) != bytes(GREETING))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def measure(run: Run) -> None:
         for place, key in zip(held_left["left"], held_left["key"])  # noqa: B905
         if key in value
     ]
-    differ = sum(one != other for one, other in zip(rows, expected))  # noqa: B905
+    differ = sum(row != other for row, other in zip(rows, expected))  # noqa: B905
     run.checks["wrong"] = differ + abs(len(rows) - len(expected))
     run.checks["answer_digest"] = _frames.text_digest((int(a), int(b), float(c)) for a, b, c in rows)
 

@@ -35,11 +35,11 @@ def measure(run: Run) -> None:
     elapsed_ms = _arrays.timed(run, arrays, lambda: multiply(a, b))
     run.results["rate_gflops"] = operations(n) / elapsed_ms / 1e6
 
-    held = arrays.listed(a) + arrays.listed(b)
-    run.checks["input_digest"] = digest(held)
+    inputs = arrays.listed(a) + arrays.listed(b)
+    run.checks["input_digest"] = digest(inputs)
     dots = []
     for i, j in _errors.places((n, n), CHECKED):
-        row, column = held[i * n : i * n + n], held[n * n + j :: n]
+        row, column = inputs[i * n : i * n + n], inputs[n * n + j :: n]
         dots.append((answer[i * n + j], row, column))
     run.checks.update(_errors.of_dots(dots, dtype, WHOLE.get(dtype)))
 

@@ -19,20 +19,20 @@ def measure(run: Run) -> None:
     framework = run.choice("framework", ("numpy", "python", "torch", "pandas", "polars"))
     n = run.whole("n", 5_000, 1)
     numbers = uniform(n, run.whole("seed", 0))
-    made: Any = list(numbers)
+    vector: Any = list(numbers)
     if framework == "python":
         run.build["version"] = _python()
     else:
         module = run.load(framework)
         make = {"numpy": "array", "torch": "tensor"}.get(framework, "Series")
         kind = {"torch": "float64", "polars": "Float64"}.get(framework)
-        made = getattr(module, make)(made, dtype=getattr(module, kind) if kind else "float64")
-    answer = run.first(lambda: [float(value) for value in loop(made, n)])
-    run.time(lambda: loop(made, n))
+        vector = getattr(module, make)(vector, dtype=getattr(module, kind) if kind else "float64")
+    answer = run.first(lambda: [float(value) for value in loop(vector, n)])
+    run.time(lambda: loop(vector, n))
     run.checks["input_digest"] = digest(numbers)
     run.checks["wrong"] = sum(
-        one != other
-        for one, other in zip(answer, [value + 1.0 for value in numbers])  # noqa: B905
+        number != other
+        for number, other in zip(answer, [value + 1.0 for value in numbers])  # noqa: B905
     )
 
 

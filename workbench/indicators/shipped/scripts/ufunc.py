@@ -29,9 +29,9 @@ def measure(run: Run) -> None:
     apply = arrays.compiled(arrays.function(function))
     answer = run.first(lambda: arrays.listed(apply(x)))
     _arrays.timed(run, arrays, lambda: apply(x))
-    held = arrays.listed(x)
-    run.checks["input_digest"] = digest(held)
-    run.checks["error_ulp"] = _errors.of_function(function, held, answer, dtype)
+    inputs = arrays.listed(x)
+    run.checks["input_digest"] = digest(inputs)
+    run.checks["error_ulp"] = _errors.of_function(function, inputs, answer, dtype)
 
 
 if __name__ == "__main__":

@@ -76,14 +76,14 @@ def _reply_from_answer(answer: Any, ended: float) -> Reply:
     if not isinstance(answer, Mapping):
         return Reply("ok", ended, answer=answer.encode(errors="replace") if isinstance(answer, str) else None)
     llm_s = answer.get("llm_s")
-    calls = [float(one) for one in llm_s] if isinstance(llm_s, list | tuple) else None
+    calls = [float(duration_s) for duration_s in llm_s] if isinstance(llm_s, list | tuple) else None
     counts = (_token_count(answer.get(name)) for name in ("input_tokens", "output_tokens"))
     input_tokens, output_tokens = counts
     return Reply("ok", ended, llm_s=calls, input_tokens=input_tokens, output_tokens=output_tokens)
 
 
-def _token_count(found: Any) -> int | None:
-    return found if isinstance(found, int) and not isinstance(found, bool) and found >= 0 else None
+def _token_count(count: Any) -> int | None:
+    return count if isinstance(count, int) and not isinstance(count, bool) and count >= 0 else None
 
 
 def load_workflow(name: str) -> Workflow:
@@ -95,31 +95,31 @@ def load_workflow(name: str) -> Workflow:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module_name)
+        workflow: Any = importlib.import_module(module_name)
         for part in attribute.split("."):
-            found = getattr(found, part)
+            workflow = getattr(workflow, part)
     except Exception as error:
         text = shorten_detail(f"{type(error).__name__}: {error}")
         raise ConfigError("cannot load the function", where="--function", found=f"{name} ({text})") from error
-    return check_workflow(found, name)
+    return check_workflow(workflow, name)
 
 
-def check_workflow(found: Any, name: str) -> Workflow:
+def check_workflow(candidate: Any, name: str) -> Workflow:
     """Check that an object is an async callable."""
-    call = _callable_code(found)
-    if not callable(found) or not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)):
+    call = _callable_code(candidate)
+    if not callable(candidate) or not (inspect.iscoroutinefunction(call) or inspect.isasyncgenfunction(call)):
         raise ConfigError(
             "not an async callable",
             where=name,
-            found=type(found).__name__,
+            found=type(candidate).__name__,
             do="define it as `async def workflow(prompt: str)`, or as an async generator of tokens",
         )
-    workflow: Workflow = found
+    workflow: Workflow = candidate
     return workflow
 
 
-def _callable_code(found: Any) -> Any:
+def _callable_code(candidate: Any) -> Any:
     """Function that a call runs; for an object, its `__call__`."""
-    if inspect.isroutine(found) or isinstance(found, functools.partial):
-        return found
-    return getattr(type(found), "__call__", None)  # noqa: B004 - its code is wanted
+    if inspect.isroutine(candidate) or isinstance(candidate, functools.partial):
+        return candidate
+    return getattr(type(candidate), "__call__", None)  # noqa: B004 - its code is wanted

@@ -190,8 +190,8 @@ class HttpTarget(ABC):
         """Whether the service leaves a connection open that it said nothing of."""
         await asyncio.sleep(REST_S)
         assert session.connector is not None
-        kept = [protocol for resting in session.connector._conns.values() for protocol, _ in resting]
-        self._keeps = all(protocol.is_connected() for protocol in kept)
+        protocols = [protocol for resting in session.connector._conns.values() for protocol, _ in resting]
+        self._keeps = all(protocol.is_connected() for protocol in protocols)
         if not self._keeps:
             self.notes.append("the service closes each connection after its answer: every request makes its own")
 

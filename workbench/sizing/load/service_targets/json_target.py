@@ -73,9 +73,9 @@ def find_reported_failure(answer: Any) -> str | None:
         return None
     if error := answer.get("error"):
         return shorten_detail(error.get("message", error) if isinstance(error, dict) else error)
-    told = answer.get("detail") or answer.get("message")
-    if told and any(_is_error_code(answer.get(name)) for name in ("code", "status", "status_code", "statusCode")):
-        return shorten_detail(told)
+    message = answer.get("detail") or answer.get("message")
+    if message and any(_is_error_code(answer.get(name)) for name in ("code", "status", "status_code", "statusCode")):
+        return shorten_detail(message)
     return None
 
 
@@ -137,13 +137,13 @@ class JsonTarget(HttpTarget):
             raise MalformedAnswerError(f"answer does not parse: {shorten_detail(error)}") from error
         if (failure := find_reported_failure(answer)) is not None:
             raise FailedAnswerError(failure)
-        found = answer if self._answer_at is None else find_json_value(answer, self._answer_at)
-        if found is None or found in ("", [], {}):
+        value = answer if self._answer_at is None else find_json_value(answer, self._answer_at)
+        if value is None or value in ("", [], {}):
             where = "an empty answer" if self._answer_at is None else f"no value at {self._answer_at} in the answer"
             raise MalformedAnswerError(where)
         counts = (_count_at_path(answer, path) for path in self._tokens_at)
         input_tokens, output_tokens = counts
-        shown = text if self._answer_at is None else found.encode() if isinstance(found, str) else orjson.dumps(found)
+        shown = text if self._answer_at is None else value.encode() if isinstance(value, str) else orjson.dumps(value)
         return Reply(
             "ok",
             ended,
@@ -157,5 +157,5 @@ class JsonTarget(HttpTarget):
 def _count_at_path(answer: Any, path: str | None) -> int | None:
     if path is None:
         return None
-    found = find_json_value(answer, path)
-    return found if isinstance(found, int) and not isinstance(found, bool) else None
+    value = find_json_value(answer, path)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

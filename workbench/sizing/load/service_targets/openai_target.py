@@ -49,7 +49,9 @@ class _Delta(msgspec.Struct):
         functions = [
             call["function"] for call in calls if isinstance(call, dict) and isinstance(call.get("function"), dict)
         ]
-        return self.text() + "".join(str(one.get("name") or "") + str(one.get("arguments") or "") for one in functions)
+        return self.text() + "".join(
+            str(function.get("name") or "") + str(function.get("arguments") or "") for function in functions
+        )
 
 
 def _join_parts(content: Any) -> str:
@@ -247,10 +249,10 @@ class OpenAiTarget(HttpTarget):
             raise MalformedAnswerError("answer without choices")
         if not any(choice.message is not None and choice.message.holds_tokens() for choice in chunk.choices):
             raise MalformedAnswerError("answer without a token")
-        if failed := [one.finish_reason for one in chunk.choices if one.finish_reason in FAILED_REASONS]:
+        if failed := [choice.finish_reason for choice in chunk.choices if choice.finish_reason in FAILED_REASONS]:
             raise FailedAnswerError(f"finish_reason {failed[0]}")
         usage = chunk.usage or _Usage()
-        texts = [one.message.text() for one in chunk.choices if one.message is not None]
+        texts = [choice.message.text() for choice in chunk.choices if choice.message is not None]
         return Reply(
             "ok",
             ended,

@@ -115,19 +115,19 @@ def import_sweep(
 
     `simulated`: Whether the service was a simulator; detected for the simulator of this package.
     """
-    found = read_tool_result(path, tool)
-    found.simulated = found.simulated or simulated
-    requests, steps = build_raw_tables(found, gpus)
+    sweep = read_tool_result(path, tool)
+    sweep.simulated = sweep.simulated or simulated
+    requests, steps = build_raw_tables(sweep, gpus)
     loops = steps["loop"].unique().to_list()
     if len(loops) > 1:
         counts = dict(steps["loop"].value_counts().iter_rows())
-        found.notes.append(
+        sweep.notes.append(
             f"{counts['closed']} levels in users beside {counts['open']} rates: an estimate takes the rates with "
             "--target-rate, the users with --target-users, and leaves the others out"
         )
-    config = _build_config(found, steps, gpus, list(goals))
-    told = {"made": False, "tool": found.tool, "version": found.version}
-    journal = create_sweep_journal(config, out=out, keep=True, prompts=told, command="import")
+    config = _build_config(sweep, steps, gpus, list(goals))
+    facts = {"made": False, "tool": sweep.tool, "version": sweep.version}
+    journal = create_sweep_journal(config, out=out, keep=True, prompts=facts, command="import")
     assert journal.run is not None
     journal.run.add_input(path)
     judged, quantiles = assess_steps(requests, steps)
@@ -139,19 +139,19 @@ def import_sweep(
     if config.users:
         calc_file.write_sweep_calc_file(journal.run.folder, calc_file.build_calc_output(requests, steps, judged))
     usable = bool((judged["verdict"].is_in(USABLE_VERDICTS) & (judged["n_ok"] > 0)).any())
-    kept = ImportResult(found, journal.run.folder, judged, quantiles, _describe_import(found, judged), usable)
+    result = ImportResult(sweep, journal.run.folder, judged, quantiles, _describe_import(sweep, judged), usable)
     reasons = [] if usable else [explain_unusable(judged)]
-    journal.run.conclude("invalid" if reasons else "valid", [*reasons, *found.notes], kept.answer)
-    return kept
+    journal.run.conclude("invalid" if reasons else "valid", [*reasons, *sweep.notes], result.answer)
+    return result
 
 
-def _build_config(found: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: list[Goal]) -> SweepConfig:
+def _build_config(sweep: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: list[Goal]) -> SweepConfig:
     """Settings of the imported sweep; the protocol `function` prevents that it is driven again."""
     settings: dict[str, Any] = {
         "protocol": "function",
-        "function": f"imported:{found.tool}",
+        "function": f"imported:{sweep.tool}",
         "gpus": gpus,
-        "simulated": found.simulated,
+        "simulated": sweep.simulated,
         "goals": goals,
     }
     users = sorted(set(steps["users"].drop_nulls()))
@@ -176,15 +176,15 @@ def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
     return StepNote(step=step, failures=dict(Counter(words)))
 
 
-def _describe_import(found: ImportedSweep, judged: pl.DataFrame) -> str:
+def _describe_import(sweep: ImportedSweep, judged: pl.DataFrame) -> str:
     spans = []
     for unit, name in (("users", "users"), ("1/s", "arrivals per second")):
         loads = [float(load) for load in judged.filter(judged["load_unit"] == unit)["load"]]
         if loads:
             ends = dict.fromkeys(f"{load:.4g}" for load in (min(loads), max(loads)))
             spans.append(f"{' to '.join(ends)} {name}")
-    levels = f"{judged.height} level{'s' if judged.height > 1 else ''} of {found.tool}, {' and '.join(spans)}"
-    return f"{'simulated: ' if found.simulated else ''}{levels}"
+    levels = f"{judged.height} level{'s' if judged.height > 1 else ''} of {sweep.tool}, {' and '.join(spans)}"
+    return f"{'simulated: ' if sweep.simulated else ''}{levels}"
 
 
 def explain_unusable(judged: pl.DataFrame) -> str:
