@@ -49,7 +49,7 @@ def build_information(
     Nodes are provided for the peak, before the inputs are known better. Knowing one input would change the number; the
     expected loss that this saves is the most that measuring the input can be worth.
 
-    `model`, `given`, `outcome`: The model, the draws of its inputs by name, and the plan of each draw.
+    `model`, `samples`, `outcome`: The model, the draws of its inputs by name, and the plan of each draw.
     `shortage_factor`: Cost of a node that is missing at the peak over that of one that is idle.
 
     Returns: Table INFORMATION, without inputs that are points; in currency with a price of a node, else in idle

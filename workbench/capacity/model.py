@@ -256,7 +256,7 @@ def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
 def evaluate_model(model: Model, samples: Mapping[str, Floats]) -> Outcome:
     """The plan for each draw of the quantities.
 
-    `given`: Draws of all `model.quantities` by name, arrays of shape (draws,).
+    `samples`: Draws of all `model.quantities` by name, arrays of shape (draws,).
 
     Little's law (1961): concurrent jobs = arrivals per second times duration. Spark GPUs = GPUs of the concurrent jobs
     over the utilisation target; slots round these jobs up per class. Replicas = load over the capacity of one, rounded

@@ -240,7 +240,7 @@ def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | N
     ----------
     config, run
         The notebook's parameters, and its run folder.
-    own
+    indicator
         An indicator to measure beside the configured ones; only live.
 
     Raises

@@ -30,12 +30,12 @@ def configure_notebook(area: str, model: type[Config], namespace: Mapping[str, A
         Area of the runs, as in `current_run`.
     model
         Pydantic model of the settings; each field is a parameter of the notebook.
-    given
+    namespace
         The notebook's `globals()`, with the parameters.
 
     Returns
     -------
-    An instance of `model`: headless from `given`, live from the panel. The panel keeps its values when the cell runs
+    An instance of `model`: headless from `namespace`, live from the panel. The panel keeps its values when the cell runs
     again, until the parameters cell changes.
 
     Raises

@@ -63,7 +63,7 @@ def _format_failure(run: run_folder.Run) -> str | None:
 
 
 def read_run_settings(run: run_folder.Run, names: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Settings of a run whose names are in `known`, and its other names."""
+    """Settings of a run whose names are in `names`, and its other names."""
     config = run.record.get("config")
     config = config if isinstance(config, dict) else {}
     return {name: config[name] for name in names if name in config}, sorted({*config} - {*names})

@@ -164,7 +164,7 @@ def _format_interval(low: str | None, high: str | None, level: float) -> str:
 def list_next_steps(outcome: ReplayOutcome, dump_path: str = "") -> list[str]:
     """What to do about the result, and how to share the operator.
 
-    `given` is where the user has the dump; without it, the dump is in the run folder.
+    `dump_path` is where the user has the dump; without it, the dump is in the run folder.
     """
     dump = shlex.quote(dump_path) if dump_path else f"RUN/{'/'.join(outcome.place.parts[-2:])}"
     note = "" if dump_path else RUN_NOTE

@@ -51,7 +51,7 @@ def test_skipped_workloads_are_the_old_tools_with_the_reason(old: Path) -> None:
 
 
 def test_a_run_folder_holds_what_the_files_hold_and_no_more(old: Path, tmp_path: Path) -> None:
-    made = import_folder(old, out=tmp_path, asked=SubmissionDetails("training"))
+    made = import_folder(old, out=tmp_path, details=SubmissionDetails("training"))
     run = run_folder.load_run(made.run.folder)
     assert (made.submitted, made.sampled, made.kept, run.verdict) == (12, 12, 10, "valid")
     assert run.read_table(SCHEDULE)["name"].to_list()[:2] == ["j-000000", "j-000001"]
@@ -91,11 +91,11 @@ def test_our_own_steps_come_from_an_imported_run(old: Path, tmp_path: Path) -> N
 
 def test_what_was_asked_for_is_written_only_when_it_is_told(old: Path, tmp_path: Path) -> None:
     assert not SCHEDULE.path(import_folder(old, out=tmp_path).run.tables_folder).exists()
-    told = import_folder(old, out=tmp_path, asked=SubmissionDetails("distributed", gpus=2, workers=4))
+    told = import_folder(old, out=tmp_path, details=SubmissionDetails("distributed", gpus=2, workers=4))
     schedule = told.run.read_table(SCHEDULE)
     assert (set(schedule["pods"]), set(schedule["gpus_per_pod"]), set(schedule["gang"])) == ({5}, {2.0}, {True})
     with pytest.raises(ConfigError, match="no such type"):
-        import_folder(old, out=tmp_path, asked=SubmissionDetails("general"))
+        import_folder(old, out=tmp_path, details=SubmissionDetails("general"))
 
 
 def test_the_command_tells_each_row_that_is_left_out(old: Path, tmp_path: Path) -> None:

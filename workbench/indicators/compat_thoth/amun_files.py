@@ -221,7 +221,7 @@ def _check_depth(document: _Any) -> _Any:
         inner = [
             list(node.values()) if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)
         ]
-        level = [one for listed in inner for one in listed if isinstance(one, dict | list)]
+        level = [node for nodes in inner for node in nodes if isinstance(node, dict | list)]
         if not level:
             return _check_encodable(document)
     raise InputError(f"nested more than {MAX_DEPTH} deep", found="a deeper one")

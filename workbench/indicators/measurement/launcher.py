@@ -143,7 +143,7 @@ def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) ->
 
 def _start_process(command: RunCommand, surroundings: Surroundings, work: Path, home: Path) -> tuple[WatchedRun, str]:
     """Fork and execute; the text is why that failed."""
-    (out, out_end), (err, err_end), (failure_fd, told_end) = os.pipe(), os.pipe(), os.pipe()
+    (out, out_end), (err, err_end), (failure_fd, failure_end) = os.pipe(), os.pipe(), os.pipe()
     environment = {**command.environment, "HOME": str(home), "TMPDIR": str(home / "tmp")}
     launcher = os.getpid()
     pid = os.fork()
@@ -151,9 +151,9 @@ def _start_process(command: RunCommand, surroundings: Surroundings, work: Path, 
         try:
             _become_run(command, surroundings, work, environment, (out_end, err_end), launcher)
         except BaseException as error:  # noqa: BLE001 - the child must not come back into the launcher
-            os.write(told_end, str(error).encode()[:300] or b"failed")
+            os.write(failure_end, str(error).encode()[:300] or b"failed")
         os._exit(127)
-    for end in (out_end, err_end, told_end):
+    for end in (out_end, err_end, failure_end):
         os.close(end)
     with os.fdopen(failure_fd, "rb") as file:
         failure = file.read().decode(errors="replace")

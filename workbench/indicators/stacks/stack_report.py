@@ -136,15 +136,24 @@ def _format_files(stacks: StackSet) -> list[str]:
     rows = [("package", "version", "index", "size", "yanked", "sha256")]
     names = sorted({package.name for stack in stacks.stacks for package in stack.packages})
     for name in names:
-        packages = [one for stack in stacks.stacks for one in stack.packages if one.name == name]
+        packages = [package for stack in stacks.stacks for package in stack.packages if package.name == name]
         by_file = {(package.version, package.hashes, package.index): package for package in packages}
         if len(by_file) < 2 and len(stacks.stacks) > 1:
             continue
-        for one in by_file.values():
-            size = "unknown" if one.download_bytes is None else formats.format_bytes(one.download_bytes)
-            yanked_text = {None: "unknown", True: "yes", False: "no"}[one.yanked]
-            more = f" and {len(one.hashes) - 1} more" if len(one.hashes) > 1 else ""
-            rows.append((name, one.version, one.index or "configured", size, yanked_text, one.hashes[0][7:19] + more))
+        for package in by_file.values():
+            size = "unknown" if package.download_bytes is None else formats.format_bytes(package.download_bytes)
+            yanked_text = {None: "unknown", True: "yes", False: "no"}[package.yanked]
+            more = f" and {len(package.hashes) - 1} more" if len(package.hashes) > 1 else ""
+            rows.append(
+                (
+                    name,
+                    package.version,
+                    package.index or "configured",
+                    size,
+                    yanked_text,
+                    package.hashes[0][7:19] + more,
+                )
+            )
     return _align_columns(rows) if len(rows) > 1 else []
 
 

@@ -62,7 +62,7 @@ def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Prog
     ::
 
         with open_database("indicators.db") as database:
-            report = sync([Path("data/runs/indicators")], database)
+            report = sync_sessions([Path("data/runs/indicators")], database)
     """
     session_folders = [session for folder in folders for session in list_session_folders(Path(folder))]
     report = SyncReport()

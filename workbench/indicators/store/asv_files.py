@@ -93,7 +93,7 @@ def read_result_file(path: Path) -> ResultFile:
 def read_benchmarks(path: Path, cache: dict[Path, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The list of benchmarks for a result file, by name: beside it or beside its folder; empty if there is none.
 
-    `known` holds the lists that were read before.
+    `cache` holds the lists that were read before.
     """
     folder = path.parent.resolve()
     for file in (folder / BENCHMARKS, folder.parent / BENCHMARKS):

@@ -115,7 +115,7 @@ def write_sessions(
 def _write_session(
     runs: list[ImportedRun], out: Path, baseline: str | None, fields: Mapping[str, Any]
 ) -> ImportedSession:
-    """Write the runs of a machine; `given` are fields of the session that the runs do not tell."""
+    """Write the runs of a machine; `fields` are those of the session that the runs do not tell."""
     arms = list({run.arm.name: run.arm for run in runs}.values())
     arms.sort(key=lambda arm: baseline not in (arm.name, arm.stack))  # stable: the others keep their order
     labels = _build_labels([run.thing for run in runs])

@@ -148,7 +148,7 @@ def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
     --------
     Median of each stack from a session::
 
-        duck = connect("data/runs/indicators/SESSION")
+        duck = connect_duckdb("data/runs/indicators/SESSION")
         duck.sql("SELECT arm, metric, median(value) FROM observations GROUP BY ALL ORDER BY ALL").show()
 
     Medians over a session include its drift; to compare stacks, see `effects`.

@@ -8,7 +8,6 @@ from typing import Any, NoReturn
 
 from workbench.core.errors import InputError
 
-CLASS_DESCRIPTOR, PROXY_DESCRIPTOR = 0x72, 0x7D
 # In bytes: 1,365 characters in three-byte form.
 MAX_NAME_BYTES = 4096
 _CANDIDATE = re.compile(rb"(?:r[\x00-\x10]|\x7d\x00\x00)")

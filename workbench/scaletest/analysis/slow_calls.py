@@ -16,7 +16,7 @@ from workbench.core.formats import format_seconds
 from workbench.scaletest.observation.component_metrics import ETCD, LIMITER, QUEUE_WAIT, WEBHOOK
 
 # A call takes long from here on, and is what is waited for from so many in flight at a time.
-SLOW_S, IN_FLIGHT = 0.1, 0.8
+SLOW_CALL_S, IN_FLIGHT = 0.1, 0.8
 # What took at least this share of a call is its cause; so many calls say something.
 CAUSE_FRACTION, MIN_CALLS = 0.5, 10
 # A mean over a median: a part may look longer than the whole by this factor.
@@ -58,7 +58,7 @@ def find_slow_calls(calls: pl.DataFrame, pressure: pl.DataFrame, *, over_s: floa
         hooks = _sum_up(pressure, WEBHOOK)
         n, spent_s = (int(hooks["n"][0]), float(hooks["spent_s"][0])) if hooks.height else (0, 0.0)
         low_s = spent_s / max(n, 1)
-    if n < MIN_CALLS or spent_s / n < SLOW_S or spent_s / max(over_s, 1e-9) < IN_FLIGHT:
+    if n < MIN_CALLS or spent_s / n < SLOW_CALL_S or spent_s / max(over_s, 1e-9) < IN_FLIGHT:
         return None
     return SlowCalls(spent_s / n, name_cause(pressure, spent_s / n, low_s))
 
@@ -81,7 +81,7 @@ def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | Non
 def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
     """Seconds that a component's requests waited in its own client limit, on average; null where they hardly did."""
     waits = _sum_up(pressure.filter(pl.col("component") == component), LIMITER)
-    if not waits.height or waits["n"][0] < MIN_CALLS or waits["mean_s"][0] < SLOW_S:
+    if not waits.height or waits["n"][0] < MIN_CALLS or waits["mean_s"][0] < SLOW_CALL_S:
         return None
     return float(waits["mean_s"][0])
 
@@ -104,7 +104,7 @@ def list_slow_parts(pressure: pl.DataFrame) -> list[str]:
     sentences = []
     for measure, text in texts.items():
         for row in _sum_up(pressure, measure).head(3).iter_rows(named=True):
-            if row["n"] >= MIN_CALLS and row["mean_s"] >= SLOW_S / 2:
+            if row["n"] >= MIN_CALLS and row["mean_s"] >= SLOW_CALL_S / 2:
                 sentences.append(
                     text.format(subject=row["subject"], time=format_seconds(row["mean_s"]), n=f"{row['n']:,}")
                 )

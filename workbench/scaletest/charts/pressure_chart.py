@@ -13,7 +13,7 @@ from workbench.scaletest.tables import PRESSURE
 if TYPE_CHECKING:
     import altair as alt
 
-HEIGHT_PX = 220
+PRESSURE_HEIGHT_PX = 220
 MAX_LINES, MIN_SHOWN_S = 6, 0.001
 
 
@@ -55,5 +55,5 @@ def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
     )
     title = "What did calls wait for in the control plane?"
     return finish_chart(
-        alt.layer(base.mark_line(), base.mark_point(size=40, filled=True)), title, subtitle, frame, height=HEIGHT_PX
+        alt.layer(base.mark_line(), base.mark_point(size=40, filled=True)), title, subtitle, frame, height=PRESSURE_HEIGHT_PX
     )

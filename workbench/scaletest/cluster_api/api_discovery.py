@@ -68,7 +68,7 @@ def parse_resource(text: str) -> ApiResource:
 
 
 def list_operator_resources(resources: Iterable[ApiResource]) -> list[tuple[str, str, str]]:
-    """Resources that schedulers make, and Run:ai's operator if `own` has its workloads; as `SCHEDULER_RESOURCES`.
+    """Resources that schedulers make, and Run:ai's operator if `resources` has its workloads; as `SCHEDULER_RESOURCES`.
 
     >>> own = [parse_resource("run.ai/v2alpha1/trainingworkloads")]
     >>> [plural for _, plural, resource in list_operator_resources(own) if resource == "job"]

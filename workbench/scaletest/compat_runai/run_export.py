@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ORIGIN_FIELD = "origin_ns"
 EXPORT_FOLDER = "upstream"  # where an imported run keeps the rows that it was made of
-_NAMES: dict[Milestone, str] = {
+_MILESTONE_COLUMNS: dict[Milestone, str] = {
     "workload": "created",
     "job": "job",
     "first_pod": "first pod",
@@ -182,7 +182,7 @@ def _jobs_wide(
     )
     project = pl.col("namespace").str.strip_prefix("runai-").alias("project")
     jobs = jobs.with_columns(project, _whole_seconds("created_s", origin_ns).alias("acked_at_s"))
-    for name, ours in _NAMES.items():
+    for name, ours in _MILESTONE_COLUMNS.items():
         rows = reached.filter(pl.col("milestone") == ours)
         at = rows.select("index", _whole_seconds("server_s", origin_ns).alias(delta_chain.milestone_column(name)))
         jobs = jobs.join(at, on="index", how="left")

@@ -95,7 +95,7 @@ def import_folder(
     """Make a run folder of the old tool's output folder.
 
     `out`: Below it the run gets its own folder; the usual place without it.
-    `asked`: What was submitted. Without it the table `schedule` is not written: the files do not tell pods and GPUs.
+    `details`: What was submitted. Without it the table `schedule` is not written: the files do not tell pods and GPUs.
     """
     if details is not None and details.workload_type not in TYPES:
         raise ConfigError(

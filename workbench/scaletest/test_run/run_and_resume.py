@@ -43,7 +43,7 @@ def run_test(
 ) -> RunResult:
     """Run a scenario on a cluster and analyse the result.
 
-    `given`, `on`: The scenario or its file, and the cluster (see `find_cluster_access`).
+    `source`, `on`: The scenario or its file, and the cluster (see `find_cluster_access`).
     `confirmed`: The cluster's fingerprint, required for the first test on a cluster that is not local.
     """
     scenario = source if isinstance(source, Scenario) else scenario_file.load_scenario(source)

@@ -24,7 +24,6 @@ _TRAILING = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
 _DAMAGE_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, MemoryError)
 
 DatasetFormat = Literal["json", "jsonl", "csv", "parquet", "xls"]
-Row = dict[str, Any]
 
 
 MAX_YAML_BYTES = 8 << 20

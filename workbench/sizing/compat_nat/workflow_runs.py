@@ -66,7 +66,7 @@ class CalcWorkflow(Protocol):
     ) -> list[WorkflowRun]:
         """Run the items with so many in flight; after the first failure none is begun.
 
-        `told` is called with how many have ended, of how many.
+        `report_progress` is called with how many have ended, of how many.
         """
 
 

@@ -53,14 +53,14 @@ class AnswerProfile:
 def profile_answers(counted: pl.DataFrame, sent: pl.DataFrame, again: pl.Series) -> AnswerProfile:
     """Profile of the kept successes; `again` says of all requests sent whether their prompt was sent before."""
     successes = counted.filter(counted["outcome"] == "ok")
-    unit = next((unit for unit in ("tokens", "bytes") if _is_known(successes, unit)), None)
+    unit = next((unit for unit in ("tokens", "bytes") if _has_unit(successes, unit)), None)
     lengths = successes[_COLUMNS[unit]].drop_nulls().to_numpy().astype(np.float64) if unit else np.empty(0)
     pairs = successes.select("answer_hash", "answer_bytes").drop_nulls().rows()
     fresh, repeated = _compare_repeated(sent, again)
     return AnswerProfile(lengths, unit, Counter(text for text, _ in pairs), dict(pairs), fresh, repeated)
 
 
-def _is_known(successes: pl.DataFrame, unit: str) -> bool:
+def _has_unit(successes: pl.DataFrame, unit: str) -> bool:
     return successes.height > 0 and successes[_COLUMNS[unit]].null_count() <= 0.1 * successes.height
 
 

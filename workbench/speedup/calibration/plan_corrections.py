@@ -16,7 +16,6 @@ import polars as pl
 
 from workbench.speedup.attribution.measured_times import COUNTS, Measured
 
-Floats = npt.NDArray[np.float64]
 TASK_FLOOR_S = 0.01
 TIMES = ("log wall time", "log stages", "log task time")
 RIDGES = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
