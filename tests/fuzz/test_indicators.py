@@ -75,13 +75,13 @@ def small_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @fuzz(20, data=st.data())
 def test_a_damaged_session_is_observed_or_refused(data: st.DataObject, small_session: Path) -> None:
-    document = json.loads((small_session / archive.SESSION).read_text())
+    document = json.loads((small_session / archive.SESSION_FILE).read_text())
     result = small_session / "inspections" / INSPECTION.name / "results" / "0" / "result"
     with scratch() as place:
         folder = place / "session"
         shutil.copytree(small_session, folder, copy_function=os.link)
         damage = data.draw(st.sampled_from(["session", "result"]))
-        path = folder / archive.SESSION if damage == "session" else folder / result.relative_to(small_session)
+        path = folder / archive.SESSION_FILE if damage == "session" else folder / result.relative_to(small_session)
         path.unlink()
         path.write_bytes(data.draw(json_documents([document if damage == "session" else RESULT], most=2)))
         session = harmless(lambda: archive.read_session(folder))

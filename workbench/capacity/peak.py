@@ -23,6 +23,10 @@ COST_SCALED, COST_FIXED, PODS = "cost, scaled by the hour", "cost, fixed at the 
 WHAT_IF_PERCENTS = tuple(range(50, 201, 25))
 
 
+SPARK, SERVICE, PACKING, RATE = "Spark work", "service replicas", "packing", "the scheduler's rate"
+SUSTAINED, NOT_SUSTAINED, NOT_MEASURED = "sustained", "not sustained", "not measured"
+
+
 def compute_quantiles(values: Any) -> Any:
     """P5, P50 and P95 along the first axis, as drawn values, so that nodes stay whole.
 
@@ -93,10 +97,6 @@ def build_day(outcome: Outcome) -> pl.DataFrame:
         if values is not None
     ]
     return DAY.frame(rows)
-
-
-SPARK, SERVICE, PACKING, RATE = "Spark work", "service replicas", "packing", "the scheduler's rate"
-SUSTAINED, NOT_SUSTAINED, NOT_MEASURED = "sustained", "not sustained", "not measured"
 
 
 def classify_scheduler_rate(scheduler: Scheduler | None, pods_per_s: float) -> str:

@@ -38,6 +38,9 @@ N_PLACES = 4
 NOTHING = CellDisplay("", "")
 
 
+INDENT_PX, MAX_INDENT_PX = 14, 280
+
+
 @dataclass(frozen=True)
 class Study:
     """Study of one operator of a query, or of one existing dump.
@@ -214,9 +217,6 @@ def _replay_place(
 
 def _parse_variant_settings(config: NotebookConfig) -> dict[str, dict[str, str]]:
     return {name: parse_settings(getattr(config, name), where=name) for name in ("confs_a", "confs_b")}
-
-
-INDENT_PX, MAX_INDENT_PX = 14, 280
 
 
 def render_operators(plan: pl.DataFrame) -> CellDisplay:

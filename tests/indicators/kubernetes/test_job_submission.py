@@ -91,7 +91,7 @@ def test_all_rounds_are_made_collected_and_tidied_up(folder: Path, plane: Plane,
     assert "cluster: context here, namespace default" in heard.notes
     assert session.hardware.accelerators == ("Fake-GPU",)
     assert plane.objects == {}
-    assert NODE not in (folder / archive.SESSION).read_text()
+    assert NODE not in (folder / archive.SESSION_FILE).read_text()
 
 
 def test_the_server_checks_everything_before_anything_is_made(folder: Path, plane: Plane, cluster: Cluster) -> None:

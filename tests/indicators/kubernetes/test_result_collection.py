@@ -57,9 +57,9 @@ def test_the_same_logs_may_be_collected_again(folder: Path, logs: list[bytes]) -
     found = collect_results(folder, CASES, [[log] for log in logs], key=KEY)
     assert (len(found.new), found.present) == (3, 3)
     assert all(path.read_bytes() == text for path, text in files.items())
-    session = (folder / archive.SESSION).read_bytes()
+    session = (folder / archive.SESSION_FILE).read_bytes()
     assert collect_results(folder, CASES, [[log] for log in logs], key=KEY).present == 6
-    assert (folder / archive.SESSION).read_bytes() == session
+    assert (folder / archive.SESSION_FILE).read_bytes() == session
 
 
 @pytest.mark.parametrize("size", [1, 7, 1000, 16_384])

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.files import read_up_to
-from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, SESSION
+from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, SESSION_FILE
 from workbench.indicators.store.session_import import OUTSIDE, is_inside
 
 MAX_FILES = 100_000
@@ -70,7 +70,7 @@ def read_raw_runs(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
         return
     if not path.is_dir():
         raise InputError("nothing there", where=path, allowed="a document, an inspection's folder, a folder of those")
-    if (path / SESSION).is_file() or (path / INSPECTIONS).is_dir():
+    if (path / SESSION_FILE).is_file() or (path / INSPECTIONS).is_dir():
         raise InputError(
             "a session of this project already",
             where=path,

@@ -320,7 +320,7 @@ def _find_candidate(session: archive.Session) -> archive.Arm:
 
 def _list_sessions(root: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
     """The sessions below a folder with the stack keys of their two versions, oldest first."""
-    for path in sorted((root / sessions.AREA).glob(f"*/{archive.SESSION}")):
+    for path in sorted((root / sessions.AREA).glob(f"*/{archive.SESSION_FILE}")):
         session = archive.read_session(path.parent)
         yield path.parent, (session.get_arm(session.baseline).stack_key, _find_candidate(session).stack_key)
 

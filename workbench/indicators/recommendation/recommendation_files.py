@@ -14,7 +14,7 @@ from workbench.indicators.stacks import stack_sets
 from workbench.indicators.stacks.stack_report import format_pylock
 from workbench.indicators.stacks.stack_sets import Stack, StackSet
 from workbench.indicators.store import sql_analysis, sql_queries
-from workbench.indicators.store.archive import SESSION, Session, read_session
+from workbench.indicators.store.archive import SESSION_FILE, Session, read_session
 from workbench.indicators.store.sql_database import open_database
 from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
 
@@ -29,7 +29,7 @@ def choose_session(folders: Sequence[Path], session_id: str | None = None) -> Pa
     by_path = {path: read_session(path) for folder in folders for path in _list_session_folders(folder)}
     if not by_path:
         raise InputError(
-            "no session there", where=", ".join(map(str, folders)), found=f"no {SESSION}",
+            "no session there", where=", ".join(map(str, folders)), found=f"no {SESSION_FILE}",
             do="workbench indicators run --stacks stacks.json --indicator sort",
         )  # fmt: skip
     matches = {
@@ -69,10 +69,10 @@ def list_differences(base: Session, other: Session) -> list[str]:
 
 
 def _list_session_folders(folder: Path) -> Iterator[Path]:
-    if (folder / SESSION).is_file():
+    if (folder / SESSION_FILE).is_file():
         yield folder
         return
-    inner = sorted({*folder.glob(f"*/{SESSION}"), *folder.glob(f"*/*/{SESSION}")})
+    inner = sorted({*folder.glob(f"*/{SESSION_FILE}"), *folder.glob(f"*/*/{SESSION_FILE}")})
     for path in inner[:MAX_SESSIONS]:
         yield path.parent
 

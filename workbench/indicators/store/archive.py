@@ -19,7 +19,7 @@ from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Better, Value
 
 FORMAT_VERSION = 1
-SESSION = "session.json"
+SESSION_FILE = "session.json"
 INSPECTIONS = "inspections"
 MAX_RESULT_BYTES = 8 << 20
 MAX_SESSION_BYTES = 64 << 20
@@ -267,12 +267,12 @@ def inspection_id(session_id: str, arm: str, case: str) -> str:
 
 def write_session(folder: Path, session: Session) -> Path:
     """Write session.json atomically."""
-    return files.write_text(folder / SESSION, session.model_dump_json(indent=1) + "\n")
+    return files.write_text(folder / SESSION_FILE, session.model_dump_json(indent=1) + "\n")
 
 
 def read_session(folder: Path) -> Session:
     """Read the session of a folder."""
-    return _load_model(folder / SESSION, MAX_SESSION_BYTES, Session)
+    return _load_model(folder / SESSION_FILE, MAX_SESSION_BYTES, Session)
 
 
 def write_specification(folder: Path, inspection: str, specification: dict[str, Any]) -> Path:

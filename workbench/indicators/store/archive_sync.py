@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.errors import InputError
 from workbench.core.files import read_up_to
 from workbench.indicators.store import archive
-from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, SESSION, PlannedCase, Session
+from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, SESSION_FILE, PlannedCase, Session
 
 if TYPE_CHECKING:
     from workbench.indicators.store.sql_database import Database
@@ -101,14 +101,14 @@ def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, rep
 
 def list_session_folders(folder: Path) -> list[Path]:
     """Session folders at or below a folder, up to three levels deep."""
-    if (folder / SESSION).is_file():
+    if (folder / SESSION_FILE).is_file():
         return [folder.resolve()]
-    paths = [path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{SESSION}")]
+    paths = [path for depth in ("*", "*/*", "*/*/*") for path in folder.glob(f"{depth}/{SESSION_FILE}")]
     if not paths:
         raise InputError(
             "no session in this folder",
             where=folder,
-            allowed=f"a folder with {SESSION}, or a folder of such folders",
+            allowed=f"a folder with {SESSION_FILE}, or a folder of such folders",
             do="make one: workbench indicators run, or workbench indicators import",
         )
     return sorted(path.parent.resolve() for path in paths)
@@ -129,7 +129,7 @@ def _register_folder(folder: Path, database: Database, report: SyncReport) -> Se
         with database.transaction() as connection:
             register_session(connection, session, _find_declaration)
     except (InputError, DataError, IntegrityError, OverflowError, RecursionError, UnicodeError) as error:
-        report.count_failure(folder / SESSION, getattr(error, "orig", None) or error)
+        report.count_failure(folder / SESSION_FILE, getattr(error, "orig", None) or error)
         return None
     return session
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.errors import InputError
 from workbench.core.files import replace_atomically
 from workbench.core.tables import read_parquet
-from workbench.indicators.store.archive import SESSION
+from workbench.indicators.store.archive import SESSION_FILE
 from workbench.indicators.store.sql_queries import MAX_ROWS, Answer
 from workbench.indicators.store.sql_schema import METADATA
 
@@ -189,7 +189,7 @@ def _iterate_tables(source: Path | str | Database) -> Iterator[tuple[str, pl.Dat
     if isinstance(source, Database):
         return _iterate_database_tables(source)
     folder = Path(source)
-    if folder.is_dir() and (folder / SESSION).is_file():
+    if folder.is_dir() and (folder / SESSION_FILE).is_file():
         return _iterate_session_tables(folder)
     if folder.is_dir():
         return _iterate_export_tables(folder)
@@ -215,7 +215,7 @@ def _iterate_session_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
 def _iterate_export_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
     paths = sorted(folder.glob("*.parquet"))
     if not paths:
-        raise InputError("neither a session nor exported tables", where=folder, allowed=f"{SESSION}, or *.parquet")
+        raise InputError("neither a session nor exported tables", where=folder, allowed=f"{SESSION_FILE}, or *.parquet")
     for path in paths:
         yield path.stem, read_parquet(path)
 

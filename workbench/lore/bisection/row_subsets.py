@@ -27,6 +27,10 @@ MAX_RUNS = 64
 MAX_VALUE_CHARS = 2000
 
 
+# Additional columns: number of the row in the cached frame, and in the dump.
+_ROW_COLUMN, _ORIGIN_COLUMN = "lore_row", "lore_origin"
+
+
 class Divisible(Protocol):
     """An ordered sequence that can be sliced and joined: a list, or `RowNumbers`."""
 
@@ -142,10 +146,6 @@ class RowNumbers:
                 break
             runs.append((max(low, first), min(high, stop)))
         return RowNumbers.from_runs(runs)
-
-
-# Additional columns: number of the row in the cached frame, and in the dump.
-_ROW_COLUMN, _ORIGIN_COLUMN = "lore_row", "lore_origin"
 
 
 class InputSubset:

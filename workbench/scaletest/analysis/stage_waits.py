@@ -41,7 +41,7 @@ FIRST_FRACTION = 0.15
 # A delay that changes at once: so much of the growth lies between neighbours, and both sides stay within the other.
 STEP_FRACTION, FLAT_FRACTION = 0.7, 0.15
 # What left within this share of the time in which it came was let go at once.
-RELEASED = 0.5
+RELEASED_SHARE = 0.5
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def _was_released(came_s: Floats, left_s: Floats) -> bool:
         return False
     arrivals, departures = (np.quantile(values[is_finite], [0.05, 0.95]) for values in (came_s, left_s))
     spread_s = float(arrivals[1] - arrivals[0])
-    return spread_s >= MIN_PLATEAU_S / 2 and float(departures[1] - departures[0]) < RELEASED * spread_s
+    return spread_s >= MIN_PLATEAU_S / 2 and float(departures[1] - departures[0]) < RELEASED_SHARE * spread_s
 
 
 def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:

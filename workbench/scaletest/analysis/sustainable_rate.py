@@ -33,6 +33,9 @@ _OTHERS = "the other windows are too few or vary too much"
 _IN_TURN = "Jobs with completions above parallelism create pods when others end, so their due times are unknown"
 
 
+SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
+
+
 @dataclass(frozen=True)
 class ArrivalStep:
     """A step of the arrival process; it always has a length.
@@ -214,9 +217,6 @@ def _find_drain_end(end_s: float, passages: StagePassages) -> float:
 def count_before(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
     """How many had passed before these moments: a burst's pods are due at the very begin of its step."""
     return np.searchsorted(times, at, side="left").astype(np.int64)
-
-
-SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
 
 
 @dataclass(frozen=True)

@@ -55,5 +55,9 @@ def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
     )
     title = "What did calls wait for in the control plane?"
     return finish_chart(
-        alt.layer(base.mark_line(), base.mark_point(size=40, filled=True)), title, subtitle, frame, height=PRESSURE_HEIGHT_PX
+        alt.layer(base.mark_line(), base.mark_point(size=40, filled=True)),
+        title,
+        subtitle,
+        frame,
+        height=PRESSURE_HEIGHT_PX,
     )

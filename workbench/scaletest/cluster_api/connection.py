@@ -30,6 +30,11 @@ _BLOCK = 4 << 20
 _MAX_WHOLE_BYTES = 1 << 20
 
 
+# A server that is too busy answers 429 before it does anything, so the same request may be sent again; as often as
+# client-go does.
+THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
+
+
 class LineSplitter:
     """Splits blocks of bytes into lines, in linear time for long lines too."""
 
@@ -61,11 +66,6 @@ class LineSplitter:
             self._parts = []
         elif piece:
             self._parts.append(piece)
-
-
-# A server that is too busy answers 429 before it does anything, so the same request may be sent again; as often as
-# client-go does.
-THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
 
 
 class UnreachableError(RunFailedError):

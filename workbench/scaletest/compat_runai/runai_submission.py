@@ -20,8 +20,7 @@ from workbench.scaletest.cluster_api import object_names
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.compat_runai import runai_files
 from workbench.scaletest.compat_runai.runai_files import SentWorkload, find_project
-from workbench.scaletest.compat_runai.submit_flags import SubmitFlags
-from workbench.scaletest.compat_runai.submit_flags import build_scenario as scenario_of
+from workbench.scaletest.compat_runai.submit_flags import SubmitFlags, build_scenario
 from workbench.scaletest.observation import run_conditions, run_records
 from workbench.scaletest.safety import ClusterFacts
 from workbench.scaletest.safety.cluster_setup import apply_object
@@ -50,6 +49,9 @@ UNWATCHED = (
     "when pods wait, pods of others are evicted or a node fails (workbench scaletest run does)"
 )
 UNLABELLED = "what the command makes has no label of ours: cleanup does not find it"
+
+
+_GRANTED, _RIGHTS_LIMIT_S, _AGAIN_S = ("rights", "namespace"), 15.0, 0.25
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,6 @@ def check_same_cluster(folder: Path, facts: ClusterFacts) -> None:
             allowed=f"{test.fingerprint} (context {test.context})",
             do=f"name that one, or {_ANEW}",
         )
-
-
-_GRANTED, _RIGHTS_LIMIT_S, _AGAIN_S = ("rights", "namespace"), 15.0, 0.25
 
 
 @dataclass(frozen=True)
@@ -225,7 +224,7 @@ async def run_submission(
 def check_flags(flags: SubmitFlags, *, resume: bool) -> None:
     """Refuse flags that cannot be, before any cluster is looked for."""
     if not resume:
-        scenario_of(flags)
+        build_scenario(flags)
 
 
 def write_submitted_file(folder: Path, plan: Plan) -> int:
@@ -277,7 +276,7 @@ def _load_or_draw_plan(flags: SubmitFlags, out: Path, *, resume: bool) -> Plan:
             where=f"-o, --output-dir {out}",
             do="choose another folder, or add --resume",
         )
-    return scenario.draw_plan(scenario_of(flags))
+    return scenario.draw_plan(build_scenario(flags))
 
 
 async def _check_cluster(

@@ -29,6 +29,10 @@ STORAGE_CLASS = "openebs-lvmpv"
 RATE_PER_S = 20.0
 
 
+OUTPUT, DEFAULT_PROJECT, PROCESSES = "logs", "project-0", 8
+_BURST_S, _LEAST_S, _MOST_S = 60.0, 1800.0, 7 * 86_400.0
+
+
 def check_workload(workload_type: str | None, project: str, gpus: str, workers: int) -> None:
     """Refuse what the old tool would run into."""
     if workload_type not in TYPES:
@@ -119,10 +123,6 @@ def _replace_name(value: Any) -> Any:
     if isinstance(value, list):
         return [_replace_name(item) for item in value]
     return value.replace(NAME, "${name}") if isinstance(value, str) else value
-
-
-OUTPUT, DEFAULT_PROJECT, PROCESSES = "logs", "project-0", 8
-_BURST_S, _LEAST_S, _MOST_S = 60.0, 1800.0, 7 * 86_400.0
 
 
 class SubmitFlags(StrictModel):

@@ -47,6 +47,11 @@ rules:
 _DOWNLOAD_S = 900  # a kwokctl of the user's fetches its programs itself
 
 
+# Rotated by the API server itself: at most a GiB of it.
+_AUDIT_MIB, _AUDIT_OLD = 256, 3
+_POLL_S, _GONE_POLLS = 0.1, 5
+
+
 def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = None, where: str = "kwok.yaml") -> str:
     """Change kwok's configuration so that a running pod ends after the time in its annotation, and never without one.
 
@@ -87,11 +92,6 @@ def _is_stage(document: Any, name: str) -> bool:
     if not isinstance(document, dict) or document.get("kind") != "Stage":
         return False
     return bool((document.get("metadata") or {}).get("name") == name and isinstance(document.get("spec"), dict))
-
-
-# Rotated by the API server itself: at most a GiB of it.
-_AUDIT_MIB, _AUDIT_OLD = 256, 3
-_POLL_S, _GONE_POLLS = 0.1, 5
 
 
 class PortTakenError(RunFailedError):

@@ -40,6 +40,9 @@ _MERGE = "application/merge-patch+json"
 _CONFLICT = 409
 
 
+CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
+
+
 class LaterError(Exception):
     """Cannot be done yet: what is in the way will go."""
 
@@ -90,9 +93,6 @@ class WorkQueue:
 
         pause_s = min(_LONGEST_PAUSE_S, _FIRST_PAUSE_S * 2 ** min(tries, 10))
         asyncio.get_running_loop().call_later(pause_s, put_back)
-
-
-CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 
 
 class VolumeProvisioner:

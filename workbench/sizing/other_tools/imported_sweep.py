@@ -43,6 +43,10 @@ _FAILURE_PATTERNS = (
 )
 
 
+# So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
+MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4
+
+
 def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
     """Read a JSON file, plain or gzip, into a struct; unknown fields are ignored."""
     with _open_plain_or_gzip(path) as file:
@@ -110,10 +114,6 @@ def _open_plain_or_gzip(path: Path) -> IO[bytes]:
         return gzip.open(path, "rb")  # type: ignore[return-value]
     file.seek(0)
     return file
-
-
-# So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
-MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4
 
 
 @dataclass(slots=True)

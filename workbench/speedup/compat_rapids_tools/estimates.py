@@ -24,6 +24,9 @@ BYTES_PER_S = 1_000_000_000
 NOT_APPLICABLE = "Not Applicable"
 
 
+STRONGLY, RECOMMENDED, NOT_RECOMMENDED = "Strongly Recommended", "Recommended", "Not Recommended"
+
+
 @dataclass(frozen=True)
 class StageEstimate:
     """A stage of a query: its factor, task time, unsupported part of it, and changes between engines."""
@@ -142,9 +145,6 @@ def _summarize_stages(
             log.sum_stage_duration_ms(stage_id),
         )
     return list(estimates.values())
-
-
-STRONGLY, RECOMMENDED, NOT_RECOMMENDED = "Strongly Recommended", "Recommended", "Not Recommended"
 
 
 @dataclass(frozen=True)

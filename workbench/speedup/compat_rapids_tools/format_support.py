@@ -66,6 +66,10 @@ OTHER_NAMES = {
 }
 
 
+# Levels whose notes become the reason; the second group only when there is a note.
+ALWAYS_LISTED_LEVELS, LISTED_WITH_NOTE_LEVELS = frozenset({"TOFF"}), frozenset({"NS", "CO"})
+
+
 class Read(NamedTuple):
     """A data source: its format, and its schema as `name:type,…` (cut with … where Spark cut it)."""
 
@@ -261,10 +265,6 @@ def _parse_write_format(text: str) -> str:
     if len(parts) < 2:
         raise UnreadableTextError(text)
     return parts[1].split(",")[0]
-
-
-# Levels whose notes become the reason; the second group only when there is a note.
-ALWAYS_LISTED_LEVELS, LISTED_WITH_NOTE_LEVELS = frozenset({"TOFF"}), frozenset({"NS", "CO"})
 
 
 class Unsupported(NamedTuple):

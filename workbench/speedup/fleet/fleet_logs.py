@@ -56,6 +56,9 @@ CODE_PATTERNS = (
 )
 
 
+PART_PREFIX, SEEN_FOLDER = ".part-", "seen"
+
+
 @dataclass(frozen=True)
 class LogCandidate:
     """A possible log; `reason` says why it cannot be opened."""
@@ -174,9 +177,6 @@ def _file_name(path: str) -> str:
 def _build_url(store: Any, path: str) -> str:
     protocols = (store.protocol,) if isinstance(store.protocol, str) else store.protocol
     return path if "file" in protocols else str(store.unstrip_protocol(path))
-
-
-PART_PREFIX, SEEN_FOLDER = ".part-", "seen"
 
 
 @dataclass(frozen=True)

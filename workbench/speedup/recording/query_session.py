@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 MAX_ERROR_CHARS = 500
 
 
+EXECUTIONS, ANSWERS, FACTS, EVENTS = "executions.jsonl", "answers.jsonl", "facts.json", "events"
+
+
 def encode_value(value: Any) -> Any:
     """A value of Spark as JSON; the column's type says how to read it.
 
@@ -46,9 +49,6 @@ def encode_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [encode_value(item) for item in value]
     return str(value)
-
-
-EXECUTIONS, ANSWERS, FACTS, EVENTS = "executions.jsonl", "answers.jsonl", "facts.json", "events"
 
 
 class SessionPlan(BaseModel):

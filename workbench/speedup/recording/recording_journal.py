@@ -40,7 +40,7 @@ class _JournalPart(StrictModel):
     model_config = ConfigDict(frozen=False)
 
 
-class Suite(_JournalPart):
+class RecordedSuite(_JournalPart):
     """The queries."""
 
     name: str = Field(description="tpch, tpcds, or the name of the user's file or module.")
@@ -106,7 +106,7 @@ class Recording(_JournalPart):
     format_version: Literal[1] = 1
     created_at: datetime
     package_version: str
-    suite: Suite
+    suite: RecordedSuite
     data: Data
     seed: int
     n_sessions: int = Field(ge=1, description="Requested sessions per side.")

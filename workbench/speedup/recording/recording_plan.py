@@ -157,7 +157,7 @@ class RecordingPlan:
         recording = Recording(
             created_at=datetime.now(UTC),
             package_version=__version__,
-            suite=recording_journal.Suite(
+            suite=recording_journal.RecordedSuite(
                 name=self.suite.name, queries=list(self.suite.queries), sha256=self.suite.sha256
             ),
             data=recording_journal.Data(
