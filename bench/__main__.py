@@ -25,7 +25,7 @@ from typing import Any
 from bench import document, headlines, shape
 from bench.headlines import Headline
 from workbench.core import host
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 
 ROOT = Path(__file__).parents[1]
 HANG_FACTOR, LEAST_LIMIT_S = 10, 900

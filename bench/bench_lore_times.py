@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import shape
-from workbench.lore.replays.operator_times import is_enough, summarize_differences
+from workbench.lore.replays.replay_variants import is_enough, summarize_differences
 
 ROWS = 2_000
 REPEAT, TIGHT, BUDGET_S = 11, 0.1, 60.0

@@ -100,7 +100,7 @@ def _work(folder: Path) -> None:
 def _make(folder: Path, count: int) -> int:
     """The files of a simulated run with so many workloads; how many lines."""
     from tests.fakes.scale_runs import RUN, Plan, ramp_of, record_of, tables
-    from workbench.scaletest.observation import run_conditions, run_records
+    from workbench.scaletest.observation import run_records
     from workbench.scaletest.tables import SCHEDULE
 
     each = count / 1400
@@ -108,7 +108,7 @@ def _make(folder: Path, count: int) -> int:
     plan = Plan(due[:count], steps[:count], scheduled_per_s=500, jitter=0.3, nodes=1000)
     made = tables(plan)
     SCHEDULE.write(made["schedule"], folder / "tables")
-    run_conditions.write_conditions(folder, record_of(plan))
+    run_records.write_conditions(folder, record_of(plan))
 
     def ns(seconds: float) -> int:
         return ORIGIN + round(seconds * 1e9)

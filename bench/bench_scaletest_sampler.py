@@ -26,9 +26,8 @@ from bench import shape
 from bench.shape import Row
 from tests.scaletest.observation.scripted import NAMESPACE, PODS, pod, scripted, until
 from workbench.scaletest import observation
-from workbench.scaletest.cluster_api import api_discovery, object_names
-from workbench.scaletest.cluster_api.clock import NS_PER_S, parse_timestamp
-from workbench.scaletest.cluster_api.connection import Connection, Target, load_target
+from workbench.scaletest.cluster_api import api_discovery
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, Target, load_target, parse_timestamp
 from workbench.scaletest.observation import clock_skew, run_records
 
 POD_BYTES = 3200
@@ -45,7 +44,7 @@ current-context: scripted
 def synthetic(number: int, state: int) -> dict[str, Any]:
     """A pod in its first, second or third state, as large as the API server writes it."""
     phase = "Running" if state == 2 else "Pending"
-    labels = object_names.build_labels("st-00000001", f"st-00000001-{number:07d}", 0)
+    labels = api_discovery.build_labels("st-00000001", f"st-00000001-{number:07d}", 0)
     name = f"st-00000001-{number:07d}-abcde"
     made = pod(name, phase=phase, node=f"sim-{number % 500:05d}" if state else None, labels=labels)
     made["metadata"]["uid"] = f"{number:08d}-0000-4000-8000-{number:012d}"
@@ -127,11 +126,11 @@ async def submit(where: Target, namespace: str, run: str, jobs: int, rate: float
 
 
 def _job(run: str, index: int) -> dict[str, Any]:
-    name = object_names.build_workload_name(run, index)
-    labels = object_names.build_labels(run, name, 0)
+    name = api_discovery.build_workload_name(run, index)
+    labels = api_discovery.build_labels(run, name, 0)
     spec = {
         "restartPolicy": "Never",
-        "nodeSelector": {object_names.SIMULATED: "true"},
+        "nodeSelector": {api_discovery.SIMULATED: "true"},
         "tolerations": [{"operator": "Exists"}],
         "containers": [{"name": "c", "image": "none", "resources": {"limits": {"nvidia.com/gpu": "1"}}}],
     }
@@ -141,7 +140,7 @@ def _job(run: str, index: int) -> dict[str, Any]:
 
 async def remove(where: Target, namespace: str, run: str) -> None:
     """Delete the Jobs and their pods."""
-    query = {"labelSelector": object_names.build_run_selector(run), "propagationPolicy": "Background"}
+    query = {"labelSelector": api_discovery.build_run_selector(run), "propagationPolicy": "Background"}
     async with Connection(where) as api:
         await api.request("DELETE", api_discovery.JOBS.path(namespace), query=query)
 
@@ -190,7 +189,7 @@ def cluster(chosen: argparse.Namespace) -> None:
     """All figures of a real control plane."""
     where, run, folder = (
         load_target(chosen.kubeconfig, chosen.context),
-        object_names.new_run_id(),
+        api_discovery.new_run_id(),
         Path(tempfile.mkdtemp()),
     )
     asyncio.run(clocks(where))

@@ -30,15 +30,13 @@ from typing import Any
 
 from bench import shape
 from bench.shape import Bar, Row, Trials
-from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.clock import NS_PER_S
-from workbench.scaletest.cluster_api.connection import Connection, load_target
-from workbench.scaletest.local_cluster import cluster_lifecycle, program_providers
+from workbench.scaletest.cluster_api import api_discovery
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, load_target
+from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_record import NodePool
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
 from workbench.scaletest.submission import SubmissionLimits, SubmissionOutcome, submit_plan
-from workbench.scaletest.submission.command_submitters import KubectlSubmitter
-from workbench.scaletest.submission.object_creation import Submitter
+from workbench.scaletest.submission.object_creation import KubectlSubmitter, Submitter
 
 IN_FLIGHT, PROCESSES = 32, 8
 OURS, KUBECTL = "workbench, 32 in flight", "kubectl apply, 8 at once"
@@ -60,7 +58,7 @@ def local() -> Iterator[Where]:
     """The cluster that the environment names, or one for this alone."""
     if given := os.environ.get("WORKBENCH_CLUSTER_KUBECONFIG"):
         found = shutil.which("kubectl")
-        yield Where(Path(given), None, Path(found) if found else program_providers.find_binaries().kubectl)
+        yield Where(Path(given), None, Path(found) if found else program_builds.find_binaries().kubectl)
         return
     name = f"bench-{secrets.token_hex(3)}"
     try:
@@ -76,11 +74,11 @@ def plan(
     """So many objects; without a rate all at once."""
 
     def one(index: int) -> PlannedWorkload:
-        name = object_names.build_workload_name(run, index)
+        name = api_discovery.build_workload_name(run, index)
 
         def requests() -> tuple[ObjectRequest, ...]:
             path, body = made(name)
-            body["metadata"] = {"name": name, "labels": object_names.build_labels(run, name, 0)}
+            body["metadata"] = {"name": name, "labels": api_discovery.build_labels(run, name, 0)}
             return (ObjectRequest(path, name, json.dumps(body).encode()),)
 
         return PlannedWorkload(index, name, "", 0.0 if rate_per_s is None else index / rate_per_s, "", requests)
@@ -114,7 +112,7 @@ async def driven(
     where: Where, items: Callable[[str], list[PlannedWorkload]], limits: SubmissionLimits, way: Submitter | None = None
 ) -> SubmissionOutcome:
     """One submission in a folder of its own."""
-    run = object_names.new_run_id()
+    run = api_discovery.new_run_id()
     with tempfile.TemporaryDirectory() as folder:
         async with Connection(load_target(where.kubeconfig, where.context), max_connections=limits.in_flight) as api:
             found = await submit_plan(api, items(run), folder, run=run, limits=limits, submitter=way)
@@ -128,7 +126,7 @@ async def in_namespace(where: Where, work: Callable[[str], Any]) -> Any:
     name = f"workbench-bench-{secrets.token_hex(3)}"
     async with Connection(load_target(where.kubeconfig, where.context)) as api:
         await api.json(
-            "POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {object_names.ALLOW: "true"}}}
+            "POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": {api_discovery.ALLOW: "true"}}}
         )
         account = f"/api/v1/namespaces/{name}/serviceaccounts/default"
         while (await api.request("GET", account)).status != 200:

@@ -22,8 +22,7 @@ from workbench.scaletest import test_run
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
 from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
-from workbench.scaletest.scenario.job_traces import read_job_trace
-from workbench.scaletest.scenario.trace_scenario import ReplayOptions, write_trace_scenario
+from workbench.scaletest.scenario.trace_scenario import ReplayOptions, read_job_trace, write_trace_scenario
 
 TRACE = Path(__file__).parents[1] / "data" / "samples" / "scaletest" / "traces" / "jobs.csv"
 ROOMY_NODES, FULL_NODES = 40, 8

@@ -25,8 +25,8 @@ from typing import Any
 
 from bench import shape
 from bench.shape import Row
-from workbench.core.paths import cache_folder
-from workbench.scaletest.cluster_api import object_names
+from workbench.core.files import cache_folder
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster import cluster_lifecycle
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
@@ -93,7 +93,7 @@ async def _namespace(on: LocalCluster, name: str, method: str) -> None:
     async with Connection(load_target(on.kubeconfig, on.context)) as api:
         path = "/api/v1/namespaces"
         if method == "POST":
-            labels = {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER}
+            labels = {api_discovery.ALLOW: "true", api_discovery.MANAGED_BY: api_discovery.MANAGER}
             await api.json("POST", path, {"metadata": {"name": name, "labels": labels}})
             return
         await api.json("DELETE", f"{path}/{name}")

@@ -23,7 +23,7 @@ import numpy as np
 from bench import shape
 from bench.shape import Bar, Row
 from tests.sizing.scenarios import JUDGED, SCENARIOS, Scenario
-from workbench.sizing.compat_nat import slope_fit
+from workbench.sizing.compat_nat import calculation
 from workbench.sizing.estimation.gpu_estimates import estimate_gpus
 from workbench.sizing.estimation.step_points import assess_steps
 from workbench.sizing.simulation import virtual_time
@@ -52,10 +52,10 @@ def two_passes_s(scenario: Scenario, users: int, seed: int) -> float:
 def peers_gpus(scenario: Scenario, loads: list[int], seed: int) -> float | None:
     """The slope-based answer from points measured in two passes."""
     p95_s = [two_passes_s(scenario, users, 1000 * seed + users) for users in loads]
-    line = slope_fit.fit_line(loads, p95_s).line
+    line = calculation.fit_line(loads, p95_s).line
     if line is None:
         return None
-    return slope_fit.gpus_by_slope(
+    return calculation.gpus_by_slope(
         line, target_s=scenario.limit_s, users=scenario.users, test_gpus=scenario.test_gpus
     ).gpus
 

@@ -23,10 +23,12 @@ from workbench.charts.data import (
     MAX_CHART_ROWS,
     assign_sub_rows,
     count_open_intervals,
+    describe_spec,
     downsample_ecdf,
+    extract_title,
+    list_datasets,
     merge_intervals,
 )
-from workbench.charts.description import describe_spec, extract_title, list_datasets
 from workbench.charts.renderer import CHART_MIME
 from workbench.core.errors import InputError
 

@@ -17,7 +17,7 @@ from tests.sizing import making
 from workbench import stats
 from workbench.core.errors import InputError, InvalidResultError
 from workbench.indicators.recommendation.ratio_estimates import Scores, fit_additive_model
-from workbench.sizing.compat_nat.slope_fit import fit_line
+from workbench.sizing.compat_nat.calculation import fit_line
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation.gpu_estimates import GpuCapacity, fit_scaling_laws
 from workbench.sizing.estimation.point_verdicts import PointLimits

@@ -14,7 +14,7 @@ import pytest
 import typer
 
 from workbench.cli import app
-from workbench.console.command_groups import LazyGroup
+from workbench.console.options import LazyGroup
 from workbench.core.errors import ConfigError
 from workbench.execution import discovery, parameters
 

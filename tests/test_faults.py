@@ -19,7 +19,7 @@ import pytest
 from workbench.cli import app
 from workbench.core import files, locks
 from workbench.core.errors import RunFailedError
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 from workbench.execution import runner
 from workbench.runs import catalogue, run_folder
 

@@ -29,7 +29,7 @@ from tests.scaletest.conftest import programs
 from tests.sizing import natenv
 from tests.test_documents import BLOCK, SPAN, name_of
 from workbench.cli import app
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 from workbench.speedup.recording import benchmark_data
 from workbench.speedup.recording.query_suite import Suite
 

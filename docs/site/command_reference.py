@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from workbench.cli import app
-from workbench.console.command_groups import LazyGroup
+from workbench.console.options import LazyGroup
 
 # Of a terminal; the lines of a page are as long.
 WIDTH = 100

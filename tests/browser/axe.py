@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 
 VERSION = "4.10.3"
 SHA256 = "0f2b4d7dcdf7d1219df8d1959ad68e565f51d14c3f0d88bb71cd59abeb956292"

@@ -11,8 +11,7 @@ import polars as pl
 
 from workbench.capacity import tables as capacity_tables
 from workbench.capacity.config import PlanConfig
-from workbench.capacity.model import JobLoad, Model, ServiceLoad
-from workbench.capacity.quantity import Quantity, build_spread
+from workbench.capacity.model import JobLoad, Model, Quantity, ServiceLoad, build_spread
 from workbench.core.tables import Table
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples" / "capacity"

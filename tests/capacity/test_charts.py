@@ -12,7 +12,7 @@ import pytest
 from tests.capacity.making import application, config, only, sizing_run, speedup_run
 from workbench.capacity import charts
 from workbench.capacity.study import Study, build_plan
-from workbench.charts.description import describe_spec, list_datasets
+from workbench.charts.data import describe_spec, list_datasets
 from workbench.core.errors import InputError
 
 

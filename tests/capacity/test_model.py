@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from tests.capacity.making import hours, model, serving, work
 from workbench.capacity import peak
-from workbench.capacity.model import Outcome, evaluate_model, pack_first_fit, remaining_time_fraction
-from workbench.capacity.quantity import Quantity, build_spread, draw_quantities
+from workbench.capacity.model import (
+    Outcome,
+    Quantity,
+    build_spread,
+    draw_quantities,
+    evaluate_model,
+    pack_first_fit,
+    remaining_time_fraction,
+)
 from workbench.core.errors import ConfigError
 
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from workbench.capacity.quantity import Quantity, build_spread, draw_quantities
+from workbench.capacity.model import Quantity, build_spread, draw_quantities
 from workbench.core.errors import InputError
 
 DRAWS = 40_000

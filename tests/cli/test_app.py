@@ -14,7 +14,7 @@ import pytest
 from workbench import __version__
 from workbench.cli import app, lab, run_output
 from workbench.core.errors import ConfigError, InvalidResultError, MissingToolError
-from workbench.core.paths import PROJECT_FILE
+from workbench.core.files import PROJECT_FILE
 from workbench.execution import runner
 from workbench.runs import run_folder
 

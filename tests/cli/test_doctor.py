@@ -16,7 +16,7 @@ from tests.fakes.nvml_library import ManagementLibrary
 from workbench.cli import doctor
 from workbench.core import host, nvml
 from workbench.core.errors import ConfigError
-from workbench.core.paths import OUT_VARIABLE
+from workbench.core.files import OUT_VARIABLE
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from workbench.cli import lab, lab_copies
+from workbench.cli import lab
 from workbench.core.errors import RunFailedError
 
 
@@ -38,48 +38,48 @@ def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
 
 
 def test_copies_lie_beside_the_samples(checkout: Path) -> None:
-    copies = lab_copies.copy_notebooks(checkout / "notebooks")
+    copies = lab.copy_notebooks(checkout / "notebooks")
     assert sorted(path.name for path in copies.glob("*.ipynb")) == ["00_start_here.ipynb", "01_speedup.ipynb"]
     assert (copies / "../data/samples/log").read_text() == "log"
     assert not copies.is_relative_to(checkout)
-    assert copies == lab_copies.copy_notebooks(checkout / "notebooks")
+    assert copies == lab.copy_notebooks(checkout / "notebooks")
 
 
 def test_a_changed_copy_is_kept_and_another_follows_its_original(checkout: Path) -> None:
-    copies = lab_copies.copy_notebooks(checkout / "notebooks")
+    copies = lab.copy_notebooks(checkout / "notebooks")
     (copies / "00_start_here.ipynb").write_text('{"mine": 1}')
     for path in (checkout / "notebooks").iterdir():
         path.write_text('{"newer": 1}')
     (checkout / "notebooks" / "02_lore.ipynb").write_text("{}")
     (copies / "own.ipynb").write_text("{}")
-    lab_copies.copy_notebooks(checkout / "notebooks")
+    lab.copy_notebooks(checkout / "notebooks")
     assert (copies / "00_start_here.ipynb").read_text() == '{"mine": 1}'
     assert (copies / "01_speedup.ipynb").read_text() == '{"newer": 1}'
     assert {path.name for path in copies.glob("*.ipynb")} >= {"02_lore.ipynb", "own.ipynb"}
 
 
 def test_without_the_note_of_what_was_copied_nothing_is_overwritten(checkout: Path) -> None:
-    copies = lab_copies.copy_notebooks(checkout / "notebooks")
-    (copies / lab_copies.ORIGINALS_FILE).write_text("cut")
+    copies = lab.copy_notebooks(checkout / "notebooks")
+    (copies / lab.ORIGINALS_FILE).write_text("cut")
     (copies / "00_start_here.ipynb").write_text('{"mine": 1}')
-    lab_copies.copy_notebooks(checkout / "notebooks")
+    lab.copy_notebooks(checkout / "notebooks")
     assert (copies / "00_start_here.ipynb").read_text() == '{"mine": 1}'
 
 
 def test_checkouts_have_copies_of_their_own(checkout: Path, tmp_path: Path) -> None:
     other = tmp_path / "other" / "notebooks"
     other.mkdir(parents=True)
-    assert lab_copies.find_copies_folder(other) != lab_copies.find_copies_folder(checkout / "notebooks")
+    assert lab.find_copies_folder(other) != lab.find_copies_folder(checkout / "notebooks")
 
 
 def test_copies_that_cannot_be_written_are_an_error_that_says_what_to_do(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = lab_copies.find_copies_folder(checkout / "notebooks")
+    place = lab.find_copies_folder(checkout / "notebooks")
     place.parent.mkdir(parents=True)
     place.write_text("a file where the folder should be")
     with pytest.raises(RunFailedError, match="cannot be copied") as caught:
-        lab_copies.copy_notebooks(checkout / "notebooks")
+        lab.copy_notebooks(checkout / "notebooks")
     assert "XDG_CACHE_HOME" in str(caught.value.facts["do"])
 
 
@@ -98,7 +98,7 @@ def test_lab_opens_copies_only_where_the_notebooks_cannot_be_saved(
     if is_closed:
         read_only(monkeypatch, checkout)
     assert lab.start_lab(checkout / "notebooks") == 0
-    copies = lab_copies.find_copies_folder(checkout / "notebooks")
+    copies = lab.find_copies_folder(checkout / "notebooks")
     folder = copies if is_closed else checkout / "notebooks"
     assert f"--ServerApp.root_dir={folder}" in started[0]
     assert (str(copies) in capfd.readouterr().err) is is_closed

@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from workbench.cli import app, project
-from workbench.core import paths
-from workbench.core.paths import PROJECT_FILE, SHIPPED
+from workbench.core import files
+from workbench.core.files import PROJECT_FILE, SHIPPED
 from workbench.execution import discovery, parameters
 
 NUMBERED = sorted(path.stem for path in (SHIPPED / "notebooks").glob("[0-9]*.ipynb"))
@@ -25,7 +25,7 @@ def call(*arguments: str | Path) -> int:
 @pytest.fixture
 def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv(paths.OUT_VARIABLE, raising=False)
+    monkeypatch.delenv(files.OUT_VARIABLE, raising=False)
     return tmp_path
 
 
@@ -67,7 +67,7 @@ def test_names_mean_the_projects_notebooks_in_it_and_below_and_the_shipped_ones_
     assert discovery.find_notebook_folder() == SHIPPED / "notebooks"
     monkeypatch.chdir(own)
     assert discovery.resolve_notebooks(["sizing"]) == [own / "03_sizing.ipynb"]
-    assert paths.default_out() == empty / "demo" / "data" / "runs"
+    assert files.default_out() == empty / "demo" / "data" / "runs"
     monkeypatch.chdir(empty)
     # Notebooks that merely lie there, as in a repository of somebody else, do not run by name.
     (empty / "notebooks").symlink_to(own)

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from tests.test_documents import parse
 from workbench.cli import app as cli_app
-from workbench.console.command_groups import CommandGroup, build_group
+from workbench.console.options import CommandGroup, build_group
 
 
 def groups() -> Iterator[tuple[str, Any]]:

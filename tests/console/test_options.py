@@ -13,11 +13,11 @@ import pytest
 import typer
 from pydantic import BaseModel, Field
 
-from workbench.console.command_groups import build_group
 from workbench.console.options import (
     FieldOption,
     ModelCommand,
     OptionValues,
+    build_group,
     parse_json_option,
     parse_numbers,
     parse_pairs,

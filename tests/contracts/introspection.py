@@ -19,7 +19,7 @@ import typer
 
 import workbench
 from workbench.cli import app
-from workbench.console.command_groups import LazyGroup
+from workbench.console.options import LazyGroup
 from workbench.core import errors
 from workbench.core.tables import Table
 

@@ -18,7 +18,7 @@ from workbench import lore
 from workbench.indicators.store import sql_database, sql_queries
 from workbench.lore.dumps import bundles
 from workbench.sizing.load.sweep_journal import load_sweep_journal
-from workbench.speedup.recording.recording_journal import load_recording
+from workbench.speedup.recording.recording_plan import load_recording
 
 SAMPLES = Path(__file__).parents[2] / "data" / "samples"
 VERSIONS = sorted(path for path in (Path(__file__).parent / "formats").iterdir() if path.name.isdigit())

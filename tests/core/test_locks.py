@@ -15,8 +15,8 @@ import pytest
 
 from workbench.core import locks
 from workbench.core.errors import ConfigError
+from workbench.core.files import OUT_VARIABLE
 from workbench.core.locks import find_holder, release_lock
-from workbench.core.paths import OUT_VARIABLE
 from workbench.runs import run_folder
 
 HOLDS = """

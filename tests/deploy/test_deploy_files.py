@@ -20,8 +20,8 @@ from tests.conftest import ROOT
 from tests.fakes import s3_server
 from tests.scaletest.conftest import _swept, local_cluster, namespace  # noqa: F401 - fixtures
 from workbench.core import redaction
-from workbench.core.paths import OUT_VARIABLE
-from workbench.runs import catalogue, run_folder, thresholds
+from workbench.core.files import OUT_VARIABLE
+from workbench.runs import catalogue, run_folder, threshold_gate
 
 DEPLOY = ROOT / "deploy"
 LOG = ROOT / "data" / "samples" / "eventlogs" / "tpch_sf0.1.zstd"
@@ -96,7 +96,7 @@ def test_the_cron_job_is_what_kubernetes_takes_and_grants_nothing() -> None:
 
 def test_the_thresholds_of_the_cron_job_are_thresholds(tmp_path: Path) -> None:
     (tmp_path / "thresholds.yaml").write_text(read_nightly()[0]["data"]["thresholds.yaml"])
-    assert set(thresholds.load_thresholds(tmp_path / "thresholds.yaml").areas) == {"profile"}
+    assert set(threshold_gate.load_thresholds(tmp_path / "thresholds.yaml").areas) == {"profile"}
 
 
 @pytest.mark.notebook

@@ -13,16 +13,16 @@ import pytest
 from tests.conftest import SAMPLES
 from tests.fakes import eventlogs as made
 from workbench.cli import app
-from workbench.eventlog.log_redaction import Redactor
-from workbench.eventlog.reader import EventLogFacts, read_event_logs
-from workbench.eventlog.secret_removal import (
+from workbench.eventlog.log_redaction import (
     LINE_CHARS,
     REDACTED,
+    Redactor,
     cut_text,
     format_bad_line,
     remove_property_secrets,
     remove_secrets,
 )
+from workbench.eventlog.reader import EventLogFacts, read_event_logs
 
 LOGS = SAMPLES / "eventlogs"
 CANARY = "KANARIE"

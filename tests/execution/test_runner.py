@@ -21,10 +21,10 @@ import pytest
 
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.files import PROJECT_FILE
 from workbench.core.locks import find_holder
-from workbench.core.paths import PROJECT_FILE
 from workbench.execution import discovery, runner
-from workbench.runs import run_folder, run_record
+from workbench.runs import run_folder
 
 FAKES = Path(__file__).parents[1] / "fakes" / "notebooks"
 CANARY = "canary-9f3b1c77-and-more"
@@ -252,7 +252,7 @@ def test_the_command_that_runs_it_again_means_the_same_notebook(
 def test_the_command_of_a_notebook_is_its_path_where_there_is_no_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_record, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(run_folder, "CHECKOUT", tmp_path)
     monkeypatch.chdir(tmp_path)
     path = FAKES / "01_adds.ipynb"
     assert discovery.plan_runs([path])[0].command == f"workbench run {shlex.quote(str(path))}"

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 
 INSTALL_TIMEOUT_S = 900
 

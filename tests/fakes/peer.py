@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 
 PACKAGE = "spark-rapids-user-tools==26.8.4"
 MAIN = "com.nvidia.spark.rapids.tool.profiling.ProfileMain"

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
-from workbench.speedup.attribution.measured_times import EXECUTIONS, PIECES, Measured
+from workbench.speedup.attribution.time_pieces import EXECUTIONS, PIECES, Measured
 
 BASELINE, CANDIDATE = "plain", "fast"
 # Seconds per million rows on the baseline.

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 
 from workbench.scaletest.analysis.run_analysis import Analysis
-from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import (
     BEATS,
     GAPS,
@@ -48,7 +48,7 @@ class Plan:
     nodes: int = 10
     lifetime_s: float | None = None  # how long pods run; for ever without it
     away_s: tuple[float, float] | None = None  # no watch between these times: all is listed anew at the end
-    components: tuple[run_conditions.Component, ...] = ()
+    components: tuple[run_records.Component, ...] = ()
     kind: str = "Job"
     # When pods that came at these times are through, infinite for never; instead of a queue at a rate.
     make: Passage | None = None
@@ -300,7 +300,7 @@ def _gap(begin_s: float, end_s: float) -> dict[str, Any]:
     return {"resource": "pod", "from_s": begin_s, "to_s": end_s, "reason": "expired", "relisted": True, "recovered": 1}
 
 
-def record_of(plan: Plan, **more: Any) -> run_conditions.RunConditions:
+def record_of(plan: Plan, **more: Any) -> run_records.RunConditions:
     """The record of the simulated test."""
     given: dict[str, Any] = {
         "run": RUN,
@@ -316,7 +316,7 @@ def record_of(plan: Plan, **more: Any) -> run_conditions.RunConditions:
         "simulated_nodes": True,
         "components": plan.components,
     }
-    return run_conditions.RunConditions(**(given | more))
+    return run_records.RunConditions(**(given | more))
 
 
 def analysis(plan: Plan, folder: Any, **more: Any) -> Analysis:
@@ -324,7 +324,7 @@ def analysis(plan: Plan, folder: Any, **more: Any) -> Analysis:
     for name, frame in tables(plan).items():
         _declared(name).write(frame, folder / "tables")
     test = record_of(plan, **more)
-    run_conditions.write_conditions(folder, test)
+    run_records.write_conditions(folder, test)
     return Analysis(folder, test)
 
 

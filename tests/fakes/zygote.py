@@ -17,7 +17,7 @@ def main() -> None:
     import scipy.special  # noqa: F401
 
     from workbench.cli import app
-    from workbench.report import cells, page, sanitize  # noqa: F401
+    from workbench.report import cells, page  # noqa: F401
 
     for line in sys.stdin:
         order = json.loads(line)

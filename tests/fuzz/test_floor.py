@@ -19,10 +19,10 @@ from tests.fuzz.test_sizing import YAMLS
 from workbench.charts import renderer
 from workbench.console import terminal
 from workbench.core.errors import WorkbenchError
-from workbench.execution import discovery, parameter_types, parameters
-from workbench.report import gallery, page, sanitize
+from workbench.execution import discovery, parameters
+from workbench.report import cells, gallery, page
 from workbench.runs import run_folder as runs_run_folder
-from workbench.runs import thresholds
+from workbench.runs import threshold_gate
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,7 @@ def test_damaged_thresholds_are_rules_or_refused(content: bytes) -> None:
     with scratch() as place:
         path = place / "t.yaml"
         path.write_bytes(bytes(content))
-        harmless(lambda: thresholds.load_thresholds(path))
+        harmless(lambda: threshold_gate.load_thresholds(path))
 
 
 KINDS = [int, float, bool, str, list[int], int | None, list[str] | None]
@@ -125,7 +125,7 @@ KINDS = [int, float, bool, str, list[int], int | None, list[str] | None]
 )
 def test_a_text_becomes_a_value_of_its_type_or_a_value_error(kind: Any, text: str) -> None:
     try:
-        harmless(lambda: parameter_types.parse_value(kind, text))
+        harmless(lambda: parameters.parse_value(kind, text))
     except ValueError:
         return  # told with the parameter's name by who asked
 
@@ -166,9 +166,9 @@ def assert_inert(html: str) -> None:
 
 @fuzz(250, html=markup)
 def test_cleaned_html_holds_nothing_that_runs_or_loads(html: str) -> None:
-    harmless(lambda: assert_inert(sanitize.clean_markdown(html)))
-    harmless(lambda: assert_inert(sanitize.clean_output(html)[0]))
-    harmless(lambda: assert_inert(sanitize.render_ansi(html)))
+    harmless(lambda: assert_inert(cells.clean_markdown(html)))
+    harmless(lambda: assert_inert(cells.clean_output(html)[0]))
+    harmless(lambda: assert_inert(cells.render_ansi(html)))
 
 
 @fuzz(

@@ -21,9 +21,9 @@ from workbench.execution import discovery, parameters
 from workbench.indicators.compat_thoth import amun_files, amun_specification
 from workbench.indicators.stacks import package_index
 from workbench.scaletest.compat_runai import runai_files as upstream
-from workbench.scaletest.observation import decoded_objects, run_records
+from workbench.scaletest.observation import object_ledger, run_records
 from workbench.sizing import config
-from workbench.sizing.compat_nat import dataset_files
+from workbench.sizing.compat_nat import eval_dataset
 from workbench.speedup.calibration import factor_model
 from workbench.speedup.recording import answers
 
@@ -99,7 +99,7 @@ def test_json_nested_without_end_is_refused_by_every_reader_that_took_it_for_a_m
             call()
     assert config.parse_assignments([f"a={NESTED}"], where="service") == {"a": NESTED}
     with pytest.raises(msgspec.MsgspecError):
-        decoded_objects.ObjectDecoder(decoded_objects.Pod).decode_line(NESTED.encode())
+        object_ledger.ObjectDecoder(object_ledger.Pod).decode_line(NESTED.encode())
 
 
 @pytest.mark.parametrize("value", ["2026-02-30", "9" * 6_000, "[" * 200, "&a [*a]"])
@@ -111,7 +111,7 @@ def test_yaml_whose_values_are_none_is_no_mistake_of_ours(tmp_path: Path, value:
     assert refused.value.exit_code == 2
     if "*" not in value:
         with pytest.raises(InputError):
-            dataset_files.load_nat_yaml(path)
+            eval_dataset.load_nat_yaml(path)
 
 
 def test_a_line_that_is_no_utf_8_is_refused_with_its_number(tmp_path: Path) -> None:

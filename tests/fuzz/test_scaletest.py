@@ -20,12 +20,11 @@ from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_li
 from tests.fuzz.test_sizing import YAMLS
 from tests.scaletest.compat_runai.test_runai_files import sampled, submitted
 from workbench.scaletest.analysis import raw_tables, variants
-from workbench.scaletest.cluster_api import kubeconfig
+from workbench.scaletest.cluster_api import connection
 from workbench.scaletest.compat_runai import runai_files as upstream
-from workbench.scaletest.observation import audit_log, decoded_objects, run_conditions, run_records
+from workbench.scaletest.observation import audit_log, object_ledger, run_records
 from workbench.scaletest.observation.run_records import Acked, Beat, Begun, Failed, Gap, Intent, Load, Skew, Stopped
 from workbench.scaletest.scenario import (
-    job_traces,
     manifest_rules,
     safe_yaml,
     scenario_file,
@@ -91,7 +90,7 @@ def test_a_changed_scenario_is_refused_or_planned_within_its_limits(document: An
 def test_a_damaged_trace_is_refused_or_becomes_a_scenario_that_can_be_planned(content: bytes) -> None:
     with scratch() as place:
         (place / "trace").write_bytes(content)
-        found = harmless(lambda: job_traces.read_job_trace(place / "trace"))
+        found = harmless(lambda: trace_scenario.read_job_trace(place / "trace"))
         if found is None or not found.jobs.height:
             return
         assert found.jobs.filter(~pl.col("run_s").is_finite() | (pl.col("pods") < 1)).is_empty()
@@ -145,7 +144,7 @@ def _built(record: msgspec.Struct) -> Any:
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("planned")
     SCHEDULE.write(tables(Plan([0.0, 1.0, 2.0, 3.0]))["schedule"], folder / "tables")
-    run_conditions.write_conditions(folder, record_of(Plan([0.0])))
+    run_records.write_conditions(folder, record_of(Plan([0.0])))
     return folder
 
 
@@ -159,7 +158,7 @@ def test_damaged_lines_of_a_run_are_reduced_up_to_the_cut_or_refused(content: by
         (place / "tables").mkdir()
         for path in (planned / "tables").iterdir():
             (place / "tables" / path.name).symlink_to(path)
-        (place / run_conditions.CONDITIONS_FILE).symlink_to(planned / run_conditions.CONDITIONS_FILE)
+        (place / run_records.CONDITIONS_FILE).symlink_to(planned / run_records.CONDITIONS_FILE)
         good = b"".join(map(run_records.encode_line, JOURNAL))
         (place / run_records.JOURNAL).write_bytes(good)
         (place / name).write_bytes(content)
@@ -172,11 +171,11 @@ def test_damaged_lines_of_a_run_are_reduced_up_to_the_cut_or_refused(content: by
 @fuzz(120, content=json_documents([json.loads(record_of(Plan([0.0])).model_dump_json())]))
 def test_a_damaged_record_of_a_test_is_refused_or_the_same_when_written_again(content: bytes) -> None:
     with scratch() as place:
-        (place / run_conditions.CONDITIONS_FILE).write_bytes(content)
-        found = harmless(lambda: run_conditions.read_conditions(place))
+        (place / run_records.CONDITIONS_FILE).write_bytes(content)
+        found = harmless(lambda: run_records.read_conditions(place))
         if found is not None:
-            run_conditions.write_conditions(place, found)
-            assert run_conditions.read_conditions(place) == found
+            run_records.write_conditions(place, found)
+            assert run_records.read_conditions(place) == found
 
 
 @fuzz(80, content=json_documents([{"runs": [{"folder": "00-a", "side": "a"}], "names": ["a", "b"]}]))
@@ -192,7 +191,7 @@ def test_a_damaged_plan_is_refused(content: bytes, planned: Path) -> None:
     with scratch() as place:
         (place / "tables").symlink_to(planned / "tables")
         (place / workload_plan.PLAN_FILE).write_bytes(content)
-        (place / run_conditions.SCENARIO_FILE).write_bytes(TEXTS[0])
+        (place / run_records.SCENARIO_FILE).write_bytes(TEXTS[0])
         assert harmless(lambda: workload_plan.read_plan(place)) is None
 
 
@@ -225,7 +224,7 @@ def test_a_damaged_kubeconfig_is_refused_without_its_secrets(document: Any, raw:
         path = place / "config"
         path.write_bytes(content)
         for context in (None, "c"):
-            harmless(lambda context=context: kubeconfig.load_target(path, context))  # type: ignore[misc]
+            harmless(lambda context=context: connection.load_target(path, context))  # type: ignore[misc]
 
 
 POD = {
@@ -245,14 +244,14 @@ POD = {
         "containerStatuses": [{"state": {"running": {"startedAt": "2026-11-22T02:45:31Z"}}}],
     },
 }
-KINDS = (decoded_objects.Pod, decoded_objects.Thing, decoded_objects.Event, decoded_objects.Node)
+KINDS = (object_ledger.Pod, object_ledger.Thing, object_ledger.Event, object_ledger.Node)
 
 
 @fuzz(150, content=json_documents([{"type": "MODIFIED", "object": POD}, {"type": "ERROR", "object": {"code": 410}}]))
 def test_a_watchs_line_is_an_object_or_the_error_that_is_awaited(content: bytes) -> None:
     for kind in KINDS:
         try:
-            harmless(lambda kind=kind: decoded_objects.ObjectDecoder(kind).decode_line(content))  # type: ignore[misc]
+            harmless(lambda kind=kind: object_ledger.ObjectDecoder(kind).decode_line(content))  # type: ignore[misc]
         except msgspec.MsgspecError:
             continue
 
@@ -261,7 +260,7 @@ def test_a_watchs_line_is_an_object_or_the_error_that_is_awaited(content: bytes)
 def test_a_lists_page_is_objects_or_the_error_that_is_awaited(content: bytes) -> None:
     for kind in KINDS:
         try:
-            harmless(lambda kind=kind: decoded_objects.ObjectDecoder(kind).decode_page(content))  # type: ignore[misc]
+            harmless(lambda kind=kind: object_ledger.ObjectDecoder(kind).decode_page(content))  # type: ignore[misc]
         except msgspec.MsgspecError:
             continue
 

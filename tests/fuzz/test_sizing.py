@@ -18,11 +18,11 @@ from tests.fakes import hostile
 from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_lines
 from workbench.sizing import config as sizing_config
-from workbench.sizing.compat_nat import calc_file, dataset_files, eval_dataset
-from workbench.sizing.deployment import manifest_check
+from workbench.sizing.compat_nat import calc_file, eval_dataset
+from workbench.sizing.deployment import service_manifests
 from workbench.sizing.load import request_plan, request_trace, server_metrics, sweep_journal
 from workbench.sizing.load.client_messages import CutAnswerError, FailedAnswerError, MalformedAnswerError
-from workbench.sizing.load.service_targets import json_target, nat_target, openai_target
+from workbench.sizing.load.service_targets import json_target, openai_target
 from workbench.sizing.load.service_targets.http_target import LineSplitter
 from workbench.sizing.other_tools import imported_sweep, sweep_import
 
@@ -199,7 +199,7 @@ def test_a_damaged_dataset_gives_rows_or_is_refused(kind: Any, data: st.DataObje
     with scratch() as place:
         (place / f"data.{kind}").write_bytes(content)
         (place / "config.yml").write_bytes(YAML.replace(b"KIND", kind.encode()))
-        found = harmless(lambda: dataset_files.read_dataset_rows(place / f"data.{kind}", kind))
+        found = harmless(lambda: eval_dataset.read_dataset_rows(place / f"data.{kind}", kind))
         assert found is None or all(isinstance(row, dict) for row in found[0])
         whole = harmless(lambda: eval_dataset.read_dataset(place / "config.yml"))
         if whole is not None:
@@ -221,7 +221,7 @@ def test_damaged_yaml_of_the_toolkit_is_a_mapping_or_refused(content: bytes) -> 
     with scratch() as place:
         path = place / "config.yml"
         path.write_bytes(content)
-        found = harmless(lambda: dataset_files.load_nat_yaml(path))
+        found = harmless(lambda: eval_dataset.load_nat_yaml(path))
         assert found is None or isinstance(found, dict)
         harmless(lambda: eval_dataset.read_dataset(path))
 
@@ -285,10 +285,10 @@ def test_damaged_chat_streams_end_in_a_reply_or_an_error_of_the_answer(content: 
 
 @fuzz(200, content=damaged([NAT, hostile.event("LLM_END", 1.5, "c", tokens=(1, 2)) + b'data: {"value": 1}\n\n']))
 def test_damaged_events_of_the_toolkit_are_taken_or_an_error_of_the_answer(content: bytes) -> None:
-    times, tokens = nat_target.ServerTimes(), list[float]()
+    times, tokens = json_target.ServerTimes(), list[float]()
     try:
         for line in fed(content, []):
-            nat_target._read_stream_line(line, times, tokens, [])
+            json_target._read_stream_line(line, times, tokens, [])
     except BAD_ANSWERS:
         pass
     assert times.runtime_s is None or times.runtime_s > 0
@@ -368,6 +368,6 @@ def test_a_damaged_crd_is_used_or_refused(content: bytes) -> None:
     queue = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue", "metadata": {"name": "q"}, "spec": {}}
     with scratch() as place:
         (place / "crd.yaml").write_bytes(content)
-        schemas = harmless(lambda: manifest_check.read_crd_schemas([place / "crd.yaml"]))
+        schemas = harmless(lambda: service_manifests.read_crd_schemas([place / "crd.yaml"]))
         if schemas is not None:
-            harmless(lambda: manifest_check.check_manifests([queue], None, schemas))
+            harmless(lambda: service_manifests.check_manifests([queue], None, schemas))

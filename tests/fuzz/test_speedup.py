@@ -17,12 +17,12 @@ from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents, json_lines
 from tests.fuzz.test_eventlogs import EVENTS
 from workbench.eventlog import reader
-from workbench.speedup.attribution import application_profile, measured_times, session_settings
+from workbench.speedup.attribution import application_profile, application_time, time_pieces
 from workbench.speedup.calibration import factor_model, what_if
 from workbench.speedup.calibration.pair_calibration import calibrate_pair
 from workbench.speedup.compat_rapids_tools import operator_texts, profile_folder, qualification_output, seed_factors
 from workbench.speedup.compat_rapids_tools.operator_texts import UnreadableTextError
-from workbench.speedup.recording import answers, query_suite, recording_journal
+from workbench.speedup.recording import answers, query_suite, recording_plan
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,7 @@ def test_texts_of_one_piece_repeated_are_read_in_good_time(unit: str) -> None:
     200, text=st.one_of(st.text(max_size=40), st.sampled_from(HOSTILE_TEXTS), st.from_regex(r"-?\d{1,25}[a-zA-Z]{0,3}"))
 )
 def test_a_size_of_spark_is_bytes_or_none(text: str) -> None:
-    value = harmless(lambda: session_settings.parse_size(text))
+    value = harmless(lambda: application_time.parse_size(text))
     assert value is None or isinstance(value, int)
 
 
@@ -119,7 +119,7 @@ def test_settings_of_any_properties_are_told(properties: dict[str, str], version
         path.write_bytes(made.dump(*events))
         facts = harmless(lambda: reader.read_event_logs(path, jobs=1))
         assert facts is not None
-        assert harmless(lambda: session_settings.read_session_settings(facts)) is not None
+        assert harmless(lambda: application_time.read_session_settings(facts)) is not None
 
 
 @fuzz(40, content=json_lines(EVENTS, most=3))
@@ -132,9 +132,9 @@ def test_a_changed_log_is_profiled_and_measured_or_refused(content: bytes) -> No
             return
         told = harmless(lambda: application_profile.build_profile(facts))
         assert told is None or told.verdict in ("valid", "invalid")
-        harmless(lambda: session_settings.read_session_settings(facts))
-        harmless(lambda: measured_times.measure_log_times(facts, "spark", "s1"))
-        harmless(lambda: measured_times.build_application_row(facts, "log", None))
+        harmless(lambda: application_time.read_session_settings(facts))
+        harmless(lambda: time_pieces.measure_log_times(facts, "spark", "s1"))
+        harmless(lambda: time_pieces.build_application_row(facts, "log", None))
 
 
 @fuzz(30, content=json_lines(EVENTS, most=3))
@@ -180,7 +180,7 @@ def test_a_damaged_recording_is_refused_or_stays_within_its_folder(content: byte
     with scratch() as place:
         (place / "recording.json").write_bytes(content)
         (place / "logs").symlink_to(RECORDING / "logs")
-        harmless(lambda: recording_journal.load_recording(place))
+        harmless(lambda: recording_plan.load_recording(place))
 
 
 @fuzz(100, content=json_documents([json.loads((RECORDING / "answers" / "spark-s1.json").read_text())]))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.indicators.stacks.making import Made, local_index, own_settings
 from workbench.cli.app import main
-from workbench.indicators.measurement.bisection_plan import PLAN, load_bisection
+from workbench.indicators.measurement.version_bisection import PLAN, load_bisection
 
 pytestmark = pytest.mark.timeout(1200)
 Said = tuple[int, str, str]

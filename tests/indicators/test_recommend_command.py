@@ -131,7 +131,7 @@ def test_wrong_use_is_code_2_with_the_reason(recommend: Command, folder: Path, a
 def test_a_users_unit_takes_part_and_a_broken_one_is_named(recommend: Command, folder: Path, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(
-        "from workbench.indicators.recommendation.pipeline_units import Step, Stride\n"
+        "from workbench.indicators.recommendation.unit_pipeline import Step, Stride\n"
         "class Twos(Stride):\n"
         "    def run(self, stack):\n"
         "        return stack.packages['numpy'].startswith('2.0')\n"
@@ -156,7 +156,7 @@ def test_a_users_unit_may_ask_the_database(recommend: Command, folder: Path, tmp
     sync_sessions([folder], open_database(path))
     unit = tmp_path / "mine.py"
     unit.write_text(
-        "from workbench.indicators.recommendation.pipeline_units import Wrap\n"
+        "from workbench.indicators.recommendation.unit_pipeline import Wrap\n"
         "class Named(Wrap):\n"
         "    query = 'sessions'\n"
         "    def run(self, stack):\n"

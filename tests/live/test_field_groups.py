@@ -10,8 +10,7 @@ from pydantic import BaseModel, Field
 
 from tests.conftest import ROOT
 from tests.live.test_form import NOTEBOOKS, settings_of
-from workbench.live.field_groups import FieldGroup, list_groups
-from workbench.live.form import Form, list_fields
+from workbench.live.form import FieldGroup, Form, list_fields, list_groups
 
 MAX_BASIC = 10
 

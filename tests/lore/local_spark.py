@@ -19,7 +19,7 @@ from workbench.lore.trust import trust_check
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from workbench.lore.dumps.dump_sidecar import Sidecar
+    from workbench.lore.dumps.dump_folder import Sidecar
     from workbench.lore.replays.output_verification import Verification
 
 ROOT = Path(__file__).parents[2]

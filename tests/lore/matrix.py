@@ -179,9 +179,9 @@ def _answer(frame: DataFrame, tree: PlanTree) -> str:
 
 
 def _digest(bridge: Any, rdd: Any, attributes: list[Any]) -> str:
-    from workbench.lore.replays import row_fingerprints
+    from workbench.lore.replays import row_differences
 
-    frame = row_fingerprints.number_columns(bridge.quiet_bridge(), rdd, attributes)
+    frame = row_differences.number_columns(bridge.quiet_bridge(), rdd, attributes)
     rows = frame.selectExpr(*(f"cast({name} as string) {name}" for name in frame.columns)).collect()
     lines = sorted(json.dumps(list(row)) for row in rows)
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()

@@ -11,7 +11,7 @@ import polars as pl
 from tests.lore.small_dump import FILTER, sidecar_of
 from workbench.lore import tables as inspected
 from workbench.lore.dump_reader.dump_inspection import InspectedDump, Inspection
-from workbench.lore.dumps.dump_sidecar import InputEntry, Output, PartitionPrint, Sidecar
+from workbench.lore.dumps.dump_folder import InputEntry, Output, PartitionPrint, Sidecar
 from workbench.lore.replays.operator_replay import ReplayResult
 from workbench.lore.replays.replay_outcome import ReplayOutcome
 from workbench.lore.tables import PLAN_TREE

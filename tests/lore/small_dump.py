@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.lore.dumps.dump_sidecar import (
+from workbench.lore.dumps.dump_folder import (
     FileEntry,
     InputColumn,
     InputEntry,

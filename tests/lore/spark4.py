@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests import jvm
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 
 VERSION = "4.1.4"
 OLDEST_JAVA = 17

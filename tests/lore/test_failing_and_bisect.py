@@ -15,7 +15,7 @@ import pytest
 
 from tests.lore import failures
 from workbench.lore import bisect
-from workbench.lore.dumps.dump_sidecar import Sidecar
+from workbench.lore.dumps.dump_folder import Sidecar
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3000)]
 

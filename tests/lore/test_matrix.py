@@ -16,7 +16,7 @@ import pytest
 
 from tests.lore import queries
 from tests.lore.configuration import Outcome, run
-from workbench.lore.dumps.dump_sidecar import Sidecar
+from workbench.lore.dumps.dump_folder import Sidecar
 
 pytestmark = pytest.mark.timeout(1500)
 

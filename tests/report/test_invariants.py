@@ -7,7 +7,7 @@ import math
 import pytest
 
 from workbench.core.errors import BrokenInvariantError
-from workbench.report.invariants import check_invariants
+from workbench.report.study import check_invariants
 
 
 def test_each_invariant_is_a_row_with_what_was_found_and_what_is_allowed() -> None:

@@ -20,8 +20,7 @@ from workbench.charts.renderer import CHART_MIME
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.tables import Column, Table
 from workbench.report import page as report_page
-from workbench.report.cells import prepare_page
-from workbench.report.sanitize import clean_markdown, clean_output
+from workbench.report.cells import clean_markdown, clean_output, prepare_page
 from workbench.runs import run_folder
 
 ATTACKS = [

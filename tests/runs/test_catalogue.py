@@ -20,10 +20,10 @@ from tests.fakes.kept_runs import kept
 from workbench.cli import app, run_output
 from workbench.core import redaction
 from workbench.core.errors import InputError
+from workbench.core.files import OUT_VARIABLE
 from workbench.core.locks import find_holder, release_lock
-from workbench.core.paths import OUT_VARIABLE
 from workbench.runs import catalogue, run_folder
-from workbench.runs.run_record import read_start_time
+from workbench.runs.run_folder import read_start_time
 
 
 @pytest.fixture(autouse=True)

@@ -14,9 +14,9 @@ import pytest
 from tests.fakes.kept_runs import FACTORS, Rows, kept
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.paths import OUT_VARIABLE
+from workbench.core.files import OUT_VARIABLE
 from workbench.core.tables import Column, Table
-from workbench.runs import catalogue, compare, compare_page, run_folder, table_pairs
+from workbench.runs import catalogue, compare, compare_page, run_folder
 
 
 @pytest.fixture(autouse=True)
@@ -243,7 +243,7 @@ def test_a_page_of_runs_without_tables_is_a_page_all_the_same(tmp_path: Path) ->
     ],
 )  # fmt: skip
 def test_intervals_are_known_by_their_names(names: list[str], found: dict[str, Any]) -> None:
-    assert table_pairs.find_interval_columns(names) == found
+    assert compare.find_interval_columns(names) == found
 
 
 def test_a_column_may_name_its_ends(tmp_path: Path) -> None:
@@ -273,15 +273,15 @@ def test_rows_that_nothing_tells_apart_are_not_matched(tmp_path: Path) -> None:
     import polars as pl
 
     frame = pl.DataFrame({"at_s": [1.0, 2.0], "kind": ["a", "a"]})
-    side = table_pairs.RunTable(frame, None, {})
+    side = compare.RunTable(frame, None, {})
     with pytest.raises(InputError, match="no columns tell its rows apart"):
-        table_pairs.pair_rows(side, side)
+        compare.pair_rows(side, side)
 
 
 def test_a_key_of_another_type_in_the_other_run_is_told(tmp_path: Path) -> None:
     import polars as pl
 
-    one = table_pairs.RunTable(pl.DataFrame({"step": [1, 2]}), ("step",), {})
-    other = table_pairs.RunTable(pl.DataFrame({"step": ["1", "2"]}), ("step",), {})
+    one = compare.RunTable(pl.DataFrame({"step": [1, 2]}), ("step",), {})
+    other = compare.RunTable(pl.DataFrame({"step": ["1", "2"]}), ("step",), {})
     with pytest.raises(InputError, match="different types"):
-        table_pairs.pair_rows(one, other)
+        compare.pair_rows(one, other)

@@ -16,9 +16,9 @@ from tests.fakes.kept_runs import kept
 from workbench.cli import app
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, RunFailedError, WorkbenchError
-from workbench.core.paths import OUT_VARIABLE, default_out, default_place
+from workbench.core.files import OUT_VARIABLE, default_out, default_place
 from workbench.report.gallery import write_gallery
-from workbench.runs import catalogue, prune, run_copy, run_folder, run_stores
+from workbench.runs import catalogue, prune, run_folder, run_stores
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
@@ -71,7 +71,7 @@ def read_folder(folder: Path) -> dict[str, bytes]:
 
 
 def copy(run: run_folder.Run, place: str = RUNS) -> str:
-    return run_copy.copy_run(catalogue.open_run(run.folder), place)
+    return catalogue.copy_run(catalogue.open_run(run.folder), place)
 
 
 @pytest.mark.live
@@ -236,7 +236,7 @@ def test_what_cannot_be_copied_stays_here_and_the_command_says_how_to_go_on(
     from workbench.execution import runner
 
     run = kept(tmp_path)
-    monkeypatch.setattr(run_copy, "copy_run", _refuse)
+    monkeypatch.setattr(catalogue, "copy_run", _refuse)
     result = runner._move_run(runner.RunResult(Path("01_a.ipynb"), run), RUNS)
     assert (result.exit_code, result.place) == (3, str(run.folder))
     assert run.folder.is_dir()

@@ -15,7 +15,7 @@ from tests.fakes.kept_runs import kept
 from workbench.cli import app
 from workbench.core import redaction
 from workbench.core.errors import ConfigError
-from workbench.core.paths import OUT_VARIABLE
+from workbench.core.files import OUT_VARIABLE
 from workbench.runs import catalogue, prune, run_folder
 
 

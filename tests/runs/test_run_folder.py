@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from workbench.core import host, paths, redaction
+from workbench.core import files, host, redaction
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.paths import CHECKOUT, OUT_VARIABLE, cache_folder, default_out
+from workbench.core.files import CHECKOUT, OUT_VARIABLE, cache_folder, default_out
 from workbench.core.tables import Column, Table
-from workbench.runs import run_folder, run_record
+from workbench.runs import run_folder
 
 SUMS = Table("sums", "One sum.", ("label",), (Column("label", "str", "Name."), Column("total", "int", "Sum.")))
 
@@ -217,7 +217,7 @@ def test_an_older_format_is_upgraded_step_by_step_when_read(tmp_path: Path, monk
     run = run_folder.start_run("a", tmp_path)
     rewrite(run, format_version=-1)
     monkeypatch.setattr(
-        run_record, "UPGRADES", {-1: lambda old: old | {"title": "one"}, 0: lambda old: old | {"answer": old["title"]}}
+        run_folder, "UPGRADES", {-1: lambda old: old | {"title": "one"}, 0: lambda old: old | {"answer": old["title"]}}
     )
     before = (run.folder / "run.json").read_text()
     again = run_folder.load_run(run.folder)
@@ -259,14 +259,14 @@ def test_a_run_is_not_written_over_one_of_another_area(tmp_path: Path) -> None:
 def test_runs_go_to_the_users_cache_where_the_checkout_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(paths, "CHECKOUT", tmp_path / "gone")
+    monkeypatch.setattr(files, "CHECKOUT", tmp_path / "gone")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert default_out() == tmp_path / "cache" / "workbench" / "runs"
 
 
 def test_runs_go_to_the_checkout_where_it_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pyproject.toml").touch()
-    monkeypatch.setattr(paths, "CHECKOUT", tmp_path)
+    monkeypatch.setattr(files, "CHECKOUT", tmp_path)
     assert default_out() == tmp_path / "data" / "runs"
 
 

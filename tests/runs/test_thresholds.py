@@ -14,9 +14,9 @@ from tests.fakes.kept_runs import kept
 from workbench.cli import app
 from workbench.core import redaction
 from workbench.core.errors import ConfigError
+from workbench.core.files import OUT_VARIABLE
 from workbench.core.locks import release_lock
-from workbench.core.paths import OUT_VARIABLE
-from workbench.runs import catalogue, run_folder, threshold_gate, thresholds
+from workbench.runs import catalogue, run_folder, threshold_gate
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +192,7 @@ def test_a_rule_that_makes_no_sense_is_refused_before_anything_runs(
     tmp_path: Path, rule: dict[str, Any], problem: str
 ) -> None:
     with pytest.raises(ConfigError) as caught:
-        thresholds.load_thresholds(file_of(tmp_path, rule))
+        threshold_gate.load_thresholds(file_of(tmp_path, rule))
     assert problem in str(caught.value)
 
 
@@ -209,15 +209,15 @@ def test_what_is_no_file_of_thresholds_is_refused(tmp_path: Path, text: str) -> 
     path = tmp_path / "thresholds.yaml"
     path.write_text(text)
     with pytest.raises(ConfigError):
-        thresholds.load_thresholds(path)
+        threshold_gate.load_thresholds(path)
 
 
 def test_a_file_that_is_not_there_or_too_large_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot read the thresholds"):
-        thresholds.load_thresholds(tmp_path / "none.yaml")
-    (tmp_path / "large.yaml").write_bytes(b"#" * (thresholds.MAX_BYTES + 1))
+        threshold_gate.load_thresholds(tmp_path / "none.yaml")
+    (tmp_path / "large.yaml").write_bytes(b"#" * (threshold_gate.MAX_BYTES + 1))
     with pytest.raises(ConfigError, match="not a file of thresholds"):
-        thresholds.load_thresholds(tmp_path / "large.yaml")
+        threshold_gate.load_thresholds(tmp_path / "large.yaml")
 
 
 def test_unknown_areas_and_runs_are_refused_before_anything_runs(tmp_path: Path) -> None:
@@ -257,22 +257,22 @@ def test_the_words_say_what_was_broken_first_and_markup_is_escaped(tmp_path: Pat
     rules = [{"key": "status", "equals": "succeeded"}, {"name": name, "key": "verdict", "equals": "invalid"}]
     gate = threshold_gate.load_gate(file_of(tmp_path, *rules), ["speedup"], [], tmp_path)
     found = gate.check_run(catalogue.build_stored_run(run))
-    assert thresholds.format_threshold_lines(found) == [
+    assert threshold_gate.format_threshold_lines(found) == [
         "thresholds: 1 passed, 1 broken",
         f"  broken: {name}: verdict equals invalid (verdict: valid)",
         "  passed: status equals succeeded (succeeded)",
     ]
-    assert "<script>" not in thresholds.render_thresholds(found)
-    assert "1 of 2 thresholds broken" in thresholds.render_threshold_chip(found)
+    assert "<script>" not in threshold_gate.render_thresholds(found)
+    assert "1 of 2 thresholds broken" in threshold_gate.render_threshold_chip(found)
     assert found is not None
     assert found["file"] == "thresholds.yaml"
 
 
 @pytest.mark.parametrize("judged", [None, 3, [], {}, {"broken": "x", "rules": 3}, {"passed": -1, "rules": [1, {}]}])
 def test_a_record_that_somebody_spoilt_is_shown_without_an_error(judged: Any) -> None:
-    assert "<script>" not in thresholds.render_thresholds(judged) + thresholds.render_threshold_chip(judged) + "".join(
-        thresholds.format_threshold_lines(judged)
-    )
+    assert "<script>" not in threshold_gate.render_thresholds(judged) + threshold_gate.render_threshold_chip(
+        judged
+    ) + "".join(threshold_gate.format_threshold_lines(judged))
 
 
 def call(*arguments: str) -> int:
@@ -333,12 +333,12 @@ def test_bad_thresholds_are_refused_before_a_notebook_runs(tmp_path: Path, capsy
 @pytest.mark.parametrize(("area", "n_rules"), [("speedup", 1), ("fleet", 1), ("profile", 1), ("sizing", 0)])
 def test_rules_from_before_a_notebook_was_split_hold_for_its_parts(area: str, n_rules: int, tmp_path: Path) -> None:
     rule = {"key": "status", "equals": "succeeded"}
-    assert len(thresholds.load_thresholds(file_of(tmp_path, rule)).list_rules(area)) == n_rules
+    assert len(threshold_gate.load_thresholds(file_of(tmp_path, rule)).list_rules(area)) == n_rules
 
 
 def test_rules_of_its_own_come_first(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     rules = {area: [{"key": "duration_s", "at_most": limit}] for area, limit in (("speedup", 1), ("profile", 2))}
     path.write_text(json.dumps(rules))
-    (rule,) = thresholds.load_thresholds(path).list_rules("profile")
+    (rule,) = threshold_gate.load_thresholds(path).list_rules("profile")
     assert rule.at_most == 2

@@ -19,9 +19,9 @@ import pytest
 
 from workbench.cli.app import main
 from workbench.core.errors import MissingToolError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, load_target
-from workbench.scaletest.local_cluster import cluster_lifecycle, owner_guard, program_providers
+from workbench.scaletest.local_cluster import cluster_lifecycle, owner_guard, program_builds
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
 from workbench.scaletest.simulated_runai import runai_objects
@@ -41,14 +41,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def programs(*, kai: bool = False) -> program_providers.Binaries:
+def programs(*, kai: bool = False) -> program_builds.Binaries:
     """The control plane's programs, or the test is skipped."""
     try:
-        found = program_providers.find_binaries()
+        found = program_builds.find_binaries()
     except MissingToolError:
-        pytest.skip(f"no control plane's programs ({program_providers.BUILD}, or ${program_providers.VARIABLE})")
+        pytest.skip(f"no control plane's programs ({program_builds.BUILD}, or ${program_builds.VARIABLE})")
     if kai and found.kai is None:
-        pytest.skip(f"no programs of KAI ({program_providers.BUILD})")
+        pytest.skip(f"no programs of KAI ({program_builds.BUILD})")
     return found
 
 
@@ -149,7 +149,7 @@ def kai_namespace(kai_cluster: LocalCluster) -> Iterator[str]:
 
 
 async def _make_namespace(on: LocalCluster, name: str) -> None:
-    labels = {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER}
+    labels = {api_discovery.ALLOW: "true", api_discovery.MANAGED_BY: api_discovery.MANAGER}
     async with Connection(load_target(on.kubeconfig, on.context)) as api:
         await api.json("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": labels}})
         # Pods are refused until the controller has made the namespace's service account.

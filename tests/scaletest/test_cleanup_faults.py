@@ -13,13 +13,12 @@ from aiohttp import web
 from tests.scaletest import serving
 from tests.scaletest.making_scenarios import RUN
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
 from workbench.scaletest.commands import cleanup as command
 from workbench.scaletest.safety import run_cleanup
-from workbench.scaletest.safety.cleanup_record import RECORD_LABEL, build_record_name, list_run_records
-from workbench.scaletest.safety.run_cleanup import CleanupResult
-from workbench.scaletest.scenario.rbac_rules import PODS
+from workbench.scaletest.safety.run_cleanup import RECORD_LABEL, CleanupResult, build_record_name, list_run_records
+from workbench.scaletest.scenario.workload_objects import PODS
 
 SPACE = "tests"
 FORGED = {"metadata": {"name": "workbench-run-st-00000000", "namespace": SPACE}, "data": {}}
@@ -39,7 +38,7 @@ class Scripted:
         """One request."""
         path = request.path
         if path == f"/api/v1/namespaces/{SPACE}":
-            return web.json_response({"metadata": {"name": SPACE, "labels": {object_names.ALLOW: "true"}}})
+            return web.json_response({"metadata": {"name": SPACE, "labels": {api_discovery.ALLOW: "true"}}})
         records = request.query.get("labelSelector") == f"{RECORD_LABEL}=true"
         if (key := path + ("?records" if records else "")) in self.answers:
             status, body = self.answers[key]
@@ -50,7 +49,7 @@ class Scripted:
             status = self.faults.pop(0)
             return web.json_response({}, status=status, headers={"Retry-After": "0"})
         query = dict(request.query)
-        assert query["labelSelector"] == object_names.build_run_selector(RUN)
+        assert query["labelSelector"] == api_discovery.build_run_selector(RUN)
         self.accepted.add(request.headers["Accept"])
         if request.method == "GET":
             return self._page(query)

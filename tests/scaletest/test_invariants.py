@@ -16,7 +16,7 @@ from workbench.core.errors import BrokenInvariantError
 from workbench.scaletest import invariants
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import Variants
-from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import COMPARISON, GAPS, GPUS
 
 DUE = np.arange(100) / 20
@@ -103,7 +103,7 @@ def test_a_broken_table_is_named(
 def test_an_imported_run_counts_only_what_its_files_tell(tmp_path: Path) -> None:
     found = run(tmp_path)
     found.__dict__["quantiles"] = found.quantiles.filter(pl.col("step") != invariants.TOTAL)
-    imported = Analysis(found.folder, found.test.model_copy(update={"provider": run_conditions.IMPORTED}))
+    imported = Analysis(found.folder, found.test.model_copy(update={"provider": run_records.IMPORTED}))
     imported.__dict__.update(found.__dict__ | {"test": imported.test})
     assert check(imported)["holds"].all()
 

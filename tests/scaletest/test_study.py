@@ -17,8 +17,8 @@ from workbench.scaletest import summary
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.analysis.variants import Session, VariantRun
-from workbench.scaletest.compat_runai.run_export import export_run
 from workbench.scaletest.compat_runai.run_import import import_folder
+from workbench.scaletest.compat_runai.runai_files import export_run
 from workbench.scaletest.config import NotebookConfig
 from workbench.scaletest.study import Study
 from workbench.scaletest.tables import MILESTONES

@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.sizing.compat_nat import dataset_files, eval_dataset
+from workbench.sizing.compat_nat import eval_dataset
 
 ROWS = [{"id": number, "question": f"q{number}", "answer": "x"} for number in range(5)]
 
@@ -133,10 +133,10 @@ def test_sizes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(eval_dataset, "MAX_ROWS", 4)
     with pytest.raises(InputError, match="too many rows"):
         eval_dataset.read_dataset(where)
-    monkeypatch.setattr(dataset_files, "MAX_DATASET_BYTES", 10)
+    monkeypatch.setattr(eval_dataset, "MAX_DATASET_BYTES", 10)
     with pytest.raises(InputError, match="too large"):
         eval_dataset.read_dataset(where)
-    monkeypatch.setattr(dataset_files, "MAX_YAML_BYTES", 10)
+    monkeypatch.setattr(eval_dataset, "MAX_YAML_BYTES", 10)
     with pytest.raises(InputError, match="too large"):
         eval_dataset.read_dataset(where)
 
@@ -260,7 +260,7 @@ def test_variables_are_put_in_and_base_files_merged(tmp_path: Path, monkeypatch:
         "eval:\n  general:\n    dataset: {_type: json, file_path: '${ROWS_OF}', id_key: '${KEY:-id}'}\n    more: 1\n"
     )
     (tmp_path / "w.yml").write_text("base: base.yml\neval: {general: {more: '${UNSET}x${OTHER:-y}'}}\n")
-    assert dataset_files.load_nat_yaml(tmp_path / "w.yml")["eval"]["general"]["more"] == "xy"
+    assert eval_dataset.load_nat_yaml(tmp_path / "w.yml")["eval"]["general"]["more"] == "xy"
     # The file lies beside the YAML, not in the working directory.
     assert len(eval_dataset.read_dataset(tmp_path / "w.yml").rows) == 5
 
@@ -269,21 +269,21 @@ def test_a_base_that_leads_back_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.yml").write_text("base: b.yml\n")
     (tmp_path / "b.yml").write_text("base: a.yml\n")
     with pytest.raises(ConfigError, match="lead back"):
-        dataset_files.load_nat_yaml(tmp_path / "a.yml")
+        eval_dataset.load_nat_yaml(tmp_path / "a.yml")
     (tmp_path / "a.yml").write_text("base: 3\n")
     with pytest.raises(ConfigError, match="not a file name"):
-        dataset_files.load_nat_yaml(tmp_path / "a.yml")
+        eval_dataset.load_nat_yaml(tmp_path / "a.yml")
 
 
 def test_a_yaml_error_does_not_repeat_a_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_KEY", "s3cret-value")
     (tmp_path / "w.yml").write_text("a: 1\nllm: {key: ${SECRET_KEY}: [\n")
     with pytest.raises(InputError, match="not YAML") as refused:
-        dataset_files.load_nat_yaml(tmp_path / "w.yml")
+        eval_dataset.load_nat_yaml(tmp_path / "w.yml")
     assert "s3cret" not in str(refused.value)
     assert "line" in str(refused.value)
     (tmp_path / "w.yml").write_bytes(b"\xff")
     with pytest.raises(InputError, match="not UTF-8"):
-        dataset_files.load_nat_yaml(tmp_path / "w.yml")
+        eval_dataset.load_nat_yaml(tmp_path / "w.yml")
     with pytest.raises(InputError, match="cannot be read"):
-        dataset_files.load_nat_yaml(tmp_path / "none.yml")
+        eval_dataset.load_nat_yaml(tmp_path / "none.yml")

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser.pages import expected_marks
 from workbench.charts import renderer, theme
-from workbench.charts.description import list_datasets
+from workbench.charts.data import list_datasets
 from workbench.core.errors import InputError
 from workbench.speedup import charts, tables
 from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE, STEPS

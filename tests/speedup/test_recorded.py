@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from workbench.speedup.calibration import cross_validation
+from workbench.speedup.calibration import pair_calibration
 from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_pair
 from workbench.speedup.comparison import pair
 
@@ -42,7 +42,7 @@ def test_the_pieces_of_every_execution_add_up_to_its_wall_time_and_that_of_its_t
 
 def test_left_out_queries_are_predicted_better_than_by_the_constant() -> None:
     _, result = both("spark", "comet")
-    scores = cross_validation.cross_validate(result).scores
+    scores = pair_calibration.cross_validate(result).scores
     ours = scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
     constant = scores.row(by_predicate=pl.col("predictor") == "constant", named=True)
     assert ours["mean_over_constant"] <= 0.80
@@ -54,7 +54,7 @@ def test_left_out_queries_are_predicted_better_than_by_the_constant() -> None:
 
 def test_the_slower_direction_predicts_slower_wherever_that_was_told_apart() -> None:
     _, result = both("comet", "spark")
-    found = cross_validation.cross_validate(result).validation.filter(pl.col("predictor") == "calibrated")
+    found = pair_calibration.cross_validate(result).validation.filter(pl.col("predictor") == "calibrated")
     joined = found.join(result.pairs.select("query", "verdict"), on="query")
     slower = joined.filter(pl.col("verdict") == "SLOWER")
     assert slower.height >= 15

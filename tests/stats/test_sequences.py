@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from workbench.stats import adjust_holm, count_required_pairs, decide_beyond, paired_log_ratio
-from workbench.stats.sequences import critical_value, log_error, sequential_log_ratio, tail_probability
+from workbench.stats.verdicts import critical_value, log_error, sequential_log_ratio, tail_probability
 
 MARGIN = math.log1p(0.02)
 SESSIONS = 2000

@@ -8,9 +8,8 @@ import numpy as np
 
 from workbench.capacity.config import PlanConfig
 from workbench.capacity.inputs import Jobs
-from workbench.capacity.model import Model
+from workbench.capacity.model import Floats, Model
 from workbench.capacity.peak import compute_quantiles
-from workbench.capacity.quantity import Floats
 from workbench.core.formats import format_number
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.console.command_groups import build_group
 from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import build_group
 
 if TYPE_CHECKING:
     from workbench.capacity.study import Study

@@ -14,9 +14,8 @@ from pydantic import Field, model_validator
 from workbench.core.errors import ConfigError
 from workbench.core.schema import StrictModel, validate_model
 from workbench.execution import parameters
-from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
-from workbench.live.form import ADDED
+from workbench.live.form import ADDED, FieldGroup
 
 HOURS = 24
 MAX_LOAD = 1e9

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
-from workbench.capacity.model import Ints, Model, Outcome
-from workbench.capacity.quantity import Floats
+from workbench.capacity.model import Floats, Ints, Model, Outcome
 from workbench.capacity.tables import INFORMATION
 
 # A bin needs some hundreds of draws for its own best number of nodes.

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from workbench.capacity import peak
-from workbench.report.invariants import check_invariants
+from workbench.report.study import check_invariants
 
 if TYPE_CHECKING:
     from workbench.capacity.study import Study

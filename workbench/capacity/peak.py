@@ -9,8 +9,7 @@ import numpy as np
 import polars as pl
 
 from workbench.capacity.inputs import Scheduler
-from workbench.capacity.model import Model, Outcome, evaluate_model, pack_first_fit
-from workbench.capacity.quantity import Floats
+from workbench.capacity.model import Floats, Model, Outcome, evaluate_model, pack_first_fit
 from workbench.capacity.tables import CONSTRAINTS, DAY, HOURS_TABLE, TORNADO, WHAT_IF
 from workbench.core.formats import format_number
 

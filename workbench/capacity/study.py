@@ -13,9 +13,8 @@ from workbench.capacity import invariants, peak, summary, tables
 from workbench.capacity.break_even import BreakEven, find_break_even
 from workbench.capacity.config import PlanConfig
 from workbench.capacity.information import build_information
-from workbench.capacity.model import ROUNDING, Model, Outcome, evaluate_model
-from workbench.capacity.model_inputs import PlanInputs, build_model, build_sources, format_count, load_inputs
-from workbench.capacity.quantity import Floats, draw_quantities
+from workbench.capacity.inputs import PlanInputs, build_model, build_sources, format_count, load_inputs
+from workbench.capacity.model import ROUNDING, Floats, Model, Outcome, draw_quantities, evaluate_model
 from workbench.core.formats import format_number
 from workbench.report.display import KeyNumber
 

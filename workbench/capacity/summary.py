@@ -9,8 +9,7 @@ import polars as pl
 
 from workbench.capacity import peak
 from workbench.capacity.information import MEASUREMENT, choose_nodes
-from workbench.capacity.inputs import AREAS, RUN_COMMANDS
-from workbench.capacity.model_inputs import format_count
+from workbench.capacity.inputs import AREAS, RUN_COMMANDS, format_count
 from workbench.core.formats import format_number
 from workbench.report.display import KeyNumber, table
 

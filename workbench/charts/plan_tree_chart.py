@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from workbench.charts.data import check_row_count, check_unique, join_sentences, list_categories, select_columns
-from workbench.charts.description import describe_table
+from workbench.charts.data import (
+    check_row_count,
+    check_unique,
+    describe_table,
+    join_sentences,
+    list_categories,
+    select_columns,
+)
 from workbench.charts.theme import COLOURS, encode_tooltip, short_number_expression
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number

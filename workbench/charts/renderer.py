@@ -19,7 +19,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from workbench.charts.description import describe_spec
+from workbench.charts.data import describe_spec
 from workbench.core import files
 
 CHART_MIME = "application/vnd.vegalite.v6+json"
@@ -131,7 +131,7 @@ def load_vega_bundle() -> str:
     """
     import vl_convert
 
-    from workbench.core.paths import cache_folder
+    from workbench.core.files import cache_folder
 
     version = importlib.metadata.version("vl-convert-python")
     path = cache_folder() / f"vega-bundle-{version}.js"

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.charts.data import list_categories
-from workbench.charts.description import describe_table
+from workbench.charts.data import describe_table, list_categories
 from workbench.core.formats import find_unit, format_label, format_number
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from workbench.charts.data import (
     assign_sub_rows,
     count_open_intervals,
+    describe_table,
     format_missing_note,
     join_sentences,
     list_categories,
     merge_intervals,
     select_columns,
 )
-from workbench.charts.description import describe_table
 from workbench.charts.theme import COLOURS, WIDTH_PX, encode_colour, encode_tooltip
 from workbench.core.errors import InputError
 from workbench.core.formats import format_label, format_number

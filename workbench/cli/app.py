@@ -14,10 +14,10 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from workbench import __version__
-from workbench.console.command_groups import Area, CommandGroup, LazyGroup
 from workbench.console.finish import JsonFlag
+from workbench.console.options import Area, CommandGroup, LazyGroup
 from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
-from workbench.core.paths import default_place
+from workbench.core.files import default_place
 
 EXAMPLES = """\b
 Examples:
@@ -50,7 +50,7 @@ AREAS = {
         "workbench.scaletest.command",
         "How many workloads a cluster schedules per second, and why.",
         uses=("cluster",),
-        checks="workbench.scaletest.local_cluster.program_providers",
+        checks="workbench.scaletest.local_cluster.program_builds",
     ),
     "capacity": Area("workbench.capacity.command", "GPUs, nodes and cost of jobs and users, from the results of runs."),
 }

@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from workbench.core import host, nvml
 from workbench.core.errors import ConfigError, WorkbenchError
-from workbench.core.paths import cache_folder, default_out
+from workbench.core.files import cache_folder, default_out
 
 Ability = Literal["base", "live", "spark", "cluster", "development"]
 Level = Literal["good", "advice", "missing"]

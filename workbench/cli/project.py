@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from workbench import __version__
 from workbench.core.errors import ConfigError
-from workbench.core.paths import PROJECT_FILE, SHIPPED
+from workbench.core.files import PROJECT_FILE, SHIPPED
 
 if TYPE_CHECKING:
     from workbench.execution.parameters import Parameter

@@ -14,11 +14,11 @@ from workbench.console import terminal
 from workbench.console.terminal import create_run_progress
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
+from workbench.core.files import default_place
 from workbench.core.formats import format_bytes
-from workbench.core.paths import default_place
 from workbench.execution import discovery, parameters, runner
 from workbench.runs import catalogue
-from workbench.runs import thresholds as runs_thresholds
+from workbench.runs import threshold_gate as runs_thresholds
 from workbench.runs.catalogue import StoredRun
 from workbench.runs.run_stores import is_url
 
@@ -271,14 +271,14 @@ def prune_runs(
 
 def copy_runs(names: Sequence[str], out: str | None, to: str, *, as_json: bool) -> None:
     """Copy runs to a folder or URL and print where each is then."""
-    from workbench.runs import run_copy, run_stores
+    from workbench.runs import catalogue, run_stores
 
     runs = [find_run(name, out) for name in names]
     if is_url(to):
         run_stores.check_writable(to)
     copies = []
     for run in runs:
-        copies.append({"run_id": run.run_id, "folder": run.place, "copy": run_copy.copy_run(run, to)})
+        copies.append({"run_id": run.run_id, "folder": run.place, "copy": catalogue.copy_run(run, to)})
         if not as_json:
             _print_text(f"{run.run_id}  {copies[-1]['copy']}")
     if as_json:

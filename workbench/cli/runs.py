@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from workbench.console.command_groups import build_group
 from workbench.console.finish import JsonFlag
+from workbench.console.options import build_group
 
 app = build_group("Runs of notebooks: list, show, compare, copy and delete them.")
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from workbench.core.errors import ConfigError
 
@@ -33,6 +33,10 @@ _CONTEXT = "_context"
 _MAX_SHOWN_CHARS = 60
 Parse = Callable[[Any, str], Any]
 """Makes a field's value of what stands behind the flag; the second argument is the flag, for an error."""
+
+
+# Longer than any first sentence: lines wrap, never truncate.
+_MAX_HELP_CHARS = 1000
 
 
 class OptionValues(dict[str, Any]):
@@ -313,9 +317,6 @@ def _infer_form(annotation: Any) -> tuple[Any, Parse | None, str | None]:
     raise TypeError(f"no option can be made of {annotation}: give kind and parse")
 
 
-# Forms that several commands share.
-
-
 def parse_numbers(text: str, flag: str) -> list[int] | list[float]:
     """Numbers between commas: whole ones where all are, as `N,N,…`.
 
@@ -359,3 +360,70 @@ def parse_json_option(text: str, flag: str) -> Any:
 def _shorten(value: object) -> str:
     text = str(value)
     return text if len(text) <= _MAX_SHOWN_CHARS else text[: _MAX_SHOWN_CHARS - 1] + "…"
+
+
+@dataclass(frozen=True)
+class Area:
+    """A sub-app that is imported on use, as `app` of `module`.
+
+    `needs`: abilities it requires; `uses`: abilities of some of its commands; `checks`: a module whose `checks()` tests
+    one of them for `workbench doctor`.
+    """
+
+    module: str
+    help: str
+    needs: tuple[str, ...] = ("base",)
+    uses: tuple[str, ...] = ()
+    checks: str | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether the module is installed; looked up on disk, without importing it."""
+        place = Path(__file__).parents[2].joinpath(*self.module.split("."))
+        return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+
+
+class CommandGroup(TyperGroup):
+    """A group whose help shows whole sentences, which typer would truncate."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list of commands."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, command.get_short_help_str(_MAX_HELP_CHARS))
+            for name, command in commands
+            if command and not command.hidden
+        ]
+        with formatter.section("Commands"):
+            formatter.write_dl(rows)
+
+
+class LazyGroup(TyperGroup):
+    """Placeholder of a sub-app in lists and help; loads the sub-app when a command line enters it."""
+
+    def __init__(self, *, area: Area, **options: Any) -> None:
+        super().__init__(**options)
+        self.area = area
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        import importlib
+
+        module = importlib.import_module(self.area.module)
+        return typer.main.get_group(module.app).make_context(info_name, args, parent, **extra)
+
+
+def _group() -> None:
+    """Does nothing; without a callback typer would turn a group of one command into a command."""
+
+
+def build_group(text: str, *, first_steps: str = "") -> typer.Typer:
+    """An empty group of commands."""
+    return typer.Typer(
+        cls=CommandGroup,
+        help=text,
+        epilog=f"\b\nBegin with:\n{first_steps.rstrip()}" if first_steps else None,
+        no_args_is_help=True,
+        # Rich would double the time of the help.
+        rich_markup_mode=None,
+        callback=_group,
+    )

@@ -19,8 +19,7 @@ from workbench.eventlog.listener_events import (
     LogStart,
     PartStart,
 )
-from workbench.eventlog.log_redaction import Redactor
-from workbench.eventlog.secret_removal import remove_secrets
+from workbench.eventlog.log_redaction import Redactor, remove_secrets
 from workbench.eventlog.sources import LogSource
 from workbench.eventlog.spark_jobs import JobAssembler
 from workbench.eventlog.sql_executions import SqlAssembler

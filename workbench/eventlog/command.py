@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.console.command_groups import build_group
 from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import build_group
 
 if TYPE_CHECKING:
     from workbench.eventlog.reader import WriteResult
@@ -55,7 +55,7 @@ def facts(
     from workbench.eventlog import tables
     from workbench.eventlog.reader import write_tables
     from workbench.eventlog.sources import list_all_logs
-    from workbench.runs import run_folder, run_record
+    from workbench.runs import run_folder
 
     list_all_logs(log)  # before anything is written
     config = {"jobs": jobs, "redact": redact, "csv": csv, "hash": digest}
@@ -70,7 +70,7 @@ def facts(
         )
         declared = {table.name: table for table in tables.ALL_TABLES}
         run.record["tables"] = [
-            run_record.build_table_entry(declared[name], rows) for name, rows in written.rows.items()
+            run_folder.build_table_entry(declared[name], rows) for name, rows in written.rows.items()
         ]
     finish_command(
         lambda: _format_summary(written),
@@ -84,7 +84,7 @@ def facts(
 @contextlib.contextmanager
 def _close_run(run: Run, redact: bool) -> Iterator[None]:
     """Close the run's record, on errors with the message, unless it may have paths."""
-    from workbench.eventlog.secret_removal import remove_secrets
+    from workbench.eventlog.log_redaction import remove_secrets
 
     try:
         yield
@@ -99,7 +99,7 @@ def _close_run(run: Run, redact: bool) -> Iterator[None]:
 def _add_input(run: Run, path: str, redact: bool, digest: bool) -> None:
     """Record an input; with `--redact` only size and sha256, since paths are personal data."""
     from workbench.core import files
-    from workbench.eventlog.secret_removal import REDACTED, remove_secrets
+    from workbench.eventlog.log_redaction import REDACTED, remove_secrets
 
     if not redact:
         run.add_input(remove_secrets(path) if "://" in path else path, digest=digest)

@@ -28,8 +28,8 @@ from workbench.eventlog.listener_events import (
     StageInfo,
     TaskEnd,
 )
+from workbench.eventlog.log_redaction import format_bad_line
 from workbench.eventlog.plan_graph import build_columns, build_graph, pack_plan
-from workbench.eventlog.secret_removal import format_bad_line
 from workbench.eventlog.stage_statistics import (
     MAX_FAILURES_PER_STAGE,
     StageFacts,

@@ -9,7 +9,52 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from workbench.eventlog.plan_graph import PlanColumns
-from workbench.eventlog.secret_removal import REDACTED, cut_text, remove_property_secrets, remove_secrets
+
+REDACTED = "*********(redacted)"  # the same text as Spark's
+# Spark's default of spark.redaction.regex (3.5), with additions of later versions and clouds.
+SPARK_PATTERN = re.compile(r"(?i)secret|password|token|access[.]?key|credential|passphrase|sas[.]")
+SECRET_NAME = re.compile(
+    SPARK_PATTERN.pattern + r"|passwd|pwd|(?:account|api|private|shared|encryption|master)[._-]?key|access_key"
+)
+# All patterns are linear: repetitions are bounded, or begin at a rare text.
+# Users may have an @, passwords a slash; ports differ from passwords by their digits.
+URL_USER = re.compile(r"//(?P<user>[^\s/\"'<>\\]{1,400}|[^\s/:@\"'<>\\]{0,200}:(?!\d{1,5}[/?#])[^\s@\"'<>\\]{1,200})@")
+ORACLE_USER = re.compile(r"(?i)(jdbc:oracle:\w{1,10}:)[^\s@\"'<>]{1,200}@")
+# In abfss://container@account/… the part before the @ is a container, not a user.
+CONTAINER_SCHEME = re.compile(r"(?i)\b(?:abfss?|wasbs?):$")
+_KEY = (
+    r"(?:secret|passw(?:or)?d|pwd|token|access[._-]?key|account[._-]?key|private[._-]?key|shared[._-]?key|credential"
+    r"|passphrase|api[._-]?key|[?&]sig(?:nature)?\b|amz-signature)"
+)
+_TYPE = r"(?:string|int|bigint|smallint|tinyint|double|float|boolean|date|timestamp|binary|decimal|struct<|array<|map<)"
+_QUOTED = r"\\?\"[^\"]*(?:\"|\Z)|\\?'[^']*(?:'|\Z)"
+PAIR = re.compile(
+    rf"(?i)(?P<key>{_KEY}[\w.-]{{0,64}}[\\\"'`]{{0,3}}\s{{0,4}}(?:=>|->|[=:])\s{{0,4}})(?!{_TYPE})"
+    rf"(?P<value>{_QUOTED}|[^\s,;&)\]}}\"']+)"
+)
+# `--password x`, `PASSWORD 'x'`, `IDENTIFIED BY 'x'`
+FLAG = re.compile(rf"(?i)(?P<key>--?[\w-]{{0,40}}{_KEY}\s{{1,4}})(?P<value>{_QUOTED}|[^\s\"'-][^\s\"']*)")
+SPOKEN_PAIR = re.compile(rf"(?i)(?P<key>(?:{_KEY}|identified\s{{1,4}}by)\s{{1,4}})(?P<value>{_QUOTED})")
+BARE_TOKEN = re.compile(
+    r"(?P<key>(?i:\bbearer\s{1,4}|\bbasic\s{1,4}))(?P<value>[\w.+/=~-]{8,})"
+    r"|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_\w{20,}|\beyJ[\w-]{10,}\.[\w-]{4,}[\w.-]*"
+    r"|-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----.*"
+)
+HINT_PATTERN = re.compile(
+    rf"(?i)//|jdbc:oracle|{_KEY}|identified\s{{1,4}}by|bearer|basic\s|AKIA|ASIA|gh[pousr]_|eyJ|PRIVATE KEY|sas[.]|"
+    r"encryption[._-]?key|master[._-]?key"
+)
+# Most texts have none of these, and the regular expression takes 200 times as long.
+HINTS = (
+    *("//", "secret", "passw", "pwd", "token", "access", "account", "private", "shared", "credential", "passphrase"),
+    *("api", "sig", "oracle", "identified", "bearer", "basic", "akia", "asia", "gh", "eyj", "sas.", "encryption"),
+    "master",
+)
+LINE_CHARS = 80
+# A hint to a secret in the shown part of a line is in it, or shortly after it in the same value.
+SEARCHED_CHARS = 1 << 16
+EVENT_LINE = re.compile(r'\ufeff?\s*\{\s*"Event"\s*:\s*"[\w.]*')
+
 
 # Keywords, operators, functions and types of plans and SQL texts.
 PLAN_WORDS = frozenset(
@@ -46,7 +91,6 @@ PLAN_WORDS = frozenset(
     cometscan cometfilter cometproject comethashaggregate cometexchange cometcolumnarexchange cometsort
     cometbroadcasthashjoin cometsortmergejoin""".split()  # noqa: SIM905 - a list would take a line per word
 )
-
 # Spark's functions; kept before an opening bracket.
 FUNCTIONS = frozenset(
     """acos acosh add_months aes_decrypt aes_encrypt aggregate any_value approx_percentile array_agg array_append
@@ -89,7 +133,6 @@ FUNCTIONS = frozenset(
     width_bucket window_time windowspecdefinition xpath xpath_boolean xpath_double xpath_float xpath_int
     xpath_long xpath_number xpath_short xpath_string years zip_with""".split()  # noqa: SIM905
 )
-
 # Words of error messages of Spark, the JVM, Hadoop and cluster managers.
 MESSAGE_WORDS = PLAN_WORDS | frozenset(
     """a about abort aborted aborting above access accessible action active actual after again allocate allocated
@@ -129,7 +172,6 @@ MESSAGE_WORDS = PLAN_WORDS | frozenset(
     sparkcontext down outofmemory split inputs hostmemorybuffer tolerate divisor necessary bypass raise ansi oom gpu
     localhost stacktrace superseded taskkilled toolkit underlying unreachable vectorized""".split()  # noqa: SIM905
 )
-
 # Property values that are choices, not names or places.
 PROPERTY_WORDS = frozenset(
     """true false yarn k8s local cluster client fair fifo zstd lz4 lzf snappy gzip brotli none uncompressed parquet orc
@@ -137,21 +179,17 @@ PROPERTY_WORDS = frozenset(
     explicit utc java8api timestamp_micros timestamp_millis int96 hive in-memory sparse dense always never
     not_on_gpu debug info warn error localhost driver""".split()  # noqa: SIM905
 )
-
 # Common service accounts.
 SERVICE_ACCOUNTS = frozenset(
     """root spark hadoop hive yarn hdfs livy zeppelin ubuntu admin user nobody databricks driver localhost jovyan
     airflow""".split()  # noqa: SIM905
 )
-
 # Packages with public class names; other class names may be confidential.
 PUBLIC_PACKAGES = (
     r"(?:javax?|jdk|sun|com\.sun|scala|kotlin|org\.apache|org\.sparkproject|org\.codehaus|org\.json4s|org\.postgresql|"
     r"org\.xerial|com\.nvidia|ai\.rapids|io\.netty|io\.delta|com\.databricks|com\.fasterxml|com\.google|com\.amazonaws|"
     r"com\.esotericsoftware|com\.microsoft|software\.amazon|py4j|pyspark|numpy|pandas|pyarrow|oracle\.jdbc)"
 )
-
-
 # Texts of one plan repeat; those of a whole log, up to 4,000 characters each, would fill the memory.
 CACHED_TEXTS = 2048
 _STRING = r"'(?:[^'\\]|\\.|'')*(?:'|\\?\Z)|\"(?:[^\"\\]|\\.)*(?:\"|\\?\Z)"
@@ -203,6 +241,75 @@ FAILURE_NAME = re.compile(
     r"[A-Z][A-Za-z]{2,60}(?:Exception|Error|Failure|Failed|Killed|Lost|Denied|Resubmitted|Success|Reason)"
 )
 SEVERAL_HASHES = re.compile(rf"{HASH.pattern}(?:[ ,]{{1,2}}{HASH.pattern})+")
+
+
+# Texts repeat thousands of times in a log.
+@lru_cache(maxsize=2048)
+def remove_secrets(text: str) -> str:
+    """Remove user info in URLs, values such as `password=…` and well-known tokens from a text.
+
+    >>> remove_secrets("jdbc:postgresql://ann:pw@db/x?user=ann&password=pw&ssl=true")
+    'jdbc:postgresql://*********(redacted)@db/x?user=ann&password=*********(redacted)&ssl=true'
+    >>> remove_secrets("abfss://container@account.dfs.core.windows.net/x")
+    'abfss://container@account.dfs.core.windows.net/x'
+    """
+    if not has_secret_hint(text):
+        return text
+    text = ORACLE_USER.sub(lambda match: f"{match[1]}{REDACTED}@", URL_USER.sub(_mask_url_user, text))
+    for pattern in (PAIR, FLAG, SPOKEN_PAIR, BARE_TOKEN):
+        text = pattern.sub(_mask_value, text)
+    return text
+
+
+def has_secret_hint(text: str) -> bool:
+    """Does the text have a hint to a secret?"""
+    lowered = text.lower()
+    return any(hint in lowered for hint in HINTS) and HINT_PATTERN.search(text) is not None
+
+
+def _mask_url_user(url: re.Match[str]) -> str:
+    before = url.string[max(0, url.start() - 12) : url.start()]
+    if CONTAINER_SCHEME.search(before) and not set(":@") & set(url["user"]):
+        return url[0]
+    return f"//{REDACTED}@"
+
+
+def _mask_value(pair: re.Match[str]) -> str:
+    return (pair["key"] or "") + REDACTED
+
+
+def remove_property_secrets(name: str, value: str) -> str:
+    """Value of a property, redacted when its name or value looks like a secret (Spark tests both)."""
+    if SECRET_NAME.search(name) or SPARK_PATTERN.search(value):
+        return REDACTED
+    return remove_secrets(value)
+
+
+def format_bad_line(line: bytes) -> str:
+    """The first 80 characters of a bad line, without secrets.
+
+    A line with a hint to a secret is shown up to the event's name only, since broken JSON cannot be parsed. Fragments
+    of an event are not shown, since the name of a secret may be in the lost part.
+    """
+    text = line[:SEARCHED_CHARS].decode("utf-8", "replace")
+    event = EVENT_LINE.match(text[:400])
+    if has_secret_hint(text) or (event is None and '"' in text):
+        return f"{event[0][:LINE_CHARS] if event else ''}… ({REDACTED})"
+    return "".join(
+        char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text[:LINE_CHARS].rstrip("\r\n")
+    )
+
+
+def cut_text(text: str, chars: int) -> str:
+    """The beginning of a long text, with reserve for redaction, cut between words.
+
+    A cut inside user info would separate it from its @.
+    """
+    limit = 4 * chars
+    if len(text) <= limit:
+        return text
+    last = max(text.rfind(blank, limit - 1000, limit) for blank in " \n\t")
+    return text[: last if last >= 0 else limit - 1000]
 
 
 class Redactor:

@@ -20,8 +20,7 @@ from workbench.core.host import count_cores
 from workbench.eventlog import tables
 from workbench.eventlog.assemble import LogAssembler
 from workbench.eventlog.fold import ChunkFacts, fold_chunk
-from workbench.eventlog.log_redaction import Redactor
-from workbench.eventlog.secret_removal import remove_secrets
+from workbench.eventlog.log_redaction import Redactor, remove_secrets
 from workbench.eventlog.sources import CHUNK_BYTES, LogCutter, LogSource, list_all_logs
 from workbench.eventlog.table_sink import ParquetSink, TableSink
 

@@ -19,7 +19,7 @@ from workbench.eventlog.codecs import HEAD_BYTES, MAGIC, Codec, CodecFaultError,
 from workbench.eventlog.completeness import ALL_FIGURES, COMPACTION, MAX_NAMED, Hole
 from workbench.eventlog.fold import MAX_LINE_BYTES, Chunk
 from workbench.eventlog.listener_events import DECODERS, PartStart
-from workbench.eventlog.secret_removal import remove_secrets
+from workbench.eventlog.log_redaction import remove_secrets
 
 # events_NUMBER_APPLICATION[.CODEC][.compact], as Spark rolls a log.
 ROLLED = re.compile(r"events_(\d+)_(.+?)(?:\.(?:zstd|zst|lz4|lzf|snappy|gz|inprogress))?(\.compact)?")

@@ -15,8 +15,8 @@ from workbench.eventlog import tables
 from workbench.eventlog.engine_detection import NUMBER, UNKNOWN, classify_node
 from workbench.eventlog.fold import parse_integer
 from workbench.eventlog.listener_events import DriverUpdates, SqlEnd, SqlMetrics, SqlStart, SqlUpdate
+from workbench.eventlog.log_redaction import remove_secrets
 from workbench.eventlog.plan_graph import PlanColumns, unpack_plan
-from workbench.eventlog.secret_removal import remove_secrets
 from workbench.eventlog.stage_statistics import INTERNAL, NO_VALUES, StageFacts, Summary, summarize_samples
 from workbench.eventlog.table_sink import RowWriter, clamp_to_64_bits, statistics_columns
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.paths import SHIPPED, find_project_folder
+from workbench.core.files import SHIPPED, find_project_folder
 from workbench.execution import parameters
 
 if TYPE_CHECKING:

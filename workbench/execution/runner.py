@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, ExitCode, RunFailedError, WorkbenchError, exit_code_for_error
-from workbench.core.paths import cache_folder, default_place
+from workbench.core.files import cache_folder, default_place
 from workbench.core.signals import ignore_signals, interrupt_on_termination
 from workbench.execution.discovery import RunPlan, find_heading, list_known_areas, plan_runs
-from workbench.runs import catalogue, run_copy, run_folder
-from workbench.runs import thresholds as runs_thresholds
+from workbench.runs import catalogue, run_folder
+from workbench.runs import threshold_gate as runs_thresholds
 from workbench.runs.run_stores import check_writable, is_url
 
 if TYPE_CHECKING:
@@ -390,7 +390,7 @@ def _record_unwritable_run(item: RunPlan, run: run_folder.Run, error: OSError | 
 def _move_run(result: RunResult, place: str) -> RunResult:
     """Copy the run of a result to a URL, and delete its folder once all of it is there."""
     try:
-        copy = run_copy.copy_run(catalogue.open_run(result.run.folder), place)
+        copy = catalogue.copy_run(catalogue.open_run(result.run.folder), place)
     except WorkbenchError as error:
         return replace(result, copy_error=error)
     shutil.rmtree(result.run.folder, ignore_errors=True)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.charts.data import check_row_count, join_sentences, list_categories
-from workbench.charts.description import describe_table
+from workbench.charts.data import check_row_count, describe_table, join_sentences, list_categories
 from workbench.charts.theme import (
     CATEGORIES,
     COLOURS,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from workbench.console.command_groups import build_group
-from workbench.console.options import ModelCommand
+from workbench.console.options import ModelCommand, build_group
 from workbench.indicators.commands.bisect import bisect
 from workbench.indicators.commands.collect import collect
-from workbench.indicators.commands.export import export
 from workbench.indicators.commands.history import history
-from workbench.indicators.commands.import_ import import_
+from workbench.indicators.commands.import_ import export, import_
 from workbench.indicators.commands.new import new
 from workbench.indicators.commands.recommend import recommend
 from workbench.indicators.commands.run import run

@@ -8,10 +8,10 @@ from pydantic import Field, field_validator, model_validator
 
 from workbench.core.errors import ConfigError
 from workbench.core.schema import FiniteModel, StrictModel, validate_model
-from workbench.indicators.recommendation.pipeline_units import RecommendationType
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest, build_request
-from workbench.live.field_groups import FieldGroup
+from workbench.indicators.recommendation.unit_pipeline import RecommendationType
 from workbench.live.file_picker import Pick
+from workbench.live.form import FieldGroup
 
 if TYPE_CHECKING:
     from workbench.indicators.history.history_points import HistoryFilter

@@ -8,7 +8,7 @@ import polars as pl
 
 from workbench.indicators.analysis.effects import Comparison
 from workbench.indicators.recommendation.conclusion import Recommendation
-from workbench.report.invariants import check_invariants
+from workbench.report.study import check_invariants
 from workbench.stats.verdicts import FASTER, SAME, SLOWER
 
 

@@ -12,9 +12,9 @@ import polars as pl
 
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL, format_number
-from workbench.indicators.analysis.clocks import CLOCK_NAMES, WHOLE_RUN
 from workbench.indicators.analysis.dimension_effects import format_dimension_effects
 from workbench.indicators.analysis.judgement import MIN_ROUNDS
+from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN
 from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
 from workbench.report.display import KeyNumber, table
 from workbench.stats.verdicts import DIFFERENT, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS

@@ -35,8 +35,8 @@ def configure_notebook(area: str, model: type[Config], namespace: Mapping[str, A
 
     Returns
     -------
-    An instance of `model`: headless from `namespace`, live from the panel. The panel keeps its values when the cell runs
-    again, until the parameters cell changes.
+    An instance of `model`: headless from `namespace`, live from the panel. The panel keeps its values when the cell
+    runs again, until the parameters cell changes.
 
     Raises
     ------

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import WorkbenchError
+from workbench.core.files import default_out
 from workbench.core.formats import escape_html, format_duration, format_moment
-from workbench.core.paths import default_out
 from workbench.execution import discovery, parameters
 from workbench.live import form, result_widgets, run_control
-from workbench.live.field_groups import list_groups
-from workbench.live.form import Form, check_values
+from workbench.live.form import Form, check_values, list_groups
 from workbench.live.result_widgets import ResultsView
 from workbench.live.run_control import RunBar
 from workbench.runs import run_folder

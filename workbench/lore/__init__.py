@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from workbench.lore.bisection.input_bisection import BisectionResult
     from workbench.lore.config import DumpSettings
-    from workbench.lore.dump_reader.dump_tables import DumpTables
+    from workbench.lore.dump_reader.dump_inspection import DumpTables
     from workbench.lore.dumps.operator_dump import DumpResult
     from workbench.lore.dumps.query_dumps import SessionWatch
     from workbench.lore.replays.lore_session import LoreSession
@@ -138,7 +138,7 @@ def open(folder: str | Path) -> DumpTables:  # noqa: A001 - lore.open reads as g
     InputError
         Not a dump, or damaged.
     """
-    from workbench.lore.dump_reader.dump_tables import open_tables
+    from workbench.lore.dump_reader.dump_inspection import open_tables
 
     return open_tables(Path(folder))
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from workbench.console.command_groups import build_group
-from workbench.console.options import ModelCommand
+from workbench.console.options import ModelCommand, build_group
 from workbench.lore.commands.bisect import bisect
-from workbench.lore.commands.bundle import bundle
 from workbench.lore.commands.dump import dump
-from workbench.lore.commands.inspect import inspect
+from workbench.lore.commands.inspect import bundle, inspect, tag
 from workbench.lore.commands.replay import replay, verify
 from workbench.lore.commands.run import run
 from workbench.lore.commands.session import session
-from workbench.lore.commands.tag import tag
 
 FIRST_STEPS = """\
   workbench lore tag data/samples/lore/query.sql --data data/samples/lore/tables

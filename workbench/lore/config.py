@@ -10,8 +10,8 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from workbench.core.errors import ConfigError
-from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
+from workbench.live.form import FieldGroup
 from workbench.lore.dumps.operator_selection import EXAMPLE_SELECTION, Selection, build_selection, format_selection
 
 PREFIX = "spark.rapids.sql.lore."

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from workbench.report.invariants import check_invariants
+from workbench.report.study import check_invariants
 
 if TYPE_CHECKING:
     from workbench.lore.replays.replay_outcome import ReplayOutcome

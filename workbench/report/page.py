@@ -13,7 +13,7 @@ from workbench.core import files, redaction
 from workbench.core.errors import InputError
 from workbench.core.formats import NULL, escape_html, format_bytes, format_duration, format_moment, format_number
 from workbench.report.display import render_chip, render_key_numbers, render_next_steps
-from workbench.runs import thresholds
+from workbench.runs import threshold_gate
 
 if TYPE_CHECKING:
     from workbench.report.cells import PageContent
@@ -69,8 +69,7 @@ def render_page(notebook: Any, record: dict[str, Any]) -> str:
     from nbconvert.exporters.html import HTMLExporter
 
     from workbench.charts.renderer import load_vega_bundle
-    from workbench.report.cells import prepare_page
-    from workbench.report.sanitize import clean_markdown
+    from workbench.report.cells import clean_markdown, prepare_page
 
     nonce = secrets.token_urlsafe(18)
     # Fragments replace random tokens, which a notebook cannot contain.
@@ -101,7 +100,7 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
         "answer": answer.get("answer") or record.get("answer"),
         "reasons": answer.get("reasons") or record.get("reasons") or [],
         "chip": render_chip(answer.get("verdict") or record.get("verdict"), record["status"]),
-        "thresholds": thresholds.render_thresholds(record.get("thresholds")),
+        "thresholds": threshold_gate.render_thresholds(record.get("thresholds")),
         "key_numbers": render_key_numbers(answer.get("key_numbers") or []),
         "next_steps": render_next_steps(answer.get("next_steps")),
         "first_chart": f"{token}:first;" if "first" in page.fragments else "",

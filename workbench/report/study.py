@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from workbench.core.errors import BrokenInvariantError
 from workbench.report.display import CellDisplay, KeyNumber, headline, table
 from workbench.runs.run_folder import RUN_PLACE_VARIABLE
 
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from workbench.runs.run_folder import Run
-
 
 # Where a step says what the word in its command stands for.
 RUN_NOTE = " (RUN: this report's folder)"
@@ -90,3 +90,40 @@ def conclude(run: Run, study: Study) -> CellDisplay:
     checks = study.check()
     run.conclude(study.verdict, study.reasons, study.answer)
     return table(checks, caption="Invariants", limit=40)
+
+
+def check_invariants(rows: Iterable[tuple[str, float] | tuple[str, float, float]]) -> pl.DataFrame:
+    """Check invariants; returns them as a table.
+
+    `rows`: For each: what is measured, its value, and the allowed maximum (0 when left out). NaN never holds.
+
+    Returns: One row per invariant: `check`, `found`, `allowed` (both at most), `holds`.
+
+    >>> check_invariants([("runs that are counted twice", 0), ("distance from the sum", 1e-9, 1e-6)])["holds"].all()
+    True
+    >>> check_invariants([("runs that are counted twice", 2)])
+    Traceback (most recent call last):
+    ...
+    workbench.core.errors.BrokenInvariantError: an invariant does not hold
+      where: runs that are counted twice
+      found: 2
+      allowed: at most 0
+    """
+    import polars as pl
+
+    schema = {"check": pl.String, "found": pl.Float64, "allowed": pl.Float64}
+    full_rows = [(*row, 0.0)[:3] for row in rows]
+    checks = pl.DataFrame(
+        [(name, float(value), float(limit)) for name, value, limit in full_rows], schema, orient="row"
+    )
+    # Polars orders NaN above all numbers, so it never holds.
+    checks = checks.with_columns(holds=pl.col("found") <= pl.col("allowed"))
+    if (broken := checks.filter(~pl.col("holds"))).height:
+        row = broken.row(0, named=True)
+        raise BrokenInvariantError(
+            "an invariant does not hold",
+            where=row["check"],
+            found=f"{row['found']:g}",
+            allowed=f"at most {row['allowed']:g}",
+        )
+    return checks

@@ -13,9 +13,8 @@ from typing import Any
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.locks import acquire_lock, release_lock
 from workbench.runs import catalogue, run_folder
-from workbench.runs.catalogue import StoredRun
-from workbench.runs.run_copy import DELETED_RECORD
-from workbench.runs.run_record import parse_record
+from workbench.runs.catalogue import DELETED_RECORD, StoredRun
+from workbench.runs.run_folder import parse_record
 from workbench.runs.run_stores import format_error, list_files
 
 STATES = ("succeeded", "failed", "cancelled", "died", "unfinished")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from workbench.console.command_groups import build_group
-from workbench.console.options import ModelCommand
+from workbench.console.options import ModelCommand, build_group
 from workbench.scaletest.commands import cluster
 from workbench.scaletest.commands.cleanup import cleanup
-from workbench.scaletest.commands.compare import compare
-from workbench.scaletest.commands.plan import plan
-from workbench.scaletest.commands.report import report
+from workbench.scaletest.commands.plan import plan, setup, trace
+from workbench.scaletest.commands.report import compare, report, show
 from workbench.scaletest.commands.run import run
 from workbench.scaletest.commands.runai_commands import (
     export_upstream,
@@ -17,9 +15,6 @@ from workbench.scaletest.commands.runai_commands import (
     simulated_runai,
     submit,
 )
-from workbench.scaletest.commands.setup import setup
-from workbench.scaletest.commands.show import show
-from workbench.scaletest.commands.trace import trace
 
 FIRST_STEPS = """\
   workbench scaletest plan data/samples/scaletest/scenarios/first-test.yaml

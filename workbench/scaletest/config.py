@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from workbench.core.schema import StrictModel
-from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
+from workbench.live.form import FieldGroup
 from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 
 SAMPLE = "../data/samples/scaletest/league"

@@ -9,7 +9,7 @@ import math
 
 import polars as pl
 
-from workbench.report.invariants import check_invariants
+from workbench.report.study import check_invariants
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.stage_waits import list_runs
 from workbench.scaletest.analysis.time_breakdown import SEGMENTS, WORKLOAD_STEPS, build_segments

@@ -13,8 +13,8 @@ from workbench.core.formats import format_number, format_seconds
 from workbench.report.display import KeyNumber
 from workbench.scaletest import invariants, summary
 from workbench.scaletest.analysis import variants
-from workbench.scaletest.analysis.league import build_league_table, describe_league
 from workbench.scaletest.analysis.run_analysis import Analysis
+from workbench.scaletest.analysis.variants import build_league_table, describe_league
 from workbench.scaletest.config import NotebookConfig
 from workbench.scaletest.tables import COMPARISON, GANGS, LEAGUE, LIMITS, QUANTILES, RAMP, SERVERS, SUSTAINED, VALIDITY
 from workbench.stats.verdicts import DIFFERENT, FASTER, SAME

@@ -9,9 +9,8 @@ import polars as pl
 from workbench.core.formats import format_number, format_seconds
 from workbench.report.display import KeyNumber
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, NO_ROOM
-from workbench.scaletest.analysis.league import join_names
 from workbench.scaletest.analysis.run_analysis import Analysis
-from workbench.scaletest.analysis.variants import Variants
+from workbench.scaletest.analysis.variants import Variants, join_names
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 # The most that a headline shows.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from workbench.console.command_groups import build_group
-from workbench.console.options import ModelCommand
+from workbench.console.options import ModelCommand, build_group
 from workbench.sizing.commands.calc import calc
-from workbench.sizing.commands.estimate import estimate
+from workbench.sizing.commands.estimate import estimate, verify
 from workbench.sizing.commands.import_ import import_
 from workbench.sizing.commands.manifests import manifests
 from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
-from workbench.sizing.commands.verify import verify
 
 FIRST_STEPS = """\
   workbench sizing simulate --port 8400      a service whose need for GPUs is known

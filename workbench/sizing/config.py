@@ -15,8 +15,8 @@ from workbench.core import redaction
 from workbench.core.errors import ConfigError
 from workbench.core.host import is_loopback
 from workbench.core.schema import StrictModel, validate_model
-from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
+from workbench.live.form import FieldGroup
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load.level_ladder import Ladder
 from workbench.sizing.simulation.cluster_model import Service

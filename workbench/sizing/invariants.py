@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.report.invariants import check_invariants
+from workbench.report.study import check_invariants
 from workbench.sizing.tables import USABLE_VERDICTS
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workbench.core import files
 from workbench.core.errors import InputError, MissingToolError
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 
 FETCH_TIMEOUT_S = 600
 # Certificates that the machine trusts, in Debian's Java key store; often with that of a company's proxy.

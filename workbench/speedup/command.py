@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from workbench.console.command_groups import build_group
-from workbench.console.options import ModelCommand
+from workbench.console.options import ModelCommand, build_group
 from workbench.speedup.commands.compare import compare
-from workbench.speedup.commands.explain import explain
-from workbench.speedup.commands.export import export
 from workbench.speedup.commands.generate import generate
-from workbench.speedup.commands.profile import profile
+from workbench.speedup.commands.profile import explain, export, profile
 from workbench.speedup.commands.qualify import qualify
-from workbench.speedup.commands.record import record
-from workbench.speedup.commands.validate import validate
+from workbench.speedup.commands.record import record, validate
 
 FIRST_STEPS = """\
   workbench speedup profile data/samples/eventlogs/tpch_sf0.1.zstd

@@ -9,8 +9,8 @@ from pydantic import Field, StringConstraints, model_validator
 
 from workbench.core.schema import StrictModel
 from workbench.eventlog.config import EVENT_LOG, EVENT_LOGS
-from workbench.live.field_groups import FieldGroup
 from workbench.live.file_picker import Pick
+from workbench.live.form import FieldGroup
 
 _RECORDING = Pick("recording", folders=("recording.json",))
 _FACTORS = Pick("factor model", files=("*.json",))

@@ -6,8 +6,8 @@ import math
 
 import polars as pl
 
-from workbench.report.invariants import check_invariants
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.report.study import check_invariants
+from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration.pair_calibration import CalibrationResult
 from workbench.speedup.fleet.qualification import Qualification
 

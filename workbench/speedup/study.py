@@ -14,9 +14,14 @@ from workbench.report.display import KeyNumber
 from workbench.runs.run_folder import Run
 from workbench.speedup import summary, tables
 from workbench.speedup.attribution.application_profile import Profile, build_profile, check_profile
-from workbench.speedup.calibration.cross_validation import MIN_QUERIES, CrossValidation, cross_validate
 from workbench.speedup.calibration.factor_model import FactorModel, load_factor_model
-from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_with_origin
+from workbench.speedup.calibration.pair_calibration import (
+    MIN_QUERIES,
+    CalibrationResult,
+    CrossValidation,
+    calibrate_with_origin,
+    cross_validate,
+)
 from workbench.speedup.calibration.prediction import select_counted_runs
 from workbench.speedup.calibration.what_if import WhatIf, parse_factors
 from workbench.speedup.comparison.pair import Pair, load_recorded_pair

@@ -9,18 +9,22 @@ from __future__ import annotations
 from workbench.stats.intervals import LEVEL, Interval, isotonic_inversion
 from workbench.stats.quantiles import MIN_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
 from workbench.stats.ratios import log_interval, paired_log_ratio, rank_difference_z, welch_log_ratio
-from workbench.stats.sequences import SEQUENCE, critical_value, log_error, sequential_log_ratio, tail_probability
 from workbench.stats.verdicts import (
     MARGIN,
     MAX_PAIRS,
+    SEQUENCE,
     Decision,
     Verdict,
     adjust_holm,
     count_required_pairs,
+    critical_value,
     decide_beyond,
     decide_verdicts,
+    log_error,
     p_beyond,
     ratio_verdict,
+    sequential_log_ratio,
+    tail_probability,
 )
 
 __all__ = [

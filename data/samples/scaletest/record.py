@@ -26,7 +26,7 @@ from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster import kai_scheduler
 from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
 from workbench.scaletest.local_cluster.cluster_record import NATIVE_GANGS, ClientLimit, NodePool
-from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import (
     BEATS,
     GAPS,
@@ -121,9 +121,9 @@ def keep(session: Path, goal: Path) -> None:
     for one in variants.read_session(session).runs:
         run = goal / one.folder
         (run / "tables").mkdir(parents=True)
-        test = run_conditions.read_conditions(session / one.folder)
+        test = run_records.read_conditions(session / one.folder)
         # The context is named after the machine's cluster; nobody needs it.
-        run_conditions.write_conditions(run, test.model_copy(update={"context": "local"}))
+        run_records.write_conditions(run, test.model_copy(update={"context": "local"}))
         _write_tables(session / one.folder / "tables", run / "tables")
 
 

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from tests.stats.test_sequences import MARGIN, estimate_errors
 from workbench.indicators.store.archive import CONTROL
-from workbench.stats.sequences import critical_value
+from workbench.stats.verdicts import critical_value
 
 RECORDED = Path(__file__).parents[3] / "data" / "samples" / "indicators" / "noise" / "rounds.csv"
 ALPHA = 0.05

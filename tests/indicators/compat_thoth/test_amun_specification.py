@@ -14,7 +14,7 @@ import pytest
 
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.compat_thoth import amun_specification
-from workbench.indicators.stacks.target_platform import this_platform, this_python_version
+from workbench.indicators.stacks.package_index import this_platform, this_python_version
 
 HERE = ".".join(this_python_version().split(".")[:2])
 HASH = "sha256:" + "a" * 64

@@ -16,8 +16,8 @@ from workbench.indicators.contract.script_declaration import (
     guess_direction,
     guess_unit,
     infer_fields,
+    read_suite,
 )
-from workbench.indicators.contract.suite_scripts import read_suite
 
 DOCUMENT: dict[str, Any] = {
     "name": "PiSum",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.indicators.history.planted import PACKAGES, build_planted_history, build_rows, when
-from workbench.indicators.history import history_summary
+from workbench.indicators.history import study
 from workbench.indicators.history.history_points import HistoryFilter, build_history
 from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history, format_package_changes
 
@@ -27,9 +27,9 @@ def test_a_slower_version_is_a_change_with_its_packages_commits_and_size() -> No
     assert format_package_changes("a==1 b==2", "b==3 c==1") == "a 1 -> none, b 2 -> 3, c none -> 1"
     assert format_package_changes("a==1", "a==1") == ""
     assert change["revisions"] == "r19..r20"
-    assert "became 1.25 times slower" in history_summary.format_answer(found)
+    assert "became 1.25 times slower" in study.format_answer(found)
     step = "`workbench indicators bisect numpy 2.3.0..2.4.6 --indicator sort`"
-    assert step in history_summary.list_next_steps(found)[0]
+    assert step in study.list_next_steps(found)[0]
 
 
 def test_a_slower_machine_is_named_and_is_no_regression() -> None:
@@ -39,16 +39,16 @@ def test_a_slower_machine_is_named_and_is_no_regression() -> None:
     change = found.list_changes("machine")[-1]
     assert change["session_id"] == "s020"
     assert change["low"] < 1 / 3 < change["high"]
-    assert any("the machine changed: Sort" in note for note in history_summary.list_notes(found))
+    assert any("the machine changed: Sort" in note for note in study.list_notes(found))
 
 
 def test_without_a_change_the_answer_says_so_and_few_sessions_are_not_enough_to_know() -> None:
     found = analysed(60)
-    assert history_summary.format_answer(found) == "No change of level found in 1 series over 60 sessions."
-    assert history_summary.is_known(found)
+    assert study.format_answer(found) == "No change of level found in 1 series over 60 sessions."
+    assert study.is_known(found)
     found = analysed(11, lambda session: 1.0 if session < 5 else 0.5)
-    assert history_summary.format_answer(found).startswith("Not known: changes of level need 12 sessions")
-    assert not history_summary.is_known(found)
+    assert study.format_answer(found).startswith("Not known: changes of level need 12 sessions")
+    assert not study.is_known(found)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_the_sessions_since_a_date_are_compared_with_the_level_before(truth: flo
     assert (row["verdict"], row["since_sessions"]) == (verdict, 6)
     assert row["low"] <= truth <= row["high"]
     assert found.regressions.height == (verdict == "SLOWER")
-    assert history_summary.is_known(found) == (verdict != "UNDECIDED")
+    assert study.is_known(found) == (verdict != "UNDECIDED")
 
 
 @pytest.mark.parametrize(
@@ -78,11 +78,11 @@ def test_a_regression_counts_where_it_stands_at_the_end_and_came_after_the_date(
 def test_nothing_since_the_date_and_too_few_sessions_before_it_are_not_known() -> None:
     found = analysed(20, since=25)
     assert found.unknown.height == 1
-    assert "no session since the date" in history_summary.format_answer(found)
-    assert not history_summary.is_known(found)
+    assert "no session since the date" in study.format_answer(found)
+    assert not study.is_known(found)
     found = analysed(20, since=3)
     assert found.followed["reason"].to_list() == ["3 session(s) before the date, 4 needed"]
-    assert not history_summary.is_known(found)
+    assert not study.is_known(found)
     # What is undecided and not slower does not hold up the gate.
     found = analysed(30, lambda session: 1.0 if session < 24 else 1.021, since=24, noise=0.004)
     assert (found.followed["verdict"].to_list(), found.unknown.height) == (["UNDECIDED"], 0)

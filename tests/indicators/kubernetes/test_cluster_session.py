@@ -21,13 +21,13 @@ from workbench.indicators import summary
 from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster, connect_cluster
-from workbench.indicators.kubernetes.cluster_plan import load_signing_key
 from workbench.indicators.kubernetes.cluster_session import (
     format_instructions,
     plan_cluster_session,
     resume_cluster_session,
 )
-from workbench.indicators.kubernetes.pod_inputs import cluster_options, parse_cluster_options
+from workbench.indicators.kubernetes.job_manifests import cluster_options, parse_cluster_options
+from workbench.indicators.kubernetes.job_submission import load_signing_key
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement.sessions import lock_session
 from workbench.indicators.measurement.stack_variants import build_stack_set

@@ -15,22 +15,20 @@ import yaml
 from tests.indicators.kubernetes.making import KEY, PYTHON, STACKS, Good, indicator, planned, stack
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes.cluster_plan import format_yaml, load_signing_key
 from workbench.indicators.kubernetes.job_manifests import (
+    MAX_BYTES,
+    ClusterOptions,
     build_label_selector,
     build_manifests,
     build_object_name,
-    list_notes,
-    list_pod_rounds,
-    pod_user_id,
-)
-from workbench.indicators.kubernetes.pod_inputs import (
-    MAX_BYTES,
-    ClusterOptions,
     build_pod_files,
     cluster_options,
+    list_notes,
+    list_pod_rounds,
     pack_config_maps,
+    pod_user_id,
 )
+from workbench.indicators.kubernetes.job_submission import format_yaml, load_signing_key
 from workbench.indicators.measurement.session_plan import order_runs
 from workbench.indicators.store.archive import Session
 

@@ -20,9 +20,8 @@ from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster, connect_cluster
 from workbench.indicators.kubernetes.cluster_session import measure_on_cluster
-from workbench.indicators.kubernetes.job_manifests import build_manifests, build_object_name
+from workbench.indicators.kubernetes.job_manifests import build_manifests, build_object_name, cluster_options
 from workbench.indicators.kubernetes.job_submission import delete_objects, submit_objects
-from workbench.indicators.kubernetes.pod_inputs import cluster_options
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement.rounds import Judge
 from workbench.indicators.measurement.session_progress import SilentWatcher

@@ -14,9 +14,9 @@ from tests.indicators.stacks.making import stack_set as stack_set
 from workbench.indicators.analysis.effects import Comparison, compare_session
 from workbench.indicators.analysis.observations import Observations, build_observations
 from workbench.indicators.recommendation.conclusion import Recommendation
-from workbench.indicators.recommendation.pipeline_units import Unit
 from workbench.indicators.recommendation.recommendation_request import build_request
 from workbench.indicators.recommendation.recommender import recommend
+from workbench.indicators.recommendation.unit_pipeline import Unit
 from workbench.indicators.stacks.stack_sets import Package, Stack, StackSet, build_stack
 from workbench.indicators.store.archive import Result, Session, inspection_id, write_result, write_session
 from workbench.indicators.tables import CHECKS

@@ -13,7 +13,7 @@ from tests.indicators.recommendation import making
 from tests.indicators.recommendation.making import NAMES, recommended
 from workbench.core.errors import InputError
 from workbench.indicators.recommendation.evidence import Justification
-from workbench.indicators.recommendation.pipeline_units import (
+from workbench.indicators.recommendation.unit_pipeline import (
     Boot,
     Candidate,
     Context,

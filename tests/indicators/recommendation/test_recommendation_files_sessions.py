@@ -8,7 +8,7 @@ import pytest
 
 from tests.indicators import worlds
 from workbench.core.errors import InputError
-from workbench.indicators.recommendation import recommendation_files
+from workbench.indicators.recommendation import recommender
 from workbench.indicators.store.archive import Session, write_session
 
 
@@ -21,12 +21,12 @@ def kept(folder: Path, session_id: str, **changes: object) -> Session:
 def test_a_sessions_own_folder_or_one_above_it(tmp_path: Path) -> None:
     kept(tmp_path / "indicators", "first")
     for folder in (tmp_path / "indicators" / "first", tmp_path / "indicators", tmp_path):
-        assert recommendation_files.choose_session([folder]) == tmp_path / "indicators" / "first"
+        assert recommender.choose_session([folder]) == tmp_path / "indicators" / "first"
 
 
 def test_no_session_is_an_error_that_says_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no session there") as caught:
-        recommendation_files.choose_session([tmp_path, tmp_path / "nowhere"])
+        recommender.choose_session([tmp_path, tmp_path / "nowhere"])
     assert "workbench indicators run" in str(caught.value)
 
 
@@ -35,7 +35,7 @@ def test_several_sessions_are_refused_with_what_they_differ_in(tmp_path: Path) -
     kept(tmp_path, "b", created_at="2026-01-02T00:00:00+00:00", threads=4)
     kept(tmp_path, "c", created_at="2026-01-03T00:00:00+00:00")
     with pytest.raises(InputError, match="several sessions") as caught:
-        recommendation_files.choose_session([tmp_path])
+        recommender.choose_session([tmp_path])
     said = str(caught.value)
     assert "b differs from a in threads; c measures the same as a" in said
     assert "--session c" in said
@@ -44,11 +44,11 @@ def test_several_sessions_are_refused_with_what_they_differ_in(tmp_path: Path) -
 def test_a_session_may_be_picked_by_how_its_id_begins(tmp_path: Path) -> None:
     kept(tmp_path, "20260101-a")
     kept(tmp_path, "20260102-b")
-    assert recommendation_files.choose_session([tmp_path], "20260102").name == "20260102-b"
+    assert recommender.choose_session([tmp_path], "20260102").name == "20260102-b"
     with pytest.raises(InputError, match="several sessions"):
-        recommendation_files.choose_session([tmp_path], "2026")
+        recommender.choose_session([tmp_path], "2026")
     with pytest.raises(InputError, match="no such session") as caught:
-        recommendation_files.choose_session([tmp_path], "2027")
+        recommender.choose_session([tmp_path], "2027")
     assert "20260101-a, 20260102-b" in str(caught.value)
 
 
@@ -59,7 +59,7 @@ def test_differences_are_those_that_decide_what_is_fast() -> None:
     arms = (one.arms[0].model_copy(update={"stack_key": "k"}), *one.arms[1:])
     changed = {"hardware": hardware, "cases": (case,), "threads": 2, "arms": arms}
     other = one.model_copy(update=changed)
-    found = recommendation_files.list_differences(one, other)
+    found = recommender.list_differences(one, other)
     assert found == ["the baseline's lock", "the machine", "threads", "the version of Sort"]
-    assert recommendation_files.list_differences(one, one.model_copy(update={"session_id": "x", "seed": 5})) == []
-    assert recommendation_files.list_differences(one, one.model_copy(update={"cases": ()})) == ["cases"]
+    assert recommender.list_differences(one, one.model_copy(update={"session_id": "x", "seed": 5})) == []
+    assert recommender.list_differences(one, one.model_copy(update={"cases": ()})) == ["cases"]

@@ -9,12 +9,12 @@ import pytest
 
 from workbench.core.errors import ConfigError
 from workbench.indicators.recommendation import unit_pipeline
-from workbench.indicators.recommendation.pipeline_units import Step
 from workbench.indicators.recommendation.scoring_steps import Versions
+from workbench.indicators.recommendation.unit_pipeline import Step
 
 GOOD = """
 from dataclasses import dataclass
-from workbench.indicators.recommendation.pipeline_units import Step
+from workbench.indicators.recommendation.unit_pipeline import Step
 
 @dataclass
 class Mine(Step):

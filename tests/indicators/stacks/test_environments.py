@@ -14,7 +14,7 @@ import pytest
 
 from tests.indicators.stacks.making import SMALL, Made, Served
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
-from workbench.indicators.stacks import environment_files, environments, stack_solver, uv_tool
+from workbench.indicators.stacks import environments, stack_solver, uv_tool
 from workbench.indicators.stacks.environments import ensure_environment, install_environments
 from workbench.indicators.stacks.stack_request import build_stack_request
 from workbench.indicators.stacks.stack_sets import Stack, build_stack
@@ -49,7 +49,7 @@ def test_a_stack_is_installed_once_in_the_users_cache_and_found_again(stack: Sta
     assert says(made, "import aaa, bbb; print(aaa.VERSION, bbb.VERSION)") == "2.0 2.0"
     # Bytecode is written before any run.
     assert says(made, "import aaa, os; print(os.path.isfile(aaa.__cached__))") == "True"
-    assert environment_files.find_altered_files(made.folder) == []
+    assert environments.find_altered_files(made.folder) == []
     again = ensure_environment(stack)
     assert (made.made, again.made) == (True, False)
     assert (again.record_sha256, again.make_s) == (made.record_sha256, made.make_s)
@@ -68,7 +68,7 @@ def test_bytecode_that_a_wheel_ships_may_be_compiled_anew(serve: Serve, tmp_path
     made = ensure_environment(stack, tmp_path)
     (shipped,) = made.folder.glob("lib/python*/site-packages/aaa/__pycache__/__init__.*.pyc")
     assert shipped.read_bytes() != b"old"
-    assert environment_files.find_altered_files(made.folder) == []
+    assert environments.find_altered_files(made.folder) == []
     assert not ensure_environment(stack, tmp_path).made
 
 
@@ -139,7 +139,7 @@ def damage_version(folder: Path) -> None:
         damage_record,
         lambda folder: (folder / environments.MARKER).write_text("{"),
         lambda folder: next(folder.glob("lib/python*/site-packages/aaa/__init__.py")).unlink(),
-        lambda folder: environment_files.interpreter_path(folder).unlink(),
+        lambda folder: environments.interpreter_path(folder).unlink(),
         # As a maker that was killed leaves it.
         lambda folder: (folder / environments.MARKER).unlink(),
     ],
@@ -169,8 +169,8 @@ def test_changed_files_are_named(stack: Stack, tmp_path: Path) -> None:
     same_size = path.read_text().replace("2.0", "9.9")
     path.unlink()
     path.write_text(same_size)
-    assert environment_files.find_altered_files(made.folder) == ["aaa/__init__.py"]
-    assert environment_files.find_altered_files(made.folder, deep=False) == []
+    assert environments.find_altered_files(made.folder) == ["aaa/__init__.py"]
+    assert environments.find_altered_files(made.folder, deep=False) == []
 
 
 def test_a_failure_leaves_nothing_that_looks_finished(
@@ -179,7 +179,7 @@ def test_a_failure_leaves_nothing_that_looks_finished(
     def broken(folder: Path) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(environment_files, "compile_bytecode", broken)
+    monkeypatch.setattr(environments, "compile_bytecode", broken)
     with pytest.raises(KeyboardInterrupt):
         ensure_environment(stack, tmp_path)
     assert list(tmp_path.glob(f"{stack.key}*")) == []
@@ -188,7 +188,7 @@ def test_a_failure_leaves_nothing_that_looks_finished(
 def test_other_packages_than_the_locks_are_refused(
     stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment_files, "list_installed_versions", lambda folder: {"aaa": "6.6"})
+    monkeypatch.setattr(environments, "list_installed_versions", lambda folder: {"aaa": "6.6"})
     with pytest.raises(RunFailedError, match=r"installed packages differ.*\n.*\n  found: aaa 6.6"):
         ensure_environment(stack, tmp_path)
 

@@ -12,8 +12,7 @@ from packaging.specifiers import SpecifierSet
 from tests.indicators.stacks.making import SMALL, Form, Made, Served, local_index
 from workbench.core.errors import InputError, RunFailedError, WorkbenchError
 from workbench.indicators.stacks import package_index as module
-from workbench.indicators.stacks.package_index import PackageIndex
-from workbench.indicators.stacks.target_platform import build_target
+from workbench.indicators.stacks.package_index import PackageIndex, build_target
 from workbench.indicators.stacks.uv_tool import Sources
 
 Serve = Callable[..., Served]

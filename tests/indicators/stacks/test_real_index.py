@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.indicators.stacks import environment_files, stack_solver
+from workbench.indicators.stacks import environments, stack_solver
 from workbench.indicators.stacks.environments import ensure_environment
 from workbench.indicators.stacks.stack_request import build_stack_request, parse_moment
 from workbench.indicators.stacks.stack_sets import format_stack_set
@@ -45,6 +45,6 @@ def test_numpy_is_installed_with_its_hashes_checked_and_runs(tmp_path: Path) -> 
     again = ensure_environment(stack, tmp_path, copy=1)
     assert made.installed == again.installed == {"numpy": "2.2.6"}
     assert made.record_sha256 == again.record_sha256
-    assert environment_files.find_altered_files(made.folder) == []
+    assert environments.find_altered_files(made.folder) == []
     code = "import numpy; print(numpy.__version__)"
     assert subprocess.run([made.python, "-I", "-c", code], capture_output=True, text=True).stdout == "2.2.6\n"

@@ -9,8 +9,13 @@ import pytest
 from tests.indicators.stacks.making import lock, stack_set
 from workbench.core.errors import ConfigError, InputError, MissingToolError
 from workbench.indicators.stacks import uv_tool
-from workbench.indicators.stacks.matrix_solver import merge_stack_sets, solve_stack_matrix
-from workbench.indicators.stacks.stack_matrix import format_arm_name, iterate_arms, read_stack_matrix
+from workbench.indicators.stacks.stack_matrix import (
+    format_arm_name,
+    iterate_arms,
+    merge_stack_sets,
+    read_stack_matrix,
+    solve_stack_matrix,
+)
 from workbench.indicators.stacks.stack_report import format_stacks
 from workbench.indicators.stacks.stack_sets import Stack, Variation, format_stack_set
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.indicators.stacks.making import SMALL, Form, Made, Served
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.indicators.stacks import stack_plan, stack_solver, uv_tool
+from workbench.indicators.stacks import stack_solver, uv_tool
 from workbench.indicators.stacks.stack_request import build_stack_request
 from workbench.indicators.stacks.stack_sets import StackSet, format_stack_set
 from workbench.indicators.stacks.uv_tool import Sources
@@ -205,7 +205,7 @@ def test_a_stack_that_is_too_large_is_rejected_by_name(small: Sources) -> None:
 def test_an_index_that_dies_while_solving_ends_it(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     served = serve(SMALL)
-    made = stack_plan.build_stack_plan(build_stack_request(free=("bbb",), step="patch", before=BEFORE))
+    made = stack_solver.build_stack_plan(build_stack_request(free=("bbb",), step="patch", before=BEFORE))
     served.answers["/simple/bbb/"] = (500, "broken")
     with pytest.raises(RunFailedError, match="uv could not solve a stack") as caught:
         stack_solver.solve_stack_plan(made)

@@ -6,7 +6,7 @@ import pytest
 from packaging.tags import Tag, parse_tag, sys_tags
 
 from workbench.core.errors import ConfigError
-from workbench.indicators.stacks.target_platform import (
+from workbench.indicators.stacks.package_index import (
     build_target,
     find_uv_platform,
     this_platform,

@@ -15,7 +15,7 @@ from tests.indicators.store import making
 from tests.indicators.store.conftest import Place
 from workbench.core.errors import InputError
 from workbench.indicators.analysis.observations import load_observations
-from workbench.indicators.store import sql_rows
+from workbench.indicators.store import archive_sync
 from workbench.indicators.store.archive import Session, inspection_id, result_path, write_result, write_session
 from workbench.indicators.store.archive_sync import SyncReport, sync_sessions
 from workbench.indicators.store.sql_database import Database, open_database
@@ -369,7 +369,7 @@ def test_an_inspection_that_another_session_has_is_refused(
 
     with open_database(place()) as database:
         sync_sessions([tmp_path / "a"], database)
-        monkeypatch.setattr(sql_rows, "inspection_id", lambda _, arm, case: inspection_id("s-1", arm, case))
+        monkeypatch.setattr(archive_sync, "inspection_id", lambda _, arm, case: inspection_id("s-1", arm, case))
         report = sync_sessions([tmp_path / "b"], database)
 
         assert "another session has an inspection of this name" in report.reasons[0][1]

@@ -14,9 +14,8 @@ from typer.testing import CliRunner, Result
 from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.command import app
-from workbench.indicators.store import asv_files, asv_results
-from workbench.indicators.store.asv_files import is_results
-from workbench.indicators.store.asv_results import FAILED, SKIPPED, import_results
+from workbench.indicators.store import asv_results
+from workbench.indicators.store.asv_results import FAILED, SKIPPED, import_results, is_results
 from workbench.indicators.store.session_import import ImportedSession, ImportReport
 
 RECORDED = Path(__file__).parents[3] / "data" / "samples" / "indicators" / "asv" / "results"
@@ -315,8 +314,8 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     write_results(tmp_path, name="b")
 
     for module, name, limit, given in (
-        (asv_results, "MAX_CASES", 2, path), (asv_results, "MAX_RUNS", 5, path), (asv_files, "MAX_FILES", 1, tmp_path),
-        (asv_results, "MAX_TOTAL_RUNS", 6, tmp_path), (asv_files, "MAX_BYTES", 99, path),
+        (asv_results, "MAX_CASES", 2, path), (asv_results, "MAX_RUNS", 5, path), (asv_results, "MAX_FILES", 1, tmp_path),
+        (asv_results, "MAX_TOTAL_RUNS", 6, tmp_path), (asv_results, "MAX_BYTES", 99, path),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
             patch.setattr(module, name, limit)

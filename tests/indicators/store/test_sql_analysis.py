@@ -8,10 +8,10 @@ import pytest
 from tests.indicators.store import making
 from tests.indicators.store.conftest import Place
 from workbench.core.errors import InputError
-from workbench.indicators.store import sql_analysis
+from workbench.indicators.store import sql_queries
 from workbench.indicators.store.archive_sync import sync_sessions
-from workbench.indicators.store.sql_analysis import connect_duckdb, export_tables
 from workbench.indicators.store.sql_database import open_database
+from workbench.indicators.store.sql_queries import connect_duckdb, export_tables
 
 MEDIANS = """
     SELECT arm, median(value) AS value FROM observations WHERE metric = 'PiSorted' GROUP BY arm ORDER BY arm
@@ -50,7 +50,7 @@ def test_a_table_that_is_too_large_is_refused_and_not_cut(tmp_path: Path, monkey
     making.archive(tmp_path / "a")
     with open_database(tmp_path / "x.db") as database:
         sync_sessions([tmp_path / "a"], database)
-        monkeypatch.setattr(sql_analysis, "MAX_TABLE_ROWS", 11)
+        monkeypatch.setattr(sql_queries, "MAX_TABLE_ROWS", 11)
 
         with pytest.raises(InputError, match="too many rows"):
             export_tables(database, tmp_path / "tables")

@@ -12,7 +12,7 @@ import pytest
 from tests.indicators.store import making
 from tests.indicators.store.conftest import Place
 from workbench.core.errors import ConfigError, InputError, RunFailedError
-from workbench.indicators.store import sql_analysis
+from workbench.indicators.store import sql_queries
 from workbench.indicators.store.archive import inspection_id, write_result
 from workbench.indicators.store.archive_sync import sync_sessions
 from workbench.indicators.store.sql_database import Database, open_database
@@ -102,7 +102,7 @@ def test_rows_are_bounded_and_the_rest_is_told(filled: Database) -> None:
     for answer in (
         run_query(filled, "runs", max_rows=5),
         run_query(filled, "values", Filters(indicator="PiSorted"), max_rows=5),
-        sql_analysis.select_rows(filled, "SELECT run FROM run ORDER BY 1", max_rows=5),
+        sql_queries.select_rows(filled, "SELECT run FROM run ORDER BY 1", max_rows=5),
     ):
         assert (answer.frame.height, answer.truncated) == (5, True)
     assert run_query(filled, "runs", max_rows=37).truncated is False
@@ -133,13 +133,13 @@ def test_a_question_that_cannot_be_answered_says_why(
 
 
 def test_a_select_of_ones_own_is_answered(filled: Database) -> None:
-    answer = sql_analysis.select_rows(
+    answer = sql_queries.select_rows(
         filled, 'SELECT "case", count(*) AS n, avg(duration_s) AS d FROM run GROUP BY 1 ORDER BY 1;'
     )
 
     assert answer.frame.to_dict(as_series=False) == {"case": ["PiScanned", "PiSorted"], "n": [13, 24], "d": [0.5, 0.5]}
     sql = "SELECT sum(run) AS total, avg(run + 0.5) AS mean, sum(run) * 1.5 AS more FROM run"
-    frame = sql_analysis.select_rows(filled, sql).frame
+    frame = sql_queries.select_rows(filled, sql).frame
     assert [str(dtype) for dtype in frame.dtypes] == ["Int64", "Float64", "Float64"], "in both databases"
     assert frame["more"][0] == frame["total"][0] * 1.5
 
@@ -155,17 +155,17 @@ def test_a_select_of_ones_own_is_answered(filled: Database) -> None:
     ],
 )
 def test_a_decimal_is_a_whole_number_where_it_is_one(value: str, number: float) -> None:
-    column = sql_analysis._build_column("x", [Decimal(value), None])
+    column = sql_queries._build_column("x", [Decimal(value), None])
 
     assert column.to_list() == [number, None]
     assert column.dtype.is_float() is isinstance(number, float)
 
 
 def test_a_comment_at_the_end_and_names_that_come_twice_do_no_harm(filled: Database) -> None:
-    frame = sql_analysis.select_rows(filled, "SELECT 1 AS a, NULL AS b, 'x%s:y' AS c -- the end").frame
+    frame = sql_queries.select_rows(filled, "SELECT 1 AS a, NULL AS b, 'x%s:y' AS c -- the end").frame
 
     assert frame.to_dicts() == [{"a": 1, "b": None, "c": "x%s:y"}]
-    assert len(set(sql_analysis.select_rows(filled, "SELECT 1 AS a, 2 AS a").frame.columns)) == 2
+    assert len(set(sql_queries.select_rows(filled, "SELECT 1 AS a, 2 AS a").frame.columns)) == 2
 
 
 @pytest.mark.parametrize(
@@ -186,14 +186,14 @@ def test_a_comment_at_the_end_and_names_that_come_twice_do_no_harm(filled: Datab
 )
 def test_whatever_is_no_single_select_is_refused(filled: Database, sql: str) -> None:
     with pytest.raises(InputError) as error:
-        sql_analysis.select_rows(filled, sql)
+        sql_queries.select_rows(filled, sql)
 
     assert error.value.exit_code == 2
-    assert sql_analysis.select_rows(filled, "SELECT count(*) AS n FROM sample").frame["n"].to_list() == [48]
+    assert sql_queries.select_rows(filled, "SELECT count(*) AS n FROM sample").frame["n"].to_list() == [48]
 
 
 def test_a_select_without_end_is_ended(filled: Database) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
     with pytest.raises(RunFailedError, match="the query took too long"):
-        sql_analysis.select_rows(filled, endless, max_s=0.2)
+        sql_queries.select_rows(filled, endless, max_s=0.2)

@@ -10,8 +10,7 @@ import pytest
 from tests.lore.local_spark import MARKS, dumped, local, lore_command
 from workbench.core.errors import ConfigError
 from workbench.lore.bisection.input_bisection import BisectionResult, BisectOptions
-from workbench.lore.bisection.output_checks import is_fault, load_user_check
-from workbench.lore.bisection.search_journal import SearchJournal
+from workbench.lore.bisection.input_search import SearchJournal, is_fault, load_user_check
 from workbench.lore.dumps.dump_folder import read_sidecar
 
 pytestmark = MARKS

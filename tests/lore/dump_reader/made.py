@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tests.lore import small_dump
-from workbench.lore.dumps.dump_sidecar import InputColumn, InputEntry
+from workbench.lore.dumps.dump_folder import InputColumn, InputEntry
 
 SAMPLES = Path(__file__).parent / "samples"
 

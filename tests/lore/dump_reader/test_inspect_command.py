@@ -13,7 +13,7 @@ from tests.lore import small_dump
 from tests.lore.dump_reader import made
 from workbench.cli import app
 from workbench.lore import tables
-from workbench.lore.dumps.dump_sidecar import ExpectedError
+from workbench.lore.dumps.dump_folder import ExpectedError
 
 Call = Callable[..., tuple[int, str, str]]
 

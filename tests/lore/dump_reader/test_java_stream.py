@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.core.errors import InputError
-from workbench.lore.dump_reader import java_bytes, java_stream
+from workbench.lore.dump_reader import java_stream
 from workbench.lore.dump_reader.java_stream import MAX_DEPTH, StreamReader
 from workbench.lore.dump_reader.java_values import JavaArray, JavaClass, JavaEnum
 
@@ -72,8 +72,8 @@ def test_a_class_that_the_grammar_does_not_give_is_seen_where_a_jvm_resolves_it(
 def test_looking_at_every_offset_finds_no_class_in_a_real_stream_that_is_none(name: str) -> None:
     reader = StreamReader(sample(name), name)
     reader.read_all()
-    names = {java_bytes.array_element_class(descriptor.name) for descriptor in reader.descriptors}
-    assert java_bytes.scan_class_names(sample(name)) == names - {None}
+    names = {java_stream.array_element_class(descriptor.name) for descriptor in reader.descriptors}
+    assert java_stream.scan_class_names(sample(name)) == names - {None}
 
 
 def values() -> list[Any]:
@@ -216,19 +216,19 @@ def test_a_name_in_overlong_bytes_is_the_name_that_a_jvm_reads() -> None:
     hidden = b"".join(bytes([0xC0 | ord(letter) >> 6, 0x80 | ord(letter) & 0x3F]) for letter in "evil.Gadget")
     stream = MAGIC + b"\x73\x72" + struct.pack(">H", len(hidden)) + hidden + bytes(8) + b"\x02\x00\x00\x78\x70"
     assert java_stream.list_class_names(stream) == {"evil.Gadget"}
-    assert java_bytes.scan_class_names(b"noise" + stream) == {"evil.Gadget"}
+    assert java_stream.scan_class_names(b"noise" + stream) == {"evil.Gadget"}
 
 
 def test_interfaces_of_a_proxy_are_found_at_any_offset() -> None:
     proxy = b"\x7d" + struct.pack(">i", 2) + text("a.First") + text("b.Second") + b"\x78\x70"
-    assert java_bytes.scan_class_names(b"\x00" * 3 + proxy) == {"a.First", "b.Second"}
+    assert java_stream.scan_class_names(b"\x00" * 3 + proxy) == {"a.First", "b.Second"}
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(st.binary(max_size=60), st.binary(max_size=20), st.integers(0, 3))
 def test_a_descriptor_is_found_whatever_stands_around_it(before: bytes, after: bytes, n_fields: int) -> None:
     fields = [b"J\x00\x01" + bytes([97 + index]) for index in range(n_fields)]
-    assert "evil.Gadget" in java_bytes.scan_class_names(before + described("evil.Gadget", *fields) + after)
+    assert "evil.Gadget" in java_stream.scan_class_names(before + described("evil.Gadget", *fields) + after)
 
 
 def test_equal_texts_and_byte_arrays_are_shared_by_reference() -> None:
@@ -241,6 +241,6 @@ def test_equal_texts_and_byte_arrays_are_shared_by_reference() -> None:
 def test_a_reference_before_two_truth_values_and_a_null_is_no_class() -> None:
     # As it stood in the plan of a sort merge join: 71 is a reference, and its number ends in the 72 of a descriptor.
     head = bytes.fromhex("71007e0072000170")
-    assert java_bytes.scan_class_names(head + bytes(8) + b"\x02\x00\x00" + b"xp" * 8) == set()
+    assert java_stream.scan_class_names(head + bytes(8) + b"\x02\x00\x00" + b"xp" * 8) == set()
     longer = b"r" + b"\x00\x05a.b.c" + bytes(8) + b"\x02\x00\x00"
-    assert java_bytes.scan_class_names(head + longer + bytes(8)) == {"a.b.c"}
+    assert java_stream.scan_class_names(head + longer + bytes(8)) == {"a.b.c"}

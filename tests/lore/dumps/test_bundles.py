@@ -20,7 +20,7 @@ from tests.lore.small_dump import contents, sidecar_of, write_dump
 from workbench.cli.app import app
 from workbench.core.errors import ConfigError, InputError
 from workbench.lore.dumps.bundles import TEXT_FILES, format_readme, format_requirements, open_bundle, write_bundle
-from workbench.lore.dumps.dump_sidecar import Versions
+from workbench.lore.dumps.dump_folder import Versions
 from workbench.lore.trust import safe_archive, trust_check
 
 pytestmark = pytest.mark.usefixtures("config_home")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.lore.dumps.dump_sidecar import PartitionPrint
+from workbench.lore.dumps.dump_folder import PartitionPrint
 from workbench.lore.dumps.inline_dump import OUTPUT_PLACE, TapRecord, parse_record, pick_records
 
 PRINT = PartitionPrint(n_rows=1, hash_sum=2, hash_xor=3, ordered_sum=4)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.lore.local_spark import run_python
 from workbench.core.errors import ConfigError
-from workbench.lore.dumps.dump_sidecar import ORIGINAL_RUN, RECOMPUTED
+from workbench.lore.dumps.dump_folder import ORIGINAL_RUN, RECOMPUTED
 from workbench.lore.jvm import inline_capture
 
 pytestmark = pytest.mark.timeout(900)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.lore.local_spark import MARKS, dumped, sign_other_rows, signed_anew, verified
 from tests.lore.replays.test_output_verification_fingerprint import of_frame
 from workbench.core.errors import ConfigError
-from workbench.lore.dumps.dump_sidecar import ExpectedError, PartitionPrint
+from workbench.lore.dumps.dump_folder import ExpectedError, PartitionPrint
 from workbench.lore.replays.row_differences import are_rows_close
 from workbench.lore.trust import trust_check
 

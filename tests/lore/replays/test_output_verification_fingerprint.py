@@ -13,8 +13,8 @@ import xxhash
 from hypothesis import strategies as st
 
 from tests.lore.local_spark import MARKS
-from workbench.lore.dumps.dump_sidecar import PartitionPrint
-from workbench.lore.replays import row_fingerprints
+from workbench.lore.dumps.dump_folder import PartitionPrint
+from workbench.lore.replays import row_differences
 from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
 if TYPE_CHECKING:
@@ -37,13 +37,13 @@ def of_frame(spark: SparkSession, frame: Any) -> dict[int, PartitionPrint]:
     found = connect_bridge(spark)
     query = frame._jdf.queryExecution()
     attributes = found.to_list(query.executedPlan().output())
-    return row_fingerprints.fingerprint_partitions(
-        row_fingerprints.number_columns(found.quiet_bridge(), query.toRdd(), attributes)
+    return row_differences.fingerprint_partitions(
+        row_differences.number_columns(found.quiet_bridge(), query.toRdd(), attributes)
     )
 
 
 def of_sql(spark: SparkSession, sql: str) -> PartitionPrint:
-    return row_fingerprints.merge_prints(of_frame(spark, spark.sql(sql)))
+    return row_differences.merge_prints(of_frame(spark, spark.sql(sql)))
 
 
 # The same numbers by another way: XXH64 as its own package has it, chained over columns as Spark does.
@@ -115,7 +115,7 @@ def test_partitions_without_rows_are_zeros(spark: SparkSession) -> None:
     assert len(found) == 4
     assert sorted(one.n_rows for one in found.values()) == [0, 0, 1, 1]
     assert [one for one in found.values() if not one.n_rows] == [NOTHING, NOTHING]
-    assert row_fingerprints.merge_prints({}) == NOTHING
+    assert row_differences.merge_prints({}) == NOTHING
 
 
 def test_rows_without_columns_are_counted_and_names_of_columns_do_not_matter(spark: SparkSession) -> None:
@@ -130,10 +130,10 @@ def test_more_flags_than_a_number_has_bits_are_all_seen(spark: SparkSession) -> 
     rows = spark.range(0, 130, 1, 1).selectExpr(*columns)
     found = connect_bridge(spark)
     query = rows._jdf.queryExecution()
-    numbered = row_fingerprints.number_columns(
+    numbered = row_differences.number_columns(
         found.quiet_bridge(), query.toRdd(), found.to_list(query.executedPlan().output())
     )
-    hashes = numbered.selectExpr(f"{row_fingerprints.row_hash_sql(['bigint'] * 130)} AS h")
+    hashes = numbered.selectExpr(f"{row_differences.row_hash_sql(['bigint'] * 130)} AS h")
     # Each row has the same values and one null, in a column of its own.
     assert hashes.distinct().count() == 130
 
@@ -207,7 +207,7 @@ row = st.tuples(
 @hypothesis.settings(max_examples=12, deadline=None, derandomize=True, database=None)
 @hypothesis.given(rows=st.lists(row, max_size=30), partitions=st.integers(1, 3))
 def test_any_rows_give_the_sums_that_python_computes(spark: SparkSession, rows: list[Row], partitions: int) -> None:
-    found = row_fingerprints.merge_prints(prints(spark, rows, SCHEMA, partitions))
+    found = row_differences.merge_prints(prints(spark, rows, SCHEMA, partitions))
     assert found == expected(rows, FLOATS).model_copy(update={"ordered_sum": 0})
 
 
@@ -219,6 +219,6 @@ def test_totals_do_not_depend_on_the_order_of_partitions(parts: list[tuple[int, 
     prints_ = [PartitionPrint(n_rows=n, hash_sum=h, hash_xor=signed(h % 2**64), ordered_sum=1) for n, h in parts]
     shuffled = list(prints_)
     seed.shuffle(shuffled)
-    assert row_fingerprints.merge_prints(dict(enumerate(prints_))) == row_fingerprints.merge_prints(
+    assert row_differences.merge_prints(dict(enumerate(prints_))) == row_differences.merge_prints(
         dict(enumerate(shuffled))
     )

@@ -14,8 +14,13 @@ from tests.lore.local_spark import dumped, local, lore_command
 from workbench.lore import tables
 from workbench.lore.replays import replay_variants
 from workbench.lore.replays.operator_replay import ReplayResult
-from workbench.lore.replays.operator_times import summarize_differences
-from workbench.lore.replays.replay_variants import ReplayTimings, ReplayVariant, engine_settings, variant_settings
+from workbench.lore.replays.replay_variants import (
+    ReplayTimings,
+    ReplayVariant,
+    engine_settings,
+    summarize_differences,
+    variant_settings,
+)
 from workbench.lore.replays.run_costs import RunCost
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.lore.local_spark import MARKS, dumped
 from workbench.core.errors import ConfigError
-from workbench.lore.replays.setting_check import ComparedSettings, ComparedSide, check_settings_are_read
+from workbench.lore.replays.replay_variants import ComparedSettings, ComparedSide, check_settings_are_read
 from workbench.lore.trust import trust_check
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def test_the_same_settings_on_both_sides_are_a_control(spark: SparkSession, fold
 
 
 def test_spark_is_left_as_it_was(spark: SparkSession, folders: dict[str, Path]) -> None:
-    from workbench.lore.spark_bridge.setting_reads import find_entry, watch_settings
+    from workbench.lore.spark_bridge.replay_session import find_entry, watch_settings
     from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
     bridge = connect_bridge(spark)
@@ -156,7 +156,7 @@ def test_the_rows_of_a_dump_are_tables_with_the_names_of_the_query(
 
 
 def test_a_misspelt_setting_of_a_query_is_refused_and_keys_of_others_are_not(spark: SparkSession) -> None:
-    from workbench.lore.spark_bridge.setting_reads import refuse_misspelt_keys
+    from workbench.lore.spark_bridge.replay_session import refuse_misspelt_keys
     from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
     bridge = connect_bridge(spark)

@@ -17,7 +17,7 @@ SCRIPT = """
 import json, os, sys
 from workbench.core.errors import WorkbenchError
 from workbench.lore.spark_bridge import replay_session as session
-from workbench.lore.dumps.dump_sidecar import Output, Sidecar, Versions
+from workbench.lore.dumps.dump_folder import Output, Sidecar, Versions
 
 found = {}
 

@@ -15,8 +15,7 @@ import pytest
 
 from tests.lore.small_dump import FILTER, contents, java_stream, sidecar_of, write_dump, write_sidecar
 from workbench.core.errors import ConfigError, InputError
-from workbench.lore.dumps.dump_folder import MAX_SIDECAR_BYTES, MAX_SIDECAR_PARTITIONS
-from workbench.lore.dumps.dump_sidecar import Sidecar
+from workbench.lore.dumps.dump_folder import MAX_SIDECAR_BYTES, MAX_SIDECAR_PARTITIONS, Sidecar
 from workbench.lore.trust import trust_check
 
 pytestmark = pytest.mark.usefixtures("config_home")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.scaletest.making_scenarios import scenario
 from workbench.scaletest.analysis.disruptions import Disruptions, find_disruptions
-from workbench.scaletest.analysis.milestones import build_pod_table
+from workbench.scaletest.analysis.time_breakdown import build_pod_table
 from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.tables import SUBMISSIONS, TRANSITIONS
 

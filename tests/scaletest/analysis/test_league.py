@@ -11,8 +11,7 @@ import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
 from workbench.scaletest.analysis import variants
-from workbench.scaletest.analysis.league import build_league_table, describe_league
-from workbench.scaletest.analysis.variants import Variants
+from workbench.scaletest.analysis.variants import Variants, build_league_table, describe_league
 from workbench.scaletest.summary import recommend_scheduler
 
 SAMPLE = Path(__file__).parents[3] / "data" / "samples" / "scaletest" / "default-and-kai"

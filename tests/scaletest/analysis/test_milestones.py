@@ -8,9 +8,8 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, tables
-from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
 from workbench.scaletest.analysis.throughput import build_passages
-from workbench.scaletest.analysis.time_breakdown import build_step_table
+from workbench.scaletest.analysis.time_breakdown import build_milestones, build_pod_table, build_step_table
 from workbench.scaletest.tables import SCHEDULE, SUBMISSIONS, TRANSITIONS
 
 NAME = "st-00000001-0000000"

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from workbench.scaletest.analysis.node_losses import find_node_losses
+from workbench.scaletest.analysis.disruptions import find_node_losses
 from workbench.scaletest.tables import NODE_CHANGES, NODES
 
 Change = tuple[float, str, bool]

@@ -22,7 +22,7 @@ from workbench.scaletest.analysis.bottlenecks import (
     STOPPED,
 )
 from workbench.scaletest.observation.component_metrics import ETCD, LIMITER, WEBHOOK
-from workbench.scaletest.observation.run_conditions import Component
+from workbench.scaletest.observation.run_records import Component
 from workbench.scaletest.tables import BEATS, NODE_CHANGES, PRESSURE, REQUESTS, SUBMISSIONS, TRANSITIONS
 
 RELEASED, MADE, SCHEDULED, STARTED = "workloads released", "pods made", "pods scheduled", "pods started"

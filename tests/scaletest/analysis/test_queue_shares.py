@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from workbench.scaletest.analysis.queue_shares import measure_queue_shares
+from workbench.scaletest.analysis.queue_simulation import measure_queue_shares
 
 Pod = tuple[str, float, float | None, float | None]
 

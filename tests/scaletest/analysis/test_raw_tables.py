@@ -11,8 +11,8 @@ import pytest
 from tests.fakes.scale_runs import Plan, record_of, tables
 from workbench.core.errors import InputError
 from workbench.scaletest.analysis.raw_tables import write_raw_tables
-from workbench.scaletest.cluster_api.clock import NS_PER_S
-from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.cluster_api.connection import NS_PER_S
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import (
     Acked,
     Beat,
@@ -48,7 +48,7 @@ def submitted(folder: Path, *lines: Any, **begun: Any) -> None:
 def folder(tmp_path: Path) -> Path:
     """A run of four workloads, planned and begun."""
     SCHEDULE.write(tables(Plan([0.0, 1.0, 2.0, 3.0]))["schedule"], tmp_path / "tables")
-    run_conditions.write_conditions(tmp_path, record_of(Plan([0.0])))
+    run_records.write_conditions(tmp_path, record_of(Plan([0.0])))
     submitted(tmp_path)
     return tmp_path
 

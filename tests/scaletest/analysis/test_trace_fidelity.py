@@ -11,8 +11,8 @@ import polars as pl
 import pytest
 
 from tests.fakes import scale_runs
+from workbench.scaletest.analysis.queue_simulation import measure_trace_fidelity
 from workbench.scaletest.analysis.terminal_report import format_run_json
-from workbench.scaletest.analysis.trace_fidelity import measure_trace_fidelity
 
 
 def tables_of(n: int, lifetime_s: float, excess_s: float, gpus: float = 2.0) -> tuple[pl.DataFrame, pl.DataFrame]:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.fakes.scale_runs import Plan, analysis
 from workbench.scaletest.analysis.run_analysis import Analysis
-from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import Begun, Stopped
 from workbench.scaletest.tables import GAPS, SKEW, SUBMISSIONS

@@ -21,7 +21,7 @@ from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Session, Variant
 from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
 from workbench.scaletest.tables import NODES, QUANTILES
-from workbench.scaletest.test_run.run_and_resume import replace_schedulers
+from workbench.scaletest.test_run.run_lifecycle import replace_schedulers
 
 
 def session(folder: Path, slower: float = 40.0, repeat: int = 3) -> Path:

@@ -20,7 +20,7 @@ from aiohttp import web
 
 from tests.scaletest.serving import Handler, served
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api import connection, kubeconfig
+from workbench.scaletest.cluster_api import connection
 from workbench.scaletest.cluster_api.connection import (
     TOO_LONG,
     ApiError,
@@ -156,7 +156,7 @@ def test_the_token_is_found_under_both_names_that_the_package_has_had(name: str)
 
     given = Configuration()
     given.api_key = {name: f"Bearer {TOKEN}"}
-    assert kubeconfig._build_headers(given)()["Authorization"] == f"Bearer {TOKEN}"
+    assert connection._build_headers(given)()["Authorization"] == f"Bearer {TOKEN}"
 
 
 # What is asked, and what comes back.

@@ -9,7 +9,7 @@ from typing import Any
 
 from workbench.runs import run_folder
 from workbench.scaletest.analysis import raw_tables
-from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import SCHEDULE
 
 ORIGIN = datetime(2026, 1, 1, 10, 0, 0, 250_000, UTC)
@@ -82,7 +82,7 @@ def run(
 ) -> Path:
     """Write it and reduce it."""
     made = run_folder.start_run("scaletest", folder)
-    test = run_conditions.RunConditions(
+    test = run_records.RunConditions(
         run=RUN,
         scenario_name="made up",
         scenario_sha256="",
@@ -95,7 +95,7 @@ def run(
         schedulers=(),
         simulated_nodes=True,
     )
-    run_conditions.write_conditions(made.folder, test)
+    run_records.write_conditions(made.folder, test)
     made.write_table(SCHEDULE, SCHEDULE.frame(schedule_row(index, **changed) for index in range(count)))
     lines = journal if journal is not None else [acked(index, index * 0.1) for index in range(count)]
     begun = run_records.Begun(RUN, ORIGIN_NS, ORIGIN_NS)

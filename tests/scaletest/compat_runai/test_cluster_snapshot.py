@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.scaletest.cluster_api.clock import NS_PER_S, parse_timestamp
+from workbench.scaletest.cluster_api.connection import NS_PER_S, parse_timestamp
 from workbench.scaletest.compat_runai.cluster_snapshot import Snapshot, join_lists, map_owner_names
 
 SPACE = "runai-a"

@@ -21,12 +21,12 @@ from workbench.scaletest import test_run
 from workbench.scaletest.analysis import raw_tables
 from workbench.scaletest.cluster_api.connection import load_target
 from workbench.scaletest.command import app
-from workbench.scaletest.compat_runai import delta_chain, run_export, runai_submission, submit_flags
+from workbench.scaletest.compat_runai import delta_chain, runai_files, runai_submission
 from workbench.scaletest.compat_runai.delta_chain import STEPS
 from workbench.scaletest.compat_runai.run_import import import_folder
-from workbench.scaletest.compat_runai.submit_flags import SubmitFlags
+from workbench.scaletest.compat_runai.runai_submission import SubmitFlags
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.tables import MILESTONES, TRANSITIONS
@@ -69,7 +69,7 @@ def sample(on: LocalCluster, project: str, folder: Path, *flags: str) -> dict[st
 
 def steps_of(folder: Path) -> dict[str, int]:
     """How many workloads have a delta of each step."""
-    found = delta_chain.build_deltas(run_export.build_view(folder).jobs).filter(pl.col("delta_s").is_not_null())
+    found = delta_chain.build_deltas(runai_files.build_view(folder).jobs).filter(pl.col("delta_s").is_not_null())
     return dict(found.group_by("step").len().iter_rows())
 
 
@@ -100,9 +100,9 @@ def test_the_run_folder_of_a_sampled_submission_exports_all_of_it(
     folder = tmp_path / "o"
     submit(runai_cluster, project, folder, "-t", "distributed", "-n", "3", "--num-workers", "4")
     sample(runai_cluster, project, folder, "-t", "distributed")
-    before = run_export.build_view(folder).jobs
+    before = runai_files.build_view(folder).jobs
     raw_tables.write_raw_tables(folder)
-    found = run_export.export_run(folder, tmp_path / "out").view
+    found = runai_files.export_run(folder, tmp_path / "out").view
     assert (len(found.sent), found.incomplete) == (3, {})
     columns = [column for column in before.columns if column.endswith("_at_s")]
     assert changed(before, found.jobs, columns) == {}
@@ -120,11 +120,11 @@ def test_a_submission_that_was_cut_short_is_gone_on_with(
     journal.write_bytes(b"".join(kept))
     with pytest.raises(ConfigError, match="holds a submission already"):
         invoke("submit", "--cluster", runai_cluster.name, "--project", project, "-o", folder, *flags)
-    test = run_conditions.read_conditions(folder)
-    run_conditions.write_conditions(folder, test.model_copy(update={"fingerprint": "0000000000"}))
+    test = run_records.read_conditions(folder)
+    run_records.write_conditions(folder, test.model_copy(update={"fingerprint": "0000000000"}))
     with pytest.raises(ConfigError, match="another cluster than the one that the submission began on"):
         invoke("submit", "--cluster", runai_cluster.name, "-o", folder, "--resume")
-    run_conditions.write_conditions(folder, test)
+    run_records.write_conditions(folder, test)
     # Its flags need not be given again.
     assert submit(runai_cluster, project, folder, "--resume")["submitted"] == 12
     assert sample(runai_cluster, project, folder)["sampled"] == 12
@@ -163,7 +163,7 @@ def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
 ) -> None:
     """By `run`: watched as it happens, by the rights that its own setup grants."""
     entries = [
-        {"kind": "Template", "template": submit_flags.build_workload(kind, "x", "1", 2), "pods": pods, "name": kind}
+        {"kind": "Template", "template": runai_submission.build_workload(kind, "x", "1", 2), "pods": pods, "name": kind}
         for kind, pods in (("distributed", 3), ("training", 1))
     ]
     given = {
@@ -178,5 +178,5 @@ def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
     assert found.outcome.acked == 6
     counts = dict(MILESTONES.read(found.folder / "tables").group_by("milestone").len().iter_rows())
     assert [counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")] == [6, 6, 6, 6]
-    view = run_export.export_run(found.folder, tmp_path / "out").view
+    view = runai_files.export_run(found.folder, tmp_path / "out").view
     assert (view.jobs.height, view.incomplete) == (6, {})

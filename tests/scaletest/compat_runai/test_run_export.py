@@ -14,8 +14,8 @@ from tests.scaletest.compat_runai.making import at, chain, name, seen
 from workbench.scaletest.command import app
 from workbench.scaletest.compat_runai import delta_chain, runai_files
 from workbench.scaletest.compat_runai.delta_chain import JOBS
-from workbench.scaletest.compat_runai.run_export import build_view, export_run
 from workbench.scaletest.compat_runai.run_import import import_folder
+from workbench.scaletest.compat_runai.runai_files import build_view, export_run
 from workbench.scaletest.observation import run_records
 
 

@@ -15,7 +15,7 @@ from workbench.scaletest.command import app
 from workbench.scaletest.compat_runai import delta_chain, runai_files
 from workbench.scaletest.compat_runai.delta_chain import DELTAS, JOBS, ODD, STEPS
 from workbench.scaletest.compat_runai.run_import import SubmissionDetails, import_folder
-from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import MILESTONES, SCHEDULE, SUBMISSIONS, TRANSITIONS
 
 
@@ -69,7 +69,7 @@ def test_a_run_folder_holds_what_the_files_hold_and_no_more(old: Path, tmp_path:
     assert run.read_table(JOBS).height == 12
     assert run.read_table(DELTAS).height == 12 * len(STEPS)
     assert run.read_table(ODD)["name"].to_list() == ["j-notsub"]
-    assert run_conditions.read_conditions(run.folder).closed
+    assert run_records.read_conditions(run.folder).closed
 
 
 def test_our_own_steps_come_from_an_imported_run(old: Path, tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.scaletest import scenario
 from workbench.scaletest.compat_runai import runai_submission
-from workbench.scaletest.compat_runai.runai_submission import SavingWatcher, SubmitWay
-from workbench.scaletest.compat_runai.submit_flags import SubmitFlags, build_scenario
+from workbench.scaletest.compat_runai.runai_submission import SavingWatcher, SubmitFlags, SubmitWay, build_scenario
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety import ClusterFacts
 from workbench.scaletest.scenario import Plan

@@ -8,7 +8,7 @@ import pytest
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest import scenario
-from workbench.scaletest.compat_runai.submit_flags import SubmitFlags, build_scenario
+from workbench.scaletest.compat_runai.runai_submission import SubmitFlags, build_scenario
 
 # Of the shape of the old tool's templates, with a field of somebody's own.
 TEMPLATE = """\

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.scaletest.local_cluster import program_providers
+from workbench.scaletest.local_cluster import program_builds
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     folder.mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
-    monkeypatch.delenv(program_providers.VARIABLE, raising=False)
+    monkeypatch.delenv(program_builds.VARIABLE, raising=False)
     return folder / "workbench"
 
 

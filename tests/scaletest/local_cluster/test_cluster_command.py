@@ -14,7 +14,7 @@ from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
-from workbench.scaletest.observation.run_conditions import Component
+from workbench.scaletest.observation.run_records import Component
 
 MADE = LocalCluster(
     name="local",

@@ -11,7 +11,7 @@ import pytest
 from tests.scaletest.conftest import QUICK
 from tests.scaletest.local_cluster.asking import answer, found
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api.object_names import SIMULATED
+from workbench.scaletest.cluster_api.api_discovery import SIMULATED
 from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes, control_plane, identities
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 

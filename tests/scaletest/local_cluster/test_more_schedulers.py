@@ -15,12 +15,7 @@ from tests.scaletest.test_planted_on_cluster import constant, measured
 from workbench.core.errors import ConfigError, InputError, MissingToolError
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis.bottlenecks import QUOTA
-from workbench.scaletest.local_cluster import (
-    cluster_lifecycle,
-    component_processes,
-    program_providers,
-    scheduler_switch,
-)
+from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes, program_builds, second_schedulers
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import (
     ClientLimit,
@@ -103,9 +98,9 @@ def test_turns_of_two_alternate_and_of_more_are_drawn_by_the_seed() -> None:
 
 def kueue_or_skip() -> None:
     try:
-        program_providers.find_binaries().require_kueue()
+        program_builds.find_binaries().require_kueue()
     except MissingToolError:
-        pytest.skip(f"no program of Kueue ({program_providers.BUILD} --only kueue)")
+        pytest.skip(f"no program of Kueue ({program_builds.BUILD} --only kueue)")
 
 
 @pytest.fixture(scope="module")
@@ -177,7 +172,7 @@ def test_only_the_schedulers_of_a_turn_run_and_all_come_back(mixed_cluster: Loca
 
     assert running() == switchable
     for name, wanted in RUNS_HERE.items():
-        scheduler_switch.run_only(mixed_cluster, scheduler_switch.list_needed(find_recipe(name)))
+        second_schedulers.run_only(mixed_cluster, second_schedulers.list_needed(find_recipe(name)))
         assert running() == wanted
     # As if the comparison had been killed here: the cluster is found, and whole again.
     assert cluster_lifecycle.find_cluster(mixed_cluster.name).schedulers == mixed_cluster.schedulers

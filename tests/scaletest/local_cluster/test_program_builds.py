@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
-from workbench.scaletest.local_cluster import program_builds, program_providers
+from workbench.scaletest.local_cluster import program_builds
 
 Script = Callable[[Path, str], Path]
 
@@ -59,7 +59,7 @@ def _left(cache: Path) -> list[str]:
 def test_what_was_built_is_found_and_not_built_again(calls: Path) -> None:
     said: list[str] = []
     made = program_builds.build_parts(tell=said.append)
-    found = program_providers.find_binaries(provider="built")
+    found = program_builds.find_binaries(provider="built")
     assert found.require_kai() == made["kai"]
     assert found.kubectl == made["kube"] / "kubectl"
     assert [path.name for path in (made["kai"] / "crds").iterdir()] == ["scheduling.run.ai_queues.yaml"]

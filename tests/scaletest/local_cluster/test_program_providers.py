@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import ConfigError, MissingToolError
-from workbench.scaletest.local_cluster import program_builds, program_providers
+from workbench.scaletest.local_cluster import program_builds
 
 Script = Callable[[Path, str], Path]
 
@@ -20,7 +20,7 @@ def _fill(folder: Path, names: tuple[str, ...], script: Script) -> Path:
 
 
 def _fill_kai(folder: Path, script: Script) -> None:
-    _fill(folder, program_providers.KAI, script)
+    _fill(folder, program_builds.KAI, script)
     (folder / "crds").mkdir()
     (folder / "crds" / "a_b.yaml").write_text("{}")
 
@@ -33,72 +33,72 @@ def _empty_path(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_without_any_the_command_that_builds_them_is_named() -> None:
     with pytest.raises(MissingToolError, match="there is no control plane to start") as caught:
-        program_providers.find_binaries()
-    assert program_providers.BUILD in str(caught.value)
+        program_builds.find_binaries()
+    assert program_builds.BUILD in str(caught.value)
 
 
 def test_a_given_folder_that_lacks_a_program_is_refused_by_its_name(tmp_path: Path, script: Script) -> None:
-    folder = _fill(tmp_path / "given", (*program_providers.KUBE[:-1], *program_providers.KWOK), script)
+    folder = _fill(tmp_path / "given", (*program_builds.KUBE[:-1], *program_builds.KWOK), script)
     with pytest.raises(ConfigError, match="lacks programs") as caught:
-        program_providers.find_binaries(folder)
+        program_builds.find_binaries(folder)
     assert "no kube-scheduler" in str(caught.value)
 
 
 def test_a_file_that_cannot_be_run_is_no_program(tmp_path: Path, script: Script) -> None:
-    folder = _fill(tmp_path / "given", (*program_providers.KUBE, *program_providers.KWOK), script)
+    folder = _fill(tmp_path / "given", (*program_builds.KUBE, *program_builds.KWOK), script)
     (folder / "etcd").chmod(0o644)
     with pytest.raises(ConfigError, match="lacks programs"):
-        program_providers.find_binaries(folder)
+        program_builds.find_binaries(folder)
 
 
 def test_a_folder_in_the_environment_is_given(tmp_path: Path, script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = _fill(tmp_path / "given", (*program_providers.KUBE, *program_providers.KWOK), script)
-    monkeypatch.setenv(program_providers.VARIABLE, str(folder))
-    found = program_providers.find_binaries()
+    folder = _fill(tmp_path / "given", (*program_builds.KUBE, *program_builds.KWOK), script)
+    monkeypatch.setenv(program_builds.VARIABLE, str(folder))
+    found = program_builds.find_binaries()
     assert (found.provider, found.kwokctl, found.kubectl, found.kai) == ("folder", folder / "kwokctl", None, None)
 
 
 def test_a_kwokctl_on_the_path_comes_before_built_ones(tmp_path: Path, script: Script) -> None:
-    _fill(program_builds.build_folder("kube"), program_providers.KUBE, script)
-    _fill(program_builds.build_folder("kwok"), program_providers.KWOK, script)
-    assert program_providers.find_binaries().provider == "built"
+    _fill(program_builds.build_folder("kube"), program_builds.KUBE, script)
+    _fill(program_builds.build_folder("kwok"), program_builds.KWOK, script)
+    assert program_builds.find_binaries().provider == "built"
     script(tmp_path / "path" / "kwokctl", "true")
-    assert program_providers.find_binaries().provider == "kwokctl"
-    assert program_providers.find_binaries(provider="built").provider == "built"
+    assert program_builds.find_binaries().provider == "kwokctl"
+    assert program_builds.find_binaries(provider="built").provider == "built"
 
 
 def test_kubernetes_on_the_path_needs_only_a_built_kwok(tmp_path: Path, script: Script) -> None:
-    _fill(tmp_path / "path", program_providers.KUBE, script)
+    _fill(tmp_path / "path", program_builds.KUBE, script)
     with pytest.raises(MissingToolError):
-        program_providers.find_binaries()
-    _fill(program_builds.build_folder("kwok"), program_providers.KWOK, script)
-    found = program_providers.find_binaries()
+        program_builds.find_binaries()
+    _fill(program_builds.build_folder("kwok"), program_builds.KWOK, script)
+    found = program_builds.find_binaries()
     assert (found.provider, found.programs["etcd"]) == ("path", tmp_path / "path" / "etcd")
 
 
 def test_a_provider_that_is_named_and_missing_is_no_other() -> None:
     with pytest.raises(MissingToolError, match="this provider is not here"):
-        program_providers.find_binaries(provider="kwokctl")
+        program_builds.find_binaries(provider="kwokctl")
 
 
 def test_kai_without_its_resources_is_none(tmp_path: Path, script: Script) -> None:
-    folder = _fill(tmp_path / "given", (*program_providers.KUBE, *program_providers.KWOK), script)
-    _fill(folder / "kai", program_providers.KAI, script)
+    folder = _fill(tmp_path / "given", (*program_builds.KUBE, *program_builds.KWOK), script)
+    _fill(folder / "kai", program_builds.KAI, script)
     with pytest.raises(MissingToolError, match="no programs of KAI"):
-        program_providers.find_binaries(folder).require_kai()
+        program_builds.find_binaries(folder).require_kai()
 
 
 def test_kai_is_found_beside_the_others(tmp_path: Path, script: Script) -> None:
-    folder = _fill(tmp_path / "given", (*program_providers.KUBE, *program_providers.KWOK), script)
+    folder = _fill(tmp_path / "given", (*program_builds.KUBE, *program_builds.KWOK), script)
     _fill_kai(folder / "kai", script)
-    found = program_providers.find_binaries(folder)
+    found = program_builds.find_binaries(folder)
     assert (found.require_kai(), found.kai_version) == (folder / "kai", None)
     (folder / "kai" / "VERSION").write_text("0.12.0\n")
     assert found.kai_version == "0.12.0"
 
 
 def test_without_programs_the_command_that_builds_them_is_told() -> None:
-    (check,) = program_providers.checks()
+    (check,) = program_builds.checks()
     assert (check.level, check.needed_for) == ("missing", "cluster")
     assert check.mend is not None
     assert "go>=1.26" in check.mend
@@ -107,5 +107,5 @@ def test_without_programs_the_command_that_builds_them_is_told() -> None:
 
 def test_a_provider_that_is_there_is_named(tmp_path: Path, script: Script) -> None:
     script(tmp_path / "path" / "kwokctl", "true")
-    (check,) = program_providers.checks()
+    (check,) = program_builds.checks()
     assert (check.level, check.found) == ("good", "provider kwokctl, without KAI")

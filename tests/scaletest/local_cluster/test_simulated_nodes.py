@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from workbench.scaletest.cluster_api.object_names import SIMULATED
+from workbench.scaletest.cluster_api.api_discovery import SIMULATED
 from workbench.scaletest.local_cluster import simulated_nodes
 from workbench.scaletest.local_cluster.cluster_record import NodePool
 

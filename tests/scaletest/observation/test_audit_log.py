@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from workbench.scaletest import tables
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns, parse_timestamp
+from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns, parse_timestamp
 from workbench.scaletest.observation import audit_log, run_records
 from workbench.scaletest.observation.audit_log import AuditFollower, RequestCounts, RotatingTail
 

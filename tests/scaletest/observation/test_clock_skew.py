@@ -11,9 +11,8 @@ import pytest
 from tests.fakes import virtual_time
 from tests.fakes.virtual_time import now_ns
 from tests.scaletest.observation.scripted import scripted
-from workbench.scaletest.cluster_api.clock import NS_PER_S
-from workbench.scaletest.cluster_api.clock import now_ns as real_now_ns
-from workbench.scaletest.cluster_api.connection import Answer, UnreachableError
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Answer, UnreachableError
+from workbench.scaletest.cluster_api.connection import now_ns as real_now_ns
 from workbench.scaletest.observation import clock_skew, run_records
 from workbench.scaletest.observation.clock_skew import SkewBounds, SkewProber, flip_after
 

@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import Answer, ApiError, UnreachableError
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Answer, ApiError, UnreachableError, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.decoded_objects import Beating, Meta
-from workbench.scaletest.observation.heartbeat import BEAT_TIMEOUT_S, KEY, Heartbeat
-from workbench.scaletest.observation.object_ledger import Sight
+from workbench.scaletest.observation.clock_skew import BEAT_TIMEOUT_S, KEY, Heartbeat
+from workbench.scaletest.observation.object_ledger import Beating, Meta, Sight
 
 RUN = "st-00000001"
 

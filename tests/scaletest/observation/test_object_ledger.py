@@ -9,8 +9,17 @@ import msgspec
 import pytest
 
 from workbench.scaletest.observation import object_ledger, run_records
-from workbench.scaletest.observation.decoded_objects import Event, ObjectDecoder, Pod, Thing, read_status
-from workbench.scaletest.observation.object_ledger import ObjectLedger, Scope, Sight, Transition
+from workbench.scaletest.observation.object_ledger import (
+    Event,
+    ObjectDecoder,
+    ObjectLedger,
+    Pod,
+    Scope,
+    Sight,
+    Thing,
+    Transition,
+    read_status,
+)
 
 PODS, JOBS = Scope("pod", "Pod", "ns"), Scope("job", "Job", "ns")
 GROUPS, BINDS = Scope("podgroup", "PodGroup", "ns"), Scope("bindrequest", "BindRequest", "ns")

@@ -10,8 +10,8 @@ import pytest
 
 from tests.scaletest.making_scenarios import lines_of, scenario
 from workbench.scaletest import tables, test_run
-from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.clock import parse_timestamp
+from workbench.scaletest.cluster_api import api_discovery
+from workbench.scaletest.cluster_api.connection import parse_timestamp
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.observation import run_records
 
@@ -35,7 +35,7 @@ def test_every_pod_is_created_scheduled_and_running_and_is_its_workloads(
     folder, run = done.folder, done.run
     rows: list[run_records.Seen] = lines_of(folder, run_records.Seen)
     assert len(of(rows, "job", "complete")) == count
-    workloads = {object_names.build_workload_name(run, index) for index in range(count)}
+    workloads = {api_discovery.build_workload_name(run, index) for index in range(count)}
     for resource, transition in (
         ("job", "created"),
         ("pod", "created"),

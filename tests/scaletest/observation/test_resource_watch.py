@@ -14,11 +14,9 @@ import pytest
 from tests.scaletest.observation.scripted import CUT, NAMESPACE, PODS, ScriptedApi, pod, scripted, until
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import list_watch
-from workbench.scaletest.cluster_api.clock import now_ns
-from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.cluster_api.connection import Connection, now_ns
 from workbench.scaletest.observation import resource_watch, run_records, watch_targets
-from workbench.scaletest.observation.decoded_objects import ObjectDecoder, Pod
-from workbench.scaletest.observation.object_ledger import ObjectLedger, Scope
+from workbench.scaletest.observation.object_ledger import ObjectDecoder, ObjectLedger, Pod, Scope
 from workbench.scaletest.observation.resource_watch import ResourceWatch, WatchAbsence, WatchTarget
 
 SCOPE = Scope("pod", "Pod", NAMESPACE)

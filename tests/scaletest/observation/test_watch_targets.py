@@ -13,11 +13,9 @@ from tests.scaletest.observation.scripted import NAMESPACE, ScriptedApi, scripte
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import ApiResource
-from workbench.scaletest.cluster_api.clock import parse_timestamp
-from workbench.scaletest.cluster_api.connection import ApiError
+from workbench.scaletest.cluster_api.connection import ApiError, parse_timestamp
 from workbench.scaletest.observation import run_records, watch_targets
-from workbench.scaletest.observation.decoded_objects import Event, Node, Pod
-from workbench.scaletest.observation.object_ledger import ObjectLedger, Scope, Sight
+from workbench.scaletest.observation.object_ledger import Event, Node, ObjectLedger, Pod, Scope, Sight
 from workbench.scaletest.observation.resource_watch import WatchSink
 from workbench.scaletest.observation.watch_targets import (
     MAX_LABELS,

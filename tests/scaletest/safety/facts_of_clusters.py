@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, NodeFacts
 
 
 def node(name: str = "sim-0", *, simulated: bool = True, labelled: bool = True, gpus: int = 8) -> NodeFacts:
     """A ready node."""
-    labels = {object_names.SIMULATED: "true"} if labelled else {}
+    labels = {api_discovery.SIMULATED: "true"} if labelled else {}
     return NodeFacts(name, simulated, True, gpus, 64, 512 << 30, 110, labels, ())
 
 

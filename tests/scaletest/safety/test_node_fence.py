@@ -9,11 +9,11 @@ import pytest
 from tests.scaletest.making_scenarios import RUN, scenario
 from tests.scaletest.safety.facts_of_clusters import cluster, node
 from workbench.core.errors import ConfigError
-from workbench.scaletest.safety import node_fence
+from workbench.scaletest.safety import confirmation
 from workbench.scaletest.safety.cluster_facts import Finding, raise_refusals
 from workbench.scaletest.safety.preflight import check_capacity
 from workbench.scaletest.scenario import draw_plan
-from workbench.scaletest.scenario.plan_summary import summarize_plan
+from workbench.scaletest.scenario.workload_plan import summarize_plan
 
 BOX = {"kind": "Template", "template": {"apiVersion": "x.io/v1", "kind": "Box", "spec": {}}}
 
@@ -24,36 +24,36 @@ def levels(found: list[Finding]) -> list[str]:
 
 
 def test_simulated_nodes_beside_real_ones_are_fine() -> None:
-    found = node_fence.check_fence(scenario(), cluster(node(), node("real", simulated=False, labelled=False)))
+    found = confirmation.check_fence(scenario(), cluster(node(), node("real", simulated=False, labelled=False)))
     assert levels(found) == ["ok"]
     assert "1 simulated node" in found[0].text
 
 
 def test_a_real_node_that_carries_the_label_is_refused_by_name() -> None:
-    found = node_fence.check_fence(scenario(), cluster(node(), node("gpu-7", simulated=False)))
+    found = confirmation.check_fence(scenario(), cluster(node(), node("gpu-7", simulated=False)))
     assert levels(found) == ["refused"]
     assert "gpu-7" in found[0].text
     assert "kubectl label node gpu-7 workbench.local/sim-" in str(found[0].do)
 
 
 def test_a_cluster_without_simulated_nodes_is_refused() -> None:
-    found = node_fence.check_fence(scenario(), cluster(node("real", simulated=False, labelled=False)))
+    found = confirmation.check_fence(scenario(), cluster(node("real", simulated=False, labelled=False)))
     assert levels(found) == ["refused"]
     assert "cluster up" in str(found[0].do)
 
 
 def test_real_nodes_are_told_where_they_are_allowed() -> None:
     made = scenario({"kind": "Pod", "image": "x"}, allow_real_nodes=True)
-    found = node_fence.check_fence(made, cluster(node("real", simulated=False, labelled=False)))
+    found = confirmation.check_fence(made, cluster(node("real", simulated=False, labelled=False)))
     assert levels(found) == ["warning"]
     assert "1 real node(s), 1 with GPUs" in found[0].text
 
 
 def test_a_kind_whose_pods_are_unknown_is_refused_beside_real_nodes_only() -> None:
     made = scenario(BOX)
-    assert node_fence.list_unfenced_kinds(made) == ["Box"]
-    assert levels(node_fence.check_fence(made, cluster(node()))) == ["ok", "ok"]
-    found = node_fence.check_fence(made, cluster(node(), node("real", simulated=False, labelled=False)))
+    assert confirmation.list_unfenced_kinds(made) == ["Box"]
+    assert levels(confirmation.check_fence(made, cluster(node()))) == ["ok", "ok"]
+    found = confirmation.check_fence(made, cluster(node(), node("real", simulated=False, labelled=False)))
     assert levels(found) == ["ok", "refused"]
     assert "pods_at" in str(found[1].do)
 
@@ -95,9 +95,9 @@ def test_a_plan_that_would_fill_the_store_is_told() -> None:
 
 def test_what_a_command_makes_is_not_fenced_and_refused_beside_real_nodes() -> None:
     real = node("real", simulated=False, labelled=False)
-    (found,) = node_fence.check_command_fence(scenario(), cluster(node(), real))
+    (found,) = confirmation.check_command_fence(scenario(), cluster(node(), real))
     assert found.level == "refused"
     assert "1 real node(s)" in found.text
-    assert levels(node_fence.check_command_fence(scenario(), cluster(node()))) == ["ok"]
+    assert levels(confirmation.check_command_fence(scenario(), cluster(node()))) == ["ok"]
     allowed = scenario({"kind": "Pod", "image": "x"}, allow_real_nodes=True)
-    assert node_fence.check_command_fence(allowed, cluster(node(), real)) == []
+    assert confirmation.check_command_fence(allowed, cluster(node(), real)) == []

@@ -11,12 +11,12 @@ import pytest
 from tests.scaletest.local_cluster.asking import on
 from tests.scaletest.making_scenarios import scenario
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.safety import Finding, inspect_cluster, run_preflight, set_up_cluster
 from workbench.scaletest.scenario import Plan, draw_plan
-from workbench.scaletest.scenario.rbac_rules import list_rules, select_namespace_rules
+from workbench.scaletest.scenario.workload_objects import list_rules, select_namespace_rules
 
 pytestmark = pytest.mark.cluster
 MIX: list[dict[str, Any]] = [{"kind": "Job", "lifetime": 5}, {"kind": "Gang", "pods": 3}]
@@ -92,7 +92,7 @@ def test_after_setup_the_measuring_identity_may_do_all_it_needs_and_nothing_more
 
 def test_a_namespace_that_nobody_labelled_is_left_alone(local_cluster: LocalCluster, namespace: str) -> None:
     async def unlabel(api: Connection) -> None:
-        change = {"metadata": {"labels": {object_names.ALLOW: None, object_names.MANAGED_BY: None}}}
+        change = {"metadata": {"labels": {api_discovery.ALLOW: None, api_discovery.MANAGED_BY: None}}}
         path = f"/api/v1/namespaces/{namespace}"
         await api.json("PATCH", path, change, content_type="application/merge-patch+json")
 

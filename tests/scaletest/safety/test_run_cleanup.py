@@ -13,12 +13,12 @@ from tests.scaletest.conftest import fresh_namespace
 from tests.scaletest.local_cluster.asking import on
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import PODS, ApiResource
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.safety import run_cleanup, set_up_cluster, write_run_record
-from workbench.scaletest.safety.cleanup_record import list_run_records
+from workbench.scaletest.safety.run_cleanup import list_run_records
 from workbench.scaletest.scenario import Plan, draw_plan
 
 NOWHERE = Connection(Target("http://127.0.0.1:9", "nowhere", None, dict))
@@ -157,7 +157,7 @@ def test_what_a_finalizer_holds_is_told_and_goes_next_time(local_cluster: LocalC
 @pytest.mark.cluster
 def test_a_namespace_that_is_not_for_tests_is_not_cleaned(local_cluster: LocalCluster, namespace: str) -> None:
     async def unlabel(api: Connection) -> None:
-        change = {"metadata": {"labels": {object_names.ALLOW: None}}}
+        change = {"metadata": {"labels": {api_discovery.ALLOW: None}}}
         path = f"/api/v1/namespaces/{namespace}"
         await api.json("PATCH", path, change, content_type="application/merge-patch+json")
 

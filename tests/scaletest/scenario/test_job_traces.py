@@ -14,11 +14,9 @@ import pytest
 
 from tests.conftest import SAMPLES
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest.scenario.job_traces import read_job_trace
-from workbench.scaletest.scenario.plan_summary import find_peak_gpus
 from workbench.scaletest.scenario.scenario_file import hash_scenario, load_scenario, parse_scenario
-from workbench.scaletest.scenario.trace_scenario import ReplayOptions, write_trace_scenario
-from workbench.scaletest.scenario.workload_plan import draw_plan, read_plan
+from workbench.scaletest.scenario.trace_scenario import ReplayOptions, read_job_trace, write_trace_scenario
+from workbench.scaletest.scenario.workload_plan import draw_plan, find_peak_gpus, read_plan
 
 OPENB = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n"

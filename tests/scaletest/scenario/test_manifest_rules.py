@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.scenario import draw_plan, manifest_rules
 
 POD = {"containers": [{"name": "main", "image": "x"}]}
@@ -97,26 +97,26 @@ def test_a_kind_that_is_unknown_has_no_known_pods() -> None:
 
 def test_labels_selector_and_toleration_reach_every_pod_whatever_the_manifest_says() -> None:
     pod = {
-        "metadata": {"labels": {object_names.RUN: "forged", "mine": "kept"}},
-        "spec": {**POD, "schedulerName": "other", "nodeSelector": {object_names.SIMULATED: "false", "zone": "a"}},
+        "metadata": {"labels": {api_discovery.RUN: "forged", "mine": "kept"}},
+        "spec": {**POD, "schedulerName": "other", "nodeSelector": {api_discovery.SIMULATED: "false", "zone": "a"}},
     }
     made = template(
         "RayCluster",
         "ray.io/v1",
-        metadata={"name": "fixed", "namespace": "default", "labels": {object_names.MANAGED_BY: "me"}},
+        metadata={"name": "fixed", "namespace": "default", "labels": {api_discovery.MANAGED_BY: "me"}},
         spec={"headGroupSpec": {"template": pod}, "workerGroupSpecs": [{"template": pod}, {"template": pod}]},
     )
     found = sent({"template": made, "lifetime": 5})
     assert found["metadata"]["name"] == f"{RUN}-0000000"
     assert found["metadata"]["namespace"] == "workbench-scaletest"
-    assert found["metadata"]["labels"][object_names.MANAGED_BY] == object_names.MANAGER
+    assert found["metadata"]["labels"][api_discovery.MANAGED_BY] == api_discovery.MANAGER
     placed = [found["spec"]["headGroupSpec"]["template"]]
     placed += [one["template"] for one in found["spec"]["workerGroupSpecs"]]
     assert len(placed) == 3
     for one in placed:
-        ours = {object_names.RUN: RUN, object_names.WORKLOAD: f"{RUN}-0000000", "mine": "kept"}
+        ours = {api_discovery.RUN: RUN, api_discovery.WORKLOAD: f"{RUN}-0000000", "mine": "kept"}
         assert one["metadata"]["labels"].items() >= ours.items()
-        assert one["spec"]["nodeSelector"] == {object_names.SIMULATED: "true", "zone": "a"}
+        assert one["spec"]["nodeSelector"] == {api_discovery.SIMULATED: "true", "zone": "a"}
         assert one["spec"]["tolerations"][0]["key"] == "kwok.x-k8s.io/node"
         assert one["spec"]["schedulerName"] == "default-scheduler"
         assert one["spec"]["automountServiceAccountToken"] is False
@@ -137,7 +137,7 @@ def test_placeholders_are_values_not_text() -> None:
     found = sent({"template": template("Thing", "x.io/v1", spec=spec), "gpus": 4, "pods": 3, "lifetime": 2.5})["spec"]
     assert (found["gpus"], found["text"], found["index"], found["workers"]) == (4, "4", 0, 2)
     assert found["inside"] == f"a-{RUN}-0000000-0"
-    assert found["labels"][object_names.WORKLOAD] == f"{RUN}-0000000"
+    assert found["labels"][api_discovery.WORKLOAD] == f"{RUN}-0000000"
     assert found["default"] == "key"
     assert found["lifetime"] == 2.5
 
@@ -168,7 +168,9 @@ def test_given_paths_add_to_the_known_ones() -> None:
     """Else the workers would be neither checked nor fenced."""
     path = "spec.pytorchReplicaSpecs.Master.template"
     found = sent({"template": torch(), "pods_at": [path]})["spec"]["pytorchReplicaSpecs"]
-    assert [found[name]["template"]["spec"]["nodeSelector"] for name in found] == [{object_names.SIMULATED: "true"}] * 2
+    assert [found[name]["template"]["spec"]["nodeSelector"] for name in found] == [
+        {api_discovery.SIMULATED: "true"}
+    ] * 2
     assert [len(found[name]["template"]["spec"]["tolerations"]) for name in found] == [1, 1]
     reaching = torch()
     reaching["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]["hostNetwork"] = True
@@ -194,7 +196,7 @@ def test_a_ray_jobs_submitter_is_fenced_or_there_is_none() -> None:
         scenario({"kind": "Template", "template": ray()})
     assert sent({"template": ray(submissionMode="HTTPMode")})["spec"]["submissionMode"] == "HTTPMode"
     found = sent({"template": ray(submitterPodTemplate={"spec": POD})})["spec"]
-    assert found["submitterPodTemplate"]["spec"]["nodeSelector"] == {object_names.SIMULATED: "true"}
+    assert found["submitterPodTemplate"]["spec"]["nodeSelector"] == {api_discovery.SIMULATED: "true"}
 
 
 @pytest.mark.parametrize(("entry", "wanted"), [({}, "workbench-scaletest"), ({"priority": None}, None)])

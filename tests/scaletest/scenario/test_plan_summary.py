@@ -8,14 +8,19 @@ import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.scaletest.scenario import draw_plan
-from workbench.scaletest.scenario.plan_summary import (
+from workbench.scaletest.scenario.workload_objects import (
+    list_kinds,
+    list_rules,
+    select_cluster_rules,
+    select_namespace_rules,
+)
+from workbench.scaletest.scenario.workload_plan import (
     PlanSummary,
     format_plan,
     format_rights,
     format_schedule,
     summarize_plan,
 )
-from workbench.scaletest.scenario.rbac_rules import list_kinds, list_rules, select_cluster_rules, select_namespace_rules
 
 WIDE = {"rate_per_s": 1000, "objects": 100_000}
 

@@ -10,13 +10,13 @@ import pytest
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.scenario import draw_plan, read_plan, scenario_file
-from workbench.scaletest.scenario.rbac_rules import list_kinds, list_rules
 from workbench.scaletest.scenario.scheduler_recipes import (
     find_recipe,
     list_shipped_recipes,
     read_recipe,
     resolve_schedulers,
 )
+from workbench.scaletest.scenario.workload_objects import list_kinds, list_rules
 
 OWN = """
 name: mine

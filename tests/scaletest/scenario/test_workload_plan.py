@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.scenario import Plan, draw_plan, read_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
 
@@ -102,7 +102,7 @@ def test_every_object_is_named_labelled_and_hashed_and_owned_by_none() -> None:
     plan = draw_plan(mixed(), RUN, scheduler="kai-scheduler")
     seen: set[tuple[str, str]] = set()
     for at, one in enumerate(plan.iterate_workloads()):
-        assert one.name == object_names.build_workload_name(RUN, at)
+        assert one.name == api_discovery.build_workload_name(RUN, at)
         assert one.spec_sha256 == plan.schedule.item(at, "spec_sha256")
         assert sum(len(request.body) for request in one.requests()) == plan.schedule.item(at, "object_bytes")
         for request in one.requests():
@@ -110,8 +110,8 @@ def test_every_object_is_named_labelled_and_hashed_and_owned_by_none() -> None:
             assert head["name"] == request.name
             assert (request.path, request.name) not in seen
             seen.add((request.path, request.name))
-            assert head["labels"].items() >= object_names.build_labels(RUN, one.name, 0).items()
-            assert head["annotations"][object_names.SPEC_HASH] == one.spec_sha256
+            assert head["labels"].items() >= api_discovery.build_labels(RUN, one.name, 0).items()
+            assert head["annotations"][api_discovery.SPEC_HASH] == one.spec_sha256
             assert "ownerReferences" not in head
             assert len(request.name) <= 63
             assert f"/namespaces/{one.namespace}/" in request.path
@@ -137,7 +137,7 @@ def test_every_pod_is_fenced_bounded_and_of_low_priority() -> None:
         assert spec["priorityClassName"] == "workbench-scaletest"
         assert spec["containers"][0]["image"].startswith("simulated.invalid/")
         assert spec["automountServiceAccountToken"] is False
-        assert pod["metadata"]["labels"][object_names.RUN] == RUN
+        assert pod["metadata"]["labels"][api_discovery.RUN] == RUN
 
 
 def test_a_job_ends_and_goes_by_itself_when_the_client_dies() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.scaletest.simulated_runai.conftest import Json, workload
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.simulated_runai import runai_objects
 from workbench.scaletest.simulated_runai.runai_objects import (
     DISTRIBUTED,
@@ -46,7 +46,7 @@ def test_owners_follow_one_another() -> None:
 
 def test_no_pod_can_go_to_a_node_that_exists() -> None:
     for pod in [*pods(), *pods("j-2", "DistributedWorkload", workers="3")]:
-        assert pod["spec"]["nodeSelector"] == {object_names.SIMULATED: "true"}
+        assert pod["spec"]["nodeSelector"] == {api_discovery.SIMULATED: "true"}
         assert not pod["spec"]["automountServiceAccountToken"]
 
 
@@ -58,11 +58,11 @@ def test_the_jobs_name_is_the_workloads_short_name() -> None:
 
 def test_labels_of_a_run_go_on_to_all_that_it_makes() -> None:
     mine = made()
-    mine["metadata"]["labels"] = object_names.build_labels("st-00000001", "j-1", 0)
+    mine["metadata"]["labels"] = api_discovery.build_labels("st-00000001", "j-1", 0)
     first = runai_objects.build_job(mine)
     first["metadata"]["uid"] = "u"
     for thing in (first, runai_objects.build_pods(first, scheduler="default-scheduler")[0]):
-        assert thing["metadata"]["labels"].items() >= object_names.build_labels("st-00000001", "j-1", 0).items()
+        assert thing["metadata"]["labels"].items() >= api_discovery.build_labels("st-00000001", "j-1", 0).items()
 
 
 def test_gpus_are_whole_or_a_share() -> None:
@@ -106,6 +106,6 @@ def test_workers_are_bounded(workers: str) -> None:
 def test_kinds_have_open_schemas_and_are_marked_as_simulated() -> None:
     for kind in (TRAINING, DISTRIBUTED, PYTORCH_JOB, POD_GROUP):
         found = build_definition(kind)
-        assert found["metadata"]["labels"] == {object_names.MANAGED_BY: "simulated-runai"}
+        assert found["metadata"]["labels"] == {api_discovery.MANAGED_BY: "simulated-runai"}
         schema = found["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
         assert schema["x-kubernetes-preserve-unknown-fields"] is True

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.scaletest.simulated_runai.conftest import Json, admin, make, pods, running, until, workload
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.compat_runai import runai_sampler
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.simulated_runai import stand_in_process
@@ -24,7 +24,7 @@ def test_kai_places_the_pods_and_makes_their_groups(kai_cluster: LocalCluster, t
 
     async def go() -> tuple[list[Json], int, runai_sampler.SampleResult]:
         async with admin(kai_cluster) as api:
-            labels = {object_names.ALLOW: "true", object_names.MANAGED_BY: object_names.MANAGER}
+            labels = {api_discovery.ALLOW: "true", api_discovery.MANAGED_BY: api_discovery.MANAGER}
             await api.json("POST", "/api/v1/namespaces", {"metadata": {"name": space, "labels": labels}})
             await until(api, f"/api/v1/namespaces/{space}/serviceaccounts", bool)
             await make(api, TRAINING, *(workload(f"j-00000{i}", project) for i in range(2)))

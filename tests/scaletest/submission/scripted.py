@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 
 from tests.scaletest.serving import served
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
 
@@ -149,8 +149,8 @@ def object_of(run: str, name: str, *, spec: str = "hash-1", path: str = PATH) ->
     """A small object with our labels."""
     metadata = {
         "name": name,
-        "labels": object_names.build_labels(run, name.rsplit(".", 1)[0], 0),
-        "annotations": {object_names.SPEC_HASH: spec},
+        "labels": api_discovery.build_labels(run, name.rsplit(".", 1)[0], 0),
+        "annotations": {api_discovery.SPEC_HASH: spec},
     }
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}
     return ObjectRequest(path, name, json.dumps(body).encode())
@@ -162,7 +162,7 @@ def plan(
     """So many workloads of so many objects each."""
 
     def one(index: int) -> PlannedWorkload:
-        name = object_names.build_workload_name(run, index)
+        name = api_discovery.build_workload_name(run, index)
         parts = [f"{name}.{part}" for part in range(members - 1)] + [name]
 
         def requests() -> tuple[ObjectRequest, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.submission import AbortLimits, ClusterHealth
 from workbench.scaletest.submission.abort_criteria import Watchdog
 from workbench.scaletest.submission.object_creation import Reply

@@ -19,8 +19,8 @@ from tests.scaletest.making_scenarios import lines_of
 from tests.scaletest.submission.scripted import object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.submission import SubmissionLimits, SubmissionOutcome, command_submitters, submit_plan
-from workbench.scaletest.submission.command_submitters import CommandSubmitter, KubectlSubmitter
+from workbench.scaletest.submission import SubmissionLimits, SubmissionOutcome, object_creation, submit_plan
+from workbench.scaletest.submission.object_creation import CommandSubmitter, KubectlSubmitter
 from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
 RUN = "st-00c0ffee"
@@ -196,4 +196,4 @@ def test_a_command_that_cannot_work_is_refused_before_anything_is_sent(words: li
 def test_a_program_that_cannot_be_started_is_named(tmp_path: Path) -> None:
     (tmp_path / "empty").write_text("")
     with pytest.raises(ConfigError, match="cannot start"):
-        asyncio.run(command_submitters.run_program([str(tmp_path / "empty")], stdin=None, timeout_s=5))
+        asyncio.run(object_creation.run_program([str(tmp_path / "empty")], stdin=None, timeout_s=5))

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.submission import request_dispatch
 from workbench.scaletest.submission.request_dispatch import RequestWindow, TokenBucket
 

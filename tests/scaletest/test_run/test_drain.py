@@ -10,25 +10,26 @@ from typing import Any
 import pytest
 
 from tests.scaletest.making_scenarios import scenario
-from workbench.scaletest.cluster_api.clock import now_ns
+from workbench.scaletest.cluster_api.connection import now_ns
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.submission import AbortLimits, ClusterHealth, StopRequest
 from workbench.scaletest.test_run.drain import (
     OVERTIME_S,
     DrainTarget,
+    HealthCheck,
+    PodFollower,
     build_drain_target,
     describe_outstanding,
     wait_for_drain,
 )
-from workbench.scaletest.test_run.health_check import HealthCheck, PodFollower
 
 ARRIVAL = {"process": "constant", "rate_per_s": 1, "n": 2}
 
 
 @pytest.fixture(autouse=True)
 def _looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("workbench.scaletest.test_run.health_check.HEALTH_EVERY_S", 0)
+    monkeypatch.setattr("workbench.scaletest.test_run.drain.HEALTH_EVERY_S", 0)
 
 
 def seen(folder: Path, *steps: tuple[str, str], resource: str = "pod", **more: Any) -> None:

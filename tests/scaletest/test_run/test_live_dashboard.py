@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.scale_runs import Plan, tables
 from workbench.runs import run_folder
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import Acked, Begun, Failed, Seen, Stopped
 from workbench.scaletest.tables import SCHEDULE

@@ -17,8 +17,12 @@ from workbench.scaletest.scenario.scenario_file import parse_scenario
 from workbench.scaletest.submission import SubmissionOutcome, SubmissionStatus
 from workbench.scaletest.test_run import ClusterAccess, RunOptions, RunResult, build_options, find_cluster_access
 from workbench.scaletest.test_run.run_console import format_status
-from workbench.scaletest.test_run.run_options import build_abort_limits, build_limits
-from workbench.scaletest.test_run.run_result import _format_aftermath, _format_submission
+from workbench.scaletest.test_run.run_options import (
+    _format_aftermath,
+    _format_submission,
+    build_abort_limits,
+    build_limits,
+)
 
 SCENARIO = """
 name: a

@@ -20,10 +20,10 @@ from tests.scaletest.conftest import reasons_of_the_run
 from tests.scaletest.making_scenarios import lines_of
 from workbench.runs import run_folder
 from workbench.scaletest import test_run
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.tables import LIMITS, SUBMISSIONS
 
@@ -55,7 +55,7 @@ def holding(folder: Path, needles: list[bytes]) -> list[Path]:
 def left(cluster: LocalCluster, namespace: str, run: str) -> int:
     async def body() -> int:
         async with Connection(load_target(cluster.kubeconfig, cluster.context)) as api:
-            query = {"labelSelector": object_names.build_run_selector(run)}
+            query = {"labelSelector": api_discovery.build_run_selector(run)}
             paths = [f"/apis/batch/v1/namespaces/{namespace}/jobs", f"/api/v1/namespaces/{namespace}/pods"]
             return sum([len((await api.json("GET", path, query=query))["items"]) for path in paths])
 
@@ -79,7 +79,7 @@ def test_a_test_is_measured_worked_out_and_cleaned_up(
     assert (found.outcome.reason, found.outcome.acked, found.outcome.objects) == ("finished", 40, 56)
     assert found.exit_code == (1 if found.reasons else 0)
     assert SUBMISSIONS.read(found.folder / "tables")["status"].to_list() == ["created"] * 40
-    test = run_conditions.read_conditions(found.folder)
+    test = run_records.read_conditions(found.folder)
     assert "system:masters" not in test.identity_groups
     assert {one.name for one in test.components} >= {"kube-apiserver", "kube-scheduler"}
     assert found.cleaned is not None
@@ -102,7 +102,7 @@ def test_jobs_whose_pods_come_one_after_the_other_are_waited_for_and_no_rate_is_
     # Less than a pod lives: nothing changes for longer than that between two of a Job's pods.
     found = test_run.run_test(given, on, out=tmp_path, options=test_run.build_options(settle_s=2))
     assert (found.pods_seen, reasons_of_the_run(found.reasons)) == (30, [])
-    assert run_conditions.read_conditions(found.folder).in_turn
+    assert run_records.read_conditions(found.folder).in_turn
     assert "Jobs with completions above parallelism" in found.answer
     assert "95 % of the workloads were scheduled" in found.answer
     assert "pods made" not in LIMITS.read(found.folder / "tables")["step"].to_list()

@@ -16,15 +16,15 @@ from workbench.scaletest.analysis import variants
 from workbench.scaletest.cluster_api.connection import Target
 from workbench.scaletest.command import app
 from workbench.scaletest.commands.run import _print_turns
-from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.safety.run_cleanup import CleanupResult
 from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_file
 from workbench.scaletest.submission import StopRequest, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import lock_test_folder
 from workbench.scaletest.test_run import ClusterAccess, RunResult, variant_turns
-from workbench.scaletest.test_run.run_and_resume import replace_schedulers
 from workbench.scaletest.test_run.run_console import SilentRunWatcher
+from workbench.scaletest.test_run.run_lifecycle import replace_schedulers
 
 GIVEN = scenario_file.parse_scenario(
     "{name: a, arrival: {process: constant, rate_per_s: 1, n: 2}, workloads: [{kind: Pod, gpus: 1, lifetime: 1}]}"
@@ -57,7 +57,7 @@ class SimulatedRuns:
         )
         drawn = draw_plan(given, scheduler=scheduler)
         drawn.write(folder)
-        run_conditions.write_conditions(folder, _test(drawn))
+        run_records.write_conditions(folder, _test(drawn))
         if turn == self.dies_at:
             raise RunFailedError("the simulated run broke off")
         verdict: Any = "invalid" if turn == self.invalid_at else "valid"
@@ -79,7 +79,7 @@ class SimulatedRuns:
         return CleanupResult(run, tuple(namespaces), self.left, self.left)
 
 
-def _test(drawn: Plan) -> run_conditions.RunConditions:
+def _test(drawn: Plan) -> run_records.RunConditions:
     made = drawn.scenario
     more = {"scenario_sha256": scenario_file.hash_scenario(made), "schedulers": (drawn.scheduler,)}
     return scale_runs.record_of(scale_runs.Plan([0.0]), run=drawn.run, namespaces=drawn.namespaces, **more)

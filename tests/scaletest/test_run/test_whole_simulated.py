@@ -21,14 +21,7 @@ from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
 from workbench.scaletest.submission import StopRequest, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import lock_test_folder
-from workbench.scaletest.test_run import (
-    ClusterAccess,
-    RunResult,
-    build_options,
-    resume_test,
-    run_and_resume,
-    run_lifecycle,
-)
+from workbench.scaletest.test_run import ClusterAccess, RunResult, build_options, resume_test, run_lifecycle
 from workbench.scaletest.test_run.run_console import SilentRunWatcher, run_in_thread
 
 GIVEN = parse_scenario(
@@ -164,9 +157,9 @@ def test_ctrl_c_while_the_sampler_starts_ends_the_start(simulated: Simulated) ->
 
 def test_a_test_that_somebody_is_running_is_not_gone_on_with_beside(simulated: Simulated) -> None:
     from tests.scaletest.test_run.test_variant_turns import _test
-    from workbench.scaletest.observation import run_conditions
+    from workbench.scaletest.observation import run_records
 
-    run_conditions.write_conditions(simulated.folder, _test(simulated.plan))
+    run_records.write_conditions(simulated.folder, _test(simulated.plan))
     simulated.plan.write(simulated.folder)
     before = (simulated.folder / run_folder.RECORD_FILE).read_bytes()
     with lock_test_folder(simulated.folder), pytest.raises(ConfigError, match="another process is running the test"):
@@ -184,8 +177,8 @@ def cluster(real_nodes: int) -> ClusterFacts:
 def test_a_command_is_not_sent_to_a_cluster_with_real_nodes_unless_somebody_says_so() -> None:
     drawn, command = draw_plan(GIVEN), build_options(submit_with="command", submit_command=("cli", "{name}"))
     with pytest.raises(ConfigError, match="cannot be held on simulated nodes"):
-        run_and_resume._check_command_fence(drawn, command, cluster(2))
-    run_and_resume._check_command_fence(drawn, command, cluster(0))
-    run_and_resume._check_command_fence(drawn, build_options(), cluster(2))
+        run_lifecycle._check_command_fence(drawn, command, cluster(2))
+    run_lifecycle._check_command_fence(drawn, command, cluster(0))
+    run_lifecycle._check_command_fence(drawn, build_options(), cluster(2))
     allowed = GIVEN.model_copy(update={"allow_real_nodes": True})
-    run_and_resume._check_command_fence(draw_plan(allowed), command, cluster(2))
+    run_lifecycle._check_command_fence(draw_plan(allowed), command, cluster(2))

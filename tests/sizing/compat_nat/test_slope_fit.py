@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import InputError
-from workbench.sizing.compat_nat.slope_fit import FitRules, Line, Rough, fit_line, gpus_by_slope, rough_gpus
+from workbench.sizing.compat_nat.calculation import FitRules, Line, Rough, fit_line, gpus_by_slope, rough_gpus
 
 DOCUMENTED = ([1, 2, 4, 8, 16, 32], [4.03488, 4.71197, 5.67581, 7.90895, 12.677, 24.5307])
 

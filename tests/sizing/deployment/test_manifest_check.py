@@ -11,9 +11,14 @@ import pytest
 
 from tests.sizing.conftest import Sizing
 from workbench.core.errors import InputError, MissingToolError
-from workbench.sizing.deployment.manifest_check import check_manifests, read_crd_schemas
 from workbench.sizing.deployment.replica_plan import plan_replicas
-from workbench.sizing.deployment.service_manifests import PROFILES, ServiceSpec, build_manifests
+from workbench.sizing.deployment.service_manifests import (
+    PROFILES,
+    ServiceSpec,
+    build_manifests,
+    check_manifests,
+    read_crd_schemas,
+)
 
 pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
 

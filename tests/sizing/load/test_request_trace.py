@@ -13,9 +13,8 @@ from tests.fakes.request_traces import write_azure, write_mooncake
 from tests.fakes.vllm_server import vllm_server
 from workbench.core.errors import ConfigError, InputError
 from workbench.sizing.config import build_sweep_config
-from workbench.sizing.load.prompt_source import build_prompts
 from workbench.sizing.load.request_trace import read_request_trace
-from workbench.sizing.load.sweep_runner import run_sweep
+from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
 TARGET: dict[str, Any] = {"url": "http://127.0.0.1:9", "protocol": "openai", "model": "m", "arrivals": "trace"}
 WRITERS: dict[str, Callable[..., list[dict[str, Any]]]] = {"azure": write_azure, "mooncake": write_mooncake}

@@ -13,8 +13,7 @@ from workbench.sizing.config import build_sweep_config
 from workbench.sizing.estimation.step_points import select_kept_requests
 from workbench.sizing.load.client_messages import Reply
 from workbench.sizing.load.load_driver import Session
-from workbench.sizing.load.prompt_source import build_prompts
-from workbench.sizing.load.sweep_runner import run_sweep
+from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
 TARGET: dict[str, Any] = {"protocol": "openai", "model": "m"}
 QUICK: dict[str, Any] = {"least_samples": 60, "most_samples": 60, "min_step_s": 0, "processes": 0}

@@ -17,7 +17,7 @@ import pytest
 
 from tests.fakes.hostile import Hostile, Plan, hostile
 from workbench.core.errors import ConfigError, InputError, RunFailedError
-from workbench.core.paths import OUT_VARIABLE
+from workbench.core.files import OUT_VARIABLE
 from workbench.runs import run_folder
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.load.load_step import StepResult

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from workbench.sizing.load.client_messages import RequestRow
-from workbench.sizing.load.sweep_limits import Prices, SweepLimits, SweepUsage
+from workbench.sizing.load.sweep_plan import Prices, SweepLimits, SweepUsage
 
 
 def request(*, retries: int = 0, tokens: tuple[int | None, int | None] = (None, None)) -> RequestRow:

@@ -14,10 +14,8 @@ import pytest
 from tests.fakes.vllm_server import TEMPLATE_TOKENS, vllm_server
 from workbench.core.errors import ConfigError, InputError, MissingToolError
 from workbench.sizing.config import build_sweep_config
-from workbench.sizing.load.prompt_source import build_prompts
-from workbench.sizing.load.request_plan import PROMPT_WORDS
-from workbench.sizing.load.sweep_runner import run_sweep
-from workbench.sizing.load.token_lengths import count_tokens, find_tokenizer_file, load_tokenizer
+from workbench.sizing.load.request_plan import PROMPT_WORDS, count_tokens, find_tokenizer_file, load_tokenizer
+from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
 tokenizers = pytest.importorskip("tokenizers", reason="tokenizers is not installed")
 TARGET: dict[str, Any] = {"url": "http://127.0.0.1:9", "protocol": "openai", "model": "m", "users": [1]}

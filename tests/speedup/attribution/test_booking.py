@@ -12,7 +12,7 @@ import pytest
 from tests.fakes import eventlogs as made
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.executions import Execution, read_executions
-from workbench.speedup.attribution.measured_times import build_application_row, list_streaming_ids
+from workbench.speedup.attribution.time_pieces import build_application_row, list_streaming_ids
 
 Read = Callable[..., EventLogFacts]
 Event = dict[str, Any]

@@ -9,7 +9,7 @@ import pytest
 
 from tests.fakes import eventlogs as made
 from workbench.eventlog.reader import read_event_logs
-from workbench.speedup.attribution.measured_times import build_application_row, build_unreadable_row, list_streaming_ids
+from workbench.speedup.attribution.time_pieces import build_application_row, build_unreadable_row, list_streaming_ids
 from workbench.speedup.fleet.fleet_reader import measure_log
 from workbench.speedup.tables import APPLICATIONS_MEASURED
 

@@ -11,7 +11,7 @@ import polars as pl
 from tests.fakes import eventlogs as made
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.executions import read_executions
-from workbench.speedup.attribution.measured_times import NO_TIME, measure_log_times
+from workbench.speedup.attribution.time_pieces import NO_TIME, measure_log_times
 from workbench.speedup.comparison.run_comparison import compare_logs
 
 SCAN = "FileScan parquet [a#1] Location: InMemoryFileIndex[file:/x/lineitem], ReadSchema: struct<a:int>"

@@ -12,13 +12,13 @@ import pytest
 from tests.conftest import SAMPLES
 from workbench.cli import app
 from workbench.core.errors import InputError
-from workbench.speedup.attribution.measured_times import concat_measured_logs, measure_log_times
 from workbench.speedup.attribution.operator_explanation import (
     Explained,
     explain_operator,
     read_sessions,
     read_single_log,
 )
+from workbench.speedup.attribution.time_pieces import concat_measured_logs, measure_log_times
 from workbench.speedup.calibration.factors import arrange_paired_times, natural_sort_key
 from workbench.speedup.calibration.pair_calibration import calibrate_pair
 from workbench.speedup.calibration.time_split import build_piece_arrays, find_inseparable_columns, fit_session_prices

@@ -14,7 +14,7 @@ from tests.conftest import SAMPLES
 from tests.fakes import planted_logs
 from tests.fakes.planted import BASELINE, CANDIDATE, RICH, planted, truth
 from workbench.core.errors import InputError
-from workbench.speedup.attribution.measured_times import COLD, LATER
+from workbench.speedup.attribution.time_pieces import COLD, LATER
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, PairedTimes
 from workbench.speedup.calibration.pair_calibration import (
     CalibrationResult,

@@ -9,17 +9,17 @@ import polars as pl
 import pytest
 
 from tests.conftest import SAMPLES
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration.factor_model import FactorModel, PlanFeature
 from workbench.speedup.calibration.pair_calibration import calibrate_pair
-from workbench.speedup.calibration.plan_corrections import (
+from workbench.speedup.calibration.prediction import predict_by_term, predict_queries, select_counted_runs
+from workbench.speedup.calibration.time_split import (
     MIN_QUERIES,
     RIDGES,
     PlanCorrection,
     PlanFeatures,
     fit_plan_correction,
 )
-from workbench.speedup.calibration.prediction import predict_by_term, predict_queries, select_counted_runs
 from workbench.speedup.comparison.pair import Pair, load_recorded_pair
 
 NAMES = ("Exchange", "Filter", "log stages")

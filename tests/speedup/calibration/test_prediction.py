@@ -15,10 +15,14 @@ from tests.fakes.planted import BASELINE, CANDIDATE, Design, planted
 from workbench.core.errors import BrokenInvariantError, InputError
 from workbench.report.display import MAX_STEPS
 from workbench.runs import run_folder
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration import prediction as module
-from workbench.speedup.calibration.cross_validation import CrossValidation, cross_validate
-from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_pair
+from workbench.speedup.calibration.pair_calibration import (
+    CalibrationResult,
+    CrossValidation,
+    calibrate_pair,
+    cross_validate,
+)
 from workbench.speedup.calibration.prediction import build_steps, select_counted_runs
 from workbench.speedup.config import NotebookConfig
 from workbench.speedup.invariants import check_pair

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.planted import BASELINE, CANDIDATE, Design, planted
 from tests.speedup.test_recorded import both
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE
 from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_pair
 from workbench.speedup.calibration.prediction import measure_run_noise, predict_queries

@@ -14,7 +14,7 @@ from tests.fakes.planted import BASELINE, CANDIDATE, Design, planted
 from workbench.charts import renderer, theme
 from workbench.core.errors import InputError
 from workbench.runs import run_folder
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration import what_if as module
 from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_pair
 from workbench.speedup.calibration.prediction import select_counted_runs

@@ -13,7 +13,7 @@ from tests.conftest import SAMPLES
 from tests.fakes import eventlogs as made
 from workbench.core.errors import InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
-from workbench.speedup.attribution.session_settings import read_session_settings
+from workbench.speedup.attribution.application_time import read_session_settings
 from workbench.speedup.comparison.comparability import check_comparability
 from workbench.speedup.tables import COMPARABILITY
 

@@ -12,7 +12,7 @@ from tests.conftest import SAMPLES
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.operator_explanation import read_sessions
 from workbench.speedup.commands.methods import estimate_seed_ratios
-from workbench.speedup.comparison import pair, session_facts
+from workbench.speedup.comparison import comparability, pair
 from workbench.speedup.fleet.fleet_logs import FactsCache
 from workbench.speedup.recording import load_recording
 
@@ -23,14 +23,14 @@ LOGS = [str(RECORDING / "logs" / f"{side}-s1.zstd") for side in ("spark", "comet
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FactsCache:
     cache = FactsCache(tmp_path / "logs")
-    monkeypatch.setattr(session_facts, "open_default_cache", lambda: cache)
+    monkeypatch.setattr(comparability, "open_default_cache", lambda: cache)
     return cache
 
 
 @pytest.mark.usefixtures("cache")
 def test_a_pair_from_the_cache_is_the_same_and_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
     first = pair.load_pair_from_logs(LOGS[:1], LOGS[1:])
-    monkeypatch.setattr(session_facts, "_read_session", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(comparability, "_read_session", lambda *_: pytest.fail("read again"))
     again = pair.load_pair_from_logs(LOGS[:1], LOGS[1:])
     assert_frame_equal(again.comparability, first.comparability)
     assert_frame_equal(again.measured.executions, first.measured.executions)
@@ -43,10 +43,10 @@ def test_a_pair_from_the_cache_is_the_same_and_is_not_read_again(monkeypatch: py
 
 @pytest.mark.usefixtures("cache")
 def test_a_damaged_entry_of_the_cache_is_read_again(tmp_path: Path) -> None:
-    whole = session_facts.read_session_logs(LOGS[:1])[LOGS[0]][1]
+    whole = comparability.read_session_logs(LOGS[:1])[LOGS[0]][1]
     for path in (tmp_path / "logs").rglob("executions.parquet"):
         path.write_bytes(b"PAR1")
-    assert_frame_equal(session_facts.read_session_logs(LOGS[:1])[LOGS[0]][1].executions, whole.executions)
+    assert_frame_equal(comparability.read_session_logs(LOGS[:1])[LOGS[0]][1].executions, whole.executions)
 
 
 @pytest.mark.usefixtures("cache")
@@ -55,14 +55,14 @@ def test_what_cannot_be_read_is_not_cached(tmp_path: Path) -> None:
     log.write_text("no event log")
     for _ in range(2):
         with pytest.raises(InputError):
-            session_facts.read_session_logs([str(log)])
+            comparability.read_session_logs([str(log)])
 
 
 def test_a_recording_keeps_facts_instead_of_logs_and_stays_the_same_pair(tmp_path: Path) -> None:
     folder = tmp_path / "recording"
     shutil.copytree(RECORDING, folder)
     before, size = pair.load_recorded_pair(folder), sum(path.stat().st_size for path in (folder / "logs").iterdir())
-    session_facts.replace_logs_by_facts(load_recording(folder))
+    comparability.replace_logs_by_facts(load_recording(folder))
     recording = load_recording(folder)
     assert not list(recording.iterate_logs())
     assert len(recording.list_good_sessions()) == 10
@@ -78,7 +78,7 @@ def test_a_recording_keeps_facts_instead_of_logs_and_stays_the_same_pair(tmp_pat
     with pytest.raises(InputError, match="no logs"):
         read_sessions(str(folder))
     # A later call has nothing to do, and keeps the facts.
-    session_facts.replace_logs_by_facts(recording)
+    comparability.replace_logs_by_facts(recording)
     assert len(pair.load_recorded_pair(folder).sources) == 10
 
 
@@ -89,7 +89,7 @@ def test_facts_of_some_sessions_and_logs_of_others_are_one_recording(tmp_path: P
     later = [one.model_copy() for one in whole.sessions if one.session > 3]
     logs = {one.log: (folder / str(one.log)).read_bytes() for one in later}
     whole.sessions = [one for one in whole.sessions if one.session <= 3]
-    session_facts.replace_logs_by_facts(whole)
+    comparability.replace_logs_by_facts(whole)
     (folder / "logs").mkdir()
     for name, content in logs.items():
         (folder / str(name)).write_bytes(content)
@@ -97,6 +97,6 @@ def test_facts_of_some_sessions_and_logs_of_others_are_one_recording(tmp_path: P
     whole.write()
     both = pair.load_recorded_pair(folder)
     assert_frame_equal(both.measured.executions, pair.load_recorded_pair(RECORDING).measured.executions)
-    session_facts.replace_logs_by_facts(load_recording(folder))
+    comparability.replace_logs_by_facts(load_recording(folder))
     again = pair.load_recorded_pair(folder)
     assert_frame_equal(again.measured.pieces, both.measured.pieces)

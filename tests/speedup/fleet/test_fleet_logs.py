@@ -168,8 +168,8 @@ def test_the_modules_that_make_the_cached_tables_are_in_the_readers_code() -> No
     from workbench.core import tables as declared_tables
     from workbench.eventlog import reader
     from workbench.speedup import engines, tables
-    from workbench.speedup.attribution import executions, measured_times, time_pieces
+    from workbench.speedup.attribution import executions, time_pieces
 
     hashed = {path.resolve() for pattern in CODE_PATTERNS for path in PACKAGE.glob(pattern)}
-    modules = (declared_tables, reader, tables, executions, time_pieces, measured_times, engines)
+    modules = (declared_tables, reader, tables, executions, time_pieces, engines)
     assert {Path(str(module.__file__)).resolve() for module in modules} <= hashed

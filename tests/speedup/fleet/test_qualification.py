@@ -8,7 +8,7 @@ import pytest
 
 from tests.fakes.planted import BASELINE, CANDIDATE, RICH, planted
 from workbench.core.errors import ConfigError, InputError
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.pair_calibration import calibrate_pair
 from workbench.speedup.calibration.prediction import predict_by_term, predict_queries

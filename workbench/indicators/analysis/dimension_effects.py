@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.indicators.analysis import verdict_reasons
+from workbench.indicators.analysis import judgement
 from workbench.indicators.analysis.judgement import MIN_ROUNDS
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
 from workbench.indicators.tables import DIMENSIONS
@@ -191,15 +191,13 @@ def _build_rows(levels: Sequence[_Level], observations: Observations) -> Iterato
         decision = decided.get(id(level))
         verdict = UNDECIDED if decision is None else decision.verdict
         margin, reason = level.metric.tolerance, level.reason
-        if verdict == SAME and (
-            reason := verdict_reasons.find_obstacle(controls[level.metric.name], margin, diluted=False)
-        ):
+        if verdict == SAME and (reason := judgement.find_obstacle(controls[level.metric.name], margin, diluted=False)):
             verdict = UNDECIDED
         if level.interval is not None and level.interval.n < MIN_ROUNDS:
             verdict, reason = UNDECIDED, f"{level.interval.n} rounds, at least {MIN_ROUNDS} are needed"
         if verdict == UNDECIDED and reason is None and level.interval is not None:
-            reach = verdict_reasons.reach_percent(level.interval)
-            width = "none" if reach is None else f"±{verdict_reasons.format_percent(reach)}"
+            reach = judgement.reach_percent(level.interval)
+            width = "none" if reach is None else f"±{judgement.format_percent(reach)}"
             reason = f"the interval reaches {width}, the margin is {100 * margin:.2g} %"
         yield {
             "session_id": session.session_id,

@@ -10,15 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.indicators.analysis import verdict_reasons
-from workbench.indicators.analysis.clocks import CLOCK_NAMES, WHOLE_RUN, Clock, select_clock
-from workbench.indicators.analysis.conditions import list_unequal_conditions
+from workbench.indicators.analysis import judgement
 from workbench.indicators.analysis.dimension_effects import estimate_dimension_effects
-from workbench.indicators.analysis.drift import detect_drift
 from workbench.indicators.analysis.judgement import MIN_ROUNDS as MIN_ROUNDS
-from workbench.indicators.analysis.judgement import build_judgement
+from workbench.indicators.analysis.judgement import build_judgement, detect_drift
 from workbench.indicators.analysis.machine_load import summarize_load
-from workbench.indicators.analysis.observations import Observations
+from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN, Clock, Observations, select_clock
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
 from workbench.indicators.tables import EFFECTS
 from workbench.stats import Interval, decide_beyond, p_beyond, paired_log_ratio, sequential_log_ratio
@@ -26,6 +23,31 @@ from workbench.stats.verdicts import DECIDED, DIFFERENT, SAME, UNDECIDED, Decisi
 
 if TYPE_CHECKING:
     import polars as pl
+
+_BY_VARIABLE = {"LANG": "locale", "LC_ALL": "locale", "LC_CTYPE": "locale", "PYTHONHASHSEED": "hash seed"}
+
+
+def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
+    """Conditions of an arm that differ from the baseline's, in words; empty where all that is known is equal."""
+    base, planned = session.get_arm(session.baseline).conditions, _list_planned_conditions(session, arm)
+    return [
+        f"{name}: {arm.conditions[name]} (baseline: {base[name]})"
+        for name in arm.conditions
+        if name in base and name not in planned and arm.conditions[name] != base[name]
+    ]
+
+
+_BY_VARIABLE |= {"PYTHONOPTIMIZE": "interpreter", "PYTHONDEVMODE": "interpreter", "PYTHON_GIL": "interpreter"}
+
+
+def _list_planned_conditions(session: Session, arm: Arm) -> set[str]:
+    """Conditions that differ because the session's matrix varies them: what it is measured for."""
+    base = session.get_arm(session.baseline).factors
+    varied = {name for name in base.keys() | arm.factors.keys() if base.get(name) != arm.factors.get(name)}
+    return {_BY_VARIABLE[name] for name in varied if name in _BY_VARIABLE} | (
+        {"threads", "cores"} if "threads" in varied else set()
+    )
+
 
 Series = Mapping[tuple[str, str], Mapping[int, float]]
 
@@ -110,7 +132,7 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     own. `ratio`, `low`, `high` are null without enough rounds in which both have a value.
 
     Does not apply to other machines, thread counts, sizes or versions of the indicator.
-    Source: confidence sequences (`workbench.stats.sequences`), or the paired t interval on logarithms with alpha split
+    Source: confidence sequences (`workbench.stats.verdicts`), or the paired t interval on logarithms with alpha split
     evenly over looks (Bonferroni); Holm (1979).
     """
     session = observations.session
@@ -176,23 +198,23 @@ def _build_verdict_cells(
     margin = row.metric.tolerance
     verdict, reason = decision.verdict, None
     if verdict == SAME:
-        reason = verdict_reasons.find_obstacle(
+        reason = judgement.find_obstacle(
             None if control is None else control.interval, margin, diluted=_is_diluted(row, "cpu" if by_cpu else "wall")
         )
         verdict = UNDECIDED if reason else verdict
     other_verdict = None if other is None else other.verdict
-    if other_verdict == SAME and verdict_reasons.find_obstacle(
+    if other_verdict == SAME and judgement.find_obstacle(
         None if control is None else control.other, margin, diluted=_is_diluted(row, "wall" if by_cpu else "cpu")
     ):
         other_verdict = UNDECIDED
-    if other_verdict in DIFFERENT and control is not None and verdict_reasons.is_told_apart(control.other, margin):
+    if other_verdict in DIFFERENT and control is not None and judgement.is_told_apart(control.other, margin):
         other_verdict = UNDECIDED
     needed = None
     clock, second = ("cpu", "wall") if by_cpu else ("wall", "cpu")
     if verdict == UNDECIDED:
         limit = row.interval if reason is None or control is None else control.interval
-        needed = verdict_reasons.count_rounds(limit, margin, 1 if reason else family, row.interval)
-        reason = verdict_reasons.explain(row.interval, margin, obstacle=reason, load=load, rounds=needed)
+        needed = judgement.count_rounds(limit, margin, 1 if reason else family, row.interval)
+        reason = judgement.explain(row.interval, margin, obstacle=reason, load=load, rounds=needed)
         reason += _format_other_side(row, second, other_verdict)
     decider = clock if verdict in DECIDED else second if other_verdict in DECIDED else None
     decided_by = f"{decider}, {WHOLE_RUN}" if decider and _is_diluted(row, decider) else decider
@@ -214,9 +236,9 @@ def _format_other_side(row: _EffectRow, clock: str, verdict: str | None) -> str:
     name = f"{CLOCK_NAMES[clock]} of whole runs" if _is_diluted(row, clock) else CLOCK_NAMES[clock]
     if verdict in DECIDED:
         return f"; by {name}: {verdict} {format_ratio(row.other)}"
-    reach, other = verdict_reasons.reach_percent(row.interval), verdict_reasons.reach_percent(row.other)
+    reach, other = judgement.reach_percent(row.interval), judgement.reach_percent(row.other)
     if reach is not None and other is not None and 2 * other < reach:
-        return f"; {name} is known to ±{verdict_reasons.format_percent(other)} (--clock {clock})"
+        return f"; {name} is known to ±{judgement.format_percent(other)} (--clock {clock})"
     return ""
 
 

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from workbench.indicators.analysis.machine_load import describe_load
 from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.store.archive import Session
-from workbench.indicators.tables import JUDGEMENTS
+from workbench.indicators.tables import DRIFT, JUDGEMENTS
+from workbench.stats import MAX_PAIRS, Interval, adjust_holm, count_required_pairs, decide_beyond
 from workbench.stats.verdicts import DECIDED, DIFFERENT
 
 if TYPE_CHECKING:
     import polars as pl
 
 MIN_ROUNDS = 5
+
+
+DRAWS = 10_000
+ALPHA = 0.05
+SHORTEST = 2
+MIN_DRIFT_ROUNDS = 6
+Floats = npt.NDArray[np.float64]
 
 
 def build_judgement(observations: Observations, effect_table: pl.DataFrame, drift_table: pl.DataFrame) -> pl.DataFrame:
@@ -119,3 +133,139 @@ def _list_mixed_conditions(runs: pl.DataFrame, *, planned_threads: bool) -> list
         if values[1:]:
             mixed.append(f"{case} was measured with several versions of its indicator: {', '.join(values)}")
     return mixed
+
+
+def detect_drift(observations: Observations) -> pl.DataFrame:
+    """Find the round at which the baseline's values changed, and by which factor.
+
+    The change is the cut with the largest difference of mean logs before and after, over its standard error. Its p
+    value comes from simulated steady noise, adjusted by Holm over the metrics.
+
+    A slow drift is found too, as a change somewhere in its middle. Ratios within rounds are not biased by it; absolute
+    values of the session mean little then. Noise is assumed to be normal on logarithms, since a permutation of ten
+    rounds cannot be significant among several metrics. With heavier tails (t with 3 degrees of freedom) a steady
+    machine is flagged somewhat more often; the tests have both rates. Source: the likelihood-ratio statistic of a
+    single change in the mean.
+    """
+    session, series = observations.session, _collect_baseline_values(observations)
+    names = [metric.name for case in session.cases for metric in case.metrics]
+    cuts = [_find_best_cut(series.get(name, {})) for name in names]
+    adjusted = adjust_holm([cut["p_value"] for cut in cuts])
+    rows = []
+    for name, cut, value in zip(names, cuts, adjusted, strict=True):
+        changed = value is not None and value <= ALPHA
+        identity = {"session_id": session.session_id, "metric": name}
+        rows.append({**identity, **cut, "adjusted_p_value": value, "changed": changed})
+    return DRIFT.frame(rows)
+
+
+def _collect_baseline_values(observations: Observations) -> dict[str, dict[int, float]]:
+    series: dict[str, dict[int, float]] = {}
+    for arm, metric, number, value in observations.values.select("arm", "metric", "round", "value").iter_rows():
+        if arm == observations.session.baseline and value > 0:
+            series.setdefault(metric, {})[number] = value
+    return series
+
+
+def _find_best_cut(values: dict[int, float]) -> dict[str, Any]:
+    rounds = sorted(values)
+    logs = np.log([values[number] for number in rounds])
+    if len(logs) < MIN_DRIFT_ROUNDS:
+        return {"n": len(logs), "change_at": None, "factor": None, "p_value": None}
+    statistics = _compute_cut_statistics(logs[None, :])[0]
+    place = int(np.argmax(statistics))
+    at = place + SHORTEST
+    as_large = int((_simulate_null_statistics(len(logs)) >= statistics[place]).sum())
+    return {
+        "n": len(logs),
+        "change_at": rounds[at],
+        "factor": float(np.exp(logs[at:].mean() - logs[:at].mean())),
+        "p_value": (1 + as_large) / (1 + DRAWS),
+    }
+
+
+@lru_cache(maxsize=64)
+def _simulate_null_statistics(n: int) -> Floats:
+    """Simulate the statistic for steady normal noise of n rounds, `DRAWS` times."""
+    return np.asarray(_compute_cut_statistics(np.random.default_rng(n).standard_normal((DRAWS, n))).max(axis=1))
+
+
+def _compute_cut_statistics(rows: Floats) -> Floats:
+    """For each row and cut, the difference of the means in standard errors (with a common variance)."""
+    n = rows.shape[1]
+    before = np.arange(SHORTEST, n - SHORTEST + 1)
+    sums = np.cumsum(rows, axis=1)
+    totals = sums[:, -1:]
+    low = sums[:, before - 1] / before
+    high = (totals - sums[:, before - 1]) / (n - before)
+    squares = (rows**2).sum(axis=1, keepdims=True)
+    within = squares - before * low**2 - (n - before) * high**2
+    errors = np.sqrt(np.maximum(within, 1e-18) / (n - 2) * (1 / before + 1 / (n - before)))
+    return np.asarray(np.abs(high - low) / errors)
+
+
+def reach_percent(interval: Interval) -> float | None:
+    """Largest difference that the interval allows, in percent; null without one.
+
+    >>> round(reach_percent(Interval(1.0, 0.8, 1.1, 0.95, 10, "")), 6)
+    25.0
+    """
+    if interval.low is None or interval.high is None:
+        return None
+    return 100 * (max(interval.high, 1 / interval.low) - 1)
+
+
+def is_told_apart(control: Interval | None, margin: float) -> bool:
+    """Whether the two copies of the baseline differ beyond the margin."""
+    return control is not None and decide_beyond([control], [margin])[0].verdict in DIFFERENT
+
+
+def find_obstacle(control: Interval | None, margin: float, *, diluted: bool) -> str | None:
+    """What forbids SAME although the interval lies within the margin; null if nothing does.
+
+    `control` is null where there is none: then the whole session is invalid.
+    """
+    if diluted:
+        return "CPU time is of whole runs, in which a difference of the measured part is diluted"
+    if control is None:
+        return None
+    reach = reach_percent(control)
+    if reach is None:
+        return "the control has no interval"
+    if reach > 100 * margin * (1 + 1e-9):
+        return f"the control, the same stack twice, is uncertain to ±{format_percent(reach)}, beyond the margin"
+    return None
+
+
+def count_rounds(limit: Interval, margin: float, family: int, interval: Interval) -> int | None:
+    """Rounds after which the interval that limits the verdict would likely decide; null when unknown or too many."""
+    needed = count_required_pairs(limit, margin, family)
+    return None if needed is None else max(needed, interval.n + 1)
+
+
+def explain(
+    interval: Interval, margin: float, *, obstacle: str | None, load: Mapping[str, Any], rounds: int | None
+) -> str:
+    """Why a row is undecided: what limits it, what the machine did, and how many rounds would tell."""
+    reach = reach_percent(interval)
+    if obstacle is not None:
+        parts = [obstacle]
+    elif reach is None:
+        parts = [interval.reason or "no interval"]
+    else:
+        parts = [f"the interval reaches ±{format_percent(reach)}, the margin is {100 * margin:.2g} %"]
+    parts += describe_load(dict(load))
+    if rounds is not None:
+        parts.append(f"about {rounds} rounds would likely decide")
+    elif reach is not None and obstacle is None:
+        parts.append(f"more than {MAX_PAIRS:,} rounds would be needed, or the ratio lies at the margin")
+    return "; ".join(parts)
+
+
+def format_percent(value: float) -> str:
+    """A percentage with one digit below 10, none above.
+
+    >>> format_percent(2.345), format_percent(26.2)
+    ('2.3 %', '26 %')
+    """
+    return f"{value:.{1 if value < 10 else 0}f} %"

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 
 from workbench.core.errors import InputError
 from workbench.stats import SEQUENCE, Interval, Verdict, log_error
-from workbench.stats.sequences import find_critical_value
-from workbench.stats.verdicts import DIFFERENT, FASTER, SAME, SLOWER, UNDECIDED
+from workbench.stats.verdicts import DIFFERENT, FASTER, SAME, SLOWER, UNDECIDED, find_critical_value
 
 STEP_METHOD = "ratio of two versions to a common baseline, sum of half widths"
 

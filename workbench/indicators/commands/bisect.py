@@ -12,7 +12,7 @@ from workbench.console.options import FieldOption, OptionValues, parse_numbers, 
 from workbench.indicators.commands.stacks import parse_size_option
 
 if TYPE_CHECKING:
-    from workbench.indicators.measurement.bisection_plan import Bisection
+    from workbench.indicators.measurement.version_bisection import Bisection
 
 
 @take_options_from(
@@ -76,7 +76,7 @@ def bisect(
 
     Example: workbench indicators bisect pandas 2.2.0..2.3.3 --indicator groupby
     """
-    from workbench.indicators.measurement import bisection_report, version_bisection
+    from workbench.indicators.measurement import version_bisection
     from workbench.indicators.measurement.session_progress import select_watcher
 
     if resume is not None:
@@ -89,8 +89,8 @@ def bisect(
         bisection = _start_bisection(settings, package, versions_range, fixed, versions, metric, max_probes, out)
     outcome = version_bisection.measure_bisection(bisection, watch=select_watcher, command=format_command_line())
     finish_command(
-        lambda: bisection_report.format_bisection(outcome),
-        lambda: bisection_report.build_bisection_document(outcome),
+        lambda: version_bisection.format_bisection(outcome),
+        lambda: version_bisection.build_bisection_document(outcome),
         as_json=as_json,
         is_valid=outcome.found,
         is_cancelled=outcome.interrupted,
@@ -114,7 +114,7 @@ def _load_bisection(folder: Path, metric: str | None, max_probes: int | None) ->
     """The bisection of a folder, with another metric or limit where one is given."""
     from dataclasses import replace
 
-    from workbench.indicators.measurement.bisection_plan import load_bisection, write_plan
+    from workbench.indicators.measurement.version_bisection import load_bisection, write_plan
 
     bisection = load_bisection(folder)
     overrides = {"metric": metric, "max_probes": max_probes}
@@ -136,8 +136,8 @@ def _start_bisection(
 ) -> Bisection:
     from workbench.core.errors import ConfigError
     from workbench.indicators.config import SessionConfig
-    from workbench.indicators.measurement.bisection_plan import start_bisection
     from workbench.indicators.measurement.session_progress import select_watcher
+    from workbench.indicators.measurement.version_bisection import start_bisection
 
     if package is None or versions_range is None:
         raise ConfigError(

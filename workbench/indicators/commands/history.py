@@ -51,7 +51,7 @@ def history(
 
     Example: workbench indicators history sort --since 2026-11-01
     """
-    from workbench.indicators.history import history_summary
+    from workbench.indicators.history import study
     from workbench.indicators.history.history_points import HistoryFilter, load_history
     from workbench.indicators.history.level_changes import analyse_history
 
@@ -61,10 +61,10 @@ def history(
     written = [] if out is None else [table.write(frame, out) for table, frame in analysis.tables]
     failed = since is not None and (analysis.regressions.height or (analysis.unknown.height and not allow_undecided))
     finish_command(
-        lambda: history_summary.format_history(analysis),
-        lambda: history_summary.build_history_document(analysis),
+        lambda: study.format_history(analysis),
+        lambda: study.build_history_document(analysis),
         as_json=as_json,
-        is_valid=not failed and (history_summary.is_known(analysis) or (since is not None and allow_undecided)),
+        is_valid=not failed and (study.is_known(analysis) or (since is not None and allow_undecided)),
         written=written,
     )
 

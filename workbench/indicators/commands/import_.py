@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command
+from workbench.core.files import default_out
 from workbench.core.formats import format_items
-from workbench.core.paths import default_out
 
 if TYPE_CHECKING:
     from workbench.indicators.store.session_import import ImportedSession
@@ -97,7 +97,7 @@ def _import_paths(
 
 
 def _detect_format(paths: list[Path]) -> str:
-    from workbench.indicators.store.asv_files import is_results
+    from workbench.indicators.store.asv_results import is_results
 
     if all(map(_has_suites, paths)):
         return "pyperf"
@@ -152,3 +152,35 @@ def _print_import(
     print_text("no verdicts: the order of these runs is unknown")
     folder = sessions[0].folder
     print_text(f"next: workbench indicators sync {folder if len(sessions) == 1 else folder.parent}")
+
+
+def export(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The session.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            metavar="FILE.json|DIR", help="FILE.json: one suite with all arms. DIR: one file per arm, for compare_to."
+        ),
+    ],
+    form: Annotated[str, typer.Option("--format", help="pyperf.")] = "pyperf",
+    as_json: JsonFlag = False,
+) -> None:
+    """Write a session in pyperf's JSON format: one benchmark per metric and arm.
+
+    Times are converted to seconds and sizes to bytes; metrics with other units are listed and skipped. pyperf ignores
+    rounds, so differences that its compare_to finds may be drift of the machine. Verdicts are in the session's report.
+
+    Example: workbench indicators export SESSION --out suites/ && pyperf compare_to suites/*.json --table
+    """
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.store import pyperf_suites
+
+    if form != "pyperf":
+        raise ConfigError("no such format", where="--format", found=form, allowed="pyperf")
+    result = pyperf_suites.export_session(folder, out)
+    lines = [*(f"skipped: {note}" for note in result.notes), *map(str, result.paths)]
+    finish_command(
+        "\n".join([*lines, f"{result.benchmarks} benchmarks, {result.runs} runs"]),
+        {"paths": result.paths, "benchmarks": result.benchmarks, "runs": result.runs, "notes": result.notes},
+        as_json=as_json,
+    )

@@ -79,12 +79,12 @@ def recommend(
     Example: workbench indicators recommend data/runs/indicators --mix sort=0.5,matmul=0.5
     """
     from workbench.indicators import summary
-    from workbench.indicators.recommendation import recommendation_files
+    from workbench.indicators.recommendation import recommender
     from workbench.indicators.store.sql_database import refuse_password
 
     refuse_password(database)
     request = _build_request(settings, next_stacks)
-    folder = recommendation_files.choose_session(folders, session)
+    folder = recommender.choose_session(folders, session)
     result, solved = _build_recommendation(folder, request, stacks, unit or [], database)
     written = _write_outputs(result, solved, out or folder / "tables", requirements, pylock, next_stacks)
     finish_command(
@@ -111,13 +111,13 @@ def _build_recommendation(
 ) -> tuple[Recommendation, StackSet | None]:
     from workbench.indicators.analysis.effects import compare_session
     from workbench.indicators.analysis.observations import load_observations
-    from workbench.indicators.recommendation import recommendation_files, recommender, unit_pipeline
+    from workbench.indicators.recommendation import recommender, unit_pipeline
 
     loaded = [unit_pipeline.load_unit(text) for text in units]
-    solved, comparison = recommendation_files.find_stacks(folder, stacks), compare_session(load_observations(folder))
+    solved, comparison = recommender.find_stacks(folder, stacks), compare_session(load_observations(folder))
     queries = None
     if database is not None:
-        queries = recommendation_files.build_query_function(database, comparison.observed.session.session_id)
+        queries = recommender.build_query_function(database, comparison.observed.session.session_id)
     return recommender.recommend(comparison, request, stacks=solved, units=loaded, database=queries), solved
 
 
@@ -129,14 +129,14 @@ def _write_outputs(
     pylock: Path | None,
     next_stacks: Path | None,
 ) -> list[Path]:
-    from workbench.indicators.recommendation import recommendation_files
+    from workbench.indicators.recommendation import recommender
 
     written: list[Path] = []
     if result.answer.stack is not None:
         if requirements is not None:
-            written.append(recommendation_files.write_requirements(result, solved, requirements))
+            written.append(recommender.write_requirements(result, solved, requirements))
         if pylock is not None:
-            written.append(recommendation_files.write_pylock(result, solved, pylock))
+            written.append(recommender.write_pylock(result, solved, pylock))
         if next_stacks is not None:
-            written.append(recommendation_files.write_next_stacks(result, solved, next_stacks))
-    return [*written, *recommendation_files.write_tables(result, tables)]
+            written.append(recommender.write_next_stacks(result, solved, next_stacks))
+    return [*written, *recommender.write_tables(result, tables)]

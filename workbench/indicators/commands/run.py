@@ -182,7 +182,7 @@ def _refuse_conflicting_options(
 def _plan_cluster_session(settings: OptionValues, out: Path | None, place: RunBackend, as_json: bool) -> NoReturn:
     from workbench.indicators.config import SessionConfig
     from workbench.indicators.kubernetes import cluster_session
-    from workbench.indicators.kubernetes.pod_inputs import parse_cluster_options
+    from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
 
     folder = cluster_session.plan_cluster_session(
         settings.build_model(SessionConfig),
@@ -200,8 +200,8 @@ def _measure_on_cluster(
     from workbench.indicators.config import SessionConfig
     from workbench.indicators.kubernetes import cluster_session
     from workbench.indicators.kubernetes.cluster_client import connect_cluster
-    from workbench.indicators.kubernetes.cluster_plan import read_options
-    from workbench.indicators.kubernetes.pod_inputs import parse_cluster_options
+    from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
+    from workbench.indicators.kubernetes.job_submission import read_options
 
     options = parse_cluster_options(place.cluster) if resume is None else read_options(resume)
     cluster = connect_cluster(place.context, place.confirm_context, options.namespace)

@@ -62,7 +62,7 @@ def show(
     workbench indicators show --sql 'SELECT "case", count(*) AS n FROM run GROUP BY 1'
     """
     from workbench.core.errors import ConfigError
-    from workbench.indicators.store import sql_analysis, sql_queries
+    from workbench.indicators.store import sql_queries
     from workbench.indicators.store.sql_database import open_database, refuse_password
 
     if sql is not None and query:
@@ -78,7 +78,7 @@ def show(
     refuse_password(database)
     with open_database(database, create=False) as opened:
         if sql is not None:
-            answer = sql_analysis.select_rows(opened, sql, max_rows=limit)
+            answer = sql_queries.select_rows(opened, sql, max_rows=limit)
         else:
             answer = sql_queries.run_query(opened, query, filters, max_rows=limit)
     _output_answer(answer, _MAIN_COLUMNS.get(query), as_csv=as_csv, as_json=as_json, parquet=parquet)

@@ -179,9 +179,9 @@ def _read_stack_set(path: Path) -> StackSet:
 
 def _solve_and_finish(settings: OptionValues, output: _OutputOptions) -> NoReturn:
     from workbench.console.terminal import show_progress_count
-    from workbench.indicators.stacks import stack_plan, stack_report, stack_request, stack_sets, stack_solver
+    from workbench.indicators.stacks import stack_report, stack_request, stack_sets, stack_solver
 
-    plan = stack_plan.build_stack_plan(settings.build_model(stack_request.StackRequest))
+    plan = stack_solver.build_stack_plan(settings.build_model(stack_request.StackRequest))
     if output.dry_run:
         finish_command(
             lambda: stack_report.format_plan(plan),
@@ -207,13 +207,13 @@ def _write_stack_set(solved: StackSet, path: Path) -> Path:
 def _solve_matrix(matrix: Path, stacks_file: Path | None, flags: list[str], output: _OutputOptions) -> NoReturn:
     from workbench.console.terminal import show_progress_count
     from workbench.core.errors import ConfigError
-    from workbench.indicators.stacks import matrix_solver, stack_matrix, stack_sets
+    from workbench.indicators.stacks import stack_matrix, stack_sets
 
     unfit = [*flags, *(["--in"] if stacks_file else [])]
     if unfit:
         raise ConfigError("the matrix says what is solved", where="--matrix", found=unfit, do="leave these options out")
     with show_progress_count("solving stacks") as progress:
-        solved = matrix_solver.solve_stack_matrix(
+        solved = stack_matrix.solve_stack_matrix(
             stack_matrix.read_stack_matrix(matrix), max_download_bytes=output.max_download_bytes, progress=progress
         )
     _write_and_install(solved, _write_stack_set(solved, output.out or Path(stack_sets.FILE_NAME)), output)

@@ -75,7 +75,7 @@ def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) ->
 
 
 def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
-    from workbench.indicators.stacks.target_platform import this_python_version
+    from workbench.indicators.stacks.package_index import this_python_version
 
     here = ".".join(this_python_version().split(".")[:2])
     if python is not None and str(python) != here and "python_version" not in ignored:
@@ -139,7 +139,7 @@ class Specification:
 
     def build_stack(self) -> Stack:
         """Its lock as a stack for this machine and this Python."""
-        from workbench.indicators.stacks.target_platform import this_platform, this_python_version
+        from workbench.indicators.stacks.package_index import this_platform, this_python_version
 
         return build_stack(self.packages, python=this_python_version(), platform=this_platform(), name=self.name)
 

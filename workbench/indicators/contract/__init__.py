@@ -1,10 +1,12 @@
 """The contract of an indicator: a declared class, its fields, the document it prints, and a way to write one."""
 
-from workbench.indicators.contract.indicator import Case, Indicator, Metric
-from workbench.indicators.contract.indicator_fields import (
+from workbench.indicators.contract.indicator import (
     BASE_COLUMNS,
     USAGE,
     Better,
+    Case,
+    Indicator,
+    Metric,
     Role,
     Value,
     check,

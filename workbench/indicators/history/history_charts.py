@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.charts.data import join_sentences
-from workbench.charts.description import describe_table
+from workbench.charts.data import describe_table, join_sentences
 from workbench.charts.theme import COLOURS, build_log_axis, encode_tooltip, list_round_ticks
 from workbench.indicators.history.history_points import CONTROL, FOLLOWED
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED

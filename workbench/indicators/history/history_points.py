@@ -14,7 +14,7 @@ from sqlalchemy import and_, func, or_, select
 
 from workbench.core.errors import InputError
 from workbench.core.tables import read_parquet
-from workbench.indicators.analysis.clocks import Clock
+from workbench.indicators.analysis.observations import Clock
 from workbench.indicators.history.change_points import MAX_POINTS
 from workbench.indicators.store.archive import STANDS_FOR
 from workbench.indicators.store.sql_schema import ARM, HARDWARE, OBSERVATION, RUN, SESSION, STACK_PACKAGE

@@ -4,20 +4,191 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
+from packaging.version import Version
 
+from workbench.console.tables import format_table
+from workbench.core.formats import NULL, format_number
 from workbench.indicators.config import HistoryConfig
-from workbench.indicators.history import history_summary
-from workbench.indicators.history.history_points import FOLLOWED, load_history
+from workbench.indicators.history.change_points import MIN_POINTS
+from workbench.indicators.history.history_points import CONTROL, FOLLOWED, MACHINE, load_history
 from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history
 from workbench.report.display import KeyNumber
-from workbench.report.invariants import check_invariants
+from workbench.report.study import check_invariants
 from workbench.stats.verdicts import FASTER, SLOWER
 
 if TYPE_CHECKING:
+    from workbench.indicators.history.level_changes import HistoryAnalysis
     from workbench.runs.run_folder import Run
+
+MAX_LISTED = 12
+
+
+def format_answer(analysis: HistoryAnalysis) -> str:
+    """What changed, in one or two sentences.
+
+    With a date: which figures are slower since then. Without one: the newest change of a followed stack.
+    """
+    if analysis.since is not None:
+        return _format_since(analysis)
+    changes = analysis.list_changes(FOLLOWED)
+    sessions = analysis.history.points["session_id"].n_unique()
+    if not analysis.followed.height:
+        return "Not known: no stack is followed beside the reference."
+    if (longest := int(analysis.followed["sessions"].max() or 0)) < MIN_POINTS:  # type: ignore[arg-type]
+        return f"Not known: changes of level need {MIN_POINTS} sessions; the longest series has {longest}."
+    if not changes:
+        return f"No change of level found in {analysis.followed.height} series over {sessions} sessions."
+    more = f" {len(changes) - 1} more change(s) before." if len(changes) > 1 else ""
+    return f"{format_change(changes[0])}.{more}"
+
+
+def _format_since(analysis: HistoryAnalysis) -> str:
+    followed, slower, unknown = analysis.followed, analysis.regressions, analysis.unknown
+    day = f"since {analysis.since}"
+    if slower.height:
+        worst = slower.sort("ratio").row(0, named=True)
+        ratio, ends, word = _orient_ratio(worst)
+        finding = f"{worst['metric']} of {worst['stack']} is {format_number(ratio)} times {word} {day}"
+        detail = f"{finding} (95 % interval {ends})"
+        others = f"; {slower.height - 1} more of {followed.height} series are slower" if slower.height > 1 else ""
+        return f"Regression: {detail}{others}."
+    if unknown.height or not followed.height:
+        row = unknown.row(0, named=True) if unknown.height else {}
+        reason = row.get("reason") or (
+            f"{row['metric']} of {row['stack']} may be up to {format_number(1 / row['low'])} times slower"
+            if row.get("low")
+            else "no stack is followed beside the reference"
+        )
+        return f"Not known {day}: {reason} ({unknown.height} of {followed.height} series are not decided)."
+    faster = followed.filter(pl.col("verdict") == FASTER).height
+    detail = f"; {faster} faster" if faster else ""
+    return f"No regression {day}: none of {followed.height} series is slower by more than its margin{detail}."
+
+
+def format_change(change: dict[str, Any]) -> str:
+    """A change as a sentence without a full stop."""
+    ratio, ends, word = _orient_ratio(change)
+    packages, revisions = change["packages"], change["revisions"]
+    cause = f"; {packages}" if packages else "; the same packages before and after"
+    cause += f"; commits {revisions}" if revisions else ""
+    return (
+        f"{change['metric']} of {change['stack']} became {format_number(ratio)} times {word} "
+        f"(95 % interval {ends}) at {change['created_at'][:16]}{cause}"
+    )
+
+
+def _orient_ratio(change: dict[str, Any]) -> tuple[float, str, str]:
+    """Ratio above 1 with its interval as text, and which way it goes."""
+    ratio, low, high = change["ratio"], change["low"], change["high"]
+    word = "faster" if ratio >= 1 else "slower"
+    if ratio < 1:
+        ratio, low, high = 1 / ratio, 1 / high, 1 / low
+    return ratio, f"{format_number(low)} to {format_number(high)}", word
+
+
+def is_known(analysis: HistoryAnalysis) -> bool:
+    """Whether the answer is known: enough sessions, and since a date every relevant regression found or excluded."""
+    if not analysis.followed.height:
+        return False
+    if analysis.since is not None:
+        return bool(analysis.regressions.height) or not analysis.unknown.height
+    return int(analysis.followed["sessions"].max() or 0) >= MIN_POINTS  # type: ignore[arg-type]
+
+
+def list_notes(analysis: HistoryAnalysis) -> list[str]:
+    """What was left out, and changes of the machine and of the control."""
+    notes = [f"left out: {count} session(s): {reason}" for reason, count in analysis.history.left_out.items()]
+    for change in analysis.list_changes(MACHINE)[:3]:
+        notes.append(f"the machine changed: {format_change(change)}. Ratios to the reference are not affected")
+    for change in analysis.list_changes(CONTROL)[:3]:
+        notes.append(f"the measurement changed: {format_change(change)}. Changes near it are doubtful")
+    if (analysis.history.points["reference"] == "").any():
+        notes.append("sessions without a reference: a changed machine looks like a changed figure")
+    return notes
+
+
+def format_history(analysis: HistoryAnalysis) -> str:
+    """Text for the terminal: the answer, the series, the changes, the notes."""
+    shown = analysis.series.filter(pl.col("kind") != MACHINE).head(MAX_LISTED)
+    rows = []
+    for row in shown.iter_rows(named=True):
+        level = f"{format_number(row['level'])} [{_number(row['level_low'])}, {_number(row['level_high'])}]"
+        since = f"{_number(row['ratio'])} [{_number(row['low'])}, {_number(row['high'])}]" if row["verdict"] else NULL
+        name = f"{row['metric']} of {row['stack']}"
+        rows.append([name, row["sessions"], level, row["changes"], since, row["verdict"]])
+    names = ["series", "sessions", "times the reference", "changes", "since the date", "verdict"]
+    parts = [format_answer(analysis), "", *format_table(rows, names)]
+    if more := analysis.series.filter(pl.col("kind") != MACHINE).height - shown.height:
+        parts.append(f"… and {more} more series: --json or --out has all")
+    changes = analysis.list_changes(FOLLOWED)
+    parts += [f"change: {format_change(change)}" for change in changes[:MAX_LISTED]]
+    parts += [f"note: {note}" for note in list_notes(analysis)]
+    return "\n".join(parts)
+
+
+def _number(value: float | None) -> str:
+    return NULL if value is None else format_number(value)
+
+
+def build_history_document(analysis: HistoryAnalysis) -> dict[str, Any]:
+    """Document of `--json`: the answer, and the tables as rows."""
+    return {
+        "answer": format_answer(analysis),
+        "verdict": "valid" if is_known(analysis) else "invalid",
+        "since": analysis.since,
+        "regressions": analysis.regressions.height,
+        "undecided": analysis.unknown.height,
+        "series": analysis.series.to_dicts(),
+        "changes": analysis.changes.to_dicts(),
+        "left_out": analysis.history.left_out,
+        "notes": list_notes(analysis),
+    }
+
+
+def list_key_numbers(analysis: HistoryAnalysis) -> list[KeyNumber]:
+    """Key numbers: sessions, changes, the newest change, regressions since the date."""
+    points, changes = analysis.history.points, analysis.list_changes(FOLLOWED)
+    days = sorted(points["created_at"].str.slice(0, 10))
+    span = f"{days[0]} to {days[-1]}"
+    numbers: list[KeyNumber] = [
+        ("sessions", points["session_id"].n_unique(), "", span),
+        ("changes of level", len(changes), "", f"in {analysis.followed.height} followed series"),
+    ]
+    if changes:
+        ratio, ends, word = _orient_ratio(changes[0])
+        numbers.append(("newest change", ratio, f"times {word}", f"{changes[0]['metric']}: {ends}"))
+    control = analysis.series.filter(pl.col("kind") == CONTROL)
+    if control.height:
+        spread = f"{100 * float(control['spread'].max() or 0):.2g}"  # type: ignore[arg-type]
+        numbers.append(("control's changes", int(control["changes"].sum()), "", f"sessions differ by {spread} %"))
+    if analysis.since is not None:
+        note = f"{analysis.unknown.height} not decided"
+        numbers.append((f"slower since {analysis.since}", analysis.regressions.height, "series", note))
+    return numbers
+
+
+def list_next_steps(analysis: HistoryAnalysis) -> list[str]:
+    """At most three sentences on what to do next."""
+    slower = [change for change in analysis.list_changes(FOLLOWED) if change["verdict"] == SLOWER]
+    steps = []
+    if slower and slower[0]["packages"]:
+        name, old, _, new = slower[0]["packages"].split(", ")[0].split(" ")
+        indicator = slower[0]["metric"].partition("[")[0].partition(".")[0]
+        if "none" not in (old, new):
+            first, last = sorted((old, new), key=Version)
+            steps.append(
+                f"Find the version that made it slower: `workbench indicators bisect {name} {first}..{last} "
+                f"--indicator {indicator.lower()}`."
+            )
+    elif slower:
+        steps.append("The packages did not change there: look at the commits, and at the machine's configuration.")
+    if analysis.unknown.height:
+        steps.append("Measure more sessions, or more rounds per session, until the undecided series are decided.")
+    steps.append("Use it as a gate: `workbench indicators history --since DATE` ends with exit code 1 on a regression.")
+    return steps[:3]
 
 
 @dataclass(frozen=True)
@@ -30,12 +201,12 @@ class HistoryStudy:
     @property
     def answer(self) -> str:
         """What changed, in one or two sentences."""
-        return history_summary.format_answer(self.analysis)
+        return format_answer(self.analysis)
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
         """Invalid when too few sessions could show a change, or a regression is neither found nor excluded."""
-        return "valid" if history_summary.is_known(self.analysis) else "invalid"
+        return "valid" if is_known(self.analysis) else "invalid"
 
     @property
     def reasons(self) -> tuple[str, ...]:
@@ -45,7 +216,7 @@ class HistoryStudy:
     @property
     def notes(self) -> list[str]:
         """What was left out, and changes of the machine and of the control."""
-        return history_summary.list_notes(self.analysis)
+        return list_notes(self.analysis)
 
     @property
     def changes(self) -> pl.DataFrame:
@@ -62,11 +233,11 @@ class HistoryStudy:
 
     def key_numbers(self) -> list[KeyNumber]:
         """The key numbers below the answer."""
-        return history_summary.list_key_numbers(self.analysis)
+        return list_key_numbers(self.analysis)
 
     def next_steps(self) -> list[str]:
         """At most three sentences on what to do next."""
-        return history_summary.list_next_steps(self.analysis)
+        return list_next_steps(self.analysis)
 
     def check(self) -> pl.DataFrame:
         """Check that figures lie in their intervals, and that sessions add up.

@@ -12,24 +12,26 @@ from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.config import SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster
-from workbench.indicators.kubernetes.cluster_plan import (
+from workbench.indicators.kubernetes.job_manifests import (
+    CONTAINER,
+    ClusterOptions,
+    build_label_selector,
+    build_manifests,
+)
+from workbench.indicators.kubernetes.job_submission import (
     FOLDER,
     MANIFESTS,
+    POLL_S,
+    SessionWatch,
     build_session,
+    delete_objects,
     load_signing_key,
     plan_session,
     read_options,
-    write_manifests,
-)
-from workbench.indicators.kubernetes.job_manifests import CONTAINER, build_label_selector, build_manifests
-from workbench.indicators.kubernetes.job_submission import (
-    POLL_S,
-    SessionWatch,
-    delete_objects,
     record_end,
     submit_objects,
+    write_manifests,
 )
-from workbench.indicators.kubernetes.pod_inputs import ClusterOptions
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.rounds import Judge
@@ -39,7 +41,7 @@ from workbench.indicators.measurement.sessions import lock_session
 from workbench.indicators.measurement.stack_variants import solve_requirement_sets
 from workbench.indicators.stacks import stack_sets
 from workbench.indicators.stacks.environments import refuse_large_downloads
-from workbench.indicators.stacks.matrix_solver import read_stacks
+from workbench.indicators.stacks.stack_matrix import read_stacks
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session

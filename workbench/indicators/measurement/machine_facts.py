@@ -6,15 +6,30 @@ Every probe is optional: unknown facts are null or left out. No fact identifies 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import glob
 import hashlib
+import json
 import os
 import platform
-from collections.abc import Iterable
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from workbench.core import host
+from workbench.core.files import cache_folder
+from workbench.indicators.measurement.launcher_client import (
+    THREAD_VARIABLES,
+    Launcher,
+    RunCommand,
+    RunLimits,
+    build_clean_environment,
+)
+from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Hardware, Pressure
 
 CPUINFO = Path("/proc/cpuinfo")
@@ -28,6 +43,65 @@ _SETTINGS = {
     "transparent_huge_pages": "sys/kernel/mm/transparent_hugepage/enabled",
     "clock_source": "sys/devices/system/clocksource/clocksource0/current_clocksource",
 }
+
+
+PREFIX = "PYTHONPYCACHEPREFIX"
+COMPILED = "compiled"
+MARKER = "modules-that-do-not-compile"
+_COMPILE_TIMEOUT_S = 900
+# A copy takes some hundred MB: one that no session has used for so long goes.
+_MAX_UNUSED_S = 30 * 86_400
+_SKIPPED = ("test", "tests", "idlelib", "lib2to3", "turtledemo", "ensurepip", "site-packages", "__pycache__")
+# Runs with the interpreter and the environment of the runs; Python 3.8 and newer, the standard library alone.
+_PROBE = r"""
+import importlib.util, json, locale, os, sys, sysconfig
+skipped = set(SKIPPED)
+
+def folders():
+    paths = sysconfig.get_paths()
+    found = [paths["stdlib"], paths["purelib"], paths["platlib"]]
+    return [os.path.realpath(one) for one in dict.fromkeys(found) if os.path.isdir(one)]
+
+def is_compiled(path):
+    try:
+        with open(importlib.util.cache_from_source(path), "rb") as file:
+            head = file.read(16)
+        if head[:4] != importlib.util.MAGIC_NUMBER:
+            return False
+        if head[4] & 1:
+            return True
+        told = os.stat(path)
+        return (int.from_bytes(head[8:12], "little"), int.from_bytes(head[12:16], "little")) == (
+            int(told.st_mtime) & 0xFFFFFFFF, told.st_size & 0xFFFFFFFF)
+    except OSError:
+        return False
+
+total = 0
+missing = []
+for place, top in enumerate(folders()):
+    for folder, inner, names in os.walk(top):
+        inner[:] = [one for one in inner if one not in (skipped if folder == top and place == 0 else {"__pycache__"})]
+        for name in names:
+            if name.endswith(".py"):
+                total += 1
+                path = os.path.join(folder, name)
+                if not is_compiled(path):
+                    missing.append(path)
+try:
+    locale.setlocale(locale.LC_ALL, "")
+    words = ".".join(str(one) for one in locale.getlocale())
+except locale.Error as error:
+    words = str(error)
+print(json.dumps({
+    "folders": folders(), "total": total, "missing": missing, "locale": words,
+    "encoding": sys.getfilesystemencoding(), "variables": dict(os.environ),
+    "hash": [sys.flags.hash_randomization, os.environ.get("PYTHONHASHSEED")],
+    "optimize": sys.flags.optimize, "dev": bool(sys.flags.dev_mode), "debug": hasattr(sys, "gettotalrefcount"),
+    "gil": getattr(sys, "_is_gil_enabled", lambda: True)(),
+    "custom": [name for name in ("sitecustomize", "usercustomize") if name in sys.modules],
+    "cores": len(os.sched_getaffinity(0)),
+}))
+""".replace("SKIPPED", repr(_SKIPPED))
 
 
 def detect_hardware(cpuinfo: Path = CPUINFO) -> Hardware:
@@ -238,3 +312,190 @@ def _read_some_avg10(path: Path) -> float | None:
         some = next(line for line in path.read_text().splitlines() if line.startswith("some"))
         return float(next(part for part in some.split() if part.startswith("avg10=")).removeprefix("avg10="))
     return None
+
+
+def equalize_conditions(
+    variants: Sequence[Variant],
+    environment: Mapping[str, str],
+    *,
+    threads: int,
+    root: Path | None = None,
+    note: Callable[[str], None] = print,
+) -> list[Variant]:
+    """Find the conditions of each variant's runs, and compile the byte code that an interpreter lacks in a copy.
+
+    Python compiles a module without byte code anew in every run, since runs do not write any; an environment without it
+    would look slow, whatever its libraries do. The environment itself stays as it is: the copy is a folder in the
+    user's cache that runs get as PYTHONPYCACHEPREFIX.
+
+    Returns: The same variants with `arm.conditions`, and with the variables that their runs need. An interpreter that
+    cannot be probed keeps no conditions.
+    """
+    cores, _ = assign_cores(max([threads, *(entry.arm.threads or threads for entry in variants)]))
+    cache: dict[tuple[object, ...], tuple[dict[str, str], dict[str, str]]] = {}
+    results = []
+    copies = _tidy_copies(root or cache_folder() / "indicators" / "bytecode")
+    read = [str(copies)] if copies.is_dir() else []
+    with Launcher(RunLimits(), [variant.python for variant in variants], folders=read) as launcher:
+
+        def probe(variant: Variant, more: Mapping[str, str], scanner: Launcher = launcher) -> dict[str, Any] | None:
+            variables = {**environment, **variant.environment, **more}
+            count = variant.arm.threads or threads
+            return _probe_interpreter(scanner, variant.python, build_clean_environment(count, variables), cores[:count])
+
+        for variant in variants:
+            count = variant.arm.threads or threads
+            key = (variant.python, count, tuple(sorted(variant.environment.items())))
+            if key not in cache:
+                facts = probe(variant, {})
+                expected = build_clean_environment(count, {**environment, **variant.environment})
+                folder = copies / _hash_interpreter(variant)
+                there = facts and facts["missing"] and (folder / MARKER).is_file()
+                copy_facts = probe(variant, {PREFIX: str(folder)}) if there else None
+                cache[key] = _settle_variant(variant, facts, expected, folder, note, copy_facts)
+            conditions, more = cache[key]
+            arm = variant.arm.model_copy(update={"conditions": conditions})
+            results.append(dataclasses.replace(variant, arm=arm, environment={**variant.environment, **more}))
+    return results
+
+
+def _tidy_copies(copies: Path) -> Path:
+    # A cache that cannot be written is no error: variants are then measured as they are, and the report says so.
+    with contextlib.suppress(OSError):
+        copies.mkdir(parents=True, exist_ok=True)
+        _remove_unused_copies(copies)
+    return copies
+
+
+def _probe_interpreter(
+    launcher: Launcher, python: str, variables: Mapping[str, str], cpus: tuple[int, ...]
+) -> dict[str, Any] | None:
+    """What the probe says of an interpreter; null where it cannot run."""
+    ended = launcher.run_command(RunCommand(python, {"script.py": _PROBE}, variables, cpus=cpus, timeout_s=120))
+    try:
+        return dict(json.loads(ended.stdout)) if ended.outcome == "exited" else None
+    except ValueError:
+        return None
+
+
+def _settle_variant(
+    variant: Variant,
+    facts: dict[str, Any] | None,
+    expected: Mapping[str, str],
+    folder: Path,
+    note: Callable[[str], None],
+    copy_facts: dict[str, Any] | None,
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Conditions of a variant, and the variables that its runs need for its byte code."""
+    if facts is None:
+        return {}, {}
+    conditions = _describe_conditions(facts, expected)
+    missing = list(facts["missing"])
+    if not missing:
+        return conditions, {}
+    n_uncompiled = _count_left(folder, copy_facts)
+    if n_uncompiled is None:
+        n_uncompiled = _compile_copy(variant.python, facts["folders"], missing, folder)
+    name = variant.arm.stack
+    if n_uncompiled is None:
+        note(f"{name}: {len(missing)} of {facts['total']} modules without byte code, and no copy could be compiled")
+        return {**conditions, "byte code": f"missing for {len(missing)} of {facts['total']} modules"}, {}
+    if n_uncompiled < len(missing):
+        note(f"{name}: {len(missing) - n_uncompiled} of {facts['total']} modules without byte code: compiled in a copy")
+        return conditions, {PREFIX: str(folder)}
+    # What does not compile (templates, code for other versions) cannot be imported either.
+    return conditions, {}
+
+
+def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
+    """Modules that do not compile, of a copy that is still whole; null where it must be made (again)."""
+    if copy_facts is None:
+        return None
+    with contextlib.suppress(OSError, ValueError):
+        n_uncompiled = int((folder / MARKER).read_text(encoding="utf-8"))
+        os.utime(folder / MARKER)
+        return n_uncompiled if len(copy_facts["missing"]) <= n_uncompiled else None
+    return None
+
+
+def _remove_unused_copies(copies: Path) -> None:
+    """Remove copies whose marker is old; one without a marker is being made, or was left behind by a kill."""
+    oldest_s = time.time() - _MAX_UNUSED_S
+    for folder in copies.iterdir():
+        marker = folder / MARKER
+        if (marker if marker.exists() else folder).stat().st_mtime < oldest_s:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _hash_interpreter(variant: Variant) -> str:
+    return hashlib.sha256(f"{variant.python}\0{variant.arm.python}".encode()).hexdigest()[:24]
+
+
+def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], folder: Path) -> int | None:
+    """Copy the byte code that is there below a folder, and compile the rest; how many modules do not compile."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for top in folders:
+            _copy_byte_code(Path(top), folder)
+        listed = "\n".join(missing)
+        subprocess.run(  # noqa: S603
+            [python, "-S", "-s", "-m", "compileall", "-q", "-i", "-"],
+            input=listed,
+            text=True,
+            cwd=folder,
+            # The order of sets in byte code depends on the hash seed.
+            env={"PYTHONHASHSEED": "0", PREFIX: str(folder), "PATH": os.environ.get("PATH", "")},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_COMPILE_TIMEOUT_S,
+            check=False,
+        )
+        for path in (folder, *folder.rglob("*")):
+            path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))
+        n_uncompiled = sum(not _has_byte_code(folder, Path(module)) for module in missing)
+        (folder / MARKER).write_text(str(n_uncompiled), encoding="utf-8")
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return n_uncompiled
+
+
+def _has_byte_code(folder: Path, module: Path) -> bool:
+    return any((folder / module.parent.relative_to("/")).glob(f"{glob.escape(module.stem)}.*.pyc"))
+
+
+def _copy_byte_code(top: Path, folder: Path) -> None:
+    for cache in top.rglob("__pycache__"):
+        target = folder / cache.parent.relative_to("/")
+        target.mkdir(parents=True, exist_ok=True)
+        for path in cache.glob("*.pyc"):
+            copy_path = target / path.name
+            # Older than what is there: a module that has changed since.
+            if not copy_path.exists() or copy_path.stat().st_mtime < path.stat().st_mtime:
+                shutil.copyfile(path, copy_path)
+
+
+def _describe_conditions(facts: Mapping[str, Any], expected: Mapping[str, str]) -> dict[str, str]:
+    """Conditions in words; equal words stand for equal conditions."""
+    variables = dict(facts["variables"])
+    threads = {name: variables.get(name, "not set") for name in THREAD_VARIABLES}
+    common = max(set(threads.values()), key=list(threads.values()).count)
+    odd = [f"{name}={value}" for name, value in threads.items() if value != common]
+    private = {"HOME", "TMPDIR", PREFIX, "LC_CTYPE", "PWD", "SHLVL", "_", *THREAD_VARIABLES}
+    names = {name for name in variables.keys() | expected.keys() if variables.get(name) != expected.get(name)} - private
+    flags = [
+        *(["debug build"] if facts["debug"] else []),
+        *(["development mode"] if facts["dev"] else []),
+        *([f"-O{facts['optimize']}"] if facts["optimize"] else []),
+        *([] if facts["gil"] else ["without GIL"]),
+    ]
+    seed = facts["hash"][1]
+    return {
+        "byte code": COMPILED,
+        "locale": f"{facts['locale']}, {facts['encoding']}",
+        "hash seed": "random" if facts["hash"][0] and seed in (None, "random") else str(seed),
+        "threads": ", ".join([common, *odd]),
+        "cores": str(facts["cores"]),
+        "interpreter": ", ".join(flags) or "release build",
+        "start-up code": ", ".join(facts["custom"]) or "none",
+        "variables": ", ".join(f"{name}={variables.get(name, 'unset')}"[:60] for name in sorted(names)) or "as given",
+    }

@@ -15,7 +15,6 @@ from types import FrameType
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.interpreter_conditions import PREFIX
 from workbench.indicators.measurement.launcher_client import (
     DIED,
     Launcher,
@@ -23,6 +22,7 @@ from workbench.indicators.measurement.launcher_client import (
     RunLimits,
     build_clean_environment,
 )
+from workbench.indicators.measurement.machine_facts import PREFIX
 from workbench.indicators.measurement.session_plan import (
     PreparedCase,
     Slot,

@@ -17,8 +17,14 @@ from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Better, Case, Indicator
-from workbench.indicators.contract.script_declaration import ScriptDeclaration, build_script_case, infer_fields
-from workbench.indicators.contract.suite_scripts import MAX_BYTES, SUITES, read_suite
+from workbench.indicators.contract.script_declaration import (
+    MAX_BYTES,
+    SUITES,
+    ScriptDeclaration,
+    build_script_case,
+    infer_fields,
+    read_suite,
+)
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.launcher_client import (
     RunCommand,

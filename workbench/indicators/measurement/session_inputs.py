@@ -155,7 +155,7 @@ def _note_stand_in(control: Variant, name: str) -> Variant:
 def _solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
     """The configured stacks; null for existing environments."""
     from workbench.indicators.measurement.stack_variants import solve_requirement_sets
-    from workbench.indicators.stacks.matrix_solver import read_stacks
+    from workbench.indicators.stacks.stack_matrix import read_stacks
 
     choices = {"--stacks": config.stacks, "--stack": config.stack, "--python": config.python}
     if len([value for value in choices.values() if value]) != 1:
@@ -184,7 +184,7 @@ def _install_variants(
     if stacks is None:
         return stack_variants.build_python_variants(stack_variants.parse_pythons(config.python), baseline)
     if stacks.variations:
-        from workbench.indicators.measurement.matrix_variants import install_variations
+        from workbench.indicators.measurement.stack_variants import install_variations
 
         return install_variations(
             stacks,

@@ -12,15 +12,13 @@ import numpy.typing as npt
 
 from workbench.core.formats import format_items
 from workbench.indicators.analysis.effects import Comparison
-from workbench.indicators.analysis.verdict_reasons import find_obstacle, format_percent
+from workbench.indicators.analysis.judgement import find_obstacle, format_percent
 from workbench.indicators.recommendation.evidence import MIX, Evidence, Justification, Kind, ratio_to_percent
 from workbench.indicators.recommendation.metric_mix import MODEL, Chances, Mix, compute_chances
-from workbench.indicators.recommendation.pipeline_units import Candidate, Context, RecommendationType
 from workbench.indicators.recommendation.ratio_estimates import PairedEstimates, RatioEstimates
 from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
-from workbench.indicators.recommendation.scoring_steps import MEASURED_TYPES
-from workbench.indicators.recommendation.stack_filters import Predictable
-from workbench.indicators.recommendation.unit_pipeline import Accepted, Excluded
+from workbench.indicators.recommendation.scoring_steps import MEASURED_TYPES, Predictable
+from workbench.indicators.recommendation.unit_pipeline import Accepted, Candidate, Context, Excluded, RecommendationType
 from workbench.indicators.tables import EXCLUDED, JUSTIFICATIONS, PROPOSALS, RECOMMENDATIONS
 from workbench.stats import Decision, Interval, Verdict, count_required_pairs, decide_beyond
 from workbench.stats.verdicts import DECIDED, FASTER, SAME, UNDECIDED

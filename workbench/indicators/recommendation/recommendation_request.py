@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from workbench.core.errors import ConfigError
 from workbench.core.schema import FiniteModel, validate_model
-from workbench.indicators.recommendation.pipeline_units import RecommendationType
+from workbench.indicators.recommendation.unit_pipeline import RecommendationType
 
 STABLE_AGE_DAYS = 30.0
 """Default minimum age of a stable stack's newest file."""

@@ -13,15 +13,17 @@ from workbench.core import files, formats
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.redaction import strip_user_info
 from workbench.indicators.stacks.environments import Environment
-from workbench.indicators.stacks.package_index import PackageIndex, Wheel, format_time
-from workbench.indicators.stacks.stack_plan import StackPlan
-from workbench.indicators.stacks.stack_sets import Package, Stack, StackSet, label_package, list_varying_packages
-from workbench.indicators.stacks.target_platform import (
+from workbench.indicators.stacks.package_index import (
+    PackageIndex,
+    Wheel,
     build_target,
     find_uv_platform,
+    format_time,
     this_platform,
     this_python_version,
 )
+from workbench.indicators.stacks.stack_sets import Package, Stack, StackSet, label_package, list_varying_packages
+from workbench.indicators.stacks.stack_solver import StackPlan
 from workbench.indicators.stacks.uv_tool import Sources, load_sources
 
 MAX_REASONS = 10

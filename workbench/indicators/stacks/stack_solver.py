@@ -5,23 +5,28 @@ from __future__ import annotations
 import itertools
 import json
 import re
+import secrets
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
-from workbench.core.errors import RunFailedError
+from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.stacks import stack_request, stack_sets, uv_tool
-from workbench.indicators.stacks.package_index import PackageIndex, Wheel, format_time
-from workbench.indicators.stacks.stack_plan import UNLIMITED, StackPlan, build_stack_plan, find_last_day
-from workbench.indicators.stacks.stack_request import Point, StackRequest, format_size
+from workbench.indicators.stacks.package_index import PackageIndex, Wheel, build_target, format_time
+from workbench.indicators.stacks.stack_request import COUNT, Point, StackRequest, compute_start_of_today, format_size
 from workbench.indicators.stacks.stack_sets import MAX_REASON, Package, RejectedPoint, Stack, StackSet, build_stack
-from workbench.indicators.stacks.uv_tool import Sources
+from workbench.indicators.stacks.uv_tool import Sources, load_sources
+
+UNLIMITED = "no limit on upload times, because the index has none for {}: locks may change when the index changes"
+
 
 AT_ONCE = 2
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<rest>[^\n]*)")
@@ -29,6 +34,157 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 _UNSATISFIABLE = "No solution found"
 # Older versions of uv do not quote names.
 _UNTIMED = re.compile(r"(?:`|\bwarning: )([^`\s]+)`? is missing an upload date")
+Progress = Callable[[int, int], None]
+MAX_VERSIONS = 200
+_WHERE = "PACKAGE OLD..NEW"
+
+
+@dataclass(frozen=True)
+class StackPlan:
+    """Checked request with the versions from the index.
+
+    `choices` maps free packages to candidate versions (grid, random, latest). `total` is the number of points of the
+    space, `wanted` the number of different stacks to make (null: solve all points), `before` the upload time limit.
+    """
+
+    request: StackRequest
+    index: PackageIndex
+    requirements: tuple[str, ...]
+    free: tuple[str, ...]
+    choices: dict[str, list[Version]]
+    total: int
+    wanted: int | None
+    seed: int | None
+    before: datetime | None
+    notes: tuple[str, ...] = ()
+
+    def iterate_points(self) -> Iterable[Point]:
+        """Iterate over the points in the order of solving."""
+        request = self.request
+        if request.decision == "dates" and request.first_day is not None:
+            return stack_request.list_date_points(request.first_day, find_last_day(request), request.every)
+        if request.decision == "bounds":
+            return stack_request.list_bound_points()
+        if not self.choices:
+            return [Point()]
+        if request.decision == "random" and self.seed is not None:
+            return stack_request.draw_combinations(self.choices, self.seed)
+        return stack_request.iterate_grid(self.choices)
+
+    def list_first_points(self) -> list[Point]:
+        """Points solved first; further points are solved only if some of these give no new stack."""
+        return list(itertools.islice(self.iterate_points(), min(self.wanted or self.request.most, self.request.most)))
+
+
+def build_stack_plan(request: StackRequest, sources: Sources | None = None) -> StackPlan:
+    """Plan a request: reads versions from the index, without solving or installing."""
+    index = PackageIndex(sources or load_sources(), build_target(request.python, request.platform))
+    fixed = [stack_request.parse_requirement(text, "--requirements") for text in request.requirements]
+    free = stack_request.index_by_name(stack_request.parse_requirement(text, "--free") for text in request.free)
+    names = [
+        canonicalize_name(requirement.name) for requirement in [*fixed, *free.values()] if _is_applicable(requirement)
+    ]
+    index.prefetch_pages(names)
+    before, notes = _select_upload_limit(request, index, names)
+    choices: dict[str, list[Version]] = {}
+    if request.decision in ("grid", "random", "latest"):
+        choices = {
+            name: _list_candidate_versions(request, index, requirement, fixed, before)
+            for name, requirement in free.items()
+        }
+    is_drawn = request.decision == "random"
+    chosen = secrets.randbelow(2**31) if request.seed is None else request.seed
+    plan = StackPlan(
+        request=request,
+        index=index,
+        requirements=(*request.requirements, *request.free),
+        free=tuple(free),
+        choices=choices,
+        total=0,
+        wanted=request.count or (COUNT if is_drawn else None),
+        seed=chosen if is_drawn else None,
+        before=before,
+        notes=notes,
+    )
+    return _count_points(plan)
+
+
+def find_last_day(request: StackRequest) -> date:
+    """Last day of a sweep over dates; by default today (UTC)."""
+    today = datetime.now(UTC).date()
+    if request.last_day is not None and request.last_day > today:
+        raise ConfigError("day is in the future", where="--to", found=request.last_day, allowed=f"up to {today} (UTC)")
+    return request.last_day or today
+
+
+def _is_applicable(requirement: Requirement) -> bool:
+    # A requirement with a marker may be for another Python; its package may then be absent.
+    return requirement.marker is None
+
+
+def _count_points(plan: StackPlan) -> StackPlan:
+    """Plan with its number of points, checked against the limit."""
+    points = plan.iterate_points()
+    total = stack_request.count_combinations(plan.choices) if plan.choices else len(list(points))
+    max_points = plan.request.most
+    if min(total, plan.wanted or total) > max_points:
+        each = ", ".join(f"{name}: {len(versions)} versions" for name, versions in plan.choices.items())
+        raise ConfigError(
+            f"too many points: {total}",
+            where=each or "--every",
+            allowed=f"up to {max_points} (--most)",
+            do="sample with --decision random --count N, use the newest with --latest N, or raise --most",
+        )
+    return replace(plan, total=total)
+
+
+def _select_upload_limit(
+    request: StackRequest, index: PackageIndex, names: Sequence[str]
+) -> tuple[datetime | None, tuple[str, ...]]:
+    """Upload time limit of files, and notes about it; days have their own limits."""
+    if request.no_limit:
+        return None, ("no limit on upload times: the same request may give other locks later",)
+    is_limited = request.before is not None or request.decision == "dates"
+    # A given limit excludes files without an upload time, with a note, but never all files of a package.
+    lacking = sorted({name for name in names if index.has_untimed_wheels(name, wholly=is_limited)})
+    untimed = ", ".join(lacking[:5])
+    if untimed and not is_limited:
+        return None, (UNLIMITED.format(untimed),)
+    if untimed:
+        raise ConfigError(
+            "the index has no upload times, so a limit would exclude these packages",
+            where="--decision dates" if request.before is None else "--exclude-newer",
+            found=untimed,
+            do="omit it, or set UV_DEFAULT_INDEX to an index with upload times (such as PyPI)",
+        )
+    if request.decision == "dates":
+        return None, ()
+    late = ("the limit is in the future: locks may change until then",)
+    before = request.before or compute_start_of_today()
+    return before, late if before > datetime.now(UTC) else ()
+
+
+def _list_candidate_versions(
+    request: StackRequest, index: PackageIndex, free: Requirement, fixed: Iterable[Requirement], before: datetime | None
+) -> list[Version]:
+    """Candidate versions of a free package, newest first."""
+    name = canonicalize_name(free.name)
+    specifier: SpecifierSet = free.specifier
+    for requirement in fixed:
+        if canonicalize_name(requirement.name) == name and _is_applicable(requirement):
+            specifier = specifier & requirement.specifier
+    versions = stack_request.select_steps(index.list_versions(name, specifier, before), request.step)
+    latest = request.latest or (COUNT if request.decision == "latest" else None)
+    if not versions:
+        there = index.list_versions(name, SpecifierSet(">=0.dev0"))
+        raise ConfigError(
+            f"no version of {name} matches",
+            where=f"--free {free}",
+            found=f"{len(there)} versions with a wheel for Python {index.target.python} on {index.target.platform}"
+            + (f", {there[-1]} to {there[0]}" if there else ""),
+            allowed="a version with a wheel" + (f" from before {format_time(before)}" if before else ""),
+        )
+    return versions[:latest]
 
 
 @dataclass(frozen=True)
@@ -192,9 +348,6 @@ def solve_points(
     return answers
 
 
-Progress = Callable[[int, int], None]
-
-
 def solve_request(request: StackRequest, sources: Sources | None = None, progress: Progress | None = None) -> StackSet:
     """Make the stacks of a request, each a lock with hashes.
 
@@ -315,3 +468,161 @@ def _find_size_excess(stack: Stack, max_bytes: int) -> str | None:
     if size <= max_bytes:
         return None
     return f"download of {format_size(size)} is above --max-download {format_size(max_bytes)}"
+
+
+@dataclass(frozen=True)
+class VersionRange:
+    """A package and the versions to search, oldest first; both ends are among them.
+
+    `yanked` are versions of the range that their publisher withdrew, so that they are left out.
+    """
+
+    package: str
+    extras: tuple[str, ...]
+    versions: tuple[str, ...]
+    yanked: tuple[str, ...] = ()
+
+
+def parse_package(text: str) -> Requirement:
+    """Parse the name of a package, with extras or without."""
+    requirement = stack_request.parse_requirement(text, "PACKAGE")
+    if requirement.specifier or requirement.marker:
+        raise ConfigError(
+            "the package has a version", where="PACKAGE", found=text[:80], allowed="its name", do="give OLD..NEW"
+        )
+    return requirement
+
+
+def parse_range(text: str) -> tuple[Version, Version]:
+    """Parse OLD..NEW.
+
+    >>> [str(version) for version in parse_range("2.2.0..2.3.3")]
+    ['2.2.0', '2.3.3']
+    """
+    old, dots, new = (part.strip() for part in text.partition(".."))
+    if not dots or not old or not new:
+        raise ConfigError("not a range of versions", where="OLD..NEW", found=text[:80], allowed="like 2.2.0..2.3.3")
+    ends = parse_version(old, "OLD..NEW"), parse_version(new, "OLD..NEW")
+    if not ends[0] < ends[1]:
+        raise ConfigError(
+            "the range does not go from an older to a newer version", where="OLD..NEW", found=text[:80],
+            do="give the older version first",
+        )  # fmt: skip
+    return ends
+
+
+def parse_version(text: str, where: str) -> Version:
+    """Parse a version."""
+    try:
+        return Version(text)
+    except InvalidVersion:
+        raise ConfigError("not a version", where=where, found=text[:80], allowed="like 2.2.0") from None
+
+
+def find_version_range(
+    package: str, ends: tuple[Version, Version], named: Iterable[Version] = (), sources: Sources | None = None
+) -> VersionRange:
+    """Find the versions between two ends that have a wheel for this Python and platform.
+
+    Pre-releases are left out unless an end is one, and yanked versions are.
+    """
+    requirement = parse_package(package)
+    index = PackageIndex(sources or load_sources(), build_target())
+    wheels = index.list_wheels(requirement.name)
+    there = {wheel.version for wheel in wheels}
+    in_range = {version for version in there if ends[0] <= version <= ends[1]}
+    wanted = {*named}
+    if outside := sorted(version for version in wanted if not ends[0] <= version <= ends[1]):
+        raise ConfigError(
+            "a version outside the range", where="--versions", found=[str(version) for version in outside[:5]],
+            allowed=f"{ends[0]} to {ends[1]}",
+        )  # fmt: skip
+    _check_available({*ends, *wanted}, there, requirement.name, index)
+    usable = {wheel.version for wheel in wheels if not wheel.yanked}
+    yanked = in_range - usable - {*ends, *wanted}
+    takes_all = any(end.is_prerelease for end in ends)
+    between = wanted or {version for version in in_range & usable if takes_all or not version.is_prerelease}
+    # As the index writes them: 1.0 and 1.0.0 are one version.
+    spelled = {version: version for version in there}
+    chosen = [spelled[version] for version in sorted({*ends, *between})]
+    if len(chosen) > MAX_VERSIONS:
+        raise ConfigError(
+            f"too many versions: {len(chosen)}", where=_WHERE, allowed=f"up to {MAX_VERSIONS}",
+            do="take a shorter range, or name some with --versions",
+        )  # fmt: skip
+    left_out = sorted(version for version in yanked if not wanted and (takes_all or not version.is_prerelease))
+    return VersionRange(
+        canonicalize_name(requirement.name),
+        tuple(sorted(requirement.extras)),
+        tuple(map(str, chosen)),
+        tuple(map(str, left_out)),
+    )
+
+
+def _check_available(wanted: set[Version], there: set[Version], package: str, index: PackageIndex) -> None:
+    if missing := sorted(wanted - there):
+        versions = sorted(there)
+        shown = f"{len(versions)} versions, {versions[0]} to {versions[-1]}" if versions else "none"
+        raise ConfigError(
+            f"no wheel of this version of {package}",
+            where=_WHERE,
+            found=[str(version) for version in missing[:5]],
+            allowed=f"a version with a wheel for Python {index.target.python} on {index.target.platform}: {shown}",
+        )
+
+
+def parse_fixed_requirements(texts: Sequence[str], package: str) -> tuple[str, ...]:
+    """Check the requirements of the other packages."""
+    for text in texts:
+        requirement = stack_request.parse_requirement(text, "--with")
+        if canonicalize_name(requirement.name) == canonicalize_name(package):
+            raise ConfigError(
+                "--with is for other packages", where="--with", found=text[:80], do="name versions with --versions"
+            )
+    return tuple(texts)
+
+
+def solve_version_range(
+    version_range: VersionRange,
+    requirements: Sequence[str] = (),
+    *,
+    max_download_bytes: int,
+    sources: Sources | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> StackSet:
+    """Solve a stack for each version, all on the same day's index.
+
+    Returns: Each stack is named by the package's version, as `name_version` does; versions without a solution are
+    `rejected`, with the reason.
+    """
+    extras = f"[{','.join(version_range.extras)}]" if version_range.extras else ""
+    # The ends are named, so that uv takes pre-releases where they are.
+    free = f"{version_range.package}{extras}>={version_range.versions[0]},<={version_range.versions[-1]}"
+    request = stack_request.build_stack_request(
+        free=(free,),
+        requirements=tuple(requirements),
+        step="patch",
+        most=10_000,
+        max_download_bytes=max_download_bytes,
+    )
+    plan = build_stack_plan(request, sources)
+    choices = {version_range.package: [Version(text) for text in version_range.versions]}
+    solved = solve_stack_plan(replace(plan, choices=choices, total=len(version_range.versions)), progress)
+    # Names of other packages would make the names of versions depend on what else changed.
+    texts = {Version(text): text for text in version_range.versions}
+    named = [
+        stack.model_copy(
+            update={"name": name_version(version_range.package, texts[Version(stack.versions[version_range.package])])}
+        )
+        for stack in solved.stacks
+    ]
+    return solved.model_copy(update={"stacks": tuple(named)})
+
+
+def name_version(package: str, version: str) -> str:
+    """Name of a stack in a range, as the solver's points are labelled.
+
+    >>> name_version("pandas", "2.3.0")
+    'pandas 2.3.0'
+    """
+    return f"{package} {version}"

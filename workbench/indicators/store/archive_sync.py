@@ -7,24 +7,70 @@ runs with different numbers are kept separately. Damaged documents are counted, 
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sqlalchemy import Table, insert, select
+from sqlalchemy.dialects import postgresql, sqlite
+
 from workbench.core.errors import InputError
 from workbench.core.files import read_up_to
-from workbench.indicators.store import archive
-from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, SESSION_FILE, PlannedCase, Session
+from workbench.indicators.analysis.observations import build_observations
+from workbench.indicators.store import archive, sql_database
+from workbench.indicators.store.archive import (
+    INSPECTIONS,
+    MAX_RESULT_BYTES,
+    SESSION_FILE,
+    Arm,
+    Hardware,
+    PlannedCase,
+    Result,
+    Session,
+    inspection_id,
+    parse_time,
+)
+from workbench.indicators.store.sql_schema import (
+    ARM,
+    CHECK_VALUE,
+    HARDWARE,
+    INDICATOR,
+    INSPECTION,
+    MAX_NAME_BYTES,
+    OBSERVATION,
+    PLANNED_CASE,
+    RUN,
+    SAMPLE,
+    SESSION,
+    STACK,
+    STACK_PACKAGE,
+    Field,
+    build_typed_table,
+    clean_text,
+    extract_values,
+    parse_declaration_fields,
+)
 
 if TYPE_CHECKING:
+    from sqlalchemy import ColumnElement, Connection, Table
+
     from workbench.indicators.store.sql_database import Database
-    from workbench.indicators.store.sql_rows import FoundDocument, TypedTable
 
 BATCH = 50
 MAX_REASONS = 1000
 Progress = Callable[[int, int], None]
+
+
+Declare = Callable[[str, str], Mapping[str, Any]]
+"""Finds the declaration of an indicator version that a session lacks; empty if unknown."""
+# Fields that change while a session runs or is extended; all others are fixed by the plan.
+_PROGRESS = {"rounds_done", "ended_at", "stop_reason", "notes", "looks"}
+_NOT_HASHED = _PROGRESS | {"method", "revision"}
+_CASE_NOTES = {"skipped", "declaration", "about"}
+MAX_SAMPLES = 10_000
 
 
 @dataclass
@@ -83,7 +129,6 @@ def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Prog
 
 def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, report: SyncReport) -> None:
     """Add notes about undeclared indicators, and runs stored before the declaration of their indicator."""
-    from workbench.indicators.store.sql_rows import find_typed_table, list_runs_without_typed_row
     from workbench.indicators.store.sql_schema import RUN, clean_text
 
     for name, version in cases:
@@ -116,8 +161,6 @@ def list_session_folders(folder: Path) -> list[Path]:
 
 def _register_folder(folder: Path, database: Database, report: SyncReport) -> Session | None:
     from sqlalchemy.exc import DataError, IntegrityError
-
-    from workbench.indicators.store.sql_rows import register_session
 
     try:
         session = archive.read_session(folder)
@@ -181,7 +224,6 @@ class _Inspection:
 
     def sync_runs(self, paths: list[tuple[int, Path]]) -> None:
         """Store its runs in small transactions."""
-        from workbench.indicators.store.sql_rows import find_typed_table
 
         with self.database.transaction() as connection:
             hashes = self._read_stored_hashes(connection)
@@ -211,7 +253,6 @@ class _Inspection:
         self, connection: Any, typed: TypedTable | None
     ) -> dict[int, Callable[[FoundDocument], None]]:
         """Inserts of missing typed values of stored runs, by run number."""
-        from workbench.indicators.store.sql_rows import insert_typed_row, list_runs_without_typed_row
         from workbench.indicators.store.sql_schema import RUN
 
         if typed is None:
@@ -230,8 +271,6 @@ class _Inspection:
     ) -> FoundDocument | None:
         """Read a document that is not stored yet; null if it is stored or invalid."""
         from sqlalchemy.exc import DataError
-
-        from workbench.indicators.store.sql_rows import FoundDocument
 
         try:
             digest = _hash_file(path)
@@ -267,8 +306,6 @@ class _Inspection:
         """Write a batch; on failure, write each run separately so that only the faulty one fails."""
         from sqlalchemy.exc import DataError, IntegrityError
 
-        from workbench.indicators.store.sql_rows import insert_runs
-
         try:
             with self.database.transaction() as connection:
                 new = insert_runs(connection, self.session, batch, typed)
@@ -287,7 +324,6 @@ class _Inspection:
 
 
 def _hash_file(path: Path) -> str:
-    from workbench.indicators.store.sql_rows import hash_document
 
     try:
         return hash_document(json.loads(read_up_to(path, MAX_RESULT_BYTES)))
@@ -295,3 +331,299 @@ def _hash_file(path: Path) -> str:
         raise InputError("cannot read the file", found=error.strerror) from None
     except (ValueError, RecursionError) as error:
         raise InputError("not valid JSON", found=str(error)[:200]) from None
+
+
+def register_session(connection: Connection, session: Session, declare: Declare) -> None:
+    """Register a session."""
+    for case in session.cases:
+        _check_indicator_name(case.indicator)
+    sql_database.lock_tables(connection)
+    _insert_hardware(connection, session.hardware)
+    for arm in session.arms:
+        _insert_stack(connection, arm)
+    for case in session.cases:
+        declared = case.declaration or declare(case.indicator, case.indicator_version)
+        sql_database.ensure_indicator(
+            connection, clean_text(case.indicator), clean_text(case.indicator_version), declared
+        )
+    if _insert_session(connection, session):
+        _insert_plan(connection, session)
+
+
+def _check_indicator_name(name: str) -> None:
+    """Check an indicator name; queries use NAME@VERSION, so only valid class names can be found again."""
+    if not (name.isascii() and name.isidentifier() and len(name) <= MAX_NAME_BYTES):
+        allowed = f"letters, digits, _; at most {MAX_NAME_BYTES}"
+        raise InputError("not an indicator name", found=name[:80], allowed=allowed)
+
+
+def insert_new(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    """Insert rows whose keys are not stored yet."""
+    if rows:
+        connection.execute(insert_or_ignore(connection, table), [tidy_row(row) for row in rows])
+
+
+def insert_or_ignore(connection: Connection, table: Table) -> Any:
+    """INSERT statement that skips rows with existing keys."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table).on_conflict_do_nothing()
+    return sqlite.insert(table).on_conflict_do_nothing()
+
+
+def tidy_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Row for both databases: texts without NUL, lists and mappings as JSON."""
+    clean_row = {}
+    for name, value in row.items():
+        if isinstance(value, list | tuple | dict):
+            value = json.dumps(value, sort_keys=True)
+        clean_row[name] = clean_text(value) if isinstance(value, str) else value
+    return clean_row
+
+
+def hash_document(document: Any) -> str:
+    """sha256 of JSON data, independent of whitespace and key order."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _insert_hardware(connection: Connection, hardware: Hardware) -> None:
+    row = {
+        "hardware_key": hardware.key,
+        "cpu_model": hardware.cpu_model,
+        "cores": hardware.cores,
+        "memory_bytes": hardware.memory_bytes,
+        "document": json.dumps(hardware.model_dump(mode="json"), sort_keys=True),
+    }
+    insert_new(connection, HARDWARE, [row])
+    # The reported memory may change with a reboot. The first value in sort order is kept, independent of the order of
+    # inserts, so that a rebuilt database is the same.
+    here = HARDWARE.c.hardware_key == clean_text(hardware.key)
+    connection.execute(HARDWARE.update().where(here, HARDWARE.c.document > row["document"]).values(tidy_row(row)))
+
+
+def _insert_stack(connection: Connection, arm: Arm) -> None:
+    content = hash_document([arm.lock_sha256, arm.packages])
+    row = {
+        "stack_key": arm.stack_key,
+        "lock_sha256": arm.lock_sha256,
+        "packages": len(arm.packages),
+        "content_sha256": content,
+    }
+    here = STACK.c.stack_key == clean_text(arm.stack_key)
+    stored_sha256 = connection.execute(select(STACK.c.content_sha256).where(here)).scalar()
+    if stored_sha256 is not None and stored_sha256 != content:
+        raise InputError("another stack has this key", where=f"arm {arm.name}", found=arm.stack_key[:64])
+    if stored_sha256 is None:
+        insert_new(connection, STACK, [row])
+        packages = [
+            {"stack_key": arm.stack_key, "package": name, "version": version} for name, version in arm.packages.items()
+        ]
+        insert_new(connection, STACK_PACKAGE, packages)
+
+
+def _insert_session(connection: Connection, session: Session) -> bool:
+    """Insert the session or update its progress; true if it is new."""
+    plan = session.model_dump(mode="json", exclude=_NOT_HASHED)
+    for case in plan["cases"]:
+        for name in _CASE_NOTES:
+            case.pop(name)
+    plan_sha256 = hash_document(plan)
+    here = SESSION.c.session_id == clean_text(session.session_id)
+    columns = (SESSION.c.plan_sha256, SESSION.c.rounds_done, SESSION.c.ended_at)
+    row = connection.execute(select(*columns).where(here)).first()
+    progress = {name: getattr(session, name) for name in sorted(_PROGRESS)}
+    if row is None:
+        connection.execute(insert(SESSION), tidy_row(_session_row(session) | progress | {"plan_sha256": plan_sha256}))
+        return True
+    if row[0] != plan_sha256:
+        raise InputError("a session with another plan has this id", found=session.session_id[:80])
+    if (session.rounds_done, session.ended_at or "") >= (row[1], row[2] or ""):
+        connection.execute(SESSION.update().where(here).values(tidy_row(progress)))
+        for planned_case in session.cases:  # arms may be skipped while the session runs
+            case = (PLANNED_CASE.c.session_id == clean_text(session.session_id)) & (
+                PLANNED_CASE.c.case == clean_text(planned_case.label)
+            )
+            connection.execute(PLANNED_CASE.update().where(case).values(tidy_row({"skipped": planned_case.skipped})))
+    return False
+
+
+def _session_row(session: Session) -> dict[str, Any]:
+    names = ("session_id", "created_at", "baseline", "backend", "design", "revision", "seed", "alpha", "memory_bytes")
+    row = {name: getattr(session, name) for name in (*names, "threads", "timeout_s")}
+    return row | {"hardware_key": session.hardware.key}
+
+
+def _insert_plan(connection: Connection, session: Session) -> None:
+    base_row = {"session_id": session.session_id}
+    insert_new(connection, ARM, [base_row | _arm_row(arm) for arm in session.arms])
+    insert_new(connection, PLANNED_CASE, [base_row | _case_row(case) for case in session.cases])
+    inspections = [
+        base_row | {"inspection_id": inspection_id(session.session_id, arm, case), "arm": arm, "case": case}
+        for case in (planned_case.label for planned_case in session.cases)
+        for arm in (session_arm.name for session_arm in session.arms)
+    ]
+    insert_new(connection, INSPECTION, inspections)
+    _refuse_shared_inspections(
+        connection, session.session_id, [inspection["inspection_id"] for inspection in inspections]
+    )
+
+
+def _refuse_shared_inspections(connection: Connection, session_id: str, inspections: list[str]) -> None:
+    """Refuse inspections of another session with the same name; 8-digit hashes can collide, although rarely."""
+    other = select(INSPECTION.c.inspection_id).where(INSPECTION.c.session_id != clean_text(session_id))
+    for begin in range(0, len(inspections), 500):  # SQLite allows 32,766 values per statement
+        some = [clean_text(name) for name in inspections[begin : begin + 500]]
+        if taken := connection.execute(other.where(INSPECTION.c.inspection_id.in_(some))).scalars().first():
+            raise InputError("another session has an inspection of this name", found=taken[:80])
+
+
+def _arm_row(arm: Arm) -> dict[str, Any]:
+    return {
+        "arm": arm.name,
+        "stack": arm.stack,
+        "stack_key": arm.stack_key,
+        "copy_number": arm.copy_number,
+        "python": arm.python,
+        "platform": arm.notes.get("platform"),
+        "notes": arm.notes,
+    }
+
+
+def _case_row(case: PlannedCase) -> dict[str, Any]:
+    names = ("indicator", "indicator_version", "parameters", "skipped")
+    return {"case": case.label, **{name: getattr(case, name) for name in names}}
+
+
+@dataclass(frozen=True)
+class FoundDocument:
+    """Document of a run that is not stored yet."""
+
+    path: Path
+    inspection: str
+    number: int
+    result: Result
+    digest: str
+
+
+@dataclass(frozen=True)
+class TypedTable:
+    """Typed table of an indicator, with the required fields of a document."""
+
+    table: Table
+    fields: tuple[Field, ...]
+
+
+def find_typed_table(connection: Connection, indicator: str, version: str) -> TypedTable | None:
+    """Typed table of this version; null without a declaration."""
+    here = (INDICATOR.c.name == clean_text(indicator)) & (INDICATOR.c.version == clean_text(version))
+    row = connection.execute(select(INDICATOR.c.table_name, INDICATOR.c.declaration).where(here)).first()
+    if row is None or row[0] is None:
+        return None
+    fields = parse_declaration_fields(json.loads(row[1]))
+    return TypedTable(build_typed_table(row[0], fields), fields)
+
+
+def list_runs_without_typed_row(
+    connection: Connection, typed: TypedTable, *runs: ColumnElement[bool]
+) -> dict[int, int]:
+    """Given runs with status ok that have no row in the typed table yet, as row id to run number.
+
+    This happens if runs are stored before their indicator is declared.
+    """
+    wanted = select(RUN.c.run_id, RUN.c.run).join(typed.table, typed.table.c.run_id == RUN.c.run_id, isouter=True)
+    wanted = wanted.where(RUN.c.status == "ok", typed.table.c.run_id.is_(None), *runs)
+    return {row[0]: row[1] for row in connection.execute(wanted)}
+
+
+def insert_typed_row(connection: Connection, document: FoundDocument, typed: TypedTable, run_id: int) -> None:
+    """Insert the typed row of a stored run, unless another writer has done so."""
+    for row in _build_typed_rows(document, typed, {(document.inspection, document.number): run_id}):
+        connection.execute(insert_or_ignore(connection, typed.table), [tidy_row(row)])
+
+
+def insert_runs(
+    connection: Connection, session: Session, documents: Sequence[FoundDocument], typed: TypedTable | None
+) -> dict[tuple[str, int], int]:
+    """Insert runs of one inspection with their child rows, and return the numbers of new runs."""
+    import polars as pl
+
+    try:
+        observed = build_observations(session, [(entry.inspection, entry.number, entry.result) for entry in documents])
+    except (pl.exceptions.PolarsError, OverflowError, TypeError, UnicodeError) as error:
+        raise InputError("value does not fit its column", found=str(error)[:120]) from None
+    runs = []
+    for row, document in zip(observed.runs.to_dicts(), documents, strict=True):
+        runs.append(tidy_row(row | _document_row(document)))
+    ids = _insert_run_rows(connection, runs)
+    new = [entry for entry in documents if (entry.inspection, entry.number) in ids]
+    for table, frame in ((OBSERVATION, observed.values), (CHECK_VALUE, observed.checks)):
+        names = {column.name for column in table.columns}
+        rows = [
+            {"run_id": ids[key]} | {name: value for name, value in row.items() if name in names}
+            for row in frame.to_dicts()
+            if (key := (row["inspection_id"], row["run"])) in ids
+        ]
+        _insert_rows(connection, table, rows)
+    _insert_rows(
+        connection,
+        SAMPLE,
+        [row for entry in new for row in _build_sample_rows(entry, ids[entry.inspection, entry.number])],
+    )
+    if typed is not None:
+        _insert_rows(connection, typed.table, [row for entry in new for row in _build_typed_rows(entry, typed, ids)])
+    return ids
+
+
+def _insert_run_rows(connection: Connection, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
+    statement = insert_or_ignore(connection, RUN).returning(RUN.c.run_id, RUN.c.inspection_id, RUN.c.run)
+    return {(row[1], row[2]): row[0] for row in connection.execute(statement, rows)}
+
+
+def _insert_rows(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        connection.execute(table.insert(), [tidy_row(row) for row in rows])
+
+
+def _document_row(document: FoundDocument) -> dict[str, Any]:
+    started = parse_time(document.result.start_datetime)
+    return {
+        "started_unix_s": started.timestamp() if started else None,
+        "script_sha256": document.result.script_sha256,
+        "stdout_sha256": document.result.workbench.stdout_sha256,
+        "document_sha256": document.digest,
+    }
+
+
+def _build_sample_rows(document: FoundDocument, run_id: int) -> list[dict[str, Any]]:
+    """Single observations behind the results of a successful run."""
+    if document.result.workbench.status != "ok" or not isinstance(document.result.stdout, dict):
+        return []
+    samples = document.result.stdout.get("@samples") or {}
+    if not isinstance(samples, Mapping):
+        raise InputError("@samples is not an object")
+    rows = [
+        {"run_id": run_id, "field": str(field), "i": i, "value": _convert_number(value, field)}
+        for field, values in samples.items()
+        for i, value in enumerate(values if isinstance(values, list) else [values])
+    ]
+    if len(rows) > MAX_SAMPLES:
+        raise InputError("too many samples", found=len(rows), allowed=f"at most {MAX_SAMPLES:,}")
+    return rows
+
+
+def _convert_number(value: Any, field: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"@samples.{str(field)[:60]} has a value that is not a number")
+    return float(value)
+
+
+def _build_typed_rows(
+    document: FoundDocument, typed: TypedTable, ids: Mapping[tuple[str, int], int]
+) -> list[dict[str, Any]]:
+    if document.result.workbench.status != "ok":
+        return []
+    if not isinstance(document.result.stdout, dict):
+        raise InputError("the status is ok, but the document is not an object")
+    return [
+        {"run_id": ids[document.inspection, document.number], **extract_values(document.result.stdout, typed.fields)}
+    ]

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateColumn
 
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, MissingToolError, RunFailedError, WorkbenchError
-from workbench.core.paths import default_out
+from workbench.core.files import default_out
 from workbench.indicators.store.sql_schema import (
     ABOUT,
     FORMAT_VERSION,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from workbench.indicators.tables.history_tables import CHANGES, POINTS, SERIES
 from workbench.indicators.tables.session_tables import (
+    CHANGES,
     CHECKS,
     DIMENSIONS,
     DRIFT,
@@ -15,9 +15,11 @@ from workbench.indicators.tables.session_tables import (
     JUSTIFICATIONS,
     OBSERVATIONS,
     PACKAGES,
+    POINTS,
     PROPOSALS,
     RECOMMENDATIONS,
     RUNS,
+    SERIES,
     SESSIONS,
     STACK_PACKAGES,
     STACKS,

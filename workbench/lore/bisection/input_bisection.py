@@ -13,33 +13,35 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, Field
 
 from workbench.core.errors import ConfigError
-from workbench.lore.bisection import output_checks
+from workbench.lore.bisection import input_search
 from workbench.lore.bisection.input_search import (
     Frames,
     InputSearch,
     NotReproduced,
     OnProgress,
     OperatorVariant,
+    OutputCheck,
+    SearchJournal,
     SearchPredicate,
     build_check_predicate,
     build_difference_predicate,
     build_error_predicate,
 )
-from workbench.lore.bisection.output_checks import OutputCheck
 from workbench.lore.bisection.row_subsets import InputSubset
-from workbench.lore.bisection.search_journal import SearchJournal
-from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, ZERO_COLUMN, ExpectedError, InputEntry, Output, Sidecar
+from workbench.lore.dumps.dump_folder import SIDECAR_FILE, ZERO_COLUMN, ExpectedError, InputEntry, Output, Sidecar
 from workbench.lore.dumps.dump_store import DumpStore, write_frame, write_meta_files, write_output_rows
 from workbench.lore.dumps.operator_dump import collect_versions
-from workbench.lore.replays import operator_replay, output_verification, row_differences, row_fingerprints
-from workbench.lore.replays.replay_variants import NotAcceleratedError, check_acceleration, variant_settings
-from workbench.lore.replays.row_differences import choose_display_names
-from workbench.lore.replays.setting_check import (
+from workbench.lore.replays import operator_replay, output_verification, row_differences
+from workbench.lore.replays.replay_variants import (
     HADOOP_PREFIX,
     ComparedSettings,
     ComparedSide,
+    NotAcceleratedError,
+    check_acceleration,
     check_settings_are_read,
+    variant_settings,
 )
+from workbench.lore.replays.row_differences import choose_display_names
 from workbench.lore.spark_bridge import replay_session
 from workbench.lore.spark_bridge.operator_isolation import (
     RebuiltOperator,
@@ -162,7 +164,7 @@ class ReducedDump:
             if is_one_to_one(sidecar.operator, [entry.n_partitions for entry in by_rows], n_partitions):
                 keep = sorted({number for entry in by_rows for number in entry.partitions})
             frame = self._output_frame(over, rdd, keep)
-            prints = row_fingerprints.fingerprint_partitions(frame, keep)
+            prints = row_differences.fingerprint_partitions(frame, keep)
         except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
             failure = describe_failure(error)
             expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})
@@ -179,7 +181,7 @@ class ReducedDump:
     def _output_frame(self, over: RebuiltOperator, rdd: Any, keep: list[int]) -> DataFrame:
         if len(keep) < int(rdd.getNumPartitions()):
             rdd = self.bridge.prune_partitions(rdd, keep)
-        return row_fingerprints.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
+        return row_differences.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
 
 
 class BisectOptions(operator_replay.VariantOptions):
@@ -204,15 +206,15 @@ class BisectOptions(operator_replay.VariantOptions):
         """The checks of the output that are asked for."""
         checks: list[OutputCheck] = []
         if self.check:
-            checks.append(output_checks.check_by_function(output_checks.load_user_check(self.check), self.check))
+            checks.append(input_search.check_by_function(input_search.load_user_check(self.check), self.check))
         if self.sql_check:
-            checks.append(output_checks.check_by_sql(self.sql_check))
+            checks.append(input_search.check_by_sql(self.sql_check))
         if self.no_nulls:
-            checks.append(output_checks.check_no_nulls(self.no_nulls))
+            checks.append(input_search.check_no_nulls(self.no_nulls))
         if self.unique:
-            checks.append(output_checks.check_unique(self.unique))
+            checks.append(input_search.check_unique(self.unique))
         if self.row_count:
-            checks.append(output_checks.check_row_count(self.row_count))
+            checks.append(input_search.check_row_count(self.row_count))
         if checks and self.is_comparison:
             raise ConfigError("a check looks at one side", where="--check", do="leave out --a, --b and --engine")
         return checks

@@ -2,30 +2,244 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import json
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import ConfigError
-from workbench.lore.bisection.output_checks import OutputCheck
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
-from workbench.lore.bisection.search_journal import SearchJournal
-from workbench.lore.dumps.dump_sidecar import PartitionPrint, Sidecar
-from workbench.lore.replays import row_fingerprints
-from workbench.lore.replays.output_tables import name_columns
+from workbench.lore.dumps.dump_folder import PartitionPrint, Sidecar
+from workbench.lore.replays import row_differences
+from workbench.lore.replays.output_verification import collect_table, name_columns
+from workbench.lore.replays.row_differences import parse_expression, quote_name
 from workbench.lore.spark_bridge import operator_isolation
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, assemble_operator
 from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure
 from workbench.lore.spark_bridge.spark_internals import Bridge, connect_bridge
 
 if TYPE_CHECKING:
+    import polars as pl
     from pyspark.sql import DataFrame
 
+UserCheck = Callable[["pl.DataFrame"], Any]
+
+
+FORMAT = "workbench-lore-search/1"
+# A part of some inputs: the number of the input, and the runs of its rows.
+Part = tuple[int, tuple[tuple[int, int], ...]]
 # Rows of the operator's inputs, by number of the input.
 Frames = Mapping[int, "DataFrame"]
 # Values in messages: quoted texts and numbers.
 _VALUES_PATTERN = re.compile(r"'[^']*'|\"[^\"]*\"|[-+]?\d[\d.,:eE+-]*")
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class OutputCheck:
+    """What is wrong with an output.
+
+    `finds_fault`: Called with the output (columns named as in the query) and the number of rows of the first input.
+    """
+
+    looked_for: str
+    finds_fault: Callable[[DataFrame, int], bool]
+
+
+def load_user_check(place: str, *, where: str = "--check") -> UserCheck:
+    """The function of `module:function` or `FILE.py:function`."""
+    module_name, colon, name = place.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise ConfigError("not a function", where=where, found=place[:200], allowed="module:function, FILE.py:function")
+    try:
+        if module_name.endswith(".py"):
+            module = _load_file(Path(module_name))
+        else:
+            sys.path.insert(0, "")
+            module = importlib.import_module(module_name)
+    except Exception as error:
+        raise ConfigError(
+            "the check cannot be loaded",
+            where=where,
+            found=f"{type(error).__name__}: {error}"[:300],
+            do="correct it: python -c 'import MODULE' shows the error",
+        ) from error
+    check = getattr(module, name, None)
+    if not callable(check):
+        names = [member for member in vars(module) if not member.startswith("_") and callable(getattr(module, member))]
+        raise ConfigError("no such function", where=where, found=name, allowed=names[:20] or "none")
+    return check  # type: ignore[no-any-return]
+
+
+def _load_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError(path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def is_fault(answer: Any) -> bool:
+    """Does the answer of a user's check say that the output is wrong: False, or failing rows?
+
+    >>> is_fault(True), is_fault(False), is_fault([]), is_fault([{"amount": -1}])
+    (False, True, False, True)
+    """
+    if hasattr(answer, "item") and not hasattr(answer, "columns"):
+        answer = answer.item()
+    if isinstance(answer, bool):
+        return not answer
+    try:
+        return len(answer) > 0
+    except TypeError:
+        raise ConfigError(
+            "the check gave neither true or false nor rows",
+            where="--check",
+            found=repr(answer)[:100],
+            allowed="True (the output is right), False, or the failing rows",
+        ) from None
+
+
+def check_by_function(check: UserCheck, name: str) -> OutputCheck:
+    """The output as a polars table: the function returns False or the failing rows when it is wrong."""
+
+    def finds_fault(frame: DataFrame, _: int) -> bool:
+        try:
+            return is_fault(check(collect_table(frame)))
+        except ConfigError:
+            raise
+        except Exception as error:
+            raise ConfigError(
+                "the check failed",
+                where=f"--check {name}",
+                found=f"{type(error).__name__}: {error}"[:500],
+                do="it gets a polars table of the output, also one without rows",
+            ) from error
+
+    return OutputCheck(f"an output that {name} calls wrong", finds_fault)
+
+
+def check_by_sql(condition: str) -> OutputCheck:
+    """Wrong rows are those that meet a SQL condition over the columns of the output."""
+    return OutputCheck(
+        f"a row with {condition}", lambda frame, _: not frame.filter(parse_expression(condition)).isEmpty()
+    )
+
+
+def check_no_nulls(columns: Sequence[str]) -> OutputCheck:
+    """No null in these columns."""
+    condition = " OR ".join(f"{quote_name(name)} IS NULL" for name in columns)
+    return OutputCheck(f"a null in {', '.join(columns)}", lambda frame, _: not frame.filter(condition).isEmpty())
+
+
+def check_unique(columns: Sequence[str]) -> OutputCheck:
+    """No two rows with the same values in these columns."""
+
+    def finds_fault(frame: DataFrame, _: int) -> bool:
+        return not frame.groupBy(*map(quote_name, columns)).count().filter("count > 1").isEmpty()
+
+    return OutputCheck(f"two rows with the same {', '.join(columns)}", finds_fault)
+
+
+def check_row_count(rule: str) -> OutputCheck:
+    """As many rows as the first input (`same`), or not more (`at-most`)."""
+
+    def finds_fault(frame: DataFrame, n_rows: int) -> bool:
+        n_found = frame.count()
+        return bool(n_found > n_rows if rule == "at-most" else n_found != n_rows)
+
+    wrong = "more rows than" if rule == "at-most" else "another number of rows than"
+    return OutputCheck(f"{wrong} input-0", finds_fault)
+
+
+class SearchJournal:
+    """Answers of a search in the order in which they were asked for, one JSON line each.
+
+    The search asks the same questions in the same order, so the answers in the file are taken one by one as long as the
+    questions match; then the rest is asked and written. A line that a kill cut off is dropped.
+
+    `identity`: What the search is about: a journal of another dump or condition is refused.
+    """
+
+    def __init__(self, path: Path, identity: dict[str, Any]) -> None:
+        self.path = path
+        self.n_resumed = 0
+        self._known: list[tuple[Part, bool]] = []
+        lines = self._read_lines()
+        head = {"format": FORMAT, **identity}
+        if lines:
+            if lines[0] != json.loads(json.dumps(head)):
+                raise ConfigError(
+                    "a journal of another search", where=f"--journal {path}", do="choose a new file, or remove this one"
+                )
+            self._known = [(_parse_part(line), bool(line["holds"])) for line in lines[1:]]
+        try:
+            self._file = path.open("w", encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(
+                "cannot write the journal",
+                where=f"--journal {path}",
+                found=error.strerror,
+                do="name a file in a folder that you can write to",
+            ) from error
+        self._write_line(head)
+        for part, holds in self._known:
+            self._write_answer(part, holds=holds)
+        self._next = 0
+
+    def _read_lines(self) -> list[dict[str, Any]]:
+        if not self.path.exists():
+            return []
+        records = []
+        for line in self.path.read_text(encoding="utf-8", errors="replace").splitlines():
+            try:
+                records.append(json.loads(line))
+            except ValueError:
+                break
+        if not records:
+            raise ConfigError("not a journal of a search", where=f"--journal {self.path}", do="choose a new file")
+        return records
+
+    def find_answer(self, part: Part) -> bool | None:
+        """The next answer of the file, when it is to this question; null otherwise."""
+        if self._next >= len(self._known) or self._known[self._next][0] != part:
+            self._next = len(self._known)
+            return None
+        self._next += 1
+        self.n_resumed += 1
+        return self._known[self._next - 1][1]
+
+    def add_answer(self, part: Part, *, holds: bool) -> None:
+        """Write an answer; it is on the disk when this returns."""
+        self._write_answer(part, holds=holds)
+
+    def _write_answer(self, part: Part, *, holds: bool) -> None:
+        self._write_line({"input": part[0], "rows": part[1], "holds": holds})
+
+    def _write_line(self, document: dict[str, Any]) -> None:
+        self._file.write(json.dumps(document) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def _parse_part(line: dict[str, Any]) -> Part:
+    return int(line["input"]), tuple((int(start), int(end)) for start, end in line["rows"])
 
 
 @dataclass(frozen=True)
@@ -75,13 +289,13 @@ class OperatorVariant:
     def run_to_frame(self, frames: Frames) -> DataFrame:
         """Its output, with columns c0, c1 …"""
         over = self.rebuild_over(frames)
-        return row_fingerprints.number_columns(self.bridge.quiet_bridge(), over.output_rdd(), over.attributes)
+        return row_differences.number_columns(self.bridge.quiet_bridge(), over.output_rdd(), over.attributes)
 
     def run_to_outcome(self, frames: Frames) -> OperatorOutput:
         """Its output as a fingerprint, or its error."""
         try:
             return OperatorOutput(
-                row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(self.run_to_frame(frames)))
+                row_differences.merge_prints(row_differences.fingerprint_partitions(self.run_to_frame(frames)))
             )
         except Exception as error:  # noqa: BLE001 - the error is the result
             return OperatorOutput(None, describe_failure(error))
@@ -201,9 +415,6 @@ def _holds_safely(finds_fault: Callable[[OutputCheck, Frames], bool], check: Out
     except Exception as error:  # noqa: BLE001 - the operator failed on this part
         describe_failure(error)
         return False
-
-
-OnProgress = Callable[[int, int], None]
 
 
 class _StepsExhausted(Exception):  # noqa: N818 - not an error

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
-from workbench.lore.dumps.dump_sidecar import InputEntry
+from workbench.lore.dumps.dump_folder import InputEntry
 from workbench.lore.dumps.dump_store import DumpStore
-from workbench.lore.replays.row_fingerprints import parse_expression, quote_name
+from workbench.lore.replays.row_differences import parse_expression, quote_name
 from workbench.lore.spark_bridge.operator_isolation import build_stored_schema, read_input_rows
 from workbench.lore.spark_bridge.spark_internals import Bridge
 

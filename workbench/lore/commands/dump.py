@@ -97,7 +97,7 @@ def dump(
     from workbench.lore import config
     from workbench.lore.spark_bridge import replay_session
     from workbench.lore.spark_bridge.query_sources import load_query, report_spark_errors
-    from workbench.lore.spark_bridge.setting_reads import refuse_misspelt_keys
+    from workbench.lore.spark_bridge.replay_session import refuse_misspelt_keys
     from workbench.lore.spark_bridge.spark_internals import connect_bridge
 
     query = load_query(source, sql, view or [], data)

@@ -12,12 +12,10 @@ from typing import Any
 
 import typer
 
-from workbench.console.command_groups import build_group
 from workbench.console.finish import JsonFlag
-from workbench.console.options import ModelCommand
+from workbench.console.options import ModelCommand, build_group
 from workbench.lore.commands.bisect import bisect
-from workbench.lore.commands.bundle import bundle
-from workbench.lore.commands.inspect import inspect
+from workbench.lore.commands.inspect import bundle, inspect
 from workbench.lore.commands.replay import replay, verify
 from workbench.lore.commands.run import run
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from workbench.core import files
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import format_bytes
-from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, Sidecar, Versions
+from workbench.lore.dumps.dump_folder import SIDECAR_FILE, Sidecar, Versions
 from workbench.lore.dumps.dump_store import DumpStore
 from workbench.lore.spark_bridge.operator_isolation import is_one_to_one
 from workbench.lore.trust import trust_check

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core import files
 from workbench.core.errors import ConfigError
 from workbench.core.formats import format_bytes
-from workbench.lore.dumps.dump_sidecar import ZERO_COLUMN, FileEntry, InputEntry
+from workbench.lore.dumps.dump_folder import ZERO_COLUMN, FileEntry, InputEntry
 from workbench.lore.spark_bridge.spark_internals import Bridge
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.lore.dumps.dump_sidecar import ORIGINAL_RUN, InputEntry, Output, PartitionPrint
+from workbench.lore.dumps.dump_folder import ORIGINAL_RUN, InputEntry, Output, PartitionPrint
 from workbench.lore.dumps.dump_store import DumpStore, write_meta_files
 from workbench.lore.dumps.operator_dump import OperatorDump, PreparedInput
 from workbench.lore.jvm.inline_hooks import JOINT_KINDS, plan_stored_input
-from workbench.lore.replays import row_fingerprints
+from workbench.lore.replays import row_differences
 from workbench.lore.spark_bridge.operator_inputs import OperatorInput, choose_stored_names, list_inputs
 from workbench.lore.spark_bridge.operator_isolation import is_one_to_one
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
@@ -306,7 +306,7 @@ class InlineDump(OperatorDump):
             return output
         # The query did not write its output rows; recomputed ones are kept when they are the same.
         again = self._recompute_output(plan)
-        if again.error is None and row_fingerprints.merge_prints(again.fingerprint) == row_fingerprints.merge_prints(
+        if again.error is None and row_differences.merge_prints(again.fingerprint) == row_differences.merge_prints(
             original
         ):
             return output.model_copy(update={"kept": again.kept})

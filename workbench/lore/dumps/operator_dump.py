@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import __version__
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.lore.dump_reader.java_stream import list_class_names
-from workbench.lore.dumps.dump_sidecar import (
+from workbench.lore.dumps.dump_folder import (
     SIDECAR_FILE,
     SUBTREE_PREFIX,
     ZERO_COLUMN,
@@ -32,7 +32,7 @@ from workbench.lore.dumps.dump_sidecar import (
     Versions,
 )
 from workbench.lore.dumps.dump_store import DumpStore, cap_size, write_frame, write_meta_files, write_output_rows
-from workbench.lore.replays import row_fingerprints
+from workbench.lore.replays import row_differences
 from workbench.lore.spark_bridge import operator_isolation
 from workbench.lore.spark_bridge.operator_inputs import (
     MASKED_NOTE,
@@ -45,12 +45,16 @@ from workbench.lore.spark_bridge.operator_inputs import (
     open_masking_key,
     operator_output_rdd,
 )
-from workbench.lore.spark_bridge.operator_isolation import assemble_operator, is_one_to_one, read_input_rows
+from workbench.lore.spark_bridge.operator_isolation import (
+    assemble_operator,
+    cut_subtree,
+    is_one_to_one,
+    is_subtree_input,
+    read_input_rows,
+)
 from workbench.lore.spark_bridge.physical_plan import PlanNode, PlanTree
-from workbench.lore.spark_bridge.query_runs import describe_failure
-from workbench.lore.spark_bridge.repeatability import find_unrepeatable_part
+from workbench.lore.spark_bridge.query_runs import describe_failure, find_unrepeatable_part
 from workbench.lore.spark_bridge.spark_internals import Bridge, job_description, run_in_threads
-from workbench.lore.spark_bridge.subtrees import cut_subtree, is_subtree_input
 from workbench.lore.trust import allow_lists, trust_check
 
 if TYPE_CHECKING:
@@ -219,9 +223,9 @@ class OperatorDump:
             return
         attributes = self.bridge.to_list(self.node.java.output())
         rdd = operator_output_rdd(self.node, self.bridge)
-        frame = row_fingerprints.number_columns(self.quiet, rdd, attributes)
-        original = row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(frame))
-        subtree_print = row_fingerprints.merge_prints(output.fingerprint)
+        frame = row_differences.number_columns(self.quiet, rdd, attributes)
+        original = row_differences.merge_prints(row_differences.fingerprint_partitions(frame))
+        subtree_print = row_differences.merge_prints(output.fingerprint)
         types = " ".join(field.dataType.simpleString() for field in frame.schema.fields)
         has_floats = "double" in types or "float" in types
         if original == subtree_print or (has_floats and original.n_rows == subtree_print.n_rows):
@@ -275,7 +279,7 @@ class OperatorDump:
 
     def _select_columns(self, rdd: Any, every: list[Any], attributes: list[Any]) -> Any:
         ids = [attribute.exprId().id() for attribute in every]
-        frame = row_fingerprints.number_columns(self.quiet, rdd, every)
+        frame = row_differences.number_columns(self.quiet, rdd, every)
         return self.quiet.internal_rows(
             frame.select(*(f"c{ids.index(attribute.exprId().id())}" for attribute in attributes))
         )
@@ -338,9 +342,9 @@ class OperatorDump:
             rdd = self.bridge.prune_partitions(rdd, keep)
         names = choose_stored_names(attributes, original=False)
         columns = self._build_columns(attributes, names)
-        frame = row_fingerprints.number_columns(self.quiet, rdd, attributes)
+        frame = row_differences.number_columns(self.quiet, rdd, attributes)
         try:
-            prints = row_fingerprints.fingerprint_partitions(frame, keep)
+            prints = row_differences.fingerprint_partitions(frame, keep)
         except Exception as error:  # noqa: BLE001 - a replay must fail with the same error
             failure = describe_failure(error)
             expected = ExpectedError(**{name: getattr(failure, name) for name in ExpectedError.model_fields})

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core import files
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
-from workbench.core.paths import cache_folder
-from workbench.lore.dumps.dump_sidecar import ZERO_COLUMN
-from workbench.lore.replays import row_fingerprints
+from workbench.core.files import cache_folder
+from workbench.lore.dumps.dump_folder import ZERO_COLUMN
+from workbench.lore.replays import row_differences
 from workbench.lore.spark_bridge.operator_inputs import (
     ColumnMasks,
     OperatorInput,
@@ -318,9 +318,9 @@ class CaptureTargets:
             inputs.append({"index": index, "elsewhere": elsewhere, "names": how.names})
         if not masking.applies_to(sources, self.bridge):
             output = self._number_columns(node.java.output())
-            hashing = row_fingerprints.row_hash_sql(str(kind.catalogString()) for _, kind in output)
+            hashing = row_differences.row_hash_sql(str(kind.catalogString()) for _, kind in output)
             bound[f"{place}/output"] = self._bind_expressions(output, [hashing])
-            bound[f"{place}/ordered"] = self._bind_expressions(self._hash_columns(), [row_fingerprints.ORDERED_SQL])
+            bound[f"{place}/ordered"] = self._bind_expressions(self._hash_columns(), [row_differences.ORDERED_SQL])
         for name, expressions in bound.items():
             self.expressions.put(name, expressions)
         signature, occurrence = self._occurrences[node.lore_id or 0]

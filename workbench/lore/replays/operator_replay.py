@@ -17,15 +17,19 @@ from workbench import stats
 from workbench.core.errors import ConfigError
 from workbench.core.schema import StrictModel
 from workbench.lore.dumps import bundles
-from workbench.lore.dumps.dump_sidecar import Sidecar
+from workbench.lore.dumps.dump_folder import Sidecar
 from workbench.lore.dumps.dump_store import DumpStore
-from workbench.lore.replays import output_verification, replay_variants, row_differences, row_fingerprints
+from workbench.lore.replays import output_verification, replay_variants, row_differences
 from workbench.lore.replays.replay_variants import (
+    HADOOP_PREFIX,
     SERIAL_FILTER,
+    ComparedSettings,
+    ComparedSide,
     NotAcceleratedError,
     ReplayTimings,
     ReplayVariant,
     check_acceleration,
+    check_settings_are_read,
     engine_settings,
     measure_variants,
     scan_inputs,
@@ -33,20 +37,15 @@ from workbench.lore.replays.replay_variants import (
 )
 from workbench.lore.replays.row_differences import RowDifferences
 from workbench.lore.replays.run_costs import CostMeter
-from workbench.lore.replays.setting_check import (
-    HADOOP_PREFIX,
-    ComparedSettings,
-    ComparedSide,
-    check_settings_are_read,
-)
 from workbench.lore.spark_bridge import replay_session
-from workbench.lore.spark_bridge.join_plans import (
+from workbench.lore.spark_bridge.operator_isolation import (
+    RebuiltOperator,
     describe_plan_shape,
     find_replan_refusal,
     list_join_names,
+    rebuild_operator,
     replan_dumped_join,
 )
-from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, rebuild_operator
 from workbench.lore.spark_bridge.query_runs import describe_failure
 from workbench.lore.spark_bridge.spark_internals import connect_bridge
 from workbench.lore.trust import trust_check
@@ -357,11 +356,11 @@ class _Replay:
         frames = []
         for operator in (first, second):
             frames.append(
-                row_fingerprints.number_columns(
+                row_differences.number_columns(
                     operator.bridge.quiet_bridge(), operator.output_rdd(), operator.attributes
                 )
             )
-        prints = [row_fingerprints.merge_prints(row_fingerprints.fingerprint_partitions(frame)) for frame in frames]
+        prints = [row_differences.merge_prints(row_differences.fingerprint_partitions(frame)) for frame in frames]
         equal = prints[0] == prints[1]
         apart, within = RowDifferences(), None
         notes: list[str] = []

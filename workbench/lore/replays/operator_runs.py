@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, Field
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.lore.dump_reader.dump_tables import DumpTables
-from workbench.lore.dumps.dump_sidecar import InputColumn, InputEntry
+from workbench.lore.dump_reader.dump_inspection import DumpTables
+from workbench.lore.dumps.dump_folder import InputColumn, InputEntry
 from workbench.lore.dumps.dump_store import DumpStore
-from workbench.lore.replays import operator_replay, row_fingerprints
-from workbench.lore.replays.output_tables import collect_table, name_columns
+from workbench.lore.replays import operator_replay, row_differences
+from workbench.lore.replays.output_verification import collect_table, name_columns
 from workbench.lore.replays.row_differences import choose_display_names
 from workbench.lore.spark_bridge import replay_session
 from workbench.lore.spark_bridge.operator_isolation import rebuild_operator
@@ -106,7 +106,7 @@ def _run_over(dump: operator_replay.OpenDump, options: RunOptions, scratch: Path
             bridge,
             changed={index: (store, entry) for index, entry in entries.items()},
         )
-        frame = row_fingerprints.number_columns(bridge.quiet_bridge(), over.output_rdd(), over.attributes)
+        frame = row_differences.number_columns(bridge.quiet_bridge(), over.output_rdd(), over.attributes)
         named = name_columns(frame, [str(attribute.name()) for attribute in over.attributes])
         rows = collect_table(named)
     except Exception as error:  # noqa: BLE001 - a failure of the operator is the result

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError
-from workbench.lore.dumps.dump_sidecar import PartitionPrint, Sidecar
+from workbench.lore.dumps.dump_folder import PartitionPrint, Sidecar
 from workbench.lore.dumps.dump_store import DumpStore
 from workbench.lore.replays.row_differences import (
     RowDifferences,
     are_frames_close,
+    choose_display_names,
     choose_tolerance,
     find_first_differences,
+    fingerprint_partitions,
+    merge_prints,
+    number_columns,
 )
-from workbench.lore.replays.row_fingerprints import fingerprint_partitions, merge_prints, number_columns
 from workbench.lore.spark_bridge.operator_isolation import RebuiltOperator, read_output_rows
 from workbench.lore.spark_bridge.query_runs import OperatorFailure, describe_failure
 from workbench.stats.verdicts import UNDECIDED
 
 if TYPE_CHECKING:
+    import polars as pl
     from pyspark.sql import DataFrame
 
 
@@ -203,3 +207,29 @@ def _compare_prints(
 
 def _unordered_print(fingerprint: PartitionPrint) -> tuple[int, int, int]:
     return fingerprint.n_rows, fingerprint.hash_sum, fingerprint.hash_xor
+
+
+def name_columns(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """The output (columns c0, c1 …) with the names of the query; a name that repeats has its position: `k (2)`."""
+    return frame.toDF(*choose_display_names(names))
+
+
+def collect_table(frame: DataFrame) -> pl.DataFrame:
+    """The rows of a frame as a polars table."""
+    import polars as pl
+    import pyarrow as pa  # type: ignore[import-untyped]
+
+    if hasattr(frame, "toArrow"):
+        table = frame.toArrow()
+    else:
+        batches = frame._collect_as_arrow()
+        table = pa.Table.from_batches(batches) if batches else _build_empty_table(frame)
+    rows = pl.from_arrow(table)
+    assert isinstance(rows, pl.DataFrame)
+    return rows
+
+
+def _build_empty_table(frame: DataFrame) -> Any:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema).empty_table()

@@ -20,11 +20,9 @@ from workbench.core.tables import Table
 from workbench.lore import tables
 from workbench.lore.dump_reader.dump_inspection import Inspection, inspect_dumps
 from workbench.lore.dumps.bundles import open_bundle
-from workbench.lore.dumps.dump_folder import read_sidecar
-from workbench.lore.dumps.dump_sidecar import Sidecar
+from workbench.lore.dumps.dump_folder import Sidecar, read_sidecar
 from workbench.lore.replays.operator_replay import ReplayOptions, ReplayResult
-from workbench.lore.replays.operator_times import summarize_differences
-from workbench.lore.replays.replay_variants import summarize_side
+from workbench.lore.replays.replay_variants import summarize_differences, summarize_side
 from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
 
 if TYPE_CHECKING:

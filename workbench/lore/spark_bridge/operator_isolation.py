@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.lore.dumps.dump_sidecar import SUBTREE_PREFIX, ZERO_COLUMN, InputEntry, Sidecar
+from workbench.lore.dumps.dump_folder import SUBTREE_PREFIX, ZERO_COLUMN, InputEntry, Sidecar
 from workbench.lore.dumps.dump_store import DumpStore
-from workbench.lore.spark_bridge.operator_inputs import OperatorInput
-from workbench.lore.spark_bridge.plan_parts import is_stub, rebuild_part
+from workbench.lore.spark_bridge.operator_inputs import (
+    OperatorInput,
+    build_child_input,
+    build_subquery_input,
+    find_refusal,
+    find_storage_refusal,
+    keep_partitioning,
+    strip_hooks,
+)
+from workbench.lore.spark_bridge.physical_plan import PlanNode, is_stub, rebuild_part
 from workbench.lore.spark_bridge.spark_internals import Bridge, simple_class_name
 
 if TYPE_CHECKING:
@@ -20,8 +30,6 @@ if TYPE_CHECKING:
 
 # The only variable of a Python worker that changes results.
 KEPT_ENVIRONMENT = ("PYTHONHASHSEED",)
-
-
 # Operators whose output partition P needs other input partitions than P.
 PARTITION_MIXING_OPERATORS = (
     "ShuffleExchange",
@@ -36,6 +44,18 @@ PARTITION_MIXING_OPERATORS = (
 METRIC_UNITS = {"size": "bytes", "timing": "ms", "nsTiming": "ns", "average": "tenths"}
 # Returns the RDD of an input and its number of partitions.
 RowSource = Callable[[int], tuple[Any, int]]
+
+
+SubtreeKind = Literal["stage", "scans"]
+# Where a stage begins: its input is what was shuffled, as AQE regrouped it, or broadcast.
+_STAGE_BORDERS = ("ShuffleExchangeExec", "AQEShuffleReadExec", "BroadcastExchangeExec", "ReusedExchangeExec")
+EQUI_JOINS = ("SortMergeJoinExec", "ShuffledHashJoinExec", "BroadcastHashJoinExec")
+JOINS = (*EQUI_JOINS, "BroadcastNestedLoopJoinExec", "CartesianProductExec")
+_VOLATILE = (
+    (re.compile(r",? ?\[?plan_id=\d+\]?"), ""),
+    (re.compile(r"#\d+L?"), "#"),
+    (re.compile(r"isFinalPlan=\w+"), ""),
+)
 
 
 def serialize_plan_meta(
@@ -333,3 +353,162 @@ def read_output_rows(folder: DumpStore, sidecar: Sidecar, like: DataFrame) -> Da
         reader = reader.schema(like.schema)
     frame = reader.parquet(*(str(folder.hadoop_path(name).toString()) for name in paths))
     return frame.select(*names) if like.columns else frame.select()
+
+
+def cut_subtree(node: PlanNode, kind: SubtreeKind, bridge: Bridge) -> tuple[Any, list[OperatorInput]]:
+    """The part of the plan below and with an operator, without wrappers, and its inputs in order.
+
+    AQE's shuffle reads inside it are left out: they only regroup partitions.
+    """
+    bridge.activate()
+    inputs: list[OperatorInput] = []
+
+    def take_input(child: Any) -> Any:
+        # Regrouped partitions would not fit the others of a subtree, which are not.
+        child_input = build_child_input(child if kind == "stage" else _open_child(child, kind), bridge)
+        inputs.append(keep_partitioning(child_input, bridge))
+        return child
+
+    def take_subquery(expression: Any) -> Any:
+        inputs.append(build_subquery_input(expression.plan(), bridge))
+        return expression
+
+    plan = rebuild_part(
+        node.java,
+        bridge,
+        is_input=partial(is_subtree_input, kind=kind),
+        open_child=partial(_open_child, kind=kind),
+        on_input=take_input,
+        on_subquery=take_subquery,
+    )
+    _check_subtree(node, plan, inputs, bridge)
+    return plan, inputs
+
+
+def is_subtree_input(child: Any, *, kind: SubtreeKind) -> bool:
+    """Is a child of an operator in the part an input: a leaf, for a stage also what was shuffled or broadcast?"""
+    plan = _open_child(child, kind)
+    if kind == "stage" and simple_class_name(plan) in _STAGE_BORDERS:
+        return True
+    return bool(plan.children().isEmpty())
+
+
+def _open_child(child: Any, kind: SubtreeKind) -> Any:
+    """The operator inside a child; down to the scans also inside AQE's shuffle reads."""
+    plan = strip_hooks(child)
+    while kind == "scans" and simple_class_name(plan) == "AQEShuffleReadExec":
+        plan = strip_hooks(plan.child())
+    return plan
+
+
+def _check_subtree(node: PlanNode, plan: Any, inputs: list[OperatorInput], bridge: Bridge) -> None:
+    reason = find_refusal(node, bridge)
+    for below in node.iter_nodes():
+        reason = reason or _find_inner_refusal(below, node, bridge)
+    attributes = (attribute for operator_input in inputs for attribute in bridge.to_list(operator_input.output))
+    reason = reason or next((text for attribute in attributes if (text := find_storage_refusal(attribute))), None)
+    if reason or plan.children().isEmpty():
+        raise ConfigError(
+            f"the subtree of {node.name} cannot be dumped",
+            where=f"loreId {node.lore_id}",
+            found=reason or "it is a leaf",
+            do="dump a part of it, or one operator of it alone",
+        )
+
+
+def _find_inner_refusal(below: PlanNode, top: PlanNode, bridge: Bridge) -> str | None:
+    """Reason why an operator inside cannot be replayed; leaves and exchanges can."""
+    if below is top or below.lore_id is None or below.java.children().isEmpty():
+        return None
+    if below.kind in ("BroadcastExchangeExec", "AQEShuffleReadExec") or below.kind.startswith("Subquery"):
+        return None
+    reason = find_refusal(below, bridge)
+    return None if reason is None else f"{below.name} (loreId {below.lore_id}) in it: {reason}"
+
+
+def find_replan_refusal(operator_class: str) -> str | None:
+    """Why an operator cannot be planned anew; null for a join."""
+    name = operator_class.rpartition(".")[2]
+    if name in JOINS:
+        return None
+    return f"{name.removesuffix('Exec')} is no join, and only joins are planned anew"
+
+
+def replan_join(operator: Any, source: RowSource, n_rows: dict[int, int], bridge: Bridge) -> RebuiltOperator:
+    """The join of a loaded plan over its inputs, planned under the settings of the bridge's session.
+
+    The planner takes the size of an input from its rows, as it estimates rows of a type; an input is read once per run.
+    """
+    if reason := find_replan_refusal(str(operator.getClass().getName())):
+        raise ConfigError("cannot be planned anew", where="--replan", found=reason, do="leave out --replan")
+    if simple_class_name(operator) == "BroadcastHashJoinExec" and bool(operator.isNullAwareAntiJoin()):
+        raise ConfigError(
+            "cannot be planned anew",
+            where="--replan",
+            found="a join for NOT IN has one plan only",
+            do="leave out --replan",
+        )
+    bridge.activate()
+    scans, sides = [], []
+    for index, child in enumerate(bridge.to_list(operator.children())):
+        output = child.output()
+        rdd, n_partitions = source(index)
+        bridge.activate()
+        scans.append(bridge.build_scan(output, rdd, n_partitions, f"LoreReplay input-{index}"))
+        sides.append(bridge.build_logical_rows(output, rdd, n_rows[index]))
+    left, right = sides
+    logical = bridge.build_logical_join(left, right, operator.joinType(), _build_condition(operator, bridge))
+    plan = bridge.plan_logical(logical)
+    return RebuiltOperator(bridge, plan, plan, bridge.to_list(operator.output()), tuple(scans))
+
+
+def replan_dumped_join(
+    folder: DumpStore, sidecar: Sidecar, plan: bytes, bridge: Bridge, *, reader: Bridge
+) -> RebuiltOperator:
+    """`replan_join` over the files of a dump; parameters are those of `operator_isolation.rebuild_operator`."""
+    operator = bridge.deserialize(plan)
+    rebind_python_functions(operator, bridge)
+
+    def input_rows(index: int) -> tuple[Any, int]:
+        entry = sidecar.inputs[index]
+        return read_input_rows(folder, entry, reader), entry.n_partitions
+
+    return replan_join(operator, input_rows, {entry.index: entry.n_rows for entry in sidecar.inputs}, bridge)
+
+
+def _build_condition(operator: Any, bridge: Bridge) -> Any:
+    """Equal keys and the rest, as an Option."""
+    expressions = bridge.jvm.org.apache.spark.sql.catalyst.expressions
+    parts = []
+    if simple_class_name(operator) in EQUI_JOINS:
+        pairs = zip(bridge.to_list(operator.leftKeys()), bridge.to_list(operator.rightKeys()), strict=True)
+        parts = [expressions.EqualTo(left, right) for left, right in pairs]
+    if not operator.condition().isEmpty():
+        parts.append(operator.condition().get())
+    if not parts:
+        return bridge.scala_none()
+    condition = parts[0]
+    for part in parts[1:]:
+        condition = expressions.And(condition, part)
+    return bridge.jvm.scala.Option.apply(condition)
+
+
+def describe_plan_shape(plan: Any) -> str:
+    """The plan as text without numbers that differ in every run; that of AQE as it is now, and whether there is AQE."""
+    text = str(plan.toString())
+    if simple_class_name(plan) == "AdaptiveSparkPlanExec":
+        text = "AdaptiveSparkPlan\n" + str(plan.executedPlan().toString())
+    for pattern, instead in _VOLATILE:
+        text = pattern.sub(instead, text)
+    return text
+
+
+def list_join_names(plan: Any, bridge: Bridge) -> list[str]:
+    """Names of the joins in a plan, from the root down."""
+    if simple_class_name(plan) == "AdaptiveSparkPlanExec":
+        plan = plan.executedPlan()
+    if simple_class_name(plan).endswith("QueryStageExec"):
+        plan = plan.plan()
+    name = simple_class_name(plan)
+    names = [name.removesuffix("Exec")] if name in JOINS else []
+    return [*names, *(join for child in bridge.to_list(plan.children()) for join in list_join_names(child, bridge))]

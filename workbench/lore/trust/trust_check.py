@@ -14,12 +14,13 @@ from pathlib import Path
 from workbench.core.errors import ConfigError, InputError
 from workbench.lore.dumps.dump_folder import (
     PLAN_FILE,
+    SIDECAR_FILE,
+    Sidecar,
     check_integrity,
     format_some_names,
     read_bounded_file,
     read_sidecar,
 )
-from workbench.lore.dumps.dump_sidecar import SIDECAR_FILE, Sidecar
 from workbench.lore.trust.allow_lists import ALLOWED_CLASSES as ALLOWED_CLASSES
 from workbench.lore.trust.allow_lists import JDK_SERIAL_FILTER as JDK_SERIAL_FILTER
 from workbench.lore.trust.allow_lists import PLAN_SERIAL_FILTER as PLAN_SERIAL_FILTER

@@ -6,7 +6,7 @@ import heapq
 import itertools
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,12 +14,17 @@ import numpy.typing as npt
 import polars as pl
 
 from workbench.core.formats import format_seconds
+from workbench.scaletest.analysis.throughput import count_gpus_between
 
 # Defaults of kube-scheduler; its backoff queue is ordered by whole seconds.
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 10.0
 _END, _ARRIVAL, _RETRY = 0, 1, 2
 N_DRAWS = 20
 MAX_PODS = 20_000
+
+
+N_MOMENTS = 2000
+MAX_EXCESS_FRACTION = 0.05
 
 
 @dataclass(frozen=True)
@@ -193,3 +198,140 @@ class _Simulation:
         self._cluster.take(node, self._pods.gpus[pod])
         self._waits[pod] = at_s - self._pods.arrival_s[pod]
         heapq.heappush(self._events, (at_s + self._pods.held_s[pod], _END, next(self._count), pod, node))
+
+
+@dataclass(frozen=True)
+class QueueShares:
+    """Queues while pods of each one waited.
+
+    `fair_shares`: By queue: its quota's share of all quotas; equal ones without quotas.
+    `unfairness`: Share of the GPUs that was held by other queues than the quotas say: half of the summed distances,
+    averaged over that time. 0 is fair; 1 - 1/n means that one of n equal queues had all.
+    """
+
+    contended_s: float
+    shares: dict[str, float]
+    fair_shares: dict[str, float]
+    unfairness: float
+
+
+def measure_queue_shares(
+    schedule: pl.DataFrame, pods: pl.DataFrame, end_s: float, quotas: Mapping[str, float] | None = None
+) -> QueueShares | None:
+    """How do the queues share the GPUs while all of them want more?
+
+    `quotas`: GPUs of each queue; all of the run's queues, or they count as equal.
+
+    Returns: None for a run with one queue, or whose queues never waited together.
+
+    The distance of two divisions is the total variation distance. Only GPUs are looked at, and only times in which
+    every queue waited: a queue without work is not treated unfairly. Does not show whether a queue waited for its
+    quota or for room.
+    """
+    queues = sorted(schedule["queue"].drop_nulls().unique().to_list())
+    if len(queues) < 2:
+        return None
+    gpu_pods = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
+    gpu_pods = gpu_pods.join(schedule.select("index", "queue"), on="index")
+    at = np.linspace(0.0, max(end_s, 1e-3), N_MOMENTS)
+    queue_pods = {queue: gpu_pods.filter(pl.col("queue") == queue) for queue in queues}
+    waiting = np.array(
+        [count_gpus_between(queue_pods[queue], at, "created_s", "scheduled_s", "ended_s") for queue in queues]
+    )
+    running = np.array(
+        [count_gpus_between(queue_pods[queue], at, "scheduled_s", "ended_s", "ended_s") for queue in queues]
+    )
+    contended = (waiting > 0).all(axis=0) & (running.sum(axis=0) > 0)
+    if not contended.any():
+        return None
+    has_quotas = quotas is not None and set(queues) <= quotas.keys() and sum(quotas[queue] for queue in queues) > 0
+    fair = np.array([float(quotas[queue]) if has_quotas and quotas else 1.0 for queue in queues])
+    fair /= fair.sum()
+    shares = running[:, contended] / running[:, contended].sum(axis=0)
+    distances = np.abs(shares - fair[:, None]).sum(axis=0) / 2
+    return QueueShares(
+        contended_s=float(contended.mean() * at[-1]),
+        shares=dict(zip(queues, shares.mean(axis=1).tolist(), strict=True)),
+        fair_shares=dict(zip(queues, fair.tolist(), strict=True)),
+        unfairness=float(distances.mean()),
+    )
+
+
+@dataclass(frozen=True)
+class TraceFidelity:
+    """Pods of a replay that ended, beside the trace; null where none did.
+
+    `n_pods`, `n_ended`: Pods of the plan, and those that were seen from their node to their end.
+    `excess_s`: Median time that a pod held its GPUs beyond its lifetime, in seconds of the test.
+    `trace_gpu_s`, `held_gpu_s`: Of the pods that ended, in seconds of the trace: as planned, and from their
+    scheduling to their end.
+    """
+
+    speed: float
+    n_pods: int
+    n_ended: int
+    median_run_s: float | None
+    excess_s: float | None
+    trace_gpu_s: float
+    held_gpu_s: float
+
+    @property
+    def excess_fraction(self) -> float | None:
+        """The excess as a share of the median lifetime."""
+        if self.excess_s is None or not self.median_run_s:
+            return None
+        return max(0.0, self.excess_s) / self.median_run_s
+
+    @property
+    def sentence(self) -> str:
+        """What the replay held of the trace."""
+        if self.excess_s is None:
+            return f"replay of a trace, {self.speed:g} seconds in one: no pod of {self.n_pods:,} ended"
+        share_text = (
+            f"{100 * self.held_gpu_s / self.trace_gpu_s:.4g} % of the trace's"
+            if self.trace_gpu_s
+            else "the trace has none"
+        )
+        return (
+            f"replay of a trace, {self.speed:g} seconds in one: {self.n_ended:,} of {self.n_pods:,} pods ended "
+            f"and held {self.held_gpu_s:,.0f} GPU-seconds of its time, {share_text}; "
+            f"a pod holds its GPUs {1000 * self.excess_s:.3g} ms longer than it runs (median)"
+        )
+
+    @property
+    def reason(self) -> str:
+        """Why the replay is no replay: time was compressed too far."""
+        share = self.excess_fraction or 0.0
+        slower = self.speed * MAX_EXCESS_FRACTION / share if share else self.speed
+        return (
+            f"time was compressed too far: the control plane adds {100 * share:.2g} % to the median job "
+            f"(limit {100 * MAX_EXCESS_FRACTION:g} %); use a speed of at most {slower:.2g}"
+        )
+
+
+def measure_trace_fidelity(schedule: pl.DataFrame, pods: pl.DataFrame, speed: float) -> TraceFidelity:
+    """Compare what the pods of a replay held with what the trace says.
+
+    Evicted pods are left out: they end before their time. Does not show whether pods wait as they did in the trace,
+    which is what a scheduler is tested for.
+    """
+    ended = (
+        pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("ended_s").is_not_null() & ~pl.col("evicted"))
+        .join(schedule.select("index", "lifetime_s"), on="index")
+        .drop_nulls("lifetime_s")
+        .with_columns(held_s=pl.col("ended_s") - pl.col("scheduled_s"))
+    )
+    gpus = pl.col("gpus")
+    trace_s, held_s = ended.select(
+        (gpus * pl.col("lifetime_s")).sum(), (gpus * pl.col("held_s")).sum().alias("held")
+    ).row(0)
+    excess = ended.select((pl.col("held_s") - pl.col("lifetime_s")).median()).item()
+    return TraceFidelity(
+        speed=speed,
+        n_pods=int(schedule["pods"].sum()),
+        n_ended=ended.height,
+        median_run_s=schedule.select(pl.col("lifetime_s").median()).item(),
+        excess_s=excess,
+        trace_gpu_s=speed * trace_s,
+        held_gpu_s=speed * held_s,
+    )

@@ -12,8 +12,8 @@ from typing import Any
 import polars as pl
 
 from workbench.core.errors import InputError
-from workbench.scaletest.cluster_api.clock import NS_PER_S
-from workbench.scaletest.observation import run_conditions, run_records
+from workbench.scaletest.cluster_api.connection import NS_PER_S
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import (
     BEATS,
     GAPS,
@@ -101,7 +101,7 @@ _HEALTH = {
 def write_raw_tables(folder: str | Path) -> None:
     """Write the raw tables of a run: what was sent, what was seen, and how well we could see it."""
     place = Path(folder)
-    run_conditions.read_conditions(place)
+    run_records.read_conditions(place)
     tables = place / "tables"
     journal = _read_lines(place / run_records.JOURNAL, _JOURNAL)
     origin = _find_origin(journal, place)

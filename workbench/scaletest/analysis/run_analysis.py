@@ -6,43 +6,69 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.core.formats import format_seconds
+from workbench.core.formats import format_number, format_seconds
 from workbench.core.tables import Table
 from workbench.runs import run_folder
 from workbench.scaletest import tables
-from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, QUOTA, find_bottlenecks
-from workbench.scaletest.analysis.disruptions import Disruptions, find_disruptions
-from workbench.scaletest.analysis.headline import build_headline
-from workbench.scaletest.analysis.milestones import build_milestones, build_pod_table
-from workbench.scaletest.analysis.node_losses import NodeLosses, find_node_losses
-from workbench.scaletest.analysis.queue_shares import QueueShares, measure_queue_shares
-from workbench.scaletest.analysis.queue_simulation import QueueComparison, compare_queue_waits, takes_pods_in_backoff
-from workbench.scaletest.analysis.saturation import (
-    build_gang_table,
-    build_gpu_timeline,
-    find_gpu_ceiling,
-    find_saturation,
+from workbench.scaletest.analysis.bottlenecks import (
+    CLIENT_LIMIT,
+    FULL,
+    HELD_BACK,
+    NO_ROOM,
+    QUOTA,
+    SLOW_CALLS,
+    STOPPED,
+    find_bottlenecks,
 )
-from workbench.scaletest.analysis.server_pressure import build_call_table, build_startup_table, describe_pressure
-from workbench.scaletest.analysis.slow_calls import build_component_table
+from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses, find_disruptions, find_node_losses
+from workbench.scaletest.analysis.queue_simulation import (
+    QueueComparison,
+    QueueShares,
+    TraceFidelity,
+    compare_queue_waits,
+    measure_queue_shares,
+    measure_trace_fidelity,
+    takes_pods_in_backoff,
+)
+from workbench.scaletest.analysis.server_pressure import (
+    build_call_table,
+    build_component_table,
+    build_startup_table,
+    describe_pressure,
+    describe_throttling,
+)
+from workbench.scaletest.analysis.stage_waits import TOLD_FRACTION, describe_obstacles, find_obstacles, find_unfinished
 from workbench.scaletest.analysis.sustainable_rate import (
     CONFIDENCE_LEVEL,
     SustainableRate,
     build_ramp_table,
     find_sustainable_rate,
 )
-from workbench.scaletest.analysis.throughput import SCHEDULED, StagePassages, build_passages, build_throughput_table
+from workbench.scaletest.analysis.throughput import (
+    MADE,
+    RELEASED,
+    SCHEDULED,
+    STARTED,
+    StagePassages,
+    build_gang_table,
+    build_gpu_timeline,
+    build_passages,
+    build_throughput_table,
+    find_gpu_ceiling,
+    find_saturation,
+)
 from workbench.scaletest.analysis.time_breakdown import (
+    build_milestones,
+    build_pod_table,
     build_share_table,
     build_step_quantiles,
     build_step_table,
     count_impossible_steps,
 )
-from workbench.scaletest.analysis.trace_fidelity import TraceFidelity, measure_trace_fidelity
-from workbench.scaletest.analysis.unfinished import describe_obstacles, find_obstacles, find_unfinished
 from workbench.scaletest.analysis.validity import (
     RunTables,
     build_validity_table,
@@ -50,9 +76,9 @@ from workbench.scaletest.analysis.validity import (
     list_reasons,
     list_warnings,
 )
-from workbench.scaletest.cluster_api.clock import NS_PER_S
-from workbench.scaletest.observation import run_conditions, run_records
-from workbench.scaletest.observation.run_conditions import RunConditions
+from workbench.scaletest.cluster_api.connection import NS_PER_S
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.observation.run_records import RunConditions
 from workbench.scaletest.scenario.scenario_file import DEFAULT_SCHEDULER
 from workbench.scaletest.tables import (
     CALLS,
@@ -75,6 +101,19 @@ from workbench.scaletest.tables import (
     VALIDITY,
 )
 
+if TYPE_CHECKING:
+    pass
+
+_WHO = {MADE: "the controller that makes the pods", SCHEDULED: "the scheduler", STARTED: "the kubelets"}
+_CALLS = {MADE: "pod that was created", SCHEDULED: "binding", STARTED: "status of a pod"}
+_NEVER = {
+    RELEASED: "never released from their queue",
+    MADE: "never made",
+    SCHEDULED: "never scheduled",
+    STARTED: "never started",
+}
+
+
 RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = (
     (PODS, lambda run: run.pods),
     (MILESTONES, lambda run: run.milestones),
@@ -94,6 +133,101 @@ RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = 
     (GANGS, lambda run: run.gangs),
     (VALIDITY, lambda run: run.validity),
 )
+
+
+def build_headline(run: Analysis) -> str:
+    """Two sentences: the rate with its bound, and the waiting with what qualifies it.
+
+    Where nothing passed a stage, or nothing more, that comes first and there is no rate. Nodes that took no pods stand
+    before all.
+    """
+    silent = run.unfinished.filter(pl.col("silent"))["sentence"].to_list()
+    lost = f"{run.node_losses.sentence}. " if run.node_losses is not None else ""
+    if silent:
+        return f"{lost}No rate: {silent[0]}. {_describe_waiting(run)}{_describe_caveats(run)}."
+    return f"{lost}{_describe_rate(run)}. {_describe_waiting(run)}{_describe_caveats(run)}."
+
+
+def _describe_rate(run: Analysis) -> str:
+    rate, bound = run.sustainable, find_bound(run)
+    ceiling = find_gpu_ceiling(run.schedule, run.gpus)
+    offered = run.ramp["offered_per_s"].max()
+    if rate.words is None and bound == "its GPUs" and ceiling is not None and isinstance(offered, float):
+        allowed = f"{ceiling.gpus:,.6g} GPUs and {ceiling.gpu_s_per_pod:.3g} GPU-seconds per pod"
+        return (
+            f"The GPUs allow {ceiling.pods_per_s:.3g} pods/s ({allowed}) of the {offered:.3g} offered; "
+            "the scheduler's own rate is not decided, because pods waited for room"
+        )
+    throttled = describe_throttling(run.submissions)
+    if rate.words is None and throttled and not run.limits["kind"].is_in(HELD_BACK).any():
+        return f"The sustainable rate is not decided: the API server {throttled}"
+    return f"{rate.text}{_describe_bound(rate, bound)}{_describe_slow_start(run)}"
+
+
+def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
+    if bound is None:
+        return ""
+    return (
+        f", bound by {bound}" if rate.high_per_s is not None or rate.words is None else f"; meanwhile {bound} held back"
+    )
+
+
+def find_bound(run: Analysis) -> str | None:
+    """What held the scheduling of pods back, slowest first; null where nothing did."""
+    limits = run.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
+    if not limits.height:
+        return None
+    return _name_bound(run, limits.sort("rate_per_s").row(0, named=True))
+
+
+def _name_bound(run: Analysis, row: dict[str, Any]) -> str:
+    if row["kind"] == CLIENT_LIMIT:
+        is_configured = row["configured_per_s"] is not None
+        limit = f" ({format_number(row['configured_per_s'])} requests/s)" if is_configured else ""
+        return f"the client limit of {row['client']}{limit}"
+    if row["kind"] == SLOW_CALLS:
+        cause = f": {row['cause']}" if row["cause"] else ""
+        return f"the API server, which took {format_seconds(row['call_s'])} for each {_CALLS[row['step']]}{cause}"
+    if row["kind"] == QUOTA:
+        return f"the quota of its queue ({row['rate_per_s']:.3g} pods/s)"
+    if row["kind"] == NO_ROOM:
+        return "its GPUs" if run.gpus.height else "the room on its nodes"
+    return f"{_WHO[row['step']]} ({row['rate_per_s']:.3g} pods/s)"
+
+
+def _describe_slow_start(run: Analysis) -> str:
+    """Scheduled is not started: a start that cannot follow belongs to the rate."""
+    rows = run.limits.filter((pl.col("step") == STARTED) & pl.col("kind").is_in(HELD_BACK))
+    return f"; pods start at {rows['rate_per_s'][0]:.3g}/s only" if rows.height else ""
+
+
+def _describe_waiting(run: Analysis) -> str:
+    """The highest known quantile from due to scheduled."""
+    for share, text in (
+        (0.95, "95 % of the workloads were scheduled"),
+        (0.5, "Half of the workloads were scheduled"),
+    ):
+        duration_s = run.quantile("due to scheduled", share)
+        if duration_s is not None:
+            lost = "" if share == 0.95 else ", and more than 5 % never were"
+            return f"{text} within {format_seconds(duration_s)} of being due{lost}"
+    return "More than half of the workloads were never scheduled" if run.steps.height else "No workload was scheduled"
+
+
+def _describe_caveats(run: Analysis) -> str:
+    caveats = []
+    for row in run.unfinished.filter(~pl.col("silent")).iter_rows(named=True):
+        if row["waiting"] >= TOLD_FRACTION * row["came"]:
+            caveats.append(f"{row['waiting']:,} of {row['came']:,} pods were {_NEVER[row['step']]}")
+    for row in run.limits.filter(pl.col("kind") == STOPPED).iter_rows(named=True):
+        if row["step"] not in run.unfinished["step"].to_list():
+            caveats.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
+    if run.disruptions is not None and (lost := run.disruptions.sentence) is not None:
+        caveats.append(lost)
+    if run.gangs.height:
+        caveats.append(f"{int(run.gangs['complete'].sum())} of {run.gangs.height} gangs were ever complete")
+    busy = describe_saturation(run.read_load())
+    return "".join(f"; {caveat}" for caveat in [*caveats, *([busy] if busy else [])])
 
 
 @dataclass(frozen=True)
@@ -135,7 +269,7 @@ class Analysis:
     @property
     def imported(self) -> bool:
         """The run was imported: its milestones come from another tool."""
-        return self.test.provider == run_conditions.IMPORTED
+        return self.test.provider == run_records.IMPORTED
 
     @cached_property
     def milestones(self) -> pl.DataFrame:
@@ -401,7 +535,7 @@ class Analysis:
 
 def analyse_run(folder: str | Path) -> Analysis:
     """The analysis of a run folder that has its raw tables."""
-    return Analysis(Path(folder), run_conditions.read_conditions(Path(folder)))
+    return Analysis(Path(folder), run_records.read_conditions(Path(folder)))
 
 
 def conclude_run(folder: str | Path) -> Analysis:

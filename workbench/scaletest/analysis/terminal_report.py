@@ -10,9 +10,8 @@ import polars as pl
 
 from workbench.console.terminal import print_text
 from workbench.core.formats import format_number, format_seconds
-from workbench.scaletest.analysis.league import build_league_table, describe_league
 from workbench.scaletest.analysis.run_analysis import Analysis
-from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Variants
+from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Variants, build_league_table, describe_league
 from workbench.stats.verdicts import DIFFERENT
 
 SHOWN_STEPS = (

@@ -7,10 +7,9 @@ from typing import Any
 
 import polars as pl
 
-from workbench.scaletest.analysis.disruptions import Disruptions
-from workbench.scaletest.analysis.node_losses import NodeLosses
+from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses
+from workbench.scaletest.analysis.queue_simulation import MAX_EXCESS_FRACTION, TraceFidelity
 from workbench.scaletest.analysis.server_pressure import count_throttled, describe_throttling
-from workbench.scaletest.analysis.trace_fidelity import MAX_EXCESS_FRACTION, TraceFidelity
 from workbench.scaletest.tables import VALIDITY
 
 MAX_LATENESS_S = 0.05

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from workbench.scaletest.charts.comparison_charts import chart_comparison, chart_league
-from workbench.scaletest.charts.pressure_chart import chart_pressure
 from workbench.scaletest.charts.run_charts import (
     chart_flow,
     chart_gpus,
+    chart_pressure,
     chart_ramp,
     chart_shares,
     chart_spread,

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from workbench.charts.data import join_sentences
-from workbench.charts.description import describe_table
+from workbench.charts.data import describe_table, join_sentences
 from workbench.charts.forest_chart import forest
 from workbench.charts.theme import COLOURS, ROW_PX, WIDTH_PX, build_log_axis, encode_rows, encode_tooltip
-from workbench.scaletest.analysis.league import join_names
+from workbench.scaletest.analysis.variants import join_names
 from workbench.scaletest.tables import COMPARISON, LEAGUE
 from workbench.stats.verdicts import DIFFERENT
 

@@ -4,35 +4,183 @@ from __future__ import annotations
 
 import asyncio
 import io
+import re
+import ssl
+import time
 import weakref
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
 
-from workbench.core.errors import RunFailedError
-from workbench.scaletest.cluster_api.clock import now_ns
-from workbench.scaletest.cluster_api.kubeconfig import Target as Target
-from workbench.scaletest.cluster_api.kubeconfig import format_error
-from workbench.scaletest.cluster_api.kubeconfig import load_target as load_target
+from workbench.core import redaction
+from workbench.core.errors import ConfigError, RunFailedError
+from workbench.core.host import is_loopback
 
 if TYPE_CHECKING:
     import aiohttp
 
+NS_PER_S = 1_000_000_000
+_WALL_NS, _MONOTONIC_NS = time.time_ns(), time.monotonic_ns()
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
+
+
+USER_AGENT = "workbench-scaletest"
+_OTHERWISE = "name it with --kubeconfig FILE; without a cluster of your own: workbench scaletest cluster up"
 # etcd limits objects to 1.5 MiB by default; the limit can be raised.
 MAX_LINE_BYTES = 16 << 20
 TOO_LONG = b""
-
-
 MAX_ANSWER_BYTES = 256 << 20
 CONNECT_TIMEOUT_S = 10.0
 _BLOCK = 4 << 20
 _MAX_WHOLE_BYTES = 1 << 20
-
-
 # A server that is too busy answers 429 before it does anything, so the same request may be sent again; as often as
 # client-go does.
 THROTTLED, MAX_TRIES, MAX_PAUSE_S = 429, 10, 5.0
+
+
+def now_ns() -> int:
+    """The client's time: never steps, whatever happens to the wall clock meanwhile."""
+    return _WALL_NS + time.monotonic_ns() - _MONOTONIC_NS
+
+
+@dataclass(frozen=True)
+class ServerTime:
+    """A server's time.
+
+    `ns`: Nanoseconds since 1970, by the server's clock; truncated to the resolution.
+    `resolution_ns`: The true time lies within [ns, ns + resolution_ns): Kubernetes cuts most of its times to whole
+    seconds.
+    """
+
+    ns: int
+    resolution_ns: int
+
+
+def parse_timestamp(text: object) -> ServerTime | None:
+    """A time as Kubernetes writes it; null where it is none (some components write null or the year 1).
+
+    >>> parse_timestamp("2026-11-22T02:45:30Z")
+    ServerTime(ns=1795315530000000000, resolution_ns=1000000000)
+    >>> parse_timestamp("2026-11-22T02:45:30.123456Z").resolution_ns
+    1000
+    >>> parse_timestamp("0001-01-01T00:00:00Z") is None
+    True
+    """
+    match = _STAMP.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    moment, fraction, zone = match.groups()
+    try:
+        seconds = datetime.fromisoformat(moment + ("+00:00" if zone == "Z" else zone)).astimezone(UTC).timestamp()
+    except (ValueError, OverflowError):
+        return None
+    if seconds <= 0:
+        return None
+    digits = fraction or ""
+    return ServerTime(int(seconds) * NS_PER_S + int(digits.ljust(9, "0")), 10 ** (9 - len(digits)))
+
+
+@dataclass(frozen=True)
+class Target:
+    """Server address and identity of a connection. Never written to a file.
+
+    `headers` is called before every request, because tokens expire.
+    """
+
+    server: str
+    context: str
+    tls: ssl.SSLContext | None = field(repr=False)
+    headers: Callable[[], dict[str, str]] = field(repr=False)
+
+    @property
+    def is_local(self) -> bool:
+        """The server is on this machine."""
+        return is_loopback(urlsplit(self.server).hostname or "")
+
+
+def load_target(kubeconfig: str | Path | None, context: str | None) -> Target:
+    """The identity of a kubeconfig's context.
+
+    `context`: Name of the context. It may be omitted only if there is a single one: a scale test on the wrong cluster
+    is an outage.
+    """
+    import yaml
+    from kubernetes import config
+    from kubernetes.config.config_exception import ConfigException
+
+    file = None if kubeconfig is None else str(kubeconfig)
+    try:
+        name = _select_context(context, _list_contexts(file))
+        configuration = config.new_client_from_config(config_file=file, context=name).configuration
+        target = Target(
+            str(configuration.host).rstrip("/"), name, _build_tls_context(configuration), _build_headers(configuration)
+        )
+    except yaml.YAMLError as error:
+        # The message may quote the file, including tokens.
+        line = getattr(getattr(error, "problem_mark", None), "line", None)
+        fault = "not YAML" if line is None else f"not YAML, line {line + 1}"
+        raise ConfigError("no kubeconfig that can be used", where=file, found=fault) from None
+    except (ConfigException, OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError("no kubeconfig that can be used", where=file, found=format_error(error)) from None
+    if not target.is_local and (target.tls is None or not configuration.verify_ssl):
+        raise ConfigError(
+            "the server's certificate is not checked", where=f"context {name}", do="only servers on this machine may"
+        )
+    return target
+
+
+def _list_contexts(file: str | None) -> list[str]:
+    """Names of the contexts; the kubernetes package's own listing requires a current context."""
+    from kubernetes.config import kube_config
+
+    merged = kube_config.KubeConfigMerger(file or kube_config.KUBE_CONFIG_DEFAULT_LOCATION).config
+    if merged is None:
+        raise ConfigError(
+            "no kubeconfig that can be used", where=file or "$KUBECONFIG", found="no such file", do=_OTHERWISE
+        )
+    return [str(entry.value["name"]) for entry in merged.value["contexts"]]
+
+
+def _select_context(context: str | None, names: list[str]) -> str:
+    if context is None and len(names) == 1:
+        return names[0]
+    if context is None:
+        raise ConfigError(
+            "which cluster?", where="--context", allowed=names, do="name the context: it is never guessed"
+        )
+    if context not in names:
+        raise ConfigError("no such context", where="--context", found=context[:200], allowed=names)
+    return context
+
+
+def _build_tls_context(configuration: Any) -> ssl.SSLContext | None:
+    if not str(configuration.host).startswith("https"):
+        return None
+    tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert or None)
+    if not configuration.verify_ssl:
+        tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+    if configuration.cert_file:
+        tls.load_cert_chain(configuration.cert_file, configuration.key_file)
+    return tls
+
+
+def _build_headers(configuration: Any) -> Callable[[], dict[str, str]]:
+    def request_headers() -> dict[str, str]:
+        # The package has had two names for it.
+        token = configuration.get_api_key_with_prefix("BearerToken", "authorization")
+        headers = {"User-Agent": USER_AGENT, "Accept": "application/json"}
+        return headers | {"Authorization": token} if token else headers
+
+    return request_headers
+
+
+def format_error(error: object) -> str:
+    """An error's message on one line, with secrets removed."""
+    return redaction.strip_user_info(redaction.redact_value(" ".join(str(error).split())))[:300]
 
 
 class LineSplitter:

@@ -14,8 +14,7 @@ from typing import Any
 
 import orjson
 
-from workbench.scaletest.cluster_api.clock import now_ns
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, UnreachableError
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, UnreachableError, now_ns
 
 PAGE_SIZE = 500
 GONE = 410

@@ -11,8 +11,7 @@ from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOp
 
 if TYPE_CHECKING:
     from workbench.scaletest.cluster_api.connection import Connection, Target
-    from workbench.scaletest.safety.cleanup_record import RunRecord
-    from workbench.scaletest.safety.run_cleanup import CleanupResult
+    from workbench.scaletest.safety.run_cleanup import CleanupResult, RunRecord
 
 
 def cleanup(
@@ -67,12 +66,12 @@ def cleanup(
 async def _list_run_records(target: Target, namespaces: list[str], confirm: str | None) -> list[RunRecord]:
     from workbench.console import terminal
     from workbench.scaletest.cluster_api.connection import Connection
-    from workbench.scaletest.safety import cleanup_record, confirmation
+    from workbench.scaletest.safety import confirmation, run_cleanup
 
     async with Connection(target, max_connections=4) as api:
         await confirmation.confirm_interactively(api, None, confirm)
         spaces = await _find_namespaces(api, namespaces)
-        return await cleanup_record.list_run_records(
+        return await run_cleanup.list_run_records(
             api, spaces, lambda error: terminal.print_text(f"left out: {error}", err=True)
         )
 
@@ -97,12 +96,12 @@ async def _clean_up_run(target: Target, run: str, namespaces: list[str], confirm
 async def _find_namespaces(api: Connection, namespaces: list[str]) -> tuple[str, ...]:
     from workbench.core.errors import ConfigError
     from workbench.scaletest.cluster_api.connection import ApiError
-    from workbench.scaletest.safety import cleanup_record
+    from workbench.scaletest.safety import run_cleanup
 
     if namespaces:
         return tuple(namespaces)
     try:
-        labelled = await cleanup_record.list_test_namespaces(api)
+        labelled = await run_cleanup.list_test_namespaces(api)
     except ApiError as error:
         if error.status != 403:
             raise

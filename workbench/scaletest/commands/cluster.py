@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from workbench.console.command_groups import build_group
 from workbench.console.finish import JsonFlag
+from workbench.console.options import build_group
 
 if TYPE_CHECKING:
     from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
@@ -137,7 +137,7 @@ def up(
     """
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
-    from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, cluster_status, program_providers
+    from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, program_builds
 
     chosen = _find_startable_recipes(scheduler.split(","))
     gates = {name: on for recipe in chosen for name, on in recipe.feature_gates.items()}
@@ -166,13 +166,13 @@ def up(
         client_limits=cluster_record.parse_client_limits(client_limit or []),
         api_arguments=arguments,
         programs=binaries,
-        provider=None if provider is None else _check_choice("--provider", provider, program_providers.Provider),
+        provider=None if provider is None else _check_choice("--provider", provider, program_builds.Provider),
         folder=folder,
         tell=lambda line: print_text(line, err=True),
     )
     finish_command(
-        lambda: cluster_status.format_new_cluster(cluster),
-        lambda: cluster_status.format_new_cluster_json(cluster),
+        lambda: cluster_lifecycle.format_new_cluster(cluster),
+        lambda: cluster_lifecycle.format_new_cluster_json(cluster),
         as_json=as_json,
     )
 
@@ -251,9 +251,9 @@ def _check_choice(flag: str, value: str, choices: Any) -> Any:
 def status(name: NameOption = "local", as_json: JsonFlag = False) -> None:
     """Show the processes and nodes of a cluster; exit code 1 when one is unhealthy."""
     from workbench.console.finish import finish_command
-    from workbench.scaletest.local_cluster import cluster_status
+    from workbench.scaletest.local_cluster import cluster_lifecycle
 
-    state = cluster_status.read_cluster_status(name)
+    state = cluster_lifecycle.read_cluster_status(name)
     finish_command(state.format_text, state.to_dict, as_json=as_json, is_valid=state.is_healthy)
 
 

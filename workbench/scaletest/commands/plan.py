@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from workbench.console.finish import JsonFlag
-from workbench.scaletest.commands import ClusterOption, ContextOption, KubeconfigOption
+from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOption, KubeconfigOption
 
 if TYPE_CHECKING:
     from workbench.scaletest.cluster_api.connection import Target
@@ -90,14 +90,14 @@ def _check_cluster(target: Target, plan: Plan, *, sets_up: bool) -> tuple[Cluste
 
 
 def _format_plan(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | None, out: Path | None) -> str:
-    from workbench.scaletest.scenario import plan_summary
+    from workbench.scaletest.scenario import workload_plan
 
     lines = [
-        *plan_summary.format_plan(plan, plan_summary.summarize_plan(plan)),
+        *workload_plan.format_plan(plan, workload_plan.summarize_plan(plan)),
         "",
-        *plan_summary.format_schedule(plan),
+        *workload_plan.format_schedule(plan),
     ]
-    lines += ["", "rights of the measuring identity (as YAML: --rbac)", *plan_summary.format_rights(plan)]
+    lines += ["", "rights of the measuring identity (as YAML: --rbac)", *workload_plan.format_rights(plan)]
     if checked is not None:
         facts, findings = checked
         lines += ["", *facts.format_lines(), "", *(finding.format_line() for finding in findings)]
@@ -107,8 +107,8 @@ def _format_plan(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | None,
 
 
 def _build_document(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | None) -> dict[str, Any]:
-    from workbench.scaletest.scenario.plan_summary import summarize_plan
-    from workbench.scaletest.scenario.rbac_rules import list_rules
+    from workbench.scaletest.scenario.workload_objects import list_rules
+    from workbench.scaletest.scenario.workload_plan import summarize_plan
 
     document: dict[str, Any] = {
         "plan": summarize_plan(plan).to_dict(),
@@ -117,3 +117,101 @@ def _build_document(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | No
         "rights": list_rules(plan.scenario),
     }
     return document if checked is None else document | {"cluster": checked[0].to_dict(), "findings": checked[1]}
+
+
+def trace(
+    file: Annotated[Path, typer.Argument(metavar="TRACE", help="A trace's file, or PAI's folder.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for scenario.yaml and jobs.csv.")],
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, max=100_000, help="Jobs that are replayed.")] = 500,
+    skip: Annotated[int, typer.Option(metavar="N", min=0, help="Jobs before them, by time of submission.")] = 0,
+    speed: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X",
+            min=0.001,
+            max=10_000,
+            help="Seconds of the trace in a second of the test.",
+            show_default="ten minutes of arrivals, the median job at least 2 s",
+        ),
+    ] = None,
+    load: Annotated[
+        float, typer.Option(metavar="X", min=0.001, max=10_000, help="Jobs come X times as densely.")
+    ] = 1.0,
+    max_run: Annotated[
+        float | None, typer.Option(metavar="S", min=1, help="Cut jobs that ran longer, in seconds of the trace.")
+    ] = None,
+    trace_format: Annotated[
+        str | None, typer.Option("--format", help="philly, pai, openb or plain.", show_default="by the content")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a scenario of the GPU jobs in a cluster's trace: tomorrow's scheduler on yesterday's jobs.
+
+    Reads the job log of Philly (cluster_job_log, JSON), Alibaba's PAI traces of 2020 (the folder with pai_job_table.csv
+    and pai_task_table.csv), its pod lists of 2023 (openb_pod_list_*.csv), and any CSV file with the columns submit_s,
+    run_s and gpus_per_pod (and pods, where jobs have several). Jobs that cannot be replayed are left out and counted.
+
+    Example: workbench scaletest trace openb_pod_list_default.csv --skip 1000 --out replay
+    """
+    from workbench.console.finish import finish_command
+    from workbench.core.errors import ConfigError
+    from workbench.scaletest.scenario import trace_scenario
+
+    if trace_format is not None and trace_format not in get_args(trace_scenario.TraceFormat):
+        allowed = ", ".join(trace_scenario.FORMATS)
+        raise ConfigError("no such format", where="--format", found=trace_format[:40], allowed=allowed)
+    job_trace = trace_scenario.read_job_trace(file, trace_format)  # type: ignore[arg-type]
+    options = trace_scenario.ReplayOptions(n, skip, speed, load, max_run)
+    replay = trace_scenario.write_trace_scenario(job_trace, out, options)
+    commands = [["workbench", "scaletest", verb, replay.scenario, "--cluster", "local"] for verb in ("plan", "run")]
+    finish_command(
+        lambda: "\n".join(trace_scenario.format_replay(replay)),
+        replay.to_dict,
+        as_json=as_json,
+        written=[replay.scenario],
+        next_commands=commands,
+    )
+
+
+def setup(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario's YAML file.")],
+    context: ContextOption = None,
+    kubeconfig: KubeconfigOption = None,
+    cluster: ClusterOption = None,
+    confirm: ConfirmOption = None,
+    quota: Annotated[
+        bool, typer.Option(help="Create a ResourceQuota; it costs the server one more write per pod.")
+    ] = True,
+    as_json: JsonFlag = False,
+) -> None:
+    """Create what a scenario's test needs: namespaces with limits, a PriorityClass, and the measuring identity.
+
+    An administrator runs it once per cluster; running it again changes nothing. `workbench scaletest plan SCENARIO
+    --rbac` prints the same objects as YAML.
+
+    Example: workbench scaletest setup scenario.yaml --context admin@lab
+    """
+    import asyncio
+
+    from workbench.console.finish import finish_command
+    from workbench.console.terminal import print_text
+    from workbench.scaletest.cluster_api.connection import Connection
+    from workbench.scaletest.safety import cluster_setup, confirmation
+    from workbench.scaletest.scenario import draw_plan, scenario_file
+
+    plan = draw_plan(scenario_file.load_scenario(scenario))
+    target = confirmation.require_target(confirmation.find_target(context, kubeconfig, cluster, administrator=True))
+
+    async def set_up() -> list[str]:
+        async with Connection(target, max_connections=4) as api:
+            await confirmation.confirm_interactively(api, None, confirm)
+            return await cluster_setup.set_up_cluster(api, plan, quota=quota)
+
+    applied = asyncio.run(set_up())
+
+    def print_applied() -> None:
+        print_text("\n".join(f"applied  {name}" for name in applied))
+        if cluster is None:
+            print_text("\n" + cluster_setup.format_next_steps(target.context), err=True)
+
+    finish_command(print_applied, {"applied": applied, "namespaces": plan.namespaces}, as_json=as_json)

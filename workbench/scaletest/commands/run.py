@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def _parse_words(text: str, flag: str) -> tuple[str, ...]:
-    from workbench.scaletest.submission.command_submitters import parse_command
+    from workbench.scaletest.submission.object_creation import parse_command
 
     return tuple(parse_command(text, flag))
 
@@ -194,12 +194,12 @@ def _print_turns(turns: VariantTurns, as_json: bool) -> NoReturn:
 
 def _print_run_result(result: RunResult, as_json: bool) -> NoReturn:
     from workbench.console.finish import print_json
-    from workbench.scaletest.test_run import run_result
+    from workbench.scaletest.test_run import run_options
 
     if as_json:
         print_json(result.to_dict())
     else:
-        run_result.print_result(result)
+        run_options.print_result(result)
     raise typer.Exit(result.exit_code)
 
 

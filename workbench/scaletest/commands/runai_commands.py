@@ -48,8 +48,8 @@ def export_upstream(
     Example: workbench scaletest export-upstream data/runs/scaletest/20260101T100000Z-abc123 --out logs
     """
     from workbench.console.finish import finish_command
-    from workbench.scaletest.compat_runai.backend_database import build_backend
-    from workbench.scaletest.compat_runai.run_export import export_run
+    from workbench.scaletest.compat_runai.runai_files import export_run
+    from workbench.scaletest.compat_runai.runai_sampler import build_backend
 
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])
     result = export_run(run, out, bug_compatible=bug_compatible, backend=backend)
@@ -125,7 +125,7 @@ def _format_import(result: ImportResult) -> str:
 
 
 @take_options_from(
-    "workbench.scaletest.compat_runai.submit_flags:SubmitFlags",
+    "workbench.scaletest.compat_runai.runai_submission:SubmitFlags",
     "output_dir workload_type num_workloads num_processes num_gpus num_workers delay project pvc closed template"
     " submit_with kubectl command max_rate scheduler allow_real_nodes resume cluster context kubeconfig confirm",
     {
@@ -181,8 +181,8 @@ def submit(
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
     from workbench.scaletest.compat_runai import runai_submission
-    from workbench.scaletest.compat_runai.submit_flags import SubmitFlags
-    from workbench.scaletest.submission.command_submitters import parse_command
+    from workbench.scaletest.compat_runai.runai_submission import SubmitFlags
+    from workbench.scaletest.submission.object_creation import parse_command
 
     flags = settings.build_model(SubmitFlags)
     runai_submission.check_flags(flags, resume=resume)
@@ -251,10 +251,10 @@ def sample(
 
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
-    from workbench.scaletest.compat_runai import runai_sampler, submit_flags
-    from workbench.scaletest.compat_runai.backend_database import build_backend
+    from workbench.scaletest.compat_runai import runai_sampler, runai_submission
+    from workbench.scaletest.compat_runai.runai_sampler import build_backend
 
-    submit_flags.check_workload(workload_type, project, "1", 1)
+    runai_submission.check_workload(workload_type, project, "1", 1)
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])
     target, _, _ = find_submit_targets(cluster, context, kubeconfig)
     result = asyncio.run(

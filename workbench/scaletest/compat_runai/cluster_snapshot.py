@@ -11,11 +11,10 @@ from typing import Any
 
 import msgspec
 
-from workbench.scaletest.cluster_api import clock
+from workbench.scaletest.cluster_api import connection
 from workbench.scaletest.compat_runai.delta_chain import FALLBACKS, FIELDS, REQUIRED, Milestone
 from workbench.scaletest.observation import object_ledger, run_records
-from workbench.scaletest.observation.decoded_objects import Pod
-from workbench.scaletest.observation.object_ledger import TRANSITIONS_BY_REASON
+from workbench.scaletest.observation.object_ledger import TRANSITIONS_BY_REASON, Pod
 
 Json = dict[str, Any]
 POD_LABELS = ("release", "job-name", "training.kubeflow.org/job-name")
@@ -235,8 +234,8 @@ def _find_label(manifest: Json, keys: tuple[str, ...]) -> str | None:
 
 
 def _parse_second(text: object) -> int | None:
-    timestamp = clock.parse_timestamp(text)
-    return None if timestamp is None else timestamp.ns // clock.NS_PER_S
+    timestamp = connection.parse_timestamp(text)
+    return None if timestamp is None else timestamp.ns // connection.NS_PER_S
 
 
 def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: int) -> int:

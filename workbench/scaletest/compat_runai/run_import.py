@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
-from workbench.scaletest.cluster_api import clock, object_names
+from workbench.scaletest.cluster_api import api_discovery, connection
 from workbench.scaletest.compat_runai import delta_chain, runai_files
 from workbench.scaletest.compat_runai.delta_chain import DELTAS, JOBS, ODD, Milestone
-from workbench.scaletest.compat_runai.run_export import EXPORT_FOLDER, ORIGIN_FIELD
-from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.compat_runai.runai_files import EXPORT_FOLDER, ORIGIN_FIELD
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import MILESTONES, SCHEDULE, SUBMISSIONS, TRANSITIONS
 
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ def import_folder(
         raise InputError("nothing was submitted", where=Path(folder) / runai_files.SUBMITTED)
     jobs = delta_chain.build_jobs(records)
     # A whole second: the cluster's times stay whole seconds after it.
-    origin_ns = min(job.at_ns for job in records.submitted) // clock.NS_PER_S * clock.NS_PER_S
+    origin_ns = min(job.at_ns for job in records.submitted) // connection.NS_PER_S * connection.NS_PER_S
     run = run_folder.start_run(
         AREA, out, title="How long did workloads take? (imported)", config={"imported": True, ORIGIN_FIELD: origin_ns}
     )
     for name in (runai_files.SUBMITTED, runai_files.SAMPLED):
         run.add_input(Path(folder) / name)
-    run_conditions.write_conditions(run.folder, _build_conditions(records, origin_ns))
+    run_records.write_conditions(run.folder, _build_conditions(records, origin_ns))
     if details is not None:
         run.write_table(SCHEDULE, _build_schedule(records.submitted, details, origin_ns))
     run.write_table(SUBMISSIONS, _build_submissions(records, origin_ns))
@@ -146,13 +146,13 @@ def _conclude_import(run: run_folder.Run, records: RunaiFiles, jobs: pl.DataFram
     run.conclude("valid" if complete and n_usable else "invalid", reasons, answer)
 
 
-def _build_conditions(records: RunaiFiles, origin_ns: int) -> run_conditions.RunConditions:
+def _build_conditions(records: RunaiFiles, origin_ns: int) -> run_records.RunConditions:
     spaces = sorted({job.namespace for job in records.submitted} | {job.namespace for job in records.sampled})
-    return run_conditions.RunConditions(
-        run=object_names.new_run_id(),
+    return run_records.RunConditions(
+        run=api_discovery.new_run_id(),
         scenario_name="imported",
         scenario_sha256="",
-        created_at=datetime.fromtimestamp(origin_ns // clock.NS_PER_S, UTC).isoformat(),
+        created_at=datetime.fromtimestamp(origin_ns // connection.NS_PER_S, UTC).isoformat(),
         context="",
         fingerprint="",
         server_sha256="",
@@ -160,7 +160,7 @@ def _build_conditions(records: RunaiFiles, origin_ns: int) -> run_conditions.Run
         namespaces=tuple(spaces),
         schedulers=(),
         simulated_nodes=False,
-        provider=run_conditions.IMPORTED,
+        provider=run_records.IMPORTED,
         mode="kubectl",
         closed=True,
         notes=_NOTES,
@@ -168,7 +168,7 @@ def _build_conditions(records: RunaiFiles, origin_ns: int) -> run_conditions.Run
 
 
 def _seconds_since(ns: int, origin_ns: int) -> float:
-    return (ns - origin_ns) / clock.NS_PER_S
+    return (ns - origin_ns) / connection.NS_PER_S
 
 
 def _build_schedule(submitted: list[SubmittedJob], details: SubmissionDetails, origin_ns: int) -> pl.DataFrame:
@@ -215,7 +215,7 @@ def _build_submissions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
                 "due_s": sent_s,
                 "sent_s": sent_s,
                 "acked_s": None,
-                "created_s": None if second is None else _seconds_since(second * clock.NS_PER_S, origin_ns),
+                "created_s": None if second is None else _seconds_since(second * connection.NS_PER_S, origin_ns),
                 "status": "created",  # others are not in the file
                 "http_status": None,
                 "attempts": 1,
@@ -258,7 +258,7 @@ def _workload_transitions(sample: SampledJob, origin_ns: int) -> list[dict[str, 
                 "owner": None,
                 "owner_name": None,
                 "arrival_s": None,
-                "server_s": _seconds_since(second * clock.NS_PER_S, origin_ns),
+                "server_s": _seconds_since(second * connection.NS_PER_S, origin_ns),
                 "resolution_s": 1.0,
                 "session": 0,
                 "gap": False,
@@ -281,7 +281,9 @@ def _build_milestones(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
         for milestone, name in _OURS.items():
             second = sample.at_s[milestone]
             if index is not None and second is not None:
-                rows.append(_build_milestone(index, name, None, _seconds_since(second * clock.NS_PER_S, origin_ns)))
+                rows.append(
+                    _build_milestone(index, name, None, _seconds_since(second * connection.NS_PER_S, origin_ns))
+                )
     return MILESTONES.frame(rows)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import re
@@ -13,32 +14,43 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import polars as pl
 
 from workbench.core import files
-from workbench.core.errors import InputError
-from workbench.scaletest.cluster_api import clock
+from workbench.core.errors import ConfigError, InputError
+from workbench.runs import run_folder
+from workbench.scaletest.analysis import time_breakdown
+from workbench.scaletest.cluster_api import connection
+from workbench.scaletest.cluster_api.connection import NS_PER_S
+from workbench.scaletest.compat_runai import delta_chain
 from workbench.scaletest.compat_runai.delta_chain import (
     FALLBACKS,
     FIELDS,
     HEADINGS,
+    REQUIRED,
     STEPS,
     US_PER_S,
     Milestone,
     build_deltas,
     milestone_column,
 )
+from workbench.scaletest.observation import run_records
+from workbench.scaletest.tables import SCHEDULE, SUBMISSIONS, TRANSITIONS
 
 if TYPE_CHECKING:
     import polars as pl
+
+    from workbench.scaletest.compat_runai.runai_sampler import BackendQuery
 
 SUBMITTED, SAMPLED = "submitted.json", "sampled.json"
 MAX_BYTES = 512 << 20
 MAX_ROWS = 1_000_000
 _NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
-_OLDEST_NS, _NEWEST_NS = 946_684_800 * clock.NS_PER_S, 7_258_118_400 * clock.NS_PER_S  # the years 2000 to 2199
+_OLDEST_NS, _NEWEST_NS = (
+    946_684_800 * connection.NS_PER_S,
+    7_258_118_400 * connection.NS_PER_S,
+)  # the years 2000 to 2199
 Key = tuple[str, str]
-
-
 TIMES_FILE = "times.csv"
 _NAMES = {"name": "Job Name", "namespace": "Namespace", "project": "Project"}
 # The old tool's headings: 23 over 26 columns, right up to the ninth only.
@@ -50,6 +62,20 @@ _OLD_HEADINGS = (
 )
 # It writes these as the API gave them, the others from Python's datetimes.
 _AS_SERVED: frozenset[Milestone] = frozenset({"workload", "job", "podgroup"})
+
+
+ORIGIN_FIELD = "origin_ns"
+EXPORT_FOLDER = "upstream"  # where an imported run keeps the rows that it was made of
+_MILESTONE_COLUMNS: dict[Milestone, str] = {
+    "workload": "created",
+    "job": "job",
+    "first_pod": "first pod",
+    "last_pod": "last pod",
+    "podgroup": "podgroup",
+    "pvc_request": "pvc requested",
+    "pvc_bind": "pvc bound",
+    "backend": "backend",
+}
 
 
 class _SubmittedRow(msgspec.Struct, rename="camel"):
@@ -170,7 +196,7 @@ def _parse_sample(row: int, fields: dict[str, Any]) -> SampledJob:
     if missing := [name for name in (*names, *FIELDS.values()) if name not in fields]:
         raise ValueError("missing: " + ", ".join(missing))
     _check_names(*(fields[name] for name in names))
-    at = {milestone: _parse_time(fields[name], name).ns // clock.NS_PER_S for milestone, name in FIELDS.items()}
+    at = {milestone: _parse_time(fields[name], name).ns // connection.NS_PER_S for milestone, name in FIELDS.items()}
     # The fallback looks like a measured time; a true time of the same second cannot be distinguished from it.
     seconds: dict[Milestone, int | None] = {
         name: None if name in FALLBACKS and second == at[FALLBACKS[name]] else second for name, second in at.items()
@@ -184,11 +210,11 @@ def _check_names(*names: object) -> None:
             raise ValueError(f"not a name of Kubernetes: {str(name)[:60]!r}")
 
 
-def _parse_time(text: object, name: str) -> clock.ServerTime:
+def _parse_time(text: object, name: str) -> connection.ServerTime:
     """Its time; the old tool drops an offset, we count it."""
     shown = str(text)[:60]
     iso_text = text.replace(" ", "T", 1) if isinstance(text, str) else ""
-    timestamp = clock.parse_timestamp(iso_text) or clock.parse_timestamp(iso_text + "Z")
+    timestamp = connection.parse_timestamp(iso_text) or connection.parse_timestamp(iso_text + "Z")
     if timestamp is None or not _OLDEST_NS <= timestamp.ns < _NEWEST_NS:
         raise ValueError(f"{name} is no time: {shown!r}")
     return timestamp
@@ -348,3 +374,180 @@ def _format_sample(row: Mapping[str, Any]) -> dict[str, str]:
 def _format_lines(rows: Iterable[dict[str, str]]) -> str:
     """One row a line: a list that can be read, and that a diff can show."""
     return "[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n"
+
+
+@dataclass(frozen=True)
+class RunaiView:
+    """A run as the old tool would have it.
+
+    `incomplete`: Workloads that lack a milestone which sampled.json must have, by that milestone's key.
+    `ungrouped`: Workloads of a run whose scheduler makes no PodGroups: the old tool's files must have its time, and
+    the first pod's creation stands for it.
+    """
+
+    sent: list[SentWorkload]
+    jobs: pl.DataFrame
+    incomplete: dict[str, int]
+    ungrouped: int = 0
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """The written files, and what is in them."""
+
+    paths: tuple[Path, ...]
+    view: RunaiView
+
+
+def export_run(
+    folder: str | Path,
+    out: str | Path | None = None,
+    *,
+    bug_compatible: bool = False,
+    backend: BackendQuery | None = None,
+) -> ExportResult:
+    """Write submitted.json, sampled.json and times.csv of a run."""
+    view = build_view(folder)
+    if backend is not None:
+        view = dataclasses.replace(view, jobs=add_backend_times(view.jobs, backend))
+    place = Path(folder) / EXPORT_FOLDER if out is None else Path(out)
+    try:
+        paths = (
+            write_submitted_json(place, view.sent),
+            write_sampled_json(place, view.jobs),
+            write_times_csv(place, view.jobs, bug_compatible=bug_compatible),
+        )
+    except OSError as error:
+        raise ConfigError("cannot be written", where=place, found=error.strerror, do="choose another --out") from None
+    return ExportResult(paths, view)
+
+
+def build_view(folder: str | Path) -> RunaiView:
+    """A run folder, or a folder of the old tool's files, as that tool has it.
+
+    A folder of `submit` and `sample` has both a record and those files: without tables of what was watched, they count.
+    """
+    place = Path(folder)
+    watched = TRANSITIONS.path(place / "tables").is_file()
+    if not (place / run_folder.RECORD_FILE).is_file() or (not watched and (place / SAMPLED).is_file()):
+        return _view_of_files(place)
+    if (place / EXPORT_FOLDER / SAMPLED).is_file() and "imported" in run_folder.load_run(place).record["config"]:
+        return _view_of_files(place / EXPORT_FOLDER)
+    return _view_of_tables(place)
+
+
+def add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame:
+    """The same with the backend's times, by name and namespace; null where it has none."""
+    seconds = backend.query_seconds(sorted(set(jobs["namespace"])))
+    keys = jobs.select("name", "namespace").iter_rows()
+    return jobs.with_columns(pl.Series("backend_at_s", [seconds.get(key) for key in keys], dtype=pl.Int64))
+
+
+def _view_of_files(place: Path) -> RunaiView:
+    records = read_files(place)
+    sent = [SentWorkload(job.name, job.project, job.namespace, job.at_ns // 1000) for job in records.submitted]
+    return RunaiView(sent, delta_chain.build_jobs(records), {})
+
+
+def _view_of_tables(place: Path) -> RunaiView:
+    tables = place / "tables"
+    schedule, submissions = SCHEDULE.read(tables), SUBMISSIONS.read(tables)
+    transitions = TRANSITIONS.read(tables)
+    origin_ns = _find_origin_ns(place)
+    pods = time_breakdown.build_pod_table(schedule, transitions)
+    reached = time_breakdown.build_milestones(schedule, submissions, transitions, pods)
+    wide = _jobs_wide(schedule, submissions, reached, origin_ns)
+    wide = wide.join(_find_decisions(transitions, pods, origin_ns), on="index", how="left")
+    wide = wide.join(_find_evictions(wide, transitions, origin_ns), on="index", how="left")
+    sent = [
+        SentWorkload(row["name"], row["project"], row["namespace"], row["submitted_at_us"])
+        for row in wide.iter_rows(named=True)
+    ]
+    wide, ungrouped = _replace_missing_groups(wide)
+    lacking = {name: pl.col(delta_chain.milestone_column(name)).is_null() for name in REQUIRED}
+    counted = wide.select(
+        pl.lit(wide.height).alias(""), *(gone.sum().alias(FIELDS[name]) for name, gone in lacking.items())
+    )
+    complete = wide.filter(~pl.any_horizontal(*lacking.values())).drop("index").with_row_index("row")
+    incomplete = {name: int(n) for name, n in counted.row(0, named=True).items() if name and n}
+    jobs = delta_chain.judge_jobs(complete.with_columns(pl.col("row").cast(pl.Int64)))
+    return RunaiView(sent, jobs, incomplete, ungrouped)
+
+
+def _replace_missing_groups(wide: pl.DataFrame) -> tuple[pl.DataFrame, int]:
+    """Where no workload has a PodGroup and none needs one, the first pod's creation; of how many."""
+    group, first = (delta_chain.milestone_column(name) for name in ("podgroup", "first_pod"))
+    needed = wide["kind"].str.ends_with("Workload").any()
+    if needed or wide[group].null_count() < wide.height:
+        return wide, 0
+    return wide.with_columns(pl.col(first).alias(group)), wide.height - wide[first].null_count()
+
+
+def _find_origin_ns(place: Path) -> int:
+    for line in run_records.read_lines(place / run_records.JOURNAL, run_records.JournalLine):
+        if isinstance(line, run_records.Begun):
+            return line.origin_ns
+    origin_ns = run_folder.load_run(place).record["config"].get(ORIGIN_FIELD)
+    if not isinstance(origin_ns, int):
+        raise InputError("the start of this run is unknown", where=place, found=f"no {run_records.JOURNAL}")
+    return origin_ns
+
+
+def _whole_seconds(column: str, origin_ns: int) -> pl.Expr:
+    """Whole seconds since 1970: cut as the server cuts them. To microseconds first: after weeks nanoseconds are off."""
+    return (_whole_ns(column, origin_ns) + 500) // NS_PER_S
+
+
+def _whole_ns(column: str, origin_ns: int) -> pl.Expr:
+    """Nanoseconds since 1970: rounded, for a second is not one in binary, and by all digits of the origin.
+
+    An origin cut to microseconds and a rounded distance to it would make half of all whole seconds the one before.
+    """
+    return (pl.col(column) * NS_PER_S).round().cast(pl.Int64) + origin_ns
+
+
+def _jobs_wide(
+    schedule: pl.DataFrame, submissions: pl.DataFrame, reached: pl.DataFrame, origin_ns: int
+) -> pl.DataFrame:
+    taken = submissions.filter(pl.col("status").is_in(["created", "known"]) & pl.col("sent_s").is_not_null())
+    sent_us = _whole_ns("sent_s", origin_ns) // 1000
+    jobs = schedule.select("index", "name", "namespace", "kind").join(
+        taken.select("index", "created_s", sent_us.alias("submitted_at_us")), on="index", how="inner"
+    )
+    project = pl.col("namespace").str.strip_prefix("runai-").alias("project")
+    jobs = jobs.with_columns(project, _whole_seconds("created_s", origin_ns).alias("acked_at_s"))
+    for name, ours in _MILESTONE_COLUMNS.items():
+        rows = reached.filter(pl.col("milestone") == ours)
+        at = rows.select("index", _whole_seconds("server_s", origin_ns).alias(delta_chain.milestone_column(name)))
+        jobs = jobs.join(at, on="index", how="left")
+    workload = pl.coalesce("workload_at_s", "acked_at_s")
+    # Where the workload is no Run:ai workload it is its own job.
+    job = pl.when(pl.col("kind").str.ends_with("Workload")).then(pl.col("job_at_s"))
+    jobs = jobs.with_columns(workload.alias("workload_at_s"), job.otherwise(pl.coalesce("job_at_s", workload)))
+    return jobs.sort("submitted_at_us", "index")
+
+
+def _find_decisions(transitions: pl.DataFrame, pods: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """The scheduler's last word on the first pod of the first attempt: bound, else unschedulable."""
+    first = pods.filter(pl.col("attempt") == 1).sort("index", "name").unique("index", keep="first", maintain_order=True)
+    decisions = transitions.filter(
+        (pl.col("resource") == "pod") & pl.col("transition").is_in(["scheduled", "unschedulable"])
+    ).sort("transition")  # "scheduled" before "unschedulable"
+    at = decisions.unique("uid", keep="first", maintain_order=True).select(
+        "uid", _whole_seconds("server_s", origin_ns).alias("decision_at_s")
+    )
+    return first.select("index", "uid").join(at, on="uid", how="inner").drop("uid")
+
+
+def _find_evictions(wide: pl.DataFrame, transitions: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
+    """First eviction of others for a workload's pod group, as the scheduler's events tell it."""
+    groups = transitions.filter((pl.col("resource") == "podgroup") & (pl.col("transition") == "created"))
+    owners = transitions.filter(pl.col("resource").is_in(["workload", "job"]) & pl.col("workload").is_not_null())
+    names = owners.unique("uid").select(pl.col("uid").alias("owner"), pl.col("workload").alias("of_owner"))
+    named = groups.join(names, on="owner", how="left").select(
+        pl.col("name").alias("group"), pl.coalesce("workload", "of_owner").alias("name")
+    )
+    evictions = transitions.filter((pl.col("resource") == "event") & (pl.col("transition") == "evicted"))
+    by = evictions.select("server_s", pl.col("reason").str.extract(r" by (?:\S*/)?(\S+)$").alias("group"))
+    rows = by.join(named, on="group", how="inner").join(wide.select("index", "name"), on="name", how="inner")
+    return rows.group_by("index").agg(_whole_seconds("server_s", origin_ns).min().alias("eviction_at_s"))

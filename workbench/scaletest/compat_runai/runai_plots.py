@@ -14,7 +14,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import replace_atomically
 from workbench.scaletest.compat_runai import runai_files
 from workbench.scaletest.compat_runai.delta_chain import STEPS, US_PER_S, ChainStep, build_deltas
-from workbench.scaletest.compat_runai.run_export import build_view
+from workbench.scaletest.compat_runai.runai_files import build_view
 
 if TYPE_CHECKING:
     import altair as alt

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.core import files
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 from workbench.core.schema import FiniteModel
-from workbench.scaletest.observation.run_conditions import Component
+from workbench.scaletest.observation.run_records import Component
 from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
 
 Scheduler = Literal["default", "kai"]

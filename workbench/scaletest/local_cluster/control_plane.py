@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import yaml
 
 from workbench.core.errors import InputError, RunFailedError
-from workbench.core.paths import cache_folder
+from workbench.core.files import cache_folder
 from workbench.scaletest.local_cluster import component_processes
 from workbench.scaletest.local_cluster import component_processes as free_ports
 from workbench.scaletest.local_cluster.cluster_record import (
@@ -26,8 +26,8 @@ from workbench.scaletest.local_cluster.cluster_record import (
     ClusterSettings,
     StartDelay,
 )
-from workbench.scaletest.local_cluster.program_providers import BUILD, Binaries
-from workbench.scaletest.observation.run_conditions import Component
+from workbench.scaletest.local_cluster.program_builds import BUILD, Binaries
+from workbench.scaletest.observation.run_records import Component
 from workbench.scaletest.scenario.workload_objects import DELAY
 
 POD_STAGE, START_STAGE = "pod-complete", "pod-ready"

@@ -9,10 +9,10 @@ from typing import Any
 import yaml
 
 from workbench.core.errors import RunFailedError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection
 
-NAMESPACE, ACCOUNT, ROLE = object_names.SYSTEM_NAMESPACE, object_names.MEASURING_ACCOUNT, "workbench-measure"
+NAMESPACE, ACCOUNT, ROLE = api_discovery.SYSTEM_NAMESPACE, api_discovery.MEASURING_ACCOUNT, "workbench-measure"
 _TOKEN_S = 365 * 24 * 3600
 
 
@@ -66,7 +66,7 @@ async def create_measuring_identity(api: Connection) -> str:
 
 async def create_component_account(api: Connection, name: str) -> str:
     """An account with an administrator's rights for a component of a local cluster, by whose name it is audited."""
-    rbac, labels = "rbac.authorization.k8s.io", {object_names.MANAGED_BY: object_names.MANAGER}
+    rbac, labels = "rbac.authorization.k8s.io", {api_discovery.MANAGED_BY: api_discovery.MANAGER}
     place = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
     binding = {
         "metadata": {"name": f"workbench-{name}", "labels": labels},
@@ -96,7 +96,7 @@ def _encode_json(body: dict[str, Any]) -> bytes:
 
 
 def _build_identity_objects() -> list[tuple[str, dict[str, Any]]]:
-    labels = {object_names.MANAGED_BY: object_names.MANAGER}
+    labels = {api_discovery.MANAGED_BY: api_discovery.MANAGER}
     rbac = "rbac.authorization.k8s.io"
     return [
         ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}}),

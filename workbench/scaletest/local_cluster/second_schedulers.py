@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
+import re
+import ssl
+import time
+import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import yaml
 
+from workbench.core.errors import RunFailedError
 from workbench.scaletest.cluster_api.connection import Connection
-from workbench.scaletest.local_cluster import component_processes, identities
-from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, ClusterPart, ClusterSettings
+from workbench.scaletest.local_cluster import (
+    cluster_record,
+    component_processes,
+    control_plane,
+    identities,
+    kai_scheduler,
+    kueue_queues,
+)
+from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, ClusterPart, ClusterRecord, ClusterSettings
 from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
 
+if TYPE_CHECKING:
+    from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
+
 PROGRAM = "kube-scheduler"
+
+
+OWN = "kube-scheduler"
+_LEADS = re.compile(r'^leader_election_master_status\{name="kube-scheduler"\} 1$', re.MULTILINE)
+_GRACE_S, _POLL_S = 5.0, 0.2
 
 
 async def create_accounts(api: Connection, folder: Path, server: str, authority: Path, names: Sequence[str]) -> None:
@@ -59,3 +80,62 @@ def build_configuration(settings: ClusterSettings, recipe: SchedulerRecipe, kube
         "leaderElection": {"leaderElect": False},
         **(recipe.config or {}),
     }
+
+
+def list_needed(recipe: SchedulerRecipe) -> set[str]:
+    """Components that place the workloads of a recipe.
+
+    >>> from workbench.scaletest.scenario.scheduler_recipes import find_recipe
+    >>> list_needed(find_recipe("gang")), sorted(list_needed(find_recipe("kueue")))
+    ({'kube-scheduler'}, ['kube-scheduler', 'kueue'])
+    """
+    if recipe.program == "kai":
+        return set(kai_scheduler.KAI_PROCESSES)
+    if recipe.program == "kueue":
+        return {OWN, kueue_queues.NAME}
+    return {recipe.name} if recipe.program == "kube-scheduler" else {OWN}
+
+
+def list_switchable(record: ClusterRecord) -> dict[str, ClusterPart]:
+    """Schedulers and queues of a cluster, by name."""
+    names = {OWN, kueue_queues.NAME, *kai_scheduler.KAI_PROCESSES, *(recipe.name for recipe in record.settings.recipes)}
+    return {part.name: part for part in record.parts if part.name in names}
+
+
+def run_only(cluster: LocalCluster, needed: set[str] | None, *, timeout_s: float = 60) -> tuple[str, ...]:
+    """Stop the schedulers that are not needed and start those that are; the names of those that run.
+
+    `needed`: Names of components; null for all that the cluster has.
+    """
+    record = cluster_record.read_record(cluster.name)
+    parts = {} if record is None else list_switchable(record)
+    wanted = set(parts) if needed is None else set(parts) & needed
+    alive = component_processes.find_processes(cluster.folder)
+    for name in set(parts) - wanted:
+        component_processes.end_processes(alive.get(name, []), grace_s=_GRACE_S)
+    for name in sorted(wanted - set(alive)):
+        log = control_plane.find_log(cluster.folder, name)
+        part = parts[name]
+        component_processes.start_component(cluster.folder, part.command, log, environment=part.environment)
+    started = tuple(parts[name] for name in sorted(wanted - set(alive)))
+    control_plane.wait_until_healthy(cluster.folder, started, timeout_s=timeout_s)
+    if OWN in wanted:
+        _wait_for_leader(parts[OWN], timeout_s)
+    return tuple(sorted(wanted))
+
+
+def _wait_for_leader(part: ClusterPart, timeout_s: float) -> None:
+    """A scheduler that was started again is idle until the lease of the one before has expired."""
+    deadline, url = time.monotonic() + timeout_s, f"{part.health.rpartition('/')[0]}/metrics"
+    context = ssl._create_unverified_context()  # noqa: S323 -- its own certificate, on loopback
+    while True:
+        try:
+            with urllib.request.urlopen(url, timeout=5, context=context) as answer:  # noqa: S310 -- of our own record
+                text = answer.read(32 << 20).decode("utf-8", "replace")
+        except OSError:
+            text = ""
+        if _LEADS.search(text) or (text and "leader_election_master_status" not in text):
+            return
+        if time.monotonic() > deadline:
+            raise RunFailedError("the scheduler does not become the leader", where=part.name)
+        time.sleep(_POLL_S)

@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from workbench.core.errors import RunFailedError
+from workbench.scaletest.cluster_api.api_discovery import SIMULATED
 from workbench.scaletest.cluster_api.connection import Connection
-from workbench.scaletest.cluster_api.object_names import SIMULATED
 from workbench.scaletest.local_cluster.cluster_record import GPU_MODELS, GpuModel, NodePool
 
 KWOK_KEY = "kwok.x-k8s.io/node"

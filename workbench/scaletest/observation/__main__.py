@@ -20,7 +20,7 @@ from collections.abc import Sequence
 import msgspec
 
 from workbench.core.errors import ConfigError, WorkbenchError
-from workbench.scaletest.cluster_api import api_discovery, connection, object_names
+from workbench.scaletest.cluster_api import api_discovery, connection
 from workbench.scaletest.observation import component_metrics
 from workbench.scaletest.observation.sampler import SamplerState, run_sampler
 
@@ -50,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run until stopped; returns the exit code."""
     chosen = build_parser().parse_args(argv)
     try:
-        if not object_names.RUN_ID.fullmatch(chosen.run):
+        if not api_discovery.RUN_ID.fullmatch(chosen.run):
             raise ConfigError("not a run's id", where="--run", found=chosen.run[:40], allowed="st- and 8 hex digits")
         asyncio.run(_run_sampler(chosen))
     except WorkbenchError as error:

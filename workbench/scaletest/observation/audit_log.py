@@ -16,9 +16,8 @@ import msgspec
 
 from workbench.core.errors import RunFailedError
 from workbench.scaletest import tables
-from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns, parse_timestamp
-from workbench.scaletest.cluster_api.connection import TOO_LONG, LineSplitter
+from workbench.scaletest.cluster_api import api_discovery
+from workbench.scaletest.cluster_api.connection import NS_PER_S, TOO_LONG, LineSplitter, now_ns, parse_timestamp
 from workbench.scaletest.observation import run_records
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ MAX_CLIENT_CHARS = 120
 MARGIN_NS = 5 * NS_PER_S  # tolerated clock offset
 CREATED_RESOURCES = {("pods", ""), ("jobs", "")}
 _CONTROLLER = re.compile(r"^([^/ ]+)(?:/[^ ]*)?(?: \([^)]*\))?(?: kubernetes/[^/ ]*)?(?:/(\S+))?")
-_OWN_ACCOUNTS = f"system:serviceaccount:{object_names.SYSTEM_NAMESPACE}:"
+_OWN_ACCOUNTS = f"system:serviceaccount:{api_discovery.SYSTEM_NAMESPACE}:"
 
 
 @dataclass
@@ -187,7 +186,7 @@ def find_client_name(user: str, agent: str) -> str:
     'second-scheduler'
     """
     # Two schedulers are one program: of those that a local cluster added, the account is the name.
-    if (account := user.removeprefix(_OWN_ACCOUNTS)) not in (user, object_names.MEASURING_ACCOUNT):
+    if (account := user.removeprefix(_OWN_ACCOUNTS)) not in (user, api_discovery.MEASURING_ACCOUNT):
         return account[:MAX_CLIENT_CHARS]
     if user.startswith("system:serviceaccount:kube-system:"):
         return user[:MAX_CLIENT_CHARS]

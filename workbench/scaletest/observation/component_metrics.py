@@ -14,8 +14,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import Connection, UnreachableError, abort_answer
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, UnreachableError, abort_answer, now_ns
 from workbench.scaletest.observation.run_records import Pressure
 
 API_SERVER = "kube-apiserver"

@@ -11,8 +11,14 @@ from typing import Any
 import msgspec
 
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import TOO_LONG, ApiError, Connection, UnreachableError
+from workbench.scaletest.cluster_api.connection import (
+    NS_PER_S,
+    TOO_LONG,
+    ApiError,
+    Connection,
+    UnreachableError,
+    now_ns,
+)
 from workbench.scaletest.cluster_api.list_watch import (
     ListPage,
     build_watch_query,
@@ -20,8 +26,7 @@ from workbench.scaletest.cluster_api.list_watch import (
     pause_after_failures,
 )
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.decoded_objects import ObjectDecoder, Refusal
-from workbench.scaletest.observation.object_ledger import Scope, Sight
+from workbench.scaletest.observation.object_ledger import ObjectDecoder, Refusal, Scope, Sight
 
 # Events that arrive this soon after a reconnect may be of changes before it.
 GRACE_NS = NS_PER_S // 10

@@ -10,17 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.scaletest.cluster_api import api_discovery, object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import ApiResource
-from workbench.scaletest.cluster_api.clock import now_ns
-from workbench.scaletest.cluster_api.connection import ApiError, Connection
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, now_ns
 from workbench.scaletest.observation import audit_log as observation_audit_log
 from workbench.scaletest.observation import clock_skew, run_records, watch_targets
-from workbench.scaletest.observation.client_load import LoadMeter
+from workbench.scaletest.observation.clock_skew import Heartbeat, LoadMeter
 from workbench.scaletest.observation.component_metrics import MetricsFollower
-from workbench.scaletest.observation.decoded_objects import Node, ObjectDecoder
-from workbench.scaletest.observation.heartbeat import Heartbeat
-from workbench.scaletest.observation.object_ledger import ObjectLedger
+from workbench.scaletest.observation.object_ledger import Node, ObjectDecoder, ObjectLedger
 from workbench.scaletest.observation.resource_watch import ResourceWatch, WatchSink, WatchTarget
 from workbench.scaletest.observation.run_records import RunFiles
 from workbench.scaletest.observation.watch_targets import NODE_SCOPE, ForeignPods, NodeObserver, SamplerOptions
@@ -255,7 +252,7 @@ async def run_sampler(
     `ready`: Called once, when every watch is connected and the clock offset is known.
     `audit_log`: The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
     """
-    object_names.build_run_selector(run)
+    api_discovery.build_run_selector(run)
     if not namespaces:
         raise ConfigError("no namespace given", where="--namespace")
     log = None if audit_log is None else Path(audit_log)

@@ -9,13 +9,22 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api import api_discovery, object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import PODS, ApiResource
-from workbench.scaletest.cluster_api.clock import NS_PER_S, parse_timestamp
-from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, parse_timestamp
 from workbench.scaletest.observation import object_ledger, run_records
-from workbench.scaletest.observation.decoded_objects import Event, Node, ObjectDecoder, Pod, Thing
-from workbench.scaletest.observation.object_ledger import ObjectLedger, Scope, Sight, Transition, pod_transitions
+from workbench.scaletest.observation.object_ledger import (
+    Event,
+    Node,
+    ObjectDecoder,
+    ObjectLedger,
+    Pod,
+    Scope,
+    Sight,
+    Thing,
+    Transition,
+    pod_transitions,
+)
 from workbench.scaletest.observation.resource_watch import WatchSink, WatchTarget
 
 NODE_SCOPE = Scope("node", "Node", "")
@@ -122,8 +131,8 @@ def build_node_line(node: Node, arrival_ns: int) -> run_records.NodeSeen:
         memory_bytes=int(parse_quantity(offers.get("memory"))),
         pods=int(parse_quantity(offers.get("pods"))),
         cordoned=bool(node.spec is not None and node.spec.unschedulable)
-        or any(object_names.keeps_pods_off(taint.key, taint.effect) for taint in taints),
-        simulated=labels.get(object_names.SIMULATED) == "true" or any(taint.key == KWOK for taint in taints),
+        or any(api_discovery.keeps_pods_off(taint.key, taint.effect) for taint in taints),
+        simulated=labels.get(api_discovery.SIMULATED) == "true" or any(taint.key == KWOK for taint in taints),
         labels=dict(list(short_labels.items())[:MAX_LABELS]),
     )
 
@@ -149,7 +158,7 @@ class ForeignPods:
         """Build the watch of these pods."""
         # `!=` also selects pods without the label.
         return WatchTarget(
-            Scope("foreign", "Pod", ""), PODS.path(""), ObjectDecoder(Pod), labels=f"{object_names.RUN}!={self._run}"
+            Scope("foreign", "Pod", ""), PODS.path(""), ObjectDecoder(Pod), labels=f"{api_discovery.RUN}!={self._run}"
         )
 
     def build_sink(self) -> WatchSink:
@@ -269,7 +278,7 @@ def build_watch_target(choice: WatchChoice, namespace: str, run: str) -> WatchTa
         Scope(choice.resource, choice.name, namespace),
         choice.kind.path(namespace),
         ObjectDecoder(_OWN_DECODERS.get(choice.resource, Thing)),
-        labels=object_names.build_run_selector(run) if choice.labelled else "",
+        labels=api_discovery.build_run_selector(run) if choice.labelled else "",
     )
 
 

@@ -1,6 +1,5 @@
 """Safety checks before a test: confirmation, simulated-node fence, preflight, rights, setup and cleanup."""
 
-from workbench.scaletest.safety.cleanup_record import write_run_record
 from workbench.scaletest.safety.cluster_facts import (
     ClusterFacts,
     Finding,
@@ -11,6 +10,7 @@ from workbench.scaletest.safety.cluster_facts import (
 from workbench.scaletest.safety.cluster_setup import set_up_cluster
 from workbench.scaletest.safety.confirmation import confirm_cluster
 from workbench.scaletest.safety.preflight import run_preflight
+from workbench.scaletest.safety.run_cleanup import write_run_record
 
 __all__ = [
     "ClusterFacts",

@@ -8,12 +8,18 @@ import time
 from typing import Any
 
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
-from workbench.scaletest.scenario.rbac_rules import Rule, list_rules, select_cluster_rules, select_namespace_rules
 from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_namespace
 from workbench.scaletest.scenario.workload_entries import PRIORITY_CLASS
-from workbench.scaletest.scenario.workload_objects import build_resource_path, find_plural
+from workbench.scaletest.scenario.workload_objects import (
+    Rule,
+    build_resource_path,
+    find_plural,
+    list_rules,
+    select_cluster_rules,
+    select_namespace_rules,
+)
 from workbench.scaletest.scenario.workload_plan import Plan
 
 HOME = "workbench-system"
@@ -113,7 +119,7 @@ def _format_rule(rule: Rule) -> str:
 
 def _build_metadata(name: str, namespace: str | None = None) -> Json:
     metadata: Json = {"name": name} | ({"namespace": namespace} if namespace else {})
-    return metadata | {"labels": {object_names.MANAGED_BY: object_names.MANAGER}}
+    return metadata | {"labels": {api_discovery.MANAGED_BY: api_discovery.MANAGER}}
 
 
 def _build_namespace(name: str, *, allow: bool = False) -> Json:
@@ -121,7 +127,7 @@ def _build_namespace(name: str, *, allow: bool = False) -> Json:
     # Pod Security admission refuses privileged pods, whatever a template contains.
     head["labels"] |= {"pod-security.kubernetes.io/enforce": "baseline"}
     if allow:
-        head["labels"] |= {object_names.ALLOW: "true"}
+        head["labels"] |= {api_discovery.ALLOW: "true"}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": head}
 
 
@@ -267,10 +273,10 @@ async def _check_namespace_owner(api: Connection, space: str) -> None:
     if answer.status == 404:
         return
     labels = ((answer.json().get("metadata") or {}).get("labels") or {}) if answer.status == 200 else {}
-    if labels.get(object_names.ALLOW) != "true" and labels.get(object_names.MANAGED_BY) != object_names.MANAGER:
+    if labels.get(api_discovery.ALLOW) != "true" and labels.get(api_discovery.MANAGED_BY) != api_discovery.MANAGER:
         raise ConfigError(
             "the namespace exists and is not labelled for tests",
             where=f"namespace {space}",
-            found=f"no label {object_names.ALLOW}=true (status {answer.status})",
-            do=f"use another namespace, or allow tests: kubectl label namespace {space} {object_names.ALLOW}=true",
+            found=f"no label {api_discovery.ALLOW}=true (status {answer.status})",
+            do=f"use another namespace, or allow tests: kubectl label namespace {space} {api_discovery.ALLOW}=true",
         )

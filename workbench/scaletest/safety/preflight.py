@@ -12,16 +12,14 @@ import orjson
 from workbench.core.formats import format_items
 from workbench.scaletest.cluster_api.api_discovery import ApiResource, find_kind_name
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
-from workbench.scaletest.safety import cluster_setup, node_fence
+from workbench.scaletest.safety import cluster_setup, confirmation
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, Level, NodeFacts
 from workbench.scaletest.safety.cluster_setup import FIELD_MANAGER
 from workbench.scaletest.safety.confirmation import check_identity
 from workbench.scaletest.scenario.manifest_rules import QUEUE_LABEL, waits_for_release
-from workbench.scaletest.scenario.plan_summary import PlanSummary, find_peak_gpus, summarize_plan
-from workbench.scaletest.scenario.rbac_rules import Rule, list_kinds, list_rules
 from workbench.scaletest.scenario.workload_entries import parse_quantity
-from workbench.scaletest.scenario.workload_objects import DELAY, GPU, ObjectRequest
-from workbench.scaletest.scenario.workload_plan import Plan
+from workbench.scaletest.scenario.workload_objects import DELAY, GPU, ObjectRequest, Rule, list_kinds, list_rules
+from workbench.scaletest.scenario.workload_plan import Plan, PlanSummary, find_peak_gpus, summarize_plan
 
 SETUP_HINT = "an administrator runs: workbench scaletest setup SCENARIO --context ADMIN"
 _GPUS = f"requests.{GPU}"
@@ -41,9 +39,9 @@ async def run_preflight(
 
     Returns: In reading order; `raise_refusals` raises if one of them is `refused`.
     """
-    findings = [*check_identity(facts), *node_fence.check_fence(plan.scenario, facts)]
-    findings += node_fence.check_command_fence(plan.scenario, facts) if by_command else []
-    spaces = await node_fence.check_namespaces(api, plan.namespaces, sets_up=sets_up)
+    findings = [*check_identity(facts), *confirmation.check_fence(plan.scenario, facts)]
+    findings += confirmation.check_command_fence(plan.scenario, facts) if by_command else []
+    spaces = await confirmation.check_namespaces(api, plan.namespaces, sets_up=sets_up)
     findings += spaces
     absent = await _list_absent_resources(api, plan)
     findings += [_describe_absence(resource) for resource in absent]
@@ -277,9 +275,9 @@ def _check_lifetimes(plan: Plan, facts: ClusterFacts) -> list[Finding]:
 
 def list_usable_nodes(plan: Plan, facts: ClusterFacts) -> list[NodeFacts]:
     """Nodes that take pods, and that the plan's can be bound to."""
-    from workbench.scaletest.cluster_api import object_names
+    from workbench.scaletest.cluster_api import api_discovery
 
     ready = [node for node in facts.nodes if node.takes_pods]
     if plan.scenario.allow_real_nodes:
         return ready
-    return [node for node in ready if node.labels.get(object_names.SIMULATED) == "true"]
+    return [node for node in ready if node.labels.get(api_discovery.SIMULATED) == "true"]

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
-from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api import object_names
+from workbench.core.errors import ConfigError, InputError
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import (
     CONFIG_MAPS,
     JOBS,
@@ -26,9 +28,16 @@ from workbench.scaletest.cluster_api.api_discovery import (
     ApiResource,
 )
 from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, Target, UnreachableError
-from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
-from workbench.scaletest.safety import node_fence
-from workbench.scaletest.safety.cleanup_record import build_record_name, check_deletion_scope, read_run_record
+from workbench.scaletest.cluster_api.list_watch import ListPage, iterate_items, list_items
+from workbench.scaletest.safety import confirmation
+from workbench.scaletest.scenario.workload_objects import list_kinds
+from workbench.scaletest.scenario.workload_plan import Plan
+
+RECORD_LABEL = api_discovery.PREFIX + "record"
+_DATA = "record.json"
+_MAX_KINDS = 50
+_FORGED = "the record was changed after the run: inspect it and delete it with kubectl"
+
 
 # Objects per call, and per second: each costs the server a write, and garbage collection of its dependents.
 BATCH_SIZE = 100
@@ -39,6 +48,135 @@ _MAX_WAIT_S = 30.0
 _LOOK_EVERY_S = 1.0
 _METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 _GONE = (404, 405)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Namespaces and resources of a run."""
+
+    run: str
+    scenario: str
+    created_at: str
+    namespaces: tuple[str, ...]
+    kinds: tuple[ApiResource, ...]
+
+
+def build_record_name(run: str) -> str:
+    """Name of a run's record."""
+    return f"workbench-run-{run}"
+
+
+async def write_run_record(api: Connection, plan: Plan) -> RunRecord:
+    """Write the record of a run to its namespaces, before the first workload; idempotent."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    record = RunRecord(plan.run, plan.scenario.name, now, plan.namespaces, list_kinds(plan.scenario, owned=True))
+    for space in record.namespaces:
+        try:
+            await api.json("POST", f"/api/v1/namespaces/{space}/configmaps", _build_config_map(record, space))
+        except ApiError as error:
+            if error.status != 409:
+                raise
+    return record
+
+
+async def read_run_record(api: Connection, run: str, namespaces: tuple[str, ...]) -> RunRecord | None:
+    """Read the record of a run, from the first of these namespaces that has it; None if none has it."""
+    for space in namespaces:
+        try:
+            config_map = await api.json("GET", f"/api/v1/namespaces/{space}/configmaps/{build_record_name(run)}")
+        except ApiError as error:
+            # The namespace may be deleted, and the role in it too.
+            if error.status in (403, 404):
+                continue
+            raise
+        record = _parse_run_record(config_map)
+        if record.run != run:
+            where = f"ConfigMap {space}/{build_record_name(run)}"
+            raise InputError("not the record of this run", where=where, found=record.run, allowed=run, do=_FORGED)
+        return record
+    return None
+
+
+async def list_run_records(
+    api: Connection, namespaces: tuple[str, ...], refuse_record: Callable[[InputError], None] | None = None
+) -> list[RunRecord]:
+    """Find the records of runs in these namespaces, oldest first.
+
+    `refuse_record` is told of each record that is invalid, and the others are found still: everybody who may write
+    ConfigMaps in one of the namespaces could hide them otherwise.
+    """
+    records: dict[str, RunRecord] = {}
+    for space in namespaces:
+        async for config_map in iterate_items(
+            api, f"/api/v1/namespaces/{space}/configmaps", labelSelector=f"{RECORD_LABEL}=true"
+        ):
+            try:
+                record = _parse_run_record(config_map)
+            except InputError as error:
+                if refuse_record is None:
+                    raise
+                refuse_record(error)
+                continue
+            records.setdefault(record.run, record)
+    return sorted(records.values(), key=lambda record: record.created_at)
+
+
+async def list_test_namespaces(api: Connection) -> tuple[str, ...]:
+    """List the namespaces with the label for tests."""
+    namespaces = [
+        namespace
+        async for namespace in iterate_items(api, "/api/v1/namespaces", labelSelector=f"{api_discovery.ALLOW}=true")
+    ]
+    return tuple(sorted(str(namespace["metadata"]["name"]) for namespace in namespaces))
+
+
+def _build_config_map(record: RunRecord, space: str) -> dict[str, Any]:
+    data = {
+        "run": record.run,
+        "scenario": record.scenario,
+        "created_at": record.created_at,
+        "namespaces": record.namespaces,
+        "kinds": [[kind.group, kind.version, kind.plural] for kind in record.kinds],
+    }
+    # Without the run label: the record is deleted last, by name.
+    labels = {api_discovery.MANAGED_BY: api_discovery.MANAGER, RECORD_LABEL: "true"}
+    about = {"name": build_record_name(record.run), "namespace": space, "labels": labels}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": about, "data": {_DATA: json.dumps(data)}}
+
+
+def _parse_run_record(config_map: dict[str, Any]) -> RunRecord:
+    """Parse a record; every field is validated, because other users may write ConfigMaps in the namespace."""
+    about = config_map.get("metadata") or {}
+    where = f"ConfigMap {about.get('namespace')}/{about.get('name')}"
+    try:
+        data = json.loads(config_map["data"][_DATA])
+        kinds = tuple(ApiResource(*(str(part) for part in kind)) for kind in data["kinds"][:_MAX_KINDS])
+        record = RunRecord(
+            str(data["run"]),
+            str(data["scenario"])[:63],
+            str(data["created_at"])[:20],
+            tuple(str(namespace) for namespace in data["namespaces"]),
+            kinds,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError("not a record of a run", where=where, found=str(error)[:120], do=_FORGED) from None
+    check_deletion_scope(record.run, record.namespaces, record.kinds, where)
+    return record
+
+
+def check_deletion_scope(run: str, namespaces: tuple[str, ...], kinds: tuple[ApiResource, ...], where: str) -> None:
+    """Refuse values that could direct a deletion elsewhere."""
+    from workbench.scaletest.scenario.scenario_file import LABEL, is_forbidden_namespace
+
+    if not api_discovery.RUN_ID.fullmatch(run):
+        raise InputError("not a run's id", where=where, found=run[:40], allowed="like st-1f2e3d4c")
+    for space in namespaces:
+        if not LABEL.fullmatch(space) or is_forbidden_namespace(space):
+            raise InputError("not a namespace of tests", where=where, found=space[:80])
+    for kind in kinds:
+        parts = (kind.version, kind.plural, *((kind.group,) if kind.group else ()))
+        if not all(part and part.replace("-", "").replace(".", "").isalnum() and part.isascii() for part in parts):
+            raise InputError("not a resource", where=where, found=str(kind)[:120])
 
 
 @dataclass(frozen=True)
@@ -94,12 +232,12 @@ async def delete_run_objects(
     `kinds`: Resources of the run's objects. Jobs, PodGroups, pods and ConfigMaps are always included.
     `stalled_s`: Time without progress after which the remaining objects are reported.
     """
-    if not object_names.RUN_ID.fullmatch(run) or not namespaces:
+    if not api_discovery.RUN_ID.fullmatch(run) or not namespaces:
         raise ConfigError(
             "invalid run id, or no namespace", where="run", found=run[:40], allowed="a run id like st-1f2e3d4c"
         )
     check_deletion_scope(run, tuple(namespaces), tuple(kinds), f"cleanup of {run}")
-    spaces, gone, unseen = await node_fence.sort_namespaces(api, tuple(namespaces))
+    spaces, gone, unseen = await confirmation.sort_namespaces(api, tuple(namespaces))
     begun = time.monotonic()
     async with Connection(_target_for_metadata(api.target), max_connections=4) as looking:
         sweep = _Cleanup(looking, run, spaces, tuple(kinds), watcher, rate_per_s)
@@ -127,7 +265,7 @@ async def delete_recorded_run(
 
     Without a record (it is deleted last) the run's pods, Jobs, PodGroups and ConfigMaps are deleted.
     """
-    record = await read_run_record(api, run, tuple(namespaces)) if object_names.RUN_ID.fullmatch(run) else None
+    record = await read_run_record(api, run, tuple(namespaces)) if api_discovery.RUN_ID.fullmatch(run) else None
     if record is None:
         return await delete_run_objects(api, run, namespaces, (), watcher)
     return await delete_run_objects(api, run, record.namespaces, record.kinds, watcher)
@@ -151,7 +289,7 @@ class _Cleanup:
         rate_per_s: float,
     ) -> None:
         self._api, self._run, self._watcher, self._rate = api, run, watcher, rate_per_s
-        self._selector = object_names.build_run_selector(run)
+        self._selector = api_discovery.build_run_selector(run)
         self._spaces = namespaces
         # Owners first: dependents are garbage-collected. Controllers or other versions may have created the last four.
         others = (JOBS, POD_GROUPS, NATIVE_POD_GROUPS, PODS, CONFIG_MAPS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError
-from workbench.scaletest.cluster_api import object_names
+from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.simulated_runai import NAME
 
@@ -15,7 +15,7 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLASSES = "/apis/storage.k8s.io/v1/storageclasses"
 STORAGE_CLASS = "openebs-lvmpv"  # what the old tool's template asks for
 PROVISIONER = "workbench.local/simulated-runai"
-OURS = {object_names.MANAGED_BY: NAME}
+OURS = {api_discovery.MANAGED_BY: NAME}
 _ESTABLISH_TRIES = 200
 
 
@@ -124,7 +124,7 @@ async def _create_definition(api: Connection, kind: RunaiKind) -> bool:
             raise
     definition = await api.json("GET", f"{CRDS}/{kind.crd}")
     labels = definition["metadata"].get("labels") or {}
-    return bool(labels.get(object_names.MANAGED_BY) == NAME)
+    return bool(labels.get(api_discovery.MANAGED_BY) == NAME)
 
 
 async def _wait_for_kind(api: Connection, kind: RunaiKind) -> None:
@@ -246,7 +246,7 @@ def _build_metadata(name: str, owner: Json, labels: dict[str, str]) -> Json:
     handed_on = above.get("labels") or {}
     marked = handed_on | labels | {MARK: "true"}
     # Whose pods they are stays what the workload says: a run's own cleanup must find them.
-    managed = OURS | {key: value for key, value in marked.items() if key == object_names.MANAGED_BY}
+    managed = OURS | {key: value for key, value in marked.items() if key == api_discovery.MANAGED_BY}
     return {
         "name": name,
         "namespace": above["namespace"],
@@ -277,7 +277,7 @@ def _build_pod(job: Json, name: str, labels: dict[str, str], scheduler: str) -> 
             "containers": [container],
             "volumes": volumes,
             # Nothing of a simulation may run anywhere.
-            "nodeSelector": {object_names.SIMULATED: "true"},
+            "nodeSelector": {api_discovery.SIMULATED: "true"},
             "tolerations": [{"key": _KWOK, "operator": "Exists", "effect": "NoSchedule"}],
             "terminationGracePeriodSeconds": 0,
             "automountServiceAccountToken": False,

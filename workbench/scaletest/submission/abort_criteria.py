@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from workbench.scaletest.cluster_api.clock import NS_PER_S
+from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.submission.object_creation import Reply
 
 # Fewer answers than these are no share and no percentile.

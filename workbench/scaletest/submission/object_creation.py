@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
+import os
 import random
+import re
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from pathlib import Path
+from typing import Any, Literal, Protocol
 
 import msgspec
+import orjson
 
 from workbench.core import redaction
-from workbench.scaletest.cluster_api import object_names
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import Answer, ApiError, Connection, UnreachableError
+from workbench.core.errors import ConfigError, MissingToolError
+from workbench.scaletest.cluster_api import api_discovery
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Answer, ApiError, Connection, UnreachableError, now_ns
 from workbench.scaletest.cluster_api.list_watch import ListPage, list_items
 from workbench.scaletest.scenario.workload_objects import ObjectRequest
 
@@ -20,10 +32,36 @@ Meaning = Literal["made", "exists", "throttled", "again", "refused"]
 MAX_REASON_CHARS = 300
 FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
-
-
-_QUERY = {"fieldManager": object_names.MANAGER}
+_QUERY = {"fieldManager": api_discovery.MANAGER}
 _LIST_TRIES = 10
+
+
+MAX_OUTPUT_BYTES = 1 << 20
+_PR_SET_PDEATHSIG = 1
+PLACEHOLDERS = ("name", "namespace", "gpus", "file")
+_PLACE = re.compile(r"\{(\w*)\}")
+_NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
+_GPU = "nvidia.com/gpu"
+# HTTP status of the words that kubectl repeats of the server.
+_STATUS = {
+    "AlreadyExists": 409,
+    "BadRequest": 400,
+    "Conflict": 409,
+    "Forbidden": 403,
+    "InternalError": 500,
+    "Invalid": 422,
+    "NotFound": 404,
+    "ServerTimeout": 504,
+    "ServiceUnavailable": 503,
+    "Timeout": 504,
+    "TooManyRequests": 429,
+    "Unauthorized": 401,
+}
+_FROM_SERVER = re.compile(r"Error from server(?: \((\w+)\))?: ")
+_AWAY = re.compile(
+    r"Unable to connect|connection (refused|reset)|i/o timeout|handshake timeout|EOF|Client\.Timeout|"
+    r"deadline exceeded|no route to host|network is unreachable|http2: "
+)
 
 
 class Metadata(msgspec.Struct):
@@ -39,12 +77,12 @@ class Metadata(msgspec.Struct):
     @property
     def run(self) -> str | None:
         """The run that it says to belong to."""
-        return (self.labels or {}).get(object_names.RUN)
+        return (self.labels or {}).get(api_discovery.RUN)
 
     @property
     def spec_hash(self) -> str | None:
         """The hash that it was made with."""
-        return (self.annotations or {}).get(object_names.SPEC_HASH)
+        return (self.annotations or {}).get(api_discovery.SPEC_HASH)
 
 
 class Object(msgspec.Struct):
@@ -222,7 +260,7 @@ async def list_run_objects(api: Connection, path: str, run: str) -> dict[str, Me
                 )
             await asyncio.sleep(max(answer.retry_after_s or 0.0, 1.0))
 
-    items = await list_items(fetch, {"labelSelector": object_names.build_run_selector(run)})
+    items = await list_items(fetch, {"labelSelector": api_discovery.build_run_selector(run)})
     return {metadata.name: metadata for metadata in items}
 
 
@@ -237,3 +275,224 @@ def parse_metadata(body: bytes) -> Metadata:
         return OBJECT.decode(body).metadata
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Metadata()
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """Result of a program. `code` is None after a timeout."""
+
+    code: int | None
+    output: bytes
+    told: str
+    sent_ns: int
+    done_ns: int
+
+
+async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: float) -> ProgramResult:
+    """Run a program, and keep up to 1 MiB of its output."""
+    sent_ns = now_ns()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *words,
+            stdin=asyncio.subprocess.PIPE if stdin is not None else asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            # Ctrl-C is for us: what is under way may end.
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+    except OSError as error:
+        raise ConfigError("cannot start the program", where=words[0], found=error.strerror) from None
+    try:
+        async with asyncio.timeout(timeout_s):
+            output, stderr, _ = await asyncio.gather(
+                _read_output(process.stdout), _read_output(process.stderr), _write_input(process, stdin)
+            )
+            code = await process.wait()
+    except TimeoutError:
+        return ProgramResult(None, b"", f"no end within {timeout_s:g} s", sent_ns, now_ns())
+    finally:
+        # Also what it started; after a good end there is nobody left.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        await process.wait()
+    return ProgramResult(
+        code, output, shorten_text(redaction.redact_value(stderr.decode(errors="replace"))), sent_ns, now_ns()
+    )
+
+
+async def _read_output(stream: asyncio.StreamReader | None) -> bytes:
+    """Read all output and keep the first part; an unread pipe would block the program."""
+    assert stream is not None
+    output = b""
+    while block := await stream.read(1 << 16):
+        output += block[: MAX_OUTPUT_BYTES - len(output)]
+    return output
+
+
+async def _write_input(process: asyncio.subprocess.Process, text: bytes | None) -> None:
+    if process.stdin is None or text is None:
+        return
+    with contextlib.suppress(ConnectionError):
+        process.stdin.write(text)
+        await process.stdin.drain()
+    process.stdin.close()
+
+
+def _build_parent_death_hook() -> Callable[[], None] | None:
+    """Child setup: have the kernel kill the child when this process dies, even by SIGKILL. Linux only."""
+    if sys.platform != "linux":
+        return None
+    # Loaded here: between fork and exec nothing may be imported.
+    prctl = ctypes.CDLL(None).prctl
+    death, number = ctypes.c_int(_PR_SET_PDEATHSIG), ctypes.c_ulong(signal.SIGKILL)
+
+    def request_death_signal() -> None:
+        prctl(death, number)
+
+    return request_death_signal
+
+
+_die_with_parent = _build_parent_death_hook()
+
+
+def parse_command(text: str, option: str) -> tuple[str, ...]:
+    """Split a command line into words."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise ConfigError("not a valid command line", where=option, found=str(error)) from None
+
+
+class CommandSubmitter:
+    """Creates objects with a command, one process per object.
+
+    `words`: Program and arguments; `{name}`, `{namespace}`, `{gpus}` (of the workload's first pod template) and
+    `{file}` (the object as JSON, for the time of the call) are filled in.
+    """
+
+    mode = "command"
+    labelled = False
+
+    def __init__(self, words: Sequence[str]) -> None:
+        unknown = sorted({placeholder for word in words for placeholder in _PLACE.findall(word)} - set(PLACEHOLDERS))
+        if unknown:
+            allowed = [f"{{{placeholder}}}" for placeholder in PLACEHOLDERS]
+            raise ConfigError("no such place in the command", where=" ".join(words), found=unknown, allowed=allowed)
+        if not any("{name}" in word or "{file}" in word for word in words):
+            raise ConfigError("the command contains neither {name} nor {file}", where=" ".join(words), do="add {name}")
+        program = shutil.which(words[0])
+        if program is None:
+            raise ConfigError("no such program", where=words[0], do="give its path, or install it")
+        self._words = [program, *words[1:]]
+
+    async def create_object(self, request: ObjectRequest, *, timeout_s: float) -> Reply:
+        """Run the command for one object; never raises for what it does."""
+        file = _write_temporary_file(request.body) if any("{file}" in word for word in self._words) else None
+        try:
+            words = fill_placeholders(self._words, request, file)
+            ended = await run_program(words, stdin=None, timeout_s=timeout_s)
+        finally:
+            if file is not None:
+                file.unlink(missing_ok=True)
+        if ended.code == 0:
+            return Reply(ended.sent_ns, ended.done_ns, 0)
+        # A program that did not end may have done its work; one that says no is believed.
+        verdict: Meaning = "again" if ended.code is None else "refused"
+        message = ended.told if ended.code is None else f"exit code {ended.code}: {ended.told}"
+        return Reply(ended.sent_ns, ended.done_ns, None, message=message, verdict=verdict)
+
+
+def fill_placeholders(words: Sequence[str], request: ObjectRequest, file: Path | None) -> list[str]:
+    """Fill the placeholders of a command.
+
+    >>> body = b'{"spec": {"containers": [{"resources": {"limits": {"nvidia.com/gpu": "2"}}}]}}'
+    >>> request = ObjectRequest("/api/v1/namespaces/a/pods", "w-1", body)
+    >>> fill_placeholders(["cli", "submit", "{name}", "-g={gpus}"], request, None)
+    ['cli', 'submit', 'w-1', '-g=2']
+    """
+    namespace = _NAMESPACE.search(request.path + "/")
+    values = {
+        "name": request.name,
+        "namespace": namespace[1] if namespace else "",
+        "gpus": find_gpus(orjson.loads(request.body)),
+        "file": str(file or ""),
+    }
+    return [_PLACE.sub(lambda match: values[match[1]], word) for word in words]
+
+
+def find_gpus(body: Any) -> str:
+    """GPU request of an object: the first GPU resource, or the first field `gpu` with a value.
+
+    >>> find_gpus({"spec": {"gpu": {"value": "0.5"}}}), find_gpus({"spec": {}})
+    ('0.5', '0')
+    """
+    return _find_gpu_value(body) or "0"
+
+
+def _find_gpu_value(body: Any) -> str | None:
+    if isinstance(body, list):
+        return next(filter(None, map(_find_gpu_value, body)), None)
+    if not isinstance(body, dict):
+        return None
+    if isinstance(body.get(_GPU), str | int | float):
+        return str(body[_GPU])
+    field = body.get("gpu")
+    if isinstance(field, dict) and "value" in field:
+        return str(field["value"])
+    return next(filter(None, map(_find_gpu_value, body.values())), None)
+
+
+def _write_temporary_file(body: bytes) -> Path:
+    handle, name = tempfile.mkstemp(prefix="workload-", suffix=".json")
+    with open(handle, "wb") as file:
+        os.fchmod(handle, 0o600)
+        file.write(body)
+    return Path(name)
+
+
+class KubectlSubmitter:
+    """Creates objects with `kubectl apply -f -`."""
+
+    mode = "kubectl"
+    labelled = True
+
+    def __init__(self, kubeconfig: str | Path | None, context: str | None, binary: str | Path | None = None) -> None:
+        program = shutil.which(str(binary or "kubectl"))
+        if program is None:
+            raise MissingToolError(
+                "no kubectl", where=binary or "PATH", do="name one with --kubectl FILE, or submit with the API"
+            )
+        self._words = [program]
+        if kubeconfig is not None:
+            self._words += ["--kubeconfig", str(kubeconfig)]
+        if context is not None:
+            self._words += ["--context", context]
+
+    async def create_object(self, request: ObjectRequest, *, timeout_s: float) -> Reply:
+        """Make one object; never raises for what the server or the program does."""
+        # Its own time limit, too: it ends by itself should we be gone.
+        words = [*self._words, "apply", "-f", "-", "-o", "json", f"--request-timeout={timeout_s:g}s"]
+        ended = await run_program(words, stdin=request.body, timeout_s=timeout_s)
+        if ended.code == 0:
+            return Reply(ended.sent_ns, ended.done_ns, 200, parse_metadata(ended.output))
+        reason, status, verdict = classify_kubectl_error(ended.told)
+        return Reply(ended.sent_ns, ended.done_ns, status, reason=reason, message=ended.told, verdict=verdict)
+
+
+def classify_kubectl_error(message: str) -> tuple[str, int | None, Meaning | None]:
+    """Classify an error of kubectl: the server's reason and HTTP status, or a verdict without them.
+
+    >>> classify_kubectl_error('Error from server (Forbidden): pods is forbidden')
+    ('Forbidden', 403, None)
+    >>> classify_kubectl_error('Unable to connect to the server: EOF')
+    ('', None, 'again')
+    >>> classify_kubectl_error('error: unable to recognize "STDIN"')
+    ('', None, 'refused')
+    """
+    if (match := _FROM_SERVER.search(message)) is not None and match[1] in _STATUS:
+        return match[1], _STATUS[match[1]], None
+    if " is invalid: " in message:
+        return "Invalid", 422, None
+    again = match is not None or _AWAY.search(message) is not None or message.startswith("no end within")
+    return "", None, "again" if again else "refused"

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation.run_records import Intent
 from workbench.scaletest.scenario.workload_objects import PlannedWorkload
 from workbench.scaletest.submission.submission_journal import SubmissionJournal

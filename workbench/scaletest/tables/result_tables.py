@@ -3,13 +3,227 @@
 from __future__ import annotations
 
 from workbench.core.tables import Column, Table
-from workbench.scaletest.tables.recorded_tables import INDEX_COLUMN
+
+INDEX_COLUMN = Column("index", "int", "Number of the workload in its run, from 0.")
+NAME_COLUMN = Column("name", "str", "Its name in the cluster.")
+SCHEDULE = Table(
+    "schedule",
+    "One row per planned workload.",
+    ("index",),
+    (
+        INDEX_COLUMN,
+        NAME_COLUMN,
+        Column("entry", "str", "The scenario's entry that it comes from."),
+        Column("kind", "str", "Kind of the object."),
+        Column("namespace", "str", "Namespace of the object."),
+        Column("due_s", "float", "Intended submission time, after the start.", unit="s"),
+        Column("step", "int", "Step of the arrival process, from 0."),
+        Column("rate_per_s", "float", "Offered rate of the step; null if it has none.", "1/s", nullable=True),
+        Column("pods", "int", "Number of its pods.", unit="pods"),
+        Column("gpus_per_pod", "float", "GPUs of each.", unit="GPUs"),
+        Column("cpus_per_pod", "float", "Processor share of each.", unit="cores"),
+        Column("memory_bytes_per_pod", "int", "Memory of each.", unit="bytes"),
+        Column("gang", "bool", "Gang scheduling: all pods or none."),
+        Column("priority", "str", "Priority class.", nullable=True),
+        Column("queue", "str", "Queue of its scheduler.", nullable=True, added=True),
+        Column("lifetime_s", "float", "Lifetime of its pods; null: until they are deleted.", unit="s", nullable=True),
+        Column("delete_after_s", "float", "Deleted this long after its submission (churn).", unit="s", nullable=True),
+        Column("object_bytes", "int", "Size of the request body; null when imported.", unit="bytes", nullable=True),
+        Column("spec_sha256", "str", "Hash of the request body; null when imported.", nullable=True),
+    ),
+)
+SUBMISSIONS = Table(
+    "submissions",
+    "One row per planned workload: the outcome of its submission.",
+    ("index",),
+    (
+        INDEX_COLUMN,
+        NAME_COLUMN,
+        Column("due_s", "float", "Intended time.", unit="s"),
+        Column("sent_s", "float", "First attempt, client's clock; null when never sent.", unit="s", nullable=True),
+        Column("acked_s", "float", "Accepted, client's clock.", unit="s", nullable=True),
+        Column("created_s", "float", "creationTimestamp, server's clock.", unit="s", nullable=True),
+        Column("status", "str", "created, known (created before a crash), failed or unsent."),
+        Column("http_status", "int", "Last answer.", nullable=True),
+        Column("attempts", "int", "Number of requests.", unit="requests"),
+        Column("throttled", "int", "Responses with status 429.", unit="requests"),
+        Column("throttled_s", "float", "Wait time because of them.", unit="s"),
+        Column("uid", "str", "The object's uid.", nullable=True),
+        Column("reason", "str", "Reason of the failure.", nullable=True),
+    ),
+)
+TRANSITIONS = Table(
+    "transitions",
+    "One row per first transition of an incarnation (uid) of an object, from a watch, an event or the audit log.",
+    (),
+    (
+        Column("resource", "str", "workload, job, pod, podgroup, bindrequest, pvc, event, audit or node."),
+        Column("transition", "str", "What happened."),
+        Column("uid", "str", "uid of the object."),
+        NAME_COLUMN,
+        Column("namespace", "str", "Its namespace."),
+        Column("workload", "str", "Name of the workload that it belongs to.", nullable=True),
+        Column("owner", "str", "uid of its controller, or of the object that an event refers to.", nullable=True),
+        Column("owner_name", "str", "Name of that object.", nullable=True),
+        Column(
+            "arrival_s",
+            "float",
+            "Arrival at the sampler, client's clock; null if not watched.",
+            unit="s",
+            nullable=True,
+        ),
+        Column("server_s", "float", "Server's time, truncated to its resolution.", unit="s", nullable=True),
+        Column("resolution_s", "float", "Resolution of the server's time.", unit="s", nullable=True),
+        Column("session", "int", "Number of the watch's connection."),
+        Column(
+            "gap", "bool", "The watch was disconnected: the transition happened at an unknown time before the arrival."
+        ),
+        Column("node", "str", "Node that the pod was bound to.", nullable=True),
+        Column("reason", "str", "Reason given by the object or event.", nullable=True),
+    ),
+)
+GAPS = Table(
+    "gaps",
+    "One row per gap of a watch.",
+    (),
+    (
+        Column("resource", "str", "Resource of the watch."),
+        Column("from_s", "float", "Last event before the gap.", unit="s"),
+        Column("to_s", "float", "Reconnect of the watch.", unit="s"),
+        Column("reason", "str", "Such as end of stream, expired or server gone."),
+        Column("relisted", "bool", "The watch relisted."),
+        Column("recovered", "int", "Transitions found after the reconnect.", unit="transitions"),
+    ),
+)
+BEATS = Table(
+    "beats",
+    "One row per heartbeat: the watch lag.",
+    (),
+    (
+        Column("sent_s", "float", "Change sent.", unit="s"),
+        Column("ack_s", "float", "From the request to the response.", unit="s"),
+        Column(
+            "lag_s",
+            "float",
+            "From the response to the watch event; negative if the watch event was first.",
+            "s",
+            nullable=True,
+        ),
+    ),
+)
+SKEW = Table(
+    "skew",
+    "One row per measurement of the clock offset.",
+    (),
+    (
+        Column("at_s", "float", "When.", unit="s"),
+        Column("low_s", "float", "Server's minus client's clock, lower bound.", unit="s"),
+        Column("high_s", "float", "Upper bound; below `low_s` if several servers disagree.", unit="s"),
+        Column("probes", "int", "Number of responses.", unit="requests"),
+    ),
+)
+LOAD = Table(
+    "load",
+    "One row per second, approximately: resource use of the sampler and of this machine.",
+    (),
+    (
+        Column("at_s", "float", "When.", unit="s"),
+        Column("sampler_cpu_s", "float", "Processor time of the sampler since the row before.", unit="s"),
+        Column("sampler_rss_bytes", "int", "Its resident memory.", unit="bytes"),
+        Column("host_busy", "float", "Share of all cores in use.", unit="share", nullable=True),
+        Column(
+            "client", "float", "Share of all cores: submitter and sampler.", unit="share", nullable=True, added=True
+        ),
+        Column(
+            "side",
+            "float",
+            "Share of all cores: the local cluster's components.",
+            unit="share",
+            nullable=True,
+            added=True,
+        ),
+        Column("others", "float", "Share of all cores: everything else.", unit="share", nullable=True, added=True),
+    ),
+)
+NODES = Table(
+    "nodes",
+    "One row per node: whether it was ever ready, and its largest allocatable resources.",
+    ("name",),
+    (
+        NAME_COLUMN,
+        Column("ready", "bool", "The node was ready at some time."),
+        Column("simulated", "bool", "The node exists in the API only."),
+        Column("gpus", "int", "Allocatable GPUs.", unit="GPUs"),
+        Column("cpus", "float", "Allocatable cores.", unit="cores"),
+        Column("memory_bytes", "int", "Allocatable memory.", unit="bytes"),
+        Column("pods", "int", "Most pods.", unit="pods"),
+    ),
+)
+REQUESTS = Table(
+    "requests",
+    "One row per second, client, verb and resource of the audit log: request counts and latency.",
+    ("at_s", "client", "verb", "resource", "subresource", "code"),
+    (
+        Column("at_s", "float", "Begin of the second, server's clock.", unit="s"),
+        Column("client", "str", "User, or the component of its user agent."),
+        Column("verb", "str", "As in the audit log."),
+        Column("resource", "str", "Plural name."),
+        Column("subresource", "str", "Empty for none."),
+        Column("code", "int", "HTTP status."),
+        Column("requests", "int", "How many.", unit="requests"),
+        Column("duration_p50_s", "float", "Median time in the server.", unit="s"),
+        Column("duration_p99_s", "float", "99th percentile of it.", unit="s"),
+    ),
+)
+PRESSURE = Table(
+    "pressure",
+    "One row per look at a component's own metrics and subject: what happened since the look before.",
+    ("at_s", "component", "measure", "subject"),
+    (
+        Column("at_s", "float", "When, client's clock.", unit="s"),
+        Column("over_s", "float", "Time since the look before.", unit="s"),
+        Column("component", "str", "Whose metrics."),
+        Column("measure", "str", "queue wait, etcd call, admission webhook, client limiter wait, work queue, …"),
+        Column("subject", "str", "Priority level, operation, webhook or queue; empty for none."),
+        Column("n", "int", "Calls, or refusals; null for what is not counted.", "calls", nullable=True),
+        Column("mean_s", "float", "Mean time of these calls.", unit="s", nullable=True),
+        Column("p99_s", "float", "Upper bound of their p99; null beyond the last bucket.", "s", nullable=True),
+        Column("level", "float", "How many there were at that moment, of what has a level.", "objects", nullable=True),
+    ),
+)
+COURSE = Table(
+    "course",
+    "One row per look at a running test.",
+    ("at_s",),
+    (
+        Column("at_s", "float", "Seconds since the start.", unit="s"),
+        Column("accepted", "int", "Accepted workloads.", unit="workloads"),
+        Column("refused", "int", "Refused workloads.", unit="workloads"),
+        Column("made", "int", "Created pods.", unit="pods"),
+        Column("scheduled", "int", "Pods that were bound.", unit="pods"),
+        Column("running", "int", "Pods that ran.", unit="pods"),
+        Column("scheduled_per_s", "float", "Over the last ten seconds.", unit="pods/s", nullable=True),
+        Column("p50_s", "float", "From created to bound, of pods bound in the last ten seconds.", "s", nullable=True),
+        Column("p95_s", "float", "The same.", unit="s", nullable=True),
+    ),
+)
+NODE_CHANGES = Table(
+    "node_changes",
+    "One row per change of a node that was seen: whether it takes pods, and its GPUs, from then on.",
+    (),
+    (
+        Column("at_s", "float", "Arrival at the sampler, client's clock.", unit="s"),
+        Column("name", "str", "The node."),
+        Column("ready", "bool", "It is ready and takes pods; false for a deleted or cordoned one."),
+        Column("gpus", "int", "Allocatable GPUs.", unit="GPUs"),
+    ),
+)
+
 
 _CLOCK = Column(
     "clock", "str", "client: both ends by the client's clock; server: both by the cluster's; mixed: one each."
 )
 _STEP = Column("step", "str", "Name of the step.")
-
 PODS = Table(
     "pods",
     "One row per incarnation of a pod.",
@@ -46,7 +260,6 @@ PODS = Table(
         Column("gpus", "float", "Requested GPUs.", unit="GPUs"),
     ),
 )
-
 MILESTONES = Table(
     "milestones",
     "One row per workload and milestone that it reached.",
@@ -60,7 +273,6 @@ MILESTONES = Table(
         Column("gap", "bool", "Found after a gap of the watch: the client's time is an upper bound."),
     ),
 )
-
 STEPS = Table(
     "steps",
     "One row per workload, step and clock.",
@@ -75,7 +287,6 @@ STEPS = Table(
         Column("gap", "bool", "The end was found after a gap of the watch: the duration is an upper bound."),
     ),
 )
-
 QUANTILES = Table(
     "step_quantiles",
     "One row per step, clock and quantile.",
@@ -96,7 +307,6 @@ QUANTILES = Table(
         Column("resolution_s", "float", "Coarsest resolution among them.", unit="s"),
     ),
 )
-
 SHARES = Table(
     "shares",
     "One row per segment between due and running: its share of the time, for all workloads and for the slowest.",
@@ -113,7 +323,6 @@ SHARES = Table(
         Column("n_tail", "int", "The slowest among them.", unit="workloads"),
     ),
 )
-
 FLOW = Table(
     "flow",
     "One row per moment: how many pods or workloads had reached each stage.",
@@ -129,7 +338,6 @@ FLOW = Table(
         Column("pods_ended", "int", "Pods that were deleted or had ended.", unit="pods"),
     ),
 )
-
 RAMP = Table(
     "ramp",
     "One row per step of the arrival process: offered, accepted and scheduled rates, and backlog.",
@@ -160,7 +368,6 @@ RAMP = Table(
         Column("reason", "str", "Why it is not decided.", nullable=True),
     ),
 )
-
 SUSTAINED = Table(
     "sustained",
     "One row: the rate of pods that the cluster sustains, by all steps of the ramp.",
@@ -174,7 +381,6 @@ SUSTAINED = Table(
         Column("reason", "str", "Evidence, or the reason why the rate is not decided."),
     ),
 )
-
 LIMITS = Table(
     "limits",
     "One row per stage at which pods waited: whether it held them back, its rate, and the client at its limit, if any.",
@@ -208,7 +414,6 @@ LIMITS = Table(
         Column("sentence", "str", "Finding in words, with the evidence."),
     ),
 )
-
 OBSTACLES = Table(
     "obstacles",
     "One row per reason that the cluster gave for not going on with something, counted.",
@@ -223,7 +428,6 @@ OBSTACLES = Table(
         Column("example", "str", "In the cluster's words."),
     ),
 )
-
 UNFINISHED = Table(
     "unfinished",
     "One row per stage that pods had not passed at the end.",
@@ -239,7 +443,6 @@ UNFINISHED = Table(
         Column("sentence", "str", "In words, with the cluster's reasons."),
     ),
 )
-
 GPUS = Table(
     "gpus",
     "One row per moment: GPU use.",
@@ -256,7 +459,6 @@ GPUS = Table(
         Column("fragmentation", "float", "Stranded of the free ones.", unit="share", nullable=True),
     ),
 )
-
 GANGS = Table(
     "gangs",
     "One row per gang: whether and when it was complete.",
@@ -273,7 +475,6 @@ GANGS = Table(
         Column("held_gpu_s", "float", "GPU seconds held while it was not complete.", unit="GPU s"),
     ),
 )
-
 VALIDITY = Table(
     "validity",
     "One row per validity condition.",
@@ -288,7 +489,6 @@ VALIDITY = Table(
         Column("reason", "str", "In words.", nullable=True),
     ),
 )
-
 COMPARISON = Table(
     "comparison",
     "One row per step and quantile: how side B differs from side A, with a run as the unit.",
@@ -311,7 +511,6 @@ COMPARISON = Table(
         Column("reason", "str", "Reason of an undecided verdict.", nullable=True),
     ),
 )
-
 CALLS = Table(
     "api_calls",
     "One row per verb and resource: how long API calls took, by the audit log, against the usual objective.",
@@ -328,7 +527,6 @@ CALLS = Table(
         Column("holds", "bool", "It does."),
     ),
 )
-
 SERVERS = Table(
     "components",
     "One row per component, measure and subject: what the control plane's own metrics say of the run.",
@@ -343,7 +541,6 @@ SERVERS = Table(
         Column("peak", "float", "Highest level that a look found.", "objects", nullable=True),
     ),
 )
-
 STARTUP = Table(
     "pod_startup",
     "One row per phase of a pod's start, against the usual objective.",
@@ -359,7 +556,6 @@ STARTUP = Table(
         Column("holds", "bool", "It does; null without an objective.", nullable=True),
     ),
 )
-
 LEAGUE = Table(
     "league",
     "One row per scheduler: how it did on one plan, over all of its runs, against the first.",

@@ -1,8 +1,13 @@
 """One whole test: checks, sampler, submission, drain, cleanup and verdict."""
 
-from workbench.scaletest.test_run.run_and_resume import resume_test, run_test
-from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions, build_options, find_cluster_access
-from workbench.scaletest.test_run.run_result import RunResult
+from workbench.scaletest.test_run.run_lifecycle import resume_test, run_test
+from workbench.scaletest.test_run.run_options import (
+    ClusterAccess,
+    RunOptions,
+    RunResult,
+    build_options,
+    find_cluster_access,
+)
 
 __all__ = [
     "ClusterAccess",

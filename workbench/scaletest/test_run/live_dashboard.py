@@ -15,7 +15,7 @@ from workbench.charts.theme import CATEGORIES, finish_chart
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import escape_html, format_seconds
 from workbench.runs import run_folder
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
+from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import LineTail
 from workbench.scaletest.tables import COURSE, SCHEDULE

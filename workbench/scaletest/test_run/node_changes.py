@@ -10,8 +10,7 @@ from typing import Literal
 import orjson
 
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import Connection
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, now_ns
 from workbench.scaletest.local_cluster import simulated_nodes
 from workbench.scaletest.local_cluster.cluster_record import NodePool
 from workbench.scaletest.scenario import Plan

@@ -5,40 +5,71 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
-from workbench.core.errors import ConfigError, RunFailedError
+from pydantic import ValidationError
+
+from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.runs import run_folder
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, UnreachableError
+from workbench.scaletest import scenario
+from workbench.scaletest.cluster_api.connection import NS_PER_S, ApiError, Connection, UnreachableError, now_ns
+from workbench.scaletest.local_cluster import kueue_queues
 from workbench.scaletest.local_cluster.component_processes import list_component_pids
-from workbench.scaletest.observation import sampler_process
-from workbench.scaletest.observation.run_records import Note
-from workbench.scaletest.safety import run_cleanup, write_run_record
-from workbench.scaletest.scenario import Plan
-from workbench.scaletest.scenario.rbac_rules import list_kinds
+from workbench.scaletest.observation import run_records, sampler_process
+from workbench.scaletest.observation.run_records import Component, Note, RunConditions
+from workbench.scaletest.safety import (
+    ClusterFacts,
+    Finding,
+    confirm_cluster,
+    raise_refusals,
+    run_cleanup,
+    run_preflight,
+    set_up_cluster,
+    write_run_record,
+)
+from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_file
+from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.scenario.workload_objects import list_kinds
+from workbench.scaletest.scenario.workload_plan import summarize_plan
 from workbench.scaletest.submission import ClusterHealth, StopRequest, SubmissionOutcome, submit_plan
-from workbench.scaletest.submission.submission_journal import SubmissionJournal, read_journal
+from workbench.scaletest.submission.submission_journal import SubmissionJournal, lock_test_folder, read_journal
 from workbench.scaletest.test_run.drain import (
     ABORTED,
     DrainTarget,
+    HealthCheck,
+    PodFollower,
     build_drain_target,
     describe_outstanding,
     wait_for_drain,
 )
-from workbench.scaletest.test_run.health_check import HealthCheck, PodFollower
-from workbench.scaletest.test_run.node_changes import change_nodes, restore_nodes
-from workbench.scaletest.test_run.run_console import SilentRunWatcher, run_until_stop
-from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions, build_abort_limits, build_limits
-from workbench.scaletest.test_run.run_result import RunResult
+from workbench.scaletest.test_run.node_changes import change_nodes, check_node_changes, restore_nodes
+from workbench.scaletest.test_run.run_console import NotBegunError, SilentRunWatcher, run_in_thread, run_until_stop
+from workbench.scaletest.test_run.run_options import (
+    ClusterAccess,
+    RunOptions,
+    RunResult,
+    build_abort_limits,
+    build_limits,
+    find_cluster_access,
+)
 from workbench.scaletest.test_run.workload_deletion import WorkloadChurn, empty_run
 
 # A sampler that is still starting has nothing to write.
 UNREADY_LIMIT_S = 5.0
 SHOWN_STEPS = ("lateness", "admission", "scheduling", "due to scheduled", "due to running")
 SHOWN_QUANTILES = (0.5, 0.95, 0.99)
+
+
+# Rights that were just granted are known to the API server a moment later.
+_RIGHTS_LIMIT_S = 15.0
+_AGAIN_S = 0.25
+AREA = "scaletest"
+TITLE = "How many workloads per second does this cluster schedule, and where does the time go?"
+# Beside the workloads' own: deletions, lists, preflight.
+_CONNECTIONS_BESIDE = 32
 
 
 @dataclass
@@ -280,3 +311,351 @@ class RunLifecycle:
             cleaned=cleaned,
             interrupted=interrupted,
         )
+
+
+def format_announcement(test_scenario: Scenario, schedulers: Sequence[str], repeat: int) -> str:
+    """How many runs there will be, and how long each takes at least, in a sentence.
+
+    Source of the time: from the first workload to the end of the last pod, if every pod runs at once; where some run
+    until they are deleted, to the last workload. Does not show: the time until pods have room, and the cleanup.
+    """
+    size = summarize_plan(scenario.draw_plan(test_scenario, scheduler=schedulers[0]))
+    least_s = max(size.submission_s, size.ends_s or 0.0)
+    minutes = f"{least_s / 60:.1f} min" if least_s >= 90 else f"{least_s:.0f} s"
+    return (
+        f"{repeat * len(schedulers)} runs, {repeat} of each of {', '.join(schedulers)}, each of at least {minutes} "
+        f"and its cleanup; --scheduler {schedulers[0]} for one run of one side"
+    )
+
+
+def write_run_conditions(
+    folder: Path, plan: Plan, facts: ClusterFacts, place: ClusterAccess, options: RunOptions, findings: list[Finding]
+) -> RunConditions:
+    """Write `test.json`; what it says."""
+    cluster = place.own
+    audited = cluster is not None and cluster.audit_log is not None
+    test = RunConditions(
+        run=plan.run,
+        scenario_name=plan.scenario.name,
+        scenario_sha256=scenario_file.hash_scenario(plan.scenario),
+        created_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        context=place.context,
+        fingerprint=facts.fingerprint,
+        server_sha256=facts.server_sha256,
+        server_version=facts.server_version,
+        identity=facts.identity,
+        identity_groups=facts.groups,
+        namespaces=plan.namespaces,
+        schedulers=(plan.scheduler,),
+        simulated_nodes=not plan.scenario.allow_real_nodes or facts.real_nodes == 0,
+        local_cluster=None if cluster is None else cluster.name,
+        provider=None if cluster is None else cluster.provider,
+        components=_list_components(place, facts),
+        mode=options.submit_with,
+        closed=options.closed,
+        watches_pods_of_others=facts.other_pods is not None,
+        reads_audit_log=audited,
+        in_turn=any(entry.in_turn for entry in plan.scenario.workloads),
+        replay_speed=plan.replay_speed,
+        queue_quotas={} if cluster is None else dict(cluster.queue_quotas),
+        node_changes=tuple(map(str, plan.scenario.node_changes)),
+        notes=_list_notes(facts, findings),
+    )
+    run_records.write_conditions(folder, test)
+    return test
+
+
+def _list_components(place: ClusterAccess, facts: ClusterFacts) -> tuple[Component, ...]:
+    """How the parts were started: known of a local cluster only."""
+    if place.own is not None:
+        return place.own.components
+    return (Component(name="kube-apiserver", version=facts.server_version),)
+
+
+def _list_notes(facts: ClusterFacts, findings: list[Finding]) -> tuple[str, ...]:
+    notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
+    if facts.other_pods is None:
+        notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
+    return tuple(notes)
+
+
+async def prepare_cluster(
+    api: Connection, plan: Plan, place: ClusterAccess, confirmed: str | None
+) -> tuple[ClusterFacts, list[Finding]]:
+    """Confirm the cluster, set up what a local one of ours needs, look at everything else.
+
+    Returns: What the cluster is, and what was found, none of it a reason not to begin.
+    """
+    _check_scheduler_runs(plan, place)
+    check_node_changes(plan, place)
+    facts = await confirm_cluster(api, place.target, plan.scenario, confirmed)
+    if place.admin is None:
+        findings = await run_preflight(api, plan, facts)
+    else:
+        await _set_up_local_cluster(place, plan)
+        findings = await _wait_for_rights(api, plan, facts)
+    raise_refusals(findings)
+    return facts, findings
+
+
+def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
+    """A local cluster of ours has the plan's scheduler; of others nobody knows which run there."""
+    if place.own is None or plan.scheduler in place.own.schedulers:
+        return
+    recipe = plan.conditions.recipe
+    up = f"workbench scaletest cluster up --name NEW --scheduler {recipe.short or plan.scheduler}"
+    raise ConfigError(
+        "this scheduler does not run on the local cluster",
+        where="--scheduler",
+        found=plan.scheduler,
+        allowed=list(place.own.schedulers),
+        do="run on a cluster that has it: --context instead of --cluster" if recipe.program == "cluster" else up,
+    )
+
+
+async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
+    assert place.admin is not None and place.own is not None  # noqa: PT018 -- one with the other
+    async with Connection(place.admin) as admin:
+        if plan.scenario.node_changes:
+            await restore_nodes(admin, place.own.pools)
+        # Without a quota: each pod would cost the API server one more write, and the cluster is for this alone.
+        await set_up_cluster(admin, plan, quota=False)
+        for namespace in plan.namespaces:
+            await _wait_for_account(admin, namespace)
+            if plan.conditions.recipe.program == "kueue":
+                queues = {entry.queue for entry in plan.scenario.workloads}
+                await kueue_queues.create_local_queues(admin, namespace, queues)
+
+
+async def _wait_for_account(admin: Connection, namespace: str) -> None:
+    """Pods are refused until the controller has made the namespace's service account."""
+    path, end_ns = f"/api/v1/namespaces/{namespace}/serviceaccounts/default", now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
+    while (await admin.request("GET", path)).status != 200 and now_ns() < end_ns:
+        await asyncio.sleep(_AGAIN_S)
+
+
+async def _wait_for_rights(api: Connection, plan: Plan, facts: ClusterFacts) -> list[Finding]:
+    """What is found once the API server knows the rights that setup has just granted."""
+    end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
+    while True:
+        findings = await run_preflight(api, plan, facts)
+        if not any(finding.level == "refused" for finding in findings) or now_ns() > end_ns:
+            return findings
+        await asyncio.sleep(_AGAIN_S)
+
+
+def run_test(
+    source: Scenario | str | Path,
+    on: ClusterAccess,
+    *,
+    scheduler: str | None = None,
+    confirmed: str | None = None,
+    options: RunOptions | None = None,
+    out: str | Path | None = None,
+    folder: str | Path | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+    command: str | None = None,
+) -> RunResult:
+    """Run a scenario on a cluster and analyse the result.
+
+    `source`, `on`: The scenario or its file, and the cluster (see `find_cluster_access`).
+    `confirmed`: The cluster's fingerprint, required for the first test on a cluster that is not local.
+    """
+    scenario = source if isinstance(source, Scenario) else scenario_file.load_scenario(source)
+    if scheduler is not None and scheduler not in scenario.schedulers:
+        scenario = replace_schedulers(scenario, (scheduler,))
+    drawn = draw_plan(scenario, scheduler=scheduler)
+    chosen, reporter = options or RunOptions(), watcher or SilentRunWatcher()
+
+    async def body(stop_request: StopRequest) -> RunResult:
+        async with Connection(on.target, max_connections=_count_connections(drawn)) as api:
+            reporter.show_phase("looking at the cluster")
+            facts, findings = await _check_cluster(api, drawn, on, chosen, confirmed, stop_request)
+            for finding in findings:
+                if finding.level == "warning":
+                    reporter.say(finding.format_line())
+            record = _start_run(drawn, chosen, out, folder, command)
+            with lock_test_folder(record.folder):
+                test = write_run_conditions(record.folder, drawn, facts, on, chosen, findings)
+                reporter.say(f"run {drawn.run} in {record.folder}")
+                return await _finish_run(
+                    record,
+                    RunLifecycle(api, on, drawn, record, chosen, test.watches_pods_of_others, stop_request, reporter),
+                )
+
+    return run_in_thread(body, asked or StopRequest(), reporter)
+
+
+def check_test(
+    scenario: Scenario,
+    on: ClusterAccess,
+    scheduler: str,
+    *,
+    confirmed: str | None = None,
+    options: RunOptions | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+) -> None:
+    """Run all checks of `run_test` without sending anything."""
+    drawn, chosen, reporter = (
+        draw_plan(scenario, scheduler=scheduler),
+        options or RunOptions(),
+        watcher or SilentRunWatcher(),
+    )
+
+    async def body(stop_request: StopRequest) -> None:
+        async with Connection(on.target) as api:
+            reporter.show_phase(f"looking at the cluster, for {scheduler}")
+            await _check_cluster(api, drawn, on, chosen, confirmed, stop_request)
+
+    run_in_thread(body, asked or StopRequest(), reporter)
+
+
+def resume_test(
+    folder: str | Path,
+    on: ClusterAccess | None = None,
+    *,
+    confirmed: str | None = None,
+    cleanup: bool | None = None,
+    watcher: SilentRunWatcher | None = None,
+    asked: StopRequest | None = None,
+) -> RunResult:
+    """Resume a test: the missing workloads are sent, and the sampler restarts with its gap marked.
+
+    `on`: The cluster; without it the one of the run: its local cluster, else its context in the usual kubeconfig.
+    `cleanup`: Whether its objects are deleted at the end; by default as when it was started.
+    """
+    path = Path(folder).absolute()
+    run_records.read_conditions(path)  # else there would be nothing to lock
+    with lock_test_folder(path):
+        return _continue_test(path, on, confirmed, cleanup, watcher or SilentRunWatcher(), asked or StopRequest())
+
+
+def _continue_test(
+    path: Path,
+    on: ClusterAccess | None,
+    confirmed: str | None,
+    cleanup: bool | None,
+    watcher: SilentRunWatcher,
+    wish: StopRequest,
+) -> RunResult:
+    test, drawn, record = run_records.read_conditions(path), read_plan(path), run_folder.load_run(path)
+    where, chosen = on or load_cluster_access(test), load_options(record)
+    chosen = chosen if cleanup is None else chosen.model_copy(update={"cleanup": cleanup})
+
+    async def body(stop_request: StopRequest) -> RunResult:
+        async with Connection(where.target, max_connections=_count_connections(drawn)) as api:
+            watcher.show_phase("looking at the cluster")
+            facts = await confirm_same_cluster(api, where, drawn.scenario, confirmed, test)
+            _check_command_fence(drawn, chosen, facts)
+            before = read_journal(path)
+            watcher.say(f"resuming {drawn.run}: {len(before.acked):,} of {len(drawn):,} were accepted")
+            record.record |= {"status": "running", "failure": None}
+            record.save()
+            return await _finish_run(
+                record,
+                RunLifecycle(api, where, drawn, record, chosen, test.watches_pods_of_others, stop_request, watcher),
+            )
+
+    return run_in_thread(body, wish, watcher)
+
+
+async def confirm_same_cluster(
+    api: Connection, where: ClusterAccess, scenario: Scenario, confirmed: str | None, test: run_records.RunConditions
+) -> ClusterFacts:
+    """The cluster, confirmed, and the one that the test began on."""
+    facts = await confirm_cluster(api, where.target, scenario, confirmed)
+    if facts.fingerprint != test.fingerprint:
+        raise ConfigError(
+            "this is another cluster than the one that the test began on",
+            where=f"context {where.context}",
+            found=facts.fingerprint,
+            allowed=test.fingerprint,
+        )
+    return facts
+
+
+async def _check_cluster(
+    api: Connection,
+    drawn: Plan,
+    on: ClusterAccess,
+    chosen: RunOptions,
+    confirmed: str | None,
+    stop_request: StopRequest,
+) -> tuple[ClusterFacts, list[Finding]]:
+    """What the cluster is, and what was found, none of it a reason not to begin."""
+    chosen.build_submitter(api, on)
+    looked = await run_until_stop(stop_request, prepare_cluster(api, drawn, on, confirmed))
+    if looked is None or stop_request.times:
+        raise NotBegunError
+    _check_command_fence(drawn, chosen, looked[0])
+    return looked
+
+
+def _check_command_fence(drawn: Plan, chosen: RunOptions, facts: ClusterFacts) -> None:
+    """Refuse commands on clusters with real nodes: their objects are not fenced to simulated nodes."""
+    if chosen.submit_with != "command" or drawn.scenario.allow_real_nodes or facts.real_nodes == 0:
+        return
+    raise ConfigError(
+        "what a command makes cannot be held on simulated nodes",
+        where="--submit-with command",
+        found=f"{facts.real_nodes:,} real node(s), {facts.real_gpu_nodes:,} of them with GPUs",
+        do="test on a cluster of simulated nodes (workbench scaletest cluster up), or set allow_real_nodes: true",
+    )
+
+
+async def _finish_run(record: run_folder.Run, lifecycle: RunLifecycle) -> RunResult:
+    """The test's result; records the failure if there is none."""
+    try:
+        return await lifecycle.run_to_end()
+    except BaseException as error:
+        message = str(error) if isinstance(error, WorkbenchError) else "see the log"
+        failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": message[:10_000]}
+        record.end("failed", failure)
+        lifecycle.watcher.say(
+            f"the test failed; its objects are still in the cluster.\n"
+            f"  resume:   workbench scaletest run --resume {record.folder}\n"
+            f"  clean up: workbench scaletest cleanup {lifecycle.plan.run}"
+        )
+        raise
+
+
+def _start_run(
+    drawn: Plan, chosen: RunOptions, out: str | Path | None, folder: str | Path | None, command: str | None
+) -> run_folder.Run:
+    config = {
+        "run": drawn.run,
+        "scenario": drawn.scenario.name,
+        "scheduler": drawn.scheduler,
+        "options": chosen.model_dump(mode="json"),
+    }
+    record = run_folder.start_run(AREA, out, folder=folder, title=TITLE, config=config, command=command)
+    drawn.write(record.folder)
+    return record
+
+
+def replace_schedulers(scenario: Scenario, names: Sequence[str]) -> Scenario:
+    """The same scenario for these schedulers: rights, checks and record are then of them."""
+    try:
+        return Scenario.model_validate(scenario.model_dump(mode="json") | {"schedulers": list(names)})
+    except ValidationError as error:
+        faults = [fault["msg"].removeprefix("Value error, ") for fault in error.errors()[:5]]
+        raise ConfigError("not a scenario for these schedulers", where="--scheduler", found=faults) from None
+
+
+def load_cluster_access(test: run_records.RunConditions) -> ClusterAccess:
+    """The cluster that a test was made on, as far as its record says: a local one, else a context of that name."""
+    return find_cluster_access(test.local_cluster) if test.local_cluster else find_cluster_access(context=test.context)
+
+
+def load_options(record: run_folder.Run) -> RunOptions:
+    """The options that the run was begun with."""
+    try:
+        return RunOptions.model_validate(record.record["config"]["options"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError("not a run that can be resumed", where=record.folder, found=str(error)[:200]) from None
+
+
+def _count_connections(drawn: Plan) -> int:
+    return drawn.scenario.limits.in_flight + _CONNECTIONS_BESIDE

@@ -16,31 +16,30 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from workbench.core.errors import ConfigError, InputError, RunFailedError
-from workbench.core.paths import default_out
+from workbench.core.files import default_out
 from workbench.runs import run_folder
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.variants import MAX_REPEAT, Session, VariantRun
 from workbench.scaletest.cluster_api.connection import Connection
-from workbench.scaletest.local_cluster import scheduler_switch
-from workbench.scaletest.observation import run_conditions
+from workbench.scaletest.local_cluster import second_schedulers
+from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import read_plan, scenario_file
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.scheduler_recipes import find_recipe
 from workbench.scaletest.submission import StopRequest
 from workbench.scaletest.submission.submission_journal import lock_test_folder
-from workbench.scaletest.test_run.run_and_resume import (
+from workbench.scaletest.test_run.run_console import SilentRunWatcher
+from workbench.scaletest.test_run.run_lifecycle import (
     AREA,
     check_test,
     confirm_same_cluster,
+    format_announcement,
     load_cluster_access,
     load_options,
     replace_schedulers,
     run_test,
 )
-from workbench.scaletest.test_run.run_console import SilentRunWatcher
-from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions
-from workbench.scaletest.test_run.run_preparation import format_announcement
-from workbench.scaletest.test_run.run_result import RunResult
+from workbench.scaletest.test_run.run_options import ClusterAccess, RunOptions, RunResult
 from workbench.scaletest.test_run.workload_deletion import empty_run
 
 DEFAULT_REPEAT = 5
@@ -159,13 +158,13 @@ def resume_variants(
             (
                 place / turn.folder
                 for turn in session.runs
-                if (place / turn.folder / run_conditions.CONDITIONS_FILE).is_file()
+                if (place / turn.folder / run_records.CONDITIONS_FILE).is_file()
             ),
             None,
         )
         if begun is None and on is None:
             raise ConfigError("no turn was begun: on which cluster?", where=place, do="add --cluster or --context")
-        where = on or load_cluster_access(run_conditions.read_conditions(begun or place))
+        where = on or load_cluster_access(run_records.read_conditions(begun or place))
         chosen = _with_cleanup(None if begun is None else load_options(run_folder.load_run(begun)))
         reporter, wish = watcher or SilentRunWatcher(), asked or StopRequest()
         missing = dict.fromkeys(turn.side for turn in session.runs if not _is_complete(place / turn.folder))
@@ -178,7 +177,7 @@ def resume_variants(
                     scenario,
                     where,
                     confirmed,
-                    None if begun is None else run_conditions.read_conditions(begun),
+                    None if begun is None else run_records.read_conditions(begun),
                 )
             )
         _check_variants(scenario, where, tuple(missing), confirmed, chosen, reporter, wish)
@@ -222,7 +221,7 @@ def _run_turns(
         return _run_missing_turns(folder, session, scenario, on, options, confirmed, watcher, wish, command)
     finally:
         if on.own is not None:
-            scheduler_switch.run_only(on.own, None)
+            second_schedulers.run_only(on.own, None)
 
 
 def _run_missing_turns(
@@ -242,8 +241,8 @@ def _run_missing_turns(
         watcher.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
         try:
             if on.own is not None:
-                needed = scheduler_switch.list_needed(find_recipe(turn.side, scenario.recipes))
-                watcher.say(f"running: {', '.join(scheduler_switch.run_only(on.own, needed))}")
+                needed = second_schedulers.list_needed(find_recipe(turn.side, scenario.recipes))
+                watcher.say(f"running: {', '.join(second_schedulers.run_only(on.own, needed))}")
             result = run_test(
                 scenario,
                 on,
@@ -292,7 +291,7 @@ async def _clear_earlier_turns(
     scenario: Scenario,
     on: ClusterAccess,
     confirmed: str | None,
-    test: run_conditions.RunConditions | None,
+    test: run_records.RunConditions | None,
 ) -> None:
     """Delete what earlier turns left in the cluster; the folder of an interrupted one is renamed.
 

@@ -10,14 +10,12 @@ from pathlib import Path
 
 import msgspec
 
-from workbench.scaletest.cluster_api.clock import NS_PER_S, now_ns
-from workbench.scaletest.cluster_api.connection import Connection, UnreachableError
+from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, UnreachableError, now_ns
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import LineTail
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.scenario import Plan
-from workbench.scaletest.scenario.rbac_rules import list_kinds
-from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
+from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload, list_kinds
 from workbench.scaletest.submission.submission_journal import read_journal
 from workbench.scaletest.test_run.run_options import ClusterAccess
 

@@ -26,6 +26,9 @@ Price = Annotated[float | None, typer.Option("--gpu-price", help="Price of a GPU
 Draws = Annotated[int, typer.Option(help="Bootstrap resamples for the intervals.", min=100, max=100_000)]
 
 
+_TOGETHER = "at most, of the sweep and its verifications together; by default the sweep's limit."
+
+
 def estimate(
     folders: Folders,
     target_users: Users = None,
@@ -55,4 +58,62 @@ def estimate(
         lambda: sweep_store.sizing_answer_json(answer, folders[0]),
         as_json=as_json,
         is_valid=not answer.reasons,
+    )
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(metavar="SWEEP", help="Sweep folder with an estimate.")],
+    url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Service to drive; by default that of the sweep.")
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(
+            help="GPUs that serve it; with the predicted count, the whole load is driven.", min=1, show_default=False
+        ),
+    ] = None,
+    predicted: Annotated[
+        int | None, typer.Option(help="GPU count to verify; by default the recommended one.", min=1)
+    ] = None,
+    target_confirm: Annotated[
+        str | None, typer.Option(metavar="HOST", help="Host of the URL again; required unless it is this machine.")
+    ] = None,
+    max_requests: Annotated[int | None, typer.Option(help=f"Requests {_TOGETHER}", min=1, show_default=False)] = None,
+    max_duration: Annotated[
+        float | None, typer.Option(metavar="S", help=f"Time {_TOGETHER}", show_default=False)
+    ] = None,
+    max_tokens: Annotated[int | None, typer.Option(help=f"Tokens {_TOGETHER}", min=1, show_default=False)] = None,
+    max_cost: Annotated[float | None, typer.Option(help=f"Cost {_TOGETHER}", show_default=False)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Drive the service at the predicted load: held, failed or undecided for each goal.
+
+    The test GPUs get their share of the load, which cannot show uneven routing or shared resources. Where --gpus is the
+    predicted count, they get the whole load.
+
+    Exit code 0 when every target held, 1 when not, 2 for wrong use, 130 after Ctrl-C.
+
+    Example: workbench sizing verify data/runs/sizing/RUN --url http://127.0.0.1:8000 --gpus 18
+    """
+    from workbench.sizing.estimation import verification
+    from workbench.sizing.load.sweep_report import choose_terminal_watcher
+
+    limits = {"max_requests": max_requests, "max_duration_s": max_duration}
+    limits |= {"max_tokens": max_tokens, "max_cost": max_cost}
+    with choose_terminal_watcher() as watcher:
+        outcome = verification.run_verification(
+            folder,
+            url=url,
+            gpus=gpus,
+            predicted=predicted,
+            target_confirm=target_confirm,
+            limits=limits,
+            watcher=watcher,
+        )
+    finish_command(
+        lambda: verification.format_verification(outcome.table, folder),
+        lambda: verification.verification_json(outcome.table, folder),
+        as_json=as_json,
+        is_valid=bool(outcome.table["verdict"].eq("held").all()),
+        is_cancelled=outcome.ended == "interrupted",
     )

@@ -106,7 +106,11 @@ def manifests(
 
 def _find_faults(objects: list[KubernetesObject], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
     """What the schemas find; a note says what was checked, and each fault is one, too."""
-    from workbench.sizing.deployment.manifest_check import check_manifests, choose_kubernetes_version, read_crd_schemas
+    from workbench.sizing.deployment.service_manifests import (
+        check_manifests,
+        choose_kubernetes_version,
+        read_crd_schemas,
+    )
 
     faults = check_manifests(objects, version, read_crd_schemas(crds))
     result = f"{len(faults)} faults" if faults else "valid"

@@ -22,13 +22,14 @@ from workbench.sizing.compat_nat.calc_file import ItemMetrics, MetricAlerts, Siz
 from workbench.sizing.compat_nat.calculation import (
     CONCURRENCIES,
     MAX_SHOWN,
+    RULES,
     CalcGoal,
     Calculation,
+    FitRules,
     Options,
     calculate_gpus,
     check_options,
 )
-from workbench.sizing.compat_nat.slope_fit import RULES, FitRules
 from workbench.sizing.compat_nat.workflow_runs import (
     CalcWorkflow,
     LocalWorkflow,
@@ -89,11 +90,11 @@ class CalculationResult:
     @cached_property
     def charts(self) -> dict[str, alt.TopLevelMixin]:
         """Altair charts by the file names of the pictures."""
-        from workbench.sizing.compat_nat import calc_charts
+        from workbench.sizing.compat_nat import calc_outputs
 
         return {
-            name: calc_charts.chart_from_spec(spec)
-            for name, spec in calc_charts.build_chart_specs(self.calculation).items()
+            name: calc_outputs.chart_from_spec(spec)
+            for name, spec in calc_outputs.build_chart_specs(self.calculation).items()
         }
 
     def __repr__(self) -> str:

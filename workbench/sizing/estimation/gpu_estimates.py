@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.sizing.compat_nat import slope_fit
+from workbench.sizing.compat_nat import calculation
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
-from workbench.sizing.estimation.capacity_bounds import estimate_bounded_capacity, find_ceiling
-from workbench.sizing.estimation.capacity_fit import Capacity, Level
+from workbench.sizing.estimation.capacity_fit import Capacity, Level, estimate_bounded_capacity, find_ceiling
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.step_points import select_kept_requests
 from workbench.sizing.tables import ESTIMATES, SCALING, USABLE_VERDICTS
@@ -307,11 +306,11 @@ def _slope_capacity(levels: list[Level], goal: Goal) -> float | None:
     """Capacity by the slope-based calculator on the same quantiles; null if it gives none."""
     points = [(level.load, quantiles.compute_quantile(level.values, goal.q)) for level in levels]
     finite = sorted((load, value) for load, value in points if value < float("inf"))
-    if len(finite) < slope_fit.MIN_POINTS:
+    if len(finite) < calculation.MIN_POINTS:
         return None
-    line = slope_fit.fit_line([load for load, _ in finite], [value for _, value in finite]).line
+    line = calculation.fit_line([load for load, _ in finite], [value for _, value in finite]).line
     # With one user and one GPU, the result is 1 / capacity.
-    gpus = None if line is None else slope_fit.gpus_by_slope(line, target_s=goal.limit_s, users=1, test_gpus=1).gpus
+    gpus = None if line is None else calculation.gpus_by_slope(line, target_s=goal.limit_s, users=1, test_gpus=1).gpus
     return 1 / gpus if gpus else None
 
 

@@ -15,8 +15,14 @@ from workbench.charts.theme import COLOURS, finish_chart
 from workbench.core.formats import format_number
 from workbench.live.result_widgets import WhatIfControls, slider_options
 from workbench.sizing.config import Goal
-from workbench.sizing.estimation.capacity_bounds import Ceiling, estimate_bounded_capacity, find_ceiling
-from workbench.sizing.estimation.capacity_fit import CURVES, Capacity, Level
+from workbench.sizing.estimation.capacity_fit import (
+    CURVES,
+    Capacity,
+    Ceiling,
+    Level,
+    estimate_bounded_capacity,
+    find_ceiling,
+)
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
 from workbench.sizing.estimation.metrics import format_quantile
 from workbench.sizing.tables import CAPACITIES, CURVE

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.sizing.compat_nat import slope_fit
+from workbench.sizing.compat_nat import calculation
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
 from workbench.sizing.simulation.cluster_model import Marks, Service
@@ -114,10 +114,10 @@ def estimate_like_toolkit(
     """
     loads = sorted({int(level) for level in levels})
     values = [_measure_burst_quantile(service, goal, load, seed + load) for load in loads]
-    line = slope_fit.fit_line(loads, values).line if len(loads) >= slope_fit.MIN_POINTS else None
+    line = calculation.fit_line(loads, values).line if len(loads) >= calculation.MIN_POINTS else None
     if line is None:
         return None
-    return slope_fit.gpus_by_slope(line, target_s=goal.limit_s, users=users, test_gpus=service.gpus).gpus
+    return calculation.gpus_by_slope(line, target_s=goal.limit_s, users=users, test_gpus=service.gpus).gpus
 
 
 def _measure_burst_quantile(service: Service, goal: Goal, concurrency: int, seed: int) -> float:

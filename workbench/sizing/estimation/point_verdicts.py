@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from workbench.sizing.estimation import metrics
-from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
+from workbench.sizing.estimation.metrics import Floats
+from workbench.sizing.tables import BACKLOG, FAILING_VERDICTS, OUTCOMES, USABLE_VERDICTS
+from workbench.stats import quantiles, rank_difference_z
+from workbench.stats.intervals import t_interval
 
 if TYPE_CHECKING:
     import polars as pl
 
     from workbench.sizing.config import Goal, SweepConfig
-    from workbench.sizing.estimation.answer_profiles import AnswerProfile
-    from workbench.sizing.estimation.backlog import Backlog
 
 MIN_SAMPLES = 200
 MAX_CLIENT_DELAY_FRACTION = 0.05
@@ -32,6 +34,31 @@ MIN_REPEATED_FRACTION = 0.1
 UNSTEADY_FACTOR = 1.1
 PER_REQUEST_METRICS = ("runtime", "e2e", "ttft", "llm")
 """Metrics that a late client lengthens by its whole delay."""
+
+
+Verdicts = dict[int, tuple[str, str | None]]
+"""New verdict and reason by step."""
+N_PARTS = 10
+N_SAMPLES = 40
+"""Moments at which the requests in flight of a step are shown."""
+MIN_DEFICIT = 3
+MIN_LATENCY_GROWTH = 1.1
+MAX_CORRELATION_TIME = 4.0
+"""Latencies that are correlated over no more requests than these do not depend on a backlog."""
+MIN_FOR_SURPLUS = 200
+MAX_STEADY_RANGE = 0.05
+MIN_INDEPENDENT = 40
+"""Independent latencies that the requests of an even stream are worth in a steady state."""
+NORMAL_95 = 1.645
+DISPERSION = {"constant": 0.0, "poisson": 1.0}
+MAX_LENGTH_FACTOR = 3.0
+MIN_ANSWERS = 20
+N_STANDARD_ERRORS = 4.0
+N_ERRORS_OF_NEW_TEXT = 1.5
+MAX_LONG_EXCESS = 0.05
+MIN_COMPARED = 8
+CACHE_FACTOR = 0.8
+_COLUMNS = {"tokens": "output_tokens", "bytes": "answer_bytes"}
 
 
 @dataclass(frozen=True)
@@ -116,10 +143,6 @@ def _find_client_limit(
     return None
 
 
-Verdicts = dict[int, tuple[str, str | None]]
-"""New verdict and reason by step."""
-
-
 def apply_verdicts(table: pl.DataFrame, verdicts: Verdicts, replaced: Sequence[str]) -> pl.DataFrame:
     """The points with the verdicts that follow from comparing steps, where theirs is one of `replaced`."""
     import polars as pl
@@ -139,15 +162,14 @@ def compare_points(
     table: pl.DataFrame, quantiles: list[dict[str, Any]], profiles: dict[int, AnswerProfile], limits: PointLimits
 ) -> pl.DataFrame:
     """The points with what only a comparison of steps shows: other answers, caches, drift, saturation."""
-    from workbench.sizing.estimation import answer_profiles
 
     usable = (*USABLE_VERDICTS, "server-limited")
     table = apply_verdicts(table, find_wrong_clock(table, limits), ("server-limited",))
     if not limits.any_answer:
-        others = answer_profiles.find_other_answers(table, profiles, limits.max_error_ratio)
+        others = find_other_answers(table, profiles, limits.max_error_ratio)
         # What was answered does not depend on how late the client was.
         table = apply_verdicts(table, others, (*usable, "client-limited"))
-    cached = answer_profiles.find_cached_steps(table, profiles, MIN_REPEATED_FRACTION)
+    cached = find_cached_steps(table, profiles, MIN_REPEATED_FRACTION)
     table = apply_verdicts(table, cached, usable)
     table = apply_verdicts(table, find_unsteady_steps(table, quantiles), USABLE_VERDICTS)
     return apply_verdicts(table, find_saturated_steps(table, quantiles), ("valid",))
@@ -217,3 +239,296 @@ def find_saturated_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -
             text = f"saturated at {first[1]:.3g} requests/s (queueing or an admission limit)"
             verdicts |= {row["step"]: ("saturated", text) for row in rows if row["load"] >= first[0]}
     return verdicts
+
+
+@dataclass(frozen=True)
+class Backlog:
+    """Counts over the kept window of a step.
+
+    `ended_per_s`, `ended_low_per_s`, `ended_high_per_s`: Successes that ended, with the 90 % interval over ten parts
+    of the window.
+    `first`, `last`, `peak`: Requests that were due and had not ended, at both ends of the window and at most.
+    `overload`: Why the load was not sustained; null when it was.
+    """
+
+    offered_per_s: float
+    begun_per_s: float
+    ended_per_s: float
+    ended_low_per_s: float | None
+    ended_high_per_s: float | None
+    first: int
+    last: int
+    peak: int
+    overload: str | None = None
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Times of a step's requests, and the window from the first kept one to the last."""
+
+    due: Floats
+    sent: Floats
+    ended: Floats
+    ok: Any
+    begin: float
+    end: float
+
+    def count_within(self, times: Floats) -> int:
+        return int(((times > self.begin) & (times <= self.end)).sum())
+
+    def waiting_at(self, time_s: float) -> int:
+        return int((self.due <= time_s).sum() - (self.ended <= time_s).sum())
+
+
+def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: str) -> Backlog | None:
+    """Did the service end what was offered? Null with too few requests to say.
+
+    Not sustained by either of two tests. A deficit: fewer ended than were offered, by more than the interval of what
+    ended, while latency grew. At exactly its capacity a service shows hardly any deficit, since a backlog then grows
+    like the square root of time and often falls back; so the second test asks for evidence that the backlog clears.
+    While it is above its median, a service that keeps up ends more than arrives, and the surplus is the number of
+    times that the backlog fell through the median. Where that surplus is within the noise of both counts, the load is
+    at or above the capacity. It is not asked for where latencies are independent of one another: nothing queues then.
+    What it does not show: a service that would fall behind only after a longer time.
+    """
+    window = _build_window(sent, kept_requests)
+    if window is None:
+        return None
+    width = window.end - window.begin
+    ended = window.ended[window.ok]
+    edges = np.linspace(window.begin, window.end, N_PARTS + 1)
+    parts = np.histogram(ended, edges)[0] / (width / N_PARTS)
+    _, half, _ = t_interval(parts, 0.9)
+    rate = window.count_within(ended) / width
+    levels = np.array([window.waiting_at(moment) for moment in np.linspace(window.begin, window.end, 200)])
+    backlog = Backlog(
+        offered_per_s=window.count_within(window.due) / width,
+        begun_per_s=window.count_within(window.sent) / width,
+        ended_per_s=rate,
+        ended_low_per_s=None if half is None else max(0.0, rate - half),
+        ended_high_per_s=None if half is None else rate + half,
+        first=int(levels[0]),
+        last=int(levels[-1]),
+        peak=int(levels.max()),
+    )
+    latencies = (kept_requests["ended_s"] - kept_requests["intended_s"]).to_numpy()
+    reason = _find_deficit(backlog, width, latencies) or _find_missing_surplus(window, latencies, arrivals)
+    return replace(backlog, overload=reason)
+
+
+def _build_window(sent: pl.DataFrame, kept_requests: pl.DataFrame) -> _Window | None:
+    if kept_requests.height < 2 * N_PARTS:
+        return None
+    begin, end = float(str(kept_requests["intended_s"].min())), float(str(kept_requests["intended_s"].max()))
+    if not end > begin:
+        return None
+    due, begun, ended = (sent[name].to_numpy() for name in ("intended_s", "sent_s", "ended_s"))
+    return _Window(due, begun, ended, (sent["outcome"] == "ok").to_numpy(), begin, end)
+
+
+def _find_deficit(backlog: Backlog, width: float, latencies: Floats) -> str | None:
+    grown = backlog.last - backlog.first
+    if backlog.ended_high_per_s is None or grown < max(MIN_DEFICIT, 0.01 * backlog.offered_per_s * width):
+        return None
+    third = len(latencies) // 3
+    if backlog.ended_high_per_s >= backlog.offered_per_s:
+        return None
+    if np.median(latencies[-third:]) < MIN_LATENCY_GROWTH * np.median(latencies[:third]):
+        return None
+    low = backlog.ended_low_per_s or 0.0
+    return (
+        f"{backlog.ended_per_s:.3g} requests/s [{low:.3g}, {backlog.ended_high_per_s:.3g}] ended of "
+        f"{backlog.offered_per_s:.3g} offered; {backlog.first} were waiting at first, {backlog.last} at the end"
+    )
+
+
+def _find_missing_surplus(window: _Window, latencies: Floats, arrivals: str) -> str | None:
+    middle = float(np.median(latencies))
+    time = quantiles.estimate_correlation_time(latencies[:, None], middle)
+    if time <= MAX_CORRELATION_TIME:
+        return None
+    if arrivals == "constant":
+        # Between two arrivals of an even stream a backlog falls each time: only the latencies tell.
+        if len(latencies) >= MIN_INDEPENDENT * time or np.ptp(latencies) <= MAX_STEADY_RANGE * middle:
+            return None
+        return f"latencies still moved together over {time:.0f} of {len(latencies)} requests: no steady state"
+    times, levels, spans = _trace_backlog(window)
+    order = np.argsort(levels)
+    half = np.searchsorted(np.cumsum(spans[order]), spans.sum() / 2)
+    median = int(levels[order][min(half, len(order) - 1)])
+    above = levels > median
+    falls = int((above[:-1] & ~above[1:]).sum())
+    arrived = float(np.histogram(window.due, np.append(times, window.end))[0][above].sum()) if above.any() else 0.0
+    spread = DISPERSION.get(arrivals, _estimate_dispersion(window))
+    if not arrived or falls >= NORMAL_95 * np.sqrt((1 + spread) * arrived):
+        return None
+    peaks = [int(part.max()) for part in np.array_split(levels, 4) if len(part)]
+    if len(latencies) < MIN_FOR_SURPLUS and max(peaks[2:], default=0) <= max(peaks[:2]):
+        return None  # few requests cannot show a surplus; at least the peak does not grow
+    return (
+        f"no sign that the backlog clears: at most {', '.join(map(str, peaks))} requests were waiting in the quarters "
+        f"of the step, and it fell to its median {falls} times in {len(latencies)} requests"
+    )
+
+
+def _trace_backlog(window: _Window) -> tuple[Floats, Floats, Floats]:
+    """Moments at which the backlog changes, the backlog after each, and how long that lasted."""
+    due = window.due[(window.due > window.begin) & (window.due <= window.end)]
+    ended = window.ended[(window.ended > window.begin) & (window.ended <= window.end)]
+    times = np.concatenate([[window.begin], due, ended])
+    changes = np.concatenate([[window.waiting_at(window.begin)], np.ones(len(due)), -np.ones(len(ended))])
+    order = np.argsort(times, kind="stable")
+    times = times[order]
+    return times, np.cumsum(changes[order]), np.diff(np.append(times, window.end))
+
+
+def _estimate_dispersion(window: _Window) -> float:
+    """Variance of the arrivals in twenty parts of the window, over their mean."""
+    counts = np.histogram(window.due, np.linspace(window.begin, window.end, 21))[0]
+    mean = float(counts.mean())
+    return float(counts.var(ddof=1)) / mean if mean else 1.0
+
+
+def sample_backlog(requests: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
+    """Table `backlog`: offered, begun, ended and in flight over the time of each step, at forty moments."""
+    rows = []
+    for step in steps.iter_rows(named=True):
+        sent = requests.filter(requests["step"] == step["step"])
+        if not sent.height:
+            continue
+        due, begun, ended = (np.sort(sent[name].to_numpy()) for name in ("intended_s", "sent_s", "ended_s"))
+        for moment in np.linspace(0.0, float(ended[-1]), N_SAMPLES):
+            counts = [int(np.searchsorted(times, moment, side="right")) for times in (due, begun, ended)]
+            rows.append([step["step"], float(moment), *counts, counts[1] - counts[2], counts[0] - counts[2]])
+    names = [column.name for column in BACKLOG.columns]
+    return BACKLOG.frame([dict(zip(names, row, strict=True)) for row in rows])
+
+
+@dataclass(frozen=True)
+class AnswerProfile:
+    """Answers of the successes of one step.
+
+    `lengths`: In `unit`: tokens where the service counts them, else bytes; empty when unknown.
+    `texts`: How many answers have the same checksum, the most frequent first; empty when unknown.
+    `fresh_p50_s`, `repeated_p50_s`: Median runtime of prompts sent for the first time and of repeated ones; null
+    unless they differ clearly.
+    """
+
+    lengths: Floats
+    unit: str | None
+    texts: Counter[int]
+    bytes_by_text: dict[int, int]
+    fresh_p50_s: float | None = None
+    repeated_p50_s: float | None = None
+
+    @property
+    def median(self) -> float | None:
+        """Median length; null when unknown."""
+        return float(np.median(self.lengths)) if len(self.lengths) else None
+
+
+def profile_answers(counted: pl.DataFrame, sent: pl.DataFrame, again: pl.Series) -> AnswerProfile:
+    """Profile of the kept successes; `again` says of all requests sent whether their prompt was sent before."""
+    successes = counted.filter(counted["outcome"] == "ok")
+    unit = next((unit for unit in ("tokens", "bytes") if _has_unit(successes, unit)), None)
+    lengths = successes[_COLUMNS[unit]].drop_nulls().to_numpy().astype(np.float64) if unit else np.empty(0)
+    pairs = successes.select("answer_hash", "answer_bytes").drop_nulls().rows()
+    fresh, repeated = _compare_repeated(sent, again)
+    return AnswerProfile(lengths, unit, Counter(text for text, _ in pairs), dict(pairs), fresh, repeated)
+
+
+def _has_unit(successes: pl.DataFrame, unit: str) -> bool:
+    return successes.height > 0 and successes[_COLUMNS[unit]].null_count() <= 0.1 * successes.height
+
+
+def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | None, float | None]:
+    """Medians of first and repeated prompts; null unless the repeated ones are clearly faster (rank test)."""
+    is_success = (sent["outcome"] == "ok") & ~sent["tail"]
+    fresh = sent.filter(is_success & ~again)["runtime_s"].drop_nulls().to_numpy()
+    repeated = sent.filter(is_success & again)["runtime_s"].drop_nulls().to_numpy()
+    if min(len(fresh), len(repeated)) < MIN_COMPARED:
+        return None, None
+    before, after = float(np.median(fresh)), float(np.median(repeated))
+    if after >= CACHE_FACTOR * before:
+        return None, None
+    return (before, after) if rank_difference_z(repeated, fresh) > N_STANDARD_ERRORS else (None, None)
+
+
+def find_other_answers(
+    table: pl.DataFrame, profiles: dict[int, AnswerProfile], max_ratio: float
+) -> dict[int, tuple[str, str | None]]:
+    """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again."""
+    differences: dict[int, tuple[str, str | None]] = {}
+    for gpus in table["gpus"].unique().to_list():
+        rows = table.filter(table["gpus"] == gpus).sort("load", "step").select("step", "load", "verdict").rows()
+        rows = [(step, load) for step, load, verdict in rows if verdict not in FAILING_VERDICTS]
+        candidates = [(step, load) for step, load in rows if len(profiles[step].lengths) >= MIN_ANSWERS]
+        if not candidates:
+            continue
+        lowest = profiles[candidates[0][0]]
+        for step, _ in candidates[1:]:
+            if text := describe_other_answers(profiles[step], lowest, max_ratio):
+                differences[step] = ("other answers", f"{text} at the lowest load of {candidates[0][1]:g}")
+    return differences
+
+
+def describe_other_answers(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
+    """How answers differ from those of the lowest load; null when they do not, beyond `max_ratio` and chance."""
+    return _find_other_length(profile, lowest, max_ratio) or _find_one_text(profile, lowest, max_ratio)
+
+
+def _find_other_length(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
+    usual, here = lowest.median, profile.median
+    if profile.unit != lowest.unit or not usual or here is None:
+        return None
+    if here * MAX_LENGTH_FACTOR < usual or here > MAX_LENGTH_FACTOR * usual:
+        return f"answers of {here:.4g} {profile.unit} (median), {usual:.4g}"
+    short = usual / MAX_LENGTH_FACTOR
+    if _exceeds(profile.lengths < short, lowest.lengths < short, max_ratio):
+        share, before = np.mean(profile.lengths < short), np.mean(lowest.lengths < short)
+        return f"{share:.1%} of the answers are shorter than {short:.4g} {profile.unit}, {before:.1%}"
+    long = usual * MAX_LENGTH_FACTOR
+    if _exceeds(profile.lengths > long, lowest.lengths > long, MAX_LONG_EXCESS):
+        share, before = np.mean(profile.lengths > long), np.mean(lowest.lengths > long)
+        return f"{share:.1%} of the answers are longer than {long:.4g} {profile.unit}, {before:.1%}"
+    return None
+
+
+def _exceeds(here: Any, before: Any, allowed: float, n_errors: float = N_STANDARD_ERRORS) -> bool:
+    """Whether the fraction grew by more than is allowed, beyond so many standard errors."""
+    share, old = float(np.mean(here)), float(np.mean(before))
+    error = np.sqrt(share * (1 - share) / len(here) + old * (1 - old) / len(before))
+    return bool(share - old - n_errors * error > allowed)
+
+
+def _find_one_text(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
+    n, before = profile.texts.total(), lowest.texts.total()
+    if min(n, before) < MIN_ANSWERS:
+        return None
+    text, count = profile.texts.most_common(1)[0]
+    old = lowest.texts[text]
+    here, then = np.arange(n) < count, np.arange(before) < old
+    # A text that never came at the lowest load needs less evidence than one that came more often.
+    if not _exceeds(here, then, max_ratio, N_STANDARD_ERRORS if old else N_ERRORS_OF_NEW_TEXT):
+        return None
+    return f"{count / n:.1%} of the answers are one text of {profile.bytes_by_text[text]} bytes, {old / before:.1%}"
+
+
+def find_cached_steps(
+    table: pl.DataFrame, profiles: dict[int, AnswerProfile], min_repeated: float
+) -> dict[int, tuple[str, str | None]]:
+    """Steps with repeated prompts, where some step shows that those are answered faster than new ones."""
+    shown = [
+        profile
+        for profile in profiles.values()
+        if profile.fresh_p50_s is not None and profile.repeated_p50_s is not None
+    ]
+    if not shown:
+        return {}
+    clear = max(shown, key=lambda profile: (profile.fresh_p50_s or 0) / (profile.repeated_p50_s or 1))
+    text = (
+        f"of the prompts were sent before, and a cache answers those: median {clear.repeated_p50_s:.3g} s, new ones "
+        f"{clear.fresh_p50_s:.3g} s; measure with more prompts, or --unique-prefix"
+    )
+    rows = table.select("step", "repeated_prompts").rows()
+    return {step: ("cached", f"{share:.0%} {text}") for step, share in rows if share > min_repeated}

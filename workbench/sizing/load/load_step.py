@@ -17,8 +17,7 @@ from workbench.sizing.load.client_messages import clock
 from workbench.sizing.load.client_pool import ClientPool, LostClientError
 from workbench.sizing.load.dask_pool import DaskPool
 from workbench.sizing.load.load_driver import percentile_99
-from workbench.sizing.load.sweep_limits import SweepLimits, SweepUsage
-from workbench.sizing.load.sweep_plan import StopRule, find_stop_reason
+from workbench.sizing.load.sweep_plan import StopRule, SweepLimits, SweepUsage, find_stop_reason
 from workbench.sizing.tables import REQUESTS, STEPS
 
 if TYPE_CHECKING:

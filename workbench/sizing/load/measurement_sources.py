@@ -166,7 +166,7 @@ def _measure_sweeps(
 ) -> Measurements:
     from workbench.sizing.estimation import verification
     from workbench.sizing.load import sweep_runner
-    from workbench.sizing.load.sweep_limits import usage_from_tables
+    from workbench.sizing.load.sweep_plan import usage_from_tables
 
     results: list[SweepResult] = []
     for settings in sweeps:

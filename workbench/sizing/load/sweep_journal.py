@@ -17,7 +17,7 @@ from workbench.core.errors import InputError
 from workbench.core.schema import StrictModel, read_model_file, validate_model
 from workbench.runs import run_folder
 from workbench.sizing.config import SweepConfig
-from workbench.sizing.load.sweep_limits import SweepUsage, usage_from_tables
+from workbench.sizing.load.sweep_plan import SweepUsage, usage_from_tables
 from workbench.sizing.tables import REQUESTS, SERVER_METRICS, STEPS
 
 if TYPE_CHECKING:

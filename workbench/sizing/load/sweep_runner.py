@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from workbench.core import redaction
+from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.nvml import NvmlError, open_nvml
 from workbench.core.signals import run_in_thread
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.config import SweepConfig, build_sweep_config, confirm_target
-from workbench.sizing.estimation.backlog import sample_backlog
+from workbench.sizing.estimation.point_verdicts import sample_backlog
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps
-from workbench.sizing.load import client_messages
+from workbench.sizing.load import client_messages, request_plan
 from workbench.sizing.load.client_pool import ClientPool
 from workbench.sizing.load.dask_pool import DaskPool
 from workbench.sizing.load.load_step import (
@@ -28,10 +29,9 @@ from workbench.sizing.load.load_step import (
     build_requests_frame,
     build_step_frame,
 )
-from workbench.sizing.load.metrics_sampler import MetricsSampler
-from workbench.sizing.load.prompt_source import build_prompts
-from workbench.sizing.load.request_plan import Prompts
-from workbench.sizing.load.request_trace import read_request_trace
+from workbench.sizing.load.request_plan import Prompts, read_prompts
+from workbench.sizing.load.request_trace import RequestTrace, read_request_trace
+from workbench.sizing.load.server_metrics import MetricsSampler
 from workbench.sizing.load.service_targets.function_target import Workflow, check_workflow, load_workflow
 from workbench.sizing.load.service_targets.target_factory import check_listener, resolve_secret_headers
 from workbench.sizing.load.sweep_journal import (
@@ -42,19 +42,63 @@ from workbench.sizing.load.sweep_journal import (
     lock_sweep_folder,
     record_failure,
 )
-from workbench.sizing.load.sweep_limits import Prices, SweepLimits, SweepUsage
-from workbench.sizing.load.sweep_plan import LevelSchedule, build_stop_rule
+from workbench.sizing.load.sweep_plan import LevelSchedule, Prices, SweepLimits, SweepUsage, build_stop_rule
 from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult, SweepWatcher
 from workbench.sizing.tables import BACKLOG, POINTS, QUANTILES
+
+if TYPE_CHECKING:
+    from workbench.sizing.config import SweepConfig
+
+N_CHECKED_PROMPTS = 64
+
 
 # Ramp before the first runtime is known: softens the burst, and still has all requests in flight together.
 FIRST_RAMP_S = 0.05
 RAMP_STARTS_PER_S = 5000.0
 MAX_RAMP_S = 10.0
-
-
 # Settings that may change when a sweep is resumed.
 LIMIT_NAMES = ("max_requests", "max_duration_s", "max_tokens", "max_cost")
+
+
+def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
+    """Prompts and answer lengths of a sweep, and what its record says of them."""
+    trace = read_request_trace(config.trace) if config.trace is not None else RequestTrace([])
+    tokenizer = request_plan.load_tokenizer(config.tokenizer) if config.tokenizer else None
+    texts = [] if config.prompts is None else read_prompts(config.prompts, config.prompt_key)
+    prompts = Prompts(
+        texts,
+        config.input_tokens,
+        config.input_cv,
+        config.unique_prefix,
+        config.seed,
+        words=[] if tokenizer is None or texts else request_plan.choose_prompt_words(tokenizer),
+        trace_input=[] if texts else trace.input_tokens,
+        trace_output=trace.output_tokens,
+        trace_blocks=[] if texts else trace.block_ids,
+        output_tokens=config.output_tokens,
+        output_cv=config.output_cv,
+    )
+    described: dict[str, Any] = {"made": not texts}
+    if config.prompts is not None:
+        described |= {"rows": len(texts), "different": len(set(texts)), "sha256": files.hash_file(config.prompts)}
+    elif not trace.input_tokens:
+        described |= {"tokens": config.input_tokens, "cv": config.input_cv}
+    if trace.input_tokens:
+        described |= trace.describe()
+    if tokenizer is not None:
+        described |= _describe_token_lengths(prompts, tokenizer)
+    return prompts, described
+
+
+def _describe_token_lengths(prompts: Prompts, tokenizer: Any) -> dict[str, Any]:
+    """By the tokenizer: lengths of the user's prompts, or how many of the generated ones are as long as asked."""
+    taken = list(itertools.islice(prompts.iterate_items(0, 0, 1), N_CHECKED_PROMPTS))
+    counts = request_plan.count_tokens(tokenizer, (text for _, text in taken))
+    if prompts.texts:
+        return {"median_tokens": sorted(counts)[len(counts) // 2], "max_tokens": max(counts)}
+    # A prompt has as many words as tokens were asked for.
+    wrong = [count - len(text.split(" ")) for count, (_, text) in zip(counts, taken, strict=True)]
+    return {"checked": len(taken), "exact": wrong.count(0), "max_error_tokens": max(map(abs, wrong))}
 
 
 class SweepRun:

@@ -17,10 +17,11 @@ from workbench.speedup.attribution.application_time import (
     ApplicationTime,
     find_extreme_ms,
     read_application_time,
+    read_session_settings,
+    sum_slot_seconds,
 )
 from workbench.speedup.attribution.executions import TIME_TYPES
-from workbench.speedup.attribution.measured_times import describe_missing_times
-from workbench.speedup.attribution.session_settings import read_session_settings, sum_slot_seconds
+from workbench.speedup.attribution.time_pieces import describe_missing_times
 
 CODEGEN = "WholeStageCodegen"
 # Where a log does not hold the application's start, its earliest time is the origin.

@@ -14,13 +14,12 @@ from workbench.core.errors import InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup import recording
 from workbench.speedup.attribution.executions import Execution, read_executions
-from workbench.speedup.attribution.measured_times import COUNTS, Measured, concat_measured_logs, measure_log_times
-from workbench.speedup.calibration.booked_times import Booking
-from workbench.speedup.calibration.factor_model import FactorModel
+from workbench.speedup.attribution.time_pieces import COUNTS, Measured, concat_measured_logs, measure_log_times
+from workbench.speedup.calibration.factor_model import Booking, FactorModel
 from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
 from workbench.speedup.calibration.time_split import ACCELERATED, Floats, PieceArrays, find_inseparable_columns
 from workbench.speedup.comparison.pair import EXCLUSION_REASON
-from workbench.speedup.recording.recording_journal import JOURNAL
+from workbench.speedup.recording.recording_plan import JOURNAL
 from workbench.speedup.tables import EXPLAINED, EXPLAINED_METRICS
 
 LogSession = tuple[str, str, EventLogFacts]

@@ -11,12 +11,14 @@ import polars as pl
 
 from workbench import stats
 from workbench.core.errors import InputError
-from workbench.speedup.attribution.measured_times import COUNTS, Measured
-from workbench.speedup.calibration.plan_corrections import PlanCorrection, PlanFeatures, fit_plan_correction
+from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.time_split import (
     ACCELERATED,
     Floats,
     PieceArrays,
+    PlanCorrection,
+    PlanFeatures,
+    fit_plan_correction,
     fit_session_prices,
     split_times,
     sum_work,

@@ -11,7 +11,7 @@ import polars as pl
 
 from workbench import stats
 from workbench.speedup import engines
-from workbench.speedup.attribution.measured_times import COUNTS, Measured
+from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE, Factors, map_columns_to_terms
 from workbench.speedup.calibration.time_split import Floats, PieceArrays, build_piece_arrays, split_times, sum_work

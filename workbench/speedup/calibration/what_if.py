@@ -19,7 +19,7 @@ from workbench.live.result_widgets import WhatIfControls, slider_options
 from workbench.report.display import table
 from workbench.runs import run_folder
 from workbench.speedup import charts
-from workbench.speedup.attribution.measured_times import Measured
+from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.prediction import build_steps
 

@@ -15,14 +15,13 @@ from workbench.console.finish import finish_command
 from workbench.console.terminal import print_text
 from workbench.core.errors import ConfigError, ExitCode
 from workbench.core.files import write_text
-from workbench.eventlog.secret_removal import remove_secrets
+from workbench.eventlog.log_redaction import remove_secrets
 from workbench.report.display import table
 from workbench.runs import run_folder
 from workbench.speedup import tables
 from workbench.speedup.attribution.operator_explanation import is_recording
-from workbench.speedup.calibration.cross_validation import CALIBRATED, cross_validate
 from workbench.speedup.calibration.factor_model import export_factor_csv
-from workbench.speedup.calibration.pair_calibration import calibrate_with_origin
+from workbench.speedup.calibration.pair_calibration import CALIBRATED, calibrate_with_origin, cross_validate
 from workbench.speedup.comparison import pair as pairs
 from workbench.speedup.compat_rapids_tools import seed_factors as factor_files
 from workbench.speedup.compat_rapids_tools.accuracy import (

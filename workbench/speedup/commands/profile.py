@@ -73,7 +73,7 @@ def profile(
 
 
 def _write_run(config: ProfileConfig, result: Profile, out: Path) -> None:
-    from workbench.eventlog.secret_removal import remove_secrets
+    from workbench.eventlog.log_redaction import remove_secrets
     from workbench.runs import run_folder
     from workbench.speedup.tables import PROFILE_TABLES
 
@@ -112,3 +112,69 @@ def _write_profile_folder(logs: list[str], folder: Path | None, *, csv: bool) ->
             do="workbench speedup profile --csv --eventlogs LOG --local_folder DIR",
         )
     write_seed_profiles(logs, folder)
+
+
+def explain(
+    query: Annotated[str, typer.Argument(help="Description of the query, such as q1.")],
+    operator: Annotated[str, typer.Argument(help="Operator, such as HashAggregate or 'Scan parquet'; or idle.")],
+    source: Annotated[str, typer.Option("--log", help="Folder of a recording, or an event log.")],
+    side: Annotated[
+        list[str] | None, typer.Option(help="Side of the recording; repeatable; the first two by default.")
+    ] = None,
+    factors: Annotated[Path | None, typer.Option(help="Factor model (JSON) whose prices split shared times.")] = None,
+    limit: Annotated[int, typer.Option(help="Rows of each table to print.", min=1, max=10_000)] = 30,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print every piece behind an operator's time in a query: stages, metrics, work, prices and weights.
+
+    Factors and reports are made from these pieces. In a recording, warm runs count; in a single log, all runs.
+
+    Example: workbench speedup explain q1 HashAggregate --log data/samples/speedup/tpch-sf1
+    """
+    from workbench.report.display import table
+    from workbench.speedup.attribution.operator_explanation import explain_operator, read_sessions
+    from workbench.speedup.calibration.factor_model import load_factor_model
+    from workbench.speedup.tables import EXPLAINED, EXPLAINED_METRICS
+
+    sessions, measured = read_sessions(source, side or [])
+    model = load_factor_model(factors) if factors is not None else None
+    result = explain_operator(sessions, measured, query, operator, model=model)
+    document: dict[str, object] = {
+        "answer": result.answer,
+        "query": query,
+        "operator": result.term,
+        "factor": result.factor,
+        "sums": result.sums.to_dicts(),
+        "parts": result.parts.to_dicts(),
+        "metrics": result.metrics.to_dicts(),
+    }
+    texts = [result.answer]
+    if result.factor is not None:
+        texts.append("factor model: " + ", ".join(f"{name} {value}" for name, value in result.factor.items()))
+    texts.append(table(result.sums, caption="By session", limit=limit).text)
+    texts.append(table(result.parts, EXPLAINED, caption="Pieces", limit=limit).text)
+    texts.append(table(result.metrics, EXPLAINED_METRICS, caption="Metrics of its nodes", limit=limit).text)
+    finish_command("\n".join(texts), document, as_json=as_json)
+
+
+def export(
+    factors: Annotated[Path, typer.Argument(help="Factor model that `generate` wrote.")],
+    output: Annotated[
+        Path, typer.Option(help="*.csv: CPUOperator,Score for the original tools; *.parquet: all terms.")
+    ],
+) -> None:
+    """Write factors as CSV for the original tools, or all terms as Parquet.
+
+    A scan factor of exactly 1 is written as 1.01, because those tools read 1 as "not supported".
+
+    Example: workbench speedup export factors.json --output factors.csv
+    """
+    from workbench.core.errors import ConfigError
+    from workbench.speedup.calibration.factor_model import export_factor_csv, export_parquet, load_factor_model
+
+    writers = {".csv": export_factor_csv, ".parquet": export_parquet}
+    if output.suffix.lower() not in writers:
+        raise ConfigError("unknown kind of output", where="--output", found=output.name, allowed=["*.csv", "*.parquet"])
+    for note in writers[output.suffix.lower()](load_factor_model(factors), output):
+        print_text(f"note: {note}", err=True)
+    print_text(f"written: {output}")

@@ -14,12 +14,18 @@ from workbench.core.errors import InputError
 from workbench.eventlog.engine_detection import SPARK
 from workbench.eventlog.sources import list_all_logs
 from workbench.speedup import recording
-from workbench.speedup.attribution.measured_times import Measured, concat_measured_logs
-from workbench.speedup.attribution.session_settings import UNKNOWN
+from workbench.speedup.attribution.application_time import UNKNOWN
+from workbench.speedup.attribution.time_pieces import Measured, concat_measured_logs
 from workbench.speedup.calibration.factors import has_common_queries, list_mismatched_queries
-from workbench.speedup.comparison.comparability import SEVERITIES, check_comparability, list_invalid_reasons
-from workbench.speedup.comparison.session_facts import SessionFacts, load_session_facts, read_session_logs
-from workbench.speedup.recording.recording_journal import MAX_OTHER_LOAD
+from workbench.speedup.comparison.comparability import (
+    SEVERITIES,
+    SessionFacts,
+    check_comparability,
+    list_invalid_reasons,
+    load_session_facts,
+    read_session_logs,
+)
+from workbench.speedup.recording.recording_plan import MAX_OTHER_LOAD
 from workbench.speedup.tables import COMPARABILITY
 
 FirstRuns = Literal["auto", "use", "skip"]

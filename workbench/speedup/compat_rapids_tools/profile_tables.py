@@ -8,7 +8,7 @@ from decimal import ROUND_HALF_UP, Decimal
 
 from workbench.core.errors import InputError
 from workbench.eventlog.listener_events import TaskMetrics
-from workbench.eventlog.secret_removal import remove_secrets
+from workbench.eventlog.log_redaction import remove_secrets
 from workbench.speedup.compat_rapids_tools.format_support import is_rdd, list_problems, list_query_reads
 from workbench.speedup.compat_rapids_tools.jvm_semantics import mutable_order, round_percent, round_ratio
 from workbench.speedup.compat_rapids_tools.log_records import Accumulator, Query, Task, list_nodes_in_order

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workbench.core.errors import InputError
 from workbench.core.files import write_text
-from workbench.eventlog.secret_removal import remove_secrets
+from workbench.eventlog.log_redaction import remove_secrets
 from workbench.speedup.compat_rapids_tools.estimates import (
     ApplicationEstimate,
     QueryEstimate,

@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core import files
 from workbench.core.errors import InputError
-from workbench.core.files import open_store
-from workbench.core.paths import cache_folder
-from workbench.eventlog.secret_removal import remove_secrets
+from workbench.core.files import cache_folder, open_store
+from workbench.eventlog.log_redaction import remove_secrets
 from workbench.eventlog.sources import MAX_LOGS, OF_FOLDER, ROLLED_FOLDER, group_file_names, list_logs
 
 if TYPE_CHECKING:
@@ -51,7 +50,6 @@ CODE_PATTERNS = (
     "speedup/engines.py",
     "speedup/tables/*.py",
     "speedup/attribution/*.py",
-    "speedup/comparison/session_facts.py",
     "speedup/comparison/comparability.py",
 )
 

@@ -18,10 +18,10 @@ import polars as pl
 
 from workbench.core.errors import ConfigError, MissingToolError, WorkbenchError
 from workbench.core.host import count_cores
+from workbench.eventlog.log_redaction import remove_secrets
 from workbench.eventlog.reader import read_event_logs
-from workbench.eventlog.secret_removal import remove_secrets
 from workbench.eventlog.sources import list_logs
-from workbench.speedup.attribution.measured_times import (
+from workbench.speedup.attribution.time_pieces import (
     NOT_COUNTED,
     Measured,
     build_application_row,

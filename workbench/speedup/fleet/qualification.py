@@ -16,7 +16,7 @@ from workbench.core.errors import ConfigError
 from workbench.core.formats import format_number
 from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK, UNKNOWN
-from workbench.speedup.attribution.measured_times import NOT_COUNTED, Measured
+from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE
 from workbench.speedup.calibration.prediction import (

@@ -17,7 +17,7 @@ import zstandard
 from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.speedup import tables
-from workbench.speedup.recording.recording_journal import GOOD_VERDICTS, Recording
+from workbench.speedup.recording.recording_plan import GOOD_VERDICTS, Recording
 
 Verdict = Literal["reference", "equal", "equal up to ties at the limit", "wrong answer", "failed", "not comparable"]
 FLOAT_TOLERANCE = 1e-9

@@ -20,16 +20,9 @@ from workbench.core.errors import ConfigError, RunFailedError
 from workbench.core.formats import format_bytes
 from workbench.speedup import tables
 from workbench.speedup.config import RecordConfig
-from workbench.speedup.recording import (
-    answers,
-    query_session,
-    recording_journal,
-    recording_plan,
-    session_log,
-    session_process,
-)
+from workbench.speedup.recording import answers, query_session, recording_plan, session_log, session_process
 from workbench.speedup.recording.answers import AnswerStore
-from workbench.speedup.recording.recording_journal import GOOD_VERDICTS, MAX_OTHER_LOAD, Recording, Session
+from workbench.speedup.recording.recording_plan import GOOD_VERDICTS, MAX_OTHER_LOAD, Recording, Session
 from workbench.speedup.recording.session_process import ProgressClock, ProgressView, open_progress
 
 WORK_FOLDER = ".session"
@@ -87,7 +80,7 @@ def _check_output_folder(config: RecordConfig) -> None:
         raise ConfigError(
             "the folder is not empty", where="--out", found=str(out), do="give an empty one, or omit --fresh"
         )
-    if recording_journal.JOURNAL not in others:
+    if recording_plan.JOURNAL not in others:
         do = "give an empty folder, or that of a recording to complete"
         raise ConfigError("the folder holds other files", where="--out", found=sorted(others)[:5], do=do)
 
@@ -97,11 +90,11 @@ def _open_or_create_recording(prepared: recording_plan.RecordingPlan) -> Recordi
     out = prepared.config.out.absolute()
     shutil.rmtree(out / WORK_FOLDER, ignore_errors=True)
     requested = prepared.build_recording()
-    if not (out / recording_journal.JOURNAL).exists():
+    if not (out / recording_plan.JOURNAL).exists():
         files.write_text(out / QUERIES_FILE, prepared.suite.format_sql())
         requested.write()
         return requested
-    recording = recording_journal.load_recording(out)
+    recording = recording_plan.load_recording(out)
     if differences := recording_plan.list_differences(recording, requested):
         do = "use the settings of the existing recording, or record into another folder"
         raise ConfigError(
@@ -326,7 +319,7 @@ def format_outcome(outcome: RecordingOutcome) -> str:
     """The outcome as text: sessions, times of the sides, warnings, failures, and the path."""
     recording = outcome.recording
     log_paths = [path for _, _, path in recording.iterate_logs()]
-    facts = list((recording.folder / recording_journal.FACTS_FOLDER).glob("*"))
+    facts = list((recording.folder / recording_plan.FACTS_FOLDER).glob("*"))
     sizes = {
         "logs": sum(path.stat().st_size for path in log_paths),
         "facts": sum(path.stat().st_size for path in facts),

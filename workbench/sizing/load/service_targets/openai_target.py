@@ -19,8 +19,7 @@ from workbench.sizing.load.client_messages import (
     clock,
     shorten_detail,
 )
-from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSplitter
-from workbench.sizing.load.service_targets.stream_timing import EventTimes
+from workbench.sizing.load.service_targets.http_target import EventTimes, HttpTarget, LineSplitter
 
 DATA_PREFIX = b"data:"
 STREAM_OPTIONS = "stream_options"

@@ -31,8 +31,7 @@ def create_target(target: Described, workflow: Workflow | None = None) -> Target
         call = check_workflow(workflow, "the function") if workflow is not None else load_workflow(target.function)
         return FunctionTarget(call, timeout_s=target.timeout_s)
     # Imported late: it takes a quarter of a second, and function targets do not need it.
-    from workbench.sizing.load.service_targets.json_target import JsonTarget
-    from workbench.sizing.load.service_targets.nat_target import NatTarget
+    from workbench.sizing.load.service_targets.json_target import JsonTarget, NatTarget
     from workbench.sizing.load.service_targets.openai_target import OpenAiTarget
 
     headers, n_bytes = resolve_secret_headers(target.header_env), target.max_answer_bytes
