@@ -313,12 +313,12 @@ def test_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     path = write_results(tmp_path, {f"a.time_{name}": row([1.0], samples=[[1.0, 2.0]]) for name in "xyz"})
     write_results(tmp_path, name="b")
 
-    for module, name, limit, given in (
-        (asv_results, "MAX_CASES", 2, path), (asv_results, "MAX_RUNS", 5, path), (asv_results, "MAX_FILES", 1, tmp_path),
-        (asv_results, "MAX_TOTAL_RUNS", 6, tmp_path), (asv_results, "MAX_BYTES", 99, path),
+    for name, limit, given in (
+        ("MAX_CASES", 2, path), ("MAX_RUNS", 5, path), ("MAX_FILES", 1, tmp_path),
+        ("MAX_TOTAL_RUNS", 6, tmp_path), ("MAX_BYTES", 99, path),
     ):  # fmt: skip
         with monkeypatch.context() as patch:
-            patch.setattr(module, name, limit)
+            patch.setattr(asv_results, name, limit)
             with pytest.raises(InputError, match="too "):
                 import_results([given], tmp_path / name)
     assert import_one(path, tmp_path / "out").ok == 6

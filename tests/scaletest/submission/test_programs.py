@@ -149,8 +149,8 @@ def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path
 def test_a_program_ends_when_we_are_killed(tmp_path: Path) -> None:
     tool = simulated(tmp_path, 'open(f"{here}/{os.getpid()}.pid", "w").close(); time.sleep(600)')
     source = (
-        "import asyncio; from workbench.scaletest.submission import command_submitters; "
-        f"asyncio.run(command_submitters.run_program([{str(tool)!r}], stdin=None, timeout_s=600))"
+        "import asyncio; from workbench.scaletest.submission import object_creation; "
+        f"asyncio.run(object_creation.run_program([{str(tool)!r}], stdin=None, timeout_s=600))"
     )
     parent = subprocess.Popen([sys.executable, "-c", source])
     deadline = time.monotonic() + 60
