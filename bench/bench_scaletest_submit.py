@@ -34,11 +34,13 @@ from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, load_target
 from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.scenario.scenario_file import ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
-from workbench.scaletest.submission import SubmissionLimits, SubmissionOutcome, submit_plan
+from workbench.scaletest.submission import SubmissionOutcome, submit_plan
 from workbench.scaletest.submission.object_creation import KubectlSubmitter, Submitter
 
 IN_FLIGHT, PROCESSES = 32, 8
+UNLIMITED_PER_S = 10_000.0  # more than is ever reached
 OURS, KUBECTL = "workbench, 32 in flight", "kubectl apply, 8 at once"
 MOST = "pods created as fast as they go"
 TIMES = Bar("ratio", at_least=20, beside=KUBECTL)
@@ -109,7 +111,7 @@ def _pod_spec() -> dict[str, Any]:
 
 
 async def driven(
-    where: Where, items: Callable[[str], list[PlannedWorkload]], limits: SubmissionLimits, way: Submitter | None = None
+    where: Where, items: Callable[[str], list[PlannedWorkload]], limits: ScenarioLimits, way: Submitter | None = None
 ) -> SubmissionOutcome:
     """One submission in a folder of its own."""
     run = api_discovery.new_run_id()
@@ -139,7 +141,7 @@ async def in_namespace(where: Where, work: Callable[[str], Any]) -> Any:
 
 async def open_loop(where: Where, workloads: int, rate_per_s: float) -> SubmissionOutcome:
     """Part one."""
-    limits = SubmissionLimits(objects=workloads, rate_per_s=None, in_flight=64)
+    limits = ScenarioLimits(objects=workloads, rate_per_s=UNLIMITED_PER_S, in_flight=64)
     return await in_namespace(
         where, lambda space: driven(where, lambda run: plan(run, workloads, rate_per_s, job(space)), limits)
     )
@@ -148,15 +150,15 @@ async def open_loop(where: Where, workloads: int, rate_per_s: float) -> Submissi
 def peaks(where: Where, trials: int, pods: int, kubectl_pods: int) -> Trials:
     """Part two: both ways in turns."""
     ways = {
-        OURS: (pods, SubmissionLimits(objects=pods, rate_per_s=None, in_flight=IN_FLIGHT), None),
+        OURS: (pods, ScenarioLimits(objects=pods, rate_per_s=UNLIMITED_PER_S, in_flight=IN_FLIGHT), None),
         KUBECTL: (
             kubectl_pods,
-            SubmissionLimits(objects=kubectl_pods, rate_per_s=None, in_flight=PROCESSES),
+            ScenarioLimits(objects=kubectl_pods, rate_per_s=UNLIMITED_PER_S, in_flight=PROCESSES),
             KubectlSubmitter(where.kubeconfig, where.context, where.kubectl),
         ),
     }
 
-    def measured(count: int, limits: SubmissionLimits, way: Submitter | None) -> dict[str, float]:
+    def measured(count: int, limits: ScenarioLimits, way: Submitter | None) -> dict[str, float]:
         def work(space: str) -> Any:
             return driven(where, lambda run: plan(run, count, None, pod(space)), limits, way)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from tests.scaletest.making_scenarios import lines_of
 from tests.scaletest.observation.scripted import NAMESPACE, PODS, ScriptedApi, pod, scripted
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.scaletest import observation, tables
+from workbench.scaletest.cluster_api.api_discovery import parse_resource
 from workbench.scaletest.observation import __main__ as program
 from workbench.scaletest.observation import run_records
 
@@ -89,7 +91,7 @@ def kubeconfig(server: Server, tmp_path: Path) -> Path:
 @contextmanager
 def sampler(folder: Path, kubeconfig: Path, **options: Any) -> Iterator[observation.SamplerProcess]:
     options = {"run": RUN, "namespaces": [NAMESPACE], "context": "scripted"} | options
-    found = observation.start_sampler(folder, kubeconfig=kubeconfig, **options)
+    found = observation.start_sampler(observation.SamplerOptions(folder=folder, kubeconfig=kubeconfig, **options))
     try:
         yield found
     finally:
@@ -137,7 +139,7 @@ def test_what_was_so_when_it_became_ready_is_told_beside_what_is_so_now(
 def test_a_run_is_watched_from_ready_to_stop(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
     log, folder = tmp_path / "audit.log", tmp_path / "run"
     log.touch()
-    options = {"kinds": ["example.com/v1/trainings"], "foreign_pods": True, "audit_log": log}
+    options = {"kinds": [parse_resource("example.com/v1/trainings")], "foreign_pods": True, "audit_log": log}
     with sampler(folder, kubeconfig, **options) as found:
         found.wait_until_ready()
         server.do(lambda: server.api.put(PODS, ours("a")))
@@ -175,8 +177,9 @@ def test_it_ends_when_its_parent_is_killed_with_all_it_has_on_disk(
     code = (
         "import sys, time\n"
         "from workbench.scaletest import observation\n"
-        "found = observation.start_sampler("
-        "sys.argv[1], run=sys.argv[3], namespaces=[sys.argv[4]], kubeconfig=sys.argv[2])\n"
+        "options = observation.SamplerOptions("
+        "folder=sys.argv[1], run=sys.argv[3], namespaces=[sys.argv[4]], kubeconfig=sys.argv[2])\n"
+        "found = observation.start_sampler(options)\n"
         "found.wait_until_ready()\n"
         "print(found.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -242,18 +245,19 @@ def test_after_a_kill_it_goes_on_in_the_same_files(server: Server, kubeconfig: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("changed", "told"),
     [
-        (["--run", "nonsense"], "not a run's id"),
-        (["--context", "other"], "no such context"),
-        (["--kind", "nothing"], "not a resource"),
+        ({"run": "nonsense"}, "not a run's id"),
+        ({"context": "other"}, "no such context"),
+        ({"kinds": ["nothing"]}, "not a set of sampler options"),
+        ({"namespaces": []}, "not a set of sampler options"),
     ],
 )
 def test_wrong_use_is_told_and_is_exit_code_2(
-    kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any], told: str
 ) -> None:
-    common = ["--folder", str(tmp_path / "run"), "--kubeconfig", str(kubeconfig), "--run", RUN, "--namespace", "n"]
-    assert program.main([*common, *arguments]) == 2
+    common = {"folder": str(tmp_path / "run"), "kubeconfig": str(kubeconfig), "run": RUN, "namespaces": ["n"]}
+    assert program.main(json.dumps(common | changed)) == 2
     output = capsys.readouterr()
     assert told in output.err
     assert output.out == ""
@@ -262,7 +266,7 @@ def test_wrong_use_is_told_and_is_exit_code_2(
 def test_a_kind_that_the_cluster_has_not_ends_it_with_2_and_its_message(
     server: Server, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    with sampler(tmp_path / "run", kubeconfig, kinds=["example.com/v1/nothings"]) as found:
+    with sampler(tmp_path / "run", kubeconfig, kinds=[parse_resource("example.com/v1/nothings")]) as found:
         with pytest.raises(ConfigError) as error:
             found.wait_until_ready()
         # Its own error, as if it had been raised here.

@@ -31,17 +31,15 @@ from workbench.scaletest.safety.cluster_setup import apply_object
 from workbench.scaletest.scenario import Plan, scenario_file
 from workbench.scaletest.scenario.arrival_processes import Burst
 from workbench.scaletest.scenario.safe_yaml import parse_yaml, read_yaml_file
-from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.scenario.scenario_file import Scenario, ScenarioLimits
 from workbench.scaletest.submission import (
     Bursts,
     StopRequest,
-    SubmissionLimits,
     SubmissionOutcome,
     SubmissionStatus,
     submit_plan,
 )
 from workbench.scaletest.submission.object_creation import ApiSubmitter, CommandSubmitter, KubectlSubmitter, Submitter
-from workbench.scaletest.test_run.run_options import build_abort_limits
 
 Json = dict[str, Any]
 TYPES = ("training", "distributed", "interactive")
@@ -279,15 +277,9 @@ class SubmissionPace:
         """For run.json."""
         return {_KEY: dataclasses.asdict(self)}
 
-    def build_limits(self, plan: Plan) -> SubmissionLimits:
-        """The plan's limits at this rate; pods are not watched, so there is no limit on pending ones."""
-        limits = plan.scenario.limits
-        return SubmissionLimits(
-            objects=limits.objects,
-            rate_per_s=self.max_rate,
-            in_flight=limits.in_flight,
-            wall_clock_s=limits.wall_clock_s,
-        )
+    def build_limits(self, plan: Plan) -> ScenarioLimits:
+        """The plan's limits at this rate."""
+        return plan.scenario.limits.model_copy(update={"rate_per_s": self.max_rate})
 
     def build_bursts(self, plan: Plan) -> Bursts:
         """The closed loop."""
@@ -423,7 +415,7 @@ async def run_submission(
                 folder,
                 run=plan.run,
                 limits=speed.build_limits(plan),
-                aborts=build_abort_limits(plan),
+                aborts=plan.scenario.abort,
                 submitter=submitter,
                 bursts=speed.build_bursts(plan) if closed else None,
                 asked=stop_request,

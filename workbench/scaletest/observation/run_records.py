@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,7 +20,6 @@ HEALTH = "health.jsonl"
 MAX_LINE_BYTES = 1 << 20
 _ENCODER = msgspec.json.Encoder()
 _BLOCK = 4 << 20
-_Record = TypeVar("_Record")
 SPILL_BYTES = 1 << 20
 MAX_NOTES = 1000
 
@@ -242,15 +241,15 @@ def _decode_lines(file: IO[bytes], decoder: Any, path: Path) -> Iterator[Any]:
             ) from None
 
 
-class LineTail(Generic[_Record]):
+class LineTail:
     """New lines of a growing file."""
 
-    def __init__(self, path: Path, kind: type[_Record]) -> None:
+    def __init__(self, path: Path, kind: Any) -> None:
         self._path, self._decoder = path, msgspec.json.Decoder(kind)
         self._at = 0
         self._rest = b""
 
-    def read_new(self) -> Iterator[_Record]:
+    def read_new(self) -> Iterator[Any]:
         """Lines since the last call, up to one block per call; none while the file does not exist."""
         try:
             with self._path.open("rb") as file:

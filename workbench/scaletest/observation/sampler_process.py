@@ -8,14 +8,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from pydantic import Field
 
 from workbench.core.errors import ConfigError, RunFailedError
+from workbench.core.schema import StrictModel
+from workbench.scaletest.cluster_api.api_discovery import ApiResource
 
 MODULE = "workbench.scaletest.observation"
 READY_LINE = "ready"
@@ -26,40 +29,36 @@ _MAX_LINE_BYTES = 64 << 10
 _FACT = re.compile(r"  (where|found|allowed|do): (.*)")
 
 
-def start_sampler(
-    folder: str | Path,
-    *,
-    run: str,
-    namespaces: Sequence[str],
-    kubeconfig: str | Path | None = None,
-    context: str | None = None,
-    kinds: Sequence[str] = (),
-    by_namespace: bool = False,
-    foreign_pods: bool = False,
-    audit_log: str | Path | None = None,
-    side_pids: Sequence[int] = (),
-    metrics: Mapping[str, str] | None = None,
-) -> SamplerProcess:
-    """Start a sampler; `wait_until_ready` waits for it.
+class SamplerOptions(StrictModel):
+    """Options of a sampler, which its process gets as one JSON document.
 
-    `kinds`: Resources of the workloads, such as `kubeflow.org/v1/pytorchjobs`; jobs and pods are always watched.
-    `by_namespace`: Watch pods, jobs and workloads of the namespaces without a label selector.
+    `folder`: The run folder, to which the observations are written.
+    `kubeconfig`, `context`: The cluster and the measuring identity.
+    `kinds`: Resources of the workloads; jobs and pods are always watched.
+    `by_namespace`: Watch pods, jobs and workloads of the namespaces without a label selector: for operators that do
+    not copy labels.
     `foreign_pods`: Also count evictions and pending pods of other users, cluster-wide.
+    `audit_log`: The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
     `side_pids`: Processes of a local cluster's components: whose this machine's time was.
+    `metrics`: Components on this machine and the URLs of their metrics; the API server's are read in any case.
     """
-    options: list[str] = ["--folder", str(folder), "--run", run]
-    for namespace in namespaces:
-        options += ["--namespace", namespace]
-    for kind in kinds:
-        options += ["--kind", kind]
-    named = {"--kubeconfig": kubeconfig, "--context": context, "--audit-log": audit_log}
-    for name, value in named.items():
-        options += [] if value is None else [name, str(value)]
-    options += ["--by-namespace"] if by_namespace else []
-    options += ["--foreign-pods"] if foreign_pods else []
-    options += [word for pid in side_pids for word in ("--side-pid", str(pid))]
-    options += [word for name, url in (metrics or {}).items() for word in ("--metrics", f"{name}={url}")]
-    return SamplerProcess([sys.executable, "-m", MODULE, *options])
+
+    folder: Path
+    run: str
+    namespaces: tuple[str, ...] = Field(min_length=1)
+    kubeconfig: Path | None = None
+    context: str | None = None
+    kinds: tuple[ApiResource, ...] = ()
+    by_namespace: bool = False
+    foreign_pods: bool = False
+    audit_log: Path | None = None
+    side_pids: tuple[int, ...] = ()
+    metrics: dict[str, str] = Field(default={})
+
+
+def start_sampler(options: SamplerOptions) -> SamplerProcess:
+    """Start a sampler; `wait_until_ready` waits for it."""
+    return SamplerProcess([sys.executable, "-m", MODULE, options.model_dump_json()])
 
 
 class SamplerProcess:

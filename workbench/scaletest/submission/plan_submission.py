@@ -15,15 +15,10 @@ from typing import Protocol
 from workbench.core.errors import InputError
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, UnreachableError, now_ns
 from workbench.scaletest.observation.run_records import Acked, Begun, Failed, Stopped
+from workbench.scaletest.scenario.scenario_file import AbortCriteria, ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
 from workbench.scaletest.submission import object_creation, request_dispatch
-from workbench.scaletest.submission.abort_criteria import (
-    AbortLimits,
-    ClusterHealth,
-    StopRequest,
-    SubmissionLimits,
-    Watchdog,
-)
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest, Watchdog
 from workbench.scaletest.submission.object_creation import Metadata, Reply, Submitter, draw_backoff_s, shorten_text
 from workbench.scaletest.submission.request_dispatch import RequestWindow, StopError, StopFlag, TokenBucket
 from workbench.scaletest.submission.submission_journal import (
@@ -35,8 +30,10 @@ from workbench.scaletest.submission.submission_journal import (
 
 N_RECENT_ANSWERS = 1000
 RATE_OVER_S = 5.0
-
-
+REQUEST_TIMEOUT_S = 60.0
+# Of retries after timeouts and server errors; 429 responses do not count.
+RETRY_FOR_S = 120.0
+LONGEST_WAIT_S = 30.0
 ENDED_MESSAGE = "submission ended before the cluster accepted it"
 CHECK_EVERY_S = 0.1
 
@@ -227,7 +224,7 @@ class WorkloadSender:
     way: Submitter
     journal: SubmissionJournal
     run: str
-    limits: SubmissionLimits
+    limits: ScenarioLimits
     ending: StopFlag
     meter: SubmissionMeter
     window: RequestWindow
@@ -299,7 +296,7 @@ class WorkloadSender:
                     return _build_exists_reply(reply, metadata), True
                 if is_answered and refused:
                     return reply, False
-            over = now_ns() - tally.failing_ns > self.limits.retry_for_s * NS_PER_S
+            over = now_ns() - tally.failing_ns > RETRY_FOR_S * NS_PER_S
             if not over:
                 await self.ending.sleep(draw_backoff_s(tally.attempts - tally.throttled, self.draw))
             if over or self.ending.on:
@@ -320,7 +317,7 @@ class WorkloadSender:
                 self.meter.record_start(None if tally.overdue else tally.due_ns, at_ns)
             tally.attempts += 1
             self.dog.record_request(id(tally), at_ns)
-            reply = await self.way.create_object(request, timeout_s=self.limits.request_timeout_s)
+            reply = await self.way.create_object(request, timeout_s=REQUEST_TIMEOUT_S)
             if reply.status in (403, 404) and self.dog.is_reconnecting(reply.done_ns):
                 # Allowed and known a moment ago: the preflight looked.
                 reply = dataclasses.replace(reply, verdict="again")
@@ -334,7 +331,7 @@ class WorkloadSender:
     async def _look_up(self, request: ObjectRequest) -> tuple[bool, Metadata | None]:
         """Whether the cluster says, and the object when it has it."""
         try:
-            metadata = await object_creation.find_object(self.api, request, timeout_s=self.limits.request_timeout_s)
+            metadata = await object_creation.find_object(self.api, request, timeout_s=REQUEST_TIMEOUT_S)
         except UnreachableError:
             return False, None
         if metadata is not None:
@@ -355,7 +352,7 @@ class WorkloadSender:
         least_s = reply.retry_after_s if reply.retry_after_s is not None else draw_backoff_s(tally.throttled, self.draw)
         before_ns = now_ns()
         # Up to a tenth longer: else all that were refused together come back together.
-        await self.ending.sleep(min(least_s, self.limits.longest_wait_s) * (1 + self.draw.random() / 10))
+        await self.ending.sleep(min(least_s, LONGEST_WAIT_S) * (1 + self.draw.random() / 10))
         waited_ns = now_ns() - before_ns
         tally.throttled_ns += waited_ns
         self.meter.throttled_ns += waited_ns
@@ -408,8 +405,8 @@ async def submit_plan(
     folder: str | Path,
     *,
     run: str,
-    limits: SubmissionLimits | None = None,
-    aborts: AbortLimits | None = None,
+    limits: ScenarioLimits | None = None,
+    aborts: AbortCriteria | None = None,
     origin_ns: int | None = None,
     submitter: Submitter | None = None,
     bursts: Bursts | None = None,
@@ -439,7 +436,7 @@ async def submit_plan(
                 found=f"{before.run} by {before.mode}",
                 allowed=f"{run} by {way.mode}",
             )
-        work = _Submission(api, way, journal, before, run, limits or SubmissionLimits(), aborts or AbortLimits())
+        work = _Submission(api, way, journal, before, run, limits or ScenarioLimits(), aborts or AbortCriteria())
         work.asked, work.health, work.watcher = asked or StopRequest(), health, watcher or SilentWatcher()
         return await work.run_to_end(list(planned), origin_ns, bursts)
     finally:
@@ -460,8 +457,8 @@ class _Submission:
         journal: SubmissionJournal,
         before: JournalState,
         run: str,
-        limits: SubmissionLimits,
-        aborts: AbortLimits,
+        limits: ScenarioLimits,
+        aborts: AbortCriteria,
     ) -> None:
         self._api, self._way, self._journal, self._before = api, way, journal, before
         self._run, self._limits = run, limits
@@ -552,9 +549,7 @@ class _Submission:
         if not self._way.labelled:
             for wanted in requests:
                 if (
-                    there := await object_creation.find_object(
-                        self._api, wanted, timeout_s=self._limits.request_timeout_s
-                    )
+                    there := await object_creation.find_object(self._api, wanted, timeout_s=REQUEST_TIMEOUT_S)
                 ) is not None:
                     existing[wanted.path, wanted.name] = there
             return existing
@@ -614,10 +609,10 @@ class _Submission:
         limits, at_ns = self._limits, now_ns()
         if self.asked.times:
             return self.asked.reason
-        if limits.wall_clock_s is not None and at_ns - self._began_ns > limits.wall_clock_s * NS_PER_S:
+        if at_ns - self._began_ns > limits.wall_clock_s * NS_PER_S:
             return f"limit: {limits.wall_clock_s:g} s of submitting"
         health = None if self.health is None else self.health()
-        if health is not None and limits.pending_pods is not None and (health.pending_pods or 0) > limits.pending_pods:
+        if health is not None and (health.pending_pods or 0) > limits.pending_pods:
             return f"limit: {health.pending_pods} pods wait for a node, {limits.pending_pods} may"
         wrong = self._dog.find_reason(at_ns, health)
         return None if wrong is None else f"aborted: {wrong}"

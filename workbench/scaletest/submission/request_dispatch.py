@@ -59,26 +59,22 @@ class StopFlag:
 class TokenBucket:
     """Rate limit, averaged over some seconds because random arrivals come in clusters.
 
-    `rate_per_s`: Null for any.
     `full`: Whether it begins with some seconds' worth: a resumed run, with much overdue, does not.
     """
 
-    def __init__(self, rate_per_s: float | None, *, full: bool = True) -> None:
+    def __init__(self, rate_per_s: float, *, full: bool = True) -> None:
         self._rate = rate_per_s
-        self._most = max(1.0, AVERAGED_OVER_S * (rate_per_s or 0.0))
+        self._most = max(1.0, AVERAGED_OVER_S * rate_per_s)
         self._level = self._most if full else 1.0
         self._at_ns = now_ns()
 
     async def take(self) -> None:
         """Wait until one may go."""
-        if self._rate is None:
-            return
         while (wait_s := self._seconds_to_token()) > 0:
             await asyncio.sleep(wait_s)
         self._level -= 1
 
     def _seconds_to_token(self) -> float:
-        assert self._rate is not None
         at_ns = now_ns()
         self._level = min(self._most, self._level + (at_ns - self._at_ns) / NS_PER_S * self._rate)
         self._at_ns = at_ns

@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
 from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.run_records import LineTail
+from workbench.scaletest.observation.run_records import LineTail, Seen
 from workbench.scaletest.scenario.arrival_processes import Trace
-from workbench.scaletest.scenario.scenario_file import Scenario
-from workbench.scaletest.submission import AbortLimits, ClusterHealth, StopRequest
+from workbench.scaletest.scenario.scenario_file import AbortCriteria, Scenario
+from workbench.scaletest.submission import ClusterHealth, StopRequest
 from workbench.scaletest.submission.abort_criteria import find_health_problem
 
 if TYPE_CHECKING:
@@ -37,16 +35,6 @@ WALL_CLOCK = "wall clock"
 NOTHING_CHANGED = "nothing changed for "
 
 
-class _Line(msgspec.Struct):
-    type: str
-    resource: str = ""
-    transition: str = ""
-    uid: str = ""
-    workload: str | None = None
-    reason: str | None = None
-    arrival_ns: int = 0
-
-
 class PodFollower:
     """Counts of the run's pods; `update` reads new observations.
 
@@ -55,7 +43,7 @@ class PodFollower:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._tail = LineTail(folder / run_records.OBSERVED, _Line)
+        self._tail = LineTail(folder / run_records.OBSERVED, run_records.ObservedLine)
         self._seen: set[str] = set()
         self._placed: set[str] = set()
         self._running: set[str] = set()
@@ -68,13 +56,13 @@ class PodFollower:
     def skip_existing(self) -> None:
         """Ignore the objects observed so far, which existed before the run."""
         while lines := list(self._tail.read_new()):
-            self._older.update(line.uid for line in lines if line.uid)
+            self._older.update(line.uid for line in lines if isinstance(line, Seen))
 
     def update(self) -> None:
         """Read what is new."""
         changed = False
         for line in self._tail.read_new():
-            if line.type != "seen" or self._is_older(line):
+            if not isinstance(line, Seen) or self._is_older(line):
                 continue
             # A repeated reason for waiting is no change.
             changed = changed or line.transition not in ("unschedulable", "event")
@@ -119,12 +107,12 @@ class PodFollower:
         """The counts in a line."""
         return f"{self.pending:,} pods wait, {self.running:,} run, {self.ended:,} of {self.seen:,} ended"
 
-    def _is_older(self, line: _Line) -> bool:
+    def _is_older(self, line: Seen) -> bool:
         if line.arrival_ns < self.since_ns:
             self._older.add(line.uid)
         return line.uid in self._older
 
-    def _apply_line(self, line: _Line) -> None:
+    def _apply_line(self, line: Seen) -> None:
         self._seen.add(line.uid)
         if line.transition in _PLACED:
             self._placed.add(line.uid)
@@ -151,11 +139,8 @@ class SamplerStatus(Protocol):
 class HealthCheck:
     """Health of the run; polled several times per second, updated twice per second."""
 
-    def __init__(
-        self, sampler: SamplerStatus, follower: PodFollower, aborts: AbortLimits, *, others_evicted: bool = True
-    ) -> None:
+    def __init__(self, sampler: SamplerStatus, follower: PodFollower, aborts: AbortCriteria) -> None:
         self._sampler, self._follower, self._aborts = sampler, follower, aborts
-        self._others_evicted = others_evicted
         self._looked_ns = 0
         self._health = ClusterHealth()
 
@@ -178,10 +163,10 @@ class HealthCheck:
         if self._aborts.node_not_ready and lost > 0:
             return f"{lost} node(s) stopped being ready"
         evicted = _read_count(state, "foreign_evicted")
-        if self._others_evicted and evicted > 0:
+        if self._aborts.others_evicted and evicted > 0:
             return f"{evicted} pod(s) of others were evicted"
         waiting = _read_count(state, "foreign_pending") - _read_count(state, "foreign_pending_at_start")
-        if self._aborts.foreign_pods is not None and waiting >= self._aborts.foreign_pods:
+        if self._aborts.others_pending_growth is not None and waiting >= self._aborts.others_pending_growth:
             return f"{waiting} more pods of others wait for a node than at the start"
         return None
 

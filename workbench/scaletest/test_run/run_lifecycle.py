@@ -51,7 +51,6 @@ from workbench.scaletest.test_run.run_options import (
     ClusterAccess,
     RunOptions,
     RunResult,
-    build_abort_limits,
     build_limits,
     find_cluster_access,
 )
@@ -97,8 +96,11 @@ class RunLifecycle:
         follower = PodFollower(self.folder)
         async with self._run_sampler() as sampler:
             self._skip_existing_pods(follower)
-            abort = self.plan.scenario.abort
-            care = HealthCheck(sampler, follower, build_abort_limits(self.plan), others_evicted=abort.others_evicted)
+            criteria = self.plan.scenario.abort
+            if self.plan.scenario.node_changes:
+                # A node that comes back is not ready at first.
+                criteria = criteria.model_copy(update={"node_not_ready": False})
+            care = HealthCheck(sampler, follower, criteria)
             async with self._run_churn(), self._run_node_changes():
                 outcome, drained = await self._submit_and_drain(follower, care, began_ns)
         self.record.record |= {"submission": dataclasses.asdict(outcome), "drained": drained}
@@ -125,19 +127,20 @@ class RunLifecycle:
         """The sampler, watching before the first request and until the last pod."""
         self.watcher.show_phase("starting the sampler: it watches before the first request goes out")
         cluster = self.place.own
-        sampler = sampler_process.start_sampler(
-            self.folder,
+        options = sampler_process.SamplerOptions(
+            folder=self.folder,
             run=self.plan.run,
             namespaces=self.plan.namespaces,
             kubeconfig=self.place.kubeconfig,
             context=self.place.context,
-            kinds=[str(kind) for kind in list_kinds(self.plan.scenario)],
+            kinds=tuple(list_kinds(self.plan.scenario)),
             by_namespace=self._by_namespace,
             foreign_pods=self.others,
             audit_log=None if cluster is None else cluster.audit_log,
-            side_pids=() if cluster is None else list_component_pids(cluster.folder),
-            metrics=None if cluster is None else cluster.metrics,
+            side_pids=() if cluster is None else tuple(list_component_pids(cluster.folder)),
+            metrics={} if cluster is None else dict(cluster.metrics),
         )
+        sampler = sampler_process.start_sampler(options)
         try:
             await run_until_stop(self.asked, asyncio.to_thread(sampler.wait_until_ready))
             yield sampler
@@ -193,7 +196,7 @@ class RunLifecycle:
             self.folder,
             run=self.plan.run,
             limits=build_limits(self.plan, self.options),
-            aborts=build_abort_limits(self.plan),
+            aborts=self.plan.scenario.abort,
             submitter=self.options.build_submitter(self.api, self.place),
             bursts=self.options.bursts,
             asked=self.asked,
@@ -216,7 +219,7 @@ class RunLifecycle:
             asked=self.asked,
             health=care,
             tell=lambda: self.watcher.show_drain(f"draining: {follower.text}"),
-            watch_lag_s=build_abort_limits(self.plan).watch_lag_s,
+            watch_lag_s=self.plan.scenario.abort.watch_lag_s,
         )
         if not drained.startswith(ABORTED):
             if (outstanding := describe_outstanding(follower, awaited, drained)) is not None:
