@@ -36,7 +36,7 @@ from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_record import NodePool
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
-from workbench.scaletest.submission import SubmissionOutcome, submit_plan
+from workbench.scaletest.submission import PlanSubmission, SubmissionOutcome
 from workbench.scaletest.submission.object_creation import KubectlSubmitter, Submitter
 
 IN_FLIGHT, PROCESSES = 32, 8
@@ -117,7 +117,7 @@ async def driven(
     run = api_discovery.new_run_id()
     with tempfile.TemporaryDirectory() as folder:
         async with Connection(load_target(where.kubeconfig, where.context), max_connections=limits.in_flight) as api:
-            found = await submit_plan(api, items(run), folder, run=run, limits=limits, submitter=way)
+            found = await PlanSubmission(api, Path(folder), run, limits, submitter=way).submit(items(run))
     if not found.complete:
         raise SystemExit(f"not complete: {found}")
     return found

@@ -82,7 +82,7 @@ def test_submitted_json_is_kept_fresh_meanwhile(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(runai_submission, "_SAVE_EVERY_S", 0.0)
     saving = SavingWatcher(tmp_path, made, told.append)
     (tmp_path / run_records.JOURNAL).write_bytes(run_records.encode_line(run_records.Acked(0, NS, 2 * NS, 201)))
-    saving.show_status(SubmissionStatus(1.0, 3, 2, 1, 0, 1, 0, 64, 1.0, None, None))
+    saving.show_status(SubmissionStatus(3, 1, 0, 1, 0, 64, 1.0, None, None))
     assert len(json.loads((tmp_path / "submitted.json").read_text())) == 1
     assert told == ["1 of 3 submitted, 0 failed, 1.0 a second"]
 

@@ -23,11 +23,11 @@ from workbench.scaletest.scenario.workload_objects import ObjectRequest, Planned
 from workbench.scaletest.submission import (
     Bursts,
     ClusterHealth,
+    PlanSubmission,
     StopRequest,
     SubmissionOutcome,
     SubmissionStatus,
     plan_submission,
-    submit_plan,
 )
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, read_journal
 
@@ -58,7 +58,7 @@ def submitted(
                 kept = SubmissionJournal(folder)
                 await kept.write_durably([*journal])
                 kept.close()
-            return await submit_plan(api, items, folder, run=RUN, limits=limits, **options), server
+            return await PlanSubmission(api, folder, RUN, limits, **options).submit(items), server
 
     return asyncio.run(asyncio.wait_for(body(), 120))
 
@@ -264,13 +264,13 @@ def test_a_resumed_run_goes_on_within_a_workload_of_several_objects(tmp_path: Pa
 async def test_a_resumed_run_sends_only_what_is_missing_and_keeps_its_origin(tmp_path: Path) -> None:
     items = plan(RUN, 1200, every_s=0.0001)
     async with scripted_api() as (server, api):
-        first = await submit_plan(api, items[:700], tmp_path, run=RUN, limits=LOOSE)
+        first = await PlanSubmission(api, tmp_path, RUN, LOOSE).submit(items[:700])
         # As a kill leaves it: the last acknowledgements are not written, the last line is cut.
         path = tmp_path / run_records.JOURNAL
         kept = [one for one in path.read_bytes().splitlines(keepends=True) if not re.search(rb'"index":69\d,', one)]
         kept += [b'{"type":"intent","index":69%d,"at_ns":1}\n' % n for n in range(10)]
         path.write_bytes(b"".join(kept) + b'{"type":"intent","ind')
-        second = await submit_plan(api, items, tmp_path, run=RUN, limits=LOOSE)
+        second = await PlanSubmission(api, tmp_path, RUN, LOOSE).submit(items)
     assert len(server.made) == len(set(server.made)) == 1200
     assert (second.acked, second.known, second.resumed, second.unsent) == (1200, 10, True, 0)
     assert second.origin_ns == first.origin_ns

@@ -20,7 +20,7 @@ from tests.scaletest.submission.scripted import object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
-from workbench.scaletest.submission import SubmissionOutcome, object_creation, plan_submission, submit_plan
+from workbench.scaletest.submission import PlanSubmission, SubmissionOutcome, object_creation, plan_submission
 from workbench.scaletest.submission.object_creation import CommandSubmitter, KubectlSubmitter
 from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
@@ -42,7 +42,7 @@ def submitted(
 ) -> SubmissionOutcome:
     async def body() -> SubmissionOutcome:
         async with scripted_api() as (_, api):
-            return await submit_plan(api, plan(RUN, count), folder, run=RUN, limits=limits, submitter=way)
+            return await PlanSubmission(api, folder, RUN, limits, submitter=way).submit(plan(RUN, count))
 
     return asyncio.run(body())
 
@@ -179,7 +179,7 @@ async def test_after_a_crash_a_command_is_not_run_for_what_is_there(tmp_path: Pa
         made = object_of(RUN, "st-00c0ffee-0000000")
         server.objects[f"{made.path}/{made.name}"] = {"metadata": {"name": made.name, "uid": "u-1"}}
         way = CommandSubmitter([str(tool), "{name}"])
-        found = await submit_plan(api, plan(RUN, 3), tmp_path, run=RUN, limits=LIMITS, submitter=way)
+        found = await PlanSubmission(api, tmp_path, RUN, LIMITS, submitter=way).submit(plan(RUN, 3))
     assert (found.acked, found.known) == (3, 1)
     assert sorted(path.stem for path in tmp_path.glob("*.ran")) == ["st-00c0ffee-0000001", "st-00c0ffee-0000002"]
 

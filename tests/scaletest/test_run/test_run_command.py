@@ -147,9 +147,9 @@ def test_a_way_that_cannot_be_is_told_before_anything_is_sent() -> None:
 
 
 def test_the_line_of_progress_names_what_goes_wrong_only_when_it_does() -> None:
-    live = SubmissionStatus(1.0, 100, 60, 50, 0, 4, 0, 64, 9.96, 0.0123, 1.5, 7, 3)
+    live = SubmissionStatus(100, 50, 0, 4, 0, 64, 9.96, 0.0123, 1.5, 7)
     assert format_status(live) == "50 of 100 accepted, 10.0/s, p50 12.3 ms, p95 1.5 s, 4 in flight, 7 pods wait"
-    worse = SubmissionStatus(1.0, 100, 60, 50, 2, 4, 31, 8, 9.96, None, None)
+    worse = SubmissionStatus(100, 50, 2, 4, 31, 8, 9.96, None, None)
     assert format_status(worse) == "50 of 100 accepted, 10.0/s, 4 in flight, 31 times 429, window 8, 2 failed"
 
 

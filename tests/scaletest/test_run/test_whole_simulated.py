@@ -69,7 +69,7 @@ class Simulated:
         self.folder = folder
         monkeypatch.setattr(run_lifecycle, "write_run_record", self._recorded)
         monkeypatch.setattr(run_lifecycle.sampler_process, "start_sampler", lambda *given, **more: self.sampler)
-        monkeypatch.setattr(run_lifecycle, "submit_plan", self._submit)
+        monkeypatch.setattr(run_lifecycle, "PlanSubmission", self._prepare_submission)
         monkeypatch.setattr(run_lifecycle, "empty_run", self._empty)
         monkeypatch.setattr(raw_tables, "write_raw_tables", lambda folder: None)
         monkeypatch.setattr(run_analysis, "conclude_run", self._conclude)
@@ -89,7 +89,10 @@ class Simulated:
     async def _recorded(self, *given: Any) -> None:
         """Nothing."""
 
-    async def _submit(self, *given: Any, asked: StopRequest, **more: Any) -> SubmissionOutcome:
+    def _prepare_submission(self, *given: Any, asked: StopRequest, **more: Any) -> Any:
+        return SimpleNamespace(submit=lambda planned: self._submit(asked))
+
+    async def _submit(self, asked: StopRequest) -> SubmissionOutcome:
         self.asked_at_submission = asked.times
         told = [
             run_records.Begun(self.plan.run, 1, 1),

@@ -34,10 +34,11 @@ from workbench.scaletest.scenario.safe_yaml import parse_yaml, read_yaml_file
 from workbench.scaletest.scenario.scenario_file import Scenario, ScenarioLimits
 from workbench.scaletest.submission import (
     Bursts,
+    PlanSubmission,
+    SilentWatcher,
     StopRequest,
     SubmissionOutcome,
     SubmissionStatus,
-    submit_plan,
 )
 from workbench.scaletest.submission.object_creation import ApiSubmitter, CommandSubmitter, KubectlSubmitter, Submitter
 
@@ -409,9 +410,8 @@ async def run_submission(
         folder = out if resume else _create_run_folder(out, plan, facts, submitter.mode, speed, closed=closed)
         await safety.write_run_record(api, plan)
         with _stop_on_signals() as stop_request:
-            outcome = await submit_plan(
+            submission = PlanSubmission(
                 api,
-                plan.iterate_workloads(),
                 folder,
                 run=plan.run,
                 limits=speed.build_limits(plan),
@@ -421,6 +421,7 @@ async def run_submission(
                 asked=stop_request,
                 watcher=SavingWatcher(folder, plan, tell),
             )
+            outcome = await submission.submit(plan.iterate_workloads())
     sent = write_submitted_file(folder, plan)
     run_folder.load_run(folder).end("succeeded" if sent == len(plan) else "failed")
     return SubmissionResult(folder, folder / "submitted.json", outcome, sent)
@@ -447,7 +448,7 @@ def write_submitted_file(folder: Path, plan: Plan) -> int:
     return len(sent)
 
 
-class SavingWatcher:
+class SavingWatcher(SilentWatcher):
     """Tells how it goes and keeps submitted.json fresh: the old sampler and plotter can be run meanwhile."""
 
     def __init__(self, folder: Path, plan: Plan, tell: Callable[[str], None]) -> None:

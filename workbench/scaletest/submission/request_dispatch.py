@@ -1,22 +1,14 @@
-"""Dispatch of workloads: open loop or bursts, token bucket, request window, and the stop flag."""
+"""Throttles of a submission: token bucket, request window, and the stop flag."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
-from workbench.scaletest.observation.run_records import Intent
-from workbench.scaletest.scenario.workload_objects import PlannedWorkload
-from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
 AVERAGED_OVER_S = 5.0
-# Intents are written early enough that the disk does not make a workload late.
-ANNOUNCE_AHEAD_NS = NS_PER_S // 5
-ANNOUNCE_BATCH = 64
 
 
 class StopError(Exception):
@@ -138,89 +130,3 @@ class RequestWindow:
             if not turn.done():
                 self._out += 1
                 turn.set_result(None)
-
-
-class WorkloadCrew(Protocol):
-    """Workloads on their way."""
-
-    async def begin(self, item: PlannedWorkload) -> None:
-        """Send one, as soon as there is room."""
-
-    async def idle(self) -> None:
-        """Until none is on its way."""
-
-
-async def dispatch_open_loop(
-    items: Iterable[PlannedWorkload],
-    due_ns: Callable[[PlannedWorkload], int],
-    crew: WorkloadCrew,
-    journal: SubmissionJournal,
-) -> None:
-    """Open loop: send each workload when it is due, or as soon after as the window allows."""
-    queue: asyncio.Queue[PlannedWorkload | None] = asyncio.Queue(2 * ANNOUNCE_BATCH)
-    feeding = asyncio.create_task(_announce_due_workloads(items, due_ns, journal, queue))
-    try:
-        while (item := await queue.get()) is not None:
-            await asyncio.sleep(max(0.0, (due_ns(item) - now_ns()) / NS_PER_S))
-            await crew.begin(item)
-        await feeding
-    finally:
-        feeding.cancel()
-
-
-async def _announce_due_workloads(
-    items: Iterable[PlannedWorkload],
-    due_ns: Callable[[PlannedWorkload], int],
-    journal: SubmissionJournal,
-    queue: asyncio.Queue[PlannedWorkload | None],
-) -> None:
-    """Announce workloads in the journal, some time before they are due."""
-    try:
-        batch: list[PlannedWorkload] = []
-        for item in items:
-            while (early_ns := due_ns(item) - ANNOUNCE_AHEAD_NS - now_ns()) > 0:
-                if batch:
-                    batch = await _announce_batch(batch, journal, queue)
-                else:
-                    await asyncio.sleep(early_ns / NS_PER_S)
-            batch.append(item)
-            if len(batch) >= ANNOUNCE_BATCH:
-                batch = await _announce_batch(batch, journal, queue)
-        if batch:
-            await _announce_batch(batch, journal, queue)
-    except Exception:
-        # The reader learns of it when it waits for this task.
-        await queue.put(None)
-        raise
-    await queue.put(None)
-
-
-async def _announce_batch(
-    batch: list[PlannedWorkload], journal: SubmissionJournal, queue: asyncio.Queue[PlannedWorkload | None]
-) -> list[PlannedWorkload]:
-    at_ns = now_ns()
-    await journal.write_durably(Intent(item.index, at_ns) for item in batch)
-    for item in batch:
-        await queue.put(item)
-    return []
-
-
-async def dispatch_bursts(
-    items: Iterable[PlannedWorkload],
-    size: int,
-    delay_s: float,
-    crew: WorkloadCrew,
-    journal: SubmissionJournal,
-    ending: StopFlag,
-) -> None:
-    """Closed loop: send a burst, wait for all of it, then pause."""
-    pending = list(items)
-    while pending:
-        batch, pending = pending[:size], pending[size:]
-        at_ns = now_ns()
-        await journal.write_durably(Intent(item.index, at_ns) for item in batch)
-        for item in batch:
-            await crew.begin(item)
-        await crew.idle()
-        if pending:
-            await ending.sleep(delay_s)

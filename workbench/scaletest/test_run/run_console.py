@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from workbench.console import terminal
 from workbench.core import signals
 from workbench.core.formats import format_seconds
-from workbench.scaletest.submission import StopRequest, SubmissionStatus
+from workbench.scaletest.submission import SilentWatcher, StopRequest, SubmissionStatus
 
 STOPPING = "stopping: nothing more is sent; Ctrl-C again ends it immediately"
 ENDING = "ending immediately"
@@ -35,27 +35,21 @@ def format_status(live: SubmissionStatus) -> str:
     return ", ".join(parts)
 
 
-class SilentRunWatcher:
-    """Shows nothing."""
+class SilentRunWatcher(SilentWatcher):
+    """A watcher of a whole run that shows nothing."""
 
     def show_phase(self, text: str) -> None:
-        """Nothing."""
-
-    def show_status(self, live: SubmissionStatus) -> None:
-        """Nothing."""
+        """Something else begins."""
 
     def show_drain(self, text: str) -> None:
-        """Nothing."""
-
-    def say(self, line: str) -> None:
-        """Nothing."""
+        """Something is waited for."""
 
 
 class LineWatcher(terminal.StatusLines, SilentRunWatcher):
     """Lines, now and then: for logs and pipes."""
 
     def show_phase(self, text: str) -> None:
-        """Something else begins."""
+        """Show the beginning of something else."""
         self.show(text)
 
     def show_status(self, live: SubmissionStatus) -> None:

@@ -34,7 +34,7 @@ from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_fi
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.workload_objects import list_kinds
 from workbench.scaletest.scenario.workload_plan import summarize_plan
-from workbench.scaletest.submission import ClusterHealth, StopRequest, SubmissionOutcome, submit_plan
+from workbench.scaletest.submission import ClusterHealth, PlanSubmission, StopRequest, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, lock_test_folder, read_journal
 from workbench.scaletest.test_run.drain import (
     ABORTED,
@@ -190,9 +190,8 @@ class RunLifecycle:
     ) -> tuple[SubmissionOutcome, str]:
         missing = len(self.plan) - len(read_journal(self.folder).done)
         self.watcher.show_phase(f"submitting {missing:,} workloads as {self.plan.run}")
-        outcome = await submit_plan(
+        submission = PlanSubmission(
             self.api,
-            self.plan.iterate_workloads(),
             self.folder,
             run=self.plan.run,
             limits=build_limits(self.plan, self.options),
@@ -203,6 +202,7 @@ class RunLifecycle:
             health=care,
             watcher=self.watcher,
         )
+        outcome = await submission.submit(self.plan.iterate_workloads())
         if self.asked.times > 1:
             return outcome, "interrupted"
         if outcome.aborted:
