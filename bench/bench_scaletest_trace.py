@@ -35,7 +35,8 @@ def replay_trace(scenario: Path, nodes: int, out: Path) -> dict[str, Any]:
     raised = dict.fromkeys(("kube-controller-manager", "kube-scheduler"), ClientLimit(qps=400, burst=800))
     start_cluster(name, pools=[NodePool(nodes=nodes, gpus=8)], client_limits=raised)
     try:
-        found = test_run.run_test(scenario, test_run.find_cluster_access(cluster=name), out=out)
+        context = test_run.RunContext(test_run.find_cluster_access(cluster=name))
+        found = test_run.run_test(scenario, context, out=out)
     finally:
         stop_cluster(name)
     run = analyse_run(found.folder)

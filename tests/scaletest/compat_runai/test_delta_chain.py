@@ -174,7 +174,7 @@ def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
     }
     on = test_run.ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context, runai_cluster)
     made = scenario_file.parse_scenario(json.dumps(given))
-    found = test_run.run_test(made, on, out=tmp_path / "runs", options=test_run.build_options(settle_s=2))
+    found = test_run.run_test(made, test_run.RunContext(on, test_run.build_options(settle_s=2)), out=tmp_path / "runs")
     assert found.outcome.acked == 6
     counts = dict(MILESTONES.read(found.folder / "tables").group_by("milestone").len().iter_rows())
     assert [counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")] == [6, 6, 6, 6]

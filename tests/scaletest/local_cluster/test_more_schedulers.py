@@ -156,9 +156,8 @@ def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluste
     }
     place = test_run.ClusterAccess(mixed_cluster.measure_kubeconfig, mixed_cluster.measure_context, mixed_cluster)
     scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
-    found = test_run.run_test(
-        scenario, place, scheduler="kueue", out=tmp_path, options=test_run.build_options(settle_s=3)
-    )
+    context = test_run.RunContext(place, test_run.build_options(settle_s=3))
+    found = test_run.run_test(scenario, context, scheduler="kueue", out=tmp_path)
     assert found.cleaned is not None
     assert (found.cleaned.complete, sum(found.cleaned.found.values())) == (True, 12)
 

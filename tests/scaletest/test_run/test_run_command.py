@@ -15,7 +15,14 @@ from workbench.scaletest.command import app
 from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
 from workbench.scaletest.submission import SubmissionOutcome, SubmissionStatus
-from workbench.scaletest.test_run import ClusterAccess, RunOptions, RunResult, build_options, find_cluster_access
+from workbench.scaletest.test_run import (
+    ClusterAccess,
+    RunContext,
+    RunOptions,
+    RunResult,
+    build_options,
+    find_cluster_access,
+)
 from workbench.scaletest.test_run.run_console import format_status
 from workbench.scaletest.test_run.run_options import (
     _format_aftermath,
@@ -57,8 +64,8 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command passes on to the library."""
     told: dict[str, Any] = {}
 
-    def run(given: Any, on: ClusterAccess, **rest: Any) -> RunResult:
-        told.update(rest, given=given, on=on)
+    def run(given: Any, context: RunContext, **rest: Any) -> RunResult:
+        told.update(rest, given=given, on=context.place, confirmed=context.confirmed, options=context.options)
         return result(verdict=told.get("verdict", "valid"))
 
     monkeypatch.setattr("workbench.scaletest.test_run.run_test", run)

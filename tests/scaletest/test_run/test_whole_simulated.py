@@ -21,7 +21,7 @@ from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
 from workbench.scaletest.submission import StopRequest, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import lock_test_folder
-from workbench.scaletest.test_run import ClusterAccess, RunResult, build_options, resume_test, run_lifecycle
+from workbench.scaletest.test_run import ClusterAccess, RunContext, RunResult, build_options, resume_test, run_lifecycle
 from workbench.scaletest.test_run.run_console import SilentRunWatcher, run_in_thread
 
 GIVEN = parse_scenario(
@@ -77,11 +77,9 @@ class Simulated:
     def run(self) -> RunResult:
         api = Connection(Target("http://127.0.0.1:1", "c", None, dict))
 
-        async def body(asked: StopRequest) -> RunResult:
-            chosen = build_options(settle_s=0.1)
-            test = run_lifecycle.RunLifecycle(
-                api, ClusterAccess(None, "c"), self.plan, self.record, chosen, False, asked, SilentRunWatcher()
-            )
+        async def body() -> RunResult:
+            context = RunContext(ClusterAccess(None, "c"), build_options(settle_s=0.1), asked=self.asked)
+            test = run_lifecycle.RunLifecycle(api, self.plan, self.record, context, others=False)
             return await asyncio.wait_for(test.run_to_end(), HANG_S)
 
         return run_in_thread(body, self.asked, SilentRunWatcher())

@@ -140,13 +140,12 @@ def _start_runs(
     options: RunOptions = settings.build_model(test_run.RunOptions)
     access = test_run.find_cluster_access(**where)
     with open_watcher() as watcher:
-        common: dict[str, Any] = {"confirmed": confirm, "options": options, "out": out, "watcher": watcher}
-        common["command"] = format_command_line()
+        context = test_run.RunContext(access, options, confirm, format_command_line(), watcher)
         if len(schedulers) > 1:
             times = variant_turns.DEFAULT_REPEAT if repeat is None else repeat
-            turns = variant_turns.run_variants(scenario, access, schedulers, repeat=times, **common)
+            turns = variant_turns.run_variants(scenario, context, schedulers, repeat=times, out=out)
             _print_turns(turns, as_json)
-        result = test_run.run_test(scenario, access, scheduler=schedulers[0], **common)
+        result = test_run.run_test(scenario, context, scheduler=schedulers[0], out=out)
     _print_run_result(result, as_json)
 
 

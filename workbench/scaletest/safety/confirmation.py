@@ -96,7 +96,7 @@ def check_command_fence(scenario: Scenario, facts: ClusterFacts) -> list[Finding
         Finding(
             "refused",
             "fence",
-            f"objects of the command are not fenced: their pods could run on {facts.real_nodes:,} real node(s)",
+            f"what a command makes cannot be held on simulated nodes; there are {facts.real_nodes:,} real node(s)",
             "set allow_real_nodes: true in the scenario (submit: --allow-real-nodes), or submit with api or kubectl",
         )
     ]

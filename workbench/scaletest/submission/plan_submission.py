@@ -68,7 +68,7 @@ class SilentWatcher:
 
 @dataclass(frozen=True, slots=True)
 class SubmissionOutcome:
-    """What came of a submission.
+    """Outcome of a submission.
 
     `acked`: Workloads that the server has, those of an earlier process of this run included.
     `unsent`: Planned and never accepted, refused ones not counted; 0 when it finished.
@@ -124,7 +124,7 @@ class SubmissionMeter:
         self._last_ns: int | None = None
 
     def record_start(self, due_ns: int | None, sent_ns: int) -> None:
-        """The first byte of a workload goes out; `due_ns` null for one that was overdue from the beginning."""
+        """Count a workload whose first byte is sent; `due_ns` is null for one that was overdue from the beginning."""
         self.sent += 1
         if due_ns is not None:
             self._lateness.append(max(0.0, (sent_ns - due_ns) / NS_PER_S))
@@ -134,43 +134,43 @@ class SubmissionMeter:
         self._last_ns = max(self._last_ns or 0, sent_ns)
 
     def add_in_flight(self) -> None:
-        """A workload is on its way, or waits for its turn."""
+        """Count a workload that is on its way, or waits for its turn."""
         self.in_flight += 1
         self.in_flight_most = max(self.in_flight_most, self.in_flight)
 
     def remove_in_flight(self) -> None:
-        """It is that no longer."""
+        """Decrement the number of workloads in flight."""
         self.in_flight -= 1
 
     def record_failure(self, message: str) -> None:
-        """A workload is not there, and is not tried again."""
+        """Count a workload that was not accepted, and is not tried again."""
         self.failed += 1
         self.first_failure = self.first_failure or message
 
     def record_acceptance(self, due_ns: int, at_ns: int, *, known: bool) -> None:
-        """A workload is there; `known`: it was already."""
+        """Count an accepted workload; `known`: it existed before."""
         self.acked += 1
         self.known += known
         self._ends.append(at_ns)
         self._acks.append((at_ns - due_ns) / NS_PER_S)
 
     def accepted_per_s(self, at_ns: int) -> float:
-        """Accepted a second, over the last seconds."""
+        """Accepted workloads per second, over the last seconds."""
         since = at_ns - int(RATE_OVER_S * NS_PER_S)
         while self._ends and self._ends[0] < since:
             self._ends.popleft()
         return len(self._ends) / RATE_OVER_S
 
     def ack_quantile(self, share: float) -> float | None:
-        """Of the last accepted workloads."""
+        """Quantile of the times from due to acknowledged of the last accepted workloads."""
         return _ordered_quantile(sorted(self._acks), share)
 
     def lateness_quantile(self, share: float) -> float | None:
-        """Of all workloads that were not overdue from the beginning."""
+        """Quantile of the lateness of all workloads that were not overdue from the beginning."""
         return _ordered_quantile(sorted(self._lateness), share)
 
     def send_rate(self) -> float | None:
-        """Workloads a second, between the first and the last."""
+        """Sent workloads per second, between the first and the last."""
         if self._first_ns is None or self._last_ns is None or self._last_ns <= self._first_ns:
             return None
         return (self.sent - 1) / (self._last_ns - self._first_ns) * NS_PER_S
@@ -479,7 +479,7 @@ class PlanSubmission:
         return reply
 
     async def _look_up(self, request: ObjectRequest) -> tuple[bool, Metadata | None]:
-        """Whether the cluster says, and the object when it has it."""
+        """Whether the cluster answers, and the object if it exists."""
         try:
             metadata = await object_creation.find_object(self.api, request, timeout_s=REQUEST_TIMEOUT_S)
         except UnreachableError:

@@ -225,12 +225,12 @@ def run_live_test(config: NotebookConfig, folder: Path) -> Path:
 
     out = folder / "live"
     _find_or_start_cluster(config.cluster, with_kai="kai" in config.schedulers)
-    place = test_run.find_cluster_access(cluster=config.cluster)
+    context = test_run.RunContext(test_run.find_cluster_access(cluster=config.cluster))
     schedulers = [name for short_name in config.schedulers if (name := expand_scheduler_name(short_name))]
     with show_dashboard_per_run(out):
         if len(config.schedulers) > 1:
-            return run_variants(config.scenario, place, schedulers, repeat=config.repeat, out=out).folder
-        return test_run.run_test(config.scenario, place, scheduler=next(iter(schedulers), None), out=out).folder
+            return run_variants(config.scenario, context, schedulers, repeat=config.repeat, out=out).folder
+        return test_run.run_test(config.scenario, context, scheduler=next(iter(schedulers), None), out=out).folder
 
 
 def _find_or_start_cluster(name: str, *, with_kai: bool) -> LocalCluster:

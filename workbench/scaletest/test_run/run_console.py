@@ -94,7 +94,7 @@ async def run_until_stop(stop_request: StopRequest, work: Coroutine[Any, Any, _M
 
 
 def run_in_thread(
-    body: Callable[[StopRequest], Coroutine[Any, Any, _Made]], stop_request: StopRequest, watcher: SilentRunWatcher
+    body: Callable[[], Coroutine[Any, Any, _Made]], stop_request: StopRequest, watcher: SilentRunWatcher
 ) -> _Made:
     """Run in a thread with its own event loop: notebooks have a running one, and signals reach the main thread."""
 
@@ -102,6 +102,6 @@ def run_in_thread(
         watcher.say(STOPPING if times == 1 else ENDING)
 
     try:
-        return signals.run_in_thread(lambda: body(stop_request), stop_request, on_signal, name="scale test")
+        return signals.run_in_thread(body, stop_request, on_signal, name="scale test")
     except NotBegunError:
         raise KeyboardInterrupt from None
