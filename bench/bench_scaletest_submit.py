@@ -33,7 +33,7 @@ from bench.shape import Bar, Row, Trials
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, load_target
 from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
-from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
 from workbench.scaletest.submission import PlanSubmission, SubmissionOutcome
@@ -64,7 +64,7 @@ def local() -> Iterator[Where]:
         return
     name = f"bench-{secrets.token_hex(3)}"
     try:
-        made = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=50, gpus=8)])
+        made = cluster_lifecycle.start_cluster(name, ClusterSettings(pools=(NodePool(nodes=50, gpus=8),)))
         yield Where(made.kubeconfig, made.context, made.kubectl)
     finally:
         cluster_lifecycle.stop_cluster(name)

@@ -67,8 +67,8 @@ def test_a_second_scheduler_has_its_recipes_configuration_and_its_own_limit() ->
     assert made["clientConnection"] == {"kubeconfig": "kubeconfig", "qps": 7, "burst": 9}
     assert (made["percentageOfNodesToScore"], made["leaderElection"]) == (10, {"leaderElect": False})
     with pytest.raises(ConfigError, match="no component with a client limit"):
-        check_client_limits(settings.client_limits, "default")
-    assert check_client_limits(settings.client_limits, "default", ["second-scheduler"])
+        check_client_limits(settings)
+    check_client_limits(settings.model_copy(update={"recipes": (find_recipe("second"),)}))
 
 
 def test_kueues_webhooks_are_called_on_this_machine_and_only_for_what_is_in_a_queue() -> None:

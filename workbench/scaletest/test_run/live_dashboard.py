@@ -235,11 +235,12 @@ def run_live_test(config: NotebookConfig, folder: Path) -> Path:
 
 def _find_or_start_cluster(name: str, *, with_kai: bool) -> LocalCluster:
     from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster, start_cluster
+    from workbench.scaletest.local_cluster.cluster_record import ClusterSettings
 
     try:
         return find_cluster(name)
     except ConfigError:
-        return start_cluster(name, scheduler="kai" if with_kai else "default")
+        return start_cluster(name, ClusterSettings(scheduler="kai" if with_kai else "default"))
 
 
 @contextlib.contextmanager
