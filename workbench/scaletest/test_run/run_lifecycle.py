@@ -343,13 +343,13 @@ def format_announcement(test_scenario: Scenario, schedulers: Sequence[str], repe
     )
 
 
-def write_run_conditions(
-    folder: Path, plan: Plan, facts: ClusterFacts, context: RunContext, findings: list[Finding]
+def build_run_conditions(
+    plan: Plan, facts: ClusterFacts, context: RunContext, findings: Sequence[Finding]
 ) -> RunConditions:
-    """Write and return `test.json`."""
+    """Build the document of `test.json`."""
     place, options, cluster = context.place, context.options, context.place.own
     audited = cluster is not None and cluster.audit_log is not None
-    test = RunConditions(
+    return RunConditions(
         run=plan.run,
         scenario_name=plan.scenario.name,
         scenario_sha256=scenario_file.hash_scenario(plan.scenario),
@@ -376,8 +376,6 @@ def write_run_conditions(
         node_changes=tuple(map(str, plan.scenario.node_changes)),
         notes=_list_notes(facts, findings),
     )
-    run_records.write_conditions(folder, test)
-    return test
 
 
 def _list_components(place: ClusterAccess, facts: ClusterFacts) -> tuple[Component, ...]:
@@ -387,7 +385,7 @@ def _list_components(place: ClusterAccess, facts: ClusterFacts) -> tuple[Compone
     return (Component(name="kube-apiserver", version=facts.server_version),)
 
 
-def _list_notes(facts: ClusterFacts, findings: list[Finding]) -> tuple[str, ...]:
+def _list_notes(facts: ClusterFacts, findings: Sequence[Finding]) -> tuple[str, ...]:
     notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
     if facts.other_pods is None:
         notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
@@ -400,13 +398,9 @@ async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> 
     _check_scheduler_runs(plan, place)
     check_node_changes(plan, place)
     facts = await confirm_cluster(api, place.target, plan.scenario, context.confirmed)
-    if place.admin is None:
-        findings = await run_preflight(api, plan, facts)
-    else:
+    if place.admin is not None:
         await _set_up_local_cluster(place, plan)
-        findings = await _wait_for_rights(api, plan, facts)
-    raise_refusals(findings)
-    return facts, findings
+    return facts, await check_cluster(api, plan, facts, patient=place.admin is not None)
 
 
 def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
@@ -437,12 +431,18 @@ async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
                 await kueue_queues.create_local_queues(admin, namespace, queues)
 
 
-async def _wait_for_rights(api: Connection, plan: Plan, facts: ClusterFacts) -> list[Finding]:
-    """What is found once the API server knows the rights that setup has just granted."""
-    end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
+async def check_cluster(
+    api: Connection, plan: Plan, facts: ClusterFacts, *, patient: bool, by_command: bool = False
+) -> list[Finding]:
+    """Check the cluster before a run, and refuse one that is not fit for it.
+
+    `patient`: Check again for some seconds: the API server is still to learn of the rights that setup has granted.
+    """
+    end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S if patient else 0)
     while True:
-        findings = await run_preflight(api, plan, facts)
+        findings = await run_preflight(api, plan, facts, by_command=by_command)
         if not any(finding.level == "refused" for finding in findings) or now_ns() > end_ns:
+            raise_refusals(findings)
             return findings
         await asyncio.sleep(_AGAIN_S)
 
@@ -481,7 +481,8 @@ def run_test(
             record = run_folder.start_run(AREA, out, folder=folder, title=TITLE, config=config, command=context.command)
             plan.write(record.folder)
             with lock_test_folder(record.folder):
-                test = write_run_conditions(record.folder, plan, facts, context, findings)
+                test = build_run_conditions(plan, facts, context, findings)
+                run_records.write_conditions(record.folder, test)
                 watcher.say(f"run {plan.run} in {record.folder}")
                 return await _finish_run(RunLifecycle(api, plan, record, context, others=test.watches_pods_of_others))
 
