@@ -246,17 +246,13 @@ def sample(
 
     runai_submission.check_workload(workload_type, project, "1", 1)
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])
+    target = _find_access(cluster, context, kubeconfig).target
+    options = runai_sampler.SampleOptions(
+        output_dir, workload_type, f"runai-{project}", events=not no_events, backend=backend
+    )
     result = asyncio.run(
         runai_sampler.follow_workloads(
-            _find_access(cluster, context, kubeconfig).target,
-            output_dir,
-            workload_type,
-            project,
-            every_s=follow,
-            for_s=for_,
-            events=not no_events,
-            backend=backend,
-            tell=lambda line: print_text(line, err=True),
+            target, options, every_s=follow, for_s=for_, tell=lambda line: print_text(line, err=True)
         )
     )
     finish_command(result.format_text, result.to_dict, as_json=as_json, is_valid=result.is_complete)

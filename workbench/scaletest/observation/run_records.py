@@ -272,8 +272,7 @@ class LineAppender:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._end = _find_last_line_end(self._file)
-            os.ftruncate(self._file, self._end)
+            self._end = truncate_torn_line(self._file)
         except OSError as error:
             raise self._build_write_error(error) from None
 
@@ -320,16 +319,19 @@ class LineAppender:
         )
 
 
-def _find_last_line_end(file: int) -> int:
-    """Offset of the end of the last complete line."""
-    end = os.fstat(file).st_size
+def truncate_torn_line(file: int) -> int:
+    """Remove an incomplete last line, left by a killed process; returns the end of the last complete one."""
+    size = end = os.fstat(file).st_size
     while end > 0:
         begin = max(0, end - (64 << 10))
         position = os.pread(file, end - begin, begin).rfind(b"\n")
         if position >= 0:
-            return begin + position + 1
+            end = begin + position + 1
+            break
         end = begin
-    return 0
+    if end < size:
+        os.ftruncate(file, end)
+    return end
 
 
 class RunFiles:
