@@ -97,8 +97,7 @@ def sampler(folder: Path, kubeconfig: Path, **options: Any) -> Iterator[observat
     finally:
         if found.is_running:
             os.kill(found.pid, signal.SIGKILL)
-        found._process.wait()
-        found._close_pipes()
+        found._child.end(grace_s=0)
 
 
 def ours(name: str, **more: Any) -> dict[str, Any]:
@@ -204,7 +203,7 @@ def test_a_signal_ends_it_well_and_without_the_right_to_make_a_heartbeat_it_says
         server.do(lambda: server.api.put(PODS, ours("a")))
         wait(lambda: found.state().get("objects") == 1)
         os.kill(found.pid, signal.SIGTERM)
-        assert found._process.wait(LIMIT_S) == 0
+        assert found._child.wait(LIMIT_S) == 0
         found.stop()
     assert seen(tmp_path / "run") == [("a", "created", False)]
     (note,) = notes(tmp_path / "run")
@@ -220,7 +219,7 @@ def test_after_a_kill_it_goes_on_in_the_same_files(server: Server, kubeconfig: P
             server.do(lambda name=name: server.api.put(PODS, ours(name)))
         wait(lambda: len(seen(folder)) == 2)
         os.kill(found.pid, signal.SIGKILL)
-        found._process.wait()
+        found._child.wait()
         with pytest.raises(RunFailedError, match="the sampler ended"):
             found.check()
     with (folder / run_records.OBSERVED).open("ab") as file:
@@ -282,7 +281,7 @@ def test_a_full_disk_ends_it_with_3_and_leaves_whole_lines(server: Server, kubec
         psutil.Process(found.pid).rlimit(psutil.RLIMIT_FSIZE, (20_000, 20_000))
         for number in range(200):
             server.do(lambda number=number: server.api.put(PODS, ours(f"p{number}")))
-        assert found._process.wait(LIMIT_S) == 3
+        assert found._child.wait(LIMIT_S) == 3
         with pytest.raises(RunFailedError, match="free some space"):
             found.check()
     assert 0 < len(seen(folder)) < 200

@@ -13,10 +13,10 @@ import dataclasses
 import os
 import signal
 import sys
-import threading
 
 import msgspec
 
+from workbench.core import child_process
 from workbench.core.data_files import parse_json
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.core.schema import validate_model
@@ -51,16 +51,12 @@ async def _run_until_told(options: SamplerOptions) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    threading.Thread(target=_stop_at_end_of_stdin, args=(loop, stop), daemon=True).start()
+    child_process.watch_stdin_end(lambda: _stop_from_thread(loop, stop))
     async with connection.Connection(named, max_connections=CONNECTIONS) as api:
         await run_sampler(api, options, stop=stop, ready=lambda: _print_line(READY_LINE.encode()), tell=_print_state)
 
 
-def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    # os.read, not sys.stdin, whose lock would still be held at interpreter exit.
-    with contextlib.suppress(OSError):
-        while os.read(0, 4096):
-            pass
+def _stop_from_thread(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
     with contextlib.suppress(RuntimeError):  # the loop has ended already
         loop.call_soon_threadsafe(stop.set)
 
