@@ -18,13 +18,12 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import StrictModel, validate_model
 from workbench.runs import run_folder
 from workbench.scaletest import safety, scenario
-from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.compat_runai import runai_files
 from workbench.scaletest.compat_runai.runai_files import SentWorkload, find_project
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety import ClusterFacts
-from workbench.scaletest.safety.cluster_setup import apply_object
+from workbench.scaletest.safety.cluster_setup import apply_object, build_role_objects
 from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.arrival_processes import Burst
 from workbench.scaletest.scenario.safe_yaml import parse_yaml, read_yaml_file
@@ -476,29 +475,15 @@ async def _set_up_namespace(admin: Target, plan: Plan) -> None:
     """Namespace and rights, to look at what the workloads become too."""
     async with Connection(admin) as api:
         await safety.set_up_cluster(api, plan, quota=False)
+        look = ["get", "list", "watch"]
+        rules = [
+            {"apiGroups": ["run.ai"], "resources": ["*"], "verbs": look},
+            {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": look},
+            {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups", "bindrequests"], "verbs": look},
+        ]
         for namespace in plan.namespaces:
-            for manifest in _build_read_rights(namespace):
+            for manifest in build_role_objects("workbench-upstream", rules, namespace):
                 await apply_object(api, manifest)
-
-
-def _build_read_rights(namespace: str) -> list[dict[str, Any]]:
-    from workbench.scaletest.local_cluster import identities
-
-    name, group = "workbench-upstream", "rbac.authorization.k8s.io"
-    head = {"name": name, "namespace": namespace, "labels": {api_discovery.MANAGED_BY: api_discovery.MANAGER}}
-    look = ["get", "list", "watch"]
-    rules = [
-        {"apiGroups": ["run.ai"], "resources": ["*"], "verbs": look},
-        {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": look},
-        {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups", "bindrequests"], "verbs": look},
-    ]
-    subject = {"kind": "ServiceAccount", "name": identities.ACCOUNT, "namespace": identities.NAMESPACE}
-    bound = {"apiGroup": group, "kind": "Role", "name": name}
-    version = f"{group}/v1"
-    return [
-        {"apiVersion": version, "kind": "Role", "metadata": head, "rules": rules},
-        {"apiVersion": version, "kind": "RoleBinding", "metadata": head, "roleRef": bound, "subjects": [subject]},
-    ]
 
 
 def _create_run_folder(out: Path, plan: Plan, facts: ClusterFacts, context: RunContext, pace: SubmissionPace) -> None:

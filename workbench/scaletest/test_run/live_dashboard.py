@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from workbench.scaletest.config import NotebookConfig
-    from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 MAX_POINTS = 600
 RECENT_S = 10.0
@@ -220,27 +219,22 @@ class Dashboard:
 def run_live_test(config: NotebookConfig, folder: Path) -> Path:
     """Run the notebook's scenario on a local cluster, which is brought up when it is not there, and followed live."""
     from workbench.scaletest import test_run
+    from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster, start_cluster
+    from workbench.scaletest.local_cluster.cluster_record import ClusterSettings
     from workbench.scaletest.scenario.scenario_file import expand_scheduler_name
     from workbench.scaletest.test_run.variant_turns import run_variants
 
     out = folder / "live"
-    _find_or_start_cluster(config.cluster, with_kai="kai" in config.schedulers)
+    try:
+        find_cluster(config.cluster)
+    except ConfigError:
+        start_cluster(config.cluster, ClusterSettings(scheduler="kai" if "kai" in config.schedulers else "default"))
     context = test_run.RunContext(test_run.find_cluster_access(cluster=config.cluster))
     schedulers = [name for short_name in config.schedulers if (name := expand_scheduler_name(short_name))]
     with show_dashboard_per_run(out):
         if len(config.schedulers) > 1:
             return run_variants(config.scenario, context, schedulers, repeat=config.repeat, out=out).folder
         return test_run.run_test(config.scenario, context, scheduler=next(iter(schedulers), None), out=out).folder
-
-
-def _find_or_start_cluster(name: str, *, with_kai: bool) -> LocalCluster:
-    from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster, start_cluster
-    from workbench.scaletest.local_cluster.cluster_record import ClusterSettings
-
-    try:
-        return find_cluster(name)
-    except ConfigError:
-        return start_cluster(name, ClusterSettings(scheduler="kai" if with_kai else "default"))
 
 
 @contextlib.contextmanager

@@ -348,7 +348,11 @@ def build_run_conditions(
 ) -> RunConditions:
     """Build the document of `test.json`."""
     place, options, cluster = context.place, context.options, context.place.own
-    audited = cluster is not None and cluster.audit_log is not None
+    # How the parts were started is known of a local cluster only.
+    unknown = (Component(name="kube-apiserver", version=facts.server_version),)
+    notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
+    if facts.other_pods is None:
+        notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
     return RunConditions(
         run=plan.run,
         scenario_name=plan.scenario.name,
@@ -365,31 +369,17 @@ def build_run_conditions(
         simulated_nodes=not plan.scenario.allow_real_nodes or facts.real_nodes == 0,
         local_cluster=None if cluster is None else cluster.name,
         provider=None if cluster is None else cluster.provider,
-        components=_list_components(place, facts),
+        components=unknown if cluster is None else cluster.components,
         mode=options.submit_with,
         closed=options.closed,
         watches_pods_of_others=facts.other_pods is not None,
-        reads_audit_log=audited,
+        reads_audit_log=cluster is not None and cluster.audit_log is not None,
         in_turn=any(entry.in_turn for entry in plan.scenario.workloads),
         replay_speed=plan.replay_speed,
         queue_quotas={} if cluster is None else dict(cluster.queue_quotas),
         node_changes=tuple(map(str, plan.scenario.node_changes)),
-        notes=_list_notes(facts, findings),
+        notes=tuple(notes),
     )
-
-
-def _list_components(place: ClusterAccess, facts: ClusterFacts) -> tuple[Component, ...]:
-    """How the parts were started: known of a local cluster only."""
-    if place.own is not None:
-        return place.own.components
-    return (Component(name="kube-apiserver", version=facts.server_version),)
-
-
-def _list_notes(facts: ClusterFacts, findings: Sequence[Finding]) -> tuple[str, ...]:
-    notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
-    if facts.other_pods is None:
-        notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
-    return tuple(notes)
 
 
 async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> tuple[ClusterFacts, list[Finding]]:

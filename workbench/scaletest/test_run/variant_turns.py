@@ -194,35 +194,32 @@ def _check_variants(scenario: Scenario, context: RunContext, names: Sequence[str
 
 
 def _run_turns(folder: Path, session: Session, scenario: Scenario, context: RunContext) -> VariantTurns:
-    try:
-        return _run_missing_turns(folder, session, scenario, context)
-    finally:
-        if context.place.own is not None:
-            second_schedulers.run_only(context.place.own, None)
-
-
-def _run_missing_turns(folder: Path, session: Session, scenario: Scenario, context: RunContext) -> VariantTurns:
+    """Run the missing turns; on a local cluster only the schedulers of each, and all of them afterwards."""
     results, cluster, watcher = list[RunResult](), context.place.own, context.watcher
     missing = [turn for turn in session.runs if not _is_complete(folder / turn.folder)]
-    for number, turn in enumerate(missing):
-        watcher.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
-        try:
-            if cluster is not None:
-                needed = second_schedulers.list_needed(find_recipe(turn.side, scenario.recipes))
-                watcher.say(f"running: {', '.join(second_schedulers.run_only(cluster, needed))}")
-            result = run_test(scenario, context, scheduler=turn.side, folder=folder / turn.folder)
-            results.append(result)
-        except KeyboardInterrupt:
-            context.asked.request_stop()  # before the turn had begun
-        if context.asked.times:
-            n_left = sum(not _is_complete(folder / missing_turn.folder) for missing_turn in missing)
-            return VariantTurns(folder, session, tuple(results), n_left)
-        if result.cleaned is None or not result.cleaned.complete:
-            reason = result.cleaned.left if result.cleaned else f"{result.outcome.reason}; pods: {result.drained}"
-            raise _build_cleanup_error(result.run, result.folder, reason)
-        if number + 1 < len(missing):
-            time.sleep(TURN_PAUSE_S)
-    return VariantTurns(folder, session, tuple(results), 0)
+    try:
+        for number, turn in enumerate(missing):
+            watcher.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
+            try:
+                if cluster is not None:
+                    needed = second_schedulers.list_needed(find_recipe(turn.side, scenario.recipes))
+                    watcher.say(f"running: {', '.join(second_schedulers.run_only(cluster, needed))}")
+                result = run_test(scenario, context, scheduler=turn.side, folder=folder / turn.folder)
+                results.append(result)
+            except KeyboardInterrupt:
+                context.asked.request_stop()  # before the turn had begun
+            if context.asked.times:
+                n_left = sum(not _is_complete(folder / missing_turn.folder) for missing_turn in missing)
+                return VariantTurns(folder, session, tuple(results), n_left)
+            if result.cleaned is None or not result.cleaned.complete:
+                reason = result.cleaned.left if result.cleaned else f"{result.outcome.reason}; pods: {result.drained}"
+                raise _build_cleanup_error(result.run, result.folder, reason)
+            if number + 1 < len(missing):
+                time.sleep(TURN_PAUSE_S)
+        return VariantTurns(folder, session, tuple(results), 0)
+    finally:
+        if cluster is not None:
+            second_schedulers.run_only(cluster, None)
 
 
 def _build_cleanup_error(run_id: str, folder: Path, reason: object) -> RunFailedError:
