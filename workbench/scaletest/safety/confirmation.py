@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core import files
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target, load_target
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, inspect_cluster, raise_refusals
 from workbench.scaletest.scenario import manifest_rules
 from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_namespace
@@ -259,41 +259,6 @@ def _write_allow_list(facts: ClusterFacts, file: Path) -> None:
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def find_target(
-    context: str | None, kubeconfig: str | Path | None, cluster: str | None, *, administrator: bool = False
-) -> Target | None:
-    """Find the target that the options name; None without options.
-
-    `administrator`: Use the administrator of the local cluster in place of its measuring identity; a context defines
-    its own user.
-    """
-    if cluster is not None:
-        if context is not None or kubeconfig is not None:
-            raise ConfigError(
-                "both --cluster and --context given", where="--cluster", do="give one of --cluster and --context"
-            )
-        from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
-
-        local = find_cluster(cluster)
-        if administrator:
-            return load_target(local.kubeconfig, local.context)
-        return load_target(local.measure_kubeconfig, local.measure_context)
-    if context is None and kubeconfig is None:
-        return None
-    return load_target(kubeconfig, context)
-
-
-def require_target(target: Target | None) -> Target:
-    """`find_target` for commands that need a cluster."""
-    if target is None:
-        raise ConfigError(
-            "which cluster?",
-            where="--context, --cluster",
-            do="add --cluster local (after `workbench scaletest cluster up`) or --context NAME; there is no default",
-        )
-    return target
 
 
 async def confirm_interactively(api: Connection, scenario: Scenario | None, fingerprint: str | None) -> ClusterFacts:
