@@ -189,7 +189,7 @@ class SampleResult:
 
 @dataclass(frozen=True)
 class SampleOptions:
-    """What is sampled.
+    """Options of a sample.
 
     `folder`: The output folder of the submission; sampled.json is written there each time.
     `events`: Read evictions and volumes, too.

@@ -218,7 +218,7 @@ def build_scenario(flags: SubmitFlags) -> Scenario:
 
 
 def _build_limits(flags: SubmitFlags, every_s: float) -> dict[str, float]:
-    """What the submission may ask of the cluster; the bursts may take a minute each: a closed loop waits for them."""
+    """Limits of the submission; its bursts may take a minute each, since a closed loop waits for them."""
     workloads = flags.num_workloads or 0
     longest_s = math.ceil(workloads / flags.num_processes) * (every_s + _BURST_S)
     return {
@@ -263,7 +263,7 @@ def _parse_gpus(text: str) -> dict[str, float | int]:
 
 @dataclass(frozen=True)
 class SubmissionPace:
-    """What a scenario has no place for."""
+    """Pace of a submission, which a scenario cannot express."""
 
     delay: float
     max_rate: float
@@ -329,7 +329,7 @@ def build_run_options(submit_with: str, kubectl: Path | None, command: tuple[str
 
 @dataclass(frozen=True)
 class SubmissionResult:
-    """What came of it, and where it is."""
+    """Result of a submission, and where it is."""
 
     folder: Path
     file: Path
@@ -364,7 +364,7 @@ class SubmissionResult:
 def run_submission(
     context: RunContext, flags: SubmitFlags, out: Path, *, resume: bool = False, tell: Callable[[str], None]
 ) -> SubmissionResult:
-    """Submit exactly so many workloads, in bursts.
+    """Submit the workloads of the flags, in bursts.
 
     `resume`: Continue the submission in `out`, on the same cluster and with its own flags.
     """
@@ -442,7 +442,7 @@ class SavingWatcher(SilentRunWatcher):
         self._next_s = time.monotonic() + _SAVE_EVERY_S
 
     def show_status(self, live: SubmissionStatus) -> None:
-        """Every two seconds, or less often where writing takes long."""
+        """Write submitted.json every two seconds, or less often where writing takes long."""
         begin_s = time.monotonic()
         if begin_s < self._next_s:
             return
@@ -452,7 +452,7 @@ class SavingWatcher(SilentRunWatcher):
         self._tell(f"{live.acked} of {live.planned} submitted, {live.failed} failed, {live.rate_per_s:.1f} a second")
 
     def say(self, line: str) -> None:
-        """Something that a person should read."""
+        """Show a message that a person should read."""
         self._tell(line)
 
 

@@ -161,12 +161,7 @@ def default_allow_file() -> Path:
 
 
 async def confirm_cluster(
-    api: Connection,
-    target: Target,
-    scenario: Scenario | None,
-    confirmed: str | None = None,
-    *,
-    allow_file: Path | None = None,
+    api: Connection, target: Target, scenario: Scenario | None, confirmed: str | None = None
 ) -> ClusterFacts:
     """Read the facts of the cluster, and refuse one that is not confirmed or not safe to test.
 
@@ -176,7 +171,7 @@ async def confirm_cluster(
     `scenario`: Scenario to test; None for administrative commands, which only need the confirmation.
     """
     facts = await inspect_cluster(api, target)
-    file = allow_file or default_allow_file()
+    file = default_allow_file()
     if facts.own is None or confirmed is not None:
         _require_confirmed_cluster(facts, confirmed, file)
     if scenario is not None:
@@ -201,11 +196,6 @@ def check_identity(facts: ClusterFacts) -> list[Finding]:
             "use the service account that `workbench scaletest plan SCENARIO --rbac` prints",
         )
     ]
-
-
-def is_confirmed(facts: ClusterFacts, allow_file: Path | None = None) -> bool:
-    """Check the cluster's fingerprint against the list of confirmed clusters."""
-    return facts.fingerprint in _read_allow_list(allow_file or default_allow_file())
 
 
 def _require_confirmed_cluster(facts: ClusterFacts, confirmed: str | None, file: Path) -> None:
@@ -265,7 +255,7 @@ async def confirm_interactively(api: Connection, scenario: Scenario | None, fing
     """`confirm`, with a prompt for the fingerprint on first use if stdin is a terminal."""
     if fingerprint is None and sys.stdin.isatty() and sys.stderr.isatty():
         facts = await inspect_cluster(api)
-        if facts.own is None and not is_confirmed(facts):
+        if facts.own is None and facts.fingerprint not in _read_allow_list(default_allow_file()):
             fingerprint = _ask_fingerprint(facts)
     return await confirm_cluster(api, api.target, scenario, fingerprint)
 

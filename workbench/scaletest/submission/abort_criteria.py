@@ -38,11 +38,9 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.times = 0
-        self.reason: str | None = None
 
-    def request_stop(self, reason: str = "interrupted") -> None:
-        """Request the stop; the first reason is kept."""
-        self.reason = self.reason or reason
+    def request_stop(self) -> None:
+        """Request the stop."""
         self.times += 1
 
 
@@ -75,7 +73,7 @@ class Watchdog:
         self._told = ""
 
     def record_request(self, token: int, at_ns: int) -> None:
-        """A request is on its way; `token` tells it from others."""
+        """Record a request that is sent; `token` tells it from others."""
         if self._has_rested(at_ns):
             self._wanted_ns = None
         self._out[token] = at_ns
@@ -84,7 +82,7 @@ class Watchdog:
         self._first_ns = at_ns if self._first_ns is None else self._first_ns
 
     def record_reply(self, token: int, reply: Reply) -> None:
-        """It ended."""
+        """Record the end of a request."""
         self._out.pop(token, None)
         meaning = reply.meaning
         if meaning in ("made", "refused"):

@@ -63,7 +63,7 @@ _AWAY = re.compile(
 
 
 class Metadata(msgspec.Struct):
-    """What is read of an object."""
+    """Metadata of an object, as far as it is read."""
 
     name: str = ""
     uid: str | None = None
@@ -263,12 +263,12 @@ async def list_run_objects(api: Connection, path: str, run: str) -> dict[str, Me
 
 
 def read_request_metadata(request: ObjectRequest) -> Metadata:
-    """What the object says of itself when we make it."""
+    """Metadata of an object that we send."""
     return parse_metadata(request.body)
 
 
 def parse_metadata(body: bytes) -> Metadata:
-    """What an object in JSON says of itself; nothing, where it is none."""
+    """Metadata of an object in JSON; empty for anything else."""
     try:
         return OBJECT.decode(body).metadata
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -310,7 +310,7 @@ async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: f
     except TimeoutError:
         return ProgramResult(None, b"", f"no end within {timeout_s:g} s", sent_ns, now_ns())
     finally:
-        # Also what it started; after a good end there is nobody left.
+        # Kill its descendants as well; after a clean exit there are none.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()

@@ -31,6 +31,7 @@ LONGEST_WAIT_S = 30.0
 # Intents are written early enough that the disk does not make a workload late.
 ANNOUNCE_AHEAD_NS = NS_PER_S // 5
 ANNOUNCE_BATCH = 64
+INTERRUPTED = "interrupted"
 ENDED_MESSAGE = "submission ended before the cluster accepted it"
 CHECK_EVERY_S = 0.1
 
@@ -270,7 +271,7 @@ class PlanSubmission:
         try:
             self._existing = await self._find_existing_objects()
             if self.asked.times:
-                self._ending.stop(self.asked.reason or "interrupted")
+                self._ending.stop(INTERRUPTED)
             if not self._ending.on:
                 await self._wait_for_workloads(asyncio.create_task(self._dispatch_workloads()))
         finally:
@@ -369,7 +370,7 @@ class PlanSubmission:
                     task.cancel()
 
     async def _find_existing_objects(self) -> dict[tuple[str, str], Metadata]:
-        """What the cluster has of that which an earlier process was about to send."""
+        """Find the objects in the cluster that an earlier process was about to send."""
         existing: dict[tuple[str, str], Metadata] = {}
         open_ = [item for item in self._planned if item.index in self._before.open]
         requests = [request for item in open_ for request in item.requests()]
@@ -547,7 +548,7 @@ class PlanSubmission:
             self._ending.fail(error)
 
     async def _watch_limits(self) -> None:
-        """Limits, abort criteria, a person's wish: several times a second."""
+        """Check limits, abort criteria and stop requests several times a second."""
         is_announced = False
         while True:
             await asyncio.sleep(CHECK_EVERY_S)
@@ -561,7 +562,7 @@ class PlanSubmission:
     def _find_stop_reason(self) -> str | None:
         limits, at_ns = self.limits, now_ns()
         if self.asked.times:
-            return self.asked.reason
+            return INTERRUPTED
         if at_ns - self._began_ns > limits.wall_clock_s * NS_PER_S:
             return f"limit: {limits.wall_clock_s:g} s of submitting"
         health = self.health()

@@ -25,25 +25,25 @@ class StopFlag:
 
     @property
     def on(self) -> bool:
-        """Nothing new is to be sent."""
+        """Whether sending has ended."""
         return self._event.is_set()
 
     def stop(self, reason: str) -> None:
-        """End it."""
+        """End the submission."""
         self.reason = self.reason or reason
         self._event.set()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error that is not about the cluster, such as a full disk."""
+        """End the submission with an error that is not about the cluster, such as a full disk."""
         self.error = self.error or error
         self.stop("failed")
 
     async def wait(self) -> None:
-        """Until it ends."""
+        """Wait until sending has ended."""
         await self._event.wait()
 
     async def sleep(self, wait_s: float) -> None:
-        """Wait so long, but not beyond the end."""
+        """Sleep, but not beyond the end of sending."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), wait_s)
 
@@ -61,7 +61,7 @@ class TokenBucket:
         self._at_ns = now_ns()
 
     async def take(self) -> None:
-        """Wait until one may go."""
+        """Wait for a token."""
         while (wait_s := self._seconds_to_token()) > 0:
             await asyncio.sleep(wait_s)
         self._level -= 1
@@ -89,12 +89,12 @@ class RequestWindow:
 
     @property
     def size(self) -> int:
-        """How many it lets out now."""
+        """Number of requests that may be in flight now."""
         return max(1, int(self._size))
 
     @property
     def out(self) -> int:
-        """How many are out."""
+        """Number of requests in flight."""
         return self._out
 
     async def __aenter__(self) -> None:
@@ -114,11 +114,11 @@ class RequestWindow:
         self._release_slot()
 
     def record_success(self) -> None:
-        """The server took one."""
+        """Grow after a request that the server accepted."""
         self._size = min(float(self._most), self._size + 1 / self._size)
 
     def record_refusal(self, sent_ns: int) -> None:
-        """The server had too much of a request that was sent then."""
+        """Shrink after a request, sent at this time, that the server refused for overload."""
         if sent_ns > self._cut_ns:
             self._size = max(1.0, self._size / 2)
             self._cut_ns = now_ns()

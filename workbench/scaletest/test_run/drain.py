@@ -59,7 +59,7 @@ class PodFollower:
             self._older.update(line.uid for line in lines if isinstance(line, Seen))
 
     def update(self) -> None:
-        """Read what is new."""
+        """Read new observations."""
         changed = False
         for line in self._tail.read_new():
             if not isinstance(line, Seen) or self._is_older(line):
@@ -85,7 +85,7 @@ class PodFollower:
 
     @property
     def running(self) -> int:
-        """Pods that run now."""
+        """Number of running pods."""
         return len(self._running - self._ended)
 
     @property
@@ -104,7 +104,7 @@ class PodFollower:
 
     @property
     def text(self) -> str:
-        """The counts in a line."""
+        """The counts as one line."""
         return f"{self.pending:,} pods wait, {self.running:,} run, {self.ended:,} of {self.seen:,} ended"
 
     def _is_older(self, line: Seen) -> bool:
@@ -127,13 +127,13 @@ class SamplerStatus(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """It has not ended."""
+        """Whether the process runs."""
 
     def lag_s(self) -> float:
-        """How late it is."""
+        """Watch lag in seconds."""
 
     def state(self) -> dict[str, Any]:
-        """What it last said of itself."""
+        """Last reported state."""
 
 
 class HealthCheck:
@@ -212,7 +212,7 @@ def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarge
 
 
 def describe_outstanding(follower: PodFollower, expected: DrainTarget, drained: str) -> str | None:
-    """What was not there yet when draining ended, null for nothing; that pods wait for a node is a finding."""
+    """Describe pods that did not exist when draining ended; None without any. Waiting for a node is a finding."""
     n_missing = expected.kept - follower.seen
     if n_missing <= 0 or not drained.startswith((WALL_CLOCK, NOTHING_CHANGED)):
         return None
@@ -230,7 +230,7 @@ async def wait_for_drain(
     tell: Callable[[], None],
     watch_lag_s: float | None = None,
 ) -> str:
-    """Wait, and say why it was enough.
+    """Wait until draining is done, and return the reason.
 
     Done is: every pod that ends has ended, with every Job of such pods, and every other one runs. Otherwise it ends
     when nothing has changed for `settle_s`: longer by the longest lifetime while pods wait for others to make room;

@@ -21,7 +21,7 @@ _Made = TypeVar("_Made")
 
 
 def format_status(live: SubmissionStatus) -> str:
-    """A submission at a moment, in a line."""
+    """Format the state of a submission as one line."""
     parts = [f"{live.acked:,} of {live.planned:,} accepted", f"{live.rate_per_s:.1f}/s"]
     if live.ack_p50_s is not None and live.ack_p95_s is not None:
         parts.append(f"p50 {format_seconds(live.ack_p50_s)}, p95 {format_seconds(live.ack_p95_s)}")
@@ -39,17 +39,17 @@ class SilentRunWatcher(SilentWatcher):
     """A watcher of a whole run that shows nothing."""
 
     def show_phase(self, text: str) -> None:
-        """Something else begins."""
+        """Show the beginning of a phase."""
 
     def show_drain(self, text: str) -> None:
-        """Something is waited for."""
+        """Show the progress of a wait."""
 
 
 class LineWatcher(terminal.StatusLines, SilentRunWatcher):
-    """Lines, now and then: for logs and pipes."""
+    """Watcher that prints lines now and then, for logs and pipes."""
 
     def show_phase(self, text: str) -> None:
-        """Show the beginning of something else."""
+        """Show the beginning of a phase."""
         self.show(text)
 
     def show_status(self, live: SubmissionStatus) -> None:
@@ -57,12 +57,12 @@ class LineWatcher(terminal.StatusLines, SilentRunWatcher):
         self.show_when_due(f"submitting: {format_status(live)}")
 
     def show_drain(self, text: str) -> None:
-        """Something is waited for."""
+        """Show the progress of a wait."""
         self.show_when_due(text)
 
 
 class StatusLineWatcher(LineWatcher, terminal.ChangingStatusLine):
-    """One line that changes; what a person should read stays above it."""
+    """Watcher with one changing line; messages stay above it."""
 
     every_s = terminal.DRAW_EVERY_S
 
@@ -73,12 +73,12 @@ class StatusLineWatcher(LineWatcher, terminal.ChangingStatusLine):
 
 
 def open_watcher() -> LineWatcher:
-    """A line that changes when stderr is a terminal, else lines."""
+    """Open a watcher: a changing line if stderr is a terminal, else lines."""
     return StatusLineWatcher() if sys.stderr.isatty() else LineWatcher()
 
 
 class NotBegunError(Exception):
-    """It was stopped before any object was created."""
+    """The run was stopped before any object was created."""
 
 
 async def run_until_stop(stop_request: StopRequest, work: Coroutine[Any, Any, _Made]) -> _Made | None:

@@ -89,7 +89,7 @@ class RunContext:
 
 
 class RunLifecycle:
-    """A test whose folder, plan and description are there.
+    """Lifecycle of a test whose folder, plan and conditions are written.
 
     `others`: Whether pods of other users are watched.
     """
@@ -102,7 +102,7 @@ class RunLifecycle:
         self.asked, self.watcher = context.asked, context.watcher
 
     async def run_to_end(self) -> RunResult:
-        """Run it to its end."""
+        """Run the test to its end."""
         await write_run_record(self.api, self.plan)
         began_ns = now_ns()
         follower = PodFollower(self.folder)
@@ -123,7 +123,7 @@ class RunLifecycle:
 
     @property
     def _by_namespace(self) -> bool:
-        """What an operator makes of a foreign kind need not carry our labels."""
+        """Whether to watch whole namespaces: what an operator makes of a foreign kind need not carry our labels."""
         return any(entry.kind == "Template" for entry in self.plan.scenario.workloads)
 
     def _skip_existing_pods(self, follower: PodFollower) -> None:
@@ -241,7 +241,7 @@ class RunLifecycle:
         return outcome, f"{drained}; {await self._keep_sampling(care)}"
 
     async def _write_spoil_note(self, reason: str) -> None:
-        """Say in the journal that what the workloads became was not measured as it should have been, and why."""
+        """Note in the journal why the workloads' ends were not measured as they should have been."""
         self.watcher.say(f"draining ends: {reason}")
         journal = SubmissionJournal(self.folder)
         try:
@@ -250,7 +250,7 @@ class RunLifecycle:
             journal.close()
 
     async def _keep_sampling(self, care: HealthCheck) -> str:
-        """After an abort: what the cluster makes of it is part of the finding."""
+        """Keep sampling after an abort: the cluster's reaction is part of the finding."""
         keep_s = self.plan.scenario.abort.keep_sampling_s
         self.watcher.say(f"sampling continues for {keep_s:g} s; Ctrl-C ends it")
         before, end_ns = self.asked.times, now_ns() + int(keep_s * NS_PER_S)
@@ -329,7 +329,7 @@ class RunLifecycle:
 
 
 def format_announcement(test_scenario: Scenario, schedulers: Sequence[str], repeat: int) -> str:
-    """How many runs there will be, and how long each takes at least, in a sentence.
+    """Announce the number of runs, and how long each takes at least.
 
     Source of the time: from the first workload to the end of the last pod, if every pod runs at once; where some run
     until they are deleted, to the last workload. Does not show: the time until pods have room, and the cleanup.
@@ -394,7 +394,7 @@ async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> 
 
 
 def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
-    """A local cluster of ours has the plan's scheduler; of others nobody knows which run there."""
+    """Refuse a scheduler that the local cluster does not run; other clusters' schedulers are not known."""
     if place.own is None or plan.scheduler in place.own.schedulers:
         return
     recipe = plan.conditions.recipe
@@ -534,7 +534,7 @@ def _connect(place: ClusterAccess, plan: Plan) -> Connection:
 async def confirm_same_cluster(
     api: Connection, context: RunContext, scenario: Scenario, test: RunConditions
 ) -> ClusterFacts:
-    """The cluster, confirmed, and the one that the test began on."""
+    """Confirm the cluster, and that it is the one that the test began on."""
     facts = await confirm_cluster(api, context.place.target, scenario, context.confirmed)
     if facts.fingerprint != test.fingerprint:
         raise ConfigError(
@@ -563,7 +563,7 @@ def _check_command_fence(plan: Plan, options: RunOptions, facts: ClusterFacts) -
 
 
 async def _finish_run(lifecycle: RunLifecycle) -> RunResult:
-    """The test's result; records the failure if there is none."""
+    """Run to the end, and record a failure."""
     try:
         return await lifecycle.run_to_end()
     except BaseException as error:
@@ -579,7 +579,7 @@ async def _finish_run(lifecycle: RunLifecycle) -> RunResult:
 
 
 def replace_schedulers(scenario: Scenario, names: Sequence[str]) -> Scenario:
-    """The same scenario for these schedulers: rights, checks and record are then of them."""
+    """Replace the schedulers of a scenario, so that its rights, checks and record are of these."""
     try:
         return Scenario.model_validate(scenario.model_dump(mode="json") | {"schedulers": list(names)})
     except ValidationError as error:

@@ -32,7 +32,7 @@ _WIDTH = 24
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """A cluster, by what gives access to it.
+    """Access to a cluster.
 
     `own`: The local cluster that it is; null for any other.
     """
@@ -76,7 +76,7 @@ def find_cluster_access(
 
 
 class RunOptions(FiniteModel):
-    """How a test is run."""
+    """Options of a run."""
 
     submit_with: SubmitMode = Field(
         default="api", description="api (POST), kubectl, or command (with --submit-command)."
@@ -102,7 +102,7 @@ class RunOptions(FiniteModel):
     cleanup: bool = Field(default=True, description="Delete the run's objects at the end.")
 
     def build_submitter(self, api: Connection, place: ClusterAccess) -> Submitter:
-        """The submitter."""
+        """Build the submitter."""
         if self.submit_with == "kubectl":
             kubectl = None if place.own is None else place.own.kubectl
             return KubectlSubmitter(place.kubeconfig, place.context, self.kubectl or kubectl)
@@ -160,7 +160,7 @@ class RunResult:
         return 130 if self.interrupted else 0 if self.verdict == "valid" else 1
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Document of `run --json`."""
         outcome = {name: getattr(self.outcome, name) for name in self.outcome.__slots__}
         return {
             "folder": str(self.folder),
@@ -179,7 +179,7 @@ class RunResult:
 
 
 def print_result(result: RunResult) -> None:
-    """On the terminal: what was sent, where the time went, whether it counts, where it lies."""
+    """Print the result: the submission, where the time went, the verdict, and the folder."""
     from workbench.console.terminal import print_text
     from workbench.scaletest.analysis.run_analysis import analyse_run
     from workbench.scaletest.analysis.terminal_report import print_run

@@ -52,7 +52,7 @@ _SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True)
 class VariantTurns:
-    """What came of the turns."""
+    """Results of the turns."""
 
     folder: Path
     session: Session
@@ -61,7 +61,7 @@ class VariantTurns:
 
     @property
     def invalid(self) -> tuple[run_folder.Run, ...]:
-        """Turns that are made and not valid, also those of processes before this one."""
+        """Completed turns that are not valid, those of earlier processes included."""
         folders = [self.folder / turn.folder for turn in self.session.runs if _is_complete(self.folder / turn.folder)]
         return tuple(run for run in map(run_folder.load_run, folders) if run.verdict != "valid")
 
@@ -265,7 +265,7 @@ async def _clear_earlier_turns(
 
 
 async def _empty_cluster(api: Connection, folder: Path, on: ClusterAccess) -> None:
-    """Nothing of a turn is in the cluster any more."""
+    """Delete all objects of a turn from the cluster."""
     try:
         drawn = read_plan(folder)
     except InputError:
