@@ -414,7 +414,7 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
         reasons = ["no step that was fully submitted exceeded it", *([f"not decided {beyond}"] if beyond else [])]
         return SustainableRate(float(best["through_per_s"][0]), None, "; ".join(reasons))
     plateau = failed.head(1)
-    low, high = _clip_at_zero(plateau["low_per_s"][0]), float(plateau["high_per_s"][0])
+    low, high = max(0.0, float(plateau["low_per_s"][0])), float(plateau["high_per_s"][0])
     if sustained_steps.height:
         sustained = float(best["through_per_s"][0])
         low, high = max(low, sustained), max(high, sustained)
@@ -427,7 +427,3 @@ def _explain_open_steps(ramp: pl.DataFrame) -> str:
     if not rows.height:
         return ""
     return f"at {rows['offered_per_s'][0]:.3g} pods/s, {rows['reason'][0]}"
-
-
-def _clip_at_zero(value: float) -> float:
-    return max(0.0, float(value))
