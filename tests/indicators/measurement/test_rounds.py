@@ -16,8 +16,9 @@ from tests.indicators.measurement.making import Tiny, kept, printing, scripted, 
 from tests.indicators.measurement.test_launcher_client import descendants, gone, waited
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.measurement.launcher_client import DIED, Launcher, RunEnd
+from workbench.indicators.measurement.launcher_client import DIED, Launcher
 from workbench.indicators.measurement.rounds import Judge, measure_session
+from workbench.indicators.measurement.run_messages import RunEnd
 from workbench.indicators.measurement.session_plan import Slot, order_runs
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id, read_session, result_path

@@ -12,8 +12,8 @@ from tests.indicators.compat_thoth.test_thoth_indicators import OLD_SCRIPT as OL
 from tests.indicators.measurement.making import printing, session, two_sides
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.measurement.launcher_client import RunLimits
 from workbench.indicators.measurement.rounds import measure_session
+from workbench.indicators.measurement.run_messages import RunLimits
 from workbench.indicators.measurement.session_inputs import Undeclared, bind_script, probe_script, reload_case
 from workbench.indicators.store.archive import Result, read_results
 

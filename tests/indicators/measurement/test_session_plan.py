@@ -12,7 +12,7 @@ import pytest
 from tests.indicators.measurement.making import Tiny, session, two_sides, valid
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.measurement.launcher_client import Outcome, RunEnd
+from workbench.indicators.measurement.run_messages import Outcome, RunEnd
 from workbench.indicators.measurement.session_plan import PreparedCase, Slot, build_run_document
 from workbench.indicators.store.archive import Pressure, Result
 

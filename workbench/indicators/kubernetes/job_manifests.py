@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -24,13 +25,8 @@ from workbench.core.errors import ConfigError
 from workbench.core.schema import FiniteModel, validate_model
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.pod import KEY_VARIABLE, ROUNDS_A_FILE
-from workbench.indicators.measurement.launcher_client import (
-    GRACE_S,
-    STDERR_BYTES,
-    STDOUT_BYTES,
-    RunLimits,
-    build_clean_environment,
-)
+from workbench.indicators.measurement.launcher_client import GRACE_S, build_clean_environment
+from workbench.indicators.measurement.run_messages import STDERR_BYTES, STDOUT_BYTES, RunLimits
 from workbench.indicators.measurement.session_plan import PreparedCase, count_max_rounds, order_runs
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store.archive import Session
@@ -46,10 +42,9 @@ MiB = 1 << 20
 MAX_BYTES = 1 << 20
 """Of a ConfigMap, keys and texts together: what Kubernetes takes."""
 MAX_MAPS = 16
+_MEASUREMENT = "workbench.indicators.measurement"
+_MEASUREMENT_PARTS = ("launcher.py", "machine_readings.py", "resource_limits.py", "run_isolation.py", "run_messages.py")
 _SPARE_BYTES = 16 << 10
-PARTS = ("pod.py", "pod_install.py")
-
-
 Object = dict[str, Any]
 APP = "workbench-indicators"
 SESSION_LABEL = "workbench-session"
@@ -239,7 +234,7 @@ def build_pod_files(
             "a stack of the session is not given", found=missing, allowed=[stack.name for stack in stacks]
         )
     prepared = _match_cases_to_session(session, cases)
-    files = {name: (Path(__file__).parent / name).read_text(encoding="utf-8") for name in PARTS}
+    files = read_pod_programs()
     texts = [(name, text) for case in prepared for name, text in case.sources.items()]
     files |= {_source_key(text): text for _, text in texts}
     locks = {arm.stack_key: f"lock-{by_key[arm.stack_key].lock_sha256[:16]}.txt" for arm in session.arms}
@@ -264,6 +259,18 @@ def build_pod_files(
     return files
 
 
+def read_pod_programs() -> dict[str, str]:
+    """The programs that run in pods, name to text; a pod has no package, so there they import each other by name."""
+    folder = Path(__file__).parent
+    paths = [folder / "pod.py", folder / "pod_install.py"]
+    paths += [folder.parent / "measurement" / name for name in _MEASUREMENT_PARTS]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in paths}
+    return {
+        name: text.replace(f"from {_MEASUREMENT} import ", "import ").replace(f"from {_MEASUREMENT}.", "from ")
+        for name, text in texts.items()
+    }
+
+
 def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) -> dict[str, Any]:
     """What holds for all runs of all rounds."""
     return {
@@ -275,13 +282,8 @@ def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) ->
         "stdout_bytes": STDOUT_BYTES,
         "stderr_bytes": STDERR_BYTES,
         "isolation": _describe_isolation(options, limits),
-        "limits": {
-            "memory_bytes": limits.memory_bytes,
-            "processes": limits.processes,
-            "file_bytes": limits.file_bytes,
-            "open_files": limits.open_files,
-            "cpu_s": int(session.run_timeout_s * session.run_threads) + 1,
-        },
+        "limits": asdict(limits),
+        "cpu_s": int(session.run_timeout_s * session.run_threads) + 1,
     }
 
 

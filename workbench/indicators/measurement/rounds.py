@@ -15,14 +15,9 @@ from types import FrameType
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.launcher_client import (
-    DIED,
-    Launcher,
-    RunCommand,
-    RunLimits,
-    build_clean_environment,
-)
+from workbench.indicators.measurement.launcher_client import DIED, Launcher, build_clean_environment
 from workbench.indicators.measurement.machine_facts import PREFIX
+from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
 from workbench.indicators.measurement.session_plan import (
     PreparedCase,
     Slot,

@@ -26,13 +26,8 @@ from workbench.indicators.contract.script_declaration import (
     read_suite,
 )
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.launcher_client import (
-    RunCommand,
-    RunEnd,
-    RunLimits,
-    build_clean_environment,
-    run_once,
-)
+from workbench.indicators.measurement.launcher_client import build_clean_environment, run_once
+from workbench.indicators.measurement.run_messages import RunCommand, RunEnd, RunLimits
 from workbench.indicators.measurement.stack_variants import Variant
 
 SCRIPTS = "scripts.json"

@@ -15,13 +15,8 @@ from workbench.indicators.contract.documents import Document, DocumentError, par
 from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.contract.script_declaration import ScriptDeclaration
 from workbench.indicators.measurement import machine_facts, stack_variants
-from workbench.indicators.measurement.launcher_client import (
-    THREAD_VARIABLES,
-    RunCommand,
-    RunLimits,
-    build_clean_environment,
-    run_once,
-)
+from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES, build_clean_environment, run_once
+from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
 from workbench.indicators.measurement.script_cases import build_cases, declare_scripts, read_declarations
 from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant

@@ -19,7 +19,7 @@ from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, Status, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator, result
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.launcher_client import RunEnd
+from workbench.indicators.measurement.run_messages import RunEnd
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm, PlannedCase, PlannedMetric, Pressure, Result, RunDetails, Session
 
