@@ -27,7 +27,12 @@ from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.pod import KEY_VARIABLE, ROUNDS_A_FILE
 from workbench.indicators.measurement.launcher_client import GRACE_S, build_clean_environment
 from workbench.indicators.measurement.run_messages import STDERR_BYTES, STDOUT_BYTES, RunLimits
-from workbench.indicators.measurement.session_plan import PreparedCase, count_max_rounds, order_runs
+from workbench.indicators.measurement.session_plan import (
+    PreparedCase,
+    count_max_rounds,
+    match_cases_to_session,
+    order_runs,
+)
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store.archive import Session
 
@@ -233,7 +238,7 @@ def build_pod_files(
         raise ConfigError(
             "a stack of the session is not given", found=missing, allowed=[stack.name for stack in stacks]
         )
-    prepared = _match_cases_to_session(session, cases)
+    prepared = list(match_cases_to_session(session, cases).values())
     files = read_pod_programs()
     texts = [(name, text) for case in prepared for name, text in case.sources.items()]
     files |= {_source_key(text): text for _, text in texts}
@@ -290,27 +295,6 @@ def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) ->
 def count_pod_cores(session: Session, options: ClusterOptions) -> int:
     """Whole cores of a pod: one beside the threads, so that the runner never slows a run."""
     return options.cpus or session.run_threads + 1
-
-
-def _match_cases_to_session(session: Session, cases: Sequence[Case]) -> list[PreparedCase]:
-    by_label = {case.label: case for case in cases}
-    prepared_cases = []
-    for planned in session.cases:
-        if planned.label not in by_label:
-            raise ConfigError(
-                "a case of the session is not given", where=planned.label, allowed=list(by_label) or "none"
-            )
-        prepared_case = PreparedCase.from_case(by_label[planned.label])
-        if prepared_case.version != planned.indicator_version:
-            raise ConfigError(
-                "the indicator has changed since the session was planned",
-                where=planned.label,
-                found=f"version {prepared_case.version}",
-                allowed=planned.indicator_version,
-                do="begin a new session: values of two versions are not compared",
-            )
-        prepared_cases.append(prepared_case)
-    return prepared_cases
 
 
 def _build_case(session: Session, prepared: PreparedCase) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from workbench.indicators.measurement.session_plan import (
     Slot,
     build_run_document,
     count_max_rounds,
+    match_cases_to_session,
     order_runs,
 )
 from workbench.indicators.store import archive
@@ -146,7 +147,7 @@ def collect_results(
     session = archive.read_session(folder)
     if session.backend != "kubernetes":
         raise InputError("not a session of a cluster", where=folder, found=f"backend {session.backend}")
-    prepared = _match_cases_to_session(session, cases)
+    prepared = match_cases_to_session(session, cases, error_type=InputError)
     records = read_records(logs, key)
     collection = Collection(session, damaged=records.damaged, torn=len(records.torn))
     pods = _read_pod_facts(records, collection, products)
@@ -175,21 +176,6 @@ def collect_results(
     collection.session = session.model_copy(update={"notes": _build_notes(session, pods, records, collection)})
     archive.write_session(folder, collection.session)
     return collection
-
-
-def _match_cases_to_session(session: Session, cases: Sequence[Case]) -> dict[str, PreparedCase]:
-    prepared_cases = {case.label: PreparedCase.from_case(case) for case in cases}
-    for planned in session.cases:
-        prepared_case = prepared_cases.get(planned.label)
-        if prepared_case is None or prepared_case.version != planned.indicator_version:
-            raise InputError(
-                "a case of the session is not given" if prepared_case is None else "the indicator has changed since",
-                where=planned.label,
-                found=None if prepared_case is None else f"version {prepared_case.version}",
-                allowed=planned.indicator_version,
-                do="collect with the workbench and the indicators that planned it",
-            )
-    return prepared_cases
 
 
 def _read_pod_facts(records: Records, collection: Collection, products: Sequence[str]) -> dict[str, PodFacts]:

@@ -24,6 +24,7 @@ from workbench.indicators.measurement.session_plan import (
     build_run_document,
     build_specification,
     count_max_rounds,
+    match_cases_to_session,
     order_runs,
 )
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
@@ -150,7 +151,7 @@ def measure_session(
     `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
     """
     judge, watcher = judge or Judge(), watcher or SilentWatcher()
-    prepared = _match_cases_to_session(session, cases, environment or {})
+    prepared = match_cases_to_session(session, cases, environment)
     by_name = {variant.arm.name: variant for variant in variants}
     _check_same_environments(session, by_name)
     _write_specifications(folder, session, by_name, prepared)
@@ -306,25 +307,6 @@ def _write_run(folder: Path, inspection: str, number: int, result: Result) -> No
             found=error.strerror,
             do="free disk space, then continue: workbench indicators run --resume, with this folder",
         ) from error
-
-
-def _match_cases_to_session(
-    session: Session, cases: Sequence[Case], environment: Mapping[str, str]
-) -> dict[str, PreparedCase]:
-    prepared_cases = {case.label: PreparedCase.from_case(case, environment) for case in cases}
-    for case in session.cases:
-        prepared_case = prepared_cases.get(case.label)
-        if prepared_case is None:
-            raise ConfigError("a case of the session is missing", where=case.label, allowed=list(prepared_cases))
-        if prepared_case.version != case.indicator_version:
-            raise ConfigError(
-                "the indicator has changed since the session started",
-                where=case.label,
-                found=f"version {prepared_case.version}",
-                allowed=case.indicator_version,
-                do="start a new session: versions are not compared with each other",
-            )
-    return prepared_cases
 
 
 def _check_same_environments(session: Session, variants: Mapping[str, Variant]) -> None:

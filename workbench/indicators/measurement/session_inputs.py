@@ -87,13 +87,9 @@ def _build_preparation_callback(stage: str, progress: Progress) -> Callable[[int
 def _gather_from_stacks(
     config: SessionConfig, cases: Sequence[Case] | None, offline: bool, progress: Progress
 ) -> SessionInputs:
-    from workbench.indicators.shipped.registry import parse_case
-
-    session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
     has_scripts = cases is None and bool(config.script or config.pytest or config.pyperf)
-    if not session_cases and not has_scripts:
-        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
-    stacks, stood_for = _solve_stacks(config, progress), None
+    session_cases = load_cases(config, cases, has_scripts=has_scripts)
+    stacks, stood_for = solve_stacks(config, progress), None
     if config.reference is not None:
         stacks, stood_for = add_reference(config, stacks)
         config = config.model_copy(update={"baseline": REFERENCE})
@@ -147,7 +143,17 @@ def _note_stand_in(control: Variant, name: str) -> Variant:
     return replace(control, arm=control.arm.model_copy(update={"notes": notes}))
 
 
-def _solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
+def load_cases(config: SessionConfig, cases: Sequence[Case] | None, *, has_scripts: bool = False) -> list[Case]:
+    """The cases of classes defined in a notebook, or those that `config.indicators` names; refused without any."""
+    from workbench.indicators.shipped.registry import parse_case
+
+    session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
+    if not session_cases and not has_scripts:
+        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
+    return session_cases
+
+
+def solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
     """The configured stacks; null for existing environments."""
     from workbench.indicators.measurement.stack_variants import solve_requirement_sets
     from workbench.indicators.stacks.stack_matrix import read_stacks

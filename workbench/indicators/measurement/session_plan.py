@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import PydanticSerializationError
 
 from workbench.core import redaction
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, Status, parse_document, validate_document
@@ -97,6 +97,32 @@ class PreparedCase:
     def script_sha256(self) -> str:
         """Digest of the script alone, as in Amun's results."""
         return hashlib.sha256(self.sources["script.py"].encode()).hexdigest()
+
+
+def match_cases_to_session(
+    session: Session,
+    cases: Sequence[Case],
+    environment: Mapping[str, str] | None = None,
+    *,
+    error_type: type[WorkbenchError] = ConfigError,
+) -> dict[str, PreparedCase]:
+    """The session's cases by label, ready to run; refused where one is missing or its indicator is another version."""
+    by_label = {case.label: case for case in cases}
+    prepared_cases = {}
+    for planned in session.cases:
+        if planned.label not in by_label:
+            raise error_type("a case of the session is missing", where=planned.label, allowed=list(by_label) or "none")
+        prepared_case = PreparedCase.from_case(by_label[planned.label], environment)
+        if prepared_case.version != planned.indicator_version:
+            raise error_type(
+                "the indicator has changed since the session was planned",
+                where=planned.label,
+                found=f"version {prepared_case.version}",
+                allowed=planned.indicator_version,
+                do="use the indicators that planned it, or start a new session: versions are not compared",
+            )
+        prepared_cases[planned.label] = prepared_case
+    return prepared_cases
 
 
 class Undeclared(Indicator):
