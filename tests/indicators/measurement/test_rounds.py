@@ -122,6 +122,36 @@ def test_a_side_that_fails_twice_is_not_asked_again_and_the_others_go_on(
     assert any("two, Tiny: given up after 2 runs" in note for note in done.notes)
 
 
+def test_ctrl_c_in_the_round_in_which_a_side_is_given_up_does_not_lose_its_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [Case.from_parameters(Tiny), Case.from_parameters(Tiny, {"n": 5})]
+    plan, usual = session(cases, rounds=(4,)), Launcher.run_command
+    # First come the runs that only warm up, one for each case.
+    slots = itertools.chain([None, None], order_runs(plan))
+    last_of_group = order_runs(plan)[8]
+
+    def run(self: Launcher, command: object) -> object:
+        slot = next(slots)
+        if slot == last_of_group:
+            signal.raise_signal(signal.SIGINT)
+        if slot is not None and slot.arm == "two":
+            return RunEnd("exit code", "exit code 1")
+        return usual(self, command)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Launcher, "run_command", run)
+        stopped = measure_session(tmp_path, plan, two_sides(), cases)
+    assert (stopped.stop_reason, stopped.rounds_done, len(kept(tmp_path))) == ("interrupted", 1, 9)
+    lost = f"two, {last_of_group.case}: given up after 2 runs without values (the last: exit code)"
+    assert lost in stopped.notes
+    # A kill in that round leaves no note in session.json: it is derived from the runs.
+    archive.write_session(tmp_path, stopped.model_copy(update={"notes": ()}))
+    told = Told()
+    done = measure_session(tmp_path, read_session(tmp_path), two_sides(), cases, watcher=told)
+    assert (done.notes.count(lost), told.notes.count(lost)) == (1, 1)
+
+
 def test_a_case_whose_baseline_fails_is_left_alone(tmp_path: Path) -> None:
     cases = [Case.from_parameters(scripted("raise SystemExit(1)"))]
     plan = session(cases, rounds=(6,))

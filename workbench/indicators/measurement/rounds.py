@@ -70,6 +70,13 @@ class SessionState:
         if slot.round < GIVE_UP_AFTER:
             self.given_up.pop((slot.case, slot.arm), None)
 
+    def list_notes(self) -> list[str]:
+        """A note on each pair that was given up; of the runs alone, so that neither Ctrl-C nor a kill loses one."""
+        return [
+            f"{arm}, {case}: given up after {GIVE_UP_AFTER} runs without values (the last: {status})"
+            for (case, arm), status in self.given_up.items()
+        ]
+
     def list_rounds(self) -> set[int]:
         """The rounds with any run."""
         return {number for numbers in self.statuses.values() for number in numbers}
@@ -171,6 +178,7 @@ def measure_session(
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
         runner = _SessionRunner(folder, by_name, prepared, launcher, state, watcher, judge, interrupted)
         session, reason = runner.run_all_rounds(session, slots)
+        session = _add_notes(session, state.list_notes(), watcher)
     ended_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     session = session.model_copy(update={"ended_at": ended_at, "stop_reason": reason})
     archive.write_session(folder, session)
@@ -212,7 +220,6 @@ class _SessionRunner:
 
     def _run_round(self, session: Session, number: int, slots: Sequence[Slot]) -> tuple[Session, bool]:
         """Make the missing runs of a round; return the session, and whether it was interrupted."""
-        before = dict(self.state.given_up)
         for group in group_slots(session, slots):
             if self.interrupted.is_set() and not all(map(self.state.is_done, group)):
                 return session, True
@@ -223,12 +230,7 @@ class _SessionRunner:
                 if self.interrupted.is_set():
                     return session, True
                 self._make_run(session, slot)
-        lost = [
-            f"{arm}, {case}: given up after {GIVE_UP_AFTER} runs without values (the last: {status})"
-            for (case, arm), status in self.state.given_up.items()
-            if (case, arm) not in before
-        ]
-        session = _add_notes(session, lost, self.watcher)
+        session = _add_notes(session, self.state.list_notes(), self.watcher)
         session = session.model_copy(update={"rounds_done": max(session.rounds_done, number + 1)})
         archive.write_session(self.folder, session)
         return session, False
