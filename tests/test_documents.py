@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
+import keyword
 import re
 import shlex
 from collections.abc import Iterator
@@ -19,15 +21,16 @@ from workbench.core.errors import ConfigError
 from workbench.execution import discovery, parameters
 
 ROOT = Path(__file__).parents[1]
-PAGES = [
-    ROOT / name
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "data/samples/eventlogs/README.md")
+PAGES = [ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")]
+PAGES += [
+    ROOT / "data" / "samples" / "eventlogs" / "README.md",
+    ROOT / "tests" / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
 ]
-PAGES += [ROOT / "tests" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 INSTRUCTIONS = [
     path
     for path in PAGES
-    if path.name in ("README.md", "CONTRIBUTING.md") or path.parent.name in ("guide", "tutorials")
+    if path.name in ("README.md", "AGENTS.md", "CONTRIBUTING.md") or path.parent.name in ("guide", "tutorials")
 ]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"`([^`\n]+)`")
@@ -225,7 +228,53 @@ def names_defined_by(node: ast.stmt) -> set[str]:
 REFERENCE = re.compile(r"((?:workbench|tests)(?:\.\w+)*):(\w+(?:\.\w+)*)")
 
 
-@pytest.mark.parametrize("page", ["docs/change-guide.md", "docs/architecture.md", "CONTRIBUTING.md"])
+@pytest.mark.parametrize("page", ["docs/change-guide.md", "docs/architecture.md", "AGENTS.md", "CONTRIBUTING.md"])
 def test_functions_that_a_page_names_exist(page: str) -> None:
     named = [found for span in spans((ROOT / page).read_text()) if (found := REFERENCE.fullmatch(span))]
     assert [found[0] for found in named if not find_definition(found[1], found[2])] == []
+
+
+def list_docstrings(tree: ast.Module) -> list[ast.Constant]:
+    """Docstrings of a module, its classes and functions."""
+    places = [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    firsts = [place.body[0].value for place in places if place.body and isinstance(place.body[0], ast.Expr)]
+    return [first for first in firsts if isinstance(first, ast.Constant) and isinstance(first.value, str)]
+
+
+def list_words(tree: ast.Module) -> Iterator[str]:
+    """Names that code defines or uses, and words of its texts; without docstrings."""
+    docstrings = {id(docstring) for docstring in list_docstrings(tree)}
+    for node in ast.walk(tree):
+        if id(node) in docstrings:
+            continue
+        for field in ("id", "attr", "arg", "name", "asname", "value", "module"):
+            if isinstance(text := getattr(node, field, None), str):
+                yield from re.findall(r"[A-Za-z_]\w*", text)
+
+
+# Names of other projects, and examples of names that a user gives.
+FOREIGN = {"ruptures", "fft_size", "cluster_job_log", "request_latency", "psql", "job_UUID", "_rep1", "TRUE"}
+
+
+def test_names_in_docstrings_exist() -> None:
+    trees = {path: ast.parse(path.read_text()) for path in sorted((ROOT / "workbench").rglob("*.py"))}
+    words = (
+        {word for tree in trees.values() for word in list_words(tree)}
+        | set(dir(builtins))
+        | set(keyword.kwlist)
+        | FOREIGN
+    )
+    words |= {part for path in trees for part in path.relative_to(ROOT).with_suffix("").parts}
+    named = [
+        (name_of(path), name)
+        for path, tree in trees.items()
+        for docstring in list_docstrings(tree)
+        for name in re.findall(r"`([A-Za-z_][\w.]*?)(?:\(\))?`", str(docstring.value))
+        if not re.search(r"\.(json|py|csv|sql)$", name)
+    ]
+    assert len(named) > 500
+    assert [(path, name) for path, name in named if set(name.split(".")) - words] == []

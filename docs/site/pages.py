@@ -16,7 +16,7 @@ GUIDE = ROOT / "docs" / "guide"
 # Where the reports of runs come to lie, beside the page that shows them.
 REPORTS = "made/reports"
 SOURCES = (
-    "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tests/README.md",
+    "README.md", "AGENTS.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "tests/README.md",
     "data/samples/eventlogs/README.md", "docs/*.md", "docs/guide/*.md", "docs/tutorials/*.md", "docs/decisions/*.md",
 )  # fmt: skip
 BLOCK = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)

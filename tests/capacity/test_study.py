@@ -22,7 +22,7 @@ from tests.capacity.making import (
     stack_run,
 )
 from workbench.capacity import invariants, peak, summary, tables
-from workbench.capacity.study import Study, build_plan, build_study, decide_verdict
+from workbench.capacity.study import Study, build_plan, build_study
 from workbench.core.errors import BrokenInvariantError, ConfigError, InputError
 from workbench.report.display import headline
 from workbench.runs import run_folder
@@ -54,7 +54,7 @@ def test_point_inputs_give_the_plan_worked_out_by_hand_from_runs_to_the_sentence
         "The peak hour needs 16 GPUs on 2 nodes (P5 to P95: 16 GPUs, 2 nodes), for 40 a day. Bound by Spark work; "
         "the scheduler keeps up (0.0967 pods/s at the worst time, 5 sustained)."
     )
-    assert decide_verdict(found) == "valid"
+    assert found.verdict == "valid"
     assert found.check()["holds"].all()
     told = json.loads(json.dumps(summary.build_plan_document(found, None)))
     assert (told["verdict"], told["bound_by"], told["scheduler"]) == ("valid", peak.SPARK, peak.SUSTAINED)
@@ -63,7 +63,7 @@ def test_point_inputs_give_the_plan_worked_out_by_hand_from_runs_to_the_sentence
 def test_the_samples_make_a_valid_plan_with_an_interval_that_is_written_whole(tmp_path: Path) -> None:
     run = run_folder.start_run("capacity_plan", folder=tmp_path / "run")
     found = build_study(config(draws=2000), run)
-    assert decide_verdict(found) == "valid"
+    assert found.verdict == "valid"
     assert found.check()["holds"].all()
     low, _, high = figures(found)[peak.GPUS]
     assert low < high
@@ -112,10 +112,10 @@ def test_a_service_grows_by_the_law_of_its_run_as_far_as_that_is_believed(tmp_pa
     one, two = (build_plan(config(**asked | {"gpus_per_replica": gpus})) for gpus in (1, 2))
     assert [found.get_figure(peak.GPUS)["p50"] for found in (one, two)] == [3.0, 4.0]
     for found in (one, two):
-        assert (decide_verdict(found), found.check()["holds"].all()) == ("valid", True)
+        assert (found.verdict, found.check()["holds"].all()) == ("valid", True)
         assert any("scales by Amdahl over 1, 2 GPUs: up to 4 GPUs" in note for note in found.notes)
     beyond = build_plan(config(**asked | {"users": ["61 hours=9"]}))
-    assert decide_verdict(beyond) == "invalid"
+    assert beyond.verdict == "invalid"
     said = "does not carry 61 users (P95): up to 4 GPUs, twice the largest measured count, it carries 60"
     assert said in beyond.reasons[0]
     assert beyond.next_steps()[0].startswith("Order nothing")
@@ -123,7 +123,7 @@ def test_a_service_grows_by_the_law_of_its_run_as_far_as_that_is_believed(tmp_pa
     # Replicas that are there anyhow are no knowledge of what they carry, and no load that is not carried either.
     for users, verdict in ((50, "valid"), (61, "invalid")):
         of_least = build_plan(config(**asked | {"users": [f"{users} hours=9"], "least_replicas": 5}))
-        assert decide_verdict(of_least) == verdict
+        assert of_least.verdict == verdict
 
 
 def test_a_plan_that_takes_scaling_for_granted_says_so(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_an_invalid_run_makes_an_invalid_plan_that_says_so(tmp_path: Path) -> No
     with pytest.raises(InputError, match="must not rest"):
         build_plan(config(**given))
     found = build_plan(config(**given, accept_invalid=True))
-    assert decide_verdict(found) == "invalid"
+    assert found.verdict == "invalid"
     assert "the client was late" in found.reasons[0]
     assert found.next_steps()[0].startswith("Order nothing by this plan")
     assert names(found.sources, "verdict") == ["invalid"]

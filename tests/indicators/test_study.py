@@ -24,7 +24,7 @@ from workbench.indicators.invariants import check_study
 from workbench.indicators.recommendation.recommendation_request import build_request
 from workbench.indicators.recommendation.recommender import recommend
 from workbench.indicators.store.archive import CONTROL
-from workbench.indicators.study import LiveMix, MixControls, Study, build_study, decide_verdict
+from workbench.indicators.study import LiveMix, MixControls, Study, build_study
 from workbench.runs import run_folder
 
 CASES = ("Sort", "Sin")
@@ -59,7 +59,7 @@ def test_a_session_becomes_an_answer_with_its_tables_in_the_run_folder(folder: P
     config = NotebookConfig(session=str(folder), mix="Sort=1")
     run = run_folder.start_run("indicators", tmp_path / "out", config=config.model_dump())
     found = build_study(config, run)
-    assert decide_verdict(found) == "valid"
+    assert found.verdict == "valid"
     assert found.answer.startswith("Use fast: 4")
     assert found.answer.endswith(" Mix: 1 Sort.")
     names = {entry["name"]: entry["rows"] for entry in run.record["tables"]}
@@ -100,7 +100,7 @@ def test_the_command_that_pins_gives_the_stack_that_was_recommended(folder: Path
 def test_a_session_whose_control_is_told_apart_recommends_nothing(tmp_path: Path) -> None:
     plan = session(("base", "fast", "slow"), CASES)
     found = made(on_disk(tmp_path / "s", plan, values(control=0.2)), tmp_path)
-    assert decide_verdict(found) == "invalid"
+    assert found.verdict == "invalid"
     assert found.recommendation.answer.stack is None
     assert any("control" in reason for reason in found.reasons)
     assert found.answer.startswith("Nothing is recommended")

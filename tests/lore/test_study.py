@@ -26,7 +26,6 @@ from workbench.lore.study import (
     Study,
     build_study,
     chart_outcome_ratios,
-    decide_verdict,
     render_operators,
 )
 from workbench.lore.tables import PLAN_TREE, RATIOS
@@ -100,7 +99,7 @@ def test_a_changed_dump_is_invalid_and_says_which_file(live: Study, tmp_path: Pa
     data[len(data) // 2] ^= 1
     batch.write_bytes(data)
     found = build_study(config(dump_folder=str(copied)), run_folder.start_run("lore", tmp_path / "runs"))
-    assert decide_verdict(found) == found.verdict == "invalid"
+    assert found.verdict == found.verdict == "invalid"
     assert batch.name in found.reasons[0]
     assert found.answer.endswith("was not replayed: the dump was refused.")
     assert found.check()["holds"].all()

@@ -22,7 +22,7 @@ from workbench.sizing.estimation.method_comparison import (
     TRUE_NEED_LABEL,
 )
 from workbench.sizing.load import sweep_runner
-from workbench.sizing.study import Study, build_study, decide_verdict
+from workbench.sizing.study import Study, build_study
 from workbench.sizing.tables import CAPACITIES, COMPARISON, ESTIMATES, SCALING, VERIFICATION
 
 # A tenth of the default service's times; small and quick.
@@ -58,7 +58,7 @@ def test_in_virtual_time_it_answers_verifies_and_says_that_it_is_simulated(made:
     assert made.notes[0] == "Measured: simulated, virtual time."
     assert made.found.verification is not None
     assert made.found.verification["scope"].to_list() == ["whole load"]
-    assert (decide_verdict(made) == "valid") == (not made.reasons)
+    assert (made.verdict == "valid") == (not made.reasons)
     assert made.check()["holds"].all()
 
 
@@ -109,7 +109,7 @@ def test_the_curve_passes_the_limit_at_the_capacity(made: Study) -> None:
 
 def test_a_limit_below_all_latencies_is_invalid_with_its_reason(tmp_path: Path) -> None:
     found = studied(tmp_path, goals=["p95<=0.01"], settings=[*QUICK, "users=[1,2,4]"])
-    assert decide_verdict(found) == "invalid"
+    assert found.verdict == "invalid"
     assert "exceeds the limit" in found.reasons[0]
     assert (found.truth, found.found.verification) == (None, None)
     assert found.check()["holds"].all()
@@ -168,7 +168,7 @@ def test_a_function_of_the_users_own_is_driven_live(tmp_path: Path) -> None:
     assert found.measured.how == "live, real time"
     assert not found.found.simulated
     assert set(found.measured.requests["outcome"].to_list()) == {"ok"}
-    assert decide_verdict(found) == "invalid"  # so fast a function was not brought near its limit
+    assert found.verdict == "invalid"  # so fast a function was not brought near its limit
     assert "measure" in found.reasons[0] or "add levels" in found.reasons[0]
     with pytest.raises(ConfigError, match="real time"):
         build_study(config(), run_folder.start_run("sizing", tmp_path), workflow)

@@ -311,11 +311,6 @@ def write_plan(plan_study: Study, run: Run) -> None:
         run.write_table(table, frame)
 
 
-def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
-    """The study's verdict, for notebooks that still call this function."""
-    return study.verdict
-
-
 def _round_up_gpus(value: float) -> int:
     return math.ceil(value - ROUNDING)
 

@@ -97,7 +97,7 @@ def build_lab_command(folder: Path, options: Sequence[str] = ()) -> list[str]:
 def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:
     """Run JupyterLab until it is stopped; returns its exit code.
 
-    Notebooks of a folder that cannot be written are opened as copies (`lab_copies`).
+    Notebooks of a folder that cannot be written are opened as copies.
     """
     import importlib.util
 

@@ -104,10 +104,9 @@ def to_json_value(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(to_json_value(key)): to_json_value(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json_value(entry) for entry in value]
-    if isinstance(value, set | frozenset):
-        return sorted(map(to_json_value, value))
+    if isinstance(value, list | tuple | set | frozenset):
+        entries = [to_json_value(entry) for entry in value]
+        return entries if isinstance(value, list | tuple) else sorted(entries)
     if isinstance(value, datetime | date | time):
         return value.isoformat()
     if isinstance(value, timedelta):

@@ -49,9 +49,13 @@ class StatusLines:
         sys.stderr.write(replace_controls(line) + "\n")
         sys.stderr.flush()
 
+    def delay(self) -> None:
+        """The next status is due after `every_s` seconds."""
+        self._next = time.monotonic() + self.every_s
+
     def show(self, line: str) -> None:
         """Show a new status now."""
-        self._next = time.monotonic() + self.every_s
+        self.delay()
         self.say(line)
 
     def show_when_due(self, line: str) -> None:
@@ -93,7 +97,7 @@ class ChangingStatusLine(StatusLines):
 
     def show(self, line: str) -> None:
         """Show a new status now."""
-        self._next = time.monotonic() + self.every_s
+        self.delay()
         self._draw(line)
 
     def _draw(self, line: str) -> None:
@@ -102,40 +106,33 @@ class ChangingStatusLine(StatusLines):
         self._live.update(Text(replace_controls(line), no_wrap=True, overflow="ellipsis"), refresh=True)
 
 
-class PlainRunProgress:
+def open_status() -> StatusLines:
+    """A changing line if stderr is a terminal, else lines."""
+    return ChangingStatusLine() if sys.stderr.isatty() else StatusLines()
+
+
+class PlainRunProgress(StatusLines):
     """Progress of runs as lines, for logs and pipes: start, new sections, end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._labels: dict[str, str] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Nothing to close."""
 
     def on_run_start(self, run: Run, cells: int) -> None:
         """A run starts; `cells` is the number of cells."""
-        self._print_line(f"{run.area}: {run.run_id}, {cells} cells")
+        self.say(f"{run.area}: {run.run_id}, {cells} cells")
 
     def on_cell(self, run: Run, index: int, label: str) -> None:
         """The cell at this index is next; printed when its heading is a new one."""
         if label and label != self._labels.get(run.run_id):
             self._labels[run.run_id] = label
-            self._print_line(f"{run.area}: cell {index + 1}, {label}")
+            self.say(f"{run.area}: cell {index + 1}, {label}")
 
     def on_run_end(self, result: RunResult) -> None:
         """A run has ended."""
         record = result.run.record
         took = "" if record["duration_s"] is None else f" after {record['duration_s']:.1f} s"
-        self._print_line(f"{result.run.area}: {record['status']}{took}")
-
-    def _print_line(self, line: str) -> None:
-        # A single write per line, since several threads write.
-        sys.stderr.write(line + "\n")
-        sys.stderr.flush()
+        self.say(f"{result.run.area}: {record['status']}{took}")
 
 
 class RunProgressBars:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -52,6 +51,7 @@ def facts(
 
     Example: workbench eventlog facts data/samples/eventlogs --out facts && ls facts/tables
     """
+    from workbench.console import terminal
     from workbench.eventlog import tables
     from workbench.eventlog.reader import write_tables
     from workbench.eventlog.sources import list_all_logs
@@ -64,9 +64,14 @@ def facts(
     )
     # Hashing takes a third of the time of reading, so both run concurrently.
     inputs = [partial(_add_input, run, path, redact, digest) for path in log]
-    with _close_run(run, redact), _ProgressBar() as bar:
+    with _close_run(run, redact), terminal.open_status() as status:
+
+        def show_progress(done_bytes: int, log_id: int) -> None:
+            status.show_when_due(f"read {done_bytes / 1e6:,.0f} MB, log {log_id + 1}")
+
+        status.delay()
         written = write_tables(
-            log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=bar.show, meanwhile=inputs
+            log, run.tables_folder, jobs=jobs, redact=redact, csv=csv, progress=show_progress, meanwhile=inputs
         )
         declared = {table.name: table for table in tables.ALL_TABLES}
         run.record["tables"] = [
@@ -109,22 +114,6 @@ def _add_input(run: Run, path: str, redact: bool, digest: bool) -> None:
     size_bytes = file.stat().st_size if is_local else None
     sha256 = files.hash_file(file) if is_local and digest else None
     run.record["inputs"] = [*run.record["inputs"], {"path": REDACTED, "bytes": size_bytes, "sha256": sha256}]
-
-
-class _ProgressBar:
-    """Progress on stderr, only in a terminal."""
-
-    def __enter__(self) -> _ProgressBar:
-        self.live = sys.stderr.isatty()
-        return self
-
-    def show(self, done_bytes: int, log_id: int) -> None:
-        if self.live:
-            print(f"\r\033[Kread {done_bytes / 1e6:,.0f} MB, log {log_id + 1}", end="", file=sys.stderr, flush=True)  # noqa: T201
-
-    def __exit__(self, *_: object) -> None:
-        if self.live:
-            print("\r\033[K", end="", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _build_document(written: WriteResult, out: Path) -> dict[str, Any]:

@@ -396,7 +396,7 @@ def _load_single_log(store: Any, entry: dict[str, Any], path: str) -> LogSource:
             "not a Spark event log",
             where=remove_secrets(path),
             found=f"first bytes {head[:8]!r}",
-            allowed=["JSON lines", *(codec for _, codec in MAGIC[:5])],
+            allowed=["JSON lines", *dict.fromkeys(codec for _, codec in MAGIC)],
             do="give the file that Spark wrote below spark.eventLog.dir",
         )
     return LogSource(path, (file,), _entry_name(entry).endswith(".inprogress"))

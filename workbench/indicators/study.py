@@ -228,11 +228,6 @@ class Study:
         return check_study(self.comparison, self.recommendation)
 
 
-def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
-    """The verdict of a study; older notebooks call this."""
-    return study.verdict
-
-
 def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | None = None) -> Study:
     """Measure or read a session, compare its stacks, recommend one, and write the tables into the run folder.
 

@@ -131,11 +131,6 @@ class Study:
         return _replay_place(folder, self.config, session=self.replays)
 
 
-def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
-    """`study.verdict`, for notebooks of earlier versions."""
-    return study.verdict
-
-
 def build_study(config: NotebookConfig, run: Run) -> Study:
     """Tag, dump and replay as configured, and write the tables into the run folder.
 

@@ -78,7 +78,7 @@ def headline(
     key_numbers
         At most six of (label, value, unit, note); unit and note are optional, null becomes a dash.
     next_steps
-        At most three sentences, computed from the result: a decision, or the next command in `backticks`.
+        At most three sentences, computed from the result: a decision, or the next command between backticks.
     question
         Title of the report; by default the first heading of the notebook.
 

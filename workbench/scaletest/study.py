@@ -245,8 +245,3 @@ def add_variant_column(table: Table) -> Table:
 
     variant = Column("side", "str", "Whose first run.")
     return Table(table.name, table.meaning, ("side", *table.key), (variant, *table.columns))
-
-
-def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
-    """The study's verdict; for notebooks of earlier versions."""
-    return study.verdict

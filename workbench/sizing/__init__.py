@@ -50,7 +50,7 @@ def calculate(
     concurrencies
         Levels to run online; 1 to 10 without it.
     **options
-        Further fields of `calc_options.Options`: offline, config_file, endpoint, num_passes, seed, plots, write, rules.
+        Further fields of `calculation.Options`: offline, config_file, endpoint, num_passes, seed, plots, write, rules.
 
     Returns
     -------

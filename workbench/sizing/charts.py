@@ -189,7 +189,7 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
     Parameters
     ----------
     comparison
-        Table `comparing.COMPARISON`.
+        Table of `compare_methods`.
 
     Raises
     ------

@@ -18,6 +18,7 @@ from workbench.core.schema import StrictModel, validate_model
 from workbench.live.file_picker import Pick
 from workbench.live.form import FieldGroup
 from workbench.sizing.estimation import metrics
+from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.level_ladder import Ladder
 from workbench.sizing.simulation.cluster_model import Service
 
@@ -126,7 +127,7 @@ class SweepConfig(StrictModel):
     )
     goals: list[Goal] = Field([], description="Goals; adaptive levels close in on their limits.")
     ladder: Ladder = Field(default_factory=lambda: Ladder.model_validate({}), description="Choice of adaptive levels.")
-    arrivals: Literal["users", "poisson", "gamma", "constant", "trace"] = Field(
+    arrivals: ArrivalName = Field(
         "users", description="users (closed loop); or an open loop: poisson, gamma (bursts), constant, trace."
     )
     arrivals_cv: float = Field(2.0, gt=0, le=20, description="Coefficient of variation of the gaps (gamma).")

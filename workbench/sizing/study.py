@@ -201,11 +201,6 @@ def _drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:
     return frame.drop([name for name in frame.columns if frame[name].null_count() == frame.height])
 
 
-def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
-    """`study.verdict`; older notebooks call it."""
-    return study.verdict
-
-
 def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = None) -> Study:
     """Measure, estimate and verify as configured, and write the tables into the run folder.
 

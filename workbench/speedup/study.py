@@ -183,11 +183,6 @@ class ProfileStudy(_JudgedByReasons):
 Study = PairStudy | FleetStudy | ProfileStudy
 
 
-def decide_verdict(study: Study) -> Literal["valid", "invalid"]:
-    """The study's verdict, for notebooks that still call this function."""
-    return study.verdict
-
-
 def build_study(config: PairConfig | FleetConfig | ProfileConfig, run: Run) -> Study:
     """Read what the settings name, analyse it, and write its tables (and factors) into the run folder.
 

@@ -75,7 +75,10 @@ def list_fleet_key_numbers(qualified: Qualification) -> list[KeyNumber]:
         ("time saved", float(judged["saved_s"].sum()), "s", f"of {float(judged['baseline_s'].sum()):,.1f} s"),
         ("operators at stake", qualified.operators_at_stake.height, "", "left on the CPU or without a factor"),
     ]
-    return [*numbers, ("cost saved", float(cost.sum()), "", "in the currency of the prices")] if cost.len() else numbers
+    if cost.len():
+        note = "" if qualified.currency else "in the currency of the prices"
+        numbers.append(("cost saved", float(cost.sum()), qualified.currency, note))
+    return numbers
 
 
 def list_profile_key_numbers(profile: Profile) -> list[KeyNumber]:

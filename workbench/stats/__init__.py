@@ -1,7 +1,7 @@
 """Statistical estimators that all areas share; each returns an `Interval` with its method.
 
-Too little data gives null ends with the reason. Verdicts have the same words in all areas. Of scipy only `special` and
-`optimize` are imported, inside of functions: `scipy.stats` takes seconds to import.
+Too little data gives null ends with the reason. Verdicts have the same words in all areas. Of scipy only its special
+functions and optimizers are imported, inside of functions: its statistics take seconds to import.
 """
 
 from __future__ import annotations

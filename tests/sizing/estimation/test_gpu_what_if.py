@@ -15,7 +15,13 @@ from workbench.sizing.estimation.capacity_fit import Level
 from workbench.sizing.estimation.gpu_what_if import GpuWhatIfControls, WhatIf, estimate_capacities
 from workbench.sizing.load.client_messages import StepLoad
 from workbench.sizing.load.load_step import StepResult
-from workbench.sizing.load.sweep_report import CellProgress, SilentWatcher, notebook_watcher
+from workbench.sizing.load.sweep_report import (
+    NOTEBOOK_STOPPING,
+    CellLines,
+    SweepProgress,
+    SweepWatcher,
+    notebook_watcher,
+)
 
 GOAL = Goal(limit_s=1.0)
 
@@ -94,7 +100,7 @@ class Handle:
 
 def test_a_live_cell_keeps_a_line_for_each_step() -> None:
     handle = Handle()
-    cell = CellProgress(handle)
+    cell = SweepProgress(CellLines(handle), NOTEBOOK_STOPPING)
     for number in range(2):
         load = StepLoad(number, "closed", 0, users=2**number)
         cell.on_step_start(load)
@@ -109,7 +115,7 @@ def test_a_live_cell_keeps_a_line_for_each_step() -> None:
 def test_in_a_batch_run_nobody_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_RUN_DIR", "headless")
     with notebook_watcher() as watcher:
-        assert isinstance(watcher, SilentWatcher)
+        assert type(watcher) is SweepWatcher
 
 
 def test_notes_from_outside_are_harmless() -> None:

@@ -18,7 +18,7 @@ from workbench.sizing.load import client_messages
 from workbench.sizing.load.dask_pool import DaskPool
 from workbench.sizing.load.load_step import StepResult
 from workbench.sizing.load.request_plan import Prompts
-from workbench.sizing.load.sweep_report import SilentWatcher
+from workbench.sizing.load.sweep_report import SweepWatcher
 from workbench.sizing.load.sweep_runner import run_sweep
 
 needs_dask = pytest.mark.skipif(
@@ -50,7 +50,7 @@ def test_two_workers_hold_one_level_together_and_give_one_table() -> None:
     assert any("2 Dask workers" in note for note in found.notes)
 
 
-class KillOneWorker(SilentWatcher):
+class KillOneWorker(SweepWatcher):
     """Kills a worker of the cluster in the middle of the second step."""
 
     def __init__(self) -> None:

@@ -7,11 +7,13 @@ import json
 import math
 from collections import Counter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from workbench.core.errors import InputError
 from workbench.sizing.load import request_plan
+from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalName, ArrivalSettings
 from workbench.sizing.load.client_messages import StepLoad
 from workbench.sizing.load.load_driver import arrival_times
 from workbench.sizing.load.request_plan import Prompts, read_prompts
@@ -125,24 +127,32 @@ def test_prompts_that_begin_differently_are_not_repeats() -> None:
     assert len({text for _, text in itertools.islice(unique.iterate_items(0, 0, 1), 6)}) == 6
 
 
+POISSON = PROCESSES["poisson"]
+
+
 def first(source: object, count: int) -> list[float]:
     return list(itertools.islice(source, count))  # type: ignore[call-overload]
 
 
 def test_a_seed_gives_the_same_arrivals_and_another_seed_others() -> None:
-    assert first(request_plan.poisson_arrivals(5, "a"), 100) == first(request_plan.poisson_arrivals(5, "a"), 100)
-    assert first(request_plan.poisson_arrivals(5, "a"), 100) != first(request_plan.poisson_arrivals(5, "b"), 100)
+    times, same, others = (first(POISSON.iterate_times(ArrivalSettings(5, seed)), 100) for seed in "aab")
+    assert times == same
+    assert times != others
 
 
 def test_gaps_of_poisson_arrivals_are_exponential() -> None:
-    gaps = [b - a for a, b in itertools.pairwise(first(request_plan.poisson_arrivals(4.0, "x"), 20_000))]
+    gaps = [b - a for a, b in itertools.pairwise(first(POISSON.iterate_times(ArrivalSettings(4.0, "x")), 20_000))]
     mean = sum(gaps) / len(gaps)
     longer = sum(gap > 0.25 for gap in gaps) / len(gaps)
     assert mean == pytest.approx(0.25, rel=0.03)
     assert longer == pytest.approx(math.exp(-1), abs=0.02)
 
 
-@pytest.mark.parametrize("kind", ["poisson", "constant", "trace"])
+def test_each_name_is_a_process_of_its_own() -> None:
+    assert get_args(ArrivalName) == ("users", *PROCESSES)
+
+
+@pytest.mark.parametrize("kind", PROCESSES)
 def test_processes_together_send_what_one_would(kind: str) -> None:
     load = StepLoad(step=3, loop="open", seed=7, rate_per_s=9.0, arrivals=kind, trace_s=[0.0, 0.5, 0.7])  # type: ignore[arg-type]
     alone = first(arrival_times(load), 300)
@@ -151,7 +161,7 @@ def test_processes_together_send_what_one_would(kind: str) -> None:
 
 
 def test_a_trace_keeps_its_shape_and_gets_the_rate() -> None:
-    found = first(request_plan.scaled_trace_arrivals([10.0, 10.1, 12.0, 13.0], 2.0), 400)
+    found = first(PROCESSES["trace"].iterate_times(ArrivalSettings(2.0, trace_s=[10.0, 10.1, 12.0, 13.0])), 400)
     assert found == sorted(found)
     assert found[399] - found[0] == pytest.approx(400 / 2.0, rel=0.01)
     assert (found[2] - found[1]) / (found[1] - found[0]) == pytest.approx(19.0)

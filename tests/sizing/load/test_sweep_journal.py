@@ -22,7 +22,7 @@ from workbench.runs import run_folder
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.load.load_step import StepResult
 from workbench.sizing.load.sweep_journal import lock_sweep_folder
-from workbench.sizing.load.sweep_report import SilentWatcher
+from workbench.sizing.load.sweep_report import SweepWatcher
 from workbench.sizing.load.sweep_runner import run_sweep
 from workbench.sizing.tables import POINTS, QUANTILES, REQUESTS, STEPS
 
@@ -69,7 +69,7 @@ def test_without_a_place_nothing_is_written(tmp_path: Path, monkeypatch: pytest.
 def test_each_step_is_on_disk_when_it_ends(tmp_path: Path) -> None:
     seen = []
 
-    class Look(SilentWatcher):
+    class Look(SweepWatcher):
         def on_step_end(self, held: StepResult) -> None:
             seen.append((held.load.step, STEPS.read(only_folder(tmp_path) / "tables")["step"].to_list()))
 
@@ -252,7 +252,7 @@ def test_a_sweep_whose_client_died_is_recorded_as_failed_and_can_be_gone_on_with
         f"    if pathlib.Path({str(marker)!r}).exists(): os._exit(3)\n"
     )
 
-    class Die(SilentWatcher):
+    class Die(SweepWatcher):
         def on_step_end(self, held: StepResult) -> None:
             marker.touch()
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from workbench.console.terminal import ChangingStatusLine, StatusLines
 from workbench.sizing.load.client_messages import RequestRow, StepLoad
 from workbench.sizing.load.load_step import StepResult
 from workbench.sizing.load.sweep_report import (
     BREAKING_OFF,
     TERMINAL_STOPPING,
-    LineProgress,
-    LiveProgress,
+    SweepProgress,
     format_live_figures,
     format_load,
 )
@@ -41,9 +41,10 @@ def test_a_load_is_told_in_its_own_unit() -> None:
     assert format_load(StepLoad(step=0, loop="open", seed=0, rate_per_s=2.5, arrivals="poisson")) == "2.5/s poisson"
 
 
-@pytest.mark.parametrize("kind", [LineProgress, LiveProgress])
-def test_steps_and_stops_are_told_on_stderr_alone(kind: type[LineProgress], capsys: pytest.CaptureFixture[str]) -> None:
-    with kind() as told:
+@pytest.mark.parametrize("kind", [StatusLines, ChangingStatusLine])
+def test_steps_and_stops_are_told_on_stderr_alone(kind: type[StatusLines], capsys: pytest.CaptureFixture[str]) -> None:
+    with kind() as status:
+        told = SweepProgress(status)
         told.on_step_start(LOAD)
         told.on_progress(held("ok", "ok"))
         told.on_step_end(held("ok", "ok", "ok"))

@@ -20,7 +20,7 @@ from workbench.sizing.estimation.metrics import METRICS
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_pool import split_command
 from workbench.sizing.load.load_step import StepResult, StopRequest
-from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult
+from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
 from workbench.sizing.load.sweep_runner import run_sweep, run_sweep_async
 
 OUTCOME_OF = {
@@ -51,7 +51,7 @@ def expected(server: Hostile) -> Counter[str]:
     return +found
 
 
-class When(SilentWatcher):
+class When(SweepWatcher):
     """Does something once, when something holds of the running step."""
 
     def __init__(self, holds: Callable[[StepResult], bool], do: Callable[[], object]) -> None:
@@ -113,7 +113,7 @@ def test_a_service_that_dies_and_returns_is_counted_and_the_sweep_goes_on() -> N
         down = When(lambda held: len(held.requests) >= 40, server.down)
         up = When(lambda held: down.done and sum(row.outcome == "refused" for row in held.requests) >= 8, server.up)
 
-        class Both(SilentWatcher):
+        class Both(SweepWatcher):
             def on_progress(self, held: StepResult) -> None:
                 down.on_progress(held)
                 up.on_progress(held)

@@ -26,7 +26,7 @@ from workbench.speedup.calibration.pair_calibration import (
 from workbench.speedup.calibration.prediction import build_steps, select_counted_runs
 from workbench.speedup.config import NotebookConfig
 from workbench.speedup.invariants import check_pair
-from workbench.speedup.study import FACTORS_FILE, build_study, decide_verdict
+from workbench.speedup.study import FACTORS_FILE, build_study
 
 LOG = SAMPLES / "eventlogs" / "tpch_sf0.1.zstd"
 RECORDING = SAMPLES / "speedup" / "tpch-sf1"
@@ -131,7 +131,7 @@ def test_settings_that_lack_their_input_are_refused(wrong: dict[str, Any]) -> No
 def test_a_study_of_one_log_writes_its_tables(tmp_path: Path) -> None:
     run = run_folder.start_run("speedup", tmp_path)
     found = build_study(NotebookConfig(**CONFIG, event_log=str(LOG)), run)
-    assert decide_verdict(found) == "valid"
+    assert found.verdict == "valid"
     assert {path.stem for path in run.tables_folder.iterdir()} >= {"overview", "queries", "operator_times"}
     costly, accelerator = found.next_steps()
     assert costly.startswith("Look at q21 pass 0 (18), ")

@@ -255,7 +255,7 @@ def ensure_environment(
 
     `copy`: 0 for the stack's environment; 1 and up for separate copies of the same lock (the control of a session).
 
-    Later changes of the files are detected by `environment_files.find_altered_files`.
+    Later changes of the files are detected by `find_altered_files`.
     """
     if stack.platform != this_platform():
         raise ConfigError(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.core.errors import ConfigError
+from workbench.core.user_code import import_user_module
 from workbench.lore.bisection.row_subsets import InputSubset, RowNumbers, ddmin
 from workbench.lore.dumps.dump_folder import PartitionPrint, Sidecar
 from workbench.lore.replays import row_differences
@@ -59,11 +57,7 @@ def load_user_check(place: str, *, where: str = "--check") -> UserCheck:
     if not colon or not name.isidentifier():
         raise ConfigError("not a function", where=where, found=place[:200], allowed="module:function, FILE.py:function")
     try:
-        if module_name.endswith(".py"):
-            module = _load_file(Path(module_name))
-        else:
-            sys.path.insert(0, "")
-            module = importlib.import_module(module_name)
+        module = import_user_module(module_name)
     except Exception as error:
         raise ConfigError(
             "the check cannot be loaded",
@@ -76,15 +70,6 @@ def load_user_check(place: str, *, where: str = "--check") -> UserCheck:
         names = [member for member in vars(module) if not member.startswith("_") and callable(getattr(module, member))]
         raise ConfigError("no such function", where=where, found=name, allowed=names[:20] or "none")
     return check  # type: ignore[no-any-return]
-
-
-def _load_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise FileNotFoundError(path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def is_fault(answer: Any) -> bool:

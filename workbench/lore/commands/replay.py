@@ -122,28 +122,13 @@ def _print_result(result: ReplayResult) -> None:
         print_text(f"note: {note}")
     if result.verification["differing_column"]:
         print_text(result.verification["differing_column"])
-    for title, rows in (("missing", result.verification["missing"]), ("not expected", result.verification["extra"])):
-        for row in rows:
-            print_text(f"  {title}: {row[:400]}")
+    _print_rows({"missing": result.verification["missing"], "not expected": result.verification["extra"]})
     if result.not_accelerated:
         print_text(f"not accelerated: {result.not_accelerated}")
     if result.comparison is not None:
-        for side, rows in (("A", result.comparison["only_a"]), ("B", result.comparison["only_b"])):
-            for row in rows:
-                print_text(f"  only in {side}: {row[:400]}")
+        _print_rows({"only in A": result.comparison["only_a"], "only in B": result.comparison["only_b"]})
     if result.sides:
-        for times in result.sides:
-            print_text(_format_time(times))
-        frame = tables.SIDES.frame(result.sides)
-        shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
-        print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
-    if result.ratio and result.ratio["estimate"] is not None:
-        ends = (
-            f"[{result.ratio['low']:.2f}, {result.ratio['high']:.2f}]"
-            if result.ratio["low"] is not None
-            else "no interval"
-        )
-        print_text(f"A's CPU time by B's: {result.ratio['estimate']:.2f} {ends}, {result.verdict}")
+        _print_sides(result)
     if result.comparison is not None or result.not_accelerated:
         for side, plan in result.plans.items():
             print_text(f"\nplan of {side}:\n{plan.rstrip()}")
@@ -152,6 +137,31 @@ def _print_result(result: ReplayResult) -> None:
         print_text(table(shown, tables.METRICS, caption="Spark's metrics of the last run", limit=30).text)
     if result.profile:
         print_text(f"profile: {result.profile}")
+
+
+def _print_rows(rows_by_title: dict[str, list[str]]) -> None:
+    from workbench.console.terminal import print_text
+
+    for title, rows in rows_by_title.items():
+        for row in rows:
+            print_text(f"  {title}: {row[:400]}")
+
+
+def _print_sides(result: ReplayResult) -> None:
+    """Times of the sides, and the ratio of A's by B's."""
+    from workbench.console.terminal import print_text
+    from workbench.lore import tables
+    from workbench.report.display import table
+
+    for times in result.sides:
+        print_text(_format_time(times))
+    frame = tables.SIDES.frame(result.sides)
+    shown = frame.select(column for column in frame.columns if frame[column].null_count() < frame.height)
+    print_text(table(shown, tables.SIDES, caption="Time of the operator").text)
+    ratio = result.ratio
+    if ratio and ratio["estimate"] is not None:
+        ends = "no interval" if ratio["low"] is None else f"[{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        print_text(f"A's CPU time by B's: {ratio['estimate']:.2f} {ends}, {result.verdict}")
 
 
 def _format_time(side: dict[str, Any]) -> str:

@@ -479,7 +479,7 @@ def list_class_names(data: bytes, *, where: object = "the stream") -> set[str]:
     Returns: Binary names: classes and their serializable parents, enums, classes as values, interfaces of proxies,
     element classes of arrays; also those of streams nested in byte arrays or block data. Primitives are left out.
 
-    Includes class names at any other offset: see `java_bytes.scan_class_names`. Does not show classes named in texts,
+    Includes class names at any other offset: see `scan_class_names`. Does not show classes named in texts,
     which the code of an object may load (such as a lambda), nor compressed or encoded streams: allow few classes, and
     none that do such things.
     """

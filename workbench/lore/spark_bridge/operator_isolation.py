@@ -153,7 +153,7 @@ def rebind_python_functions(plan: Any, bridge: Bridge) -> None:
 class RebuiltOperator:
     """An operator over its inputs, ready to run.
 
-    `scans`: Leaves that read the inputs, where the plan does not show them (`join_plans`).
+    `scans`: Leaves that read the inputs, where the plan does not show them.
     """
 
     bridge: Bridge

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.user_code import import_user_module
 from workbench.lore.config import parse_settings
 from workbench.lore.spark_bridge import replay_session
 from workbench.lore.spark_bridge.query_runs import describe_failure, tag_plan
@@ -178,16 +177,9 @@ def _call_function(script: Path, function: str, spark: SparkSession) -> DataFram
     from pyspark import cloudpickle
     from pyspark.sql import DataFrame
 
-    name = f"workbench_lore_{script.stem}"
-    spec = importlib.util.spec_from_file_location(name, script)
-    if spec is None or spec.loader is None:
-        raise InputError("not a Python file", where="QUERY", found=script, do="name FILE.py:FUNCTION")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    # By value: executors and replays do not have this module.
-    cloudpickle.register_pickle_by_value(module)
     try:
-        spec.loader.exec_module(module)
+        # By value: executors and replays do not have this module.
+        module = import_user_module(str(script), prepare=cloudpickle.register_pickle_by_value)
     # SystemExit, too: the script must not end this process.
     except (Exception, SystemExit) as error:
         raise InputError(

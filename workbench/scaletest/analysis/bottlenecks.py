@@ -104,7 +104,7 @@ def find_bottlenecks(
     does the stage's work at a rate within 7 % of its configured limit, and in 9 of 10 seconds at most 15 % above it:
     all its requests, or all but events, which some components write with a second client; or that its own metrics say
     that its requests waited for that limit. `slow calls`: the API server took 0.1 s and more for each of the stage's
-    calls, and one and more were in flight (`slow_calls`). `no room` is a plateau that
+    calls, and one and more were in flight. `no room` is a plateau that
     was full at least half of its time, or most of whose pods the scheduler called unschedulable. `queue`: what came got
     through, after waits that came and went. Does not show the
     limit that comes next. `quota`: workloads were suspended or gated, and released more slowly than they came.

@@ -75,7 +75,7 @@ def read_journal(folder: str | Path) -> JournalState:
 
 
 class SubmissionJournal:
-    """The journal, open for more: `durable` for what must be on disk first, `note` for all else."""
+    """The journal, open for more: `write_durably` for what must be on disk first, `write_soon` for all else."""
 
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / run_records.JOURNAL

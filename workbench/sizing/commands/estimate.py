@@ -96,11 +96,11 @@ def verify(
     Example: workbench sizing verify data/runs/sizing/RUN --url http://127.0.0.1:8000 --gpus 18
     """
     from workbench.sizing.estimation import verification
-    from workbench.sizing.load.sweep_report import choose_terminal_watcher
+    from workbench.sizing.load.sweep_report import terminal_watcher
 
     limits = {"max_requests": max_requests, "max_duration_s": max_duration}
     limits |= {"max_tokens": max_tokens, "max_cost": max_cost}
-    with choose_terminal_watcher() as watcher:
+    with terminal_watcher() as watcher:
         outcome = verification.run_verification(
             folder,
             url=url,

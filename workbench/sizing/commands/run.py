@@ -135,12 +135,12 @@ def _run_and_print(
 
     from workbench.core.host import is_loopback
     from workbench.sizing.estimation import sweep_store, verification
-    from workbench.sizing.load.sweep_report import choose_terminal_watcher, format_sweep, sweep_json
+    from workbench.sizing.load.sweep_report import format_sweep, sweep_json, terminal_watcher
     from workbench.sizing.load.sweep_runner import run_sweep
 
     command = format_command_line()
     answer = None
-    with choose_terminal_watcher() as watcher:
+    with terminal_watcher() as watcher:
         sweep = run_sweep(
             out=out, keep=True, resume=resume, watcher=watcher, command=command, needs_listener=True, **settings
         )

@@ -36,7 +36,7 @@ class GpuEstimates(BaseModel):
 
 
 class LineFit(BaseModel):
-    """Fitted line: `slope_fit.Line` in the format of the file."""
+    """Fitted line: `calculation.Line` in the format of the file."""
 
     slope: float
     intercept: float

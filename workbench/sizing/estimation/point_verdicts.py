@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.metrics import Floats
+from workbench.sizing.load.arrival_processes import PROCESSES
 from workbench.sizing.tables import BACKLOG, FAILING_VERDICTS, OUTCOMES, USABLE_VERDICTS
 from workbench.stats import quantiles, rank_difference_z
 from workbench.stats.intervals import t_interval
@@ -50,7 +51,6 @@ MAX_STEADY_RANGE = 0.05
 MIN_INDEPENDENT = 40
 """Independent latencies that the requests of an even stream are worth in a steady state."""
 NORMAL_95 = 1.645
-DISPERSION = {"constant": 0.0, "poisson": 1.0}
 MAX_LENGTH_FACTOR = 3.0
 MIN_ANSWERS = 20
 N_STANDARD_ERRORS = 4.0
@@ -347,7 +347,9 @@ def _find_missing_surplus(window: _Window, latencies: Floats, arrivals: str) -> 
     time = quantiles.estimate_correlation_time(latencies[:, None], middle)
     if time <= MAX_CORRELATION_TIME:
         return None
-    if arrivals == "constant":
+    process = PROCESSES.get(arrivals)
+    dispersion = None if process is None else process.dispersion
+    if dispersion == 0:
         # Between two arrivals of an even stream a backlog falls each time: only the latencies tell.
         if len(latencies) >= MIN_INDEPENDENT * time or np.ptp(latencies) <= MAX_STEADY_RANGE * middle:
             return None
@@ -359,7 +361,7 @@ def _find_missing_surplus(window: _Window, latencies: Floats, arrivals: str) -> 
     above = levels > median
     falls = int((above[:-1] & ~above[1:]).sum())
     arrived = float(np.histogram(window.due, np.append(times, window.end))[0][above].sum()) if above.any() else 0.0
-    spread = DISPERSION.get(arrivals, _estimate_dispersion(window))
+    spread = _estimate_dispersion(window) if dispersion is None else dispersion
     if not arrived or falls >= NORMAL_95 * np.sqrt((1 + spread) * arrived):
         return None
     peaks = [int(part.max()) for part in np.array_split(levels, 4) if len(part)]

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.request_plan import Prompts
 
 clock = time.perf_counter
@@ -138,7 +139,7 @@ class StepLoad(msgspec.Struct, frozen=True):
     think_s: float = 0.0
     ramp_s: float = 0.0
     rate_per_s: float = 0.0
-    arrivals: Literal["users", "poisson", "gamma", "constant", "trace"] = "users"
+    arrivals: ArrivalName = "users"
     arrivals_cv: float = 1.0
     trace_s: list[float] = []
     max_in_flight: int = 4096

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.core.errors import ConfigError
 from workbench.sizing.load import request_plan
+from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.client_messages import (
     NO_EXTRA,
     Begin,
@@ -371,10 +372,5 @@ def _should_retry(reply: Reply) -> bool:
 
 def arrival_times(load: StepLoad) -> Iterator[float]:
     """Intended times of an open loop over all processes, in s since the start of the step."""
-    if load.arrivals == "poisson":
-        return request_plan.poisson_arrivals(load.rate_per_s, f"{load.seed}/{load.step}/arrivals")
-    if load.arrivals == "gamma":
-        return request_plan.gamma_arrivals(load.rate_per_s, load.arrivals_cv, f"{load.seed}/{load.step}/arrivals")
-    if load.arrivals == "constant":
-        return request_plan.constant_arrivals(load.rate_per_s)
-    return request_plan.scaled_trace_arrivals(load.trace_s, load.rate_per_s)
+    settings = ArrivalSettings(load.rate_per_s, f"{load.seed}/{load.step}/arrivals", load.arrivals_cv, load.trace_s)
+    return PROCESSES[load.arrivals].iterate_times(settings)

@@ -11,7 +11,7 @@ import os
 import random
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,59 +44,6 @@ MAX_TOKENIZER_BYTES = 256 << 20
 MIN_WORDS = 30
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 FILE_NAME = "tokenizer.json"
-
-
-def poisson_arrivals(rate_per_s: float, seed: str) -> Iterator[float]:
-    """Arrival times of a Poisson process, in seconds since the start.
-
-    >>> times = list(itertools.islice(poisson_arrivals(10.0, "0"), 10_000))
-    >>> times == sorted(times), round(times[-1] / 10_000, 2)
-    (True, 0.1)
-    """
-    # The seed is a string: random rejects tuples, and hashes of strings differ between processes.
-    draw = random.Random(seed).expovariate  # noqa: S311 - not used for secrets
-    now = 0.0
-    while True:
-        now += draw(rate_per_s)
-        yield now
-
-
-def gamma_arrivals(rate_per_s: float, cv: float, seed: str) -> Iterator[float]:
-    """Arrival times with gamma-distributed gaps, in seconds; a coefficient of variation above 1 is bursts.
-
-    >>> times = list(itertools.islice(gamma_arrivals(10.0, 3.0, "0"), 20_000))
-    >>> times == sorted(times), round(times[-1] / 20_000, 2)
-    (True, 0.1)
-    """
-    draw = random.Random(seed).gammavariate  # noqa: S311 - not used for secrets
-    now = 0.0
-    while True:
-        now += draw(1 / cv**2, cv**2 / rate_per_s)
-        yield now
-
-
-def constant_arrivals(rate_per_s: float) -> Iterator[float]:
-    """Arrival times at equal distances, in seconds since the start.
-
-    >>> list(itertools.islice(constant_arrivals(4.0), 3))
-    [0.0, 0.25, 0.5]
-    """
-    return (number / rate_per_s for number in itertools.count())
-
-
-def scaled_trace_arrivals(times_s: Sequence[float], rate_per_s: float) -> Iterator[float]:
-    """Recorded arrival times, scaled to a mean rate and repeated from the start at the end of the trace.
-
-    >>> list(itertools.islice(scaled_trace_arrivals([5.0, 6.0, 9.0], 0.5), 4))
-    [0.0, 1.0, 4.0, 6.0]
-    """
-    # n arrivals span n - 1 gaps; the period adds one gap, so that the last arrival does not meet the next first one.
-    span = times_s[-1] - times_s[0]
-    period = len(times_s) / rate_per_s
-    scale = period * (len(times_s) - 1) / len(times_s) / span
-    for lap in itertools.count():
-        for time_s in times_s:
-            yield lap * period + (time_s - times_s[0]) * scale
 
 
 def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import polars as pl
 
@@ -22,16 +20,9 @@ from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.point_verdicts import MIN_REPEATED_FRACTION
 from workbench.sizing.estimation.server_bottleneck import HOST, describe_server_bottleneck, describe_waiting_gpus
-from workbench.sizing.load import client_messages
 from workbench.sizing.load.client_messages import StepLoad
 from workbench.sizing.load.load_step import StepResult, request_runtime_s
 from workbench.sizing.tables import SERVER_METRICS
-
-if TYPE_CHECKING:
-    import polars as pl
-
-    from workbench.sizing.load import client_messages
-    from workbench.sizing.load.load_step import StepResult
 
 GOOD_VERDICTS = ("valid", "saturated")
 
@@ -44,10 +35,10 @@ BREAKING_OFF = "aborting the requests in flight"
 NOTEBOOK_STOPPING = "stopping: nothing more is sent; interrupt the kernel again to abort the requests in flight"
 
 
-class SweepWatcher(Protocol):
-    """Receives the progress of a sweep."""
+class SweepWatcher:
+    """Receives the progress of a sweep; this one ignores it."""
 
-    def on_step_start(self, load: client_messages.StepLoad) -> None:
+    def on_step_start(self, load: StepLoad) -> None:
         """A step starts."""
 
     def on_progress(self, result: StepResult) -> None:
@@ -58,22 +49,6 @@ class SweepWatcher(Protocol):
 
     def on_stop_request(self, times: int) -> None:
         """The user asked to stop, for the first or second time."""
-
-
-class SilentWatcher:
-    """Ignores the progress."""
-
-    def on_step_start(self, load: client_messages.StepLoad) -> None:
-        """Ignored."""
-
-    def on_progress(self, result: StepResult) -> None:
-        """Ignored."""
-
-    def on_step_end(self, result: StepResult) -> None:
-        """Ignored."""
-
-    def on_stop_request(self, times: int) -> None:
-        """Ignored."""
 
 
 @dataclass(frozen=True)
@@ -297,77 +272,61 @@ def format_live_figures(result: StepResult) -> str:
     return ", ".join(parts)
 
 
-class LineProgress(terminal.StatusLines):
-    """Prints a line at the start and end of a step, and regularly in between."""
+class SweepProgress(SweepWatcher):
+    """Says when a step starts and ends, and how it stands in between."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, status: terminal.StatusLines, stopping: str = TERMINAL_STOPPING) -> None:
+        self._status = status
+        self._stopping = stopping
         self._name = ""
 
     def on_step_start(self, load: StepLoad) -> None:
         """A step starts."""
         self._name = f"step {load.step}, {format_load(load)}"
-        self._next = time.monotonic() + self.every_s
+        self._status.delay()
 
     def on_progress(self, result: StepResult) -> None:
         """Result so far."""
-        self.show_when_due(
-            f"{self._name}: {format_live_figures(result)}, {result.in_flight} in flight, {result.duration_s:.0f} s"
-        )
+        figures = f"{format_live_figures(result)}, {result.in_flight} in flight, {result.duration_s:.0f} s"
+        self._status.show_when_due(f"{self._name}: {figures}")
 
     def on_step_end(self, result: StepResult) -> None:
         """A step has ended."""
-        self.say(f"{self._name}: {format_live_figures(result)}, {result.duration_s:.1f} s ({result.stopped})")
+        self._status.say(f"{self._name}: {format_live_figures(result)}, {result.duration_s:.1f} s ({result.stopped})")
 
     def on_stop_request(self, times: int) -> None:
         """The user asked to stop."""
-        self.say(TERMINAL_STOPPING if times == 1 else BREAKING_OFF)
+        self._status.say(self._stopping if times == 1 else BREAKING_OFF)
 
 
-class LiveProgress(LineProgress, terminal.ChangingStatusLine):
-    """The figures of the running step in one line that changes; a line that stays when it ends."""
+@contextlib.contextmanager
+def terminal_watcher() -> Iterator[SweepWatcher]:
+    """Watcher that shows progress on stderr."""
+    with terminal.open_status() as status:
+        yield SweepProgress(status)
+
+
+class CellLines(terminal.StatusLines):
+    """Lines below a cell: those that stay, and the status below them."""
 
     every_s = terminal.DRAW_EVERY_S
 
-
-def choose_terminal_watcher() -> LineProgress:
-    """A changing line when stderr is a terminal, else plain lines."""
-    return LiveProgress() if sys.stderr.isatty() else LineProgress()
-
-
-class CellProgress:
-    """Shows the progress below the cell: a line per finished step, and one for the running step."""
-
     def __init__(self, handle: Any) -> None:
+        super().__init__()
         self._handle = handle
         self._lines: list[str] = []
-        self._name = ""
 
-    def on_step_start(self, load: client_messages.StepLoad) -> None:
-        """A step starts."""
+    def say(self, line: str) -> None:
+        """A line that stays."""
+        self._lines.append(line)
+        self._draw(self._lines)
 
-        self._name = f"step {load.step}, {format_load(load)}"
-        self._draw_lines(f"{self._name} …")
+    def show(self, line: str) -> None:
+        """Show a new status now."""
+        self.delay()
+        self._draw([*self._lines, line])
 
-    def on_progress(self, result: StepResult) -> None:
-        """Result so far."""
-
-        self._draw_lines(
-            f"{self._name}: {format_live_figures(result)}, {result.in_flight} in flight, {result.duration_s:.0f} s"
-        )
-
-    def on_step_end(self, result: StepResult) -> None:
-        """A step has ended."""
-
-        self._lines.append(f"{self._name}: {format_live_figures(result)}, {result.duration_s:.1f} s ({result.stopped})")
-        self._draw_lines("")
-
-    def on_stop_request(self, times: int) -> None:
-        """The user asked to stop."""
-        self._draw_lines(NOTEBOOK_STOPPING if times == 1 else BREAKING_OFF)
-
-    def _draw_lines(self, running: str) -> None:
-        lines = [*self._lines, running] if running else self._lines
+    def _draw(self, lines: list[str]) -> None:
         html = "<br>".join(escape_html(line) for line in lines)
         self._handle.update(CellDisplay(f"<p>{html}</p>", "\n".join(lines)))
 
@@ -376,15 +335,15 @@ class CellProgress:
 def notebook_watcher() -> Iterator[SweepWatcher]:
     """Watcher that shows progress below the cell and clears it at the end; silent in a batch run."""
     if renderer.is_headless():
-        yield SilentWatcher()
+        yield SweepWatcher()
         return
     from IPython.display import display
 
     handle = display(CellDisplay("", ""), display_id=True)  # type: ignore[no-untyped-call]
     if handle is None:
-        yield SilentWatcher()
+        yield SweepWatcher()
         return
     try:
-        yield CellProgress(handle)
+        yield SweepProgress(CellLines(handle), NOTEBOOK_STOPPING)
     finally:
         handle.update(CellDisplay("", ""))

@@ -43,7 +43,7 @@ from workbench.sizing.load.sweep_journal import (
     record_failure,
 )
 from workbench.sizing.load.sweep_plan import LevelSchedule, Prices, SweepLimits, SweepUsage, build_stop_rule
-from workbench.sizing.load.sweep_report import SilentWatcher, SweepResult, SweepWatcher
+from workbench.sizing.load.sweep_report import SweepResult, SweepWatcher
 from workbench.sizing.tables import BACKLOG, POINTS, QUANTILES
 
 if TYPE_CHECKING:
@@ -335,7 +335,7 @@ def run_sweep(
     """
     stop_request = StopRequest()
     sweep = _prepare_sweep(workflow, out, keep, resume, command, settings, listener=needs_listener)
-    watcher = watcher or SilentWatcher()
+    watcher = watcher or SweepWatcher()
     run = functools.partial(sweep.run_to_end, stop_request, watcher, before)
     return run_in_thread(run, stop_request, watcher.on_stop_request, name="sizing sweep")
 
@@ -352,7 +352,7 @@ async def run_sweep_async(
 ) -> SweepResult:
     """As `run_sweep`, in the running event loop: for a workflow that is bound to it."""
     work = _prepare_sweep(workflow, out, keep, resume, None, settings)
-    return await work.run_to_end(asked or StopRequest(), watcher or SilentWatcher())
+    return await work.run_to_end(asked or StopRequest(), watcher or SweepWatcher())
 
 
 def _prepare_sweep(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load import request_plan, sweep_plan
+from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.request_plan import STEP_ITEMS
 from workbench.sizing.load.sweep_plan import LevelSchedule
 from workbench.sizing.simulation.cluster_model import Cluster, Marks, Service, Workflow
@@ -117,14 +118,12 @@ def simulate_step(
 
 
 def _list_arrivals(config: SweepConfig, rate_per_s: float, number: int) -> Iterator[float] | None:
-    """Times of the arrivals; null for a Poisson process, which the cluster draws."""
-    if config.arrivals == "constant":
-        return request_plan.constant_arrivals(rate_per_s)
-    if config.arrivals == "gamma":
-        return request_plan.gamma_arrivals(rate_per_s, config.arrivals_cv, f"{config.seed}/{number}/arrivals")
-    if config.trace is not None:
-        return request_plan.scaled_trace_arrivals(request_plan.read_arrival_trace(config.trace), rate_per_s)
-    return None
+    """Times of the arrivals; null in a closed loop, and for a Poisson process, which the cluster draws."""
+    if config.arrivals in ("users", "poisson"):
+        return None
+    trace_s = [] if config.trace is None else request_plan.read_arrival_trace(config.trace)
+    settings = ArrivalSettings(rate_per_s, f"{config.seed}/{number}/arrivals", config.arrivals_cv, trace_s)
+    return PROCESSES[config.arrivals].iterate_times(settings)
 
 
 class VirtualDriver:

@@ -243,7 +243,7 @@ class _Calibration:
             groups=[list(group) for group in self.groups],
             prices={name: float(prices[i]) for i, name in enumerate(self.pieces.columns) if used[i]},
             log_overall=fitted.log_overall,
-            overall_log_se=_cross_validation_log_error(times),
+            overall_log_se=_estimate_log_ratio_error(times),
             spread=fitted.spread,
             time_weight=fitted.time_weight,
             calibration=fitted.calibration,
@@ -399,7 +399,8 @@ def _share_measured_alone(
     return {term: alone[term] / total[term] if total[term] else 0.0 for term in terms}
 
 
-def _cross_validation_log_error(both: PairedTimes) -> float | None:
+def _estimate_log_ratio_error(both: PairedTimes) -> float | None:
+    """Standard error, between sessions, of the log of the overall ratio."""
     sides = [np.log(_average_by_session(cube)) for cube in (both.baseline, both.candidate)]
     if min(len(side) for side in sides) < 2:
         noise = both.noise

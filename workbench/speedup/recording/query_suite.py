@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
-import importlib.util
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.redaction import strip_user_info
+from workbench.core.user_code import import_user_module
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
 MAX_FILE_BYTES = 16 << 20
@@ -177,7 +174,7 @@ def _first_word_position(piece: str) -> int | None:
 def load_module_queries(module: str) -> dict[str, str]:
     """`QUERIES` of a module, given as a .py file or by its dotted name; its code is executed."""
     try:
-        loaded = _import_file(Path(module)) if module.endswith(".py") else importlib.import_module(module)
+        loaded = import_user_module(module)
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"[:300]
         raise InputError("cannot load the module of queries", where=module, found=reason) from error
@@ -186,19 +183,6 @@ def load_module_queries(module: str) -> dict[str, str]:
         allowed = "QUERIES: dict[str, str], name to SQL"
         raise InputError("the module has no queries", where=module, found=type(queries).__name__, allowed=allowed)
     return {name: text.strip().rstrip(";") for name, text in queries.items()}
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise FileNotFoundError(path)
-    spec = importlib.util.spec_from_file_location(f"workbench_queries_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not Python")
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickles look the module up by name while it is executed.
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import polars as pl
 
+from workbench.console import terminal
 from workbench.core import files, host, locks, signals
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.core.formats import format_bytes
@@ -23,7 +24,7 @@ from workbench.speedup.config import RecordConfig
 from workbench.speedup.recording import answers, query_session, recording_plan, session_log, session_process
 from workbench.speedup.recording.answers import AnswerStore
 from workbench.speedup.recording.recording_plan import GOOD_VERDICTS, MAX_OTHER_LOAD, Recording, Session
-from workbench.speedup.recording.session_process import ProgressClock, ProgressView, open_progress
+from workbench.speedup.recording.session_process import RecordingProgress
 
 WORK_FOLDER = ".session"
 QUERIES_FILE = "queries.sql"
@@ -114,14 +115,14 @@ def list_missing_sessions(recording: Recording) -> list[tuple[str, int]]:
 def _run_missing_sessions(prepared: recording_plan.RecordingPlan, recording: Recording) -> None:
     missing = list_missing_sessions(recording)
     n_queries, n_all = len(recording.suite.queries), len(recording.sides) * recording.n_sessions
-    clock = ProgressClock(len(missing) * recording.n_passes * n_queries, n_queries)
-    with open_progress(clock) as watch:
+    with terminal.open_status() as status:
+        progress = RecordingProgress(status, len(missing) * recording.n_passes * n_queries, n_queries)
         for place, (label, number) in enumerate(missing, n_all - len(missing) + 1):
-            watch.start_session(label, number, f"session {place} of {n_all}")
-            session = _record_session(prepared, recording, label, number, watch, clock)
-            watch.end_session(_format_session_end(session))
+            progress.start_session(label, number, f"session {place} of {n_all}")
+            session = _record_session(prepared, recording, label, number, progress)
+            progress.end_session(_format_session_end(session))
             for warning in session.warnings:
-                watch.say(f"warning: {warning}")
+                progress.say(f"warning: {warning}")
             succeeded = any(entry.label == label and entry.status == "ok" for entry in recording.sessions)
             if not succeeded:
                 raise RunFailedError(
@@ -141,26 +142,21 @@ def _record_session(
     recording: Recording,
     label: str,
     number: int,
-    watch: ProgressView,
-    clock: ProgressClock,
+    progress: RecordingProgress,
 ) -> Session:
     """Run one session and add it to the journal; of a failed one only the error is kept."""
     name = answers.session_file_stem(label, number)
     folder = recording.folder / WORK_FOLDER / name
     folder.mkdir(parents=True)
-    done_before = clock.done
+    done_before = progress.done
     load, busy = get_load_per_core(), measure_busy_share()
     started_at, started = datetime.now(UTC), time.monotonic()
-
-    def count_execution(row: dict[str, Any]) -> None:
-        clock.done += 1
-        watch.note_execution(row)
 
     with tempfile.TemporaryDirectory(prefix="workbench-spark-", ignore_cleanup_errors=True) as scratch:
         plan = prepared.build_session_plan(label, number, folder=folder, scratch=Path(scratch))
         config = prepared.config
         ended = session_process.run_session(
-            plan, timeout_s=config.session_timeout_s, on_execution=count_execution, local=config.local
+            plan, timeout_s=config.session_timeout_s, on_execution=progress.note_execution, local=config.local
         )
         session = Session(
             label=label,
@@ -178,7 +174,7 @@ def _record_session(
         )
         if ended.facts is not None:
             _store_session(recording, plan, ended, session, _build_stand_ins(prepared, plan, ended.facts, scratch))
-    clock.done = done_before + len(recording.suite.queries) * recording.n_passes
+    progress.done = done_before + len(recording.suite.queries) * recording.n_passes
     others = [other for other in recording.sessions if (other.label, other.session) != (label, number)]
     recording.sessions = [*others, session]
     recording.write()

@@ -10,8 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from workbench.console import terminal
 from workbench.core import signals
@@ -117,105 +116,41 @@ def _read_output_tail(path: Path) -> str:
     return " | ".join(messages[-6:])[-MAX_TAIL_CHARS:] or "no output"
 
 
-class ProgressClock:
-    """Progress of a recording, and the remaining time at the pace so far."""
+class RecordingProgress:
+    """Progress of a recording as status lines, with the remaining time at the pace so far."""
 
-    def __init__(self, n_executions: int, n_queries: int) -> None:
-        self.n_executions = n_executions
-        self.n_queries = n_queries
+    def __init__(self, status: terminal.StatusLines, n_executions: int, n_queries: int) -> None:
+        self.say = status.say
         self.done = 0
+        self._status = status
+        self._n_executions = n_executions
+        self._n_queries = n_queries
         self._started = time.monotonic()
-
-    def estimate_left_s(self) -> float | None:
-        """Seconds until the end at the mean pace so far; null before the first execution."""
-        if not self.done:
-            return None
-        return (time.monotonic() - self._started) / self.done * (self.n_executions - self.done)
-
-    def format_left_time(self) -> str:
-        """The remaining time as text; empty before the first execution."""
-        remaining_s = self.estimate_left_s()
-        return "" if remaining_s is None else f", about {format_duration(remaining_s)} left"
-
-
-class ProgressLines(terminal.StatusLines):
-    """One line per start and end of a session, end of a pass and failed query, for logs and pipes."""
-
-    def __init__(self, clock: ProgressClock) -> None:
-        super().__init__()
-        self._clock = clock
         self._name = ""
 
     def start_session(self, label: str, number: int, place: str) -> None:
         """A session starts; `place` is its number out of all."""
         self._name = f"{place}: {label} {number}"
-        self.say(f"{self._name} starts{self._clock.format_left_time()}")
+        self._status.show(f"{self._name} starts{self._format_left_time()}")
 
     def note_execution(self, row: dict[str, Any]) -> None:
         """An execution ended."""
+        self.done += 1
+        name = f"{self._name}, pass {row['pass']}"
         if row["status"] == "failed":
-            self.say(f"{self._name}, pass {row['pass']}: {row['query']} failed: {row['error']}")
-        if row["position"] == self._clock.n_queries:
-            self.say(f"{self._name}, pass {row['pass']} done{self._clock.format_left_time()}")
+            self.say(f"{name}: {row['query']} failed: {row['error']}")
+        if row["position"] == self._n_queries:
+            self._status.show(f"{name} done{self._format_left_time()}")
+        else:
+            self._status.show_when_due(f"{name}: {self.done} of {self._n_executions}{self._format_left_time()}")
 
     def end_session(self, text: str) -> None:
         """A session ended."""
         self.say(f"{self._name}: {text}")
 
-
-class ProgressBar:
-    """One bar over all executions, with session, pass and last query."""
-
-    def __init__(self, clock: ProgressClock) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-        self._clock = clock
-        self._name = ""
-        columns = (TextColumn("{task.fields[name]}"), BarColumn(bar_width=24), MofNCompleteColumn())
-        self._progress = Progress(*columns, TextColumn("{task.description}"), console=Console(stderr=True))
-        self._task = self._progress.add_task("", total=clock.n_executions, name="")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop updating the bar."""
-        self._progress.stop()
-
-    def start_session(self, label: str, number: int, place: str) -> None:
-        """A session starts."""
-        self._name = f"{place}: {label} {number}"
-        self._update_bar(f"starts{self._clock.format_left_time()}")
-
-    def note_execution(self, row: dict[str, Any]) -> None:
-        """An execution ended."""
-        if row["status"] == "failed":
-            self.say(f"{self._name}, pass {row['pass']}: {row['query']} failed: {row['error']}")
-        self._update_bar(f"pass {row['pass']}, {row['query']}{self._clock.format_left_time()}")
-
-    def end_session(self, text: str) -> None:
-        """A session ended."""
-        self.say(f"{self._name}: {text}")
-
-    def say(self, text: str) -> None:
-        """Print a line above the bar."""
-        self._progress.console.print(text, markup=False, highlight=False)
-
-    def _update_bar(self, description: str) -> None:
-        from rich.markup import escape
-
-        self._progress.update(
-            self._task, completed=self._clock.done, description=escape(description), name=escape(self._name)
-        )
-
-
-ProgressView = ProgressLines | ProgressBar
-
-
-def open_progress(clock: ProgressClock) -> ProgressView:
-    """A bar if stderr is a terminal, or else lines."""
-    return ProgressBar(clock) if sys.stderr.isatty() else ProgressLines(clock)
+    def _format_left_time(self) -> str:
+        """The remaining time as text; empty before the first execution."""
+        if not self.done:
+            return ""
+        left_s = (time.monotonic() - self._started) / self.done * (self._n_executions - self.done)
+        return f", about {format_duration(left_s)} left"

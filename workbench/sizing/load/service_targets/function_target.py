@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import importlib
 import inspect
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.core.user_code import import_user_module
 from workbench.sizing.load.client_messages import NO_EXTRA, Reply, RequestExtra, clock, mean_token_gap_s, shorten_detail
 
 Workflow = Callable[[str], Any]
@@ -95,7 +95,7 @@ def load_workflow(name: str) -> Workflow:
     if here not in sys.path:
         sys.path.insert(0, here)
     try:
-        workflow: Any = importlib.import_module(module_name)
+        workflow: Any = import_user_module(module_name)
         for part in attribute.split("."):
             workflow = getattr(workflow, part)
     except Exception as error:
