@@ -28,7 +28,6 @@ from workbench.indicators.kubernetes.pod import KEY_VARIABLE, ROUNDS_A_FILE
 from workbench.indicators.measurement.launcher_client import GRACE_S, build_clean_environment
 from workbench.indicators.measurement.run_messages import STDERR_BYTES, STDOUT_BYTES, RunLimits
 from workbench.indicators.measurement.session_plan import (
-    PreparedCase,
     count_max_rounds,
     match_cases_to_session,
     order_runs,
@@ -238,9 +237,9 @@ def build_pod_files(
         raise ConfigError(
             "a stack of the session is not given", found=missing, allowed=[stack.name for stack in stacks]
         )
-    prepared = list(match_cases_to_session(session, cases).values())
+    planned_cases = list(match_cases_to_session(session, cases).values())
     files = read_pod_programs()
-    texts = [(name, text) for case in prepared for name, text in case.sources.items()]
+    texts = [(name, text) for case in planned_cases for name, text in case.sources.items()]
     files |= {_source_key(text): text for _, text in texts}
     locks = {arm.stack_key: f"lock-{by_key[arm.stack_key].lock_sha256[:16]}.txt" for arm in session.arms}
     files |= {name: by_key[key].lock for key, name in locks.items()}
@@ -249,7 +248,7 @@ def build_pod_files(
     plan = {
         **_build_plan(session, options, limits),
         "rounds": list(rounds),
-        "cases": [_build_case(session, case) for case in prepared],
+        "cases": [_build_case(session, case) for case in planned_cases],
         "environments": [
             {
                 "stack": arm.name,
@@ -297,11 +296,11 @@ def count_pod_cores(session: Session, options: ClusterOptions) -> int:
     return options.cpus or session.run_threads + 1
 
 
-def _build_case(session: Session, prepared: PreparedCase) -> dict[str, Any]:
+def _build_case(session: Session, case: Case) -> dict[str, Any]:
     return {
-        "label": prepared.case.label,
-        "sources": {name: _source_key(text) for name, text in prepared.sources.items()},
-        "environment": build_clean_environment(session.run_threads, prepared.environment),
+        "label": case.label,
+        "sources": {name: _source_key(text) for name, text in case.sources.items()},
+        "environment": build_clean_environment(session.run_threads, case.environment),
     }
 
 

@@ -41,7 +41,6 @@ from workbench.indicators.kubernetes.job_manifests import (
 from workbench.indicators.kubernetes.result_collection import Collection, collect_results
 from workbench.indicators.measurement.rounds import Judge
 from workbench.indicators.measurement.session_plan import (
-    PreparedCase,
     build_session_plan,
     build_specification,
     count_max_rounds,
@@ -189,7 +188,7 @@ def _build_variant(stack: Stack, copy: int) -> Variant:
 
 def _write_specification(folder: Path, session: Session, variant: Variant, case: Case, options: ClusterOptions) -> None:
     inspection = inspection_id(session.session_id, variant.arm.name, case.label)
-    specification = build_specification(session, variant, PreparedCase.from_case(case), inspection)
+    specification = build_specification(session, variant, case, inspection)
     archive.write_specification(folder, inspection, specification | {"base": select_image(session, options)})
 
 

@@ -22,7 +22,6 @@ from workbench.indicators.kubernetes.cluster_client import DONE, POD, Records, r
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.run_messages import Outcome, RunEnd
 from workbench.indicators.measurement.session_plan import (
-    PreparedCase,
     Slot,
     build_run_document,
     count_max_rounds,
@@ -147,7 +146,7 @@ def collect_results(
     session = archive.read_session(folder)
     if session.backend != "kubernetes":
         raise InputError("not a session of a cluster", where=folder, found=f"backend {session.backend}")
-    prepared = match_cases_to_session(session, cases, error_type=InputError)
+    planned_cases = match_cases_to_session(session, cases, error_type=InputError)
     records = read_records(logs, key)
     collection = Collection(session, damaged=records.damaged, torn=len(records.torn))
     pods = _read_pod_facts(records, collection, products)
@@ -166,7 +165,7 @@ def collect_results(
         attempt = chosen.get(slot.round)
         run = runs_by_round[slot.round][attempt].get(slot.position) if attempt is not None else None
         if attempt is not None and run is not None and slot.position not in there:
-            result = _build_result(session, slot, prepared[slot.case], run, attempt, pods[attempt])
+            result = _build_result(session, slot, planned_cases[slot.case], run, attempt, pods[attempt])
             archive.write_result(folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result)
             collection.new.append((slot, result.workbench.status))
             there.add(slot.position)
@@ -252,14 +251,10 @@ def _list_archive_attempts(folder: Path, session: Session) -> dict[int, dict[int
     return there
 
 
-def _build_result(
-    session: Session, slot: Slot, prepared: PreparedCase, run: PodRun, attempt: str, facts: PodFacts
-) -> Result:
+def _build_result(session: Session, slot: Slot, case: Case, run: PodRun, attempt: str, facts: PodFacts) -> Result:
     """A pod's run as its document."""
     here = session.model_copy(update={"hardware": facts.build_hardware(), "cpus": facts.cpus})
-    result = build_run_document(
-        here, slot, session.get_arm(slot.arm), prepared, run.to_run_end(), run.before, run.after
-    )
+    result = build_run_document(here, slot, session.get_arm(slot.arm), case, run.to_run_end(), run.before, run.after)
     return _add_pod_details(result, facts, attempt)
 
 

@@ -19,7 +19,6 @@ from workbench.indicators.measurement.launcher_client import DIED, Launcher, bui
 from workbench.indicators.measurement.machine_facts import PREFIX
 from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
 from workbench.indicators.measurement.session_plan import (
-    PreparedCase,
     Slot,
     build_run_document,
     build_specification,
@@ -147,7 +146,6 @@ def measure_session(
     limits: RunLimits | None = None,
     judge: Judge | None = None,
     watcher: SessionWatcher | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> Session:
     """Make all missing runs of a session, and return the session with how it ended.
 
@@ -158,10 +156,10 @@ def measure_session(
     `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
     """
     judge, watcher = judge or Judge(), watcher or SilentWatcher()
-    prepared = match_cases_to_session(session, cases, environment)
+    planned_cases = match_cases_to_session(session, cases)
     by_name = {variant.arm.name: variant for variant in variants}
     _check_same_environments(session, by_name)
-    _write_specifications(folder, session, by_name, prepared)
+    _write_specifications(folder, session, by_name, planned_cases)
     session = session.model_copy(update={"ended_at": None, "stop_reason": None})
     archive.write_session(folder, session)
     slots, state = order_runs(session), read_state(folder, session)
@@ -176,7 +174,7 @@ def measure_session(
         ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
-        runner = _SessionRunner(folder, by_name, prepared, launcher, state, watcher, judge, interrupted)
+        runner = _SessionRunner(folder, by_name, planned_cases, launcher, state, watcher, judge, interrupted)
         session, reason = runner.run_all_rounds(session, slots)
         session = _add_notes(session, state.list_notes(), watcher)
     ended_at = datetime.now(UTC).isoformat(timespec="milliseconds")
@@ -191,7 +189,7 @@ class _SessionRunner:
 
     folder: Path
     variants: Mapping[str, Variant]
-    prepared: Mapping[str, PreparedCase]
+    cases: Mapping[str, Case]
     launcher: Launcher
     state: SessionState
     watcher: SessionWatcher
@@ -265,12 +263,12 @@ class _SessionRunner:
             )
 
     def _execute_slot(self, session: Session, slot: Slot) -> Result:
-        variant, prepared = self.variants[slot.arm], self.prepared[slot.case]
-        command = self._build_command(session, variant, prepared)
+        variant, case = self.variants[slot.arm], self.cases[slot.case]
+        command = self._build_command(session, variant, case)
         before = machine_facts.read_pressure(cpus=session.cpus)
         ended = self.launcher.run_command(command)
         after = machine_facts.read_pressure(cpus=session.cpus)
-        return build_run_document(session, slot, variant.arm, prepared, ended, before, after)
+        return build_run_document(session, slot, variant.arm, case, ended, before, after)
 
     def _warm_up(self, session: Session, slots: Sequence[Slot]) -> None:
         """Run each case once with each interpreter that has runs to come: files are then in memory for all of them.
@@ -283,15 +281,15 @@ class _SessionRunner:
         for case, arm in commands.values():
             if self.interrupted.is_set():
                 return
-            command = self._build_command(session, self.variants[arm], self.prepared[case])
+            command = self._build_command(session, self.variants[arm], self.cases[case])
             self.launcher.run_command(replace(command, timeout_s=min(command.timeout_s, MAX_WARM_UP_S)))
 
-    def _build_command(self, session: Session, variant: Variant, prepared: PreparedCase) -> RunCommand:
+    def _build_command(self, session: Session, variant: Variant, case: Case) -> RunCommand:
         threads = session.count_threads(variant.arm)
         return RunCommand(
             python=variant.python,
-            sources=prepared.sources,
-            environment=build_clean_environment(threads, {**prepared.environment, **variant.environment}),
+            sources=case.sources,
+            environment=build_clean_environment(threads, {**case.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,
             # Per process: more CPU time than its threads can use within the limit.
             cpu_s=int(session.run_timeout_s * threads) + 1,
@@ -330,13 +328,13 @@ def _list_folders(variants: Sequence[Variant]) -> list[str]:
 
 
 def _write_specifications(
-    folder: Path, session: Session, variants: Mapping[str, Variant], prepared: Mapping[str, PreparedCase]
+    folder: Path, session: Session, variants: Mapping[str, Variant], cases: Mapping[str, Case]
 ) -> None:
     for case in session.cases:
         for arm in session.arms:
             if arm.name not in case.skipped:
                 inspection = inspection_id(session.session_id, arm.name, case.label)
-                specification = build_specification(session, variants[arm.name], prepared[case.label], inspection)
+                specification = build_specification(session, variants[arm.name], cases[case.label], inspection)
                 archive.write_specification(folder, inspection, specification)
 
 

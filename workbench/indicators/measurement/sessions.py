@@ -131,11 +131,10 @@ def _measure_here(
             run.folder,
             session,
             parts.variants,
-            parts.cases,
+            [replace(case, variables={**case.variables, **parts.environment}) for case in parts.cases],
             limits=limits,
             judge=judge,
             watcher=watcher,
-            environment=parts.environment,
         ),
     )
 
