@@ -47,10 +47,10 @@ from workbench.indicators.measurement.session_plan import (
     order_runs,
 )
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
-from workbench.indicators.measurement.stack_variants import Variant, choose_baseline
+from workbench.indicators.measurement.stack_variants import Variant, build_stack_variant, order_copies
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
-from workbench.indicators.store.archive import CONTROL, Arm, Hardware, Session, inspection_id
+from workbench.indicators.store.archive import Hardware, Session, inspection_id
 
 FOLDER = "kubernetes"
 OPTIONS = "options.json"
@@ -131,7 +131,9 @@ def build_session(
     session_id: str, config: SessionConfig, stacks: Sequence[Stack], cases: Sequence[Case], options: ClusterOptions
 ) -> tuple[Session, list[Variant]]:
     """Build the plan and its variants without writing files."""
-    variants = build_variants(stacks, config.baseline)
+    by_name = {stack.name: stack for stack in stacks}
+    names = order_copies([stack.name for stack in stacks], config.baseline)
+    variants = [build_stack_variant(by_name[name], copy) for name, copy in names]
     session = build_session_plan(
         session_id,
         config,
@@ -150,40 +152,12 @@ def build_session(
     return session.model_copy(update=changed), variants
 
 
-def build_variants(stacks: Sequence[Stack], baseline: str | None = None) -> list[Variant]:
-    """Variants of a session in every pod: the baseline first, the control (a copy of it) last."""
-    names = [stack.name for stack in stacks]
-    if twice := sorted({name for name in [*names, CONTROL] if [*names, CONTROL].count(name) > 1}):
-        raise ConfigError(
-            "two variants have the same name", found=twice, do=f"rename one; {CONTROL!r} is the copy of the baseline"
-        )
-    by_name = dict(zip(names, stacks, strict=True))
-    first = by_name[choose_baseline(baseline, names)]
-    return [
-        *(_build_variant(stack, 0) for stack in [first, *(other for other in stacks if other is not first)]),
-        _build_variant(first, 1),
-    ]
-
-
 def _list_plan_notes(options: ClusterOptions) -> list[str]:
     """Notes on how the session runs."""
     notes = ["each round runs in a separate pod; values of different rounds are never compared"]
     if options.gpus:
         notes.append("runs have no memory limit of their own; a run that exceeds the pod's limit ends its round")
     return notes
-
-
-def _build_variant(stack: Stack, copy: int) -> Variant:
-    arm = Arm(
-        name=CONTROL if copy else stack.name,
-        stack=stack.name,
-        stack_key=stack.key,
-        copy_number=copy,
-        python=stack.python,
-        packages=stack.versions,
-        lock_sha256=stack.lock_sha256,
-    )
-    return Variant(arm, "", {package.name: package.hashes for package in stack.packages})
 
 
 def _write_specification(folder: Path, session: Session, variant: Variant, case: Case, options: ClusterOptions) -> None:

@@ -184,19 +184,9 @@ def _install_variants(
 ) -> list[Variant]:
     if stacks is None:
         return stack_variants.build_python_variants(stack_variants.parse_pythons(config.python), baseline)
-    if stacks.variations:
-        from workbench.indicators.measurement.stack_variants import install_variations
-
-        return install_variations(
-            stacks,
-            baseline,
-            max_download_bytes=config.max_download_bytes,
-            offline=offline,
-            progress=_build_preparation_callback("installed", progress),
-        )
-    wanted = baseline if baseline is None else stacks.get_stack(baseline).name
+    wanted = baseline if baseline is None or stacks.variations else stacks.get_stack(baseline).name
     return stack_variants.install_variants(
-        stacks.stacks,
+        stacks,
         wanted,
         max_download_bytes=config.max_download_bytes,
         offline=offline,
