@@ -248,7 +248,14 @@ def build_pod_files(
     plan = {
         **_build_plan(session, options, limits),
         "rounds": list(rounds),
-        "cases": [_build_case(session, case) for case in planned_cases],
+        "cases": [
+            {
+                "label": case.label,
+                "sources": {name: _source_key(text) for name, text in case.sources.items()},
+                "environment": build_clean_environment(session.run_threads, case.environment),
+            }
+            for case in planned_cases
+        ],
         "environments": [
             {
                 "stack": arm.name,
@@ -294,14 +301,6 @@ def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) ->
 def count_pod_cores(session: Session, options: ClusterOptions) -> int:
     """Whole cores of a pod: one beside the threads, so that the runner never slows a run."""
     return options.cpus or session.run_threads + 1
-
-
-def _build_case(session: Session, case: Case) -> dict[str, Any]:
-    return {
-        "label": case.label,
-        "sources": {name: _source_key(text) for name, text in case.sources.items()},
-        "environment": build_clean_environment(session.run_threads, case.environment),
-    }
 
 
 def _source_key(text: str) -> str:
@@ -388,22 +387,19 @@ def build_manifests(
         for at, content in enumerate(spread)
     ]
     named = [config_map["metadata"]["name"] for config_map in maps]
-    return [
-        *maps,
-        _build_secret(name, session, options, key),
-        _build_network_policy(name, session, options),
-        _build_job(name, session, stacks, options, wanted, named),
-    ]
-
-
-def _build_secret(name: str, session: Session, options: ClusterOptions, key: str) -> Object:
-    return {
+    secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _build_metadata(name, session, options),
         "type": "Opaque",
         "stringData": {KEY: key},
     }
+    return [
+        *maps,
+        secret,
+        _build_network_policy(name, session, options),
+        _build_job(name, session, stacks, options, wanted, named),
+    ]
 
 
 def build_object_name(session_id: str) -> str:

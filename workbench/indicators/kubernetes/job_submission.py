@@ -114,16 +114,14 @@ def plan_session(
     archive.write_session(folder, session)
     files.write_text(folder / FOLDER / OPTIONS, options.model_dump_json(indent=1) + "\n")
     write_manifests(folder, session, manifests, options)
+    by_label = {case.label: case for case in cases}
     for variant in variants:
-        for case in session.cases:
-            if variant.arm.name not in case.skipped:
-                _write_specification(
-                    folder,
-                    session,
-                    variant,
-                    next(candidate for candidate in cases if candidate.label == case.label),
-                    options,
-                )
+        for planned in session.cases:
+            if variant.arm.name not in planned.skipped:
+                inspection = inspection_id(session.session_id, variant.arm.name, planned.label)
+                specification = build_specification(session, variant, by_label[planned.label], inspection)
+                specification["base"] = select_image(session, options)
+                archive.write_specification(folder, inspection, specification)
     return session
 
 
@@ -134,14 +132,12 @@ def build_session(
     by_name = {stack.name: stack for stack in stacks}
     names = order_copies([stack.name for stack in stacks], config.baseline)
     variants = [build_stack_variant(by_name[name], copy) for name, copy in names]
-    session = build_session_plan(
-        session_id,
-        config,
-        variants,
-        cases,
-        notes=[f"cluster: {note}" for note in _list_plan_notes(options)],
-        here=False,
-    )
+    notes = ["cluster: each round runs in a separate pod; values of different rounds are never compared"]
+    if options.gpus:
+        notes.append(
+            "cluster: runs have no memory limit of their own; a run that exceeds the pod's limit ends its round"
+        )
+    session = build_session_plan(session_id, config, variants, cases, notes=notes, here=False)
     changed = {
         "backend": "kubernetes",
         "hardware": Hardware(key="", cpu_model="not known yet", cores=1, memory_bytes=0),
@@ -150,20 +146,6 @@ def build_session(
         "host": {"image": select_image(session, options), "namespace": options.namespace},
     }
     return session.model_copy(update=changed), variants
-
-
-def _list_plan_notes(options: ClusterOptions) -> list[str]:
-    """Notes on how the session runs."""
-    notes = ["each round runs in a separate pod; values of different rounds are never compared"]
-    if options.gpus:
-        notes.append("runs have no memory limit of their own; a run that exceeds the pod's limit ends its round")
-    return notes
-
-
-def _write_specification(folder: Path, session: Session, variant: Variant, case: Case, options: ClusterOptions) -> None:
-    inspection = inspection_id(session.session_id, variant.arm.name, case.label)
-    specification = build_specification(session, variant, case, inspection)
-    archive.write_specification(folder, inspection, specification | {"base": select_image(session, options)})
 
 
 def read_options(folder: Path) -> ClusterOptions:

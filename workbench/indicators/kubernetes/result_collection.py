@@ -252,14 +252,9 @@ def _list_archive_attempts(folder: Path, session: Session) -> dict[int, dict[int
 
 
 def _build_result(session: Session, slot: Slot, case: Case, run: PodRun, attempt: str, facts: PodFacts) -> Result:
-    """A pod's run as its document."""
+    """A pod's run as its document, with the pod's system in place of this one's, and which pod it was."""
     here = session.model_copy(update={"hardware": facts.build_hardware(), "cpus": facts.cpus})
     result = build_run_document(here, slot, session.get_arm(slot.arm), case, run.to_run_end(), run.before, run.after)
-    return _add_pod_details(result, facts, attempt)
-
-
-def _add_pod_details(result: Result, facts: PodFacts, attempt: str) -> Result:
-    """The same with the pod's system in place of this one's, and which pod it was."""
     hardware = {"cpu_family": facts.cpu_family, "cpu_model": facts.cpu_model_number}
     system = {"name": facts.os_release.get("id"), "version": facts.os_release.get("version_id")}
     environment = {
@@ -297,21 +292,18 @@ def _count_missing_rounds(
     runs = sum(slot.round == 0 for slot in slots)
     heard = {record_key.round for record_key in (*records.documents, *records.begun, *records.torn)} | whys.keys()
     heard |= {slot.round for slot in slots if slot.position in there}
+    begun = {(record_key.round, record_key.what) for record_key in records.begun}
     for number in range(count_max_rounds(session)):
         lacking = [slot for slot in slots if slot.round == number and slot.position not in there]
         if len(lacking) == runs:
             collection.absent.append(number)
         if lacking and number in heard:
             reasons = [f"{len(lacking)} of {runs} runs are not there", *([whys[number]] if number in whys else [])]
-            at = next((slot for slot in lacking if _has_begun(records, slot)), None)
+            at = next((slot for slot in lacking if (number, str(slot.position)) in begun), None)
             if at is not None:
                 reasons.append(f"{at.arm}, {at.case} was begun")
             collection.missing[number] = "; ".join(reasons)
     return max((slot.round + 1 for slot in slots if slot.position in there), default=0)
-
-
-def _has_begun(records: Records, slot: Slot) -> bool:
-    return any((record_key.round, record_key.what) == (slot.round, str(slot.position)) for record_key in records.begun)
 
 
 def _set_machine(session: Session, pods: Mapping[str, PodFacts]) -> Session:

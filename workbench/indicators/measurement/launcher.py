@@ -213,7 +213,8 @@ def _watch_process(
 ) -> None:
     """Until the process has ended, or a reason to kill it; its output may end before it, or go on after it."""
     signals = [surroundings.wakeup, *([] if requests is None else [requests.descriptor])]
-    while not _has_exited(watched.pid):
+    # Left to be waited for: until then nobody else can get its number, nor its group's.
+    while os.waitid(os.P_PID, watched.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             watched.ended_by = "timeout"
@@ -229,11 +230,6 @@ def _watch_process(
                 os.read(surroundings.wakeup, 4096)
         for descriptor in ready & watched.pipes.keys():
             _read_output(watched, command, descriptor)
-
-
-def _has_exited(pid: int) -> bool:
-    # Left to be waited for: until then nobody else can get its number, nor its group's.
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _read_output(watched: WatchedRun, command: RunCommand, descriptor: int) -> bool:

@@ -319,7 +319,8 @@ def equalize_conditions(
             if key not in cache:
                 facts = probe(variant, {})
                 expected = build_clean_environment(count, {**environment, **variant.environment})
-                folder = copies / _hash_interpreter(variant)
+                identity = f"{variant.python}\0{variant.arm.python}"
+                folder = copies / hashlib.sha256(identity.encode()).hexdigest()[:24]
                 there = facts and facts["missing"] and (folder / MARKER).is_file()
                 copy_facts = probe(variant, {PREFIX: str(folder)}) if there else None
                 cache[key] = _settle_variant(variant, facts, expected, folder, note, copy_facts)
@@ -330,10 +331,16 @@ def equalize_conditions(
 
 
 def _tidy_copies(copies: Path) -> Path:
+    """Make the folder of copies, and remove those that were not used for long."""
     # A cache that cannot be written is no error: variants are then measured as they are, and the report says so.
     with contextlib.suppress(OSError):
         copies.mkdir(parents=True, exist_ok=True)
-        _remove_unused_copies(copies)
+        oldest_s = time.time() - _MAX_UNUSED_S
+        for folder in copies.iterdir():
+            # One without a marker is being made, or was left behind by a kill.
+            marker = folder / MARKER
+            if (marker if marker.exists() else folder).stat().st_mtime < oldest_s:
+                shutil.rmtree(folder, ignore_errors=True)
     return copies
 
 
@@ -386,19 +393,6 @@ def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
         os.utime(folder / MARKER)
         return n_uncompiled if len(copy_facts["missing"]) <= n_uncompiled else None
     return None
-
-
-def _remove_unused_copies(copies: Path) -> None:
-    """Remove copies whose marker is old; one without a marker is being made, or was left behind by a kill."""
-    oldest_s = time.time() - _MAX_UNUSED_S
-    for folder in copies.iterdir():
-        marker = folder / MARKER
-        if (marker if marker.exists() else folder).stat().st_mtime < oldest_s:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _hash_interpreter(variant: Variant) -> str:
-    return hashlib.sha256(f"{variant.python}\0{variant.arm.python}".encode()).hexdigest()[:24]
 
 
 def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], folder: Path) -> int | None:

@@ -250,7 +250,17 @@ class _SessionRunner:
         """Make a run and write it; raises when several in a row could not be made."""
         result = self._execute_slot(session, slot)
         measured = result.workbench
-        _write_run(self.folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result)
+        try:
+            archive.write_result(
+                self.folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result
+            )
+        except OSError as error:
+            raise RunFailedError(
+                "cannot write a result",
+                where=self.folder,
+                found=error.strerror,
+                do="free disk space, then continue: workbench indicators run --resume, with this folder",
+            ) from error
         self.state.add_run(slot.case, slot.arm, slot.round, measured.status)
         self.watcher.report_run(slot.arm, slot.case, measured.status)
         self.not_made = 0 if is_made(measured) else self.not_made + 1
@@ -295,18 +305,6 @@ class _SessionRunner:
             cpu_s=int(session.run_timeout_s * threads) + 1,
             cpus=session.cpus[:threads],
         )
-
-
-def _write_run(folder: Path, inspection: str, number: int, result: Result) -> None:
-    try:
-        archive.write_result(folder, inspection, number, result)
-    except OSError as error:
-        raise RunFailedError(
-            "cannot write a result",
-            where=folder,
-            found=error.strerror,
-            do="free disk space, then continue: workbench indicators run --resume, with this folder",
-        ) from error
 
 
 def _check_same_environments(session: Session, variants: Mapping[str, Variant]) -> None:

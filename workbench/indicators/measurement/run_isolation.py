@@ -201,26 +201,20 @@ def isolate_network() -> str | None:
     As another user than root a user namespace is needed, too. Both are tried in a child first: half of it done would
     leave this process without a user.
     """
-    step = _isolate_as_root if os.geteuid() == 0 else _isolate_as_user
-    if refused := _try_in_child(step):
+    if refused := _try_in_child(_enter_empty_network):
         return refused
-    step()
+    _enter_empty_network()
     return None
 
 
-def _isolate_as_root() -> None:
-    unshare_namespaces(CLONE_NEWNET)
-    with contextlib.suppress(OSError):
-        _enable_loopback()
-
-
-def _isolate_as_user() -> None:
+def _enter_empty_network() -> None:
     user, group = os.geteuid(), os.getegid()
-    unshare_namespaces(CLONE_NEWUSER | CLONE_NEWNET)
-    # The kernel asks for this before a group may be mapped.
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    unshare_namespaces(CLONE_NEWNET | (CLONE_NEWUSER if user else 0))
+    if user:
+        # The kernel asks for this before a group may be mapped.
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     with contextlib.suppress(OSError):
         _enable_loopback()
 
