@@ -253,7 +253,8 @@ def write_skeleton(name: str, out: Path, *, sql: Path | None = None) -> Skeleton
     """
     words = _split_words(name)
     stem, title = "pi_" + "_".join(words), "".join(word[0].upper() + word[1:] for word in words)
-    _refuse_reserved_words(name, title)
+    if keyword.iskeyword(title) or keyword.iskeyword(name.lower()):
+        raise ConfigError("a Python keyword", where="NAME", found=name, do=f"choose another name, such as My{title}")
     _refuse_taken_name(title)
     templates = (DECLARATION, SCRIPT, TEST) if sql is None else (SQL_DECLARATION, SQL_SCRIPT, SQL_TEST)
     texts = dict(zip((f"{stem}.py", f"{stem}_script.py", f"test_{stem}.py"), templates, strict=True))
@@ -304,12 +305,6 @@ def _split_words(name: str) -> list[str]:
         )
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_")
     return spaced.lower().split("_")
-
-
-def _refuse_reserved_words(name: str, title: str) -> None:
-    """Refuse Python keywords, also in lower case."""
-    if keyword.iskeyword(title) or keyword.iskeyword(name.lower()):
-        raise ConfigError("a Python keyword", where="NAME", found=name, do=f"choose another name, such as My{title}")
 
 
 def _refuse_taken_name(title: str) -> None:
