@@ -295,11 +295,12 @@ class Indicator(BaseModel):
             raise ConfigError("unknown parameter", where=where, found=unknown, allowed=list(declared) or "none")
         values: dict[str, Value] = {}
         for name, field in declared.items():
-            values[name] = (
-                _validate_parameter(cls, name, overrides[name], where)
-                if name in overrides
-                else _read_default(name, field, where)
-            )
+            if name in overrides:
+                values[name] = _validate_parameter(cls, name, overrides[name], where)
+            elif field.is_required():
+                raise ConfigError("a parameter without a value", where=f"{where}, {name}", do=f"give {name}=VALUE")
+            else:
+                values[name] = field.default
         return values
 
     @classmethod
@@ -466,13 +467,6 @@ def _validate_parameter(cls: type[Indicator], name: str, value: Any, where: str)
             "not a value for this parameter", where=f"{where}, {name}", found=value, allowed=problem["msg"]
         ) from None
     return valid_value
-
-
-def _read_default(name: str, field: FieldInfo, where: str) -> Value:
-    if field.is_required():
-        raise ConfigError("a parameter without a value", where=f"{where}, {name}", do=f"give {name}=VALUE")
-    value: Value = field.default
-    return value
 
 
 def _read_source(source: Path | str, cls: type[Indicator]) -> str:
