@@ -57,7 +57,7 @@ def collect(
 
         cluster = connect_cluster(context, confirm_context or None, read_options(folder).namespace)
         wanted = build_label_selector(archive.read_session(folder).session_id)
-        pods = job_submission.list_finished_pods(cluster.list_pods(wanted))
+        pods = [pod for pod in cluster.list_pods(wanted) if job_submission.is_over(pod)]
         print_text(f"{len(pods)} finished pod(s); context {cluster.context}, namespace {cluster.namespace}", err=True)
         collection = job_submission.collect_from_pods(folder, cases, cluster, pods, key=key)
     outcome = _write_outcome(folder, collection)

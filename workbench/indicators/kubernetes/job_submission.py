@@ -290,7 +290,9 @@ def _iterate_causes(pod: Pod) -> Iterator[str]:
             cause = str(condition.get("reason", ""))
             yield _append_detail(_DISRUPTIONS.get(cause, f"it was disrupted ({cause})"), condition.get("message"))
     if installer.get("exitCode"):
-        yield _append_detail("the stacks could not be installed", _last_line(installer.get("message")))
+        lines = [line for line in str(installer.get("message") or "").splitlines() if line.strip()]
+        last = lines[-1].removeprefix("workbench: ") if lines else ""
+        yield _append_detail("the stacks could not be installed", last)
     if code := measurer.get("exitCode"):
         yield "the runner was killed" if code == 137 else f"the runner ended with exit code {code}"
     if reason:
@@ -307,11 +309,6 @@ def _get_container_state(pod: Pod, container: str) -> dict[str, Any]:
         if entry.get("name") == container:
             return entry.get("state") or {}
     return {}
-
-
-def _last_line(message: Any) -> str:
-    lines = [line for line in str(message or "").splitlines() if line.strip()]
-    return lines[-1].removeprefix("workbench: ") if lines else ""
 
 
 def _append_detail(text: str, more: Any) -> str:
@@ -469,11 +466,6 @@ class SessionWatch:
         verdicts = self.judge.verdicts(self.folder) if self.judge.verdicts and look else None
         self.watcher.report_round(n_done, count_max_rounds(self.session), verdicts)
         return look and self.judge.decided(self.folder)
-
-
-def list_finished_pods(pods: Sequence[Object]) -> list[Object]:
-    """Pods that have ended, successfully or not."""
-    return [pod for pod in pods if is_over(pod)]
 
 
 def find_pod_round(pod: Object) -> int | None:

@@ -15,10 +15,14 @@ from workbench.indicators.config import SessionConfig, session_config
 from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.contract.script_declaration import ScriptDeclaration
-from workbench.indicators.measurement import machine_facts, stack_variants
-from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES, build_clean_environment, run_once
-from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
-from workbench.indicators.measurement.script_cases import build_cases, declare_scripts, read_declarations
+from workbench.indicators.measurement import stack_variants
+from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES
+from workbench.indicators.measurement.script_cases import (
+    build_cases,
+    declare_scripts,
+    read_declarations,
+    run_as_configured,
+)
 from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.shipped.registry import load_indicator
@@ -207,19 +211,7 @@ def _gather_from_specification(
     if config.indicators:
         cases = [_bind_case(parse_case(text), first.sources) for text in config.indicators]
         return SessionInputs(variants, cases, config, environment, notes, stacks)
-    limits = RunLimits(
-        config.memory_limit_bytes(machine_facts.detect_hardware().memory_bytes),
-        config.processes,
-        network=config.network,
-    )
-    case, notice = probe_script(
-        variants[0].python,
-        first.sources,
-        environment,
-        threads=config.threads,
-        timeout_s=config.timeout_s,
-        limits=limits,
-    )
+    case, notice = probe_script(variants[0].python, first.sources, environment, config)
     return SessionInputs(variants, [case], config, environment, [*notes, *([notice] if notice else [])], stacks)
 
 
@@ -327,22 +319,14 @@ def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[
 
 
 def probe_script(
-    python: str,
-    sources: Mapping[str, str],
-    environment: Mapping[str, str],
-    *,
-    threads: int,
-    timeout_s: float,
-    limits: RunLimits,
+    python: str, sources: Mapping[str, str], environment: Mapping[str, str], config: SessionConfig
 ) -> tuple[Case, str | None]:
     """Find the case of a script by running it once; return it with a notice, if any.
 
     A script that fails or names an undeclared indicator gets the case `Undeclared`: its runs are kept with their
     status.
     """
-    cpus, _ = machine_facts.assign_cores(threads)
-    variables = build_clean_environment(threads, environment)
-    ended = run_once(RunCommand(python, sources, variables, timeout_s=timeout_s, cpus=cpus), limits)
+    ended = run_as_configured(python, sources, environment, config, config.threads)
     unknown = Case.from_parameters(bind_script(Undeclared, sources))
     try:
         document = parse_document(ended.stdout)
