@@ -26,24 +26,16 @@ def _check_runs(comparison: Comparison) -> list[tuple[str, int]]:
     runs, values = comparison.observed.runs, comparison.observed.values
     by_run = ["inspection_id", "run"]
     failed = runs.filter(pl.col("status") != "ok")
+    extra_machines = max(0, runs["hardware_key"].n_unique() - 1)
+    versions = runs.group_by("case").agg(pl.col("indicator_version").n_unique())
+    mixed_cases = versions.filter(pl.col("indicator_version") > 1).height
     return [
         ("runs that failed and have a value", values.join(failed, on=by_run, how="semi").height),
         ("values without a run", values.join(runs, on=by_run, how="anti").height),
-        ("a valid session on several machines", _count_extra_machines(comparison)),
-        (
-            "a valid session with a case in two versions",
-            _count_duplicates(runs, "case", "indicator_version") * comparison.valid,
-        ),
+        ("a valid session on several machines", extra_machines * comparison.valid),
+        ("a valid session with a case in two versions", mixed_cases * comparison.valid),
         ("rounds of a case with an arm twice", runs.filter(runs.select("case", "round", "arm").is_duplicated()).height),
     ]
-
-
-def _count_extra_machines(comparison: Comparison) -> int:
-    return max(0, comparison.observed.runs["hardware_key"].n_unique() - 1) if comparison.valid else 0
-
-
-def _count_duplicates(runs: pl.DataFrame, by: str, name: str) -> int:
-    return runs.group_by(by).agg(pl.col(name).n_unique().alias("kinds")).filter(pl.col("kinds") > 1).height
 
 
 def _check_effects(comparison: Comparison) -> list[tuple[str, int]]:

@@ -246,18 +246,16 @@ def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | N
         A stack cannot be installed.
     """
     request = config.request
-    comparison = _measure_live_session(config, run, indicator) if config.live else _read_session(config, run)
+    if config.live:
+        comparison = _measure_live_session(config, run, indicator)
+    else:
+        # Before add_input: its error for a wrong folder is better.
+        comparison = compare_session(load_observations(Path(config.session)))
+        run.add_input(Path(config.session) / "session.json")
     study = Study(config, comparison, recommend(comparison, request))
     for table, frame in study.tables():
         run.write_table(table, frame)
     return study
-
-
-def _read_session(config: NotebookConfig, run: Run) -> Comparison:
-    folder = Path(config.session)
-    comparison = compare_session(load_observations(folder))  # Before add_input: its error for a wrong folder is better.
-    run.add_input(folder / "session.json")
-    return comparison
 
 
 def _measure_live_session(config: NotebookConfig, run: Run, indicator: type[Indicator] | None) -> Comparison:

@@ -172,6 +172,13 @@ def format_session(outcome: SessionOutcome) -> str:
     level = outcome.compared.effects["level"].max() if outcome.compared.effects.height else None
     share = "" if level is None else f", intervals at {float(str(level)):.1%}"
     share += ", at every number of rounds" if session.method == "sequence" and share else ""
+    dimensions: list[str] = []
+    if outcome.compared.dimensions is not None:
+        lines = format_dimension_effects(outcome.compared.dimensions)
+        dimensions = ["by dimension:", *(f"  {line}" for line in lines), ""]
+    runs = outcome.compared.observed.runs
+    wall_s, cpu_s = float(runs["duration_s"].sum() or 0), float(runs["cpu_s"].sum() or 0)
+    cost = f"{runs.height} runs, {wall_s:.0f} s of runs, {cpu_s:.0f} s of CPU time"
     lines = [
         format_answer(outcome),
         "",
@@ -180,22 +187,14 @@ def format_session(outcome: SessionOutcome) -> str:
         "",
         *format_table(table, _HEADERS),
         "",
-        *_format_dimensions(outcome),
+        *dimensions,
         f"session: {judgement['verdict']}",
         *(f"  {reason}" for reason in judgement["reasons"]),
     ]
     lines += ["", "notes:", *(f"  {note}" for note in session.notes)] if session.notes else []
-    lines += [f"cost: {_format_cost(outcome)}", "", f"written: {outcome.folder}"]
+    lines += [f"cost: {cost}", "", f"written: {outcome.folder}"]
     lines += [f"next: {command}" for command in list_next_commands(outcome)]
     return "\n".join(lines)
-
-
-def _format_dimensions(outcome: SessionOutcome) -> list[str]:
-    """What each dimension of a stack matrix is worth, if there is one."""
-    table = outcome.compared.dimensions
-    if table is None:
-        return []
-    return ["by dimension:", *(f"  {line}" for line in format_dimension_effects(table)), ""]
 
 
 def list_next_commands(outcome: SessionOutcome) -> list[str]:
@@ -217,13 +216,6 @@ def list_next_commands(outcome: SessionOutcome) -> list[str]:
         )
         commands.append(f"workbench indicators recommend {folder}{clock}")
     return commands
-
-
-def _format_cost(outcome: SessionOutcome) -> str:
-    """What the session took: runs, time in runs, CPU time."""
-    runs = outcome.compared.observed.runs
-    wall_s, cpu_s = float(runs["duration_s"].sum() or 0), float(runs["cpu_s"].sum() or 0)
-    return f"{runs.height} runs, {wall_s:.0f} s of runs, {cpu_s:.0f} s of CPU time"
 
 
 def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
@@ -367,7 +359,12 @@ def _format_exclusions(recommendation: Recommendation) -> Iterator[str]:
 
 
 def _format_reasons(recommendation: Recommendation) -> list[str]:
-    lines = [_format_sentence(sentence) for sentence in _select_sentences(recommendation)]
+    lines = []
+    for sentence in _select_sentences(recommendation):
+        runs = len(sentence.evidence.runs)
+        count = f"{runs} runs, first " if runs > 1 else ""
+        see = f" ({count}{sentence.link})" if sentence.link else ""
+        lines.append(f"  {sentence.type:<7} {sentence.message}{see}")
     more = len(lines) - MAX_SENTENCES
     return lines[:MAX_SENTENCES] + ([f"  and {more} more: --json, or the table justifications"] if more > 0 else [])
 
@@ -383,9 +380,3 @@ def _select_sentences(recommendation: Recommendation) -> list[Justification]:
         if (of_answer or of_others) and sentence.type != "ERROR":
             shown.append(sentence)
     return shown
-
-
-def _format_sentence(sentence: Justification) -> str:
-    runs = len(sentence.evidence.runs)
-    count = f"{runs} runs, first " if runs > 1 else ""
-    return f"  {sentence.type:<7} {sentence.message}" + (f" ({count}{sentence.link})" if sentence.link else "")

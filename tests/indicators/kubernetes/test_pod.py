@@ -17,8 +17,8 @@ import pytest
 from tests.indicators.kubernetes.making import KEY, PYTHON, STACKS, Good, Pod, collected, indicator, log_of, planned
 from tests.indicators.shipped.making import imported_names
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.kubernetes import pod, pod_install
 from workbench.indicators.kubernetes.cluster_client import read_records
+from workbench.indicators.kubernetes.job_manifests import read_pod_programs
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.store import archive
 
@@ -182,10 +182,9 @@ def test_a_script_cannot_forge_a_result_nor_look_into_the_runner(tmp_path: Path,
 
 
 LOOKS = """
-import importlib.util, subprocess, sys
-spec = importlib.util.spec_from_file_location("pod", sys.argv[1])
-pod = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(pod)
+import subprocess, sys
+sys.path.insert(0, sys.argv[1])
+import pod
 if sys.argv[2] == "protected":
     pod.protect_process()
 look = "import os; open(f'/proc/{os.getppid()}/environ', 'rb').read(); os.readlink(f'/proc/{os.getppid()}/fd/1')"
@@ -197,8 +196,9 @@ print(subprocess.run([sys.executable, "-c", look], stderr=subprocess.DEVNULL).re
 @pytest.mark.parametrize(("how", "code"), [("open", 0), ("protected", 1)])
 def test_without_its_protection_a_script_could_look_into_the_runner(reachable: Path, how: str, code: int) -> None:
     user, python = unprivileged(reachable)
-    (reachable / "pod.py").write_text(Path(pod.__file__).read_text())
-    command = [python, "-c", LOOKS, str(reachable / "pod.py"), how]
+    for name, text in read_pod_programs().items():
+        (reachable / name).write_text(text)
+    command = [python, "-c", LOOKS, str(reachable), how]
     done = subprocess.run(command, user=user, cwd="/", capture_output=True, check=False, timeout=60)
     assert done.stderr == b""
     assert int(done.stdout) == code
@@ -214,10 +214,15 @@ def test_a_stack_that_has_no_interpreter_is_not_started_and_the_others_go_on(tmp
     assert found.statuses == {"not started": 1, "ok": 2}
 
 
-@pytest.mark.parametrize("module", [pod, pod_install])
-def test_what_runs_in_pods_is_python_3_9_with_its_own_library_alone(module: object) -> None:
-    tree = ast.parse(Path(str(getattr(module, "__file__", ""))).read_text(), feature_version=(3, 9))
-    assert {name.split(".")[0] for name in imported_names(tree)} <= sys.stdlib_module_names
+@pytest.mark.parametrize("name", sorted(read_pod_programs()))
+def test_what_runs_in_pods_is_python_3_9_with_its_own_library_alone(name: str) -> None:
+    programs = read_pod_programs()
+    tree = ast.parse(programs[name], feature_version=(3, 9))
+    shipped = {program.removesuffix(".py") for program in programs}
+    assert not shipped & sys.stdlib_module_names
+    assert {name.split(".")[0] for name in imported_names(tree)} <= sys.stdlib_module_names | shipped
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert not {keyword.arg for call in calls for keyword in call.keywords} & {"strict", "slots", "kw_only", "newline"}
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
     # Newer than Python 3.9.
     assert not imported & {"UTC", "Self", "pairwise", "StrEnum", "chdir", "batched"}

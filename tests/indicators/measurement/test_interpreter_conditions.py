@@ -16,14 +16,10 @@ import pytest
 from tests.indicators.measurement.making import Tiny, session, two_sides
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import stack_variants
-from workbench.indicators.measurement.launcher_client import (
-    Launcher,
-    RunCommand,
-    RunLimits,
-    build_clean_environment,
-)
+from workbench.indicators.measurement.launcher_client import Launcher, build_clean_environment
 from workbench.indicators.measurement.machine_facts import MARKER, PREFIX, equalize_conditions
 from workbench.indicators.measurement.rounds import measure_session
+from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
 from workbench.indicators.measurement.stack_variants import Variant
 
 pytestmark = pytest.mark.live

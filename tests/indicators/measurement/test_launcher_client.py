@@ -20,12 +20,10 @@ from workbench.indicators.contract.indicator import USAGE
 from workbench.indicators.measurement.launcher_client import (
     THREAD_VARIABLES,
     Launcher,
-    RunCommand,
-    RunEnd,
-    RunLimits,
     build_clean_environment,
     run_once,
 )
+from workbench.indicators.measurement.run_messages import RunCommand, RunEnd, RunLimits
 
 pytestmark = pytest.mark.live
 
@@ -359,7 +357,7 @@ def test_runs_end_when_the_workbench_goes_away() -> None:
     code = """
 import sys
 from workbench.indicators.measurement.launcher_client import run_once
-from workbench.indicators.measurement.launcher_client import RunCommand
+from workbench.indicators.measurement.run_messages import RunCommand
 run_once(RunCommand(sys.executable, {"script.py": "import os, time; os.fork(); time.sleep(600)"}, timeout_s=600))
 """
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.indicators.measurement import resource_limits
-from workbench.indicators.measurement.launcher_client import RunLimits
+from workbench.indicators.measurement.run_messages import RunLimits
 
 ASKED = RunLimits(memory_bytes=1 << 30, processes=50)
 FILES_1 = {"memory": ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"], "pids": ["pids.max"]}
@@ -137,7 +137,7 @@ def test_tasks_of_a_user_are_counted_with_their_threads() -> None:
 def test_memory_is_bounded_where_no_group_is() -> None:
     code = """
 from workbench.indicators.measurement import resource_limits as limits
-from workbench.indicators.measurement.launcher_client import RunLimits
+from workbench.indicators.measurement.run_messages import RunLimits
 limits.apply_limits(RunLimits(memory_bytes=512 << 20, processes=100), limits.ControlGroups(None, None), None, 10_000)
 try:
     bytearray(1 << 30)

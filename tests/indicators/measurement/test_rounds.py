@@ -16,8 +16,9 @@ from tests.indicators.measurement.making import Tiny, kept, printing, scripted, 
 from tests.indicators.measurement.test_launcher_client import descendants, gone, waited
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.measurement.launcher_client import DIED, Launcher, RunEnd
+from workbench.indicators.measurement.launcher_client import DIED, Launcher
 from workbench.indicators.measurement.rounds import Judge, measure_session
+from workbench.indicators.measurement.run_messages import RunEnd
 from workbench.indicators.measurement.session_plan import Slot, order_runs
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id, read_session, result_path
@@ -119,6 +120,36 @@ def test_a_side_that_fails_twice_is_not_asked_again_and_the_others_go_on(
     counts = Counter((arm, status) for *_, arm, status in kept(tmp_path))
     assert counts == {("one", "ok"): 5, ("control", "ok"): 5, ("two", "exit code"): 2}
     assert any("two, Tiny: given up after 2 runs" in note for note in done.notes)
+
+
+def test_ctrl_c_in_the_round_in_which_a_side_is_given_up_does_not_lose_its_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cases = [Case.from_parameters(Tiny), Case.from_parameters(Tiny, {"n": 5})]
+    plan, usual = session(cases, rounds=(4,)), Launcher.run_command
+    # First come the runs that only warm up, one for each case.
+    slots = itertools.chain([None, None], order_runs(plan))
+    last_of_group = order_runs(plan)[8]
+
+    def run(self: Launcher, command: object) -> object:
+        slot = next(slots)
+        if slot == last_of_group:
+            signal.raise_signal(signal.SIGINT)
+        if slot is not None and slot.arm == "two":
+            return RunEnd("exit code", "exit code 1")
+        return usual(self, command)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Launcher, "run_command", run)
+        stopped = measure_session(tmp_path, plan, two_sides(), cases)
+    assert (stopped.stop_reason, stopped.rounds_done, len(kept(tmp_path))) == ("interrupted", 1, 9)
+    lost = f"two, {last_of_group.case}: given up after 2 runs without values (the last: exit code)"
+    assert lost in stopped.notes
+    # A kill in that round leaves no note in session.json: it is derived from the runs.
+    archive.write_session(tmp_path, stopped.model_copy(update={"notes": ()}))
+    told = Told()
+    done = measure_session(tmp_path, read_session(tmp_path), two_sides(), cases, watcher=told)
+    assert (done.notes.count(lost), told.notes.count(lost)) == (1, 1)
 
 
 def test_a_case_whose_baseline_fails_is_left_alone(tmp_path: Path) -> None:

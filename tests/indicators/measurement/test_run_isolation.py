@@ -12,8 +12,9 @@ import pytest
 
 from tests.indicators.measurement.test_resource_limits import dead
 from workbench.indicators.measurement import run_isolation
-from workbench.indicators.measurement.launcher_client import RunCommand, RunLimits, run_once
+from workbench.indicators.measurement.launcher_client import run_once
 from workbench.indicators.measurement.rounds import _build_isolation_notes
+from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="not started by root, so there are no rights to drop")
 
@@ -88,7 +89,7 @@ REFUSED = """
 import json, sys
 from pathlib import Path
 from workbench.indicators.measurement import resource_limits, run_isolation
-from workbench.indicators.measurement.launcher_client import LauncherSetup, RunLimits
+from workbench.indicators.measurement.run_messages import LauncherSetup, RunLimits
 
 def refuse(*_, **__):
     raise OSError(1, "not allowed here")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.indicators.compat_thoth.test_thoth_indicators import OLD_SCRIPT as OLD
 from tests.indicators.measurement.making import printing, session, two_sides
 from workbench.core.errors import ConfigError
+from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.measurement.launcher_client import RunLimits
 from workbench.indicators.measurement.rounds import measure_session
 from workbench.indicators.measurement.session_inputs import Undeclared, bind_script, probe_script, reload_case
 from workbench.indicators.store.archive import Result, read_results
@@ -24,9 +23,9 @@ CONV = {
 }
 
 
-def asked(script: str, environment: dict[str, str] | None = None, **settings: Any) -> tuple[Case, str | None]:
-    settings = {"threads": 1, "timeout_s": 20.0, "limits": RunLimits()} | settings
-    return probe_script(sys.executable, {"script.py": script}, environment or {}, **settings)
+def asked(script: str, environment: dict[str, str] | None = None) -> tuple[Case, str | None]:
+    config = session_config(threads=1, timeout_s=20.0)
+    return probe_script(sys.executable, {"script.py": script}, environment or {}, config)
 
 
 @pytest.mark.live

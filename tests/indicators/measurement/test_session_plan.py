@@ -12,8 +12,8 @@ import pytest
 from tests.indicators.measurement.making import Tiny, session, two_sides, valid
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.measurement.launcher_client import Outcome, RunEnd
-from workbench.indicators.measurement.session_plan import PreparedCase, Slot, build_run_document
+from workbench.indicators.measurement.run_messages import Outcome, RunEnd
+from workbench.indicators.measurement.session_plan import Slot, build_run_document
 from workbench.indicators.store.archive import Pressure, Result
 
 SESSION = session()
@@ -28,7 +28,7 @@ def recorded(
     facts |= {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T00:00:01+00:00"}
     ended = RunEnd(outcome, detail, exit_code, stdout=raw, stderr=stderr, stdout_bytes=len(raw), **facts)
     slot = Slot(4, 1, SESSION.cases[0].label, SIDE.arm.name)
-    case = PreparedCase.from_case(Case.from_parameters(Tiny))
+    case = Case.from_parameters(Tiny)
     return build_run_document(SESSION, slot, SIDE.arm, case, ended, Pressure(load_1m=0.5), Pressure())
 
 

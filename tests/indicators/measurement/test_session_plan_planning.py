@@ -15,7 +15,6 @@ from workbench.indicators.compat_thoth import amun_specification
 from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result
 from workbench.indicators.measurement import session_plan, stack_variants
-from workbench.indicators.measurement.session_plan import PreparedCase
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm
 
@@ -142,7 +141,7 @@ def test_a_specification_of_ours_is_one_that_can_be_read_again(tmp_path: Path) -
     arm = Arm(name="a", stack="a", stack_key="k", python=here, packages={"numpy": "2.0.0"})
     one = Variant(arm, sys.executable, {"numpy": ("sha256:" + "a" * 64,)})
     case = Case.from_parameters(NeedsNumpy)
-    told = session_plan.build_specification(session([case], [one]), one, PreparedCase.from_case(case), "inspection-x")
+    told = session_plan.build_specification(session([case], [one]), one, case, "inspection-x")
     (tmp_path / "s.json").write_text(json.dumps(told))
     (found,) = amun_specification.read_specifications(tmp_path / "s.json")
     assert (found.name, found.rounds, found.threads) == ("inspection-x", 2, 1)

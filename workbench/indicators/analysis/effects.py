@@ -29,7 +29,12 @@ _BY_VARIABLE = {"LANG": "locale", "LC_ALL": "locale", "LC_CTYPE": "locale", "PYT
 
 def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
     """Conditions of an arm that differ from the baseline's, in words; empty where all that is known is equal."""
-    base, planned = session.get_arm(session.baseline).conditions, _list_planned_conditions(session, arm)
+    baseline = session.get_arm(session.baseline)
+    base, factors = baseline.conditions, baseline.factors
+    # Conditions that the session's matrix varies are what it is measured for.
+    varied = {name for name in factors.keys() | arm.factors.keys() if factors.get(name) != arm.factors.get(name)}
+    planned = {_BY_VARIABLE[name] for name in varied if name in _BY_VARIABLE}
+    planned |= {"threads", "cores"} if "threads" in varied else set()
     return [
         f"{name}: {arm.conditions[name]} (baseline: {base[name]})"
         for name in arm.conditions
@@ -38,15 +43,6 @@ def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
 
 
 _BY_VARIABLE |= {"PYTHONOPTIMIZE": "interpreter", "PYTHONDEVMODE": "interpreter", "PYTHON_GIL": "interpreter"}
-
-
-def _list_planned_conditions(session: Session, arm: Arm) -> set[str]:
-    """Conditions that differ because the session's matrix varies them: what it is measured for."""
-    base = session.get_arm(session.baseline).factors
-    varied = {name for name in base.keys() | arm.factors.keys() if base.get(name) != arm.factors.get(name)}
-    return {_BY_VARIABLE[name] for name in varied if name in _BY_VARIABLE} | (
-        {"threads", "cores"} if "threads" in varied else set()
-    )
 
 
 Series = Mapping[tuple[str, str], Mapping[int, float]]

@@ -147,24 +147,20 @@ def detect_drift(observations: Observations) -> pl.DataFrame:
     machine is flagged somewhat more often; the tests have both rates. Source: the likelihood-ratio statistic of a
     single change in the mean.
     """
-    session, series = observations.session, _collect_baseline_values(observations)
+    session = observations.session
+    series: dict[str, dict[int, float]] = {}
+    for arm, metric, number, value in observations.values.select("arm", "metric", "round", "value").iter_rows():
+        if arm == session.baseline and value > 0:
+            series.setdefault(metric, {})[number] = value
     names = [metric.name for case in session.cases for metric in case.metrics]
     cuts = [_find_best_cut(series.get(name, {})) for name in names]
     adjusted = adjust_holm([cut["p_value"] for cut in cuts])
     rows = []
-    for name, cut, value in zip(names, cuts, adjusted, strict=True):
-        changed = value is not None and value <= ALPHA
+    for name, cut, p_value in zip(names, cuts, adjusted, strict=True):
+        changed = p_value is not None and p_value <= ALPHA
         identity = {"session_id": session.session_id, "metric": name}
-        rows.append({**identity, **cut, "adjusted_p_value": value, "changed": changed})
+        rows.append({**identity, **cut, "adjusted_p_value": p_value, "changed": changed})
     return DRIFT.frame(rows)
-
-
-def _collect_baseline_values(observations: Observations) -> dict[str, dict[int, float]]:
-    series: dict[str, dict[int, float]] = {}
-    for arm, metric, number, value in observations.values.select("arm", "metric", "round", "value").iter_rows():
-        if arm == observations.session.baseline and value > 0:
-            series.setdefault(metric, {})[number] = value
-    return series
 
 
 def _find_best_cut(values: dict[int, float]) -> dict[str, Any]:

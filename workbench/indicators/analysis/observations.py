@@ -130,7 +130,7 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
         "cpu_s": result.run_cpu_s,
         "waited_s": measured.waited_s,
         **build_load_cells(measured, result.run_cpu_s),
-        **{name: _finite_or_none(result.usage.get(name)) for name in USAGE},
+        **{name: None if (value := result.usage.get(name)) is None else float(value) for name in USAGE},
     }
 
 
@@ -154,7 +154,3 @@ def _build_check_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]
         text = None if value is None else str(value)
         rows.append({"field": field, "value": text, "compared": field in case.compared_checks})
     return rows
-
-
-def _finite_or_none(value: float | None) -> float | None:
-    return None if value is None else float(value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,6 +77,8 @@ def bisect(
 
     Example: workbench indicators bisect pandas 2.2.0..2.3.3 --indicator groupby
     """
+    from workbench.core.errors import ConfigError
+    from workbench.indicators.config import SessionConfig
     from workbench.indicators.measurement import version_bisection
     from workbench.indicators.measurement.session_progress import select_watcher
 
@@ -86,7 +89,26 @@ def bisect(
         )
         bisection = _load_bisection(resume, metric, max_probes)
     else:
-        bisection = _start_bisection(settings, package, versions_range, fixed, versions, metric, max_probes, out)
+        if package is None or versions_range is None:
+            raise ConfigError(
+                "no package and range of versions",
+                where="PACKAGE OLD..NEW",
+                found=package or "none",
+                do="give both, such as pandas 2.2.0..2.3.3; or --resume DIR",
+            )
+        config = settings.build_model(SessionConfig)
+        with select_watcher() as watcher:
+            bisection = version_bisection.start_bisection(
+                package,
+                versions_range,
+                config,
+                named=versions.split(",") if versions else (),
+                requirements=tuple(fixed or ()),
+                metric=metric,
+                max_probes=max_probes,
+                out=out,
+                progress=partial(watcher.report_preparation, "solved"),
+            )
     outcome = version_bisection.measure_bisection(bisection, watch=select_watcher, command=format_command_line())
     finish_command(
         lambda: version_bisection.format_bisection(outcome),
@@ -122,40 +144,3 @@ def _load_bisection(folder: Path, metric: str | None, max_probes: int | None) ->
         bisection = replace(bisection, plan=bisection.plan.model_copy(update=changes))
         write_plan(bisection.folder, bisection.plan)
     return bisection
-
-
-def _start_bisection(
-    settings: OptionValues,
-    package: str | None,
-    versions_range: str | None,
-    fixed: list[str] | None,
-    versions: str | None,
-    metric: str | None,
-    max_probes: int | None,
-    out: Path | None,
-) -> Bisection:
-    from workbench.core.errors import ConfigError
-    from workbench.indicators.config import SessionConfig
-    from workbench.indicators.measurement.session_progress import select_watcher
-    from workbench.indicators.measurement.version_bisection import start_bisection
-
-    if package is None or versions_range is None:
-        raise ConfigError(
-            "no package and range of versions",
-            where="PACKAGE OLD..NEW",
-            found=package or "none",
-            do="give both, such as pandas 2.2.0..2.3.3; or --resume DIR",
-        )
-    config = settings.build_model(SessionConfig)
-    with select_watcher() as watcher:
-        return start_bisection(
-            package,
-            versions_range,
-            config,
-            named=versions.split(",") if versions else (),
-            requirements=tuple(fixed or ()),
-            metric=metric,
-            max_probes=max_probes,
-            out=out,
-            progress=lambda n_done, total: watcher.report_preparation("solved", n_done, total),
-        )

@@ -57,7 +57,7 @@ def collect(
 
         cluster = connect_cluster(context, confirm_context or None, read_options(folder).namespace)
         wanted = build_label_selector(archive.read_session(folder).session_id)
-        pods = job_submission.list_finished_pods(cluster.list_pods(wanted))
+        pods = [pod for pod in cluster.list_pods(wanted) if job_submission.is_over(pod)]
         print_text(f"{len(pods)} finished pod(s); context {cluster.context}, namespace {cluster.namespace}", err=True)
         collection = job_submission.collect_from_pods(folder, cases, cluster, pods, key=key)
     outcome = _write_outcome(folder, collection)
@@ -94,17 +94,13 @@ def _load_cases(folder: Path, specs: list[str]) -> list[Case]:
 
 def _write_outcome(folder: Path, collection: Collection) -> tuple[str, ...]:
     """Write verdict, answer and tables into the run folder and return the first two; empty without runs."""
-    from workbench.indicators.analysis import effects
-    from workbench.indicators.analysis.observations import load_observations
     from workbench.indicators.measurement import sessions
     from workbench.runs import run_folder
 
     if not (folder / run_folder.RECORD_FILE).is_file() or not (collection.new or collection.present):
         return ()
     run = run_folder.load_run(folder)
-    sessions.write_outcome(
-        run, sessions.SessionOutcome(folder, collection.session, effects.compare_session(load_observations(folder)))
-    )
+    sessions.judge_session(run, collection.session)
     return (run.record["verdict"], run.record["answer"])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -13,6 +13,7 @@ from workbench.console.options import FieldOption, OptionValues, parse_numbers, 
 from workbench.indicators.commands.stacks import parse_size_option
 
 if TYPE_CHECKING:
+    from workbench.indicators.measurement.session_progress import SessionWatcher
     from workbench.indicators.measurement.sessions import SessionOutcome
 
 
@@ -101,13 +102,29 @@ def run(
     Example: workbench indicators run --stack numpy==1.26.4 --stack numpy==2.2.6 --indicator sort --indicator matmul
     """
     from workbench.indicators import summary
+    from workbench.indicators.config import SessionConfig
+    from workbench.indicators.measurement import sessions
+    from workbench.indicators.measurement.session_progress import select_watcher
 
     place = RunBackend(backend, tuple(cluster or ()), context, confirm_context)
-    extension = _take_extension(settings, resume, more)
+    total_rounds = _take_total_rounds(settings, resume, more)
     _refuse_conflicting_options(settings, place, out, resume, fetch_script=fetch_script)
     if backend == "manifests":
-        _plan_cluster_session(settings, out, place, as_json)
-    outcome = _run_session(settings, out, resume, place, extension, fetch_script=fetch_script, offline=offline)
+        _write_manifests(settings, out, place, as_json)
+    with select_watcher() as watcher:
+        if backend == "kubernetes":
+            outcome = _measure_on_cluster(settings, out, resume, place, watcher)
+        elif resume is not None:
+            outcome = sessions.resume_session(resume, watcher=watcher, offline=offline, rounds=total_rounds, more=more)
+        else:
+            outcome = sessions.start_session(
+                settings.build_model(SessionConfig),
+                out=out,
+                watcher=watcher,
+                fetch_script=fetch_script,
+                offline=offline,
+                command=format_command_line(),
+            )
     finish_command(
         lambda: summary.format_session(outcome),
         lambda: summary.build_session_document(outcome),
@@ -117,25 +134,18 @@ def run(
     )
 
 
-@dataclass(frozen=True)
-class Extension:
-    """Further rounds of a resumed session: so many in all, or so many more; null: none."""
-
-    rounds: int | None = None
-    more: int | None = None
-
-
-def _take_extension(settings: OptionValues, resume: Path | None, more: int | None) -> Extension:
+def _take_total_rounds(settings: OptionValues, resume: Path | None, more: int | None) -> int | None:
+    """The rounds of a resumed session in all, where they are given."""
     from workbench.core.errors import ConfigError
 
     if resume is None:
         if more is not None:
             raise ConfigError("--more extends a session", where="--more", do="add --resume DIR, its folder")
-        return Extension()
+        return None
     numbers = settings.get("rounds")
     if numbers is not None and len(numbers) != 1:
         raise ConfigError("not a number of rounds", where="--rounds", found=numbers, allowed="one number with --resume")
-    return Extension(numbers[0] if numbers else None, more)
+    return numbers[0] if numbers else None
 
 
 @dataclass(frozen=True)
@@ -179,23 +189,19 @@ def _refuse_conflicting_options(
         )
 
 
-def _plan_cluster_session(settings: OptionValues, out: Path | None, place: RunBackend, as_json: bool) -> NoReturn:
+def _write_manifests(settings: OptionValues, out: Path | None, place: RunBackend, as_json: bool) -> NoReturn:
     from workbench.indicators.config import SessionConfig
-    from workbench.indicators.kubernetes import cluster_session
+    from workbench.indicators.kubernetes.cluster_session import format_instructions, plan_cluster_session
     from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
 
-    folder = cluster_session.plan_cluster_session(
-        settings.build_model(SessionConfig),
-        parse_cluster_options(place.cluster),
-        out=out,
-        command=format_command_line(),
-    )
-    commands = cluster_session.format_instructions(folder)
+    config, options = settings.build_model(SessionConfig), parse_cluster_options(place.cluster)
+    folder = plan_cluster_session(config, options, out=out, command=format_command_line())
+    commands = format_instructions(folder)
     finish_command(commands, {"folder": str(folder), "commands": commands.splitlines()}, as_json=as_json)
 
 
 def _measure_on_cluster(
-    settings: OptionValues, out: Path | None, resume: Path | None, place: RunBackend, watcher: Any
+    settings: OptionValues, out: Path | None, resume: Path | None, place: RunBackend, watcher: SessionWatcher
 ) -> SessionOutcome:
     from workbench.indicators.config import SessionConfig
     from workbench.indicators.kubernetes import cluster_session
@@ -205,40 +211,7 @@ def _measure_on_cluster(
 
     options = parse_cluster_options(place.cluster) if resume is None else read_options(resume)
     cluster = connect_cluster(place.context, place.confirm_context, options.namespace)
-    if resume is not None:
-        return cluster_session.resume_cluster_session(resume, cluster, watcher=watcher)
-    config = settings.build_model(SessionConfig)
-    return cluster_session.start_cluster_session(
-        config, options, cluster, out=out, watcher=watcher, command=format_command_line()
+    folder = resume or cluster_session.plan_cluster_session(
+        settings.build_model(SessionConfig), options, out=out, watcher=watcher, command=format_command_line()
     )
-
-
-def _run_session(
-    settings: OptionValues,
-    out: Path | None,
-    resume: Path | None,
-    place: RunBackend,
-    extension: Extension,
-    *,
-    fetch_script: bool,
-    offline: bool,
-) -> SessionOutcome:
-    from workbench.indicators.config import SessionConfig
-    from workbench.indicators.measurement import sessions
-    from workbench.indicators.measurement.session_progress import select_watcher
-
-    with select_watcher() as watcher:
-        if place.backend == "kubernetes":
-            return _measure_on_cluster(settings, out, resume, place, watcher)
-        if resume is not None:
-            return sessions.resume_session(
-                resume, watcher=watcher, offline=offline, rounds=extension.rounds, more=extension.more
-            )
-        return sessions.start_session(
-            settings.build_model(SessionConfig),
-            out=out,
-            watcher=watcher,
-            fetch_script=fetch_script,
-            offline=offline,
-            command=format_command_line(),
-        )
+    return cluster_session.resume_cluster_session(folder, cluster, watcher=watcher)

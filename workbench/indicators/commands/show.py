@@ -100,18 +100,20 @@ def _print_queries(as_json: bool) -> None:
 def _output_answer(
     answer: Answer, main: tuple[str, ...] | None, *, as_csv: bool, as_json: bool, parquet: Path | None
 ) -> None:
+    import polars as pl
+
     from workbench.console.terminal import print_text
 
     frame = answer.frame
     if as_json:
         import json
 
-        rows = _replace_non_finite(frame).to_dicts()
+        # JSON has no other numbers.
+        numbers = [pl.col(name) for name, dtype in frame.schema.items() if dtype.is_float()]
+        rows = frame.with_columns(pl.when(column.is_finite()).then(column) for column in numbers).to_dicts()
         typer.echo(json.dumps({"rows": rows, "truncated": answer.truncated}, allow_nan=False))
         return
     if as_csv:
-        import polars as pl
-
         from workbench.core.tables import escape_formulas
 
         lists = [name for name, dtype in frame.schema.items() if isinstance(dtype, pl.List)]
@@ -123,14 +125,6 @@ def _output_answer(
         _print_table(frame.select(main) if main else frame)
     if answer.truncated:
         print_text(f"only the first {frame.height} rows: --limit N gives more", err=True)
-
-
-def _replace_non_finite(frame: Any) -> Any:
-    """Replace numbers that JSON cannot hold by null."""
-    import polars as pl
-
-    numbers = [name for name, dtype in frame.schema.items() if dtype.is_float()]
-    return frame.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)).alias(name) for name in numbers)
 
 
 def _write_table(frame: Any, path: Path) -> None:

@@ -19,7 +19,7 @@ from workbench.indicators.contract import documents
 from workbench.indicators.contract.documents import DocumentError, Status
 from workbench.indicators.contract.indicator import Indicator
 from workbench.indicators.store import session_import
-from workbench.indicators.store.archive import Arm, Hardware
+from workbench.indicators.store.archive import Arm
 from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
 MAX_PACKAGES = 5000
@@ -184,7 +184,9 @@ def import_documents(
 
     by_name = {indicator.__name__: indicator for indicator in (*list_shipped_indicators(), *indicators)}
     problems, notices = ReadProblems(), dict[str, int]()
-    raw_runs = _remove_duplicates([raw for path in paths for raw in read_raw_runs(Path(path), problems)])
+    # Each file once, however many of the paths lead to it.
+    by_path = {raw.path.resolve(): raw for path in paths for raw in read_raw_runs(Path(path), problems)}
+    raw_runs = list(by_path.values())
     judged = []
     for index, raw in enumerate(raw_runs):
         judged.append(_classify_raw_run(raw, by_name, notices))
@@ -213,17 +215,13 @@ class _CheckedDocument:
     thing: ImportedCase | None
 
 
-def _remove_duplicates(raw_runs: list[RawRun]) -> list[RawRun]:
-    """Each file once, however many of the paths lead to it."""
-    return list({raw.path.resolve(): raw for raw in raw_runs}.values())
-
-
 def _classify_raw_run(
     raw: RawRun, indicators: Mapping[str, type[Indicator]], notices: dict[str, int]
 ) -> _CheckedDocument:
     document = _clean_result(raw.result)
     printed = document["stdout"]
-    component = _read_component(printed)
+    component = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
+    component = component[:60] if isinstance(component, str) and component else None
     script = document.get("script_sha256") or f"component {component}"
     try:
         exit_code = document.get("exit_code")
@@ -288,11 +286,6 @@ def _replace_non_finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _read_component(printed: Any) -> str | None:
-    component = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
-    return component[:60] if isinstance(component, str) and component else None
-
-
 def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
     """Runs with their arms and machines; one that does not tell what it measured is put beside its siblings."""
     siblings: dict[str, _CheckedDocument] = {}
@@ -306,7 +299,20 @@ def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
         component = entry.component or (sibling.component if sibling else None)
         arm = build_arm(entry.raw.specification, entry.document, component, names)
         thing = entry.thing or (sibling.thing if sibling else None) or _build_unknown_case(entry)
-        runs.append(_build_run(entry, arm, thing, session_import.parse_hardware(entry.document)))
+        start, end = entry.document.get("start_datetime"), entry.document.get("end_datetime")
+        runs.append(
+            ImportedRun(
+                arm=arm,
+                thing=thing,
+                hardware=session_import.parse_hardware(entry.document),
+                status=entry.status,
+                document=entry.document,
+                reason=entry.reason,
+                failed_checks=entry.failed_checks,
+                duration_s=session_import.compute_elapsed_s(start, end),
+                specification=clean_specification(entry.raw.specification),
+            )
+        )
     return runs
 
 
@@ -316,18 +322,3 @@ def _build_unknown_case(entry: _CheckedDocument) -> ImportedCase:
     name = identifier if isinstance(identifier, str) and identifier else entry.raw.inspection
     version = str(entry.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
     return ImportedCase(session_import.UNKNOWN, version, label=name[:80])
-
-
-def _build_run(entry: _CheckedDocument, arm: Arm, thing: ImportedCase, hardware: Hardware) -> ImportedRun:
-    start, end = entry.document.get("start_datetime"), entry.document.get("end_datetime")
-    return ImportedRun(
-        arm=arm,
-        thing=thing,
-        hardware=hardware,
-        status=entry.status,
-        document=entry.document,
-        reason=entry.reason,
-        failed_checks=entry.failed_checks,
-        duration_s=session_import.compute_elapsed_s(start, end),
-        specification=clean_specification(entry.raw.specification),
-    )

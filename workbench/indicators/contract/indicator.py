@@ -6,12 +6,14 @@ parameters, results and checks that document holds, in which units, and which di
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import re
 import types
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Union, get_args, get_origin
 
@@ -293,11 +295,12 @@ class Indicator(BaseModel):
             raise ConfigError("unknown parameter", where=where, found=unknown, allowed=list(declared) or "none")
         values: dict[str, Value] = {}
         for name, field in declared.items():
-            values[name] = (
-                _validate_parameter(cls, name, overrides[name], where)
-                if name in overrides
-                else _read_default(name, field, where)
-            )
+            if name in overrides:
+                values[name] = _validate_parameter(cls, name, overrides[name], where)
+            elif field.is_required():
+                raise ConfigError("a parameter without a value", where=f"{where}, {name}", do=f"give {name}=VALUE")
+            else:
+                values[name] = field.default
         return values
 
     @classmethod
@@ -360,10 +363,11 @@ class Indicator(BaseModel):
 
 @dataclass(frozen=True)
 class Case:
-    """An indicator with its parameters, measured on every stack."""
+    """An indicator with its parameters, measured on every stack; `variables`: further variables of its runs."""
 
     indicator: type[Indicator]
     parameters: Mapping[str, Value]
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def from_parameters(cls, indicator: type[Indicator], overrides: Mapping[str, Any] | None = None) -> Case:
@@ -385,6 +389,26 @@ class Case:
             if value != fields[name].default or field_metadata(fields[name])["named"]
         ]
         return self.indicator.__name__ + (f"[{','.join(odd)}]" if odd else "")
+
+    @cached_property
+    def sources(self) -> dict[str, str]:
+        """The script and its files, read once for all runs."""
+        return self.indicator.sources()
+
+    @cached_property
+    def version(self) -> str:
+        """Digest of the indicator's declaration and of these sources."""
+        return self.indicator.version(self.sources)
+
+    @cached_property
+    def script_sha256(self) -> str:
+        """Digest of the script alone, as in Amun's results."""
+        return hashlib.sha256(self.sources["script.py"].encode()).hexdigest()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment variables of its runs: parameters, then further ones."""
+        return {**self.indicator.environment(self.parameters), **self.variables}
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:
         """The metrics by name: the case's label for a single one, else the label with the field."""
@@ -443,13 +467,6 @@ def _validate_parameter(cls: type[Indicator], name: str, value: Any, where: str)
             "not a value for this parameter", where=f"{where}, {name}", found=value, allowed=problem["msg"]
         ) from None
     return valid_value
-
-
-def _read_default(name: str, field: FieldInfo, where: str) -> Value:
-    if field.is_required():
-        raise ConfigError("a parameter without a value", where=f"{where}, {name}", do=f"give {name}=VALUE")
-    value: Value = field.default
-    return value
 
 
 def _read_source(source: Path | str, cls: type[Indicator]) -> str:

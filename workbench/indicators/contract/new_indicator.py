@@ -26,212 +26,8 @@ if TYPE_CHECKING:
 _WORD = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[_-][A-Za-z0-9]+)*")
 _LONGEST = 40
 
-DECLARATION = '''"""The indicator @CLASS@: its parameters, results and checks."""
-
-from pathlib import Path
-from typing import ClassVar
-
-from workbench.indicators.contract import Indicator, check, parameter, result
-
-
-class @CLASS@(Indicator):
-    """How long does it take to sort random numbers? (Say what yours measures, and what it does not show.)"""
-
-    script: ClassVar[Path | str] = Path(__file__).with_name("@STEM@_script.py")
-    # Packages that a stack must have, such as ("numpy",); other stacks skip this indicator.
-    requires: ClassVar[tuple[str, ...]] = ()
-
-    # The script reads each parameter from an environment variable: n from PI_N. Use few; each combination of
-    # values is a case of its own.
-    n: int = parameter(10_000, ge=1, about="How many numbers.")
-    seed: int = parameter(0, ge=0, about="Seed of the random input.")
-    reps: int = parameter(20, ge=1, le=1_000, about="Timed calls.")
-
-    # A result has a unit, a direction and a tolerance: differences within it (0.02 is 2 %) do not matter.
-    elapsed_ms: float = result(unit="ms", better="lower", ge=0, tolerance=0.02, about="Median of the calls.")
-    # Derived from the result above: kept, not compared.
-    rate: float = result(unit="numbers/s", better="higher", derived=True, ge=0)
-
-    # A stack with a wrong answer is never recommended.
-    wrong: int = check(equals=0, about="Numbers out of order.")
-'''
-
-SCRIPT = '''"""Measure @CLASS@. Runs with a stack's Python, where the workbench is not installed."""
-
-import json
-import os
-import random
-import statistics
-import time
-
-n = int(os.environ.get("PI_N", "10000"))
-seed = int(os.environ.get("PI_SEED", "0"))
-reps = int(os.environ.get("PI_REPS", "20"))
-
-# The same input in every stack: seeded, from the standard library.
-source = random.Random(seed)
-numbers = [source.random() for _ in range(n)]
-
-
-def work():
-    return sorted(numbers)
-
-
-answer = work()  # Warm-up, not measured.
-samples = []
-cpu_start = time.process_time_ns()
-for _ in range(reps):
-    start = time.perf_counter_ns()
-    work()
-    samples.append((time.perf_counter_ns() - start) / 1e6)
-cpu_ms = (time.process_time_ns() - cpu_start) / 1e6 / reps
-elapsed_ms = statistics.median(samples)
-
-# One JSON document, and nothing else on stdout; other output goes to stderr.
-print(
-    json.dumps(
-        {
-            "name": "@CLASS@",
-            "framework": "python",
-            "@parameters": {"n": n, "seed": seed, "reps": reps},
-            "@result": {"elapsed_ms": elapsed_ms, "rate": n / elapsed_ms * 1e3},
-            "@checks": {"wrong": sum(a > b for a, b in zip(answer, answer[1:]))},
-            "@samples": {"elapsed_ms": samples},
-            # CPU time of the same work: decides on a busy machine (--clock cpu). May be left out.
-            "@cpu": {"elapsed_ms": cpu_ms},
-        }
-    )
-)
-'''
-
-TEST = '''"""The script of @CLASS@ prints a document that fits its declaration, with the right answer."""
-
-import subprocess
-import sys
-from pathlib import Path
-
-from workbench.indicators.contract.documents import parse_document, validate_document
-from workbench.indicators.contract.new_indicator import try_indicator
-from workbench.indicators.shipped.registry import load_indicator
-
-INDICATOR = load_indicator(f"{Path(__file__).with_name('@STEM@.py')}:@CLASS@")
-
-
-def test_a_run_gives_a_valid_document_with_a_right_answer() -> None:
-    document = try_indicator(INDICATOR, {"n": 100, "reps": 3})
-    assert document.parameters["n"] == 100
-    assert document.results["elapsed_ms"] > 0
-    assert document.failed_checks == ()
-
-
-def test_the_script_alone_has_the_defaults_of_the_declaration() -> None:
-    script = Path(__file__).with_name("@STEM@_script.py")
-    done = subprocess.run([sys.executable, script], capture_output=True, check=True)
-    assert validate_document(parse_document(done.stdout), INDICATOR).parameters == INDICATOR.parameters()
-'''
-
-
-SQL_DECLARATION = '''"""The indicator @CLASS@: a query in SQL on DuckDB."""
-
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar
-
-from workbench.indicators.contract import Indicator, check, parameter, result
-
-
-class @CLASS@(Indicator):
-    """How long does the last statement of @STEM@.sql take? The statements before it are set-up, not measured."""
-
-    script: ClassVar[Path | str] = Path(__file__).with_name("@STEM@_script.py")
-    files: ClassVar[Mapping[str, Any]] = {"query.sql": Path(__file__).with_name("@STEM@.sql")}
-    requires: ClassVar[tuple[str, ...]] = ("duckdb",)
-
-    reps: int = parameter(5, ge=1, le=1_000, about="Timed runs of the query.")
-
-    # A result has a unit, a direction and a tolerance: differences within it (0.02 is 2 %) do not matter.
-    elapsed_ms: float = result(unit="ms", better="lower", ge=0, tolerance=0.02, about="Median of the runs.")
-
-    # Checks without a bound must be the baseline's: a stack with another answer is never recommended.
-    rows: int = check(about="Rows of the answer.")
-    digest: str = check(about="The answer in any order of rows; numbers to nine digits.")
-'''
-
-SQL_SCRIPT = '''"""Measure @CLASS@. Runs with a stack's Python, where the workbench is not installed."""
-
-import hashlib
-import json
-import os
-import statistics
-import time
-
-import duckdb
-
-reps = int(os.environ.get("PI_REPS", "5"))
-here = os.path.dirname(os.path.abspath(__file__))
-path = os.path.join(here, "query.sql")  # as the stack's run has it
-with open(path if os.path.exists(path) else os.path.join(here, "@STEM@.sql"), encoding="utf-8") as file:
-    text = file.read()
-
-connection = duckdb.connect()
-connection.execute("SET threads = " + str(int(os.environ.get("OMP_NUM_THREADS", "1"))))
-*setup, query = connection.extract_statements(text)
-for statement in setup:
-    connection.execute(statement)
-
-
-def work():
-    return connection.execute(query).fetchall()
-
-
-def format_cell(value):
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
-
-
-answer = work()  # Warm-up, not measured.
-samples = []
-cpu_start = time.process_time_ns()
-for _ in range(reps):
-    start = time.perf_counter_ns()
-    work()
-    samples.append((time.perf_counter_ns() - start) / 1e6)
-cpu_ms = (time.process_time_ns() - cpu_start) / 1e6 / reps
-lines = sorted("\\t".join(map(format_cell, row)) for row in answer)
-
-print(
-    json.dumps(
-        {
-            "name": "@CLASS@",
-            "framework": "duckdb",
-            "@parameters": {"reps": reps},
-            "@result": {"elapsed_ms": statistics.median(samples)},
-            "@checks": {"rows": len(answer), "digest": hashlib.sha256("\\n".join(lines).encode()).hexdigest()[:16]},
-            "@samples": {"elapsed_ms": samples},
-            "@cpu": {"elapsed_ms": cpu_ms},
-        }
-    )
-)
-'''
-
-SQL_TEST = '''"""The query of @CLASS@ runs with this Python's DuckDB, and gives the same answer twice."""
-
-from pathlib import Path
-
-from workbench.indicators.contract.new_indicator import try_indicator
-from workbench.indicators.shipped.registry import load_indicator
-
-INDICATOR = load_indicator(f"{Path(__file__).with_name('@STEM@.py')}:@CLASS@")
-
-
-def test_the_query_has_an_answer_and_it_is_the_same_each_time() -> None:
-    first, second = (try_indicator(INDICATOR, {"reps": reps}) for reps in (1, 2))
-    assert first.results["elapsed_ms"] > 0
-    assert first.checks == second.checks
-    assert first.checks["rows"] > 0
-'''
+_TEMPLATES = Path(__file__).parent / "skeleton"
 MAX_SQL_BYTES = 1 << 20
-
-
 MAX_STDERR = 2_000
 
 
@@ -253,10 +49,14 @@ def write_skeleton(name: str, out: Path, *, sql: Path | None = None) -> Skeleton
     """
     words = _split_words(name)
     stem, title = "pi_" + "_".join(words), "".join(word[0].upper() + word[1:] for word in words)
-    _refuse_reserved_words(name, title)
+    if keyword.iskeyword(title) or keyword.iskeyword(name.lower()):
+        raise ConfigError("a Python keyword", where="NAME", found=name, do=f"choose another name, such as My{title}")
     _refuse_taken_name(title)
-    templates = (DECLARATION, SCRIPT, TEST) if sql is None else (SQL_DECLARATION, SQL_SCRIPT, SQL_TEST)
-    texts = dict(zip((f"{stem}.py", f"{stem}_script.py", f"test_{stem}.py"), templates, strict=True))
+    names = {f"{stem}.py": "declaration", f"{stem}_script.py": "script", f"test_{stem}.py": "test"}
+    kind = "" if sql is None else "sql_"
+    texts = {
+        file: (_TEMPLATES / f"{kind}{template}.py.txt").read_text(encoding="utf-8") for file, template in names.items()
+    }
     query = {} if sql is None else {f"{stem}.sql": read_query(sql)}
     if there := [out / file for file in (*texts, *query) if (out / file).exists()]:
         raise InputError(
@@ -304,12 +104,6 @@ def _split_words(name: str) -> list[str]:
         )
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).replace("-", "_")
     return spaced.lower().split("_")
-
-
-def _refuse_reserved_words(name: str, title: str) -> None:
-    """Refuse Python keywords, also in lower case."""
-    if keyword.iskeyword(title) or keyword.iskeyword(name.lower()):
-        raise ConfigError("a Python keyword", where="NAME", found=name, do=f"choose another name, such as My{title}")
 
 
 def _refuse_taken_name(title: str) -> None:

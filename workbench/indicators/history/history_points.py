@@ -166,19 +166,18 @@ def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]
     with_reference, chosen = _keep_reference(frame.filter(paired), wanted, left_out)
     points = _build_ratio_points(with_reference, chosen)
     if wanted.absolute:
-        points += _build_absolute_points(frame.filter(~paired))
+        # Values of sessions without a reference, whose machine is only believed to be the same.
+        rows_without = _summarise_rounds(frame.filter(~paired & (pl.col("copy_number") == 0)), "log", min_rounds=1)
+        points += [{**row, "kind": FOLLOWED, "reference": ""} for row in rows_without]
         left_out.pop(NO_REFERENCE)
     thin = set(with_reference["session_id"]) - {row["session_id"] for row in points if row["kind"] != MACHINE}
     left_out[f"fewer than {MIN_ROUNDS} rounds with both values"] = len(thin)
-    table = _number_series([row for row in points if _is_wanted(row, wanted)], packages)
+    shown = [row for row in points if wanted.stack in (None, row["stack"]) or row["kind"] != FOLLOWED]
+    table = _number_series(shown, packages)
     if not table.height:
         reasons = "; ".join(f"{count} session(s): {reason}" for reason, count in left_out.items() if count)
         raise InputError("no session has a figure that fits", found=reasons or _format_filter(wanted))
     return History(table, {reason: count for reason, count in left_out.items() if count})
-
-
-def _is_wanted(row: dict[str, Any], wanted: HistoryFilter) -> bool:
-    return wanted.stack is None or row["kind"] != FOLLOWED or row["stack"] == wanted.stack
 
 
 def _keep_reference(frame: pl.DataFrame, wanted: HistoryFilter, left_out: Counter[str]) -> tuple[pl.DataFrame, str]:
@@ -219,12 +218,6 @@ def _build_ratio_points(frame: pl.DataFrame, reference: str) -> list[dict[str, A
     for row in _summarise_rounds(base, "log"):
         points.append({**row, "kind": MACHINE, "stack": "the reference itself", "reference": reference[:KEY_DIGITS]})
     return points
-
-
-def _build_absolute_points(frame: pl.DataFrame) -> list[dict[str, Any]]:
-    """Values of sessions without a reference, whose machine is only believed to be the same."""
-    rows = _summarise_rounds(frame.filter(pl.col("copy_number") == 0), "log", min_rounds=1)
-    return [{**row, "kind": FOLLOWED, "reference": ""} for row in rows]
 
 
 def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_ROUNDS) -> list[dict[str, Any]]:

@@ -6,9 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from workbench.core.errors import ConfigError, WorkbenchError
-from workbench.indicators.analysis import effects
-from workbench.indicators.analysis.observations import load_observations
+from workbench.core.errors import ConfigError
 from workbench.indicators.config import SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster
@@ -35,13 +33,10 @@ from workbench.indicators.kubernetes.job_submission import (
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.rounds import Judge
-from workbench.indicators.measurement.session_inputs import STACKS
+from workbench.indicators.measurement.session_inputs import STACKS, load_cases, solve_stacks
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
-from workbench.indicators.measurement.sessions import lock_session
-from workbench.indicators.measurement.stack_variants import solve_requirement_sets
 from workbench.indicators.stacks import stack_sets
 from workbench.indicators.stacks.environments import refuse_large_downloads
-from workbench.indicators.stacks.stack_matrix import read_stacks
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
@@ -106,7 +101,7 @@ def plan_cluster_session(
     """
     watcher = watcher or SilentWatcher()
     stacks = _solve_stacks(config, watcher)
-    planned_cases = _load_cases(config, cases)
+    planned_cases = load_cases(config, cases)
     if config.baseline is not None:
         config = config.model_copy(update={"baseline": stacks.get_stack(config.baseline).name})
     refuse_large_downloads(stacks.stacks, config.max_download_bytes)
@@ -121,67 +116,27 @@ def plan_cluster_session(
     return run.folder
 
 
-def start_cluster_session(
-    config: SessionConfig,
-    options: ClusterOptions,
-    cluster: Cluster,
-    *,
-    cases: Sequence[Case] | None = None,
-    out: str | Path | None = None,
-    watcher: SessionWatcher | None = None,
-    command: str | None = None,
-    keep: bool = False,
-) -> sessions.SessionOutcome:
-    """Plan a session, make all its rounds on a cluster, and judge it.
-
-    `cluster`: From `connect_cluster`, which checks that the context is confirmed.
-    `keep`: Whether to leave the objects on the cluster after the last round.
-    """
-    folder = plan_cluster_session(config, options, cases=cases, out=out, watcher=watcher, command=command)
-    return resume_cluster_session(folder, cluster, cases=cases, watcher=watcher, keep=keep)
-
-
 def resume_cluster_session(
     folder: str | Path,
     cluster: Cluster,
     *,
     cases: Sequence[Case] | None = None,
     watcher: SessionWatcher | None = None,
-    keep: bool = False,
 ) -> sessions.SessionOutcome:
-    """Make the rounds of a planned session that have no runs, and judge it."""
+    """Make the rounds of a planned session that have no runs, and judge it.
+
+    `cluster`: From `connect_cluster`, which checks that the context is confirmed.
+    """
     run = run_folder.load_run(folder)
-    with lock_session(run.folder):
-        return _measure_and_judge(run, cluster, cases, watcher, keep)
-
-
-def _measure_and_judge(
-    run: run_folder.Run, cluster: Cluster, cases: Sequence[Case] | None, watcher: SessionWatcher | None, keep: bool
-) -> sessions.SessionOutcome:
     config = session_config(**run.record["config"])
     read_options(run.folder)
-    stacks = stack_sets.read_stack_set(run.folder / STACKS)
-    judge = Judge(sessions.is_session_decided, sessions.count_verdicts)
-    try:
-        session = measure_on_cluster(
-            run.folder,
-            config,
-            stacks.stacks,
-            _load_cases(config, cases),
-            cluster,
-            judge=judge,
-            watcher=watcher,
-            keep=keep,
-        )
-    except WorkbenchError as error:
-        run.end("failed", {"error": str(error)})
-        raise
-    except BaseException:
-        run.end("cancelled")
-        raise
-    outcome = sessions.SessionOutcome(run.folder, session, effects.compare_session(load_observations(run.folder)))
-    sessions.write_outcome(run, outcome)
-    return outcome
+    stacks = stack_sets.read_stack_set(run.folder / STACKS).stacks
+
+    def measure(judge: Judge) -> Session:
+        session_cases = load_cases(config, cases)
+        return measure_on_cluster(run.folder, config, stacks, session_cases, cluster, judge=judge, watcher=watcher)
+
+    return sessions.measure_and_judge(run, measure)
 
 
 def format_instructions(folder: str | Path) -> str:
@@ -212,27 +167,7 @@ def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.
             found=conflicts,
             allowed="--stacks FILE or --stack REQUIREMENTS; --cluster egress=… sets what pods may reach",
         )
-    if bool(config.stacks) == bool(config.stack):
-        raise ConfigError("not one kind of stacks", allowed="--stacks FILE, or --stack REQUIREMENTS (several)")
-
-    def progress(n_done: int, planned: int) -> None:
-        watcher.report_preparation("solved", n_done, planned)
-
-    if config.stacks:
-        solved = read_stacks(config.stacks, max_download_bytes=config.max_download_bytes, progress=progress)
-        if solved.variations:
-            raise ConfigError(
-                "a stack matrix is measured on this machine only", where="--stacks", do="leave out --backend"
-            )
-        return solved
-
-    return solve_requirement_sets(config.stack, config.max_download_bytes, progress)
-
-
-def _load_cases(config: SessionConfig, cases: Sequence[Case] | None) -> list[Case]:
-    from workbench.indicators.shipped.registry import parse_case
-
-    planned_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
-    if not planned_cases:
-        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
-    return planned_cases
+    stacks = solve_stacks(config, watcher.report_preparation)
+    if stacks is None or stacks.variations:
+        raise ConfigError("a stack matrix is measured on this machine only", where="--stacks", do="leave out --backend")
+    return stacks

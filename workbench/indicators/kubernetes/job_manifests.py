@@ -14,6 +14,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -24,14 +25,13 @@ from workbench.core.errors import ConfigError
 from workbench.core.schema import FiniteModel, validate_model
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.pod import KEY_VARIABLE, ROUNDS_A_FILE
-from workbench.indicators.measurement.launcher_client import (
-    GRACE_S,
-    STDERR_BYTES,
-    STDOUT_BYTES,
-    RunLimits,
-    build_clean_environment,
+from workbench.indicators.measurement.launcher_client import GRACE_S, build_clean_environment
+from workbench.indicators.measurement.run_messages import STDERR_BYTES, STDOUT_BYTES, RunLimits
+from workbench.indicators.measurement.session_plan import (
+    count_max_rounds,
+    match_cases_to_session,
+    order_runs,
 )
-from workbench.indicators.measurement.session_plan import PreparedCase, count_max_rounds, order_runs
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store.archive import Session
 
@@ -46,10 +46,9 @@ MiB = 1 << 20
 MAX_BYTES = 1 << 20
 """Of a ConfigMap, keys and texts together: what Kubernetes takes."""
 MAX_MAPS = 16
+_MEASUREMENT = "workbench.indicators.measurement"
+_MEASUREMENT_PARTS = ("launcher.py", "machine_readings.py", "resource_limits.py", "run_isolation.py", "run_messages.py")
 _SPARE_BYTES = 16 << 10
-PARTS = ("pod.py", "pod_install.py")
-
-
 Object = dict[str, Any]
 APP = "workbench-indicators"
 SESSION_LABEL = "workbench-session"
@@ -238,9 +237,9 @@ def build_pod_files(
         raise ConfigError(
             "a stack of the session is not given", found=missing, allowed=[stack.name for stack in stacks]
         )
-    prepared = _match_cases_to_session(session, cases)
-    files = {name: (Path(__file__).parent / name).read_text(encoding="utf-8") for name in PARTS}
-    texts = [(name, text) for case in prepared for name, text in case.sources.items()]
+    planned_cases = list(match_cases_to_session(session, cases).values())
+    files = read_pod_programs()
+    texts = [(name, text) for case in planned_cases for name, text in case.sources.items()]
     files |= {_source_key(text): text for _, text in texts}
     locks = {arm.stack_key: f"lock-{by_key[arm.stack_key].lock_sha256[:16]}.txt" for arm in session.arms}
     files |= {name: by_key[key].lock for key, name in locks.items()}
@@ -249,7 +248,14 @@ def build_pod_files(
     plan = {
         **_build_plan(session, options, limits),
         "rounds": list(rounds),
-        "cases": [_build_case(session, case) for case in prepared],
+        "cases": [
+            {
+                "label": case.label,
+                "sources": {name: _source_key(text) for name, text in case.sources.items()},
+                "environment": build_clean_environment(session.run_threads, case.environment),
+            }
+            for case in planned_cases
+        ],
         "environments": [
             {
                 "stack": arm.name,
@@ -264,6 +270,18 @@ def build_pod_files(
     return files
 
 
+def read_pod_programs() -> dict[str, str]:
+    """The programs that run in pods, name to text; a pod has no package, so there they import each other by name."""
+    folder = Path(__file__).parent
+    paths = [folder / "pod.py", folder / "pod_install.py"]
+    paths += [folder.parent / "measurement" / name for name in _MEASUREMENT_PARTS]
+    texts = {path.name: path.read_text(encoding="utf-8") for path in paths}
+    return {
+        name: text.replace(f"from {_MEASUREMENT} import ", "import ").replace(f"from {_MEASUREMENT}.", "from ")
+        for name, text in texts.items()
+    }
+
+
 def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) -> dict[str, Any]:
     """What holds for all runs of all rounds."""
     return {
@@ -275,48 +293,14 @@ def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) ->
         "stdout_bytes": STDOUT_BYTES,
         "stderr_bytes": STDERR_BYTES,
         "isolation": _describe_isolation(options, limits),
-        "limits": {
-            "memory_bytes": limits.memory_bytes,
-            "processes": limits.processes,
-            "file_bytes": limits.file_bytes,
-            "open_files": limits.open_files,
-            "cpu_s": int(session.run_timeout_s * session.run_threads) + 1,
-        },
+        "limits": asdict(limits),
+        "cpu_s": int(session.run_timeout_s * session.run_threads) + 1,
     }
 
 
 def count_pod_cores(session: Session, options: ClusterOptions) -> int:
     """Whole cores of a pod: one beside the threads, so that the runner never slows a run."""
     return options.cpus or session.run_threads + 1
-
-
-def _match_cases_to_session(session: Session, cases: Sequence[Case]) -> list[PreparedCase]:
-    by_label = {case.label: case for case in cases}
-    prepared_cases = []
-    for planned in session.cases:
-        if planned.label not in by_label:
-            raise ConfigError(
-                "a case of the session is not given", where=planned.label, allowed=list(by_label) or "none"
-            )
-        prepared_case = PreparedCase.from_case(by_label[planned.label])
-        if prepared_case.version != planned.indicator_version:
-            raise ConfigError(
-                "the indicator has changed since the session was planned",
-                where=planned.label,
-                found=f"version {prepared_case.version}",
-                allowed=planned.indicator_version,
-                do="begin a new session: values of two versions are not compared",
-            )
-        prepared_cases.append(prepared_case)
-    return prepared_cases
-
-
-def _build_case(session: Session, prepared: PreparedCase) -> dict[str, Any]:
-    return {
-        "label": prepared.case.label,
-        "sources": {name: _source_key(text) for name, text in prepared.sources.items()},
-        "environment": build_clean_environment(session.run_threads, prepared.environment),
-    }
 
 
 def _source_key(text: str) -> str:
@@ -403,22 +387,19 @@ def build_manifests(
         for at, content in enumerate(spread)
     ]
     named = [config_map["metadata"]["name"] for config_map in maps]
-    return [
-        *maps,
-        _build_secret(name, session, options, key),
-        _build_network_policy(name, session, options),
-        _build_job(name, session, stacks, options, wanted, named),
-    ]
-
-
-def _build_secret(name: str, session: Session, options: ClusterOptions, key: str) -> Object:
-    return {
+    secret = {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": _build_metadata(name, session, options),
         "type": "Opaque",
         "stringData": {KEY: key},
     }
+    return [
+        *maps,
+        secret,
+        _build_network_policy(name, session, options),
+        _build_job(name, session, stacks, options, wanted, named),
+    ]
 
 
 def build_object_name(session_id: str) -> str:

@@ -41,17 +41,16 @@ from workbench.indicators.kubernetes.job_manifests import (
 from workbench.indicators.kubernetes.result_collection import Collection, collect_results
 from workbench.indicators.measurement.rounds import Judge
 from workbench.indicators.measurement.session_plan import (
-    PreparedCase,
     build_session_plan,
     build_specification,
     count_max_rounds,
     order_runs,
 )
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
-from workbench.indicators.measurement.stack_variants import Variant, choose_baseline
+from workbench.indicators.measurement.stack_variants import Variant, build_stack_variant, order_copies
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
-from workbench.indicators.store.archive import CONTROL, Arm, Hardware, Session, inspection_id
+from workbench.indicators.store.archive import Hardware, Session, inspection_id
 
 FOLDER = "kubernetes"
 OPTIONS = "options.json"
@@ -115,16 +114,14 @@ def plan_session(
     archive.write_session(folder, session)
     files.write_text(folder / FOLDER / OPTIONS, options.model_dump_json(indent=1) + "\n")
     write_manifests(folder, session, manifests, options)
+    by_label = {case.label: case for case in cases}
     for variant in variants:
-        for case in session.cases:
-            if variant.arm.name not in case.skipped:
-                _write_specification(
-                    folder,
-                    session,
-                    variant,
-                    next(candidate for candidate in cases if candidate.label == case.label),
-                    options,
-                )
+        for planned in session.cases:
+            if variant.arm.name not in planned.skipped:
+                inspection = inspection_id(session.session_id, variant.arm.name, planned.label)
+                specification = build_specification(session, variant, by_label[planned.label], inspection)
+                specification["base"] = select_image(session, options)
+                archive.write_specification(folder, inspection, specification)
     return session
 
 
@@ -132,15 +129,15 @@ def build_session(
     session_id: str, config: SessionConfig, stacks: Sequence[Stack], cases: Sequence[Case], options: ClusterOptions
 ) -> tuple[Session, list[Variant]]:
     """Build the plan and its variants without writing files."""
-    variants = build_variants(stacks, config.baseline)
-    session = build_session_plan(
-        session_id,
-        config,
-        variants,
-        cases,
-        notes=[f"cluster: {note}" for note in _list_plan_notes(options)],
-        here=False,
-    )
+    by_name = {stack.name: stack for stack in stacks}
+    names = order_copies([stack.name for stack in stacks], config.baseline)
+    variants = [build_stack_variant(by_name[name], copy) for name, copy in names]
+    notes = ["cluster: each round runs in a separate pod; values of different rounds are never compared"]
+    if options.gpus:
+        notes.append(
+            "cluster: runs have no memory limit of their own; a run that exceeds the pod's limit ends its round"
+        )
+    session = build_session_plan(session_id, config, variants, cases, notes=notes, here=False)
     changed = {
         "backend": "kubernetes",
         "hardware": Hardware(key="", cpu_model="not known yet", cores=1, memory_bytes=0),
@@ -149,48 +146,6 @@ def build_session(
         "host": {"image": select_image(session, options), "namespace": options.namespace},
     }
     return session.model_copy(update=changed), variants
-
-
-def build_variants(stacks: Sequence[Stack], baseline: str | None = None) -> list[Variant]:
-    """Variants of a session in every pod: the baseline first, the control (a copy of it) last."""
-    names = [stack.name for stack in stacks]
-    if twice := sorted({name for name in [*names, CONTROL] if [*names, CONTROL].count(name) > 1}):
-        raise ConfigError(
-            "two variants have the same name", found=twice, do=f"rename one; {CONTROL!r} is the copy of the baseline"
-        )
-    by_name = dict(zip(names, stacks, strict=True))
-    first = by_name[choose_baseline(baseline, names)]
-    return [
-        *(_build_variant(stack, 0) for stack in [first, *(other for other in stacks if other is not first)]),
-        _build_variant(first, 1),
-    ]
-
-
-def _list_plan_notes(options: ClusterOptions) -> list[str]:
-    """Notes on how the session runs."""
-    notes = ["each round runs in a separate pod; values of different rounds are never compared"]
-    if options.gpus:
-        notes.append("runs have no memory limit of their own; a run that exceeds the pod's limit ends its round")
-    return notes
-
-
-def _build_variant(stack: Stack, copy: int) -> Variant:
-    arm = Arm(
-        name=CONTROL if copy else stack.name,
-        stack=stack.name,
-        stack_key=stack.key,
-        copy_number=copy,
-        python=stack.python,
-        packages=stack.versions,
-        lock_sha256=stack.lock_sha256,
-    )
-    return Variant(arm, "", {package.name: package.hashes for package in stack.packages})
-
-
-def _write_specification(folder: Path, session: Session, variant: Variant, case: Case, options: ClusterOptions) -> None:
-    inspection = inspection_id(session.session_id, variant.arm.name, case.label)
-    specification = build_specification(session, variant, PreparedCase.from_case(case), inspection)
-    archive.write_specification(folder, inspection, specification | {"base": select_image(session, options)})
 
 
 def read_options(folder: Path) -> ClusterOptions:
@@ -335,7 +290,9 @@ def _iterate_causes(pod: Pod) -> Iterator[str]:
             cause = str(condition.get("reason", ""))
             yield _append_detail(_DISRUPTIONS.get(cause, f"it was disrupted ({cause})"), condition.get("message"))
     if installer.get("exitCode"):
-        yield _append_detail("the stacks could not be installed", _last_line(installer.get("message")))
+        lines = [line for line in str(installer.get("message") or "").splitlines() if line.strip()]
+        last = lines[-1].removeprefix("workbench: ") if lines else ""
+        yield _append_detail("the stacks could not be installed", last)
     if code := measurer.get("exitCode"):
         yield "the runner was killed" if code == 137 else f"the runner ended with exit code {code}"
     if reason:
@@ -352,11 +309,6 @@ def _get_container_state(pod: Pod, container: str) -> dict[str, Any]:
         if entry.get("name") == container:
             return entry.get("state") or {}
     return {}
-
-
-def _last_line(message: Any) -> str:
-    lines = [line for line in str(message or "").splitlines() if line.strip()]
-    return lines[-1].removeprefix("workbench: ") if lines else ""
 
 
 def _append_detail(text: str, more: Any) -> str:
@@ -514,11 +466,6 @@ class SessionWatch:
         verdicts = self.judge.verdicts(self.folder) if self.judge.verdicts and look else None
         self.watcher.report_round(n_done, count_max_rounds(self.session), verdicts)
         return look and self.judge.decided(self.folder)
-
-
-def list_finished_pods(pods: Sequence[Object]) -> list[Object]:
-    """Pods that have ended, successfully or not."""
-    return [pod for pod in pods if is_over(pod)]
 
 
 def find_pod_round(pod: Object) -> int | None:

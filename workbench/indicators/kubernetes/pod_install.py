@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -66,13 +67,9 @@ def _make_environment(folder: Path, lock: Path) -> str:
 def _list_package_versions(folder: Path) -> dict[str, str]:
     places = [str(path) for path in folder.glob("lib/python*/site-packages")]
     return {
-        _normalise_name(str(distribution.metadata["Name"])): distribution.version
+        re.sub("[-_.]+", "-", str(distribution.metadata["Name"]).lower()).strip("-"): distribution.version
         for distribution in metadata.distributions(path=places)
     }
-
-
-def _normalise_name(name: str) -> str:
-    return "-".join(part for part in name.lower().replace("_", "-").replace(".", "-").split("-") if part)
 
 
 def _report_failure(text: str) -> int:

@@ -20,12 +20,12 @@ from workbench.core.errors import InputError
 from workbench.indicators.contract.indicator import USAGE, Case
 from workbench.indicators.kubernetes.cluster_client import DONE, POD, Records, read_records
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.launcher_client import Outcome, RunEnd
+from workbench.indicators.measurement.run_messages import Outcome, RunEnd
 from workbench.indicators.measurement.session_plan import (
-    PreparedCase,
     Slot,
     build_run_document,
     count_max_rounds,
+    match_cases_to_session,
     order_runs,
 )
 from workbench.indicators.store import archive
@@ -146,7 +146,7 @@ def collect_results(
     session = archive.read_session(folder)
     if session.backend != "kubernetes":
         raise InputError("not a session of a cluster", where=folder, found=f"backend {session.backend}")
-    prepared = _match_cases_to_session(session, cases)
+    planned_cases = match_cases_to_session(session, cases, error_type=InputError)
     records = read_records(logs, key)
     collection = Collection(session, damaged=records.damaged, torn=len(records.torn))
     pods = _read_pod_facts(records, collection, products)
@@ -165,7 +165,7 @@ def collect_results(
         attempt = chosen.get(slot.round)
         run = runs_by_round[slot.round][attempt].get(slot.position) if attempt is not None else None
         if attempt is not None and run is not None and slot.position not in there:
-            result = _build_result(session, slot, prepared[slot.case], run, attempt, pods[attempt])
+            result = _build_result(session, slot, planned_cases[slot.case], run, attempt, pods[attempt])
             archive.write_result(folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result)
             collection.new.append((slot, result.workbench.status))
             there.add(slot.position)
@@ -175,21 +175,6 @@ def collect_results(
     collection.session = session.model_copy(update={"notes": _build_notes(session, pods, records, collection)})
     archive.write_session(folder, collection.session)
     return collection
-
-
-def _match_cases_to_session(session: Session, cases: Sequence[Case]) -> dict[str, PreparedCase]:
-    prepared_cases = {case.label: PreparedCase.from_case(case) for case in cases}
-    for planned in session.cases:
-        prepared_case = prepared_cases.get(planned.label)
-        if prepared_case is None or prepared_case.version != planned.indicator_version:
-            raise InputError(
-                "a case of the session is not given" if prepared_case is None else "the indicator has changed since",
-                where=planned.label,
-                found=None if prepared_case is None else f"version {prepared_case.version}",
-                allowed=planned.indicator_version,
-                do="collect with the workbench and the indicators that planned it",
-            )
-    return prepared_cases
 
 
 def _read_pod_facts(records: Records, collection: Collection, products: Sequence[str]) -> dict[str, PodFacts]:
@@ -266,19 +251,10 @@ def _list_archive_attempts(folder: Path, session: Session) -> dict[int, dict[int
     return there
 
 
-def _build_result(
-    session: Session, slot: Slot, prepared: PreparedCase, run: PodRun, attempt: str, facts: PodFacts
-) -> Result:
-    """A pod's run as its document."""
+def _build_result(session: Session, slot: Slot, case: Case, run: PodRun, attempt: str, facts: PodFacts) -> Result:
+    """A pod's run as its document, with the pod's system in place of this one's, and which pod it was."""
     here = session.model_copy(update={"hardware": facts.build_hardware(), "cpus": facts.cpus})
-    result = build_run_document(
-        here, slot, session.get_arm(slot.arm), prepared, run.to_run_end(), run.before, run.after
-    )
-    return _add_pod_details(result, facts, attempt)
-
-
-def _add_pod_details(result: Result, facts: PodFacts, attempt: str) -> Result:
-    """The same with the pod's system in place of this one's, and which pod it was."""
+    result = build_run_document(here, slot, session.get_arm(slot.arm), case, run.to_run_end(), run.before, run.after)
     hardware = {"cpu_family": facts.cpu_family, "cpu_model": facts.cpu_model_number}
     system = {"name": facts.os_release.get("id"), "version": facts.os_release.get("version_id")}
     environment = {
@@ -316,21 +292,18 @@ def _count_missing_rounds(
     runs = sum(slot.round == 0 for slot in slots)
     heard = {record_key.round for record_key in (*records.documents, *records.begun, *records.torn)} | whys.keys()
     heard |= {slot.round for slot in slots if slot.position in there}
+    begun = {(record_key.round, record_key.what) for record_key in records.begun}
     for number in range(count_max_rounds(session)):
         lacking = [slot for slot in slots if slot.round == number and slot.position not in there]
         if len(lacking) == runs:
             collection.absent.append(number)
         if lacking and number in heard:
             reasons = [f"{len(lacking)} of {runs} runs are not there", *([whys[number]] if number in whys else [])]
-            at = next((slot for slot in lacking if _has_begun(records, slot)), None)
+            at = next((slot for slot in lacking if (number, str(slot.position)) in begun), None)
             if at is not None:
                 reasons.append(f"{at.arm}, {at.case} was begun")
             collection.missing[number] = "; ".join(reasons)
     return max((slot.round + 1 for slot in slots if slot.position in there), default=0)
-
-
-def _has_begun(records: Records, slot: Slot) -> bool:
-    return any((record_key.round, record_key.what) == (slot.round, str(slot.position)) for record_key in records.begun)
 
 
 def _set_machine(session: Session, pods: Mapping[str, PodFacts]) -> Session:

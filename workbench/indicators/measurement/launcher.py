@@ -1,4 +1,7 @@
-"""The launcher process: start runs one after the other, watch each, and kill what it leaves behind."""
+"""The launcher process: start runs one after the other, watch each, and kill what it leaves behind.
+
+Also runs in pods: Python 3.9, its standard library, and the modules that `job_manifests` ships with it.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,13 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NoReturn, Protocol
 
 from workbench.indicators.measurement import resource_limits, run_isolation
-from workbench.indicators.measurement.launcher_client import (
+from workbench.indicators.measurement.run_isolation import Surroundings, prepare_surroundings
+from workbench.indicators.measurement.run_messages import (
     Outcome,
     RunCommand,
     RunEnd,
@@ -25,13 +29,10 @@ from workbench.indicators.measurement.launcher_client import (
     parse_command,
     parse_setup,
 )
-from workbench.indicators.measurement.run_isolation import Surroundings, prepare_surroundings
 
 _SWEEP_S = 1.0
 _TAIL = 4096
 _ALLOCATION_ERRORS = (b"MemoryError", b"std::bad_alloc", b"Cannot allocate memory")
-
-
 _ANSWERS = 1
 
 
@@ -56,8 +57,8 @@ class WatchedRun:
     ended_by: Outcome | None = None
 
 
-def run_command(command: RunCommand, surroundings: Surroundings, requests: RequestPipe) -> RunEnd:
-    """One run, from its private folder to the last of its processes."""
+def run_command(command: RunCommand, surroundings: Surroundings, requests: RequestPipe | None = None) -> RunEnd:
+    """One run, from its private folder to the last of its processes; it is stopped when the pipe's client goes."""
     folder = Path(tempfile.mkdtemp(dir=surroundings.scratch))
     try:
         work, home = _make_private_folders(folder, command, surroundings.uid)
@@ -74,11 +75,14 @@ def _remove_folders(folder: Path) -> None:
     try:
         shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
-        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stdin=subprocess.DEVNULL)  # noqa: S603, S607
+        # What is left costs disk, and nothing else.
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            command = ["rm", "-rf", "--", str(folder)]
+            subprocess.run(command, check=False, timeout=60, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)  # noqa: S603
 
 
 def _run_and_watch(
-    command: RunCommand, surroundings: Surroundings, requests: RequestPipe, work: Path, home: Path
+    command: RunCommand, surroundings: Surroundings, requests: RequestPipe | None, work: Path, home: Path
 ) -> RunEnd:
     groups, isolation = surroundings.groups, dict(surroundings.isolation)
     refused, kills = groups.count_refused_processes(), groups.count_out_of_memory_kills()
@@ -134,7 +138,7 @@ def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) ->
         if not path.resolve().is_relative_to(work.resolve()):
             raise OSError(f"{name[:80]} is outside the run's folder")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="")
+        path.write_bytes(text.encode())
         made_files += [path, *(parent for parent in path.parents if parent != work and parent.is_relative_to(work))]
     for path in (work, home, home / "tmp", *made_files) if uid is not None else ():
         os.chown(path, uid or 0, uid or 0)
@@ -201,30 +205,31 @@ def _become_run(
 
 
 def _watch_process(
-    watched: WatchedRun, command: RunCommand, surroundings: Surroundings, requests: RequestPipe, deadline_s: float
+    watched: WatchedRun,
+    command: RunCommand,
+    surroundings: Surroundings,
+    requests: RequestPipe | None,
+    deadline_s: float,
 ) -> None:
     """Until the process has ended, or a reason to kill it; its output may end before it, or go on after it."""
-    while not _has_exited(watched.pid):
+    signals = [surroundings.wakeup, *([] if requests is None else [requests.descriptor])]
+    # Left to be waited for: until then nobody else can get its number, nor its group's.
+    while os.waitid(os.P_PID, watched.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             watched.ended_by = "timeout"
         elif watched.stdout_bytes > command.stdout_bytes:
             watched.ended_by = "too long"
-        elif requests.is_closed():
+        elif requests is not None and requests.is_closed():
             watched.ended_by = "stopped"
         if watched.ended_by:
             return
-        ready = select_ready([*watched.pipes, surroundings.wakeup, requests.descriptor], left_s)
+        ready = select_ready([*watched.pipes, *signals], left_s)
         if surroundings.wakeup in ready:
             with contextlib.suppress(BlockingIOError):
                 os.read(surroundings.wakeup, 4096)
         for descriptor in ready & watched.pipes.keys():
             _read_output(watched, command, descriptor)
-
-
-def _has_exited(pid: int) -> bool:
-    # Left to be waited for: until then nobody else can get its number, nor its group's.
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _read_output(watched: WatchedRun, command: RunCommand, descriptor: int) -> bool:
@@ -352,7 +357,7 @@ def select_ready(descriptors: list[int], timeout_s: float) -> set[int]:
 
 
 def _format_now() -> str:
-    return datetime.now(UTC).isoformat(timespec="microseconds")
+    return datetime.now(timezone.utc).isoformat(timespec="microseconds")  # noqa: UP017 - Python 3.9
 
 
 def main() -> None:

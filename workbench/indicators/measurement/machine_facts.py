@@ -22,13 +22,14 @@ from typing import Any
 
 from workbench.core import host
 from workbench.core.files import cache_folder
-from workbench.indicators.measurement.launcher_client import (
-    THREAD_VARIABLES,
-    Launcher,
-    RunCommand,
-    RunLimits,
-    build_clean_environment,
+from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES, Launcher, build_clean_environment
+from workbench.indicators.measurement.machine_readings import (
+    parse_whole_number,
+    read_fields,
+    read_some_avg10,
+    read_steal_s,
 )
+from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Hardware, Pressure
 
@@ -110,15 +111,15 @@ def detect_hardware(cpuinfo: Path = CPUINFO) -> Hardware:
     The key is a hash of model, flags, cores, memory in whole GiB and accelerators: equal keys stand for equal machines.
     Clock speeds, memory timing and other load on the same hardware are not part of it.
     """
-    facts, cpu = host.read_host_facts(), _read_processor(cpuinfo)
+    facts, cpu = host.read_host_facts(), read_fields(cpuinfo)
     flags = tuple(sorted(set((cpu.get("flags") or cpu.get("features") or "").split())))
     accelerators = tuple(sorted(str(device["name"]) for device in facts["accelerators"]))
     memory_bytes = int(facts["memory_bytes"])
     return Hardware(
         key=compute_hardware_key(str(facts["cpu_model"]), flags, int(facts["cores"]), memory_bytes, accelerators),
         cpu_model=str(facts["cpu_model"]),
-        cpu_family=_parse_whole_number(cpu.get("cpu family")),
-        cpu_model_number=_parse_whole_number(cpu.get("model")),
+        cpu_family=parse_whole_number(cpu.get("cpu family")),
+        cpu_model_number=parse_whole_number(cpu.get("model")),
         cpu_flags=flags,
         cores=int(facts["cores"]),
         memory_bytes=memory_bytes,
@@ -157,9 +158,9 @@ def read_pressure(root: Path = Path("/proc"), cpus: Iterable[int] = (), sys_root
         throttles=_read_throttles(sys_root, cores),
         quota_s=_read_quota_s(root, sys_root),
         load_1m=host.read_load_1m(),
-        steal_s=_read_steal_s(root / "stat"),
-        cpu_some_avg10=_read_some_avg10(root / "pressure" / "cpu"),
-        memory_some_avg10=_read_some_avg10(root / "pressure" / "memory"),
+        steal_s=read_steal_s(root / "stat"),
+        cpu_some_avg10=read_some_avg10(root / "pressure" / "cpu"),
+        memory_some_avg10=read_some_avg10(root / "pressure" / "memory"),
     )
 
 
@@ -240,30 +241,6 @@ def _list_sibling_cores(core: int, root: Path) -> frozenset[int]:
     return frozenset({core})
 
 
-def _read_processor(cpuinfo: Path) -> dict[str, str]:
-    """Fields of the first processor."""
-    fields: dict[str, str] = {}
-    with contextlib.suppress(OSError):
-        for line in cpuinfo.read_text(errors="replace").splitlines():
-            label, colon, value = line.partition(":")
-            if not colon and fields:
-                break
-            if colon:
-                fields[label.strip().lower()] = value.strip()
-    return fields
-
-
-def _parse_whole_number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
-
-
-def _read_steal_s(path: Path) -> float | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        # cpu user nice system idle iowait irq softirq steal …, in ticks
-        return int(path.read_text().split("\n", 1)[0].split()[8]) / os.sysconf("SC_CLK_TCK")
-    return None
-
-
 def _read_busy_s(path: Path, cores: tuple[int, ...]) -> float | None:
     """Time that cores have run something since boot, together; without what the hypervisor took."""
     names = {f"cpu{core}" for core in cores} or {"cpu"}
@@ -307,13 +284,6 @@ def _read_quota_s(root: Path, sys_root: Path) -> float | None:
     return None
 
 
-def _read_some_avg10(path: Path) -> float | None:
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        some = next(line for line in path.read_text().splitlines() if line.startswith("some"))
-        return float(next(part for part in some.split() if part.startswith("avg10=")).removeprefix("avg10="))
-    return None
-
-
 def equalize_conditions(
     variants: Sequence[Variant],
     environment: Mapping[str, str],
@@ -349,7 +319,8 @@ def equalize_conditions(
             if key not in cache:
                 facts = probe(variant, {})
                 expected = build_clean_environment(count, {**environment, **variant.environment})
-                folder = copies / _hash_interpreter(variant)
+                identity = f"{variant.python}\0{variant.arm.python}"
+                folder = copies / hashlib.sha256(identity.encode()).hexdigest()[:24]
                 there = facts and facts["missing"] and (folder / MARKER).is_file()
                 copy_facts = probe(variant, {PREFIX: str(folder)}) if there else None
                 cache[key] = _settle_variant(variant, facts, expected, folder, note, copy_facts)
@@ -360,10 +331,16 @@ def equalize_conditions(
 
 
 def _tidy_copies(copies: Path) -> Path:
+    """Make the folder of copies, and remove those that were not used for long."""
     # A cache that cannot be written is no error: variants are then measured as they are, and the report says so.
     with contextlib.suppress(OSError):
         copies.mkdir(parents=True, exist_ok=True)
-        _remove_unused_copies(copies)
+        oldest_s = time.time() - _MAX_UNUSED_S
+        for folder in copies.iterdir():
+            # One without a marker is being made, or was left behind by a kill.
+            marker = folder / MARKER
+            if (marker if marker.exists() else folder).stat().st_mtime < oldest_s:
+                shutil.rmtree(folder, ignore_errors=True)
     return copies
 
 
@@ -416,19 +393,6 @@ def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
         os.utime(folder / MARKER)
         return n_uncompiled if len(copy_facts["missing"]) <= n_uncompiled else None
     return None
-
-
-def _remove_unused_copies(copies: Path) -> None:
-    """Remove copies whose marker is old; one without a marker is being made, or was left behind by a kill."""
-    oldest_s = time.time() - _MAX_UNUSED_S
-    for folder in copies.iterdir():
-        marker = folder / MARKER
-        if (marker if marker.exists() else folder).stat().st_mtime < oldest_s:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-def _hash_interpreter(variant: Variant) -> str:
-    return hashlib.sha256(f"{variant.python}\0{variant.arm.python}".encode()).hexdigest()[:24]
 
 
 def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], folder: Path) -> int | None:

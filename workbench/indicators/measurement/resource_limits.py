@@ -1,7 +1,7 @@
 """Limits of memory and processes: control groups where possible, else process limits.
 
 The launcher itself enters the group, once; runs are born in it. To move each run would cost 10 to 30 ms, since the
-kernel waits for all cores to pass a quiet point.
+kernel waits for all cores to pass a quiet point. Also runs in pods: Python 3.9 and its standard library alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.indicators.measurement.launcher_client import RunLimits
+from workbench.indicators.measurement.run_messages import RunLimits
 
 PREFIX = "workbench-runs-"
 _OWN_BYTES = 32 << 20
@@ -112,9 +112,8 @@ def _enter_group(parent: Path, settings: list[tuple[dict[str, str], bool]]) -> P
     except OSError:
         return None
     # Each must-have is for one version of groups: one of them is enough.
-    outcomes = [_write_settings(folder, names) for names, _ in settings]
-    enough = any(is_set for is_set, (_, must) in zip(outcomes, settings, strict=True) if must)
-    if enough and _write_settings(folder, {"cgroup.procs": str(os.getpid())}):
+    are_set = [_write_settings(folder, names) and must for names, must in settings]
+    if any(are_set) and _write_settings(folder, {"cgroup.procs": str(os.getpid())}):
         return folder
     with contextlib.suppress(OSError):
         folder.rmdir()

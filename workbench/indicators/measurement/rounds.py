@@ -15,20 +15,15 @@ from types import FrameType
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.launcher_client import (
-    DIED,
-    Launcher,
-    RunCommand,
-    RunLimits,
-    build_clean_environment,
-)
+from workbench.indicators.measurement.launcher_client import DIED, Launcher, build_clean_environment
 from workbench.indicators.measurement.machine_facts import PREFIX
+from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
 from workbench.indicators.measurement.session_plan import (
-    PreparedCase,
     Slot,
     build_run_document,
     build_specification,
     count_max_rounds,
+    match_cases_to_session,
     order_runs,
 )
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
@@ -73,6 +68,13 @@ class SessionState:
         self.statuses.get((slot.case, slot.arm), {}).pop(slot.round, None)
         if slot.round < GIVE_UP_AFTER:
             self.given_up.pop((slot.case, slot.arm), None)
+
+    def list_notes(self) -> list[str]:
+        """A note on each pair that was given up; of the runs alone, so that neither Ctrl-C nor a kill loses one."""
+        return [
+            f"{arm}, {case}: given up after {GIVE_UP_AFTER} runs without values (the last: {status})"
+            for (case, arm), status in self.given_up.items()
+        ]
 
     def list_rounds(self) -> set[int]:
         """The rounds with any run."""
@@ -144,7 +146,6 @@ def measure_session(
     limits: RunLimits | None = None,
     judge: Judge | None = None,
     watcher: SessionWatcher | None = None,
-    environment: Mapping[str, str] | None = None,
 ) -> Session:
     """Make all missing runs of a session, and return the session with how it ended.
 
@@ -155,10 +156,10 @@ def measure_session(
     `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
     """
     judge, watcher = judge or Judge(), watcher or SilentWatcher()
-    prepared = _match_cases_to_session(session, cases, environment or {})
+    planned_cases = match_cases_to_session(session, cases)
     by_name = {variant.arm.name: variant for variant in variants}
     _check_same_environments(session, by_name)
-    _write_specifications(folder, session, by_name, prepared)
+    _write_specifications(folder, session, by_name, planned_cases)
     session = session.model_copy(update={"ended_at": None, "stop_reason": None})
     archive.write_session(folder, session)
     slots, state = order_runs(session), read_state(folder, session)
@@ -173,8 +174,9 @@ def measure_session(
         ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
-        runner = _SessionRunner(folder, by_name, prepared, launcher, state, watcher, judge, interrupted)
+        runner = _SessionRunner(folder, by_name, planned_cases, launcher, state, watcher, judge, interrupted)
         session, reason = runner.run_all_rounds(session, slots)
+        session = _add_notes(session, state.list_notes(), watcher)
     ended_at = datetime.now(UTC).isoformat(timespec="milliseconds")
     session = session.model_copy(update={"ended_at": ended_at, "stop_reason": reason})
     archive.write_session(folder, session)
@@ -187,7 +189,7 @@ class _SessionRunner:
 
     folder: Path
     variants: Mapping[str, Variant]
-    prepared: Mapping[str, PreparedCase]
+    cases: Mapping[str, Case]
     launcher: Launcher
     state: SessionState
     watcher: SessionWatcher
@@ -216,7 +218,6 @@ class _SessionRunner:
 
     def _run_round(self, session: Session, number: int, slots: Sequence[Slot]) -> tuple[Session, bool]:
         """Make the missing runs of a round; return the session, and whether it was interrupted."""
-        before = dict(self.state.given_up)
         for group in group_slots(session, slots):
             if self.interrupted.is_set() and not all(map(self.state.is_done, group)):
                 return session, True
@@ -227,12 +228,7 @@ class _SessionRunner:
                 if self.interrupted.is_set():
                     return session, True
                 self._make_run(session, slot)
-        lost = [
-            f"{arm}, {case}: given up after {GIVE_UP_AFTER} runs without values (the last: {status})"
-            for (case, arm), status in self.state.given_up.items()
-            if (case, arm) not in before
-        ]
-        session = _add_notes(session, lost, self.watcher)
+        session = _add_notes(session, self.state.list_notes(), self.watcher)
         session = session.model_copy(update={"rounds_done": max(session.rounds_done, number + 1)})
         archive.write_session(self.folder, session)
         return session, False
@@ -254,7 +250,17 @@ class _SessionRunner:
         """Make a run and write it; raises when several in a row could not be made."""
         result = self._execute_slot(session, slot)
         measured = result.workbench
-        _write_run(self.folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result)
+        try:
+            archive.write_result(
+                self.folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round, result
+            )
+        except OSError as error:
+            raise RunFailedError(
+                "cannot write a result",
+                where=self.folder,
+                found=error.strerror,
+                do="free disk space, then continue: workbench indicators run --resume, with this folder",
+            ) from error
         self.state.add_run(slot.case, slot.arm, slot.round, measured.status)
         self.watcher.report_run(slot.arm, slot.case, measured.status)
         self.not_made = 0 if is_made(measured) else self.not_made + 1
@@ -267,12 +273,12 @@ class _SessionRunner:
             )
 
     def _execute_slot(self, session: Session, slot: Slot) -> Result:
-        variant, prepared = self.variants[slot.arm], self.prepared[slot.case]
-        command = self._build_command(session, variant, prepared)
+        variant, case = self.variants[slot.arm], self.cases[slot.case]
+        command = self._build_command(session, variant, case)
         before = machine_facts.read_pressure(cpus=session.cpus)
         ended = self.launcher.run_command(command)
         after = machine_facts.read_pressure(cpus=session.cpus)
-        return build_run_document(session, slot, variant.arm, prepared, ended, before, after)
+        return build_run_document(session, slot, variant.arm, case, ended, before, after)
 
     def _warm_up(self, session: Session, slots: Sequence[Slot]) -> None:
         """Run each case once with each interpreter that has runs to come: files are then in memory for all of them.
@@ -285,51 +291,20 @@ class _SessionRunner:
         for case, arm in commands.values():
             if self.interrupted.is_set():
                 return
-            command = self._build_command(session, self.variants[arm], self.prepared[case])
+            command = self._build_command(session, self.variants[arm], self.cases[case])
             self.launcher.run_command(replace(command, timeout_s=min(command.timeout_s, MAX_WARM_UP_S)))
 
-    def _build_command(self, session: Session, variant: Variant, prepared: PreparedCase) -> RunCommand:
+    def _build_command(self, session: Session, variant: Variant, case: Case) -> RunCommand:
         threads = session.count_threads(variant.arm)
         return RunCommand(
             python=variant.python,
-            sources=prepared.sources,
-            environment=build_clean_environment(threads, {**prepared.environment, **variant.environment}),
+            sources=case.sources,
+            environment=build_clean_environment(threads, {**case.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,
             # Per process: more CPU time than its threads can use within the limit.
             cpu_s=int(session.run_timeout_s * threads) + 1,
             cpus=session.cpus[:threads],
         )
-
-
-def _write_run(folder: Path, inspection: str, number: int, result: Result) -> None:
-    try:
-        archive.write_result(folder, inspection, number, result)
-    except OSError as error:
-        raise RunFailedError(
-            "cannot write a result",
-            where=folder,
-            found=error.strerror,
-            do="free disk space, then continue: workbench indicators run --resume, with this folder",
-        ) from error
-
-
-def _match_cases_to_session(
-    session: Session, cases: Sequence[Case], environment: Mapping[str, str]
-) -> dict[str, PreparedCase]:
-    prepared_cases = {case.label: PreparedCase.from_case(case, environment) for case in cases}
-    for case in session.cases:
-        prepared_case = prepared_cases.get(case.label)
-        if prepared_case is None:
-            raise ConfigError("a case of the session is missing", where=case.label, allowed=list(prepared_cases))
-        if prepared_case.version != case.indicator_version:
-            raise ConfigError(
-                "the indicator has changed since the session started",
-                where=case.label,
-                found=f"version {prepared_case.version}",
-                allowed=case.indicator_version,
-                do="start a new session: versions are not compared with each other",
-            )
-    return prepared_cases
 
 
 def _check_same_environments(session: Session, variants: Mapping[str, Variant]) -> None:
@@ -351,13 +326,13 @@ def _list_folders(variants: Sequence[Variant]) -> list[str]:
 
 
 def _write_specifications(
-    folder: Path, session: Session, variants: Mapping[str, Variant], prepared: Mapping[str, PreparedCase]
+    folder: Path, session: Session, variants: Mapping[str, Variant], cases: Mapping[str, Case]
 ) -> None:
     for case in session.cases:
         for arm in session.arms:
             if arm.name not in case.skipped:
                 inspection = inspection_id(session.session_id, arm.name, case.label)
-                specification = build_specification(session, variants[arm.name], prepared[case.label], inspection)
+                specification = build_specification(session, variants[arm.name], cases[case.label], inspection)
                 archive.write_specification(folder, inspection, specification)
 
 

@@ -1,4 +1,7 @@
-"""Isolation of runs on Linux: system calls, network namespace, user, private folders."""
+"""Isolation of runs on Linux: system calls, network namespace, user, private folders.
+
+Also runs in pods: Python 3.9 and its standard library alone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.indicators.measurement import resource_limits
-from workbench.indicators.measurement.launcher_client import LauncherSetup
+from workbench.indicators.measurement.run_messages import LauncherSetup
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -31,11 +34,11 @@ MS_REC = 16384
 MS_PRIVATE = 1 << 18
 
 _PR_SET_PDEATHSIG = 1
+_PR_SET_DUMPABLE = 4
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_SET_NO_NEW_PRIVS = 38
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
 
 _FIRST = 1_900_000_000
 _FIRST_IN_CONTAINER = 60_000
@@ -66,6 +69,11 @@ def die_with_parent(signal: int) -> None:
 def adopt_orphans() -> None:
     """Become the parent of all descendants whose own parent dies."""
     _check_answer(_libc.prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1), 0, 0, 0), "prctl")
+
+
+def forbid_inspection() -> None:
+    """Nobody of the same user may read this process's memory, environment or descriptors."""
+    _check_answer(_libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0), "prctl")
 
 
 def forbid_new_privileges() -> None:
@@ -193,26 +201,20 @@ def isolate_network() -> str | None:
     As another user than root a user namespace is needed, too. Both are tried in a child first: half of it done would
     leave this process without a user.
     """
-    step = _isolate_as_root if os.geteuid() == 0 else _isolate_as_user
-    if refused := _try_in_child(step):
+    if refused := _try_in_child(_enter_empty_network):
         return refused
-    step()
+    _enter_empty_network()
     return None
 
 
-def _isolate_as_root() -> None:
-    unshare_namespaces(CLONE_NEWNET)
-    with contextlib.suppress(OSError):
-        _enable_loopback()
-
-
-def _isolate_as_user() -> None:
+def _enter_empty_network() -> None:
     user, group = os.geteuid(), os.getegid()
-    unshare_namespaces(CLONE_NEWUSER | CLONE_NEWNET)
-    # The kernel asks for this before a group may be mapped.
-    Path("/proc/self/setgroups").write_text("deny")
-    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
-    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    unshare_namespaces(CLONE_NEWNET | (CLONE_NEWUSER if user else 0))
+    if user:
+        # The kernel asks for this before a group may be mapped.
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
     with contextlib.suppress(OSError):
         _enable_loopback()
 
@@ -280,7 +282,7 @@ def prepare_surroundings(setup: LauncherSetup) -> Surroundings:
     bound = uid is not None or os.geteuid() != 0
     isolation |= resource_limits.describe_limits(setup.limits, groups, bound)
     scratch = _make_scratch(setup.scratch)
-    return Surroundings(setup, groups, uid, already, isolation, scratch, _open_child_signal())
+    return Surroundings(setup, groups, uid, already, isolation, scratch, open_child_signal())
 
 
 def _select_user(setup: LauncherSetup, isolation: dict[str, str]) -> int | None:
@@ -324,7 +326,7 @@ def _remove_stale_folders(place: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _open_child_signal() -> int:
+def open_child_signal() -> int:
     """A descriptor that becomes readable when a child ends."""
     reader, writer = os.pipe()
     os.set_blocking(reader, False)

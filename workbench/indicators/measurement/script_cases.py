@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,8 @@ from workbench.indicators.contract.script_declaration import (
     read_suite,
 )
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.launcher_client import (
-    RunCommand,
-    RunEnd,
-    RunLimits,
-    build_clean_environment,
-    run_once,
-)
+from workbench.indicators.measurement.launcher_client import build_clean_environment, run_once
+from workbench.indicators.measurement.run_messages import RunCommand, RunEnd, RunLimits
 from workbench.indicators.measurement.stack_variants import Variant
 
 SCRIPTS = "scripts.json"
@@ -133,7 +128,9 @@ def _declare(
         if variant.arm.copy_number:
             continue
         try:
-            ended = _run_once(script, config, variant)
+            variables = {**script.variables, **variant.environment}
+            threads = variant.arm.threads or config.threads
+            ended = run_as_configured(variant.python, script.sources, variables, config, threads)
             if ended.outcome != "exited":
                 last = ended.stderr.decode("utf-8", errors="replace").strip().splitlines()[-1:]
                 raise DocumentError("invalid document", f"{ended.outcome}: {ended.detail} {' '.join(last)}"[:300])
@@ -146,18 +143,16 @@ def _declare(
     )  # fmt: skip
 
 
-def _run_once(script: ScriptDeclaration, config: SessionConfig, variant: Variant) -> RunEnd:
-    threads = variant.arm.threads or config.threads
+def run_as_configured(
+    python: str, sources: Mapping[str, str], environment: Mapping[str, str], config: SessionConfig, threads: int
+) -> RunEnd:
+    """One run of a script on its own, within the limits that the session's runs will have."""
     cpus, _ = machine_facts.assign_cores(threads)
-    limits = RunLimits(
-        config.memory_limit_bytes(machine_facts.detect_hardware().memory_bytes),
-        config.processes,
-        network=config.network,
+    memory_bytes = config.memory_limit_bytes(machine_facts.detect_hardware().memory_bytes)
+    command = RunCommand(
+        python, sources, build_clean_environment(threads, environment), timeout_s=config.timeout_s, cpus=cpus
     )
-    variables = build_clean_environment(threads, {**script.variables, **variant.environment})
-    return run_once(
-        RunCommand(variant.python, script.sources, variables, timeout_s=config.timeout_s, cpus=cpus), limits
-    )
+    return run_once(command, RunLimits(memory_bytes, config.processes, network=config.network))
 
 
 def _infer_declaration(

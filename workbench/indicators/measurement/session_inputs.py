@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,18 +12,17 @@ from workbench.core.data_files import read_json_file
 from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.config import SessionConfig, session_config
-from workbench.indicators.contract.documents import Document, DocumentError, parse_document, validate_document
+from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.contract.script_declaration import ScriptDeclaration
-from workbench.indicators.measurement import machine_facts, stack_variants
-from workbench.indicators.measurement.launcher_client import (
-    THREAD_VARIABLES,
-    RunCommand,
-    RunLimits,
-    build_clean_environment,
-    run_once,
+from workbench.indicators.measurement import stack_variants
+from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES
+from workbench.indicators.measurement.script_cases import (
+    build_cases,
+    declare_scripts,
+    read_declarations,
+    run_as_configured,
 )
-from workbench.indicators.measurement.script_cases import build_cases, declare_scripts, read_declarations
 from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.shipped.registry import load_indicator
@@ -62,7 +62,24 @@ def gather_inputs(
     """Solve, read and install what a configuration names."""
     if config.specification is not None:
         return _gather_from_specification(config, fetch_script, offline, progress)
-    return _gather_from_stacks(config, cases, offline, progress)
+    has_scripts = cases is None and bool(config.script or config.pytest or config.pyperf)
+    session_cases = load_cases(config, cases, has_scripts=has_scripts)
+    stacks, stood_for = solve_stacks(config, progress), None
+    if config.reference is not None:
+        stacks, stood_for = add_reference(config, stacks)
+        config = config.model_copy(update={"baseline": REFERENCE})
+    variants = _install_variants(config, stacks, config.baseline, offline, progress)
+    notes = []
+    if stacks is not None and stacks.variations:
+        notes = [f"cannot be had: {rejection.point}: {rejection.reason}"[:400] for rejection in stacks.rejected]
+    if stood_for is not None:
+        control = variants[-1].arm
+        control = control.model_copy(update={"notes": {**control.notes, archive.STANDS_FOR: stood_for}})
+        variants[-1] = replace(variants[-1], arm=control)
+        notes.append(f"{stood_for} has the reference's lock: the control stands for it in the history")
+    scripts, more = declare_scripts(config, variants) if has_scripts or config.better else ([], [])
+    session_cases += build_cases(scripts)
+    return SessionInputs(variants, session_cases, config, {}, [*notes, *more], stacks, tuple(scripts))
 
 
 def reload_inputs(
@@ -83,39 +100,6 @@ def reload_inputs(
     stack_variants.check_environments(variants, session.arms)
     session_cases = list(cases) if cases is not None else _reload_cases(folder, session, config)
     return SessionInputs(variants, session_cases, config, _reload_environment(folder, session, config), [], stacks)
-
-
-def _build_preparation_callback(stage: str, progress: Progress) -> Callable[[int, int], None]:
-    return lambda n_done, planned: progress(stage, n_done, planned)
-
-
-def _gather_from_stacks(
-    config: SessionConfig, cases: Sequence[Case] | None, offline: bool, progress: Progress
-) -> SessionInputs:
-    from workbench.indicators.shipped.registry import parse_case
-
-    session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
-    has_scripts = cases is None and bool(config.script or config.pytest or config.pyperf)
-    if not session_cases and not has_scripts:
-        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
-    stacks, stood_for = _solve_stacks(config, progress), None
-    if config.reference is not None:
-        stacks, stood_for = add_reference(config, stacks)
-        config = config.model_copy(update={"baseline": REFERENCE})
-    variants = _install_variants(config, stacks, config.baseline, offline, progress)
-    if stood_for is not None:
-        variants[-1] = _note_stand_in(variants[-1], stood_for)
-    notes = (
-        [f"cannot be had: {rejection.point}: {rejection.reason}"[:400] for rejection in stacks.rejected]
-        if stacks
-        else []
-    )
-    notes = notes if stacks and stacks.variations else []
-    if stood_for is not None:
-        notes.append(f"{stood_for} has the reference's lock: the control stands for it in the history")
-    scripts, more = declare_scripts(config, variants) if has_scripts or config.better else ([], [])
-    session_cases += build_cases(scripts)
-    return SessionInputs(variants, session_cases, config, {}, [*notes, *more], stacks, tuple(scripts))
 
 
 def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[StackSet, str | None]:
@@ -147,12 +131,17 @@ def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[Stack
     return stacks.model_copy(update={"stacks": (reference, *others)}), same[0] if same else None
 
 
-def _note_stand_in(control: Variant, name: str) -> Variant:
-    notes = {**control.arm.notes, archive.STANDS_FOR: name}
-    return replace(control, arm=control.arm.model_copy(update={"notes": notes}))
+def load_cases(config: SessionConfig, cases: Sequence[Case] | None, *, has_scripts: bool = False) -> list[Case]:
+    """The cases of classes defined in a notebook, or those that `config.indicators` names; refused without any."""
+    from workbench.indicators.shipped.registry import parse_case
+
+    session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
+    if not session_cases and not has_scripts:
+        raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
+    return session_cases
 
 
-def _solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
+def solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
     """The configured stacks; null for existing environments."""
     from workbench.indicators.measurement.stack_variants import solve_requirement_sets
     from workbench.indicators.stacks.stack_matrix import read_stacks
@@ -169,10 +158,10 @@ def _solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
         return read_stacks(
             config.stacks,
             max_download_bytes=config.max_download_bytes,
-            progress=_build_preparation_callback("solved", progress),
+            progress=partial(progress, "solved"),
         )
     return (
-        solve_requirement_sets(config.stack, config.max_download_bytes, _build_preparation_callback("solved", progress))
+        solve_requirement_sets(config.stack, config.max_download_bytes, partial(progress, "solved"))
         if config.stack
         else None
     )
@@ -183,23 +172,13 @@ def _install_variants(
 ) -> list[Variant]:
     if stacks is None:
         return stack_variants.build_python_variants(stack_variants.parse_pythons(config.python), baseline)
-    if stacks.variations:
-        from workbench.indicators.measurement.stack_variants import install_variations
-
-        return install_variations(
-            stacks,
-            baseline,
-            max_download_bytes=config.max_download_bytes,
-            offline=offline,
-            progress=_build_preparation_callback("installed", progress),
-        )
-    wanted = baseline if baseline is None else stacks.get_stack(baseline).name
+    wanted = baseline if baseline is None or stacks.variations else stacks.get_stack(baseline).name
     return stack_variants.install_variants(
-        stacks.stacks,
+        stacks,
         wanted,
         max_download_bytes=config.max_download_bytes,
         offline=offline,
-        progress=_build_preparation_callback("installed", progress),
+        progress=partial(progress, "installed"),
     )
 
 
@@ -232,19 +211,7 @@ def _gather_from_specification(
     if config.indicators:
         cases = [_bind_case(parse_case(text), first.sources) for text in config.indicators]
         return SessionInputs(variants, cases, config, environment, notes, stacks)
-    limits = RunLimits(
-        config.memory_limit_bytes(machine_facts.detect_hardware().memory_bytes),
-        config.processes,
-        network=config.network,
-    )
-    case, notice = probe_script(
-        variants[0].python,
-        first.sources,
-        environment,
-        threads=config.threads,
-        timeout_s=config.timeout_s,
-        limits=limits,
-    )
+    case, notice = probe_script(variants[0].python, first.sources, environment, config)
     return SessionInputs(variants, [case], config, environment, [*notes, *([notice] if notice else [])], stacks)
 
 
@@ -352,22 +319,14 @@ def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[
 
 
 def probe_script(
-    python: str,
-    sources: Mapping[str, str],
-    environment: Mapping[str, str],
-    *,
-    threads: int,
-    timeout_s: float,
-    limits: RunLimits,
+    python: str, sources: Mapping[str, str], environment: Mapping[str, str], config: SessionConfig
 ) -> tuple[Case, str | None]:
     """Find the case of a script by running it once; return it with a notice, if any.
 
     A script that fails or names an undeclared indicator gets the case `Undeclared`: its runs are kept with their
     status.
     """
-    cpus, _ = machine_facts.assign_cores(threads)
-    variables = build_clean_environment(threads, environment)
-    ended = run_once(RunCommand(python, sources, variables, timeout_s=timeout_s, cpus=cpus), limits)
+    ended = run_as_configured(python, sources, environment, config, config.threads)
     unknown = Case.from_parameters(bind_script(Undeclared, sources))
     try:
         document = parse_document(ended.stdout)
@@ -381,7 +340,7 @@ def probe_script(
             unknown,
             f"{error.facts['found']}: no indicator of this name is declared; its runs are kept without values",
         )
-    return Case(bind_script(indicator, sources), _list_parameters(valid_document)), notice
+    return Case(bind_script(indicator, sources), dict(valid_document.parameters)), notice
 
 
 def find_declaration(name: str) -> type[Indicator]:
@@ -402,7 +361,3 @@ def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | Non
     if name in {model.__name__ for model in thoth_indicators.MODELS}:
         return thoth_indicators.find_model(document)
     return find_declaration(name), None
-
-
-def _list_parameters(document: Document) -> dict[str, Any]:
-    return dict(document.parameters)

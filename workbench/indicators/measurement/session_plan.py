@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,13 +13,13 @@ from typing import Any
 from pydantic_core import PydanticSerializationError
 
 from workbench.core import redaction
-from workbench.core.errors import ConfigError
+from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, Status, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator, result
 from workbench.indicators.measurement import machine_facts
-from workbench.indicators.measurement.launcher_client import RunEnd
+from workbench.indicators.measurement.run_messages import RunEnd
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm, PlannedCase, PlannedMetric, Pressure, Result, RunDetails, Session
 
@@ -77,26 +77,23 @@ def _order_in_blocks(session: Session) -> Iterator[tuple[int, str, str]]:
                 yield number, case.label, arm.name
 
 
-@dataclass(frozen=True)
-class PreparedCase:
-    """A case ready to run: its sources, their digest, and the version of the indicator."""
-
-    case: Case
-    sources: Mapping[str, str]
-    version: str
-    environment: Mapping[str, str]
-
-    @classmethod
-    def from_case(cls, case: Case, environment: Mapping[str, str] | None = None) -> PreparedCase:
-        """Read the script and its files once for all runs; `environment` holds further variables."""
-        sources = case.indicator.sources()
-        variables = case.indicator.environment(case.parameters)
-        return cls(case, sources, case.indicator.version(sources), {**variables, **(environment or {})})
-
-    @property
-    def script_sha256(self) -> str:
-        """Digest of the script alone, as in Amun's results."""
-        return hashlib.sha256(self.sources["script.py"].encode()).hexdigest()
+def match_cases_to_session(
+    session: Session, cases: Sequence[Case], *, error_type: type[WorkbenchError] = ConfigError
+) -> dict[str, Case]:
+    """The session's cases by label; refused where one is missing or its indicator is another version."""
+    by_label = {case.label: case for case in cases}
+    for planned in session.cases:
+        if planned.label not in by_label:
+            raise error_type("a case of the session is missing", where=planned.label, allowed=list(by_label) or "none")
+        if (version := by_label[planned.label].version) != planned.indicator_version:
+            raise error_type(
+                "the indicator has changed since the session was planned",
+                where=planned.label,
+                found=f"version {version}",
+                allowed=planned.indicator_version,
+                do="use the indicators that planned it, or start a new session: versions are not compared",
+            )
+    return {planned.label: by_label[planned.label] for planned in session.cases}
 
 
 class Undeclared(Indicator):
@@ -114,10 +111,10 @@ class _OutputCheck:
 
 
 def build_run_document(
-    session: Session, slot: Slot, arm: Arm, prepared: PreparedCase, ended: RunEnd, before: Pressure, after: Pressure
+    session: Session, slot: Slot, arm: Arm, case: Case, ended: RunEnd, before: Pressure, after: Pressure
 ) -> Result:
     """The document of a run, whatever its status."""
-    output = _check_output(prepared.case, ended)
+    output = _check_output(case, ended)
     isolation = dict(ended.isolation)
     if ended.left_behind:
         isolation["left behind"] = f"{ended.left_behind} process(es), killed"
@@ -127,8 +124,8 @@ def build_run_document(
         case=slot.case,
         round=slot.round,
         position=slot.position,
-        indicator=prepared.case.indicator.__name__,
-        indicator_version=prepared.version,
+        indicator=case.indicator.__name__,
+        indicator_version=case.version,
         status=output.status,
         reason=output.reason,
         failed_checks=output.failed_checks,
@@ -149,7 +146,7 @@ def build_run_document(
         stdout=output.document,
         stderr=redaction.redact_value(ended.stderr.decode("utf-8", errors="replace")),
         exit_code=ended.exit_code,
-        script_sha256=prepared.script_sha256,
+        script_sha256=case.script_sha256,
         usage=dict(ended.usage),
         start_datetime=ended.started_at,
         end_datetime=ended.ended_at,
@@ -296,7 +293,7 @@ def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
     )
 
 
-def build_specification(session: Session, variant: Variant, prepared: PreparedCase, inspection: str) -> dict[str, Any]:
+def build_specification(session: Session, variant: Variant, case: Case, inspection: str) -> dict[str, Any]:
     """Amun's specification of one variant and case; `@workbench` holds what Amun has no field for."""
     packages = dict(sorted(variant.arm.packages.items()))
     version = ".".join(variant.arm.python.split(".")[:2])
@@ -304,14 +301,14 @@ def build_specification(session: Session, variant: Variant, prepared: PreparedCa
         name: {"version": f"=={number}", **({"hashes": list(variant.hashes[name])} if name in variant.hashes else {})}
         for name, number in packages.items()
     }
-    files = {name: text for name, text in prepared.sources.items() if name != "script.py"}
+    files = {name: text for name, text in case.sources.items() if name != "script.py"}
     return {
         "base": BATCH,
         "identifier": inspection,
         "batch_size": max(session.looks),
-        "script": prepared.sources["script.py"],
+        "script": case.sources["script.py"],
         "files": [{"path": name, "content": text} for name, text in files.items()],
-        "environment": [{"name": name, "value": value} for name, value in prepared.environment.items()],
+        "environment": [{"name": name, "value": value} for name, value in case.environment.items()],
         "python": {
             "requirements": {
                 "packages": {name: f"=={number}" for name, number in packages.items()},
@@ -337,8 +334,8 @@ def build_specification(session: Session, variant: Variant, prepared: PreparedCa
             "arm": variant.arm.name,
             "stack": variant.arm.stack,
             "stack_key": variant.arm.stack_key,
-            "case": prepared.case.label,
-            "indicator": prepared.case.indicator.__name__,
-            "indicator_version": prepared.version,
+            "case": case.label,
+            "indicator": case.indicator.__name__,
+            "indicator_version": case.version,
         },
     }

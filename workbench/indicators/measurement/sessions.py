@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,9 +15,9 @@ from workbench.indicators.analysis.observations import Observations, load_observ
 from workbench.indicators.config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import session_plan
-from workbench.indicators.measurement.launcher_client import RunLimits
 from workbench.indicators.measurement.machine_facts import equalize_conditions
 from workbench.indicators.measurement.rounds import Judge, measure_session
+from workbench.indicators.measurement.run_messages import RunLimits
 from workbench.indicators.measurement.script_cases import write_declarations
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
@@ -82,7 +82,7 @@ def start_session(
         parts.stacks.write(run.folder / STACKS)
     if parts.scripts:
         write_declarations(run.folder, parts.scripts)
-    return _measure_with_lock(run, session, parts, watcher)
+    return _measure_here(run, session, parts, watcher)
 
 
 def resume_session(
@@ -109,7 +109,7 @@ def resume_session(
         session = extend_session(session, rounds=rounds, more=more, decided=decided)
     parts = reload_inputs(run.folder, session, config, cases, watcher.report_preparation, offline=offline)
     parts = _equalize_inputs(parts, watcher)
-    return _measure_with_lock(run, session, parts, watcher)
+    return _measure_here(run, session, parts, watcher)
 
 
 def _equalize_inputs(parts: SessionInputs, watcher: SessionWatcher) -> SessionInputs:
@@ -119,6 +119,24 @@ def _equalize_inputs(parts: SessionInputs, watcher: SessionWatcher) -> SessionIn
     for note in notes:
         watcher.report_note(note)
     return replace(parts, variants=variants, notes=[*parts.notes, *notes])
+
+
+def _measure_here(
+    run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
+) -> SessionOutcome:
+    limits = RunLimits(processes=parts.config.processes, network=parts.config.network)
+    return measure_and_judge(
+        run,
+        lambda judge: measure_session(
+            run.folder,
+            session,
+            parts.variants,
+            [replace(case, variables={**case.variables, **parts.environment}) for case in parts.cases],
+            limits=limits,
+            judge=judge,
+            watcher=watcher,
+        ),
+    )
 
 
 def extend_session(
@@ -148,43 +166,25 @@ def extend_session(
     return session.model_copy(update={"looks": looks, "method": "sequence", "notes": notes})
 
 
-def _measure_with_lock(
-    run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
-) -> SessionOutcome:
+def measure_and_judge(run: run_folder.Run, measure: Callable[[Judge], Session]) -> SessionOutcome:
+    """Measure a session with its lock held, on this machine or a cluster, and judge it in its run folder."""
     # Outside the code that writes run.json: a session that another process measures has not failed.
     with lock_session(run.folder):
-        return _measure_and_judge(run, session, parts, watcher)
+        try:
+            session = measure(Judge(is_session_decided, count_verdicts))
+        except WorkbenchError as error:
+            run.end("failed", {"error": str(error)})
+            raise
+        except BaseException:
+            run.end("cancelled")
+            raise
+        return judge_session(run, session)
 
 
-def _measure_and_judge(
-    run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
-) -> SessionOutcome:
-    limits = RunLimits(processes=parts.config.processes, network=parts.config.network)
-    try:
-        session = measure_session(
-            run.folder,
-            session,
-            parts.variants,
-            parts.cases,
-            limits=limits,
-            judge=Judge(is_session_decided, count_verdicts),
-            watcher=watcher,
-            environment=parts.environment,
-        )
-    except WorkbenchError as error:
-        run.end("failed", {"error": str(error)})
-        raise
-    except BaseException:
-        run.end("cancelled")
-        raise
-    outcome = SessionOutcome(run.folder, session, effects.compare_session(load_observations(run.folder)))
-    write_outcome(run, outcome)
-    return outcome
-
-
-def write_outcome(run: run_folder.Run, outcome: SessionOutcome) -> None:
-    """Write a session's tables, verdict and answer into its run folder."""
-    comparison = outcome.compared
+def judge_session(run: run_folder.Run, session: Session) -> SessionOutcome:
+    """Compare what a session has measured, and write tables, verdict and answer into its run folder."""
+    comparison = effects.compare_session(load_observations(run.folder))
+    outcome = SessionOutcome(run.folder, session, comparison)
     for table, frame in (
         (RUNS, comparison.observed.runs),
         (OBSERVATIONS, comparison.observed.values),
@@ -200,6 +200,7 @@ def write_outcome(run: run_folder.Run, outcome: SessionOutcome) -> None:
     row = comparison.judgement.row(0, named=True)
     run.conclude(row["verdict"], row["reasons"], format_answer(outcome))
     run.end("cancelled" if outcome.interrupted else "succeeded")
+    return outcome
 
 
 def is_session_decided(folder: Path) -> bool:

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.stacks import stack_request, stack_sets, stack_solver, uv_tool
-from workbench.indicators.stacks.environments import install_environments
+from workbench.indicators.stacks.environments import Environment, install_environments
 from workbench.indicators.stacks.stack_sets import Stack, StackSet, Variation
 from workbench.indicators.store.archive import CONTROL, Arm
 
@@ -41,38 +41,69 @@ class Variant:
 
 
 def install_variants(
-    stacks: Sequence[Stack],
+    stacks: StackSet,
     baseline: str | None = None,
     *,
     max_download_bytes: int,
     offline: bool = False,
-    root: Path | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Variant]:
-    """Install all stacks, and the baseline once more as the control; the baseline is first, the control last."""
-    from workbench.indicators.stacks.environments import install_environments
+    """Install all locks of a set; a variant for each variation of a matrix, else for each stack.
 
-    by_name = {stack.name: stack for stack in stacks}
-    first = by_name[choose_baseline(baseline, list(by_name))]
-    copies = [(first, 0), *((stack, 0) for stack in stacks if stack is not first), (first, 1)]
+    Combinations that differ only in threads or variables share an environment. The control has one of its own, with
+    the baseline's threads and variables.
+    """
+    locks = {stack.key: stack for stack in stacks.stacks}
+    variations = stacks.variations or [Variation(name=stack.name, stack=stack.key) for stack in stacks.stacks]
+    by_name = {variation.name: variation for variation in variations}
+    names = order_copies([variation.name for variation in variations], baseline)
+    ordered = [(by_name[name], copy) for name, copy in names]
+    wanted = list(dict.fromkeys((entry.stack, copy) for entry, copy in ordered if entry.stack is not None))
     installed = install_environments(
-        copies, root, offline=offline, max_download_bytes=max_download_bytes, progress=progress
+        [(locks[key], copy) for key, copy in wanted],
+        offline=offline,
+        max_download_bytes=max_download_bytes,
+        progress=progress,
+        indexes=stacks.indexes,
     )
-    variants = []
-    for (stack, copy), environment in zip(copies, installed, strict=True):
-        arm = Arm(
-            name=CONTROL if copy else stack.name,
-            stack=stack.name,
-            stack_key=stack.key,
-            copy_number=copy,
-            python=environment.python_version,
-            packages=environment.installed,
-            lock_sha256=stack.lock_sha256,
-            notes={"record_sha256": environment.record_sha256},
+    environments = dict(zip(wanted, installed, strict=True))
+    return [
+        _build_environment_variant(variation, copy)
+        if variation.stack is None
+        else build_stack_variant(locks[variation.stack], copy, environments[variation.stack, copy], variation)
+        for variation, copy in ordered
+    ]
+
+
+def order_copies(names: Sequence[str], baseline: str | None) -> list[tuple[str, int]]:
+    """Names of a session's variants with the number of the copy: the baseline first, its copy (the control) last."""
+    first = choose_baseline(baseline, list(names))
+    if twice := sorted({name for name in (*names, CONTROL) if [*names, CONTROL].count(name) > 1}):
+        raise ConfigError(
+            "two variants of one name", found=twice, do=f"rename one; {CONTROL!r} is the baseline's second copy"
         )
-        hashes = {package.name: package.hashes for package in stack.packages}
-        variants.append(Variant(arm, str(environment.python), hashes))
-    return _check_distinct_names(variants)
+    return [(first, 0), *((name, 0) for name in names if name != first), (first, 1)]
+
+
+def build_stack_variant(
+    stack: Stack, copy: int, environment: Environment | None = None, variation: Variation | None = None
+) -> Variant:
+    """The variant of a stack as installed, or as its lock says; `variation` has its name, threads and variables."""
+    variation = variation or Variation(name=stack.name, stack=stack.key)
+    arm = Arm(
+        name=CONTROL if copy else variation.name,
+        stack=variation.name,
+        stack_key=variation.key or stack.key,
+        copy_number=copy,
+        python=environment.python_version if environment else stack.python,
+        packages=environment.installed if environment else stack.versions,
+        lock_sha256=stack.lock_sha256,
+        notes={"record_sha256": environment.record_sha256} if environment else {},
+        factors=variation.factors,
+        threads=variation.threads,
+    )
+    hashes = {package.name: package.hashes for package in stack.packages}
+    return Variant(arm, str(environment.python) if environment else "", hashes, dict(variation.variables))
 
 
 def build_python_variants(pythons: Mapping[str, str], baseline: str | None = None) -> list[Variant]:
@@ -80,12 +111,11 @@ def build_python_variants(pythons: Mapping[str, str], baseline: str | None = Non
 
     Nothing is installed and no hashes are known: the list of installed packages stands for a lock.
     """
-    first = choose_baseline(baseline, list(pythons))
-    names = [first, *(name for name in pythons if name != first)]
-    variants = [_build_python_variant(name, pythons[name]) for name in names]
+    names = order_copies(list(pythons), baseline)[:-1]
+    variants = [_build_python_variant(name, pythons[name]) for name, _ in names]
     note = {"environment": "the baseline's own, not a copy"}
     control = variants[0].arm.model_copy(update={"name": CONTROL, "copy_number": 1, "notes": note})
-    return _check_distinct_names([*variants, Variant(control, variants[0].python, {})])
+    return [*variants, Variant(control, variants[0].python, {})]
 
 
 def choose_baseline(baseline: str | None, names: list[str]) -> str:
@@ -140,15 +170,6 @@ def _probe_python(name: str, python: str) -> tuple[str, str, list[Any]]:
             "not a Python that runs", where=f"--python {name}={python}"[:300], found=reason, allowed="3.8 or newer"
         ) from None
     return str(version), str(prefix), list(listed)
-
-
-def _check_distinct_names(variants: list[Variant]) -> list[Variant]:
-    names = [variant.arm.name for variant in variants]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConfigError(
-            "two variants of one name", found=twice, do=f"rename one; {CONTROL!r} is the baseline's second copy"
-        )
-    return variants
 
 
 def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None:
@@ -225,59 +246,6 @@ def _check_different_stacks(stacks: list[Stack], texts: Sequence[str]) -> list[S
                 do="leave one out: the control already measures the baseline twice",
             )
     return stacks
-
-
-def install_variations(
-    stacks: StackSet,
-    baseline: str | None = None,
-    *,
-    max_download_bytes: int,
-    offline: bool = False,
-    root: Path | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Variant]:
-    """Install the locks of a matrix; one variant a variation, the baseline first, and its control last.
-
-    Combinations that differ only in threads or variables share an environment. The control has one of its own, with
-    the baseline's threads and variables.
-    """
-    by_name = {entry.name: entry for entry in stacks.variations}
-    if CONTROL in by_name:
-        raise ConfigError("a variation is named like the control", found=CONTROL, do="rename it")
-    first = by_name[choose_baseline(baseline, list(by_name))]
-    ordered = [(first, 0), *((other, 0) for other in stacks.variations if other is not first), (first, 1)]
-    locks = {stack.key: stack for stack in stacks.stacks}
-    wanted = list(dict.fromkeys((entry.stack, copy) for entry, copy in ordered if entry.stack is not None))
-    installed = install_environments(
-        [(locks[key], copy) for key, copy in wanted],
-        root,
-        offline=offline,
-        max_download_bytes=max_download_bytes,
-        progress=progress,
-        indexes=stacks.indexes,
-    )
-    environments = dict(zip(wanted, installed, strict=True))
-    variants = []
-    for variation, copy in ordered:
-        if variation.stack is None:
-            variants.append(_build_environment_variant(variation, copy))
-            continue
-        stack, environment = locks[variation.stack], environments[variation.stack, copy]
-        arm = Arm(
-            name=CONTROL if copy else variation.name,
-            stack=variation.name,
-            stack_key=variation.key or stack.key,
-            copy_number=copy,
-            python=environment.python_version,
-            packages=environment.installed,
-            lock_sha256=stack.lock_sha256,
-            notes={"record_sha256": environment.record_sha256},
-            factors=variation.factors,
-            threads=variation.threads,
-        )
-        hashes = {package.name: package.hashes for package in stack.packages}
-        variants.append(Variant(arm, str(environment.python), hashes, dict(variation.variables)))
-    return variants
 
 
 def _build_environment_variant(variation: Variation, copy: int) -> Variant:

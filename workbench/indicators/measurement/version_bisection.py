@@ -123,7 +123,13 @@ def start_bisection(
     `metric`, `max_probes`: Metric to search by, needed if the indicator has several, and limit of versions to try
     beside both ends.
     """
-    _check_one_indicator(config)
+    if len(targets := [*config.indicators, *config.script]) != 1:
+        raise ConfigError(
+            "not one indicator to measure",
+            where="--indicator, --script",
+            found=targets or "none",
+            allowed="one, such as --indicator sort",
+        )
     ends = stack_solver.parse_range(versions)
     fixed = stack_solver.parse_fixed_requirements(requirements, stack_solver.parse_package(package).name)
     version_range = stack_solver.find_version_range(
@@ -136,7 +142,8 @@ def start_bisection(
         requirements=fixed,
         metric=metric,
         max_probes=max_probes,
-        config=_resolve_script(config),
+        # The script's whole path: the search may be resumed from another folder.
+        config=config.model_copy(update={"script": tuple(str(Path(text).absolute()) for text in config.script)}),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     limit = config.max_download_bytes
@@ -198,22 +205,6 @@ def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
     stacks = {place: by_name[name] for place, name in names.items() if name in by_name}
     unsolved = {place: reasons.get(name, "no stack") for place, name in names.items() if name not in by_name}
     return Bisection(folder, plan, stacks, unsolved, solved)
-
-
-def _check_one_indicator(config: SessionConfig) -> None:
-    targets = [*config.indicators, *config.script]
-    if len(targets) != 1:
-        raise ConfigError(
-            "not one indicator to measure",
-            where="--indicator, --script",
-            found=targets or "none",
-            allowed="one, such as --indicator sort",
-        )
-
-
-def _resolve_script(config: SessionConfig) -> SessionConfig:
-    """The settings with the script's whole path: the search may be resumed from another folder."""
-    return config.model_copy(update={"script": tuple(str(Path(text).absolute()) for text in config.script)})
 
 
 @dataclass(frozen=True)

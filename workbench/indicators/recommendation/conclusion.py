@@ -332,12 +332,17 @@ def choose_recommendation(
 ) -> Recommendation:
     """Choose among the accepted stacks, and explain the choice and every exclusion."""
     context = question.context
-    ranked = sorted(accepted, key=_score_sort_key)
+    ranked = sorted(
+        accepted,
+        key=lambda contender: (-contender.score, -(contender.stack.interval.estimate or 0.0), contender.stack.name),
+    )
     verdicts = judge_mix(ranked, context.margin, _estimate_control(question))
     answer = choose_answer(
         ranked, verdicts, question.figures, question.request.type, margin=context.margin, baseline=context.baseline
     )
-    sentences = [_explain_answer(question, answer), *_explain_session(question)]
+    sentences = [_explain_answer(question, answer)]
+    for reason in question.comparison.judgement["reasons"].to_list()[0]:
+        sentences.append((None, _build_justification(question, "WARNING", reason, context.facts.all_runs)))
     sentences += [(contender.stack.name, sentence) for contender in ranked for sentence in contender.said]
     sentences += [(exclusion.stack.name, _explain_exclusion(question, exclusion)) for exclusion in excluded]
     rows = _build_ranking_rows(question, ranked, verdicts, answer)
@@ -357,11 +362,6 @@ def _estimate_control(question: Question) -> Interval | None:
         return None
     ratio = question.figures.estimate_ratio(control, session.baseline)
     return ratio if ratio.estimate is not None else None
-
-
-def _score_sort_key(contender: Accepted) -> tuple[float, float, str]:
-    ratio = contender.stack.interval.estimate
-    return -contender.score, -(ratio or 0.0), contender.stack.name
 
 
 def _estimate_chances(question: Question, ranked: Sequence[Accepted]) -> Chances | None:
@@ -415,14 +415,6 @@ def _explain_answer(question: Question, answer: Answer) -> Said:
     return answer.stack, _build_justification(question, kind, answer.sentence, runs or question.context.facts.all_runs)
 
 
-def _explain_session(question: Question) -> list[Said]:
-    """The warnings about the session."""
-    reasons = question.comparison.judgement["reasons"].to_list()[0]
-    return [
-        (None, _build_justification(question, "WARNING", reason, question.context.facts.all_runs)) for reason in reasons
-    ]
-
-
 def _explain_exclusion(question: Question, exclusion: Excluded) -> Justification:
     justification = _build_justification(
         question,
@@ -464,6 +456,18 @@ def _build_recommendation(
         {**identity, "number": place + 1, "stack": stack, **justification.to_row()}
         for place, (stack, justification) in enumerate(sentences)
     ]
+    exclusions = [
+        {
+            **identity,
+            "stack": exclusion.stack.name,
+            "stack_key": exclusion.stack.key,
+            "unit": exclusion.unit,
+            "reason": exclusion.reason,
+            "link": exclusion.link,
+            "runs": list(exclusion.runs),
+        }
+        for exclusion in excluded
+    ]
     return Recommendation(
         session_id=identity["session_id"],
         request=question.request,
@@ -473,14 +477,9 @@ def _build_recommendation(
         key=next((row["stack_key"] for row in rows if row["recommended"]), None),
         baseline_key=next(candidate.key for candidate in question.context.everything if candidate.baseline),
         table=RECOMMENDATIONS.frame(rows),
-        excluded=EXCLUDED.frame([{**identity, **_build_exclusion_row(exclusion)} for exclusion in excluded]),
+        excluded=EXCLUDED.frame(exclusions),
         justifications=JUSTIFICATIONS.frame(numbered),
         proposals=PROPOSALS.frame(proposed),
         said=tuple(sentences),
         unmeasured=question.unmeasured,
     )
-
-
-def _build_exclusion_row(exclusion: Excluded) -> dict[str, Any]:
-    identity = {"stack": exclusion.stack.name, "stack_key": exclusion.stack.key, "unit": exclusion.unit}
-    return {**identity, "reason": exclusion.reason, "link": exclusion.link, "runs": list(exclusion.runs)}

@@ -71,13 +71,9 @@ def add_estimates(stacks: list[Candidate], figures: RatioEstimates, scores: MixS
 
 def build_package_table(stacks: list[Candidate]) -> pl.DataFrame:
     """Table PACKAGES, for queries by name."""
-    return PACKAGES.frame(list(_build_package_rows(stacks)))
-
-
-def _build_package_rows(stacks: list[Candidate]) -> Iterator[dict[str, Any]]:
-    for stack in stacks:
-        for name, version in stack.packages.items():
-            yield {
+    return PACKAGES.frame(
+        [
+            {
                 "stack": stack.name,
                 "stack_key": stack.key,
                 "arm": stack.arm,
@@ -86,6 +82,10 @@ def _build_package_rows(stacks: list[Candidate]) -> Iterator[dict[str, Any]]:
                 "newest_upload": stack.uploaded.get(name),
                 "yanked": stack.yanked.get(name),
             }
+            for stack in stacks
+            for name, version in stack.packages.items()
+        ]
+    )
 
 
 def _build_measured_candidate(arm: Arm, facts: Facts, stack: Stack | None, twice: bool) -> Candidate:
@@ -207,7 +207,14 @@ def _build_question(
         baseline=next(candidate.name for candidate in everything if candidate.baseline),
         weights=mix.weights,
         margin=mix.practical_margin(tolerances) if request.margin is None else request.margin,
-        tables=_collect_tables(comparison, everything),
+        tables={
+            "runs": comparison.observed.runs,
+            "observations": comparison.observed.values,
+            "checks": comparison.observed.checks,
+            "effects": comparison.effects,
+            "drift": comparison.drift,
+            "packages": build_package_table(everything),
+        },
         facts=facts,
         everything=tuple(everything),
         database=database,
@@ -247,17 +254,6 @@ def _map_distinct_places(everything: list[Candidate]) -> dict[str, str]:
             found=alike[:20], do="leave out --predict, or measure only one of them",
         )  # fmt: skip
     return {candidate.key: candidate.place for candidate in everything}
-
-
-def _collect_tables(comparison: Comparison, everything: list[Candidate]) -> dict[str, pl.DataFrame]:
-    observed = comparison.observed
-    raw = {"runs": observed.runs, "observations": observed.values, "checks": observed.checks}
-    return {
-        **raw,
-        "effects": comparison.effects,
-        "drift": comparison.drift,
-        "packages": build_package_table(everything),
-    }
 
 
 def _list_unusable_reasons(comparison: Comparison) -> list[str]:

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 import math
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
+from workbench.core.user_code import import_user_module
 from workbench.indicators.recommendation.evidence import Evidence, Justification, Kind
 from workbench.stats import Interval
 
@@ -266,9 +262,7 @@ def load_unit(text: str) -> Unit:
     if not where or not name.isidentifier():
         raise ConfigError("not a unit", where="--unit", found=text[:200], allowed="module:Class or file.py:Class")
     try:
-        module = _import_file(Path(where)) if where.endswith(".py") else _import_module(where)
-    except ConfigError:
-        raise
+        module = import_user_module(where)
     # User code may raise anything, SystemExit included.
     except (Exception, SystemExit) as error:
         raise ConfigError("the unit cannot be imported", where=text[:200], found=format_exception(error)) from error
@@ -291,31 +285,6 @@ def format_exception(error: BaseException) -> str:
     """An exception of user code in one short line."""
     text = " ".join(str(error).split())[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _import_module(name: str) -> ModuleType:
-    """Import an installed module, or one in the current folder."""
-    before = list(sys.path)
-    # Last, so that a file in the current folder cannot shadow a library.
-    sys.path.append(str(Path.cwd()))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path[:] = before
-
-
-def _import_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ConfigError("no such file", where="--unit", found=str(path))
-    name = f"workbench_unit_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise ConfigError("not a Python file", where="--unit", found=str(path))
-    module = importlib.util.module_from_spec(spec)
-    # Dataclasses and pickle look the module up by name.
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass(frozen=True)

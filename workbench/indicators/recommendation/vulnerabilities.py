@@ -212,11 +212,9 @@ def _parse_events(version_range: Mapping[str, Any], path: Path) -> Iterator[tupl
 
 
 def _list_versions(affected: Mapping[str, Any]) -> frozenset[str]:
-    versions = affected.get("versions", [])
-    return (
-        frozenset(version for version in versions if isinstance(version, str))
-        if isinstance(versions, list)
-        else frozenset()
+    versions = affected.get("versions")
+    return frozenset(
+        version for version in (versions if isinstance(versions, list) else ()) if isinstance(version, str)
     )
 
 

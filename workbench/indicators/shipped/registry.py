@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from workbench.core.errors import ConfigError
+from workbench.core.user_code import import_user_module
 from workbench.indicators.compat_thoth import thoth_indicators
 from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.shipped.indicator_classes import (
@@ -66,7 +63,12 @@ def load_indicator(name: str) -> type[Indicator]:
         name.rpartition(":") if ":" in name else (name, "", "") if name.endswith(".py") else ("", "", "")
     )
     if source:
-        return _find_declared_class(_import_module(source, name), wanted, name)
+        try:
+            module = import_user_module(source)
+        except Exception as error:
+            message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            raise ConfigError("cannot be imported", where=name[:120], found=message) from error
+        return _find_declared_class(module, wanted, name)
     by_name = {_fold_name(indicator.__name__): indicator for indicator in (*_SHIPPED, *thoth_indicators.MODELS)}
     with contextlib.suppress(KeyError):
         return by_name[_fold_name(name)]
@@ -111,35 +113,6 @@ def _parse_pairs(text: str, where: str) -> Iterator[tuple[str, Any]]:
 
 def _fold_name(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
-
-
-def _import_module(source: str, name: str) -> ModuleType:
-    try:
-        return _import_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
-    except Exception as error:
-        message = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
-        raise ConfigError("cannot be imported", where=name[:120], found=message) from error
-
-
-def _import_file(path: Path) -> ModuleType:
-    """Run a file as a module of its own name, with its folder importable meanwhile."""
-    if not path.is_file():
-        raise FileNotFoundError("no such file")
-    spec = importlib.util.spec_from_file_location(f"indicator_{path.stem}", path.resolve())
-    if spec is None or spec.loader is None:
-        raise ImportError("not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    # Known by its name before it runs: pydantic looks there for what annotations mean.
-    sys.modules[spec.name] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
-    finally:
-        sys.path.remove(str(path.resolve().parent))
-    return module
 
 
 def _find_declared_class(module: ModuleType, wanted: str, name: str) -> type[Indicator]:

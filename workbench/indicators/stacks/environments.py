@@ -394,9 +394,12 @@ def _make_environment(
         lock = files.write_text(folder / LOCK, stack.lock)
         install_packages(folder, stack, lock, sources, offline=offline, lock_descriptor=holding)
         installed = list_installed_versions(folder)
-        if {name: Version(text) for name, text in installed.items()} != _list_expected_versions(stack):
+        if {name: Version(text) for name, text in installed.items()} != {
+            name: Version(text) for name, text in stack.versions.items()
+        }:
+            versions = ", ".join(f"{name} {version}" for name, version in sorted(installed.items()))[:500]
             raise RunFailedError(
-                "installed packages differ from the lock", where=stack.name, found=_format_versions(installed)
+                "installed packages differ from the lock", where=stack.name, found=versions or "nothing"
             )
         make_s = time.perf_counter() - begun
         compile_bytecode(folder)
@@ -424,11 +427,3 @@ def _clear_folder(folder: Path) -> None:
         # The marker is removed first, so that an interrupted removal leaves an incomplete environment.
         (folder / MARKER).unlink(missing_ok=True)
         shutil.rmtree(folder)
-
-
-def _list_expected_versions(stack: Stack) -> dict[str, Version]:
-    return {name: Version(text) for name, text in stack.versions.items()}
-
-
-def _format_versions(installed: dict[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in sorted(installed.items()))[:500] or "nothing"

@@ -368,16 +368,13 @@ class _MatrixSolver:
             solution = stack_solver.solve_request(request, replace(self.sources, pinned=uv_tool.resolve_pinned(pinned)))
         except InputError as error:
             # A package or version that an index lacks: that combination cannot be had, others can.
-            self.rejected.append(RejectedPoint(point=label, reason=_flatten(str(error))))
+            reason = " ".join(str(error).split()) or "no reason was given"
+            self.rejected.append(RejectedPoint(point=label, reason=reason[:MAX_REASON]))
             return
         self.notes |= dict.fromkeys(solution.notes)
         self.rejected += [RejectedPoint(point=label, reason=rejection.reason) for rejection in solution.rejected]
         if solution.stacks:
             self.stacks[arm.solved] = solution.stacks[0].model_copy(update={"name": label, "origin": (label,)})
-
-
-def _flatten(text: str) -> str:
-    return (" ".join(text.split()) or "no reason was given")[:MAX_REASON]
 
 
 def _build_matrix_set(

@@ -32,6 +32,7 @@ AT_ONCE = 2
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<rest>[^\n]*)")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 _UNSATISFIABLE = "No solution found"
+_UNREACHABLE = ("network was disabled", "network connectivity is disabled")
 # Older versions of uv do not quote names.
 _UNTIMED = re.compile(r"(?:`|\bwarning: )([^`\s]+)`? is missing an upload date")
 Progress = Callable[[int, int], None]
@@ -224,7 +225,8 @@ class Solver:
         untimed = tuple(sorted(set(_UNTIMED.findall(output.err))))
         if output.code == 0:
             return SolvedPoint(point, self._build_packages(output.out, before), untimed)
-        if _UNSATISFIABLE not in output.err or _is_unreachable(output.err):
+        # uv also reports packages as unsatisfiable if it could not reach the index.
+        if _UNSATISFIABLE not in output.err or any(text in output.err for text in _UNREACHABLE):
             raise RunFailedError(
                 "uv could not solve a stack",
                 where=point.label,
@@ -312,11 +314,6 @@ def _parse_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
     for line in text.replace("\\\n", " ").splitlines():
         if match := _PIN.match(line.strip()):
             yield canonicalize_name(match["name"]), match["version"], _HASH.findall(match["rest"])
-
-
-def _is_unreachable(text: str) -> bool:
-    # uv also reports packages as unsatisfiable if it could not reach the index.
-    return "network was disabled" in text or "network connectivity is disabled" in text
 
 
 def _format_reason(output: uv_tool.UvOutput) -> str:
@@ -421,6 +418,8 @@ def _build_stack_set(
             stacks[stack.key] = stack
     if plan.wanted is not None and len(stacks) < plan.wanted:
         notes += (f"{len(stacks)} of {plan.wanted} wanted stacks: {len(answers)} of {plan.total} points were tried",)
+    parsed = [stack_request.parse_requirement(text, "--requirements") for text in plan.request.requirements]
+    names = tuple(canonicalize_name(requirement.name) for requirement in parsed)
     return StackSet(
         requirements=plan.request.requirements,
         free=plan.request.free,
@@ -430,9 +429,7 @@ def _build_stack_set(
         python=plan.index.target.python,
         platform=plan.index.target.platform,
         uv_version=uv_tool.read_uv_version(),
-        stacks=tuple(
-            stack_sets.name_stacks(list(stacks.values()), plan.free or _list_package_names(plan.request.requirements))
-        ),
+        stacks=tuple(stack_sets.name_stacks(list(stacks.values()), plan.free or names)),
         rejected=tuple(rejected),
         merged=merged,
         notes=notes,
@@ -455,12 +452,6 @@ def _list_options(request: StackRequest) -> dict[str, int | str | None]:
             "every": request.every,
         } | more
     return {name: getattr(request, name) for name in [*names, "count"]} | more
-
-
-def _list_package_names(requirements: Sequence[str]) -> tuple[str, ...]:
-    return tuple(
-        canonicalize_name(stack_request.parse_requirement(text, "--requirements").name) for text in requirements
-    )
 
 
 def _find_size_excess(stack: Stack, max_bytes: int) -> str | None:

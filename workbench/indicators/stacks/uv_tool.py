@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -103,9 +103,13 @@ def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
     if strategy not in STRATEGIES:
         raise ConfigError("unknown index strategy", where="UV_INDEX_STRATEGY", found=strategy[:40], allowed=STRATEGIES)
     indexes = () if off else (*extra, default or DEFAULT_INDEX)
+    # uv fails on a missing folder of links, whereas pip only warns.
+    addresses = [_resolve_address(address, env) for address in links]
     return Sources(
         tuple(_resolve_address(address, env) for address in indexes),
-        tuple(_drop_empty_links(_resolve_address(address, env) for address in links)),
+        tuple(
+            link for link in addresses if not link.startswith("file:") or Path(unquote(urlsplit(link).path)).exists()
+        ),
         strategy,
         told_by or "the default",
     )
@@ -228,11 +232,6 @@ def _add_login(url: str, name: str, env: Mapping[str, str]) -> str:
         return url
     login = f"{quote(user or '', safe='')}:{quote(password or '', safe='')}"
     return urlunsplit(parts._replace(netloc=f"{login}@{parts.netloc}"))
-
-
-def _drop_empty_links(links: Iterable[str]) -> list[str]:
-    # uv fails on a missing folder, whereas pip only warns.
-    return [link for link in links if not link.startswith("file:") or Path(unquote(urlsplit(link).path)).exists()]
 
 
 @dataclass(frozen=True)

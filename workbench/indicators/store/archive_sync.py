@@ -6,7 +6,6 @@ runs with different numbers are kept separately. Damaged documents are counted, 
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Table, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import DataError, IntegrityError
 
 from workbench.core.errors import InputError
 from workbench.core.files import read_up_to
@@ -129,8 +129,6 @@ def sync_sessions(folders: Iterable[Path], database: Database, *, progress: Prog
 
 def _note_untyped_runs(cases: Iterable[tuple[str, str]], database: Database, report: SyncReport) -> None:
     """Add notes about undeclared indicators, and runs stored before the declaration of their indicator."""
-    from workbench.indicators.store.sql_schema import RUN, clean_text
-
     for name, version in cases:
         with database.transaction() as connection:
             typed = find_typed_table(connection, name, version)
@@ -160,8 +158,6 @@ def list_session_folders(folder: Path) -> list[Path]:
 
 
 def _register_folder(folder: Path, database: Database, report: SyncReport) -> Session | None:
-    from sqlalchemy.exc import DataError, IntegrityError
-
     try:
         session = archive.read_session(folder)
         if not session.hardware.key:
@@ -228,11 +224,17 @@ class _Inspection:
         with self.database.transaction() as connection:
             hashes = self._read_stored_hashes(connection)
             typed = find_typed_table(connection, self.case.indicator, self.case.indicator_version)
-            late = self._build_late_inserts(connection, typed)
+            here = RUN.c.inspection_id == self.inspection
+            untyped_runs = list_runs_without_typed_row(connection, typed, here) if typed is not None else {}
+            late = {number: run_id for run_id, number in untyped_runs.items()}
         batch: list[FoundDocument] = []
         for number, path in paths:
-            document = self._read_document(number, path, hashes.get(number), late.get(number))
-            if document is not None:
+            document = self._read_document(number, path, hashes.get(number), is_late=number in late)
+            if document is None:
+                continue
+            if typed is not None and number in late:
+                self._write_typed_row(document, typed, late[number])
+            else:
                 batch.append(document)
             if len(batch) == BATCH:
                 self._write_batch(batch, typed)
@@ -242,51 +244,37 @@ class _Inspection:
 
     def _read_stored_hashes(self, connection: Any) -> dict[int, str]:
         """Hashes of the stored documents by run number."""
-        from sqlalchemy import select
-
-        from workbench.indicators.store.sql_schema import RUN
-
         wanted = select(RUN.c.run, RUN.c.document_sha256).where(RUN.c.inspection_id == self.inspection)
         return {row[0]: row[1] for row in connection.execute(wanted)}
 
-    def _build_late_inserts(
-        self, connection: Any, typed: TypedTable | None
-    ) -> dict[int, Callable[[FoundDocument], None]]:
-        """Inserts of missing typed values of stored runs, by run number."""
-        from workbench.indicators.store.sql_schema import RUN
-
-        if typed is None:
-            return {}
-
-        def insert(document: FoundDocument, run_id: int) -> None:
-            with self.database.transaction() as transaction:
-                insert_typed_row(transaction, document, typed, run_id)
-            self.report.typed += 1
-
-        untyped_runs = list_runs_without_typed_row(connection, typed, RUN.c.inspection_id == self.inspection)
-        return {number: functools.partial(insert, run_id=run_id) for run_id, number in untyped_runs.items()}
-
     def _read_document(
-        self, number: int, path: Path, stored_hash: str | None, late: Callable[[FoundDocument], None] | None
+        self, number: int, path: Path, stored_hash: str | None, *, is_late: bool
     ) -> FoundDocument | None:
-        """Read a document that is not stored yet; null if it is stored or invalid."""
-        from sqlalchemy.exc import DataError
-
+        """Read a document of which something is not stored yet; null if all is stored, or it is invalid."""
         try:
             digest = _hash_file(path)
-            if stored_hash is not None and (late is None or stored_hash != digest):
+            if stored_hash is not None and (not is_late or stored_hash != digest):
                 self._compare_hash(path, stored_hash, digest)
                 return None
             result = archive.read_result(path)
             self._check_origin(result)
-            document = FoundDocument(path, self.inspection, number, result, digest)
-            if late is None:
-                return document
-            late(document)
-            self.report.skipped += 1
-        except (InputError, DataError) as error:
-            self.report.count_failure(path, getattr(error, "orig", None) or error)
+            return FoundDocument(path, self.inspection, number, result, digest)
+        except InputError as error:
+            self.report.count_failure(path, error)
         return None
+
+    def _write_typed_row(self, document: FoundDocument, typed: TypedTable, run_id: int) -> None:
+        """Add the typed values of a run that was stored before its indicator was declared."""
+        try:
+            with self.database.transaction() as connection:
+                # Another writer may have done so.
+                for row in _build_typed_rows(document, typed, {(document.inspection, document.number): run_id}):
+                    connection.execute(insert_or_ignore(connection, typed.table), [tidy_row(row)])
+        except (InputError, DataError) as error:
+            self.report.count_failure(document.path, getattr(error, "orig", None) or error)
+            return
+        self.report.typed += 1
+        self.report.skipped += 1
 
     def _compare_hash(self, path: Path, stored_hash: str, digest: str) -> None:
         if stored_hash == digest:
@@ -304,8 +292,6 @@ class _Inspection:
 
     def _write_batch(self, batch: list[FoundDocument], typed: TypedTable | None) -> None:
         """Write a batch; on failure, write each run separately so that only the faulty one fails."""
-        from sqlalchemy.exc import DataError, IntegrityError
-
         try:
             with self.database.transaction() as connection:
                 new = insert_runs(connection, self.session, batch, typed)
@@ -455,8 +441,25 @@ def _session_row(session: Session) -> dict[str, Any]:
 
 def _insert_plan(connection: Connection, session: Session) -> None:
     base_row = {"session_id": session.session_id}
-    insert_new(connection, ARM, [base_row | _arm_row(arm) for arm in session.arms])
-    insert_new(connection, PLANNED_CASE, [base_row | _case_row(case) for case in session.cases])
+    arms = [
+        {
+            **base_row,
+            "arm": arm.name,
+            "stack": arm.stack,
+            "stack_key": arm.stack_key,
+            "copy_number": arm.copy_number,
+            "python": arm.python,
+            "platform": arm.notes.get("platform"),
+            "notes": arm.notes,
+        }
+        for arm in session.arms
+    ]
+    insert_new(connection, ARM, arms)
+    names = ("indicator", "indicator_version", "parameters", "skipped")
+    cases = [
+        {**base_row, "case": case.label, **{name: getattr(case, name) for name in names}} for case in session.cases
+    ]
+    insert_new(connection, PLANNED_CASE, cases)
     inspections = [
         base_row | {"inspection_id": inspection_id(session.session_id, arm, case), "arm": arm, "case": case}
         for case in (planned_case.label for planned_case in session.cases)
@@ -475,23 +478,6 @@ def _refuse_shared_inspections(connection: Connection, session_id: str, inspecti
         some = [clean_text(name) for name in inspections[begin : begin + 500]]
         if taken := connection.execute(other.where(INSPECTION.c.inspection_id.in_(some))).scalars().first():
             raise InputError("another session has an inspection of this name", found=taken[:80])
-
-
-def _arm_row(arm: Arm) -> dict[str, Any]:
-    return {
-        "arm": arm.name,
-        "stack": arm.stack,
-        "stack_key": arm.stack_key,
-        "copy_number": arm.copy_number,
-        "python": arm.python,
-        "platform": arm.notes.get("platform"),
-        "notes": arm.notes,
-    }
-
-
-def _case_row(case: PlannedCase) -> dict[str, Any]:
-    names = ("indicator", "indicator_version", "parameters", "skipped")
-    return {"case": case.label, **{name: getattr(case, name) for name in names}}
 
 
 @dataclass(frozen=True)
@@ -535,12 +521,6 @@ def list_runs_without_typed_row(
     return {row[0]: row[1] for row in connection.execute(wanted)}
 
 
-def insert_typed_row(connection: Connection, document: FoundDocument, typed: TypedTable, run_id: int) -> None:
-    """Insert the typed row of a stored run, unless another writer has done so."""
-    for row in _build_typed_rows(document, typed, {(document.inspection, document.number): run_id}):
-        connection.execute(insert_or_ignore(connection, typed.table), [tidy_row(row)])
-
-
 def insert_runs(
     connection: Connection, session: Session, documents: Sequence[FoundDocument], typed: TypedTable | None
 ) -> dict[tuple[str, int], int]:
@@ -554,7 +534,8 @@ def insert_runs(
     runs = []
     for row, document in zip(observed.runs.to_dicts(), documents, strict=True):
         runs.append(tidy_row(row | _document_row(document)))
-    ids = _insert_run_rows(connection, runs)
+    statement = insert_or_ignore(connection, RUN).returning(RUN.c.run_id, RUN.c.inspection_id, RUN.c.run)
+    ids = {(row[1], row[2]): row[0] for row in connection.execute(statement, runs)}
     new = [entry for entry in documents if (entry.inspection, entry.number) in ids]
     for table, frame in ((OBSERVATION, observed.values), (CHECK_VALUE, observed.checks)):
         names = {column.name for column in table.columns}
@@ -572,11 +553,6 @@ def insert_runs(
     if typed is not None:
         _insert_rows(connection, typed.table, [row for entry in new for row in _build_typed_rows(entry, typed, ids)])
     return ids
-
-
-def _insert_run_rows(connection: Connection, rows: list[dict[str, Any]]) -> dict[tuple[str, int], int]:
-    statement = insert_or_ignore(connection, RUN).returning(RUN.c.run_id, RUN.c.inspection_id, RUN.c.run)
-    return {(row[1], row[2]): row[0] for row in connection.execute(statement, rows)}
 
 
 def _insert_rows(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:

@@ -252,7 +252,13 @@ def import_results(
 
 
 def _convert_results(path: Path, result_file: ResultFile, benchmarks: Mapping[str, Any]) -> list[ImportedRun]:
-    arm, hardware = _build_arm(result_file), _build_hardware(read_machine(path, result_file))
+    arm, facts = _build_arm(result_file), read_machine(path, result_file)
+    count = str(facts.get("num_cpu"))
+    hardware = session_import.build_hardware(
+        model=_shorten_text(str(facts.get("cpu") or session_import.UNKNOWN)),
+        cores=int(count) if re.fullmatch(r"[0-9]{1,6}", count) else None,
+        machine=str(facts.get("machine") or ""),
+    )
     runs: list[ImportedRun] = []
     labels: set[str] = set()
     for name, row in result_file.results.items():
@@ -344,15 +350,6 @@ def _build_arm(result_file: ResultFile) -> Arm:
         python=result_file.python[:20] if _VERSION.fullmatch(result_file.python) else "",
         packages=dict(list(packages.items())[:MAX_PACKAGES]),
         notes={"source": "asv", "stack": "not told: asv keeps no lock"},
-    )
-
-
-def _build_hardware(facts: Mapping[str, Any]) -> Hardware:
-    count = str(facts.get("num_cpu"))
-    return session_import.build_hardware(
-        model=_shorten_text(str(facts.get("cpu") or session_import.UNKNOWN)),
-        cores=int(count) if re.fullmatch(r"[0-9]{1,6}", count) else None,
-        machine=str(facts.get("machine") or ""),
     )
 
 

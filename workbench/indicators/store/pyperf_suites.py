@@ -14,7 +14,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.files import read_up_to, replace_atomically
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import archive, session_import
-from workbench.indicators.store.archive import Arm, Hardware, PlannedMetric, Result, Session, parse_time
+from workbench.indicators.store.archive import Arm, PlannedMetric, Result, Session, parse_time
 from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportedSession
 
 if TYPE_CHECKING:
@@ -74,17 +74,14 @@ def export_session(folder: Path, out: Path) -> ExportReport:
         names = _build_file_names(by_arm)
         suites = {out / f"{names[arm]}.json": benchmarks for arm, benchmarks in by_arm.items()}
     for path, benchmarks in suites.items():
-        _write_suite(pyperf.BenchmarkSuite(benchmarks), path)
+        try:
+            with replace_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
+                pyperf.BenchmarkSuite(benchmarks).dump(file, compact=False)
+        except OSError as error:
+            do = "choose another --out"
+            raise ConfigError("cannot be written", where=path, found=error.strerror, do=do) from None
     everything = [benchmark for benchmarks in by_arm.values() for benchmark in benchmarks]
     return ExportReport(list(suites), len(everything), sum(benchmark.get_nrun() for benchmark in everything), notes)
-
-
-def _write_suite(suite: pyperf.BenchmarkSuite, path: Path) -> None:
-    try:
-        with replace_atomically(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-            suite.dump(file, compact=False)
-    except OSError as error:
-        raise ConfigError("cannot be written", where=path, found=error.strerror, do="choose another --out") from None
 
 
 def _build_benchmarks(
@@ -327,6 +324,9 @@ def _convert_run(
         "@samples": {field: values},
     }
     start = parse_time(str(facts.get("date", "")))
+    cores, duration_s = facts.get("cpu_count"), facts.get("duration")
+    if not isinstance(duration_s, int | float) or isinstance(duration_s, bool) or not 0 <= duration_s < 2**63:
+        duration_s = None
     result = {
         "stdout": document if finite else "",
         "exit_code": 0,
@@ -336,22 +336,11 @@ def _convert_run(
     return ImportedRun(
         arm=arm,
         thing=thing,
-        hardware=_read_hardware(facts),
+        hardware=session_import.build_hardware(
+            model=str(facts.get("cpu_model_name") or "unknown"), cores=cores if isinstance(cores, int) else None
+        ),
         status="ok" if finite else "not finite",
         reason=None if finite else "a value that is not finite",
         document=result,
-        duration_s=_parse_duration_s(facts.get("duration")),
-    )
-
-
-def _parse_duration_s(duration_s: Any) -> float | None:
-    """Duration of a process, if the value is plausible."""
-    is_valid = isinstance(duration_s, int | float) and not isinstance(duration_s, bool) and 0 <= duration_s < 2**63
-    return float(duration_s) if is_valid else None
-
-
-def _read_hardware(metadata: Mapping[str, Any]) -> Hardware:
-    count = metadata.get("cpu_count")
-    return session_import.build_hardware(
-        model=str(metadata.get("cpu_model_name") or "unknown"), cores=count if isinstance(count, int) else None
+        duration_s=None if duration_s is None else float(duration_s),
     )

@@ -119,7 +119,12 @@ def _write_session(
     arms = list({run.arm.name: run.arm for run in runs}.values())
     arms.sort(key=lambda arm: baseline not in (arm.name, arm.stack))  # stable: the others keep their order
     labels = _build_labels([run.thing for run in runs])
-    numbered = _number_runs(runs, labels)
+    counts: dict[tuple[str, str], int] = {}
+    numbered = []
+    for run in runs:
+        key = (run.arm.name, labels[run.thing.key])
+        numbered.append((run, counts.get(key, 0)))
+        counts[key] = counts.get(key, 0) + 1
     identity = [[run.arm.name, labels[run.thing.key], number, run.document] for run, number in numbered]
     # Includes the machine, so that equal values of two machines are two sessions.
     content = [identity, [arm.model_dump(exclude={"conditions"}) for arm in arms], runs[0].hardware.key]
@@ -130,34 +135,17 @@ def _write_session(
     session = _build_session(session_id, runs, arms, labels, rounds).model_copy(update=fields)
     folder = out / session_id
     try:
-        _write_runs(folder, session, numbered, labels)
+        for position, (run, number) in enumerate(numbered):
+            label = labels[run.thing.key]
+            inspection = archive.inspection_id(session.session_id, run.arm.name, label)
+            if number == 0:
+                archive.write_specification(folder, inspection, dict(run.specification))
+            archive.write_result(folder, inspection, number, _build_result(session, run, label, number, position))
+        # Written last, so that an incomplete folder is not a session.
+        archive.write_session(folder, session)
     except OSError as error:
         raise ConfigError("cannot be written", where=folder, found=error.strerror, do="choose another --out") from None
     return ImportedSession(folder, session, len(runs), sum(run.status == "ok" for run in runs))
-
-
-def _write_runs(
-    folder: Path, session: Session, numbered: list[tuple[ImportedRun, int]], labels: Mapping[str, str]
-) -> None:
-    for position, (run, number) in enumerate(numbered):
-        label = labels[run.thing.key]
-        inspection = archive.inspection_id(session.session_id, run.arm.name, label)
-        if number == 0:
-            archive.write_specification(folder, inspection, dict(run.specification))
-        archive.write_result(folder, inspection, number, _build_result(session, run, label, number, position))
-    # Written last, so that an incomplete folder is not a session.
-    archive.write_session(folder, session)
-
-
-def _number_runs(runs: list[ImportedRun], labels: Mapping[str, str]) -> list[tuple[ImportedRun, int]]:
-    """Runs with round numbers, counted per arm and case."""
-    counts: dict[tuple[str, str], int] = {}
-    numbered = []
-    for run in runs:
-        key = (run.arm.name, labels[run.thing.key])
-        numbered.append((run, counts.get(key, 0)))
-        counts[key] = counts.get(key, 0) + 1
-    return numbered
 
 
 def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:

@@ -183,6 +183,7 @@ def _parse_sqlite_path(text: str) -> Path:
 
 def _open_sqlite(path: Path, *, readonly: bool) -> Database:
     from sqlalchemy import create_engine, event
+    from sqlalchemy.pool import QueuePool
 
     path = path.absolute()
     if path.is_dir():
@@ -192,7 +193,11 @@ def _open_sqlite(path: Path, *, readonly: bool) -> Database:
             "the database does not exist", where=path, do="workbench indicators sync FOLDER --database FILE"
         )
     if not readonly:
-        _make_folder(path.parent)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            do = "choose --database"
+            raise ConfigError("cannot create the folder", where=path.parent, found=error.strerror, do=do) from None
 
     def connect() -> sqlite3.Connection:
         # In a read-only folder, SQLite cannot create the files that WAL needs.
@@ -206,16 +211,10 @@ def _open_sqlite(path: Path, *, readonly: bool) -> Database:
             _enable_write_ahead(connection)
         return connection
 
-    engine = create_engine("sqlite://", creator=connect, poolclass=_queue_pool_class())
+    engine = create_engine("sqlite://", creator=connect, poolclass=QueuePool)
     begin = "BEGIN" if readonly else "BEGIN IMMEDIATE"  # a reader that becomes a writer would fail instead of waiting
     event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return Database(engine, str(path))
-
-
-def _queue_pool_class() -> Any:
-    from sqlalchemy.pool import QueuePool
-
-    return QueuePool
 
 
 def _enable_write_ahead(connection: sqlite3.Connection) -> None:
@@ -230,15 +229,6 @@ def _enable_write_ahead(connection: sqlite3.Connection) -> None:
             time.sleep(0.02)
         else:
             return  # a file system without shared memory keeps the old mode, which works too
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            "cannot create the folder", where=folder, found=error.strerror, do="choose --database"
-        ) from None
 
 
 def _open_postgresql(text: str, *, readonly: bool) -> Database:

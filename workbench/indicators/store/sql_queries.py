@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -256,16 +257,11 @@ def _select_runs(filters: Filters) -> Select[Any]:
     return _order_rows(select(*(RUN.c[column.name] for column in RUNS.columns)).where(_run_condition(filters)))
 
 
-def _select_observations(filters: Filters) -> Select[Any]:
-    columns = [(RUN if column.name in RUN.c else OBSERVATION).c[column.name] for column in OBSERVATIONS.columns]
-    joined = select(*columns).join(OBSERVATION, OBSERVATION.c.run_id == RUN.c.run_id)
-    return _order_rows(joined.where(_run_condition(filters)), OBSERVATION.c.metric)
-
-
-def _select_checks(filters: Filters) -> Select[Any]:
-    columns = [(RUN if column.name in RUN.c else CHECK_VALUE).c[column.name] for column in CHECKS.columns]
-    joined = select(*columns).join(CHECK_VALUE, CHECK_VALUE.c.run_id == RUN.c.run_id)
-    return _order_rows(joined.where(_run_condition(filters)), CHECK_VALUE.c.field)
+def _select_values_of_runs(child: Any, shown: Table, order: str, filters: Filters) -> Select[Any]:
+    """The rows of a child table of the runs, in the columns of the shown one."""
+    columns = [(RUN if column.name in RUN.c else child).c[column.name] for column in shown.columns]
+    joined = select(*columns).join(child, child.c.run_id == RUN.c.run_id)
+    return _order_rows(joined.where(_run_condition(filters)), child.c[order])
 
 
 def _select_failures(filters: Filters) -> Select[Any]:
@@ -323,8 +319,15 @@ QUERIES: dict[str, _Query] = {
     "stacks": _Query(tables.STACKS, _ALL, _select_stacks, "the arms of sessions"),
     "indicators": _Query(tables.INDICATORS, _ALL, _select_indicators, "indicators by version"),
     "runs": _Query(RUNS, _ALL, _select_runs, "all runs with status"),
-    "observations": _Query(OBSERVATIONS, _ALL, _select_observations, "values used to compare stacks"),
-    "checks": _Query(CHECKS, _ALL, _select_checks, "the values of checks"),
+    "observations": _Query(
+        OBSERVATIONS,
+        _ALL,
+        partial(_select_values_of_runs, OBSERVATION, OBSERVATIONS, "metric"),
+        "values used to compare stacks",
+    ),
+    "checks": _Query(
+        CHECKS, _ALL, partial(_select_values_of_runs, CHECK_VALUE, CHECKS, "field"), "the values of checks"
+    ),
     "values": _Query(None, _ALL - {"status"}, _select_runs, "all fields of one indicator, typed"),
     "failures": _Query(tables.FAILURES, _ALL, _select_failures, "runs without values, or with failed checks"),
     "packages": _Query(tables.PACKAGES, frozenset({"session", "stack"}), _select_packages, "packages of stacks"),
@@ -464,7 +467,8 @@ def connect_duckdb(source: Path | str | Database) -> duckdb.DuckDBPyConnection:
         for name, frame in tables:
             path = Path(folder) / "table.parquet"
             frame.write_parquet(path)
-            connection.execute(f"CREATE TABLE {_quote_name(name)} AS SELECT * FROM read_parquet(?)", [str(path)])  # noqa: S608
+            quoted = '"' + name.replace('"', '""') + '"'
+            connection.execute(f"CREATE TABLE {quoted} AS SELECT * FROM read_parquet(?)", [str(path)])  # noqa: S608
     return connection
 
 
@@ -542,7 +546,3 @@ def _read_whole_table(database: Database, name: str, filters: Filters | None = N
             "too many rows for DuckDB's tables", where=name, allowed=allowed, do="query it with show --sql"
         )
     return answer.frame
-
-
-def _quote_name(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

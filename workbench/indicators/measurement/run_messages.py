@@ -1,0 +1,130 @@
+"""Messages between the launcher of runs and its client, a JSON document a line.
+
+Also read in pods: Python 3.9 and its standard library alone.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal[
+    "exited", "timeout", "cpu limit", "out of memory", "killed", "exit code", "too long", "stopped", "not started"
+]
+"""How the process ended; `exited` is exit code 0, `stopped` that the workbench went away in the middle."""
+
+STDOUT_BYTES = 1 << 20
+STDERR_BYTES = 64 << 10
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """What every run of a launcher may use at most.
+
+    `memory_bytes` (null: no limit), `processes` (threads count, too), `file_bytes` of one file, `open_files`, and
+    whether a network may be reached.
+    """
+
+    memory_bytes: int | None = None
+    processes: int = 512
+    file_bytes: int = 1 << 30
+    open_files: int = 1024
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class LauncherSetup:
+    """What a launcher is started with: limits, interpreters and folders that runs need, where private folders go."""
+
+    limits: RunLimits
+    pythons: tuple[str, ...]
+    scratch: str
+    cpus: tuple[int, ...] = ()
+    folders: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """One run.
+
+    `environment`: All environment variables beside HOME and TMPDIR, which are private and empty.
+    `cpu_s`: Processor time after which a process is killed; null for none.
+    `stdout_bytes`, `stderr_bytes`: More on stdout ends the run; of stderr the last so many are kept.
+    """
+
+    python: str
+    sources: Mapping[str, str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    timeout_s: float = 60.0
+    cpu_s: int | None = None
+    cpus: tuple[int, ...] = ()
+    stdout_bytes: int = STDOUT_BYTES
+    stderr_bytes: int = STDERR_BYTES
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run ended, and what it used.
+
+    `usage` has the 16 fields of this one process as `wait4` tells them; `cpu_s` is user and system time of all
+    processes of the run, also of those that outlived it. `waited_s` is how long its first thread was ready and waited
+    for a core (null where the kernel does not tell). `duration_s` is from before the fork until it
+    was waited for. `left_behind` counts the processes that it had started and that had to be killed after it.
+    `isolation` says in words what was in force.
+    """
+
+    outcome: Outcome
+    detail: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+    stdout: bytes = b""
+    stderr: bytes = b""
+    stdout_bytes: int = 0
+    usage: Mapping[str, float] = field(default_factory=dict)
+    started_at: str = ""
+    ended_at: str = ""
+    duration_s: float = 0.0
+    cpu_s: float | None = None
+    waited_s: float | None = None
+    left_behind: int = 0
+    isolation: Mapping[str, str] = field(default_factory=dict)
+
+
+def encode_message(message: Any) -> bytes:
+    """A message as one line."""
+    return json.dumps(asdict(message), default=_encode_default).encode() + b"\n"
+
+
+def parse_setup(text: bytes) -> LauncherSetup:
+    """The setup that a line holds."""
+    fields = json.loads(text)
+    fields["limits"] = RunLimits(**fields["limits"])
+    return LauncherSetup(**_convert_tuples(fields, "pythons", "cpus", "folders"))
+
+
+def parse_command(text: bytes) -> RunCommand:
+    """The command that a line holds."""
+    return RunCommand(**_convert_tuples(json.loads(text), "cpus"))
+
+
+def parse_run_end(text: bytes) -> RunEnd:
+    """The ending that a line holds."""
+    fields = json.loads(text)
+    for name in ("stdout", "stderr"):
+        fields[name] = base64.b64decode(fields[name])
+    return RunEnd(**fields)
+
+
+def _convert_tuples(fields: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: tuple(value) if name in names else value for name, value in fields.items()}
+
+
+def _encode_default(value: object) -> object:
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(type(value).__name__)
