@@ -387,7 +387,7 @@ async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> 
     place = context.place
     _check_scheduler_runs(plan, place)
     check_node_changes(plan, place)
-    facts = await confirm_cluster(api, place.target, plan.scenario, context.confirmed)
+    facts = await confirm_cluster(api, plan.scenario, context.confirmed)
     if place.admin is not None:
         await _set_up_local_cluster(place, plan)
     return facts, await check_cluster(api, plan, facts, patient=place.admin is not None)
@@ -535,7 +535,7 @@ async def confirm_same_cluster(
     api: Connection, context: RunContext, scenario: Scenario, test: RunConditions
 ) -> ClusterFacts:
     """Confirm the cluster, and that it is the one that the test began on."""
-    facts = await confirm_cluster(api, context.place.target, scenario, context.confirmed)
+    facts = await confirm_cluster(api, scenario, context.confirmed)
     if facts.fingerprint != test.fingerprint:
         raise ConfigError(
             "this is another cluster than the one that the test began on",
