@@ -223,14 +223,19 @@ class RunLifecycle:
         # Settling starts now: on a busy machine, observations of the first pods may not be written yet.
         follower.changed_ns = now_ns()
         wall_s, awaited = self.plan.scenario.limits.wall_clock_s, self._build_drain_target()
+
+        def check_health() -> ClusterHealth:
+            health = care()
+            self.watcher.show_drain(f"draining: {follower.text}")
+            return health
+
         drained = await wait_for_drain(
             follower,
             awaited,
             settle_s=self.options.settle_s,
             until_ns=began_ns + int(wall_s * NS_PER_S),
             asked=self.asked,
-            health=care,
-            tell=lambda: self.watcher.show_drain(f"draining: {follower.text}"),
+            health=check_health,
             watch_lag_s=self.plan.scenario.abort.watch_lag_s,
         )
         if not drained.startswith(ABORTED):
