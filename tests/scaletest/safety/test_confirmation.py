@@ -35,13 +35,13 @@ def confirm(monkeypatch: pytest.MonkeyPatch, file: Path) -> Confirm:
     """`confirm` on a cluster that was made by hand: a scripted answer in place of a server."""
 
     def run(found: ClusterFacts, confirmed: str | None = None, **more: Any) -> ClusterFacts:
-        async def look(api: Connection, target: Target) -> ClusterFacts:
+        async def look(api: Connection) -> ClusterFacts:
             return found
 
         monkeypatch.setattr(confirmation, "inspect_cluster", look)
         monkeypatch.setattr(confirmation, "default_allow_file", lambda: file)
         made = more.get("scenario", scenario())
-        return asyncio.run(confirmation.confirm_cluster(Connection(TARGET), TARGET, made, confirmed))
+        return asyncio.run(confirmation.confirm_cluster(Connection(TARGET), made, confirmed))
 
     return run
 

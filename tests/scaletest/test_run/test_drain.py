@@ -85,7 +85,7 @@ def test_waiting_said_again_is_no_change(tmp_path: Path) -> None:
 
 
 def drained(found: PodFollower, expected: DrainTarget, **given: Any) -> str:
-    told = {"settle_s": 0.3, "until_ns": None, "asked": StopRequest(), "health": ClusterHealth, "tell": lambda: None}
+    told = {"settle_s": 0.3, "until_ns": None, "asked": StopRequest(), "health": ClusterHealth}
     return asyncio.run(wait_for_drain(found, expected, **told | given))
 
 
@@ -218,7 +218,12 @@ def test_of_a_run_that_is_gone_on_with_only_what_came_after_its_begin_counts(tmp
 
 def test_ctrl_c_ends_it(tmp_path: Path) -> None:
     asked = StopRequest()
-    assert drained(follower(tmp_path), DrainTarget(1, 1, 1e6), asked=asked, tell=asked.request_stop) == "interrupted"
+
+    def health() -> ClusterHealth:
+        asked.request_stop()
+        return ClusterHealth()
+
+    assert drained(follower(tmp_path), DrainTarget(1, 1, 1e6), asked=asked, health=health) == "interrupted"
 
 
 class ToldSampler:

@@ -7,8 +7,9 @@ run's origin, by the clock they were taken with.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_origin
 
+import msgspec
 import polars as pl
 
 from workbench.core.errors import InputError
@@ -28,74 +29,9 @@ from workbench.scaletest.tables import (
 )
 
 MAX_FILE_BYTES = 8 << 30
-_JOURNAL = {
-    "type": pl.String,
-    "index": pl.Int64,
-    "at_ns": pl.Int64,
-    "sent_ns": pl.Int64,
-    "origin_ns": pl.Int64,
-    "status": pl.Int64,
-    "uid": pl.String,
-    "created": pl.String,
-    "attempts": pl.Int64,
-    "throttled": pl.Int64,
-    "throttled_ns": pl.Int64,
-    "known": pl.Boolean,
-    "reason": pl.String,
-}
-_OBSERVED = {
-    "type": pl.String,
-    "resource": pl.String,
-    "transition": pl.String,
-    "uid": pl.String,
-    "name": pl.String,
-    "namespace": pl.String,
-    "workload": pl.String,
-    "owner": pl.String,
-    "owner_name": pl.String,
-    "arrival_ns": pl.Int64,
-    "server": pl.String,
-    "session": pl.Int64,
-    "gap": pl.Boolean,
-    "node": pl.String,
-    "reason": pl.String,
-    "ready": pl.Boolean,
-    "simulated": pl.Boolean,
-    "cordoned": pl.Boolean,
-    "gpus": pl.Int64,
-    "cpus": pl.Float64,
-    "memory_bytes": pl.Int64,
-    "pods": pl.Int64,
-}
-_HEALTH = {
-    "type": pl.String,
-    "at_ns": pl.Int64,
-    "resource": pl.String,
-    "from_ns": pl.Int64,
-    "to_ns": pl.Int64,
-    "reason": pl.String,
-    "relisted": pl.Boolean,
-    "recovered": pl.Int64,
-    "sent_ns": pl.Int64,
-    "acked_ns": pl.Int64,
-    "seen_ns": pl.Int64,
-    "low_ns": pl.Int64,
-    "high_ns": pl.Int64,
-    "probes": pl.Int64,
-    "sampler_cpu_s": pl.Float64,
-    "sampler_rss_bytes": pl.Int64,
-    "host_busy": pl.Float64,
-    "client": pl.Float64,
-    "side": pl.Float64,
-    "others": pl.Float64,
-    "over_s": pl.Float64,
-    "component": pl.String,
-    "measure": pl.String,
-    "subject": pl.String,
-    "count": pl.Int64,
-    "value": pl.Float64,
-    "p99": pl.Float64,
-}
+_DTYPES = {int: pl.Int64, float: pl.Float64, str: pl.String, bool: pl.Boolean}
+# Fields that no table holds.
+_UNREAD = {"run", "resumed", "mode", "in_flight_most", "text", "spoils", "kind", "resource_version"}
 
 
 def write_raw_tables(folder: str | Path) -> None:
@@ -103,14 +39,14 @@ def write_raw_tables(folder: str | Path) -> None:
     place = Path(folder)
     run_records.read_conditions(place)
     tables = place / "tables"
-    journal = _read_lines(place / run_records.JOURNAL, _JOURNAL)
+    journal = _read_lines(place / run_records.JOURNAL, run_records.JournalLine)
     origin = _find_origin(journal, place)
     SUBMISSIONS.write(_build_submissions(SCHEDULE.read(tables), journal, origin), tables)
-    observed = _read_lines(place / run_records.OBSERVED, _OBSERVED)
+    observed = _read_lines(place / run_records.OBSERVED, run_records.ObservedLine)
     TRANSITIONS.write(_build_transitions(observed, origin), tables)
     NODES.write(_build_nodes(observed), tables)
     NODE_CHANGES.write(_build_node_changes(observed, origin), tables)
-    health = _read_lines(place / run_records.HEALTH, _HEALTH)
+    health = _read_lines(place / run_records.HEALTH, run_records.HealthLine)
     GAPS.write(_build_gaps(health, origin), tables)
     BEATS.write(_build_beats(health, origin), tables)
     SKEW.write(_build_skew(health, origin), tables)
@@ -118,8 +54,13 @@ def write_raw_tables(folder: str | Path) -> None:
     PRESSURE.write(_build_pressure(health, origin), tables)
 
 
-def _read_lines(path: Path, schema: dict[str, Any]) -> pl.DataFrame:
-    """A file of JSON lines with these columns; what a kill cut off at the end is left out."""
+def _read_lines(path: Path, kinds: Any) -> pl.DataFrame:
+    """Read a file of these kinds of records, one column per field; a line that a kill cut off is left out."""
+    schema: dict[str, Any] = {"type": pl.String}
+    for field in (field for kind in get_args(kinds) for field in msgspec.structs.fields(kind)):
+        scalars = [kind for kind in get_args(field.type) or (field.type,) if kind in _DTYPES]
+        if get_origin(field.type) is not dict and field.name not in _UNREAD:
+            schema[field.name] = _DTYPES[scalars[0]]
     if not path.is_file() or not path.stat().st_size:
         return pl.DataFrame(schema=schema)
     if path.stat().st_size > MAX_FILE_BYTES:

@@ -52,7 +52,7 @@ class ApiResource:
         """Path of its group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
-    def path(self, namespace: str) -> str:
+    def path(self, namespace: str = "") -> str:
         """Path of its collection in a namespace; of all without one."""
         return f"{self.root}/namespaces/{namespace}/{self.plural}" if namespace else f"{self.root}/{self.plural}"
 

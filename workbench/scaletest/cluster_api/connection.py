@@ -267,6 +267,13 @@ class Answer:
         except orjson.JSONDecodeError:
             return {}
 
+    @property
+    def refusal(self) -> str:
+        """Status and the server's message on one line, for the text of an error."""
+        document = self.json()
+        message = str(document.get("message", "")) if isinstance(document, dict) else ""
+        return f"{self.status} {' '.join(message.split())[:300]}"
+
 
 class Connection:
     """A pool of connections to one target: `async with Connection(target) as api`."""

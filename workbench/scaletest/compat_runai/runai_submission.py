@@ -375,7 +375,7 @@ def run_submission(
     watcher = SavingWatcher(out, plan, tell)
 
     async def prepare(api: Connection) -> ClusterFacts:
-        facts = await safety.confirm_cluster(api, place.target, plan.scenario, context.confirmed)
+        facts = await safety.confirm_cluster(api, plan.scenario, context.confirmed)
         if resume:
             check_same_cluster(out, facts)
         if place.admin is not None:

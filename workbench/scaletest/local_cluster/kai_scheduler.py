@@ -99,9 +99,7 @@ async def _create_resource(api: Connection, file: Path) -> str:
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     answer = await api.request("POST", path, body=file.read_bytes(), content_type="application/yaml")
     if answer.status not in (201, 409):
-        raise RunFailedError(
-            "a resource of KAI was refused", where=file.name, found=_format_refusal(answer.status, answer.json())
-        )
+        raise RunFailedError("a resource of KAI was refused", where=file.name, found=answer.refusal)
     # File names are GROUP_PLURAL.yaml, resources are called PLURAL.GROUP.
     group, plural = file.stem.split("_", 1)
     return f"{plural}.{group}"
@@ -110,13 +108,7 @@ async def _create_resource(api: Connection, file: Path) -> str:
 async def _create_object(api: Connection, path: str, body: Mapping[str, Any]) -> None:
     answer = await api.request("POST", path, body=orjson.dumps(body))
     if answer.status not in (201, 409):
-        raise RunFailedError(
-            "KAI could not be furnished", where=path, found=_format_refusal(answer.status, answer.json())
-        )
-
-
-def _format_refusal(status: int, answer: Any) -> str:
-    return f"{status} {str(answer.get('message', ''))[:300]}"
+        raise RunFailedError("KAI could not be furnished", where=path, found=answer.refusal)
 
 
 async def _is_established(api: Connection, name: str) -> bool:

@@ -172,5 +172,4 @@ async def _create(
         return True
     if waits and answer.status >= 500:
         return False
-    message = str(answer.json().get("message", ""))[:300]
-    raise RunFailedError("Kueue could not be furnished", where=path, found=f"{answer.status} {message}")
+    raise RunFailedError("Kueue could not be furnished", where=path, found=answer.refusal)

@@ -72,8 +72,7 @@ async def create_nodes(api: Connection, pools: Iterable[NodePool], only: Collect
         async with gate:
             answer = await api.request("POST", "/api/v1/nodes", body=body)
         if answer.status not in (201, 409):
-            message = str(answer.json().get("message", ""))[:300]
-            raise RunFailedError("a node was refused", found=f"{answer.status} {message}")
+            raise RunFailedError("a node was refused", found=answer.refusal)
 
     async with asyncio.TaskGroup() as group:
         for body in map(orjson.dumps, wanted):

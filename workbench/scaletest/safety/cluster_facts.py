@@ -157,9 +157,9 @@ def hash_fingerprint(uid: str) -> str:
     return hashlib.sha256(uid.encode()).hexdigest()[:_DIGITS]
 
 
-async def inspect_cluster(api: Connection, target: Target | None = None) -> ClusterFacts:
+async def inspect_cluster(api: Connection) -> ClusterFacts:
     """Read the facts of a cluster; read-only."""
-    target = target or api.target
+    target = api.target
     version = await api.json("GET", "/version")
     space = await api.json("GET", "/api/v1/namespaces/kube-system")
     review = await api.json(

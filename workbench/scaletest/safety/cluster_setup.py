@@ -211,10 +211,8 @@ async def apply_object(api: Connection, manifest: dict[str, Any]) -> str:
     query = {"fieldManager": FIELD_MANAGER, "force": "true"}
     answer = await api.request("PATCH", path, body=orjson.dumps(manifest), query=query, content_type=APPLY_CONTENT_TYPE)
     if answer.status >= 300:
-        document = answer.json()
-        message = str(document.get("message", ""))[:300] if isinstance(document, dict) else ""
-        detail = f"{answer.status} {message}"
-        raise ApiError("the API server refused an object of the setup", status=answer.status, where=path, found=detail)
+        message = "the API server refused an object of the setup"
+        raise ApiError(message, status=answer.status, where=path, found=answer.refusal)
     return f"{kind} {about['namespace'] + '/' if about.get('namespace') else ''}{about['name']}"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core import files
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
+from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, inspect_cluster, raise_refusals
 from workbench.scaletest.scenario import manifest_rules
 from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_namespace
@@ -160,9 +160,7 @@ def default_allow_file() -> Path:
     return Path(base) / "workbench" / _FILE
 
 
-async def confirm_cluster(
-    api: Connection, target: Target, scenario: Scenario | None, confirmed: str | None = None
-) -> ClusterFacts:
+async def confirm_cluster(api: Connection, scenario: Scenario | None, confirmed: str | None = None) -> ClusterFacts:
     """Read the facts of the cluster, and refuse one that is not confirmed or not safe to test.
 
     A local cluster of the workbench needs no confirmation. Any other needs its fingerprint: as `confirmed` on first
@@ -170,7 +168,7 @@ async def confirm_cluster(
 
     `scenario`: Scenario to test; None for administrative commands, which only need the confirmation.
     """
-    facts = await inspect_cluster(api, target)
+    facts = await inspect_cluster(api)
     file = default_allow_file()
     if facts.own is None or confirmed is not None:
         _require_confirmed_cluster(facts, confirmed, file)
@@ -257,7 +255,7 @@ async def confirm_interactively(api: Connection, scenario: Scenario | None, fing
         facts = await inspect_cluster(api)
         if facts.own is None and facts.fingerprint not in _read_allow_list(default_allow_file()):
             fingerprint = _ask_fingerprint(facts)
-    return await confirm_cluster(api, api.target, scenario, fingerprint)
+    return await confirm_cluster(api, scenario, fingerprint)
 
 
 def _ask_fingerprint(facts: ClusterFacts) -> str:

@@ -225,12 +225,10 @@ async def _find_dry_run_refusal(api: Connection, request: ObjectRequest, entry: 
     # 409: the object exists from before a crash.
     if answer.status in (200, 201, 202, 409):
         return None
-    document = answer.json()
-    message = " ".join(str(document.get("message", "") if isinstance(document, dict) else "").split())[:300]
     if answer.status == 404:
         text = f"{entry}: the cluster has no resource {request.path.rsplit('/', 1)[-1]}"
         return Finding("refused", "dry run", text, "install its CRD, or remove the entry")
-    text = f"{entry}: refused by the API server: {answer.status} {message}"
+    text = f"{entry}: refused by the API server: {answer.refusal}"
     return Finding("refused", "dry run", text, "fix the entry's template or fields, or ask the cluster's administrator")
 
 

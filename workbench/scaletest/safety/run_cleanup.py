@@ -421,9 +421,6 @@ def _format_place(space: str, kind: ApiResource) -> str:
 
 
 def _check_answer(answer: Answer, path: str, also: tuple[int, ...]) -> None:
-    if answer.status < 300 or answer.status in also:
-        return
-    document = answer.json()
-    message = str(document.get("message", ""))[:300] if isinstance(document, dict) else ""
-    detail = f"{answer.status} {message}"
-    raise ApiError("the API server refused a request of the cleanup", status=answer.status, where=path, found=detail)
+    if answer.status >= 300 and answer.status not in also:
+        message = "the API server refused a request of the cleanup"
+        raise ApiError(message, status=answer.status, where=path, found=answer.refusal)

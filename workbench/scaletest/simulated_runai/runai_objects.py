@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import api_discovery
+from workbench.scaletest.cluster_api.api_discovery import ApiResource
 from workbench.scaletest.cluster_api.connection import ApiError, Connection
 from workbench.scaletest.simulated_runai import NAME
 
@@ -31,12 +32,9 @@ _QUANTITY = re.compile(r"\d{1,9}(?:\.\d{1,3})?(?:m|[kMGT]i?)?")
 
 
 @dataclass(frozen=True, slots=True)
-class RunaiKind:
+class RunaiKind(ApiResource):
     """A kind of the Run:ai platform."""
 
-    group: str
-    version: str
-    plural: str
     name: str
 
     @property
@@ -46,13 +44,8 @@ class RunaiKind:
 
     @property
     def api_version(self) -> str:
-        """As it stands in objects."""
+        """Group and version, as in objects."""
         return f"{self.group}/{self.version}"
-
-    def path(self, namespace: str = "") -> str:
-        """Of its objects; of all namespaces without one."""
-        within = f"/namespaces/{namespace}" if namespace else ""
-        return f"/apis/{self.group}/{self.version}{within}/{self.plural}"
 
 
 TRAINING = RunaiKind("run.ai", "v2alpha1", "trainingworkloads", "TrainingWorkload")

@@ -179,12 +179,7 @@ class _Page(msgspec.Struct):
 
         continue_: str = msgspec.field(name="continue", default="")
 
-    class Item(msgspec.Struct):
-        """One object."""
-
-        metadata: Metadata
-
-    items: list[Item] = []
+    items: list[Object] = []
     metadata: Meta = msgspec.field(default_factory=Meta)
 
 

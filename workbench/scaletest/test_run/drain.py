@@ -227,7 +227,6 @@ async def wait_for_drain(
     until_ns: int | None,
     asked: StopRequest,
     health: Callable[[], ClusterHealth],
-    tell: Callable[[], None],
     watch_lag_s: float | None = None,
 ) -> str:
     """Wait until draining is done, and return the reason.
@@ -245,7 +244,6 @@ async def wait_for_drain(
     before = asked.times
     while True:
         cluster_health = health()
-        tell()
         if asked.times > before:
             return "interrupted"
         if (trouble := find_health_problem(cluster_health, watch_lag_s)) is not None:

@@ -138,5 +138,4 @@ async def _request(
     answer = await admin.request(method, path, body=body, content_type=kind)
     # 404: it was gone before, by a crash or its own end.
     if answer.status >= 300 and answer.status != 404:
-        message = str(answer.json().get("message", ""))[:300]
-        raise RunFailedError("a node could not be changed", where=path, found=f"{answer.status} {message}")
+        raise RunFailedError("a node could not be changed", where=path, found=answer.refusal)

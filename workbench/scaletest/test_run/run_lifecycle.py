@@ -223,14 +223,19 @@ class RunLifecycle:
         # Settling starts now: on a busy machine, observations of the first pods may not be written yet.
         follower.changed_ns = now_ns()
         wall_s, awaited = self.plan.scenario.limits.wall_clock_s, self._build_drain_target()
+
+        def check_health() -> ClusterHealth:
+            health = care()
+            self.watcher.show_drain(f"draining: {follower.text}")
+            return health
+
         drained = await wait_for_drain(
             follower,
             awaited,
             settle_s=self.options.settle_s,
             until_ns=began_ns + int(wall_s * NS_PER_S),
             asked=self.asked,
-            health=care,
-            tell=lambda: self.watcher.show_drain(f"draining: {follower.text}"),
+            health=check_health,
             watch_lag_s=self.plan.scenario.abort.watch_lag_s,
         )
         if not drained.startswith(ABORTED):
@@ -387,7 +392,7 @@ async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> 
     place = context.place
     _check_scheduler_runs(plan, place)
     check_node_changes(plan, place)
-    facts = await confirm_cluster(api, place.target, plan.scenario, context.confirmed)
+    facts = await confirm_cluster(api, plan.scenario, context.confirmed)
     if place.admin is not None:
         await _set_up_local_cluster(place, plan)
     return facts, await check_cluster(api, plan, facts, patient=place.admin is not None)
@@ -535,7 +540,7 @@ async def confirm_same_cluster(
     api: Connection, context: RunContext, scenario: Scenario, test: RunConditions
 ) -> ClusterFacts:
     """Confirm the cluster, and that it is the one that the test began on."""
-    facts = await confirm_cluster(api, context.place.target, scenario, context.confirmed)
+    facts = await confirm_cluster(api, scenario, context.confirmed)
     if facts.fingerprint != test.fingerprint:
         raise ConfigError(
             "this is another cluster than the one that the test began on",
