@@ -62,8 +62,6 @@ if TYPE_CHECKING:
 BATCH = 50
 MAX_REASONS = 1000
 Progress = Callable[[int, int], None]
-
-
 Declare = Callable[[str, str], Mapping[str, Any]]
 """Finds the declaration of an indicator version that a session lacks; empty if unknown."""
 # Fields that change while a session runs or is extended; all others are fixed by the plan.
@@ -71,8 +69,17 @@ _PROGRESS = {"rounds_done", "ended_at", "stop_reason", "notes", "looks"}
 _NOT_HASHED = _PROGRESS | {"method", "revision"}
 _CASE_NOTES = {"skipped", "declaration", "about"}
 _PLAN_COLUMNS = (
-    *("session_id", "created_at", "baseline", "backend", "design", "revision", "seed", "alpha", "memory_bytes"),
-    *("threads", "timeout_s"),
+    "session_id",
+    "created_at",
+    "baseline",
+    "backend",
+    "design",
+    "revision",
+    "seed",
+    "alpha",
+    "memory_bytes",
+    "threads",
+    "timeout_s",
 )
 MAX_SAMPLES = 10_000
 
