@@ -19,7 +19,7 @@ from bench import shape
 from bench.shape import Bar, Row
 from tests.scaletest.conftest import unique
 from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes
-from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
 
 MADE = re.compile(r"(\d+) simulated nodes made in ([\d.]+) s")
 BARS = {"up_s": Bar("value", at_most=15), "create_s": Bar("value", at_most=3), "down_s": Bar("value", at_most=5)}
@@ -30,9 +30,8 @@ def trial(nodes: int, scheduler: Any) -> dict[str, float]:
     name, told = unique("bench"), []
     begun = time.perf_counter()
     try:
-        made = cluster_lifecycle.start_cluster(
-            name, pools=[NodePool(nodes=nodes, gpus=8)], scheduler=scheduler, tell=told.append
-        )
+        settings = ClusterSettings(pools=(NodePool(nodes=nodes, gpus=8),), scheduler=scheduler)
+        made = cluster_lifecycle.start_cluster(name, settings, tell=told.append)
         up = time.perf_counter()
     finally:
         ending = time.perf_counter()

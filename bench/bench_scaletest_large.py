@@ -25,7 +25,7 @@ import psutil
 from bench import shape
 from workbench.scaletest.local_cluster import cluster_lifecycle
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClientLimit, ClusterSettings, NodePool
 from workbench.scaletest.tables import GAPS, SUBMISSIONS, TRANSITIONS
 
 LIMIT_S = 600.0
@@ -91,8 +91,8 @@ def main() -> int:
     raised = dict.fromkeys(("kube-controller-manager", "kube-scheduler"), ClientLimit(qps=400, burst=800))
     with tempfile.TemporaryDirectory() as scratch:
         try:
-            pools = [NodePool(nodes=given.nodes, gpus=8)]
-            cluster = cluster_lifecycle.start_cluster(name, pools=pools, client_limits=raised, timeout_s=600)
+            settings = ClusterSettings(pools=(NodePool(nodes=given.nodes, gpus=8),), client_limits=raised)
+            cluster = cluster_lifecycle.start_cluster(name, settings, timeout_s=600)
             found = run_test(cluster, Path(scratch), given.pods, given.rate)
             runs = sorted(Path(scratch, "runs").rglob("tables/transitions.parquet"))
             found |= count_what_was_seen(runs[0].parents[1], given.pods) if runs else {}

@@ -63,7 +63,10 @@ async def memory(pods: int) -> dict[str, float]:
         api.cluster()
         kubeconfig = folder / "kubeconfig"
         kubeconfig.write_text(KUBECONFIG % api.url)
-        sampler = observation.start_sampler(folder, run="st-00000001", namespaces=[NAMESPACE], kubeconfig=kubeconfig)
+        options = observation.SamplerOptions(
+            folder=folder, run="st-00000001", namespaces=(NAMESPACE,), kubeconfig=kubeconfig
+        )
+        sampler = observation.start_sampler(options)
         try:
             await asyncio.to_thread(sampler.wait_until_ready)
             process = psutil.Process(sampler.pid)
@@ -193,9 +196,10 @@ def cluster(chosen: argparse.Namespace) -> None:
         Path(tempfile.mkdtemp()),
     )
     asyncio.run(clocks(where))
-    sampler = observation.start_sampler(
-        folder, run=run, namespaces=[chosen.namespace], kubeconfig=chosen.kubeconfig, context=chosen.context
+    options = observation.SamplerOptions(
+        folder=folder, run=run, namespaces=(chosen.namespace,), kubeconfig=chosen.kubeconfig, context=chosen.context
     )
+    sampler = observation.start_sampler(options)
     with sampler:
         sampler.wait_until_ready()
         asyncio.run(submit(where, chosen.namespace, run, chosen.jobs, chosen.rate))

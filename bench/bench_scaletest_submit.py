@@ -33,12 +33,14 @@ from bench.shape import Bar, Row, Trials
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, load_target
 from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
-from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
+from workbench.scaletest.scenario.scenario_file import ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
-from workbench.scaletest.submission import SubmissionLimits, SubmissionOutcome, submit_plan
+from workbench.scaletest.submission import PlanSubmission, SubmissionOutcome
 from workbench.scaletest.submission.object_creation import KubectlSubmitter, Submitter
 
 IN_FLIGHT, PROCESSES = 32, 8
+UNLIMITED_PER_S = 10_000.0  # more than is ever reached
 OURS, KUBECTL = "workbench, 32 in flight", "kubectl apply, 8 at once"
 MOST = "pods created as fast as they go"
 TIMES = Bar("ratio", at_least=20, beside=KUBECTL)
@@ -62,7 +64,7 @@ def local() -> Iterator[Where]:
         return
     name = f"bench-{secrets.token_hex(3)}"
     try:
-        made = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=50, gpus=8)])
+        made = cluster_lifecycle.start_cluster(name, ClusterSettings(pools=(NodePool(nodes=50, gpus=8),)))
         yield Where(made.kubeconfig, made.context, made.kubectl)
     finally:
         cluster_lifecycle.stop_cluster(name)
@@ -109,13 +111,13 @@ def _pod_spec() -> dict[str, Any]:
 
 
 async def driven(
-    where: Where, items: Callable[[str], list[PlannedWorkload]], limits: SubmissionLimits, way: Submitter | None = None
+    where: Where, items: Callable[[str], list[PlannedWorkload]], limits: ScenarioLimits, way: Submitter | None = None
 ) -> SubmissionOutcome:
     """One submission in a folder of its own."""
     run = api_discovery.new_run_id()
     with tempfile.TemporaryDirectory() as folder:
         async with Connection(load_target(where.kubeconfig, where.context), max_connections=limits.in_flight) as api:
-            found = await submit_plan(api, items(run), folder, run=run, limits=limits, submitter=way)
+            found = await PlanSubmission(api, Path(folder), run, limits, submitter=way).submit(items(run))
     if not found.complete:
         raise SystemExit(f"not complete: {found}")
     return found
@@ -139,7 +141,7 @@ async def in_namespace(where: Where, work: Callable[[str], Any]) -> Any:
 
 async def open_loop(where: Where, workloads: int, rate_per_s: float) -> SubmissionOutcome:
     """Part one."""
-    limits = SubmissionLimits(objects=workloads, rate_per_s=None, in_flight=64)
+    limits = ScenarioLimits(objects=workloads, rate_per_s=UNLIMITED_PER_S, in_flight=64)
     return await in_namespace(
         where, lambda space: driven(where, lambda run: plan(run, workloads, rate_per_s, job(space)), limits)
     )
@@ -148,15 +150,15 @@ async def open_loop(where: Where, workloads: int, rate_per_s: float) -> Submissi
 def peaks(where: Where, trials: int, pods: int, kubectl_pods: int) -> Trials:
     """Part two: both ways in turns."""
     ways = {
-        OURS: (pods, SubmissionLimits(objects=pods, rate_per_s=None, in_flight=IN_FLIGHT), None),
+        OURS: (pods, ScenarioLimits(objects=pods, rate_per_s=UNLIMITED_PER_S, in_flight=IN_FLIGHT), None),
         KUBECTL: (
             kubectl_pods,
-            SubmissionLimits(objects=kubectl_pods, rate_per_s=None, in_flight=PROCESSES),
+            ScenarioLimits(objects=kubectl_pods, rate_per_s=UNLIMITED_PER_S, in_flight=PROCESSES),
             KubectlSubmitter(where.kubeconfig, where.context, where.kubectl),
         ),
     }
 
-    def measured(count: int, limits: SubmissionLimits, way: Submitter | None) -> dict[str, float]:
+    def measured(count: int, limits: ScenarioLimits, way: Submitter | None) -> dict[str, float]:
         def work(space: str) -> Any:
             return driven(where, lambda run: plan(run, count, None, pod(space)), limits, way)
 

@@ -21,7 +21,7 @@ from bench import shape
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
-from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClientLimit, ClusterSettings, NodePool
 from workbench.scaletest.scenario.trace_scenario import ReplayOptions, read_job_trace, write_trace_scenario
 
 TRACE = Path(__file__).parents[1] / "data" / "samples" / "scaletest" / "traces" / "jobs.csv"
@@ -33,9 +33,10 @@ def replay_trace(scenario: Path, nodes: int, out: Path) -> dict[str, Any]:
     """One replay on nodes with 8 GPUs each."""
     name = f"trace-{secrets.token_hex(3)}"
     raised = dict.fromkeys(("kube-controller-manager", "kube-scheduler"), ClientLimit(qps=400, burst=800))
-    start_cluster(name, pools=[NodePool(nodes=nodes, gpus=8)], client_limits=raised)
+    start_cluster(name, ClusterSettings(pools=(NodePool(nodes=nodes, gpus=8),), client_limits=raised))
     try:
-        found = test_run.run_test(scenario, test_run.find_cluster_access(cluster=name), out=out)
+        context = test_run.RunContext(test_run.find_cluster_access(cluster=name))
+        found = test_run.run_test(scenario, context, out=out)
     finally:
         stop_cluster(name)
     run = analyse_run(found.folder)

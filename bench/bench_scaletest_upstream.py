@@ -30,7 +30,7 @@ from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster import cluster_lifecycle
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
 from workbench.scaletest.simulated_runai import stand_in_process
 
 LIMIT_S = 600
@@ -117,7 +117,7 @@ def main() -> int:
         options.old = None
     name = f"bench-{secrets.token_hex(3)}"
     try:
-        on = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=50, gpus=8)])
+        on = cluster_lifecycle.start_cluster(name, ClusterSettings(pools=(NodePool(nodes=50, gpus=8),)))
         with stand_in_process.run_simulated_runai(on.kubeconfig, on.context):
             sides = {side: lambda make=make: measured(make, on) for side, make in contenders(on, options).items()}
             found = shape.alternating(sides, options.trials)

@@ -135,14 +135,26 @@ def test_every_colour_stands_out_from_the_page(page: str) -> None:
         assert contrast(drawn, theme.PAGE[page]) >= 3, f"{drawn} on {page}"
 
 
+def measure_distance(first: str, second: str, sight: str, page: str) -> float:
+    drawn = [theme.ON_DARK.get(colour, colour) if page == "dark" else colour for colour in (first, second)]
+    one, other = (oklab(SIGHT[sight] @ linear(colour)) for colour in drawn)
+    return float(np.linalg.norm(one - other))
+
+
+@pytest.mark.parametrize("page", ["light", "dark"])
+@pytest.mark.parametrize("sight", SIGHT)
+def test_series_are_told_apart_by_readers_of_any_colour_vision(sight: str, page: str) -> None:
+    # The last one is grey, for what needs no attention.
+    for first, second in itertools.combinations(theme.CATEGORIES[:-1], 2):
+        distance = measure_distance(first, second, sight, page)
+        assert distance >= 0.1, f"{first} and {second} for {sight} on {page}: {distance:.3f}"
+
+
 @pytest.mark.parametrize("page", ["light", "dark"])
 @pytest.mark.parametrize("sight", SIGHT)
 def test_meanings_are_told_apart_by_readers_of_any_colour_vision(sight: str, page: str) -> None:
     for first, second in itertools.combinations(["baseline", "cpu", "accelerator", "failure"], 2):
-        pair = [theme.COLOURS[name] for name in (first, second)]
-        if page == "dark":
-            pair = [theme.ON_DARK.get(colour, colour) for colour in pair]
-        distance = np.linalg.norm(oklab(SIGHT[sight] @ linear(pair[0])) - oklab(SIGHT[sight] @ linear(pair[1])))
+        distance = measure_distance(theme.COLOURS[first], theme.COLOURS[second], sight, page)
         assert distance >= 0.08, f"{first} and {second} for {sight} on {page}: {distance:.3f}"
 
 

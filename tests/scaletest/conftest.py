@@ -17,13 +17,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.scaletest import owner_guard
 from workbench.cli.app import main
 from workbench.core.errors import MissingToolError
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, load_target
-from workbench.scaletest.local_cluster import cluster_lifecycle, owner_guard, program_builds
+from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClientLimit, ClusterSettings, NodePool
 from workbench.scaletest.simulated_runai import runai_objects
 
 PREFIX = "test-"
@@ -92,12 +93,12 @@ def scaletest(capsys: pytest.CaptureFixture[str]) -> Scaletest:
 
 
 @contextlib.contextmanager
-def start_guarded_cluster(what: str, **options: Any) -> Iterator[LocalCluster]:
+def start_guarded_cluster(what: str, **settings: Any) -> Iterator[LocalCluster]:
     """A cluster of its own that is stopped afterwards, and with this process if that is killed."""
     name = unique(what)
     watcher = owner_guard.start_guard(name)
     try:
-        yield cluster_lifecycle.start_cluster(name, owner=owner_guard.current_owner(), timeout_s=300, **options)
+        yield cluster_lifecycle.start_cluster(name, ClusterSettings(**settings), timeout_s=300)
     finally:
         cluster_lifecycle.stop_cluster(name)
         owner_guard.release_guard(watcher)

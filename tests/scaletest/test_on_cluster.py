@@ -53,7 +53,8 @@ def measured(on: LocalCluster, namespace: str, out: Path) -> Analysis:
     place = test_run.ClusterAccess(on.measure_kubeconfig, on.measure_context, on)
     # The namespace goes with all that is in it.
     chosen = test_run.build_options(cleanup=False, settle_s=10)
-    found = test_run.run_test(scenario_file.parse_scenario(yaml.safe_dump(described)), place, out=out, options=chosen)
+    scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
+    found = test_run.run_test(scenario, test_run.RunContext(place, chosen), out=out)
     assert (found.outcome.acked, found.drained) == (JOBS, "all are done")
     return analyse_run(found.folder)
 

@@ -62,7 +62,7 @@ def measured(
     place = test_run.ClusterAccess(on.measure_kubeconfig, on.measure_context, on)
     chosen = test_run.build_options(cleanup=cleanup, settle_s=6)
     scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
-    found = test_run.run_test(scenario, place, scheduler=scheduler, out=out, options=chosen)
+    found = test_run.run_test(scenario, test_run.RunContext(place, chosen), scheduler=scheduler, out=out)
     return analyse_run(found.folder)
 
 

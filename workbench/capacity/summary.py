@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,37 +25,38 @@ _OWN = (
 
 
 def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
-    """GPUs of Spark and service, nodes, both costs and the pod rate, each with P5 and P95."""
+    """GPUs of the peak hour, of Spark and service, nodes and both costs, each with P5 and P95."""
     figures = set(plan_study.day["figure"].to_list())
     named = [
+        (peak.GPUS, f"at the peak, {plan_study.peak_hour:02d}:00", "GPUs"),
         (peak.SPARK_GPUS, "Spark at its peak", "GPUs"),
         (peak.SERVICE_GPUS, "service at its peak", "GPUs"),
         (peak.NODES, "at the peak", "nodes"),
         (peak.COST_SCALED, "cost, scaled by the hour", "a day"),
         (peak.COST_FIXED, "cost, fixed at the peak", "a day"),
     ]
-    numbers: list[KeyNumber] = [
-        (label, _whole_median(plan_study.get_figure(name)), unit, _format_ends(plan_study.get_figure(name)))
+    return [
+        (
+            label,
+            _whole_median(plan_study.get_figure(name), is_ordered=name in (peak.GPUS, peak.NODES)),
+            unit,
+            _format_ends(plan_study.get_figure(name)),
+        )
         for name, label, unit in named
         if name in figures
     ]
-    return [*numbers, _build_rate_number(plan_study)]
 
 
-def _whole_median(row: dict[str, Any]) -> float | int:
+def _whole_median(row: dict[str, Any], *, is_ordered: bool) -> float | int:
+    """The median; what is ordered is rounded up, as in the answer."""
     value = float(row["p50"])
+    if is_ordered:
+        return math.ceil(value - 1e-9)
     return int(value) if value.is_integer() else value
 
 
 def _format_ends(row: dict[str, Any]) -> str:
     return f"P5 {format_number(row['p5'])}, P95 {format_number(row['p95'])}"
-
-
-def _build_rate_number(study: Study) -> KeyNumber:
-    scheduler = study.found.scheduler
-    low = None if scheduler is None else scheduler.low_per_s
-    sustained = "sustained rate not measured" if low is None else f"{format_number(low)} sustained"
-    return ("pods at their peak", study.pods_per_s, "pods/s", f"P95; {sustained}")
 
 
 def list_next_steps(plan_study: Study) -> list[str]:

@@ -39,11 +39,24 @@ MEANINGS = {
 }
 """Category names (lower case) that have a meaning, and so its colour in every chart."""
 
-CATEGORIES = ["#466491", "#914691", "#187F77", "#A8641E", "#5B78C7", "#B34B6E", "#6B7A2E", "#808894"]
-"""Colours of categories without a meaning, in the order of their first appearance."""
+CATEGORIES = ["#2F7DE1", "#C27A12", "#1B1B85", "#85402E", "#8F6A94", "#26122E", "#2B2BD6", "#808894"]
+"""Colours of categories without a meaning, in the order of their first appearance.
 
-ON_DARK = {"#466491": "#82A6DB", "#C0283F": "#CF3350", "#914691": "#BF7BC0", "#187F77": "#35AFA4"}
-"""What a dark page draws instead of the colours that would be dim there; every meaning keeps its hue."""
+Neighbours differ in lightness as well as in hue: they stay apart for people who do not see red, green or blue.
+"""
+
+ON_DARK = {
+    "#466491": "#82A6DB",
+    "#C0283F": "#CF3350",
+    "#2F7DE1": "#4A8BE6",
+    "#C27A12": "#E2A23C",
+    "#1B1B85": "#DDE6FF",
+    "#85402E": "#B04A2C",
+    "#8F6A94": "#A08CA2",
+    "#26122E": "#7B5685",
+    "#2B2BD6": "#5A50F0",
+}
+"""Colours of a dark page for those that would be dim or too close there."""
 
 PAGE = {"light": "#ffffff", "dark": "#12161c"}
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"

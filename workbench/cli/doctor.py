@@ -11,7 +11,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from workbench.core import host, nvml
+from workbench.core.child_process import run_command
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.core.files import cache_folder, default_out
 
@@ -320,10 +320,10 @@ def _list_javas() -> list[tuple[str, Path]]:
 def _read_java_version(java: Path) -> int | None:
     """Major version of a Java (8 for "1.8"); null when it does not start."""
     try:
-        process = subprocess.run([str(java), "-version"], capture_output=True, text=True, timeout=20, check=True)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
+        output = run_command([java, "-version"], timeout_s=20, must_succeed=True).output
+    except WorkbenchError:
         return None
-    match = re.search(r'version "(?:1\.)?(\d+)', process.stderr + process.stdout)
+    match = re.search(r'version "(?:1\.)?(\d+)', output)
     return int(match.group(1)) if match else None
 
 

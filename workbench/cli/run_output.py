@@ -103,16 +103,16 @@ def print_results(results: Sequence[runner.RunResult], *, as_json: bool) -> None
         return
     for result in results:
         record = result.run.record
-        _print_text(f"{result.run.title}")
+        terminal.print_text(f"{result.run.title}")
         ended = result.run.status if result.run.status != "succeeded" else result.run.verdict or "succeeded"
-        _print_text(f"  {ended}: {result.run.answer or 'no answer'}")
+        terminal.print_text(f"  {ended}: {result.run.answer or 'no answer'}")
         for reason in record["reasons"]:
-            _print_text(f"  why: {reason}")
+            terminal.print_text(f"  why: {reason}")
         if record["failure"]:
             _print_failure(result)
         for line in runs_thresholds.format_threshold_lines(record.get("thresholds")):
-            _print_text(f"  {line}")
-        _print_text(f"  report: {result.report or result.place}")
+            terminal.print_text(f"  {line}")
+        terminal.print_text(f"  report: {result.report or result.place}")
         if result.copy_error is not None:
             terminal.print_text(f"  not copied: {result.copy_error}", err=True)
             again = f"workbench runs copy {shlex.quote(result.place)} --to URL"
@@ -138,11 +138,11 @@ def print_parameters(paths: Sequence[Path], *, as_json: bool) -> None:
         )
         return
     for path, items in declared.items():
-        _print_text(path.stem)
+        terminal.print_text(path.stem)
         for item in items:
-            _print_text(f"  {item}")
+            terminal.print_text(f"  {item}")
         if not items:
-            _print_text("  no parameters")
+            terminal.print_text("  no parameters")
 
 
 def _build_parameter_document(item: parameters.Parameter) -> dict[str, Any]:
@@ -182,7 +182,9 @@ def print_run_table(runs: Sequence[StoredRun], place: str, *, as_json: bool) -> 
     width = max((len(run.area) for run in runs), default=0)
     for run in runs:
         verdict, answer = run.record["verdict"] or "-", " ".join(str(run.record.get("answer") or "-").split())
-        _print_text(" ".join(f"{run.run_id}  {run.area:<{width}}  {run.state:<9}  {verdict:<7}  {answer}".splitlines()))
+        terminal.print_text(
+            " ".join(f"{run.run_id}  {run.area:<{width}}  {run.state:<9}  {verdict:<7}  {answer}".splitlines())
+        )
 
 
 def print_comparison(
@@ -198,9 +200,9 @@ def print_comparison(
     if as_json:
         _print_json(compare_page.build_comparison_document(comparison) | {"page": None if page is None else str(page)})
         return
-    _print_text(compare_page.format_comparison(comparison))
+    terminal.print_text(compare_page.format_comparison(comparison))
     if page is not None:
-        _print_text(f"page: {page}")
+        terminal.print_text(f"page: {page}")
 
 
 def check_run(name: str, out: str | None, thresholds: Path, *, as_json: bool) -> int:
@@ -213,7 +215,7 @@ def check_run(name: str, out: str | None, thresholds: Path, *, as_json: bool) ->
     if as_json:
         _print_json({"run_id": run.run_id, "area": run.area, "folder": run.place, "thresholds": judged})
     else:
-        _print_text(
+        terminal.print_text(
             "\n".join(
                 [f"{run.area}: {run.run_id}", *(f"  {line}" for line in runs_thresholds.format_threshold_lines(judged))]
             )
@@ -261,11 +263,11 @@ def prune_runs(
         return code
     for entry in outcomes:
         fate = f"stays: {entry.kept_because}" if entry.kept_because else "deleted" if delete else "would go"
-        _print_text(
+        terminal.print_text(
             f"{entry.run.run_id}  {entry.run.area}  {entry.run.state}  {format_bytes(entry.size_bytes)}  {fate}"
         )
     word = "deleted" if delete else "would go; --yes deletes them"
-    _print_text(f"{len(gone)} run(s), {format_bytes(total)} {word}")
+    terminal.print_text(f"{len(gone)} run(s), {format_bytes(total)} {word}")
     return code
 
 
@@ -280,7 +282,7 @@ def copy_runs(names: Sequence[str], out: str | None, to: str, *, as_json: bool) 
     for run in runs:
         copies.append({"run_id": run.run_id, "folder": run.place, "copy": catalogue.copy_run(run, to)})
         if not as_json:
-            _print_text(f"{run.run_id}  {copies[-1]['copy']}")
+            terminal.print_text(f"{run.run_id}  {copies[-1]['copy']}")
     if as_json:
         _print_json({"copies": copies})
 
@@ -303,12 +305,7 @@ def print_run(run: StoredRun, *, as_json: bool) -> None:
     host = record.get("host") if isinstance(record.get("host"), dict) else {}
     lines += [f"  on: {host.get('cpu_model')}, {host.get('cores')} cores, {host.get('os')}"] if host else []
     lines += [f"  again: {record.get('command') or '-'}", f"  folder: {run.place}"]
-    _print_text("\n".join(lines))
-
-
-def _print_text(text: str) -> None:
-    """Print untrusted text."""
-    terminal.print_text(text)
+    terminal.print_text("\n".join(lines))
 
 
 def _replace_non_finite(value: Any) -> Any:

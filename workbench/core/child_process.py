@@ -51,8 +51,13 @@ class CommandResult:
     stderr: str
 
     @property
+    def output(self) -> str:
+        """Both streams, one after the other."""
+        return f"{self.stdout}\n{self.stderr}"
+
+    @property
     def last_lines(self) -> str:
-        """The end of what it said, for an error's text."""
+        """Last lines of stderr, or else of stdout, for an error's text."""
         return format_last_lines(self.stderr or self.stdout)
 
 

@@ -6,7 +6,7 @@ Parameters are those of `data_files`, which reads without pydantic: `noun` says 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -81,13 +81,11 @@ def format_field_path(path: Sequence[str | int], flags: Mapping[str, str] | None
     return text.removeprefix(".")
 
 
-def list_problems(error: ValidationError, *, hidden: Collection[str] = ()) -> list[FieldProblem]:
-    """What pydantic found, in our words and in its order.
+def list_problems(error: ValidationError) -> list[FieldProblem]:
+    """Problems that pydantic found, in our words and in its order.
 
     A list that is too short is left out where one of its entries is wrong: the entry is the mistake. Values are left
     out where the field's name says that it holds a secret.
-
-    `hidden`: Parts of a path to leave out, such as the names that pydantic gives to the variants of a union.
 
     >>> class Settings(StrictModel):
     ...     rows: list[int]
@@ -102,7 +100,7 @@ def list_problems(error: ValidationError, *, hidden: Collection[str] = ()) -> li
     mistakes = [
         detail for detail in details if not (detail["type"] == "too_short" and _has_deeper(detail["loc"], details))
     ]
-    problems = [_build_problem(detail, hidden) for detail in mistakes]
+    problems = [_build_problem(detail) for detail in mistakes]
     return list(dict.fromkeys(problems))
 
 
@@ -115,7 +113,6 @@ def explain_validation(
     error_type: type[WorkbenchError] = InputError,
     model: type[BaseModel] | None = None,
     flags: Mapping[str, str] | None = None,
-    hidden: Collection[str] = (),
     show_values: bool = True,
 ) -> WorkbenchError:
     """The error that says all that is wrong: a single problem by its field, several as a list.
@@ -131,7 +128,7 @@ def explain_validation(
       found: 'x'
       allowed: a valid integer, unable to parse string as an integer
     """
-    problems = list_problems(error, hidden=hidden)
+    problems = list_problems(error)
     if not show_values:
         problems = [FieldProblem(problem.path, problem.message) for problem in problems]
     message = f"not {add_article(noun)}"
@@ -158,13 +155,11 @@ def validate_model(
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
     flags: Mapping[str, str] | None = None,
-    hidden: Collection[str] = (),
     show_values: bool = True,
-    strict: bool | None = None,
 ) -> Model:
     """The model of these values; what is wrong with them in one error."""
     try:
-        return model.model_validate(values, strict=strict)
+        return model.model_validate(values)
     except ValidationError as error:
         raise explain_validation(
             error,
@@ -174,7 +169,6 @@ def validate_model(
             error_type=error_type,
             model=model,
             flags=flags,
-            hidden=hidden,
             show_values=show_values,
         ) from None
     except RecursionError:
@@ -197,8 +191,8 @@ def _has_deeper(path: Sequence[object], details: Sequence[Any]) -> bool:
     return any(len(detail["loc"]) > len(path) and detail["loc"][: len(path)] == path for detail in details)
 
 
-def _build_problem(detail: Any, hidden: Collection[str]) -> FieldProblem:
-    path = tuple(part for part in detail["loc"] if part not in hidden)
+def _build_problem(detail: Any) -> FieldProblem:
+    path = detail["loc"]
     if detail["type"] == "extra_forbidden":
         return FieldProblem(path, _UNKNOWN)
     if detail["type"] == "missing":
@@ -227,27 +221,16 @@ def read_model_file(
     max_bytes: int = MAX_BYTES,
     max_version: int | None = None,
     do: str | None = None,
-    error_type: type[WorkbenchError] = InputError,
-    strict: bool = False,
 ) -> Model:
     """The model of a JSON file, or of a YAML file (`.yaml`, `.yml`).
 
     `max_version`: Newest `format_version` that this workbench knows; the field is not looked at without it.
-    `strict`: Whether the types of a JSON file must be right as they are: no number from a text.
     """
-    is_yaml = Path(path).suffix.lower() in (".yaml", ".yml")
-    text = read_text_file(path, noun=noun, max_bytes=max_bytes, do=do, error_type=error_type)
-    parse = parse_yaml if is_yaml else parse_json
-    document = parse(text, noun=noun, where=path, do=do, error_type=error_type)
+    parse = parse_yaml if Path(path).suffix.lower() in (".yaml", ".yml") else parse_json
+    document = parse(read_text_file(path, noun=noun, max_bytes=max_bytes, do=do), noun=noun, where=path, do=do)
     if max_version is not None:
-        check_format_version(document, max_version, noun=noun, where=path, error_type=error_type)
-    try:
-        # Strictly taken, JSON has no tuple and no date: pydantic knows what stands for them in a text, not in a list.
-        return (
-            model.model_validate_json(text, strict=True) if strict and not is_yaml else model.model_validate(document)
-        )
-    except ValidationError as error:
-        raise explain_validation(error, noun, where=path, do=do, error_type=error_type, model=model) from None
+        check_format_version(document, max_version, noun=noun, where=path)
+    return validate_model(model, document, noun=noun, where=path, do=do)
 
 
 def check_format_version(

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterator
 from typing import IO, Any, Literal
 
 Codec = Literal["plain", "gzip", "zstd", "lz4", "snappy", "lzf"]
+# Of file names; the content decides.
+ENDINGS = ("zstd", "zst", "lz4", "lzf", "snappy", "gz")
 
 MAGIC: tuple[tuple[bytes, Codec], ...] = (
     (b"\x1f\x8b", "gzip"),

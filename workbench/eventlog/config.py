@@ -6,10 +6,11 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workbench.eventlog.codecs import ENDINGS
 from workbench.live.file_picker import Pick
 
 # Names of Spark and its history server; others are listed under "all files".
-_NAMES = ("*.zstd", "*.lz4", "*.lzf", "*.snappy", "*.gz", "*.zip", "*.inprogress", "app-*", "application_*", "local-*")
+_NAMES = (*(f"*.{ending}" for ending in ENDINGS), "*.zip", "*.inprogress", "app-*", "application_*", "local-*")
 EVENT_LOG = Pick("event log", files=_NAMES, folders=("events_[0-9]*", "eventlog-*"))
 EVENT_LOGS = Pick("event log, or folder of them", files=_NAMES, folders=(*_NAMES, "events_[0-9]*", "eventlog_v2_*"))
 

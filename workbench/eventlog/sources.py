@@ -8,21 +8,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO, Any, get_args
 
 import msgspec
 
 from workbench.core.errors import InputError
 from workbench.core.files import open_store, raise_as_os_errors
 from workbench.core.formats import format_items
-from workbench.eventlog.codecs import HEAD_BYTES, MAGIC, Codec, CodecFaultError, decode_blocks, detect_codec
+from workbench.eventlog.codecs import ENDINGS, HEAD_BYTES, MAGIC, Codec, CodecFaultError, decode_blocks, detect_codec
 from workbench.eventlog.completeness import ALL_FIGURES, COMPACTION, MAX_NAMED, Hole
 from workbench.eventlog.fold import MAX_LINE_BYTES, Chunk
 from workbench.eventlog.listener_events import DECODERS, PartStart
 from workbench.eventlog.log_redaction import remove_secrets
 
 # events_NUMBER_APPLICATION[.CODEC][.compact], as Spark rolls a log.
-ROLLED = re.compile(r"events_(\d+)_(.+?)(?:\.(?:zstd|zst|lz4|lzf|snappy|gz|inprogress))?(\.compact)?")
+ROLLED = re.compile(rf"events_(\d+)_(.+?)(?:\.(?:{'|'.join(ENDINGS)}|inprogress))?(\.compact)?")
 DATABRICKS = re.compile(r"eventlog(-\d{4}-\d\d-\d\d--\d\d-\d\d)?(\..+)?")
 ROLLED_FOLDER = "eventlog_v2_"
 # Files beside logs: checksums of Hadoop's local file system, markers, temporary files.
@@ -94,7 +94,7 @@ def list_logs(path: str) -> list[LogSource]:
         raise InputError(
             "no event log in this folder",
             where=shown,
-            allowed="Spark event logs (plain, gzip, zstd, lz4, snappy, lzf), eventlog_v2_* folders, Databricks parts",
+            allowed=f"Spark event logs ({', '.join(get_args(Codec))}), eventlog_v2_* folders, Databricks parts",
             do="point to the folder that spark.eventLog.dir names",
         )
     return logs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import zipfile
@@ -13,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from workbench.core import files
-from workbench.core.errors import InputError, MissingToolError
+from workbench.core.child_process import run_command
+from workbench.core.errors import InputError, MissingToolError, WorkbenchError
 from workbench.core.files import cache_folder
 
 FETCH_TIMEOUT_S = 600
@@ -195,23 +195,11 @@ def _build_environment() -> dict[str, str]:
 def _run_command(command: list[str], scratch: Path) -> str | None:
     """Run a command in the scratch folder; returns the last relevant line of a failure, else null."""
     try:
-        process = subprocess.run(  # noqa: S603
-            command,
-            cwd=scratch,
-            env=_build_environment(),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=FETCH_TIMEOUT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {FETCH_TIMEOUT_S} s"
-    except OSError as error:
-        return str(error)
-    if process.returncode == 0:
+        result = run_command(command, cwd=scratch, env=_build_environment(), timeout_s=FETCH_TIMEOUT_S)
+    except WorkbenchError as error:
+        return " ".join(str(error).split())[:200]
+    if result.exit_code == 0:
         return None
-    lines = [line.strip() for line in (process.stdout + "\n" + process.stderr).splitlines() if line.strip()]
+    lines = [line.strip() for line in result.output.splitlines() if line.strip()]
     telling = [line for line in lines if "unresolved" in line.lower() or "error" in line.lower() or "not found" in line]
     return ((telling or lines or ["failed without a word"])[0])[:200]

@@ -25,7 +25,7 @@ from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster import kai_scheduler
 from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
-from workbench.scaletest.local_cluster.cluster_record import NATIVE_GANGS, ClientLimit, NodePool
+from workbench.scaletest.local_cluster.cluster_record import NATIVE_GANGS, ClientLimit, ClusterSettings, NodePool
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.tables import (
     BEATS,
@@ -63,7 +63,7 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--repeat", type=int)
     given = parser.parse_args()
-    start_cluster(CLUSTER, **_choose_settings(given.what))
+    start_cluster(CLUSTER, ClusterSettings(**_choose_settings(given.what)))
     try:
         with open_watcher() as told:
             if given.what == "copies":
@@ -96,8 +96,8 @@ def _choose_settings(what: str) -> dict[str, Any]:
 
 def _in_turn(scenario: Path, schedulers: list[str], name: str, out: Path, repeat: int, told: Any) -> None:
     options = test_run.build_options(settle_s=10)
-    place = test_run.find_cluster_access(cluster=CLUSTER)
-    found = run_variants(scenario, place, schedulers, repeat=repeat, options=options, out=out / "work", watcher=told)
+    context = test_run.RunContext(test_run.find_cluster_access(cluster=CLUSTER), options, watcher=told)
+    found = run_variants(scenario, context, schedulers, repeat=repeat, out=out / "work")
     keep(found.folder, out / name)
 
 
@@ -106,8 +106,8 @@ def _copies(out: Path, repeat: int, told: Any) -> None:
     goal.mkdir(parents=True, exist_ok=True)
     for number in range(repeat):
         options = test_run.build_options(settle_s=5)
-        place = test_run.find_cluster_access(cluster=CLUSTER)
-        found = test_run.run_test(COPIED, place, options=options, out=out / "work", watcher=told)
+        context = test_run.RunContext(test_run.find_cluster_access(cluster=CLUSTER), options, watcher=told)
+        found = test_run.run_test(COPIED, context, out=out / "work")
         quantiles = analyse_run(found.folder).quantiles
         QUANTILES.check(quantiles).write_parquet(goal / f"run-{number}.parquet", compression="zstd")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,11 @@ import pytest
 
 from tests.lore import outcomes
 from workbench import lore
+from workbench.core.child_process import CommandResult
 from workbench.core.errors import BrokenInvariantError, ConfigError, InputError, RunFailedError
 from workbench.lore import summary
 from workbench.lore.invariants import check_outcome
+from workbench.lore.replays import replay_outcome
 from workbench.lore.replays.operator_replay import ReplayResult
 from workbench.lore.summary import build_key_numbers, find_differing_settings, format_answer
 from workbench.lore.tables import DIFFERENCES, RATIOS, TIMES
@@ -183,15 +184,15 @@ class Process:
         self.command: list[str] = []
         self.environment: dict[str, str] = {}
 
-    def __call__(self, command: list[str], *, env: dict[str, str], **options: Any) -> subprocess.CompletedProcess[str]:
+    def __call__(self, command: list[str], *, env: dict[str, str], **options: Any) -> CommandResult:
         self.command, self.environment = command, env
-        return subprocess.CompletedProcess(command, self.code, self.out, self.err)
+        return CommandResult(self.code, self.out, self.err)
 
 
 @pytest.fixture
 def process(monkeypatch: pytest.MonkeyPatch) -> Process:
     found = Process(0, ANSWER.model_dump_json())
-    monkeypatch.setattr(subprocess, "run", found)
+    monkeypatch.setattr(replay_outcome, "run_command", found)
     return found
 
 
@@ -231,7 +232,7 @@ def test_a_refusal_comes_back_in_its_own_words_and_one_that_takes_too_long_is_to
     process.code, process.out, process.err = 2, "", "Error: this dump is not signed by you\n  where: d"
     with pytest.raises(InputError, match=r"was refused(.|\n)*not signed by you"):
         lore.replay("d")
-    monkeypatch.setattr(subprocess, "run", Mock(side_effect=subprocess.TimeoutExpired("d", 1)))
+    monkeypatch.setattr(replay_outcome, "run_command", Mock(side_effect=RunFailedError("it did not end in time")))
     with pytest.raises(RunFailedError, match="took too long"):
         lore.replay("d")
 

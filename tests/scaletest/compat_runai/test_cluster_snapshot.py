@@ -151,5 +151,5 @@ def test_objects_and_claims_belong_to_the_workload_that_is_known() -> None:
         return made | {"metadata": made["metadata"] | {"uid": f"uid-{name}"}}
 
     pods = [mounted("a", "data", "j-1"), mounted("b", "strange", "j-9")]
-    found = map_owner_names(Snapshot(SPACE, {"j-1": {}}), workloads=(), jobs=(), pods=pods, groups=())
+    found = map_owner_names(Snapshot(SPACE, {"j-1": {}}), {"workloads": [], "jobs": [], "pods": pods, "groups": []})
     assert found == {"uid-a": "j-1", "claim/data": "j-1"}

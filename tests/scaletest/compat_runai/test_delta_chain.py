@@ -19,7 +19,6 @@ from tests.scaletest.making_scenarios import lines_of
 from workbench.core.errors import ConfigError
 from workbench.scaletest import test_run
 from workbench.scaletest.analysis import raw_tables
-from workbench.scaletest.cluster_api.connection import load_target
 from workbench.scaletest.command import app
 from workbench.scaletest.compat_runai import delta_chain, runai_files, runai_submission
 from workbench.scaletest.compat_runai.delta_chain import STEPS
@@ -145,14 +144,12 @@ def test_a_command_is_no_way_around_the_guard_of_namespaces(
     runai_cluster: LocalCluster, project: str, tmp_path: Path
 ) -> None:
     """As on a cluster that is not ours: nobody sets up there, and the namespace was not made for tests."""
-    who = load_target(runai_cluster.measure_kubeconfig, runai_cluster.measure_context)
-    way = runai_submission.SubmitWay("command", words=(shutil.which("true") or "true", "{name}"))
+    who = test_run.ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context)
+    words = (shutil.which("true") or "true", "{name}")
+    context = test_run.RunContext(who, runai_submission.build_run_options("command", None, words, closed=False))
+    flags = SubmitFlags(workload_type="training", num_workloads=2, project=project)
     with pytest.raises(ConfigError) as told:
-        asyncio.run(
-            runai_submission.run_submission(
-                who, SubmitFlags(workload_type="training", num_workloads=2, project=project), tmp_path / "o", way=way
-            )
-        )
+        runai_submission.run_submission(context, flags, tmp_path / "o", tell=print)
     assert "namespace: runai-" in str(told.value)
     assert "rights: not allowed" in str(told.value)
     assert not (tmp_path / "o").exists()
@@ -174,7 +171,7 @@ def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
     }
     on = test_run.ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context, runai_cluster)
     made = scenario_file.parse_scenario(json.dumps(given))
-    found = test_run.run_test(made, on, out=tmp_path / "runs", options=test_run.build_options(settle_s=2))
+    found = test_run.run_test(made, test_run.RunContext(on, test_run.build_options(settle_s=2)), out=tmp_path / "runs")
     assert found.outcome.acked == 6
     counts = dict(MILESTONES.read(found.folder / "tables").group_by("milestone").len().iter_rows())
     assert [counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")] == [6, 6, 6, 6]

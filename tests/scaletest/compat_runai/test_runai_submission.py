@@ -15,11 +15,12 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.scaletest import scenario
 from workbench.scaletest.compat_runai import runai_submission
-from workbench.scaletest.compat_runai.runai_submission import SavingWatcher, SubmitFlags, SubmitWay, build_scenario
+from workbench.scaletest.compat_runai.runai_submission import SavingWatcher, SubmitFlags, build_scenario
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety import ClusterFacts
 from workbench.scaletest.scenario import Plan
 from workbench.scaletest.submission import SubmissionStatus
+from workbench.scaletest.test_run import ClusterAccess, RunContext, build_options
 
 NS = 1_000_000_000
 
@@ -82,22 +83,22 @@ def test_submitted_json_is_kept_fresh_meanwhile(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(runai_submission, "_SAVE_EVERY_S", 0.0)
     saving = SavingWatcher(tmp_path, made, told.append)
     (tmp_path / run_records.JOURNAL).write_bytes(run_records.encode_line(run_records.Acked(0, NS, 2 * NS, 201)))
-    saving.show_status(SubmissionStatus(1.0, 3, 2, 1, 0, 1, 0, 64, 1.0, None, None))
+    saving.show_status(SubmissionStatus(3, 1, 0, 1, 0, 64, 1.0, None, None))
     assert len(json.loads((tmp_path / "submitted.json").read_text())) == 1
     assert told == ["1 of 3 submitted, 0 failed, 1.0 a second"]
 
 
 @pytest.mark.parametrize(
-    ("way", "what"),
+    ("way", "command", "what"),
     [
-        (SubmitWay("runai"), "no such way"),
-        (SubmitWay("command"), "a command is for"),
-        (SubmitWay("api", words=("runai", "{name}")), "a command is for"),
+        ("runai", (), "no such way"),
+        ("command", (), "a command is for"),
+        ("api", ("runai", "{name}"), "a command is for"),
     ],
 )
-def test_a_way_that_cannot_be_is_refused(way: SubmitWay, what: str) -> None:
+def test_a_way_that_cannot_be_is_refused(way: str, command: tuple[str, ...], what: str) -> None:
     with pytest.raises(ConfigError, match=what):
-        way.build_submitter(None)  # type: ignore[arg-type]
+        runai_submission.build_run_options(way, None, command, closed=False)
 
 
 def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
@@ -109,7 +110,8 @@ def begun(folder: Path, found: ClusterFacts, **changed: Any) -> SubmitFlags:
     """A submission's folder, as it is before the first request."""
     flags = SubmitFlags(workload_type="training", num_workloads=changed.pop("num_workloads", 3), **changed)
     made = scenario.draw_plan(build_scenario(flags))
-    runai_submission._create_run_folder(folder, made, found, "api", runai_submission.build_pace(flags), closed=True)
+    context = RunContext(ClusterAccess(None, "lab"), build_options(closed=True))
+    runai_submission._create_run_folder(folder, made, found, context, runai_submission.build_pace(flags))
     return flags
 
 

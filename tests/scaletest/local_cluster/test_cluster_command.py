@@ -13,7 +13,7 @@ from workbench.cli.app import app
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.local_cluster.cluster_record import ClientLimit, NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClientLimit, ClusterSettings, NodePool
 from workbench.scaletest.observation.run_records import Component
 
 MADE = LocalCluster(
@@ -41,8 +41,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `up` was called with."""
     kept: dict[str, Any] = {}
 
-    def up(name: str, **options: Any) -> LocalCluster:
-        kept.update(options, name=name)
+    def up(name: str, settings: ClusterSettings, **options: Any) -> LocalCluster:
+        kept.update(options, name=name, **dict(settings))
         options["tell"]("ready after 5.0 s")
         return MADE
 
@@ -75,7 +75,7 @@ def test_up_asks_for_200_nodes_with_8_gpus(asked: dict[str, Any]) -> None:
         "api_arguments": {},
         "feature_gates": {},
         "scheduler_arguments": {},
-        "recipes": [],
+        "recipes": (),
         "kueue": False,
         "queue_quotas": {},
         "start_delay": None,

@@ -9,10 +9,11 @@ import psutil
 import pytest
 
 from tests.scaletest.conftest import QUICK
+from tests.scaletest.local_cluster import component_faults
 from tests.scaletest.local_cluster.asking import answer, found
 from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api.api_discovery import SIMULATED
-from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes, control_plane, identities
+from workbench.scaletest.local_cluster import component_processes, control_plane, identities
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -120,9 +121,9 @@ def test_the_measuring_identity_may_look_and_not_touch(
 
 
 def test_a_component_that_is_not_there_is_told(local_cluster: LocalCluster) -> None:
-    for act in (cluster_lifecycle.kill_component, cluster_lifecycle.restart_component):
+    for act in (component_faults.kill_component, component_faults.restart_component):
         with pytest.raises(ConfigError, match="no such component") as caught:
             act(local_cluster, "kai-binder")
         assert "kube-scheduler" in str(caught.value)
     with pytest.raises(ConfigError, match="no such component"):
-        cluster_lifecycle.kill_component(replace(local_cluster, name="other"), "etcd")
+        component_faults.kill_component(replace(local_cluster, name="other"), "etcd")

@@ -81,13 +81,13 @@ def test_a_limit_of_another_form_is_refused(text: str) -> None:
 @pytest.mark.parametrize("name", ["etcd", "kube-apiserver", "kai-binder", "nobody"])
 def test_a_component_without_such_a_limit_is_refused(name: str) -> None:
     with pytest.raises(ConfigError, match="no component with a client limit") as caught:
-        check_client_limits({name: ClientLimit(qps=1, burst=1)}, "default")
+        check_client_limits(ClusterSettings(client_limits={name: ClientLimit(qps=1, burst=1)}))
     assert "kube-scheduler" in str(caught.value)
 
 
 def test_a_component_of_kai_has_a_limit_where_kai_runs() -> None:
     limits = {"kai-binder": ClientLimit(qps=1, burst=1)}
-    assert check_client_limits(limits, "kai") == limits
+    check_client_limits(ClusterSettings(client_limits=limits, scheduler="kai"))
 
 
 def test_further_arguments_are_keys_and_values() -> None:

@@ -13,17 +13,19 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from tests.scaletest import owner_guard
 from tests.scaletest.conftest import programs, start_guarded_cluster, unique
+from tests.scaletest.local_cluster import component_faults
 from tests.scaletest.local_cluster.asking import answer, found, wait_for
 from tests.scaletest.local_cluster.test_cluster_lifecycle import listening
 from workbench.cli.app import app
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, component_processes, owner_guard
+from workbench.scaletest.local_cluster import cluster_lifecycle, cluster_record, component_processes
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.local_cluster.cluster_record import NodePool
+from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
 
 pytestmark = pytest.mark.cluster
-SMALL = [NodePool(nodes=1, gpus=4), NodePool(nodes=1, gpus=0)]
+SMALL = (NodePool(nodes=1, gpus=4), NodePool(nodes=1, gpus=0))
 KWOK_VARIABLES = {
     "ETCD": "etcd",
     "KUBE_APISERVER": "kube-apiserver",
@@ -33,6 +35,7 @@ KWOK_VARIABLES = {
     "KUBECTL": "kubectl",
 }
 ARGUMENTS = {"max-mutating-requests-inflight": "150"}
+SETTINGS = ClusterSettings(pools=SMALL, api_arguments=ARGUMENTS)
 
 
 @pytest.fixture
@@ -79,10 +82,12 @@ def test_an_argument_of_the_api_server_arrives_and_is_recorded(spare: LocalClust
 
 def test_one_that_is_up_is_given_back_when_it_is_what_was_asked_for(spare: LocalCluster) -> None:
     said: list[str] = []
-    assert cluster_lifecycle.start_cluster(spare.name, pools=SMALL, api_arguments=ARGUMENTS, tell=said.append) == spare
+    assert cluster_lifecycle.start_cluster(spare.name, SETTINGS, tell=said.append) == spare
     assert said == ["the cluster is already up"]
     with pytest.raises(ConfigError, match="running with other settings") as caught:
-        cluster_lifecycle.start_cluster(spare.name, pools=[NodePool(nodes=3, gpus=4)], api_arguments=ARGUMENTS)
+        cluster_lifecycle.start_cluster(
+            spare.name, ClusterSettings(pools=(NodePool(nodes=3, gpus=4),), api_arguments=ARGUMENTS)
+        )
     assert "pools" in str(caught.value)
     assert "api_arguments" not in str(caught.value)
 
@@ -92,14 +97,14 @@ def test_a_restart_keeps_what_was_written(spare: LocalCluster, component: str) -
     before = component_processes.find_processes(spare.folder)[component][0].pid
     path = "/api/v1/namespaces/default/configmaps"
     assert answer(spare, "POST", path, {"metadata": {"name": f"kept-{component}"}}).status == 201
-    cluster_lifecycle.restart_component(spare, component)
+    component_faults.restart_component(spare, component)
     wait_for(lambda: answer(spare, "GET", f"{path}/kept-{component}").status == 200)
     assert component_processes.find_processes(spare.folder)[component][0].pid != before
     assert cluster_lifecycle.find_cluster(spare.name) == spare
 
 
 def test_a_killed_part_is_told_and_comes_back(spare: LocalCluster) -> None:
-    cluster_lifecycle.kill_component(spare, "kwok-controller")
+    component_faults.kill_component(spare, "kwok-controller")
     with pytest.raises(ConfigError, match="components of the local cluster are not running"):
         cluster_lifecycle.find_cluster(spare.name)
     result = CliRunner().invoke(app, ["scaletest", "cluster", "status", "--name", spare.name, "--json"])
@@ -107,22 +112,22 @@ def test_a_killed_part_is_told_and_comes_back(spare: LocalCluster) -> None:
     told = json.loads(result.stdout)
     assert [one["name"] for one in told["processes"] if not one["healthy"]] == ["kwok-controller"]
     assert told["well"] is False
-    cluster_lifecycle.restart_component(spare, "kwok-controller")
+    component_faults.restart_component(spare, "kwok-controller")
     result = CliRunner().invoke(app, ["scaletest", "cluster", "status", "--name", spare.name])
     assert result.exit_code == 0
     assert "2 of 2 simulated nodes ready" in result.stdout
 
 
 def test_after_everything_was_killed_up_begins_anew_and_down_leaves_nothing(name: str) -> None:
-    made = cluster_lifecycle.start_cluster(name, pools=SMALL)
+    made = cluster_lifecycle.start_cluster(name, ClusterSettings(pools=SMALL))
     at = {port for _, _, port in listening(made)}
     for component in made.components:
-        cluster_lifecycle.kill_component(made, component.name)
+        component_faults.kill_component(made, component.name)
     said: list[str] = []
-    again = cluster_lifecycle.start_cluster(name, pools=SMALL, tell=said.append)
+    again = cluster_lifecycle.start_cluster(name, ClusterSettings(pools=SMALL), tell=said.append)
     assert said[0] == "removing the remains of an earlier cluster of this name"
-    cluster_lifecycle.kill_component(again, "etcd")
-    cluster_lifecycle.kill_component(again, "kube-apiserver")
+    component_faults.kill_component(again, "etcd")
+    component_faults.kill_component(again, "kube-apiserver")
     at |= {port for _, _, port in listening(again)}
     assert cluster_lifecycle.stop_cluster(name)
     assert nothing_left(name)
@@ -160,7 +165,7 @@ def test_a_cluster_in_a_folder_of_the_users_is_found_and_goes_with_it_and_a_take
 
     monkeypatch.setattr(component_processes, "find_free_ports", first_taken)
     place = tmp_path / "here"
-    made = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=0, gpus=0)], folder=place)
+    made = cluster_lifecycle.start_cluster(name, ClusterSettings(pools=(NodePool(nodes=0, gpus=0),)), folder=place)
     assert len(asked) == 2
     assert made.kubeconfig.parent == place == made.folder
     assert cluster_lifecycle.find_cluster(name) == made
@@ -179,7 +184,9 @@ def test_a_kwokctl_of_the_users_brings_its_programs_and_cannot_lift_limits(
     monkeypatch.setenv("KWOK_DISABLE_QPS_LIMITS", "true")
     (tmp_path / "kwokctl").symlink_to(known.kwokctl)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    made = cluster_lifecycle.start_cluster(name, pools=[NodePool(nodes=1, gpus=8)], provider="kwokctl")
+    made = cluster_lifecycle.start_cluster(
+        name, ClusterSettings(pools=(NodePool(nodes=1, gpus=8),)), provider="kwokctl"
+    )
     assert made.provider == "kwokctl"
     command = " ".join(component_processes.find_processes(made.folder)["kube-apiserver"][0].cmdline())
     assert "inflight" not in command
@@ -189,7 +196,7 @@ def test_a_kwokctl_of_the_users_brings_its_programs_and_cannot_lift_limits(
 def test_a_folder_with_something_in_it_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigError, match="the folder is not empty"):
-        cluster_lifecycle.start_cluster(name, pools=SMALL, folder=tmp_path)
+        cluster_lifecycle.start_cluster(name, ClusterSettings(pools=SMALL), folder=tmp_path)
     assert (tmp_path / "thesis.txt").exists()
     assert nothing_left(name)
 
@@ -223,7 +230,7 @@ def test_a_program_that_does_not_start_is_told_with_the_end_of_its_log(
 ) -> None:
     folder = _broken(tmp_path / "bin", "kube-scheduler", script)
     with pytest.raises(RunFailedError, match="the end of its log") as caught:
-        cluster_lifecycle.start_cluster(name, pools=SMALL, programs=folder)
+        cluster_lifecycle.start_cluster(name, ClusterSettings(pools=SMALL), programs=folder)
     assert told in str(caught.value)
     assert "kube-scheduler" in str(caught.value)
     assert nothing_left(name)
@@ -235,5 +242,5 @@ def test_a_program_that_hangs_is_given_up(name: str, tmp_path: Path) -> None:
     )
     # Which part is told depends on how far the others have come by then.
     with pytest.raises(RunFailedError, match="the end of its log"):
-        cluster_lifecycle.start_cluster(name, pools=SMALL, programs=folder, timeout_s=10)
+        cluster_lifecycle.start_cluster(name, ClusterSettings(pools=SMALL), programs=folder, timeout_s=10)
     assert nothing_left(name)

@@ -67,8 +67,8 @@ def test_a_second_scheduler_has_its_recipes_configuration_and_its_own_limit() ->
     assert made["clientConnection"] == {"kubeconfig": "kubeconfig", "qps": 7, "burst": 9}
     assert (made["percentageOfNodesToScore"], made["leaderElection"]) == (10, {"leaderElect": False})
     with pytest.raises(ConfigError, match="no component with a client limit"):
-        check_client_limits(settings.client_limits, "default")
-    assert check_client_limits(settings.client_limits, "default", ["second-scheduler"])
+        check_client_limits(settings)
+    check_client_limits(settings.model_copy(update={"recipes": (find_recipe("second"),)}))
 
 
 def test_kueues_webhooks_are_called_on_this_machine_and_only_for_what_is_in_a_queue() -> None:
@@ -156,9 +156,8 @@ def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluste
     }
     place = test_run.ClusterAccess(mixed_cluster.measure_kubeconfig, mixed_cluster.measure_context, mixed_cluster)
     scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
-    found = test_run.run_test(
-        scenario, place, scheduler="kueue", out=tmp_path, options=test_run.build_options(settle_s=3)
-    )
+    context = test_run.RunContext(place, test_run.build_options(settle_s=3))
+    found = test_run.run_test(scenario, context, scheduler="kueue", out=tmp_path)
     assert found.cleaned is not None
     assert (found.cleaned.complete, sum(found.cleaned.found.values())) == (True, 12)
 

@@ -13,8 +13,8 @@ from workbench.scaletest.observation.component_metrics import (
     REJECTED,
     WEBHOOK,
     WORK_QUEUE,
+    check_sources,
     parse_look,
-    parse_sources,
     reduce_look,
 )
 from workbench.scaletest.observation.run_records import Pressure
@@ -113,7 +113,7 @@ def test_quotes_in_a_label_stay_text() -> None:
 
 
 def test_sources_are_of_this_machine() -> None:
-    assert parse_sources(["a=https://127.0.0.1:1/metrics"]) == {"a": "https://127.0.0.1:1/metrics"}
-    for text in ("a", "=http://127.0.0.1/", "a=http://example.org/metrics", "a=file:///etc/passwd"):
+    check_sources({"a": "https://127.0.0.1:1/metrics"})
+    for name, url in (("a", ""), ("", "http://127.0.0.1/"), ("a", "http://example.org/metrics"), ("a", "file:///etc")):
         with pytest.raises(ConfigError, match="not a source of metrics"):
-            parse_sources([text])
+            check_sources({name: url})

@@ -30,7 +30,7 @@ def test_every_pod_is_created_scheduled_and_running_and_is_its_workloads(
     job = {"kind": "Job", "gpus": 1, "lifetime": 1}
     given = scenario(job, namespace=namespace, arrival=arrival, limits={"rate_per_s": 200})
     on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
-    done = test_run.run_test(given, on, out=tmp_path, options=test_run.build_options(settle_s=10))
+    done = test_run.run_test(given, test_run.RunContext(on, test_run.build_options(settle_s=10)), out=tmp_path)
     assert threading.active_count() == threads
     folder, run = done.folder, done.run
     rows: list[run_records.Seen] = lines_of(folder, run_records.Seen)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from tests.scaletest.making_scenarios import lines_of
 from tests.scaletest.observation.scripted import NAMESPACE, PODS, ScriptedApi, pod, scripted
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.scaletest import observation, tables
+from workbench.scaletest.cluster_api.api_discovery import parse_resource
 from workbench.scaletest.observation import __main__ as program
 from workbench.scaletest.observation import run_records
 
@@ -89,14 +91,13 @@ def kubeconfig(server: Server, tmp_path: Path) -> Path:
 @contextmanager
 def sampler(folder: Path, kubeconfig: Path, **options: Any) -> Iterator[observation.SamplerProcess]:
     options = {"run": RUN, "namespaces": [NAMESPACE], "context": "scripted"} | options
-    found = observation.start_sampler(folder, kubeconfig=kubeconfig, **options)
+    found = observation.start_sampler(observation.SamplerOptions(folder=folder, kubeconfig=kubeconfig, **options))
     try:
         yield found
     finally:
         if found.is_running:
             os.kill(found.pid, signal.SIGKILL)
-        found._process.wait()
-        found._close_pipes()
+        found._child.end(grace_s=0)
 
 
 def ours(name: str, **more: Any) -> dict[str, Any]:
@@ -137,7 +138,7 @@ def test_what_was_so_when_it_became_ready_is_told_beside_what_is_so_now(
 def test_a_run_is_watched_from_ready_to_stop(server: Server, kubeconfig: Path, tmp_path: Path) -> None:
     log, folder = tmp_path / "audit.log", tmp_path / "run"
     log.touch()
-    options = {"kinds": ["example.com/v1/trainings"], "foreign_pods": True, "audit_log": log}
+    options = {"kinds": [parse_resource("example.com/v1/trainings")], "foreign_pods": True, "audit_log": log}
     with sampler(folder, kubeconfig, **options) as found:
         found.wait_until_ready()
         server.do(lambda: server.api.put(PODS, ours("a")))
@@ -175,8 +176,9 @@ def test_it_ends_when_its_parent_is_killed_with_all_it_has_on_disk(
     code = (
         "import sys, time\n"
         "from workbench.scaletest import observation\n"
-        "found = observation.start_sampler("
-        "sys.argv[1], run=sys.argv[3], namespaces=[sys.argv[4]], kubeconfig=sys.argv[2])\n"
+        "options = observation.SamplerOptions("
+        "folder=sys.argv[1], run=sys.argv[3], namespaces=[sys.argv[4]], kubeconfig=sys.argv[2])\n"
+        "found = observation.start_sampler(options)\n"
         "found.wait_until_ready()\n"
         "print(found.pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -201,7 +203,7 @@ def test_a_signal_ends_it_well_and_without_the_right_to_make_a_heartbeat_it_says
         server.do(lambda: server.api.put(PODS, ours("a")))
         wait(lambda: found.state().get("objects") == 1)
         os.kill(found.pid, signal.SIGTERM)
-        assert found._process.wait(LIMIT_S) == 0
+        assert found._child.wait(LIMIT_S) == 0
         found.stop()
     assert seen(tmp_path / "run") == [("a", "created", False)]
     (note,) = notes(tmp_path / "run")
@@ -217,7 +219,7 @@ def test_after_a_kill_it_goes_on_in_the_same_files(server: Server, kubeconfig: P
             server.do(lambda name=name: server.api.put(PODS, ours(name)))
         wait(lambda: len(seen(folder)) == 2)
         os.kill(found.pid, signal.SIGKILL)
-        found._process.wait()
+        found._child.wait()
         with pytest.raises(RunFailedError, match="the sampler ended"):
             found.check()
     with (folder / run_records.OBSERVED).open("ab") as file:
@@ -242,18 +244,19 @@ def test_after_a_kill_it_goes_on_in_the_same_files(server: Server, kubeconfig: P
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("changed", "told"),
     [
-        (["--run", "nonsense"], "not a run's id"),
-        (["--context", "other"], "no such context"),
-        (["--kind", "nothing"], "not a resource"),
+        ({"run": "nonsense"}, "not a run's id"),
+        ({"context": "other"}, "no such context"),
+        ({"kinds": ["nothing"]}, "not a set of sampler options"),
+        ({"namespaces": []}, "not a set of sampler options"),
     ],
 )
 def test_wrong_use_is_told_and_is_exit_code_2(
-    kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    kubeconfig: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], changed: dict[str, Any], told: str
 ) -> None:
-    common = ["--folder", str(tmp_path / "run"), "--kubeconfig", str(kubeconfig), "--run", RUN, "--namespace", "n"]
-    assert program.main([*common, *arguments]) == 2
+    common = {"folder": str(tmp_path / "run"), "kubeconfig": str(kubeconfig), "run": RUN, "namespaces": ["n"]}
+    assert program.main(json.dumps(common | changed)) == 2
     output = capsys.readouterr()
     assert told in output.err
     assert output.out == ""
@@ -262,7 +265,7 @@ def test_wrong_use_is_told_and_is_exit_code_2(
 def test_a_kind_that_the_cluster_has_not_ends_it_with_2_and_its_message(
     server: Server, kubeconfig: Path, tmp_path: Path
 ) -> None:
-    with sampler(tmp_path / "run", kubeconfig, kinds=["example.com/v1/nothings"]) as found:
+    with sampler(tmp_path / "run", kubeconfig, kinds=[parse_resource("example.com/v1/nothings")]) as found:
         with pytest.raises(ConfigError) as error:
             found.wait_until_ready()
         # Its own error, as if it had been raised here.
@@ -278,7 +281,7 @@ def test_a_full_disk_ends_it_with_3_and_leaves_whole_lines(server: Server, kubec
         psutil.Process(found.pid).rlimit(psutil.RLIMIT_FSIZE, (20_000, 20_000))
         for number in range(200):
             server.do(lambda number=number: server.api.put(PODS, ours(f"p{number}")))
-        assert found._process.wait(LIMIT_S) == 3
+        assert found._child.wait(LIMIT_S) == 3
         with pytest.raises(RunFailedError, match="free some space"):
             found.check()
     assert 0 < len(seen(folder)) < 200

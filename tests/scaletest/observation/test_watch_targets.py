@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -17,11 +18,11 @@ from workbench.scaletest.cluster_api.connection import ApiError, parse_timestamp
 from workbench.scaletest.observation import run_records, watch_targets
 from workbench.scaletest.observation.object_ledger import Event, Node, ObjectLedger, Pod, Scope, Sight
 from workbench.scaletest.observation.resource_watch import WatchSink
+from workbench.scaletest.observation.sampler_process import SamplerOptions
 from workbench.scaletest.observation.watch_targets import (
     MAX_LABELS,
     ForeignPods,
     NodeObserver,
-    SamplerOptions,
     WatchChoice,
     build_node_line,
     parse_quantity,
@@ -32,11 +33,13 @@ TRAININGS = ApiResource("example.com", "v1", "trainings")
 
 
 def chosen(change: Callable[[ScriptedApi], Any] = lambda api: None, **options: Any) -> list[WatchChoice]:
+    common: dict[str, Any] = {"folder": Path("run"), "run": RUN, "namespaces": (NAMESPACE,)}
+
     async def ask() -> list[WatchChoice]:
         async with scripted() as (api, connection):
             api.cluster()
             change(api)
-            return await watch_targets.list_choices(connection, SamplerOptions(RUN, (NAMESPACE,), **options))
+            return await watch_targets.list_choices(connection, SamplerOptions(**common, **options))
 
     return asyncio.run(ask())
 

@@ -39,8 +39,9 @@ def confirm(monkeypatch: pytest.MonkeyPatch, file: Path) -> Confirm:
             return found
 
         monkeypatch.setattr(confirmation, "inspect_cluster", look)
+        monkeypatch.setattr(confirmation, "default_allow_file", lambda: file)
         made = more.get("scenario", scenario())
-        return asyncio.run(confirmation.confirm_cluster(Connection(TARGET), TARGET, made, confirmed, allow_file=file))
+        return asyncio.run(confirmation.confirm_cluster(Connection(TARGET), TARGET, made, confirmed))
 
     return run
 

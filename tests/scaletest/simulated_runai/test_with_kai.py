@@ -32,7 +32,7 @@ def test_kai_places_the_pods_and_makes_their_groups(kai_cluster: LocalCluster, t
             old = await api.request("GET", POD_GROUP.path(space))
             path = f"/apis/scheduling.run.ai/v2alpha2/namespaces/{space}/podgroups"
             await until(api, path, lambda items: len(items) == 2)
-            found = await runai_sampler.sample_once(api, tmp_path, "training", space)
+            found = await runai_sampler.sample_once(api, runai_sampler.SampleOptions(tmp_path, "training", space))
             await api.request("DELETE", f"/api/v1/namespaces/{space}")
             return made, old.status, found
 

@@ -18,22 +18,22 @@ from tests.scaletest.submission.scripted import CREATED, PATH, Act, Post, Script
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import draw_plan
+from workbench.scaletest.scenario.scenario_file import AbortCriteria, ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
 from workbench.scaletest.submission import (
-    AbortLimits,
     Bursts,
     ClusterHealth,
+    PlanSubmission,
     StopRequest,
-    SubmissionLimits,
     SubmissionOutcome,
     SubmissionStatus,
-    submit_plan,
+    plan_submission,
 )
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, read_journal
 
 RUN = "st-00c0ffee"
 BEGUN = run_records.Begun(RUN, 1, 1)
-LOOSE = SubmissionLimits(objects=100_000, rate_per_s=None)
+LOOSE = ScenarioLimits(objects=100_000, rate_per_s=10_000)
 Sent = tuple[SubmissionOutcome, ScriptedApi]
 
 
@@ -45,7 +45,7 @@ def submitted(
     hold: Callable[[Post], Any] | None = None,
     there: Iterable[ObjectRequest] = (),
     journal: Sequence[run_records.JournalLine] = (),
-    limits: SubmissionLimits = LOOSE,
+    limits: ScenarioLimits = LOOSE,
     **options: Any,
 ) -> Sent:
     """What came of it, and the server afterwards; some objects and lines of the journal are there before."""
@@ -58,7 +58,7 @@ def submitted(
                 kept = SubmissionJournal(folder)
                 await kept.write_durably([*journal])
                 kept.close()
-            return await submit_plan(api, items, folder, run=RUN, limits=limits, **options), server
+            return await PlanSubmission(api, folder, RUN, limits, **options).submit(items), server
 
     return asyncio.run(asyncio.wait_for(body(), 120))
 
@@ -112,7 +112,7 @@ def test_the_open_loop_does_not_wait_for_a_server_that_is_slow(tmp_path: Path) -
 
 
 def test_requests_in_flight_are_limited_and_the_intended_time_stays(tmp_path: Path) -> None:
-    limits = SubmissionLimits(objects=100, rate_per_s=None, in_flight=2)
+    limits = ScenarioLimits(objects=100, rate_per_s=10_000, in_flight=2)
     found, server = submitted(tmp_path, plan(RUN, 10), hold=lambda post: asyncio.sleep(0.02), limits=limits)
     assert (found.acked, server.in_flight_most) == (10, 2)
     # Five rounds of 20 ms: the last pair was due at 0 and went out after four of them.
@@ -134,10 +134,10 @@ def test_a_429_is_waited_for_as_long_as_the_server_says_and_counted(tmp_path: Pa
     assert acked.at_ns - acked.sent_ns >= acked.throttled_ns
 
 
-def test_what_a_server_may_ask_us_to_wait_is_bounded(tmp_path: Path) -> None:
-    limits = SubmissionLimits(rate_per_s=None, longest_wait_s=0.05)
+def test_what_a_server_may_ask_us_to_wait_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_submission, "LONGEST_WAIT_S", 0.05)
     script: Callable[[Post], Act] = lambda post: (429, 86_400.0) if post.attempt == 1 else "ok"  # noqa: E731
-    assert submitted(tmp_path, plan(RUN, 3), script, limits=limits)[0].acked == 3
+    assert submitted(tmp_path, plan(RUN, 3), script)[0].acked == 3
 
 
 def test_a_server_that_takes_two_at_a_time_gets_all_and_the_window_shrinks(tmp_path: Path) -> None:
@@ -264,13 +264,13 @@ def test_a_resumed_run_goes_on_within_a_workload_of_several_objects(tmp_path: Pa
 async def test_a_resumed_run_sends_only_what_is_missing_and_keeps_its_origin(tmp_path: Path) -> None:
     items = plan(RUN, 1200, every_s=0.0001)
     async with scripted_api() as (server, api):
-        first = await submit_plan(api, items[:700], tmp_path, run=RUN, limits=LOOSE)
+        first = await PlanSubmission(api, tmp_path, RUN, LOOSE).submit(items[:700])
         # As a kill leaves it: the last acknowledgements are not written, the last line is cut.
         path = tmp_path / run_records.JOURNAL
         kept = [one for one in path.read_bytes().splitlines(keepends=True) if not re.search(rb'"index":69\d,', one)]
         kept += [b'{"type":"intent","index":69%d,"at_ns":1}\n' % n for n in range(10)]
         path.write_bytes(b"".join(kept) + b'{"type":"intent","ind')
-        second = await submit_plan(api, items, tmp_path, run=RUN, limits=LOOSE)
+        second = await PlanSubmission(api, tmp_path, RUN, LOOSE).submit(items)
     assert len(server.made) == len(set(server.made)) == 1200
     assert (second.acked, second.known, second.resumed, second.unsent) == (1200, 10, True, 0)
     assert second.origin_ns == first.origin_ns
@@ -393,13 +393,13 @@ def test_when_it_ends_a_lost_answer_is_looked_up_once_more(tmp_path: Path) -> No
 
 
 def test_no_more_objects_are_made_than_allowed(tmp_path: Path) -> None:
-    limits = SubmissionLimits(objects=10, rate_per_s=None)
+    limits = ScenarioLimits(objects=10, rate_per_s=10_000)
     found, server = submitted(tmp_path, plan(RUN, 20, members=3), limits=limits)
     assert (found.reason, found.acked, len(server.made)) == ("limit: 10 objects", 3, 9)
 
 
 def test_submission_ends_at_its_wall_clock(tmp_path: Path) -> None:
-    limits = SubmissionLimits(rate_per_s=None, wall_clock_s=0.3)
+    limits = LOOSE.model_copy(update={"wall_clock_s": 0.3})
     found, _ = submitted(tmp_path, plan(RUN, 100, every_s=10), limits=limits)
     assert (found.reason, found.acked, found.unsent) == ("limit: 0.3 s of submitting", 1, 99)
 
@@ -413,14 +413,14 @@ def test_submission_ends_at_its_wall_clock(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_sampler_tells_ends_submission(health: ClusterHealth, reason: str, tmp_path: Path) -> None:
-    limits = SubmissionLimits(rate_per_s=None, pending_pods=50)
+    limits = ScenarioLimits(rate_per_s=10_000, pending_pods=50)
     found, _ = submitted(tmp_path, plan(RUN, 100, every_s=10), limits=limits, health=lambda: health)
     assert found.reason == reason
 
 
 def test_nothing_created_for_long_ends_it_and_429s_alone_do_not(tmp_path: Path) -> None:
-    limits = SubmissionLimits(rate_per_s=None, longest_wait_s=0.05, wall_clock_s=1.0)
-    options: dict[str, Any] = {"limits": limits, "aborts": AbortLimits(no_success_s=0.4)}
+    limits = LOOSE.model_copy(update={"wall_clock_s": 1.0})
+    options: dict[str, Any] = {"limits": limits, "aborts": AbortCriteria(no_create_s=0.4)}
     failing, _ = submitted(tmp_path, plan(RUN, 5), lambda post: 500, **options)
     assert failing.reason == "aborted: no object was created for 0.4 s"
     (tmp_path / "b").mkdir()

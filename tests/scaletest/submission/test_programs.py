@@ -19,12 +19,13 @@ from tests.scaletest.making_scenarios import lines_of
 from tests.scaletest.submission.scripted import object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.submission import SubmissionLimits, SubmissionOutcome, object_creation, submit_plan
+from workbench.scaletest.scenario.scenario_file import ScenarioLimits
+from workbench.scaletest.submission import PlanSubmission, SubmissionOutcome, object_creation, plan_submission
 from workbench.scaletest.submission.object_creation import CommandSubmitter, KubectlSubmitter
 from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
 RUN = "st-00c0ffee"
-LIMITS = SubmissionLimits(objects=1000, rate_per_s=None, in_flight=4)
+LIMITS = ScenarioLimits(objects=1000, rate_per_s=10_000, in_flight=4)
 
 
 def simulated(folder: Path, body: str) -> Path:
@@ -37,11 +38,11 @@ def simulated(folder: Path, body: str) -> Path:
 
 
 def submitted(
-    way: KubectlSubmitter | CommandSubmitter, folder: Path, count: int = 6, limits: SubmissionLimits = LIMITS
+    way: KubectlSubmitter | CommandSubmitter, folder: Path, count: int = 6, limits: ScenarioLimits = LIMITS
 ) -> SubmissionOutcome:
     async def body() -> SubmissionOutcome:
         async with scripted_api() as (_, api):
-            return await submit_plan(api, plan(RUN, count), folder, run=RUN, limits=limits, submitter=way)
+            return await PlanSubmission(api, folder, RUN, limits, submitter=way).submit(plan(RUN, count))
 
     return asyncio.run(body())
 
@@ -132,13 +133,16 @@ def test_a_command_that_says_no_is_believed_and_its_words_are_kept_short(tmp_pat
     assert len(reason) <= 300
 
 
-def test_a_command_that_does_not_end_is_ended_with_all_it_started(tmp_path: Path) -> None:
+def test_a_command_that_does_not_end_is_ended_with_all_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # A shell, which starts its child at once on any machine.
     tool = tmp_path / "tool"
     tool.write_text(f'#!/bin/sh\nsleep 600 &\n: > "{tmp_path}/$!.child"\nwait\n')
     tool.chmod(0o755)
-    limits = SubmissionLimits(rate_per_s=None, request_timeout_s=1.0, retry_for_s=0.0)
-    assert submitted(CommandSubmitter([str(tool), "{name}"]), tmp_path, count=1, limits=limits).failed == 1
+    monkeypatch.setattr(plan_submission, "REQUEST_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(plan_submission, "RETRY_FOR_S", 0.0)
+    assert submitted(CommandSubmitter([str(tool), "{name}"]), tmp_path, count=1).failed == 1
     assert failures(tmp_path) == [(None, "no end within 1 s")]
     children = [int(path.stem) for path in tmp_path.glob("*.child")]
     assert children
@@ -175,7 +179,7 @@ async def test_after_a_crash_a_command_is_not_run_for_what_is_there(tmp_path: Pa
         made = object_of(RUN, "st-00c0ffee-0000000")
         server.objects[f"{made.path}/{made.name}"] = {"metadata": {"name": made.name, "uid": "u-1"}}
         way = CommandSubmitter([str(tool), "{name}"])
-        found = await submit_plan(api, plan(RUN, 3), tmp_path, run=RUN, limits=LIMITS, submitter=way)
+        found = await PlanSubmission(api, tmp_path, RUN, LIMITS, submitter=way).submit(plan(RUN, 3))
     assert (found.acked, found.known) == (3, 1)
     assert sorted(path.stem for path in tmp_path.glob("*.ran")) == ["st-00c0ffee-0000001", "st-00c0ffee-0000002"]
 

@@ -49,11 +49,6 @@ def test_an_empty_bucket_keeps_its_rate_from_the_beginning(clock: list[float]) -
     assert clock[0] == pytest.approx(3.0)
 
 
-def test_without_a_rate_nothing_waits(clock: list[float]) -> None:
-    taken(TokenBucket(None), 10_000)
-    assert clock == [0.0]
-
-
 def test_one_overload_halves_the_window_once_however_many_were_refused() -> None:
     window = RequestWindow(64)
     for sent_ns in (1, 2, 3):

@@ -13,7 +13,8 @@ from tests.scaletest.making_scenarios import scenario
 from workbench.scaletest.cluster_api.connection import now_ns
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import draw_plan
-from workbench.scaletest.submission import AbortLimits, ClusterHealth, StopRequest
+from workbench.scaletest.scenario.scenario_file import AbortCriteria
+from workbench.scaletest.submission import ClusterHealth, StopRequest
 from workbench.scaletest.test_run.drain import (
     OVERTIME_S,
     DrainTarget,
@@ -245,7 +246,7 @@ class ToldSampler:
 def test_trouble_is_what_was_not_there_at_the_start(later: dict[str, Any], trouble: str | None, tmp_path: Path) -> None:
     start = {"nodes_not_ready_at_start": 1, "foreign_pending_at_start": 7}
     sampler = ToldSampler(nodes_not_ready=1, foreign_pending=7, away_s=0.0, **start)
-    care = HealthCheck(sampler, PodFollower(tmp_path), AbortLimits())
+    care = HealthCheck(sampler, PodFollower(tmp_path), AbortCriteria())
     assert care().trouble is None
     sampler.told = start | later
     assert care().trouble == trouble
@@ -253,15 +254,15 @@ def test_trouble_is_what_was_not_there_at_the_start(later: dict[str, Any], troub
 
 def test_what_happened_before_the_first_look_counts(tmp_path: Path) -> None:
     sampler = ToldSampler(foreign_evicted=1, nodes_not_ready=0, nodes_not_ready_at_start=0)
-    assert HealthCheck(sampler, PodFollower(tmp_path), AbortLimits())().trouble == "1 pod(s) of others were evicted"
+    assert HealthCheck(sampler, PodFollower(tmp_path), AbortCriteria())().trouble == "1 pod(s) of others were evicted"
     sampler = ToldSampler(nodes_not_ready=1, nodes_not_ready_at_start=0)
-    assert HealthCheck(sampler, PodFollower(tmp_path), AbortLimits())().trouble == "1 node(s) stopped being ready"
+    assert HealthCheck(sampler, PodFollower(tmp_path), AbortCriteria())().trouble == "1 node(s) stopped being ready"
 
 
 def test_criteria_that_are_off_are_not_looked_at(tmp_path: Path) -> None:
     sampler = ToldSampler(nodes_not_ready=0)
-    aborts = AbortLimits(node_not_ready=False, foreign_pods=None)
-    care = HealthCheck(sampler, PodFollower(tmp_path), aborts, others_evicted=False)
+    aborts = AbortCriteria(node_not_ready=False, others_pending_growth=None, others_evicted=False)
+    care = HealthCheck(sampler, PodFollower(tmp_path), aborts)
     care()
     sampler.told = {"nodes_not_ready": 5, "foreign_evicted": 5, "foreign_pending": 500}
     assert care().trouble is None
@@ -270,7 +271,7 @@ def test_criteria_that_are_off_are_not_looked_at(tmp_path: Path) -> None:
 def test_a_dead_sampler_is_trouble_and_a_server_that_is_away_is_no_lag(tmp_path: Path) -> None:
     sampler = ToldSampler(away_s=3.0)
     sampler.lag = 9.0
-    care = HealthCheck(sampler, PodFollower(tmp_path), AbortLimits())
+    care = HealthCheck(sampler, PodFollower(tmp_path), AbortCriteria())
     assert care().watch_lag_s is None
     sampler.told = {"away_s": 0.0}
     assert care().watch_lag_s == 9.0

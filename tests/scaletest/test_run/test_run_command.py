@@ -15,12 +15,18 @@ from workbench.scaletest.command import app
 from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
 from workbench.scaletest.submission import SubmissionOutcome, SubmissionStatus
-from workbench.scaletest.test_run import ClusterAccess, RunOptions, RunResult, build_options, find_cluster_access
+from workbench.scaletest.test_run import (
+    ClusterAccess,
+    RunContext,
+    RunOptions,
+    RunResult,
+    build_options,
+    find_cluster_access,
+)
 from workbench.scaletest.test_run.run_console import format_status
 from workbench.scaletest.test_run.run_options import (
     _format_aftermath,
     _format_submission,
-    build_abort_limits,
     build_limits,
 )
 
@@ -58,8 +64,8 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command passes on to the library."""
     told: dict[str, Any] = {}
 
-    def run(given: Any, on: ClusterAccess, **rest: Any) -> RunResult:
-        told.update(rest, given=given, on=on)
+    def run(given: Any, context: RunContext, **rest: Any) -> RunResult:
+        told.update(rest, given=given, on=context.place, confirmed=context.confirmed, options=context.options)
         return result(verdict=told.get("verdict", "valid"))
 
     monkeypatch.setattr("workbench.scaletest.test_run.run_test", run)
@@ -135,8 +141,6 @@ def test_the_scenarios_limits_are_the_submitters_its_rate_in_workloads() -> None
     assert found.rate_per_s == pytest.approx(60 * 20 / 50)
     assert build_limits(drawn, RunOptions(submit_with="kubectl")).in_flight == 8
     assert build_limits(drawn, RunOptions(closed=True, processes=100)).in_flight == 48
-    criteria = build_abort_limits(drawn)
-    assert (criteria.no_success_s, criteria.p99_s, criteria.foreign_pods) == (11.0, None, 3)
 
 
 def test_a_way_that_cannot_be_is_told_before_anything_is_sent() -> None:
@@ -150,9 +154,9 @@ def test_a_way_that_cannot_be_is_told_before_anything_is_sent() -> None:
 
 
 def test_the_line_of_progress_names_what_goes_wrong_only_when_it_does() -> None:
-    live = SubmissionStatus(1.0, 100, 60, 50, 0, 4, 0, 64, 9.96, 0.0123, 1.5, 7, 3)
+    live = SubmissionStatus(100, 50, 0, 4, 0, 64, 9.96, 0.0123, 1.5, 7)
     assert format_status(live) == "50 of 100 accepted, 10.0/s, p50 12.3 ms, p95 1.5 s, 4 in flight, 7 pods wait"
-    worse = SubmissionStatus(1.0, 100, 60, 50, 2, 4, 31, 8, 9.96, None, None)
+    worse = SubmissionStatus(100, 50, 2, 4, 31, 8, 9.96, None, None)
     assert format_status(worse) == "50 of 100 accepted, 10.0/s, 4 in flight, 31 times 429, window 8, 2 failed"
 
 

@@ -44,7 +44,7 @@ def test_an_error_of_the_work_is_its_own() -> None:
 
 
 def test_what_was_ended_before_it_began_is_an_interrupt_to_the_caller() -> None:
-    async def body(asked: StopRequest) -> int:
+    async def body() -> int:
         raise NotBegunError
 
     with pytest.raises(KeyboardInterrupt):

@@ -74,7 +74,7 @@ def test_a_test_is_measured_worked_out_and_cleaned_up(
         yaml.safe_dump(described(namespace, workloads=workloads, limits={"rate_per_s": 60}))
     )
     on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
-    found = test_run.run_test(given, on, out=tmp_path, options=test_run.build_options(settle_s=10))
+    found = test_run.run_test(given, test_run.RunContext(on, test_run.build_options(settle_s=10)), out=tmp_path)
     # What it measured, and whether that is valid, depends on the machine.
     assert (found.outcome.reason, found.outcome.acked, found.outcome.objects) == ("finished", 40, 56)
     assert found.exit_code == (1 if found.reasons else 0)
@@ -100,7 +100,7 @@ def test_jobs_whose_pods_come_one_after_the_other_are_waited_for_and_no_rate_is_
     given = scenario_file.parse_scenario(yaml.safe_dump(described(namespace, workloads=jobs, arrival=arrival)))
     on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
     # Less than a pod lives: nothing changes for longer than that between two of a Job's pods.
-    found = test_run.run_test(given, on, out=tmp_path, options=test_run.build_options(settle_s=2))
+    found = test_run.run_test(given, test_run.RunContext(on, test_run.build_options(settle_s=2)), out=tmp_path)
     assert (found.pods_seen, reasons_of_the_run(found.reasons)) == (30, [])
     assert run_records.read_conditions(found.folder).in_turn
     assert "Jobs with completions above parallelism" in found.answer

@@ -22,7 +22,7 @@ from workbench.scaletest.safety.run_cleanup import CleanupResult
 from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_file
 from workbench.scaletest.submission import StopRequest, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import lock_test_folder
-from workbench.scaletest.test_run import ClusterAccess, RunResult, variant_turns
+from workbench.scaletest.test_run import ClusterAccess, RunContext, RunResult, variant_turns
 from workbench.scaletest.test_run.run_console import SilentRunWatcher
 from workbench.scaletest.test_run.run_lifecycle import replace_schedulers
 
@@ -47,13 +47,13 @@ class SimulatedRuns:
         self.interrupts_at: int | None = None
         self.invalid_at: int | None = None
 
-    def __call__(self, given: Any, on: ClusterAccess, *, scheduler: str, folder: Path, **options: Any) -> RunResult:
+    def __call__(self, given: Any, context: RunContext, *, scheduler: str, folder: Path) -> RunResult:
         turn = len(self.asked)
         self.asked.append((scheduler, folder.name))
-        assert options["options"].cleanup
+        assert context.options.cleanup
         assert scheduler in given.schedulers
         record = run_folder.start_run(
-            "scaletest", folder=folder, config={"options": options["options"].model_dump(mode="json")}
+            "scaletest", folder=folder, config={"options": context.options.model_dump(mode="json")}
         )
         drawn = draw_plan(given, scheduler=scheduler)
         drawn.write(folder)
@@ -63,13 +63,13 @@ class SimulatedRuns:
         verdict: Any = "invalid" if turn == self.invalid_at else "valid"
         record.conclude(verdict, ["it was simulated"] if verdict == "invalid" else [], "It was simulated.")
         if turn == self.interrupts_at:
-            options["asked"].request_stop()
+            context.asked.request_stop()
         cleaned = CleanupResult(drawn.run, ("ns",), {"ns/pods": 2}, self.left)
         return RunResult(
             folder, drawn.run, scheduler, OUTCOME, "all are done", verdict, (), (), "simulated", {}, 2, cleaned
         )
 
-    def check(self, given: Any, on: ClusterAccess, scheduler: str, **options: Any) -> None:
+    def check(self, given: Any, context: RunContext, scheduler: str) -> None:
         self.checked.append(scheduler)
         if scheduler == self.refused:
             raise ConfigError("the simulated cluster has no such scheduler", where=scheduler)
@@ -102,7 +102,7 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> SimulatedRuns:
 
 
 def test_turns_alternate_and_each_has_its_own_folder(simulated: SimulatedRuns, tmp_path: Path) -> None:
-    found = variant_turns.run_variants(GIVEN, ON, BOTH, repeat=3, out=tmp_path)
+    found = variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=3, out=tmp_path)
     a, b = BOTH
     assert [side for side, _ in simulated.asked] == [a, b, b, a, a, b]
     assert [name for _, name in simulated.asked][:2] == ["00-default-scheduler", "01-kai-scheduler"]
@@ -115,7 +115,7 @@ def test_turns_alternate_and_each_has_its_own_folder(simulated: SimulatedRuns, t
 def test_what_is_missing_is_made_and_what_broke_off_is_made_anew(simulated: SimulatedRuns, tmp_path: Path) -> None:
     simulated.dies_at = 2
     with pytest.raises(RunFailedError, match="broke off"):
-        variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path)
+        variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=2, out=tmp_path)
     folder = next((tmp_path / "scaletest").iterdir())
     simulated.dies_at, simulated.asked = None, []
     found = variant_turns.resume_variants(folder, ON)
@@ -130,7 +130,7 @@ def test_what_is_missing_is_made_and_what_broke_off_is_made_anew(simulated: Simu
 def test_a_side_that_must_not_begin_is_told_before_the_other_ones_run(simulated: SimulatedRuns, tmp_path: Path) -> None:
     simulated.refused = BOTH[1]
     with pytest.raises(ConfigError, match="no such scheduler"):
-        variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path)
+        variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=2, out=tmp_path)
     assert simulated.checked == list(BOTH)
     assert simulated.asked == []
     assert list(tmp_path.iterdir()) == []
@@ -139,7 +139,7 @@ def test_a_side_that_must_not_begin_is_told_before_the_other_ones_run(simulated:
 def test_what_earlier_turns_left_goes_before_the_next_one(simulated: SimulatedRuns, tmp_path: Path) -> None:
     simulated.left = {"ns/pods": 3}
     with pytest.raises(RunFailedError, match="not emptied"):
-        variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path)
+        variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=2, out=tmp_path)
     assert len(simulated.asked) == 1
     folder = next((tmp_path / "scaletest").iterdir())
     simulated.asked = []
@@ -156,7 +156,7 @@ def test_what_earlier_turns_left_goes_before_the_next_one(simulated: SimulatedRu
 
 def test_two_processes_do_not_make_the_same_turns(simulated: SimulatedRuns, tmp_path: Path) -> None:
     simulated.interrupts_at = 0
-    found = variant_turns.run_variants(GIVEN, ON, BOTH, repeat=1, out=tmp_path)
+    found = variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=1, out=tmp_path)
     simulated.asked = []
     with lock_test_folder(found.folder), pytest.raises(ConfigError, match="another process"):
         variant_turns.resume_variants(found.folder, ON)
@@ -175,7 +175,7 @@ def test_how_many_runs_there_will_be_is_said_first(simulated: SimulatedRuns, tmp
             self.told.append(line)
 
     heard = Hearing()
-    variant_turns.run_variants(GIVEN, ON, BOTH, repeat=5, out=tmp_path, watcher=heard)
+    variant_turns.run_variants(GIVEN, RunContext(ON, watcher=heard), BOTH, repeat=5, out=tmp_path)
     # Two workloads, a second apart, the last of which runs for a second.
     assert heard.told[0] == (
         "10 runs, 5 of each of default-scheduler, kai-scheduler, each of at least 2 s and its cleanup; "
@@ -185,7 +185,7 @@ def test_how_many_runs_there_will_be_is_said_first(simulated: SimulatedRuns, tmp
 
 def test_ctrl_c_ends_the_turns(simulated: SimulatedRuns, tmp_path: Path) -> None:
     simulated.interrupts_at = 1
-    found = variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path, asked=StopRequest())
+    found = variant_turns.run_variants(GIVEN, RunContext(ON, asked=StopRequest()), BOTH, repeat=2, out=tmp_path)
     assert (len(simulated.asked), found.exit_code) == (2, 130)
     assert found.left > 0
 
@@ -194,7 +194,7 @@ def test_a_turn_that_is_invalid_counts_also_when_a_later_process_makes_the_other
     simulated: SimulatedRuns, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     simulated.invalid_at = simulated.interrupts_at = 0
-    folder = variant_turns.run_variants(GIVEN, ON, BOTH, repeat=1, out=tmp_path).folder
+    folder = variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=1, out=tmp_path).folder
     simulated.invalid_at = simulated.interrupts_at = None
     found = variant_turns.resume_variants(folder, ON)
     assert [one.verdict for one in found.results] == ["valid"]
@@ -212,7 +212,7 @@ def test_a_number_of_runs_that_cannot_be_is_told_before_the_cluster_is_touched(
     repeat: int, simulated: SimulatedRuns, tmp_path: Path
 ) -> None:
     with pytest.raises(ConfigError, match="not a number of runs"):
-        variant_turns.run_variants(GIVEN, ON, BOTH, repeat=repeat, out=tmp_path)
+        variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=repeat, out=tmp_path)
     assert simulated.checked == []
     path = tmp_path / "scenario.yaml"
     path.write_text(scenario_file.format_canonical(GIVEN))
@@ -231,18 +231,18 @@ def test_ctrl_c_before_a_turn_has_begun_keeps_the_turns_before_it(
         return simulated(*given, **options)
 
     monkeypatch.setattr(variant_turns, "run_test", run)
-    found = variant_turns.run_variants(GIVEN, ON, BOTH, repeat=2, out=tmp_path)
+    found = variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=2, out=tmp_path)
     assert (len(found.results), found.left, found.exit_code) == (1, 3, 130)
 
 
 @pytest.mark.parametrize("names", [("default-scheduler",), ("kai-scheduler", "kai-scheduler"), ()])
 def test_one_side_is_no_comparison(names: tuple[str, ...], simulated: SimulatedRuns, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="two or more different sides"):
-        variant_turns.run_variants(GIVEN, ON, names, out=tmp_path)
+        variant_turns.run_variants(GIVEN, RunContext(ON), names, out=tmp_path)
 
 
 def test_a_scenario_that_was_changed_meanwhile_is_not_gone_on_with(simulated: SimulatedRuns, tmp_path: Path) -> None:
-    found = variant_turns.run_variants(GIVEN, ON, BOTH, repeat=1, out=tmp_path)
+    found = variant_turns.run_variants(GIVEN, RunContext(ON), BOTH, repeat=1, out=tmp_path)
     path = found.folder / "scenario.yaml"
     path.write_text(path.read_text().replace("name: a", "name: b"))
     with pytest.raises(InputError, match="was changed"):

@@ -21,7 +21,7 @@ from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
 from workbench.scaletest.submission import StopRequest, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import lock_test_folder
-from workbench.scaletest.test_run import ClusterAccess, RunResult, build_options, resume_test, run_lifecycle
+from workbench.scaletest.test_run import ClusterAccess, RunContext, RunResult, build_options, resume_test, run_lifecycle
 from workbench.scaletest.test_run.run_console import SilentRunWatcher, run_in_thread
 
 GIVEN = parse_scenario(
@@ -69,7 +69,7 @@ class Simulated:
         self.folder = folder
         monkeypatch.setattr(run_lifecycle, "write_run_record", self._recorded)
         monkeypatch.setattr(run_lifecycle.sampler_process, "start_sampler", lambda *given, **more: self.sampler)
-        monkeypatch.setattr(run_lifecycle, "submit_plan", self._submit)
+        monkeypatch.setattr(run_lifecycle, "PlanSubmission", self._prepare_submission)
         monkeypatch.setattr(run_lifecycle, "empty_run", self._empty)
         monkeypatch.setattr(raw_tables, "write_raw_tables", lambda folder: None)
         monkeypatch.setattr(run_analysis, "conclude_run", self._conclude)
@@ -77,11 +77,9 @@ class Simulated:
     def run(self) -> RunResult:
         api = Connection(Target("http://127.0.0.1:1", "c", None, dict))
 
-        async def body(asked: StopRequest) -> RunResult:
-            chosen = build_options(settle_s=0.1)
-            test = run_lifecycle.RunLifecycle(
-                api, ClusterAccess(None, "c"), self.plan, self.record, chosen, False, asked, SilentRunWatcher()
-            )
+        async def body() -> RunResult:
+            context = RunContext(ClusterAccess(None, "c"), build_options(settle_s=0.1), asked=self.asked)
+            test = run_lifecycle.RunLifecycle(api, self.plan, self.record, context, others=False)
             return await asyncio.wait_for(test.run_to_end(), HANG_S)
 
         return run_in_thread(body, self.asked, SilentRunWatcher())
@@ -89,7 +87,10 @@ class Simulated:
     async def _recorded(self, *given: Any) -> None:
         """Nothing."""
 
-    async def _submit(self, *given: Any, asked: StopRequest, **more: Any) -> SubmissionOutcome:
+    def _prepare_submission(self, *given: Any, asked: StopRequest, **more: Any) -> Any:
+        return SimpleNamespace(submit=lambda planned: self._submit(asked))
+
+    async def _submit(self, asked: StopRequest) -> SubmissionOutcome:
         self.asked_at_submission = asked.times
         told = [
             run_records.Begun(self.plan.run, 1, 1),

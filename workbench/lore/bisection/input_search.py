@@ -177,7 +177,7 @@ class SearchJournal:
             ) from error
         self._write_line(head)
         for part, holds in self._known:
-            self._write_answer(part, holds=holds)
+            self.add_answer(part, holds=holds)
         self._next = 0
 
     def _read_lines(self) -> list[dict[str, Any]]:
@@ -204,9 +204,6 @@ class SearchJournal:
 
     def add_answer(self, part: Part, *, holds: bool) -> None:
         """Write an answer; it is on the disk when this returns."""
-        self._write_answer(part, holds=holds)
-
-    def _write_answer(self, part: Part, *, holds: bool) -> None:
         self._write_line({"input": part[0], "rows": part[1], "holds": holds})
 
     def _write_line(self, document: dict[str, Any]) -> None:

@@ -248,7 +248,7 @@ class InlineDump(OperatorDump):
         keep = [number for number in wanted if number in records]
         self._check_missing_partitions(place, operator_input, wanted, keep)
         names = how.names if how.attributes else []
-        return PreparedInput(how.one, how.attributes, None, keep, n_partitions, names, how.masks)
+        return PreparedInput(how.operator_input, how.attributes, None, keep, n_partitions, names, how.masks)
 
     def _check_missing_partitions(
         self, place: str, operator_input: OperatorInput, wanted: list[int], keep: list[int]
@@ -278,7 +278,7 @@ class InlineDump(OperatorDump):
                 self.parent.move(f"{self.captured.staging}/{name}", f"{target}/batch-{batch}.parquet")
         entry = InputEntry(
             index=index,
-            kind=prepared.one.kind,
+            kind=prepared.operator_input.kind,
             n_partitions=prepared.n_partitions,
             partitions=prepared.keep,
             batches={str(number): len(record.files) for number, record in records.items()},
@@ -338,7 +338,7 @@ class InlineDump(OperatorDump):
         n_partitions = self.captured.n_partitions(self.lore_id, OUTPUT_PLACE)
         if n_partitions is None or self.captured.failure is not None:
             return None
-        parts = [prepared_input for prepared_input in prepared if prepared_input.one.kind in JOINT_KINDS]
+        parts = [prepared_input for prepared_input in prepared if prepared_input.operator_input.kind in JOINT_KINDS]
         wanted = list(range(n_partitions))
         if any(len(prepared_input.keep) < prepared_input.n_partitions for prepared_input in parts):
             if not self._is_one_to_one():

@@ -103,10 +103,10 @@ def dump_plan(tree: PlanTree, settings: DumpSettings) -> DumpResult:
 class PreparedInput:
     """An input ready to be written.
 
-    `one`, `attributes`: The input and its attributes, without the columns that are left out.
+    `operator_input`, `attributes`: The input and its attributes, without the columns that are left out.
     """
 
-    one: OperatorInput
+    operator_input: OperatorInput
     attributes: list[Any]
     rdd: Any
     keep: list[int]
@@ -168,7 +168,7 @@ class OperatorDump:
         return str(self.parent.hadoop_path(self.final).toString())
 
     def _serialize_plan(self, prepared: list[PreparedInput]) -> bytes:
-        inputs = [prepared_input.one for prepared_input in prepared]
+        inputs = [prepared_input.operator_input for prepared_input in prepared]
         if self.settings.subtree is None:
             return operator_isolation.serialize_plan_meta(self.plan, inputs, self.bridge)
         is_input = partial(is_subtree_input, kind=self.settings.subtree)
@@ -307,7 +307,7 @@ class OperatorDump:
         sizes = self.store.list_sizes(folder)
         entry = InputEntry(
             index=index,
-            kind=prepared.one.kind,
+            kind=prepared.operator_input.kind,
             n_partitions=prepared.n_partitions,
             partitions=prepared.keep,
             batches={str(number): batches.get(number, 0) for number in prepared.keep},
@@ -362,7 +362,7 @@ class OperatorDump:
         counts = [
             prepared_input.n_partitions
             for prepared_input in prepared
-            if prepared_input.one.kind in ("rows", "columnar")
+            if prepared_input.operator_input.kind in ("rows", "columnar")
         ]
         if not changed and (not subset or is_one_to_one(self.node.name, counts, int(full_rdd.getNumPartitions()))):
             return self.bridge.to_list(self.node.java.output()), full_rdd, self.chosen if subset else None

@@ -6,7 +6,6 @@ import hashlib
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable
@@ -15,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core import files
-from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
+from workbench.core.child_process import run_command
+from workbench.core.errors import ConfigError, MissingToolError, RunFailedError, WorkbenchError
 from workbench.core.files import cache_folder
 from workbench.lore.dumps.dump_folder import ZERO_COLUMN
 from workbench.lore.replays import row_differences
@@ -173,12 +173,10 @@ def _find_javac(say: Say) -> list[str] | None:
 
 def _read_java_version(javac: str) -> int | None:
     try:
-        process = subprocess.run(  # noqa: S603
-            [javac, "-version"], capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        output = run_command([javac, "-version"], timeout_s=60).output
+    except WorkbenchError:
         return None
-    matched = re.search(r"javac (\d+)", process.stdout + process.stderr)
+    matched = re.search(r"javac (\d+)", output)
     return int(matched[1]) if matched else None
 
 
@@ -206,20 +204,12 @@ def _find_ecj(say: Say) -> list[str]:
 def _run_compiler(command: list[str]) -> str | None:
     """Run a compiler; the error lines of a failure, else null."""
     try:
-        process = subprocess.run(  # noqa: S603
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=COMPILE_TIMEOUT_S,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        result = run_command(command, timeout_s=COMPILE_TIMEOUT_S)
+    except WorkbenchError as error:
         return str(error)[:500]
-    if process.returncode == 0:
+    if result.exit_code == 0:
         return None
-    lines = [line.strip() for line in (process.stdout + process.stderr).splitlines() if line.strip()]
+    lines = [line.strip() for line in result.output.splitlines() if line.strip()]
     errors = [line for line in lines if "error" in line.lower()]
     return "; ".join((errors or lines or ["failed without a message"])[:5])[:1000]
 
@@ -228,11 +218,11 @@ def _run_compiler(command: list[str]) -> str | None:
 class StoredInput:
     """How an input is stored in the files of a dump.
 
-    `one`, `attributes`: The input at the replay: without the columns that are left out, nulled ones nullable.
+    `operator_input`, `attributes`: The input at the replay, without left-out columns; nulled ones are nullable.
     `columns`: SQL of the stored columns over c0..cn, the columns of the input; null when it is stored unchanged.
     """
 
-    one: OperatorInput
+    operator_input: OperatorInput
     attributes: list[Any]
     names: list[str]
     columns: list[str] | None

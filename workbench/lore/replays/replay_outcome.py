@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
@@ -15,6 +14,7 @@ import polars as pl
 from pydantic import BaseModel
 
 from workbench import stats
+from workbench.core.child_process import run_command
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.tables import Table
 from workbench.lore import tables
@@ -65,17 +65,15 @@ def _run_command(
 ) -> Answer:
     command = [sys.executable, "-m", "workbench", "lore", *build_command(verb, folder, options, model), "--json"]
     try:
-        process = subprocess.run(  # noqa: S603
-            command, env=child_environment(), capture_output=True, text=True, timeout=TIMEOUT_S, check=False
-        )
-    except subprocess.TimeoutExpired as error:
+        process = run_command(command, env=child_environment(), timeout_s=TIMEOUT_S)
+    except RunFailedError as error:
         raise RunFailedError(f"lore {verb} took too long and was ended", found=f"{TIMEOUT_S} s") from error
-    if process.returncode in (0, 1) and process.stdout.lstrip().startswith("{"):
+    if process.exit_code in (0, 1) and process.stdout.lstrip().startswith("{"):
         return answer.model_validate_json(process.stdout)
     message = process.stderr.strip()[-4000:]
-    if process.returncode == 2:
+    if process.exit_code == 2:
         raise InputError(f"lore {verb} was refused", found=message)
-    raise RunFailedError(f"lore {verb} died", found=f"exit code {process.returncode}\n{message}")
+    raise RunFailedError(f"lore {verb} died", found=f"exit code {process.exit_code}\n{message}")
 
 
 def child_environment() -> dict[str, str]:

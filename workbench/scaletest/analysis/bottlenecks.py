@@ -115,7 +115,7 @@ def find_bottlenecks(
         if (step == MADE and in_turn) or not len(waits.came_s):
             continue
         waits = _subtract_lag(waits, beats) if step in (RELEASED, MADE) else waits
-        full = where.full_fractions(_list_edges(passages.end_s)) if step == SCHEDULED else None
+        full = where.full_fractions(np.arange(0.0, np.ceil(passages.end_s) + 1.0)) if step == SCHEDULED else None
         stretch = find_stretch(waits, passages.end_s, blind, full)
         finding = judge_waits(waits, stretch, passages.end_s)
         if finding is not None:
@@ -138,10 +138,6 @@ def _subtract_lag(waits: StageWaits, beats: pl.DataFrame | None) -> StageWaits:
     order = np.argsort(seen_s, kind="stable")
     left_s = waits.left_s - np.interp(waits.left_s, seen_s[order], lag_s[order])
     return StageWaits(waits.came_s, np.maximum(left_s, waits.came_s))
-
-
-def _list_edges(end_s: float) -> Floats:
-    return np.arange(0.0, np.ceil(end_s) + 1.0)
 
 
 def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:

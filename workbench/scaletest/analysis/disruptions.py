@@ -82,7 +82,8 @@ def find_disruptions(
     plan_pods = (
         pods.join(plan, on="index").filter(pl.col("delete_after_s").is_null()).join(ends, on="index", how="left")
     )
-    lost = plan_pods.filter(pl.col("lost_s").is_not_null() & ~_went_with_workload())
+    went_with_workload = (pl.col("lost_s") >= pl.col("finished_s") - CLEANUP_S).fill_null(value=False)
+    lost = plan_pods.filter(pl.col("lost_s").is_not_null() & ~went_with_workload)
     causes = _classify_losses(lost, transitions)
     accepted = submissions.filter(pl.col("status").is_in(["created", "known"])).select("index")
     ending = plan.filter(pl.col("lifetime_s").is_not_null() & pl.col("delete_after_s").is_null())
@@ -121,10 +122,6 @@ def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
         .drop("bare")
     )
     return pl.concat([objects, single.join(objects, on="index", how="anti")])
-
-
-def _went_with_workload() -> pl.Expr:
-    return (pl.col("lost_s") >= pl.col("finished_s") - CLEANUP_S).fill_null(value=False)
 
 
 def _classify_losses(lost: pl.DataFrame, transitions: pl.DataFrame) -> dict[str, int]:

@@ -341,19 +341,14 @@ def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:
     share = float(np.isin(came_s[is_finite], large).mean()) if is_finite.any() else 0.0
     if share < 0.5:
         return None
-    pooled = np.concatenate(
-        [np.sort(burst) / max(float(burst.max()), 1e-9) for burst in _split_bursts(came_s, wait, large)]
-    )
+    bursts = [wait[(came_s == arrival_s) & is_finite] for arrival_s in large]
+    pooled = np.concatenate([np.sort(burst) / max(float(burst.max()), 1e-9) for burst in bursts])
     ordered = np.sort(pooled)
     distance = float(np.abs(ordered - (np.arange(len(ordered)) + 0.5) / len(ordered)).max())
     if distance <= UNEVEN and float(np.quantile(ordered, 0.05)) <= FIRST_FRACTION:
         return "holds back"
     steady = float(np.quantile(wait[is_finite], 0.05)) >= 0.5 * float(np.quantile(wait[is_finite], 0.95))
     return None if steady else "unclear"
-
-
-def _split_bursts(came_s: Floats, wait: Floats, large: Floats) -> list[Floats]:
-    return [wait[(came_s == arrival_s) & np.isfinite(wait)] for arrival_s in large]
 
 
 def classify_reason(text: str | None) -> str:

@@ -1,4 +1,23 @@
-"""The rate that a cluster sustains: steps of the arrival process cut into windows, judged by what was scheduled."""
+"""The rate that a cluster sustains, from the steps of a test's arrival process.
+
+During a step, pods are due at one rate. The step is cut into ten windows; in each window the rate of accepted pods is
+compared with the rate of scheduled pods. Where scheduling keeps up, the two lines below stay as far apart as one pod
+takes; where it does not, the gap (the backlog) grows from window to window:
+
+    pods │                            ┌──── accepted
+         │                      ┌─────┘  ▲
+         │                ┌─────┘        │ backlog at the end
+         │          ┌─────┘              ▼
+         │    ┌─────┘    ┌──────┬───────┬──── scheduled
+         │────┘    ┌─────┘      │       │
+         ├─────┬───┴─┬─────┬────┴┬─────┬┴────► time
+        begin  1     2     3     4    ...  end of the step
+         └─────┘
+         left out of the rate: nothing can be scheduled before the quickest workload was
+
+A window in which pods waited for room says nothing of the scheduler and is left out. The mean growth of the backlog
+over the windows, with its t interval, decides: SUSTAINED, NOT SUSTAINED, or UNDECIDED with the reason.
+"""
 
 from __future__ import annotations
 
@@ -16,9 +35,9 @@ from workbench.scaletest.tables import RAMP
 N_WINDOWS = 10
 # Fewer windows than that are no evidence.
 MIN_WINDOWS = 4
-# What differs by less than this share does not matter.
+# Differences below this share do not matter.
 MARGIN = 0.02
-# The last step's plateau ends when so much of its backlog is through: one late pod would thin it out.
+# The plateau of the last step ends when this share of its backlog is scheduled: one late pod would thin it out.
 THROUGH = 0.95
 # Minimum length of a step whose workloads all arrive together, without steps before or after it.
 MIN_STEP_S = 1.0
@@ -37,11 +56,14 @@ SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
 
 @dataclass(frozen=True)
 class ArrivalStep:
-    """A step of the arrival process; it always has a length.
+    """One step of the arrival process; `end_s` is always after `begin_s`.
 
-    `through_s`: When nearly all that came in was through, too: after the last step only, where nothing else follows.
-    `delays_s`: From due to scheduled, of its accepted workloads in the order in which they were due; infinite for
-    never.
+    `through_s`: Time at which 95 % of the backlog was scheduled; for the last step only, the others end at `end_s`.
+    `due_s`: Due time of each pod.
+    `delays_s`: Time from due to scheduled of each accepted workload, by due time; infinite if never scheduled.
+    `quickest_s`: Shortest delay of this step and the ones before it.
+    `lag_s`: Mean time from due to accepted.
+    `through`: Share of its pods that were scheduled at all.
     """
 
     number: int
@@ -56,28 +78,28 @@ class ArrivalStep:
 
     @property
     def length_s(self) -> float:
-        """How long it lasts."""
+        """Length of the step."""
         return self.end_s - self.begin_s
 
     @property
     def offered_per_s(self) -> float:
-        """Pods that were due, a second."""
+        """Pods due per second."""
         return len(self.due_s) / self.length_s
 
     @property
     def delay_s(self) -> float:
-        """What the quickest workload took, before which nothing can come out; what queues up is none of it."""
+        """Delay of the quickest workload: no pod can be scheduled earlier. Time in the queue is not part of it."""
         return self.quickest_s if self.lags_more or not len(self.delays_s) else float(self.delays_s.min())
 
     @property
     def p95_s(self) -> float | None:
-        """p95 of the delays; null where that many never ended."""
+        """p95 of the delays; None if more than 5 % were never scheduled."""
         quantile_s = float(np.quantile(self.delays_s, 0.95, method="higher")) if len(self.delays_s) else math.inf
         return quantile_s if math.isfinite(quantile_s) else None
 
     @property
     def lags_more(self) -> bool:
-        """Its last workloads waited longer than its first by more than the margin of its length, or never ended."""
+        """Did the last quarter of the workloads wait longer than the first, by more than 2 % of the step's length?"""
         if not len(self.delays_s):
             return True
         part = max(1, len(self.delays_s) // 4)
@@ -87,18 +109,12 @@ class ArrivalStep:
 
 @dataclass(frozen=True)
 class Windows:
-    """Ten windows, and which of them are evidence.
+    """Ten windows of a step, and which of them count.
 
-    Attributes
-    ----------
-    kept
-        There was room: evidence of how the backlog grew.
-    steady
-        And what comes out can have come in during this step: evidence of its rate.
-    full
-        Windows in which pods waited for room.
-    past_delay
-        The time in which nothing could come out yet is left out, all of it.
+    `kept`: Windows without pods that waited for room; they show how the backlog grew.
+    `steady`: Of these, the windows after the delay of the quickest workload; they show the rate.
+    `full`: Number of windows in which pods waited for room.
+    `past_delay`: Whether that delay is shorter than the windows that were left out for it.
     """
 
     edges_s: Floats
@@ -109,24 +125,24 @@ class Windows:
 
     @property
     def enough(self) -> bool:
-        """There are at least four."""
+        """Are at least four windows steady?"""
         return int(self.steady.sum()) >= MIN_WINDOWS
 
     @property
     def ends_s(self) -> Floats:
-        """Begin of the first window, and end of the last one with room."""
+        """Start of the first window, and end of the last window that is kept."""
         return np.array([self.edges_s[0], self.edges_s[1:][self.kept][-1]])
 
     def rates(self, times: Floats) -> Floats:
-        """Passages a second in each window; what came at an edge belongs to the later one."""
+        """Events per second in each window; an event on an edge belongs to the later window."""
         return np.asarray(np.diff(count_before(times, self.edges_s)) / np.diff(self.edges_s))
 
 
 def cut_windows(step: ArrivalStep, end_s: float, where: Saturation) -> Windows:
-    """Windows from the step's begin to an end.
+    """Cut a step into windows, from its begin to `end_s`.
 
-    No evidence are windows in which pods waited for room, and of the rate the first ones, until the quickest workload
-    can have been through. Four are kept, so that what never comes out is seen to be missing.
+    The rate leaves out the first windows, until the quickest workload can have been scheduled; at least four stay, so
+    that a step in which nothing is ever scheduled shows a rate of zero.
     """
     edges = np.linspace(step.begin_s, end_s, N_WINDOWS + 1)
     width = (end_s - step.begin_s) / N_WINDOWS
@@ -140,7 +156,7 @@ def cut_windows(step: ArrivalStep, end_s: float, where: Saturation) -> Windows:
 
 
 def list_arrival_steps(schedule: pl.DataFrame, passages: StagePassages, steps: pl.DataFrame) -> list[ArrivalStep]:
-    """The steps of a plan, from tables SCHEDULE and STEPS."""
+    """Steps of the arrival process, from the tables SCHEDULE and STEPS."""
     planned = schedule.select("index", "step", "due_s", "pods").sort("step", "due_s", "index")
     client_steps = steps.filter(pl.col("clock") == "client")
     waited = client_steps.filter(pl.col("step") == "due to scheduled").select("index", "duration_s")
@@ -154,7 +170,7 @@ def list_arrival_steps(schedule: pl.DataFrame, passages: StagePassages, steps: p
     lagged = planned.join(lags, on="index", how="inner")
     parts = planned.partition_by("step", maintain_order=True)
     arrival_steps: list[ArrivalStep] = []
-    # Without a plan (imported runs may have none) there are no parts, and no end.
+    # Imported runs may have no plan, and then no steps.
     for part, after in zip(parts, [*parts[1:], None], strict=False):
         number, due = int(part["step"][0]), part["due_s"].to_numpy().astype(float)
         end = _find_step_end(
@@ -195,32 +211,32 @@ def _mean_lag(rows: pl.DataFrame) -> float:
 def _find_step_end(
     due: Floats, following_s: float | None, before: ArrivalStep | None, passages: StagePassages
 ) -> float:
-    """The next step's begin; the last step ends as long after its last arrivals as those lie apart."""
+    """Begin of the next step; the last step ends one mean gap after its last arrival."""
     begin, last = float(due[0]), float(due[-1])
     end = last + (last - begin) / max(1, len(np.unique(due)) - 1) if following_s is None else following_s
     if end > begin:
         return end
-    # All arrived together: as long as the step before, else until they were scheduled.
+    # All pods were due at once: as long as the step before, or else until they were scheduled.
     return begin + (
         before.length_s if before is not None else max(MIN_STEP_S, _find_drain_end(begin, passages) - begin)
     )
 
 
 def _find_drain_end(end_s: float, passages: StagePassages) -> float:
-    """When 95 % of what was not scheduled by the end, and ever was, had been."""
+    """Time at which 95 % of the pods left at the end of the step, and scheduled later, were scheduled."""
     n_done = int(count_passages(passages.scheduled, np.array([end_s]))[0])
     n_left = len(passages.scheduled) - n_done
     return max(end_s, float(passages.scheduled[n_done + math.ceil(THROUGH * n_left) - 1])) if n_left else end_s
 
 
 def count_before(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
-    """How many had passed before these moments: a burst's pods are due at the very begin of its step."""
+    """Count events before each time, not at it: the pods of a burst are due exactly at the begin of their step."""
     return np.searchsorted(times, at, side="left").astype(np.int64)
 
 
 @dataclass(frozen=True)
 class SustainableRate:
-    """The rate of pods that the cluster sustains, with its 95 % interval; `high_per_s` is None if never reached."""
+    """Sustained pods per second with a 95 % interval; `high_per_s` is None if no step exceeded it."""
 
     low_per_s: float | None
     high_per_s: float | None
@@ -228,7 +244,7 @@ class SustainableRate:
 
     @property
     def words(self) -> str | None:
-        """The rate with its ends; None if it is not decided."""
+        """The interval in words; None if undecided."""
         if self.low_per_s is None:
             return None
         if self.high_per_s is None:
@@ -256,20 +272,19 @@ def build_ramp_table(
     *,
     in_turn: bool = False,
 ) -> pl.DataFrame:
-    """For each step of the arrival process: offered, accepted, scheduled, and whether the backlog grew.
+    """Judge each step: pods offered, accepted and scheduled, and whether the backlog grew.
 
-    `in_turn`: Some pods were made only when others of their workload had ended: no step is decided then.
+    `in_turn`: Whether some pods were created only when others of their workload had ended; then no step is decided.
 
-    Returns: Table RAMP. A step is cut into ten windows; rates and slopes are means over them with t intervals, null
-    where fewer than four are evidence. The last step's rate, where it was too fast, is taken until 95 % of its
-    backlog was gone.
+    Returns the table RAMP. Rates and slopes are means over windows with t intervals, null with fewer than four windows.
+    Of a step that was too fast, the rate of the last step is taken until 95 % of its backlog was scheduled.
 
-    NOT SUSTAINED: the backlog surely grew by more than 2 % of what was offered. SUSTAINED: it surely did not, or less
-    than 2 % of what came in was left at the end; and at least 96 % of what was due was accepted. No evidence: windows
-    in which pods waited for room, and of the rate the first ones, until the quickest workload can have been through. A
-    steady delay is no growth: scheduled pods are compared with those accepted one delay earlier. The windows of a
-    step are not independent; differences of a steady backlog are negatively correlated, which makes the interval too
-    wide rather than too short. Does not show a decline that sets in later than the step lasts.
+    NOT SUSTAINED: the lower end of the backlog's growth is above 2 % of the offered rate. SUSTAINED: its upper end is
+    below that, or less than 2 % of the accepted pods were left at the end; and at least 96 % of the due pods were
+    accepted in time. A constant delay is no growth: scheduled pods are compared with pods accepted one delay earlier.
+
+    The windows of a step are not independent: differences of a steady backlog are negatively correlated, which makes
+    the interval too wide rather than too narrow. A decline that sets in later than the step lasts is not seen.
     """
     where = find_saturation(gpus, pods)
     return RAMP.frame(
@@ -297,18 +312,18 @@ def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Saturatio
 
 
 def _build_open_row(reason: str) -> dict[str, Any]:
-    """Of a step that is not decided, and why."""
+    """Row of an undecided step, with the reason."""
     names = [name for name in RAMP.schema() if name.startswith(("completed", "low", "high", "backlog_"))]
     nothing = dict.fromkeys(name for name in names if name != "backlog_end")
     return nothing | {"verdict": UNDECIDED, "reason": reason}
 
 
 def _judge_step(step: ArrivalStep, passages: StagePassages, where: Saturation) -> dict[str, Any]:
-    """Rate, growth of the backlog, verdict and reason."""
+    """Compute rate, growth of the backlog, verdict and reason of a step."""
     windows = cut_windows(step, step.end_s, where)
     if not windows.enough:
         return _build_open_row(_explain_saturation(windows))
-    # A steady delay is no growing backlog: scheduled pods are compared with those created one delay earlier.
+    # A constant delay is no growing backlog: scheduled pods are compared with pods accepted one delay earlier.
     delay = step.delay_s if math.isfinite(step.delay_s) else 0.0
     growing = windows.rates(passages.pods_due + delay) - windows.rates(passages.scheduled)
     growth = mean_interval(growing[windows.kept])
@@ -331,9 +346,9 @@ def _judge_step(step: ArrivalStep, passages: StagePassages, where: Saturation) -
 def _decide_verdict(
     step: ArrivalStep, windows: Windows, growth: _Interval, passages: StagePassages
 ) -> tuple[str, str | None]:
-    """The verdict; of a step that is not decided also why."""
+    """Decide the verdict of a step; undecided ones come with the reason."""
     margin = MARGIN * step.offered_per_s
-    # Accepted is later than due, and that alone is none that was not sent: at most a window's width of it.
+    # Pods are accepted a little after they are due; that lag, up to one window, is not a pod that was never sent.
     lag = min(step.lag_s, step.length_s / N_WINDOWS)
     due, accepted, arrivals, departures = (
         count_before(times, windows.ends_s)
@@ -342,16 +357,15 @@ def _decide_verdict(
     accepted[0] = arrivals[0]
     sent = accepted[1] - accepted[0] >= (1 - 2 * MARGIN) * (due[1] - due[0])
     if arrivals[1] - arrivals[0] < MIN_PODS:
-        return UNDECIDED, f"fewer than {MIN_PODS} pods" if sent or due[1] - due[
-            0
-        ] < MIN_PODS else _explain_missing_pods(due, accepted)
+        too_few = sent or due[1] - due[0] < MIN_PODS
+        return UNDECIDED, f"fewer than {MIN_PODS} pods" if too_few else _explain_missing_pods(due, accepted)
     if not windows.past_delay and not step.lags_more:
         return UNDECIDED, "scheduling takes about as long as the step; use a longer step"
     if growth[1] > margin:
         return NOT_SUSTAINED, None
     if not sent:
         return UNDECIDED, _explain_missing_pods(due, accepted)
-    # Where nearly all that came in is through at the end, it does not matter what the windows were like.
+    # If nearly all accepted pods are scheduled at the end, the spread of the windows does not matter.
     if growth[2] <= margin or arrivals[1] - departures[1] <= MARGIN * (arrivals[1] - arrivals[0]):
         return SUSTAINED, None
     return UNDECIDED, _MORE if not windows.full else f"{_explain_saturation(windows)}; {_OTHERS}"
@@ -368,7 +382,7 @@ def _explain_saturation(windows: Windows) -> str:
 def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> _Interval:
     """Mean with its t interval.
 
-    >>> [round(one, 2) for one in mean_interval(np.array([19.0, 20.0, 21.0, 20.0]))]
+    >>> [round(end, 2) for end in mean_interval(np.array([19.0, 20.0, 21.0, 20.0]))]
     [20.0, 18.7, 21.3]
     """
     from scipy.special import stdtrit
@@ -380,12 +394,12 @@ def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> _Interval:
 
 
 def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
-    """The rate that lies between what was sustained and what was not.
+    """Derive the sustained rate from the table RAMP.
 
-    What was sustained is what the step offered, as far as it was scheduled: not the mean of windows, which vary with
-    the bursts of the plan. While a step is not sustained, pods are scheduled as fast as the cluster can: that plateau
-    is the rate. Where it is lower than what an earlier step sustained (a cluster that slows down under its backlog),
-    the earlier one counts.
+    A sustained step counts with its offered rate times the share that was scheduled, not with the mean of its windows,
+    which varies with the bursts of the plan. During a step that is not sustained, pods are scheduled as fast as the
+    cluster can: its plateau is the rate. If an earlier step sustained more (a cluster that slows down under its
+    backlog), the earlier step counts.
     """
     failed = ramp.filter(pl.col("verdict") == NOT_SUSTAINED).sort("offered_per_s")
     bound = math.inf if not failed.height else failed["offered_per_s"][0]
@@ -400,7 +414,7 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
         reasons = ["no step that was fully submitted exceeded it", *([f"not decided {beyond}"] if beyond else [])]
         return SustainableRate(float(best["through_per_s"][0]), None, "; ".join(reasons))
     plateau = failed.head(1)
-    low, high = _clip_at_zero(plateau["low_per_s"][0]), float(plateau["high_per_s"][0])
+    low, high = max(0.0, float(plateau["low_per_s"][0])), float(plateau["high_per_s"][0])
     if sustained_steps.height:
         sustained = float(best["through_per_s"][0])
         low, high = max(low, sustained), max(high, sustained)
@@ -408,12 +422,8 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
 
 
 def _explain_open_steps(ramp: pl.DataFrame) -> str:
-    """Why the slowest undecided step is not decided."""
+    """Reason of the slowest undecided step."""
     rows = ramp.filter(pl.col("reason").is_not_null()).sort("offered_per_s")
     if not rows.height:
         return ""
     return f"at {rows['offered_per_s'][0]:.3g} pods/s, {rows['reason'][0]}"
-
-
-def _clip_at_zero(value: float) -> float:
-    return max(0.0, float(value))

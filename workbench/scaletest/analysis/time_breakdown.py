@@ -183,7 +183,7 @@ def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
     for clock, first, last in _CLOCKS:
         begin, end = pl.col(f"{step.begin}|{first}"), pl.col(f"{step.end}|{last}")
         clock_rows = _rows_with_begin(rows, step, begin, clock)
-        if (clock != "mixed" or not parts) and _has_any(clock_rows, end.is_not_null()):
+        if (clock != "mixed" or not parts) and clock_rows.filter(end.is_not_null()).height:
             parts.append(_build_step_rows(clock_rows, step, clock, begin, end))
     begin = pl.col(f"{step.begin}|client_s")
     begun = _rows_with_begin(rows, step, begin, "client")
@@ -226,10 +226,6 @@ def _with_milestone(wide: pl.DataFrame, milestone: str) -> pl.DataFrame:
     none = pl.lit(None, dtype=pl.Float64)
     names = [f"{milestone}|{value}" for value in ("client_s", "server_s", "resolution_s")]
     return wide.with_columns(*(none.alias(name) for name in names), pl.lit(False).alias(f"{milestone}|gap"))
-
-
-def _has_any(rows: pl.DataFrame, condition: pl.Expr) -> bool:
-    return bool(rows.select(condition.any()).item()) if rows.height else False
 
 
 def _build_step_rows(rows: pl.DataFrame, step: Step, clock: str, begin: pl.Expr, end: pl.Expr) -> pl.DataFrame:
@@ -276,16 +272,11 @@ def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
         for share in STEP_QUANTILES:
             estimate = quantiles.estimate_quantile(values[:, None], share, level=QUANTILE_LEVEL)
             ends = {"value_s": estimate.value, "low_s": estimate.low, "high_s": estimate.high}
-            records.append(
-                common | {"quantile": share} | {name: _finite_or_none(value) for name, value in ends.items()}
-            )
+            seconds = {name: float(value) if np.isfinite(value) else None for name, value in ends.items()}
+            records.append(common | {"quantile": share} | seconds)
     order = pl.Enum(STEP_NAMES)
     frame = QUANTILES.frame(records).with_columns(pl.col("step").cast(order)).sort("step", "clock", "quantile")
     return QUANTILES.check(frame.with_columns(pl.col("step").cast(pl.String)))
-
-
-def _finite_or_none(value: float) -> float | None:
-    return float(value) if np.isfinite(value) else None
 
 
 def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
@@ -328,7 +319,9 @@ def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFram
     if not table.height or not names:
         return SHARES.frame([])
     values = table.select(names).to_numpy().astype(float)
-    all_share, tail_share, slow = _shares_of_all_and_tail(values)
+    total = values.sum(axis=1)
+    slow = total >= np.quantile(total, 1 - TAIL_FRACTION)
+    all_share, tail_share = _share_of_total(values), _share_of_total(values[slow])
     low, high = _bootstrap_bounds(values, np.random.default_rng(seed))
     rows: list[dict[str, Any]] = []
     for place, name in enumerate(names):
@@ -346,12 +339,6 @@ def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFram
             }
         )
     return SHARES.frame(rows)
-
-
-def _shares_of_all_and_tail(values: Floats) -> tuple[list[float | None], list[float | None], Any]:
-    total = values.sum(axis=1)
-    slow = total >= np.quantile(total, 1 - TAIL_FRACTION)
-    return _share_of_total(values), _share_of_total(values[slow]), slow
 
 
 def _share_of_total(values: Floats) -> list[float | None]:

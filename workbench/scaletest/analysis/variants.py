@@ -132,7 +132,8 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
     first, second = a.list_quantiles(step, share), b.list_quantiles(step, share)
     reason = _explain_lost_pairs(share, a.name, first, b.name, second)
     pairs = [(x.seconds, y.seconds) for x, y in zip(first, second, strict=True) if x.seconds and y.seconds]
-    interval = stats.paired_log_ratio([x for x, _ in pairs], [y for _, y in pairs], level=CONFIDENCE_LEVEL)
+    paired = [x for x, _ in pairs], [y for _, y in pairs]
+    interval = stats.paired_log_ratio(*paired, level=CONFIDENCE_LEVEL)
     never = [sum(quantile.lack == "never" for quantile in side) for side in (first, second)]
     one_sided = min(never) == 0 < max(never)
     if reason is not None:
@@ -140,8 +141,8 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
         interval = stats.Interval(estimate, None, None, CONFIDENCE_LEVEL, len(pairs), interval.method, reason=reason)
     side_seconds = ([quantile.seconds for quantile in side if quantile.seconds] for side in (first, second))
     means = [
-        _geometric_mean(side if one_sided else list(paired_seconds))
-        for side, paired_seconds in zip(side_seconds, _split_pairs(pairs), strict=True)
+        _geometric_mean(side if one_sided else paired_seconds)
+        for side, paired_seconds in zip(side_seconds, paired, strict=True)
     ]
     return {
         "step": step,
@@ -159,10 +160,6 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
         "reason": reason,
         "interval": interval,
     }
-
-
-def _split_pairs(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in pairs], [y for _, y in pairs]
 
 
 def _explain_lost_pairs(

@@ -94,7 +94,7 @@ def chart_steps(quantiles: pl.DataFrame, clock: str | None = None) -> alt.LayerC
     ).filter(pl.col("value_s") > 0)
     hidden, opened = table.height - frame.height, frame["high_s"].null_count()
     tips = encode_tooltip(frame, leave_out=("from_s", "to_s"))
-    colours = alt.Scale(domain=["p50", "p95", "p99"], range=[CATEGORIES[0], CATEGORIES[3], COLOURS["failure"]])
+    colours = alt.Scale(domain=["p50", "p95", "p99"], range=[CATEGORIES[0], CATEGORIES[2], COLOURS["failure"]])
     shade = alt.Color("quantile", type="nominal", title=None, scale=colours)
     axis = build_log_axis(value for name in ("from_s", "to_s") for value in frame[name])
     scale = alt.Scale(type="log", nice=False, padding=12)

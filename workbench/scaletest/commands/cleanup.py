@@ -40,12 +40,13 @@ def cleanup(
 
     from workbench.console.finish import finish_command
     from workbench.core.errors import ConfigError
-    from workbench.scaletest.safety import confirmation
+    from workbench.scaletest.test_run import find_cluster_access
 
     if (run is None) != show:
         raise ConfigError("give a run's id, or --list", where="RUN", do="workbench scaletest cleanup --list")
     # The measuring identity of a local cluster only has the rights of the latest setup.
-    target = confirmation.require_target(confirmation.find_target(context, kubeconfig, cluster, administrator=True))
+    access = find_cluster_access(cluster, kubeconfig, context)
+    target = access.admin or access.target
     if run is None:
         records = asyncio.run(_list_run_records(target, namespace or [], confirm))
         documents = [

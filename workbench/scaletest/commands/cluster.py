@@ -152,19 +152,22 @@ def up(
     served = [text for text in runtime_configs if text and text != cluster_record.NATIVE_GANGS_API]
     arguments |= extra_arguments | ({"runtime-config": ",".join(served)} if served else {})
     scheduler_arguments = {name: value for recipe in chosen for name, value in recipe.scheduler_arguments.items()}
-    cluster = cluster_lifecycle.start_cluster(
-        name,
+    settings = cluster_record.ClusterSettings(
         pools=cluster_record.parse_pools(nodes or [200], gpus or [8] * len(nodes or [200]), gpu_model or []),
         scheduler="kai" if any(recipe.program == "kai" for recipe in chosen) else "default",
         kueue=any(recipe.program == "kueue" for recipe in chosen),
         queue_quotas=_parse_queues(queue or [], [recipe.program for recipe in chosen]),
-        recipes=[recipe for recipe in chosen if recipe.program == "kube-scheduler"],
+        recipes=tuple(recipe for recipe in chosen if recipe.program == "kube-scheduler"),
         feature_gates=gates | cluster_record.parse_feature_gates(feature_gate or []),
         scheduler_arguments=cluster_record.check_api_arguments(scheduler_arguments)
         | cluster_record.parse_api_arguments(scheduler_arg or []),
         start_delay=None if start_delay is None else cluster_record.parse_start_delay(start_delay),
         client_limits=cluster_record.parse_client_limits(client_limit or []),
         api_arguments=arguments,
+    )
+    cluster = cluster_lifecycle.start_cluster(
+        name,
+        settings,
         programs=binaries,
         provider=None if provider is None else _check_choice("--provider", provider, program_builds.Provider),
         folder=folder,

@@ -45,7 +45,6 @@ def plan(
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
-    from workbench.scaletest.safety import confirmation
     from workbench.scaletest.scenario import draw_plan, scenario_file
 
     if example:
@@ -63,8 +62,12 @@ def plan(
 
         print_text(format_setup_yaml(drawn).rstrip("\n"))
         return
-    target = confirmation.find_target(context, kubeconfig, cluster)
-    checked = None if target is None else _check_cluster(target, drawn, sets_up=cluster is not None)
+    checked = None
+    if any(value is not None for value in (cluster, context, kubeconfig)):
+        from workbench.scaletest.test_run import find_cluster_access
+
+        target = find_cluster_access(cluster, kubeconfig, context).target
+        checked = _check_cluster(target, drawn, sets_up=cluster is not None)
     if out is not None:
         drawn.write(out)
     finish_command(
@@ -198,9 +201,11 @@ def setup(
     from workbench.scaletest.cluster_api.connection import Connection
     from workbench.scaletest.safety import cluster_setup, confirmation
     from workbench.scaletest.scenario import draw_plan, scenario_file
+    from workbench.scaletest.test_run import find_cluster_access
 
     plan = draw_plan(scenario_file.load_scenario(scenario))
-    target = confirmation.require_target(confirmation.find_target(context, kubeconfig, cluster, administrator=True))
+    access = find_cluster_access(cluster, kubeconfig, context)
+    target = access.admin or access.target
 
     async def set_up() -> list[str]:
         async with Connection(target, max_connections=4) as api:

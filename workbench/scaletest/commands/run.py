@@ -90,18 +90,25 @@ def run(
     Example: workbench scaletest run scenario.yaml --cluster local
     """
     from workbench.core.errors import ConfigError
+    from workbench.scaletest.test_run.variant_turns import VariantTurns
 
     if resume is None and scenario is None:
         raise ConfigError(
             "no scenario was given", where="SCENARIO", do="workbench scaletest plan --example > scenario.yaml"
         )
     where = {"cluster": cluster, "kubeconfig": kubeconfig, "context": context}
+    result: RunResult | VariantTurns
     if scenario is not None and resume is None:
         loaded_scenario, names = _parse_schedulers(scheduler, scenario)
-        _start_runs(loaded_scenario, where, confirm, names, repeat, settings, out, as_json)
-    _refuse_new_options({"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}, settings)
-    assert resume is not None
-    _resume_run(resume, where, confirm, settings.get("cleanup"), as_json)
+        result = _start_runs(loaded_scenario, where, confirm, names, repeat, settings, out)
+    else:
+        fixed = {"SCENARIO": scenario, "--scheduler": scheduler, "--repeat": repeat, "--out": out}
+        _refuse_new_options(fixed, settings)
+        assert resume is not None
+        result = _resume_run(resume, where, confirm, settings.get("cleanup"))
+    if isinstance(result, VariantTurns):
+        _print_turns(result, as_json)
+    _print_run_result(result, as_json)
 
 
 def _refuse_new_options(fixed: dict[str, Any], settings: OptionValues) -> None:
@@ -126,8 +133,7 @@ def _start_runs(
     repeat: int | None,
     settings: OptionValues,
     out: Path | None,
-    as_json: bool,
-) -> NoReturn:
+) -> RunResult | VariantTurns:
     from workbench.core.errors import ConfigError
     from workbench.scaletest import test_run
     from workbench.scaletest.test_run import variant_turns
@@ -140,19 +146,16 @@ def _start_runs(
     options: RunOptions = settings.build_model(test_run.RunOptions)
     access = test_run.find_cluster_access(**where)
     with open_watcher() as watcher:
-        common: dict[str, Any] = {"confirmed": confirm, "options": options, "out": out, "watcher": watcher}
-        common["command"] = format_command_line()
+        context = test_run.RunContext(access, options, confirm, format_command_line(), watcher)
         if len(schedulers) > 1:
             times = variant_turns.DEFAULT_REPEAT if repeat is None else repeat
-            turns = variant_turns.run_variants(scenario, access, schedulers, repeat=times, **common)
-            _print_turns(turns, as_json)
-        result = test_run.run_test(scenario, access, scheduler=schedulers[0], **common)
-    _print_run_result(result, as_json)
+            return variant_turns.run_variants(scenario, context, schedulers, repeat=times, out=out)
+        return test_run.run_test(scenario, context, scheduler=schedulers[0], out=out)
 
 
 def _resume_run(
-    folder: Path, where: dict[str, Any], confirm: str | None, cleanup: bool | None, as_json: bool
-) -> NoReturn:
+    folder: Path, where: dict[str, Any], confirm: str | None, cleanup: bool | None
+) -> RunResult | VariantTurns:
     from workbench.scaletest import test_run
     from workbench.scaletest.analysis import variants
     from workbench.scaletest.test_run import variant_turns
@@ -161,12 +164,10 @@ def _resume_run(
     access = test_run.find_cluster_access(**where) if any(value is not None for value in where.values()) else None
     with open_watcher() as watcher:
         if (folder / variants.SESSION_FILE).is_file():
-            turns = variant_turns.resume_variants(
+            return variant_turns.resume_variants(
                 folder, access, confirmed=confirm, watcher=watcher, command=format_command_line()
             )
-            _print_turns(turns, as_json)
-        result = test_run.resume_test(folder, access, confirmed=confirm, cleanup=cleanup, watcher=watcher)
-    _print_run_result(result, as_json)
+        return test_run.resume_test(folder, access, confirmed=confirm, cleanup=cleanup, watcher=watcher)
 
 
 def _print_turns(turns: VariantTurns, as_json: bool) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,8 +20,8 @@ from workbench.scaletest.commands import (
 )
 
 if TYPE_CHECKING:
-    from workbench.scaletest.cluster_api.connection import Target
     from workbench.scaletest.compat_runai.run_import import ImportResult
+    from workbench.scaletest.test_run import ClusterAccess
 
 _MAX_ROWS_PRINTED = 20
 
@@ -176,43 +176,33 @@ def submit(
 
     Example: workbench scaletest submit --cluster local -t training -n 100 -p 8 --delay 1 -o logs
     """
-    import asyncio
-
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
     from workbench.scaletest.compat_runai import runai_submission
     from workbench.scaletest.compat_runai.runai_submission import SubmitFlags
     from workbench.scaletest.submission.object_creation import parse_command
+    from workbench.scaletest.test_run import RunContext
 
     flags = settings.build_model(SubmitFlags)
     runai_submission.check_flags(flags, resume=resume)
-    words = parse_command(command or "", "--command")
-    target, admin, file = find_submit_targets(cluster, context, kubeconfig)
-    way = runai_submission.SubmitWay(submit_with, kubectl, words, file)
-    options: dict[str, Any] = {"way": way, "closed": closed, "confirmed": confirm, "resume": resume, "admin": admin}
-    submission = runai_submission.run_submission(
-        target, flags, output_dir, **options, tell=lambda line: print_text(line, err=True)
+    words = tuple(parse_command(command or "", "--command"))
+    options = runai_submission.build_run_options(submit_with, kubectl, words, closed=closed)
+    run_context = RunContext(_find_access(cluster, context, kubeconfig), options, confirm)
+    result = runai_submission.run_submission(
+        run_context, flags, output_dir, resume=resume, tell=lambda line: print_text(line, err=True)
     )
-    result = asyncio.run(submission)
     is_complete = result.sent == result.outcome.planned
     finish_command(result.format_text, result.to_dict, as_json=as_json, is_valid=is_complete)
 
 
-def find_submit_targets(
-    cluster: str | None, context: str | None, kubeconfig: Path | None
-) -> tuple[Target, Target | None, Path | None]:
-    """The measuring identity, the administrator of a local cluster, and the kubeconfig of the former."""
-    from workbench.core.errors import ConfigError
+def _find_access(cluster: str | None, context: str | None, kubeconfig: Path | None) -> ClusterAccess:
+    """The cluster; without options the only context of the usual kubeconfig."""
     from workbench.scaletest.cluster_api.connection import load_target
-    from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
+    from workbench.scaletest.test_run import ClusterAccess, find_cluster_access
 
     if cluster is None:
-        return load_target(kubeconfig, context), None, kubeconfig
-    if context is not None or kubeconfig is not None:
-        raise ConfigError("two clusters were given", where="--cluster, --context, --kubeconfig", do="give one of them")
-    local = find_cluster(cluster)
-    file = local.measure_kubeconfig
-    return load_target(file, local.measure_context), load_target(local.kubeconfig, local.context), file
+        return ClusterAccess(kubeconfig, load_target(kubeconfig, context).context)
+    return find_cluster_access(cluster, kubeconfig, context)
 
 
 def sample(
@@ -256,18 +246,13 @@ def sample(
 
     runai_submission.check_workload(workload_type, project, "1", 1)
     backend = build_backend(backend_url_env, backend_query, backend_parameter or [])
-    target, _, _ = find_submit_targets(cluster, context, kubeconfig)
+    target = _find_access(cluster, context, kubeconfig).target
+    options = runai_sampler.SampleOptions(
+        output_dir, workload_type, f"runai-{project}", events=not no_events, backend=backend
+    )
     result = asyncio.run(
         runai_sampler.follow_workloads(
-            target,
-            output_dir,
-            workload_type,
-            project,
-            every_s=follow,
-            for_s=for_,
-            events=not no_events,
-            backend=backend,
-            tell=lambda line: print_text(line, err=True),
+            target, options, every_s=follow, for_s=for_, tell=lambda line: print_text(line, err=True)
         )
     )
     finish_command(result.format_text, result.to_dict, as_json=as_json, is_valid=result.is_complete)

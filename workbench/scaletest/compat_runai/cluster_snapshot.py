@@ -17,15 +17,13 @@ from workbench.scaletest.observation import object_ledger, run_records
 from workbench.scaletest.observation.object_ledger import TRANSITIONS_BY_REASON, Pod
 
 Json = dict[str, Any]
+Lists = dict[str, list[Json]]
 POD_LABELS = ("release", "job-name", "training.kubeflow.org/job-name")
 _GROUP_LABELS = ("release", "workloadName")
 _EVICTED = ("preempted", "reclaim")
 _GROUP = re.compile(r"\bpg-[\w.-]{1,250}")
 _PVC_EVENTS: dict[str, Milestone] = {"ExternalProvisioning": "pvc_request", "ProvisioningSucceeded": "pvc_bind"}
 
-
-JsonObject = dict[str, Any]
-Lists = dict[str, list[JsonObject]]
 _RESOURCES = {"workloads": "workload", "jobs": "job", "pods": "pod", "groups": "podgroup"}
 
 
@@ -118,29 +116,19 @@ def find_pod_group(message: str) -> str | None:
     return named[-1].rstrip(".") if named else None
 
 
-def map_owner_names(
-    shot: Snapshot,
-    *,
-    workloads: Iterable[Json],
-    jobs: Iterable[Json],
-    pods: Iterable[Json],
-    groups: Iterable[Json],
-    events: Iterable[Json] = (),
-) -> dict[str, str]:
+def map_owner_names(shot: Snapshot, lists: Lists) -> dict[str, str]:
     """uid of each object of a known workload -> the workload's name; of a claim `claim/NAME`, for events name it so."""
-    del events
-    pods = list(pods)
     named = [
-        *((workload, _workload_name(workload)) for workload in workloads),
-        *((job, _read_name(job)) for job in jobs),
-        *((pod, _find_label(pod, POD_LABELS) or "") for pod in pods),
-        *((group, _find_label(group, _GROUP_LABELS) or "") for group in groups),
+        *((workload, _workload_name(workload)) for workload in lists["workloads"]),
+        *((job, _read_name(job)) for job in lists["jobs"]),
+        *((pod, _find_label(pod, POD_LABELS) or "") for pod in lists["pods"]),
+        *((group, _find_label(group, _GROUP_LABELS) or "") for group in lists["groups"]),
     ]
     names_by_uid = {
         str((manifest.get("metadata") or {}).get("uid")): name for manifest, name in named if name in shot.milestones
     }
-    claims = {f"claim/{claim}": name for claim, name in _workloads_by_claim(pods).items() if name in shot.milestones}
-    return names_by_uid | claims
+    claims = _workloads_by_claim(lists["pods"])
+    return names_by_uid | {f"claim/{claim}": name for claim, name in claims.items() if name in shot.milestones}
 
 
 def _add_pods(snapshot: Snapshot, pods: list[Json]) -> None:
@@ -257,7 +245,7 @@ def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: 
 
 
 def _iterate_observations(lists: Lists, shot: Snapshot, arrival_ns: int) -> Iterator[run_records.Seen]:
-    owners = map_owner_names(shot, **lists)
+    owners = map_owner_names(shot, lists)
     for kind, resource in _RESOURCES.items():
         for thing in lists[kind]:
             yield from _object_observations(thing, resource, owners, arrival_ns)
@@ -266,7 +254,7 @@ def _iterate_observations(lists: Lists, shot: Snapshot, arrival_ns: int) -> Iter
 
 
 def _object_observations(
-    thing: JsonObject, resource: str, owners: dict[str, str], arrival_ns: int
+    thing: Json, resource: str, owners: dict[str, str], arrival_ns: int
 ) -> Iterator[run_records.Seen]:
     about = thing.get("metadata") or {}
     uid = str(about.get("uid", ""))
@@ -291,7 +279,7 @@ def _object_observations(
         )
 
 
-def _object_transitions(thing: JsonObject, resource: str) -> Iterable[object_ledger.Transition]:
+def _object_transitions(thing: Json, resource: str) -> Iterable[object_ledger.Transition]:
     if resource != "pod":
         return [object_ledger.Transition("created", thing["metadata"].get("creationTimestamp"))]
     try:
@@ -300,7 +288,7 @@ def _object_transitions(thing: JsonObject, resource: str) -> Iterable[object_led
         return []
 
 
-def _event_observations(event: JsonObject, owners: dict[str, str], arrival_ns: int) -> Iterator[run_records.Seen]:
+def _event_observations(event: Json, owners: dict[str, str], arrival_ns: int) -> Iterator[run_records.Seen]:
     transition = TRANSITIONS_BY_REASON.get(str(event.get("reason")))
     about, metadata = event.get("involvedObject") or {}, event.get("metadata") or {}
     workload = owners.get(str(about.get("uid"))) or owners.get(f"claim/{about.get('name')}")

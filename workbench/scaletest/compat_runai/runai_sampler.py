@@ -187,29 +187,36 @@ class SampleResult:
         return "\n".join([*lines, f"  {self.file}"])
 
 
+@dataclass(frozen=True)
+class SampleOptions:
+    """Options of a sample.
+
+    `folder`: The output folder of the submission; sampled.json is written there each time.
+    `events`: Read evictions and volumes, too.
+    """
+
+    folder: Path
+    workload_type: str
+    namespace: str
+    events: bool = True
+    backend: BackendQuery | None = None
+
+
 async def follow_workloads(
-    target: Target,
-    folder: Path,
-    workload_type: str,
-    project: str,
-    *,
-    every_s: float | None = None,
-    for_s: float = 3600.0,
-    events: bool = True,
-    backend: BackendQuery | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    target: Target, options: SampleOptions, *, every_s: float | None, for_s: float, tell: Callable[[str], None]
 ) -> SampleResult:
     """Sample once, or until all that was submitted is complete and nothing more comes.
 
-    `folder`: The output folder of the submission; sampled.json is written there each time.
     `every_s`: Seconds between looks; null for one look.
     """
-    if not folder.is_dir():
-        raise ConfigError("no such folder", where="-o, --output-dir", found=folder, do="the one given to submit")
+    if not options.folder.is_dir():
+        raise ConfigError(
+            "no such folder", where="-o, --output-dir", found=options.folder, do="the one given to submit"
+        )
     deadline = time.monotonic() + for_s
     async with Connection(target) as api:
         while True:
-            sample = await sample_once(api, folder, workload_type, f"runai-{project}", events=events, backend=backend)
+            sample = await sample_once(api, options)
             tell(sample.format_line())
             is_complete = sample.submitted is not None and sample.sampled >= sample.submitted
             # Pods of a gang come one by one, and the last pod so far is not yet the last.
@@ -219,36 +226,33 @@ async def follow_workloads(
             await asyncio.sleep(every_s)
 
 
-async def sample_once(
-    api: Connection,
-    folder: Path,
-    workload_type: str,
-    namespace: str,
-    *,
-    events: bool = True,
-    backend: BackendQuery | None = None,
-) -> SampleResult:
+async def sample_once(api: Connection, options: SampleOptions) -> SampleResult:
     """One look: lists, joined, written."""
+    folder, namespace = options.folder, options.namespace
     # Before the lists: what is submitted meanwhile is not expected in them.
     submitted, ended = read_submit_progress(folder)
-    root = f"/apis/run.ai/v2alpha1/namespaces/{namespace}/{workload_type}workloads"
-    jobs = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs" if workload_type == "distributed" else _RUNAI_JOBS
+    root = f"/apis/run.ai/v2alpha1/namespaces/{namespace}/{options.workload_type}workloads"
+    distributed = options.workload_type == "distributed"
+    jobs = "/apis/kubeflow.org/v1/namespaces/{}/pytorchjobs" if distributed else _RUNAI_JOBS
     core = f"/api/v1/namespaces/{namespace}"
     lists = {
         "workloads": await _list_all(api, root),
         "jobs": await _list_all(api, jobs.format(namespace)),
         "pods": await _list_all(api, f"{core}/pods"),
         "groups": await _list_pod_groups(api, namespace),
-        "events": await _list_all(api, f"{core}/events") if events else [],
+        "events": await _list_all(api, f"{core}/events") if options.events else [],
     }
     snapshot = join_lists(namespace, **lists)
     # Where a sampler watches, it has seen the same before, and better.
     if (folder / run_records.JOURNAL).is_file() and not (folder / run_records.HEALTH).exists():
         cluster_snapshot.append_observations(folder, lists, snapshot, now_ns())
-    table = _build_jobs_table(snapshot)
+    # As `upstream_jobs`, without judging: sampled.json holds no submission.
+    schema = {name: kind for name, kind in JOBS.schema().items() if name in _COLUMNS}
+    rows = [{**row, "project": find_project(row["namespace"])} for row in snapshot.build_rows()]
+    table = pl.DataFrame(rows, schema=schema, orient="row")
     job_rows = table if submitted is None else table.filter(pl.col("name").is_in(list(submitted)))
-    if backend is not None:
-        job_rows = await asyncio.to_thread(_add_backend_times, job_rows, backend)
+    if options.backend is not None:
+        job_rows = await asyncio.to_thread(runai_files.add_backend_times, job_rows, options.backend)
     file = runai_files.write_sampled_json(folder, job_rows)
     count = None if submitted is None else len(submitted)
     return SampleResult(file, snapshot, count, job_rows.height, table.height - job_rows.height, ended)
@@ -288,16 +292,3 @@ async def _list_pod_groups(api: Connection, namespace: str) -> list[Json]:
         if answer.status == 200:
             return await _list_all(api, f"/apis/scheduling.run.ai/{version}/namespaces/{namespace}/podgroups")
     return []
-
-
-def _build_jobs_table(snapshot: Snapshot) -> pl.DataFrame:
-    """As `upstream_jobs`, without judging: sampled.json holds no submission."""
-    schema = {name: kind for name, kind in JOBS.schema().items() if name in _COLUMNS}
-    rows = [{**row, "project": find_project(row["namespace"])} for row in snapshot.build_rows()]
-    return pl.DataFrame(rows, schema=schema, orient="row")
-
-
-def _add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame:
-    from workbench.scaletest.compat_runai.runai_files import add_backend_times
-
-    return add_backend_times(jobs, backend)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import dataclasses
 import math
 import re
-import signal
+import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,27 +18,25 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import StrictModel, validate_model
 from workbench.runs import run_folder
 from workbench.scaletest import safety, scenario
-from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.compat_runai import runai_files
 from workbench.scaletest.compat_runai.runai_files import SentWorkload, find_project
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety import ClusterFacts
-from workbench.scaletest.safety.cluster_setup import apply_object
-from workbench.scaletest.scenario import Plan, scenario_file
+from workbench.scaletest.safety.cluster_setup import apply_object, build_role_objects
+from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.arrival_processes import Burst
 from workbench.scaletest.scenario.safe_yaml import parse_yaml, read_yaml_file
-from workbench.scaletest.scenario.scenario_file import Scenario
+from workbench.scaletest.scenario.scenario_file import Scenario, ScenarioLimits
 from workbench.scaletest.submission import (
     Bursts,
-    StopRequest,
-    SubmissionLimits,
+    PlanSubmission,
     SubmissionOutcome,
     SubmissionStatus,
-    submit_plan,
 )
-from workbench.scaletest.submission.object_creation import ApiSubmitter, CommandSubmitter, KubectlSubmitter, Submitter
-from workbench.scaletest.test_run.run_options import build_abort_limits
+from workbench.scaletest.test_run.run_console import NotBegunError, SilentRunWatcher, run_in_thread, run_until_stop
+from workbench.scaletest.test_run.run_lifecycle import RunContext, build_run_conditions, check_cluster
+from workbench.scaletest.test_run.run_options import RunOptions, build_options
 
 Json = dict[str, Any]
 TYPES = ("training", "distributed", "interactive")
@@ -67,7 +62,6 @@ UNWATCHED = (
     "when pods wait, pods of others are evicted or a node fails (workbench scaletest run does)"
 )
 UNLABELLED = "what the command makes has no label of ours: cleanup does not find it"
-_GRANTED, _RIGHTS_LIMIT_S, _AGAIN_S = ("rights", "namespace"), 15.0, 0.25
 
 
 def check_workload(workload_type: str | None, project: str, gpus: str, workers: int) -> None:
@@ -224,7 +218,7 @@ def build_scenario(flags: SubmitFlags) -> Scenario:
 
 
 def _build_limits(flags: SubmitFlags, every_s: float) -> dict[str, float]:
-    """What the submission may ask of the cluster; the bursts may take a minute each: a closed loop waits for them."""
+    """Limits of the submission; its bursts may take a minute each, since a closed loop waits for them."""
     workloads = flags.num_workloads or 0
     longest_s = math.ceil(workloads / flags.num_processes) * (every_s + _BURST_S)
     return {
@@ -269,7 +263,7 @@ def _parse_gpus(text: str) -> dict[str, float | int]:
 
 @dataclass(frozen=True)
 class SubmissionPace:
-    """What a scenario has no place for."""
+    """Pace of a submission, which a scenario cannot express."""
 
     delay: float
     max_rate: float
@@ -279,15 +273,9 @@ class SubmissionPace:
         """For run.json."""
         return {_KEY: dataclasses.asdict(self)}
 
-    def build_limits(self, plan: Plan) -> SubmissionLimits:
-        """The plan's limits at this rate; pods are not watched, so there is no limit on pending ones."""
-        limits = plan.scenario.limits
-        return SubmissionLimits(
-            objects=limits.objects,
-            rate_per_s=self.max_rate,
-            in_flight=limits.in_flight,
-            wall_clock_s=limits.wall_clock_s,
-        )
+    def build_limits(self, plan: Plan) -> ScenarioLimits:
+        """The plan's limits at this rate."""
+        return plan.scenario.limits.model_copy(update={"rate_per_s": self.max_rate})
 
     def build_bursts(self, plan: Plan) -> Bursts:
         """The closed loop."""
@@ -326,32 +314,22 @@ def check_same_cluster(folder: Path, facts: ClusterFacts) -> None:
         )
 
 
-@dataclass(frozen=True)
-class SubmitWay:
+def build_run_options(submit_with: str, kubectl: Path | None, command: tuple[str, ...], *, closed: bool) -> RunOptions:
     """How objects are made.
 
-    `words`: Of the command, with `{name}`, `{namespace}`, `{gpus}` and `{file}` filled in; no shell sees them.
+    `command`: Words, with `{name}`, `{namespace}`, `{gpus}` and `{file}` filled in; no shell sees them.
     """
-
-    with_: str = "api"
-    kubectl: Path | None = None
-    words: tuple[str, ...] = ()
-    kubeconfig: Path | None = None
-
-    def build_submitter(self, api: Connection) -> Submitter:
-        """The one that makes them."""
-        if self.with_ not in MODES:
-            raise ConfigError("no such way", where="--submit-with", found=self.with_[:40], allowed=MODES)
-        if (self.with_ == "command") != bool(self.words):
-            raise ConfigError("a command is for --submit-with command", where="--command", do="give both, or none")
-        if self.with_ == "kubectl":
-            return KubectlSubmitter(self.kubeconfig, api.target.context, self.kubectl)
-        return CommandSubmitter(self.words) if self.with_ == "command" else ApiSubmitter(api)
+    if submit_with not in MODES:
+        raise ConfigError("no such way", where="--submit-with", found=submit_with[:40], allowed=MODES)
+    if (submit_with == "command") != bool(command):
+        raise ConfigError("a command is for --submit-with command", where="--command", do="give both, or none")
+    program = shutil.which("kubectl") if kubectl is None else str(kubectl)
+    return build_options(submit_with=submit_with, submit_command=command, kubectl=program, closed=closed)
 
 
 @dataclass(frozen=True)
 class SubmissionResult:
-    """What came of it, and where it is."""
+    """Result of a submission, and where it is."""
 
     folder: Path
     file: Path
@@ -383,55 +361,56 @@ class SubmissionResult:
         return "\n".join([*lines, f"  {self.file}"])
 
 
-async def run_submission(
-    target: Target,
-    flags: SubmitFlags,
-    out: Path,
-    *,
-    way: SubmitWay | None = None,
-    closed: bool = False,
-    confirmed: str | None = None,
-    resume: bool = False,
-    admin: Target | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+def run_submission(
+    context: RunContext, flags: SubmitFlags, out: Path, *, resume: bool = False, tell: Callable[[str], None]
 ) -> SubmissionResult:
-    """Submit exactly so many workloads, in bursts.
+    """Submit the workloads of the flags, in bursts.
 
-    `closed`: Run:ai's timing: each burst waits for the one before it, then for the delay.
     `resume`: Continue the submission in `out`, on the same cluster and with its own flags.
-    `admin`: Administrator of a local cluster; namespace and rights are created there too.
     """
-    chosen, out = way or SubmitWay(), out.absolute()
+    out = out.absolute()
     plan = _load_or_draw_plan(flags, out, resume=resume)
-    closed = run_records.read_conditions(out).closed if resume else closed
-    speed = read_pace(out) if resume else build_pace(flags)
-    async with Connection(target, max_connections=64) as api:
-        facts = await safety.confirm_cluster(api, target, plan.scenario, confirmed)
+    closed = run_records.read_conditions(out).closed if resume else context.options.closed
+    pace, place = read_pace(out) if resume else build_pace(flags), context.place
+    watcher = SavingWatcher(out, plan, tell)
+
+    async def prepare(api: Connection) -> ClusterFacts:
+        facts = await safety.confirm_cluster(api, place.target, plan.scenario, context.confirmed)
         if resume:
             check_same_cluster(out, facts)
-        submitter = chosen.build_submitter(api)
-        if admin is not None:
-            await _set_up_namespace(admin, plan)
-        await _check_cluster(api, plan, facts, by_command=not submitter.labelled, patient=admin is not None)
-        tell(UNWATCHED if submitter.labelled else f"{UNWATCHED}; {UNLABELLED}")
-        folder = out if resume else _create_run_folder(out, plan, facts, submitter.mode, speed, closed=closed)
-        await safety.write_run_record(api, plan)
-        with _stop_on_signals() as stop_request:
-            outcome = await submit_plan(
+        if place.admin is not None:
+            await _set_up_namespace(place.admin, plan)
+        by_command = context.options.submit_with == "command"
+        await check_cluster(api, plan, facts, patient=place.admin is not None, by_command=by_command)
+        return facts
+
+    async def body() -> SubmissionOutcome:
+        async with Connection(place.target, max_connections=64) as api:
+            submitter = context.options.build_submitter(api, place)
+            facts = await run_until_stop(context.asked, prepare(api))
+            if facts is None or context.asked.times:
+                raise NotBegunError
+            tell(UNWATCHED if submitter.labelled else f"{UNWATCHED}; {UNLABELLED}")
+            if not resume:
+                _create_run_folder(out, plan, facts, context, pace)
+            await safety.write_run_record(api, plan)
+            submission = PlanSubmission(
                 api,
-                plan.iterate_workloads(),
-                folder,
+                out,
                 run=plan.run,
-                limits=speed.build_limits(plan),
-                aborts=build_abort_limits(plan),
+                limits=pace.build_limits(plan),
+                aborts=plan.scenario.abort,
                 submitter=submitter,
-                bursts=speed.build_bursts(plan) if closed else None,
-                asked=stop_request,
-                watcher=SavingWatcher(folder, plan, tell),
+                bursts=pace.build_bursts(plan) if closed else None,
+                asked=context.asked,
+                watcher=watcher,
             )
-    sent = write_submitted_file(folder, plan)
-    run_folder.load_run(folder).end("succeeded" if sent == len(plan) else "failed")
-    return SubmissionResult(folder, folder / "submitted.json", outcome, sent)
+            return await submission.submit(plan.iterate_workloads())
+
+    outcome = run_in_thread(body, context.asked, watcher)
+    sent = write_submitted_file(out, plan)
+    run_folder.load_run(out).end("succeeded" if sent == len(plan) else "failed")
+    return SubmissionResult(out, out / "submitted.json", outcome, sent)
 
 
 def check_flags(flags: SubmitFlags, *, resume: bool) -> None:
@@ -455,7 +434,7 @@ def write_submitted_file(folder: Path, plan: Plan) -> int:
     return len(sent)
 
 
-class SavingWatcher:
+class SavingWatcher(SilentRunWatcher):
     """Tells how it goes and keeps submitted.json fresh: the old sampler and plotter can be run meanwhile."""
 
     def __init__(self, folder: Path, plan: Plan, tell: Callable[[str], None]) -> None:
@@ -463,7 +442,7 @@ class SavingWatcher:
         self._next_s = time.monotonic() + _SAVE_EVERY_S
 
     def show_status(self, live: SubmissionStatus) -> None:
-        """Every two seconds, or less often where writing takes long."""
+        """Write submitted.json every two seconds, or less often where writing takes long."""
         begin_s = time.monotonic()
         if begin_s < self._next_s:
             return
@@ -473,7 +452,7 @@ class SavingWatcher:
         self._tell(f"{live.acked} of {live.planned} submitted, {live.failed} failed, {live.rate_per_s:.1f} a second")
 
     def say(self, line: str) -> None:
-        """Something that a person should read."""
+        """Show a message that a person should read."""
         self._tell(line)
 
 
@@ -492,95 +471,26 @@ def _load_or_draw_plan(flags: SubmitFlags, out: Path, *, resume: bool) -> Plan:
     return scenario.draw_plan(build_scenario(flags))
 
 
-async def _check_cluster(
-    api: Connection, plan: Plan, facts: safety.ClusterFacts, *, by_command: bool, patient: bool
-) -> None:
-    """Refuse what must not begin; rights that were just granted are known to the API server a moment later."""
-    end_s = time.monotonic() + (_RIGHTS_LIMIT_S if patient else 0)
-    while True:
-        findings = await safety.run_preflight(api, plan, facts, by_command=by_command)
-        if (
-            not any(finding.level == "refused" and finding.check in _GRANTED for finding in findings)
-            or time.monotonic() >= end_s
-        ):
-            safety.raise_refusals(findings)
-            return
-        await asyncio.sleep(_AGAIN_S)
-
-
 async def _set_up_namespace(admin: Target, plan: Plan) -> None:
     """Namespace and rights, to look at what the workloads become too."""
     async with Connection(admin) as api:
         await safety.set_up_cluster(api, plan, quota=False)
+        look = ["get", "list", "watch"]
+        rules = [
+            {"apiGroups": ["run.ai"], "resources": ["*"], "verbs": look},
+            {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": look},
+            {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups", "bindrequests"], "verbs": look},
+        ]
         for namespace in plan.namespaces:
-            for manifest in _build_read_rights(namespace):
+            for manifest in build_role_objects("workbench-upstream", rules, namespace):
                 await apply_object(api, manifest)
 
 
-def _build_read_rights(namespace: str) -> list[dict[str, Any]]:
-    from workbench.scaletest.local_cluster import identities
-
-    name, group = "workbench-upstream", "rbac.authorization.k8s.io"
-    head = {"name": name, "namespace": namespace, "labels": {api_discovery.MANAGED_BY: api_discovery.MANAGER}}
-    look = ["get", "list", "watch"]
-    rules = [
-        {"apiGroups": ["run.ai"], "resources": ["*"], "verbs": look},
-        {"apiGroups": ["kubeflow.org"], "resources": ["pytorchjobs"], "verbs": look},
-        {"apiGroups": ["scheduling.run.ai"], "resources": ["podgroups", "bindrequests"], "verbs": look},
-    ]
-    subject = {"kind": "ServiceAccount", "name": identities.ACCOUNT, "namespace": identities.NAMESPACE}
-    bound = {"apiGroup": group, "kind": "Role", "name": name}
-    version = f"{group}/v1"
-    return [
-        {"apiVersion": version, "kind": "Role", "metadata": head, "rules": rules},
-        {"apiVersion": version, "kind": "RoleBinding", "metadata": head, "roleRef": bound, "subjects": [subject]},
-    ]
-
-
-def _create_run_folder(
-    out: Path, plan: Plan, facts: safety.ClusterFacts, mode: str, speed: SubmissionPace, *, closed: bool
-) -> Path:
+def _create_run_folder(out: Path, plan: Plan, facts: ClusterFacts, context: RunContext, pace: SubmissionPace) -> None:
     title = "How long do workloads take? (flags of the older tool)"
-    run = run_folder.start_run("scaletest", folder=out, title=title, config=speed.to_config())
-    plan.write(run.folder)
-    simulated = not plan.scenario.allow_real_nodes or facts.real_nodes == 0
-    run_records.write_conditions(
-        run.folder,
-        run_records.RunConditions(
-            run=plan.run,
-            scenario_name=plan.scenario.name,
-            scenario_sha256=scenario_file.hash_scenario(plan.scenario),
-            created_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
-            context=facts.context,
-            fingerprint=facts.fingerprint,
-            server_sha256=facts.server_sha256,
-            server_version=facts.server_version,
-            identity=facts.identity,
-            identity_groups=facts.groups,
-            namespaces=plan.namespaces,
-            schedulers=plan.scenario.schedulers,
-            simulated_nodes=simulated,
-            local_cluster=facts.own,
-            mode=mode,
-            closed=closed,
-        ),
-    )
-    return run.folder
-
-
-@contextlib.contextmanager
-def _stop_on_signals() -> Iterator[StopRequest]:
-    """Ctrl-C once stops and drains, twice breaks off."""
-    stop_request, loop = StopRequest(), asyncio.get_running_loop()
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    try:
-        for number in numbers:
-            loop.add_signal_handler(number, stop_request.request_stop)
-    except (NotImplementedError, RuntimeError, ValueError):  # not the main thread, or Windows
-        yield stop_request
-        return
-    try:
-        yield stop_request
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)
+    run_folder.start_run("scaletest", folder=out, title=title, config=pace.to_config())
+    plan.write(out)
+    test = build_run_conditions(plan, facts, context, ())
+    # No sampler runs beside it.
+    unwatched = {"watches_pods_of_others": False, "reads_audit_log": False, "local_cluster": facts.own, "notes": ()}
+    run_records.write_conditions(out, test.model_copy(update=unwatched))

@@ -9,7 +9,7 @@ import json
 import shutil
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -34,50 +34,28 @@ from workbench.scaletest.local_cluster import (
     simulated_nodes,
 )
 from workbench.scaletest.local_cluster.cluster_record import (
-    ClientLimit,
     ClusterPart,
     ClusterRecord,
     ClusterSettings,
     NodePool,
-    Scheduler,
-    StartDelay,
     check_api_arguments,
     check_client_limits,
     check_cluster_name,
 )
 from workbench.scaletest.observation.run_records import Component
 from workbench.scaletest.scenario.scenario_file import GANG_SCHEDULING
-from workbench.scaletest.scenario.scheduler_recipes import SchedulerRecipe
 
 KUBECONFIG, MEASURE_KUBECONFIG = "kubeconfig", "measure.kubeconfig"
 _MARKER = ".workbench-cluster"
-
-
-__all__ = [
-    "KUBECONFIG",
-    "MEASURE_KUBECONFIG",
-    "UP_COMMAND",
-    "LocalCluster",
-    "find_cluster",
-    "kill_component",
-    "list_lost_parts",
-    "remove_cluster",
-    "restart_component",
-    "run_coroutine",
-    "start_cluster",
-    "start_from_nothing",
-    "stop_cluster",
-]
 UP_COMMAND = "workbench scaletest cluster up"
 _ATTEMPTS = 3
 
 
-def start_from_nothing(
+def _start_new_cluster(
     name: str,
     settings: ClusterSettings,
     binaries: program_builds.Binaries,
     folder: Path | None,
-    owner: tuple[int, float],
     timeout_s: float,
     tell: Callable[[str], None],
 ) -> ClusterRecord:
@@ -90,8 +68,6 @@ def start_from_nothing(
         settings=settings,
         provider=binaries.provider,
         kubectl=binaries.kubectl,
-        owner_pid=owner[0],
-        owner_started=owner[1],
     )
     cluster_record.write_record(begun)
     try:
@@ -290,65 +266,41 @@ class LocalCluster:
 
 def start_cluster(
     name: str = "local",
+    settings: ClusterSettings | None = None,
     *,
-    pools: Sequence[NodePool] = (NodePool(nodes=200, gpus=8),),
-    scheduler: Scheduler = "default",
-    client_limits: Mapping[str, ClientLimit] | None = None,
-    api_arguments: Mapping[str, str] | None = None,
-    feature_gates: Mapping[str, bool] | None = None,
-    scheduler_arguments: Mapping[str, str] | None = None,
-    start_delay: StartDelay | None = None,
-    recipes: Sequence[SchedulerRecipe] = (),
-    kueue: bool = False,
-    queue_quotas: Mapping[str, int] | None = None,
     programs: Path | None = None,
     provider: program_builds.Provider | None = None,
     folder: Path | None = None,
-    owner: tuple[int, float] = (0, 0.0),
     timeout_s: float = 120,
     tell: Callable[[str], None] = lambda _: None,
 ) -> LocalCluster:
     """Start a cluster; a running one of this name is reused if it has the same settings.
 
-    `scheduler`: `kai`: KAI runs beside the default scheduler, and pods choose by their schedulerName.
-    `feature_gates`, `scheduler_arguments`: Gates of API server, controller-manager and scheduler; other arguments of
-    the default scheduler.
-    `start_delay`: How long simulated nodes take to start a pod; no time without it.
-    `recipes`: Schedulers of program `kube-scheduler` that run beside the control plane's own.
-    `kueue`, `queue_quotas`: Kueue runs, with these queues and their GPUs; one queue `default` with all GPUs without
-    them.
-    `client_limits`: Requests per second (and burst) of components; Kubernetes' defaults for the others.
     `folder`: Empty or new folder for its data; by default in the user's cache.
-    `owner`: Process id and start time of a process; the cluster is stopped when it ends.
     """
+    settings = settings or ClusterSettings()
     check_cluster_name(name)
-    limits = check_client_limits(
-        client_limits or {}, scheduler, [*(recipe.name for recipe in recipes), *(["kueue"] if kueue else [])]
-    )
-    arguments = check_api_arguments(api_arguments or {})
-    settings = ClusterSettings(
-        pools=tuple(pools),
-        scheduler=scheduler,
-        client_limits=limits,
-        api_arguments=arguments,
-        feature_gates=dict(feature_gates or {}),
-        scheduler_arguments=check_api_arguments(scheduler_arguments or {}),
-        start_delay=start_delay,
-        recipes=tuple(recipes),
-        kueue=kueue,
-        queue_quotas=dict(queue_quotas or {}),
-    )
+    check_client_limits(settings)
+    check_api_arguments(settings.api_arguments)
+    check_api_arguments(settings.scheduler_arguments)
     with cluster_record.lock_cluster(name):
         if (cluster := _reuse_or_remove(name, settings, tell)) is not None:
             return cluster
         binaries = program_builds.find_binaries(programs, provider)
-        if scheduler == "kai":
+        if settings.scheduler == "kai":
             binaries.require_kai()
         if settings.kueue:
             binaries.require_kueue()
         if settings.recipes:
             binaries.require_scheduler()
-        return _start_with_free_ports(name, settings, binaries, folder, owner, timeout_s, tell)
+        for attempt in range(_ATTEMPTS):
+            try:
+                return _build_local_cluster(_start_new_cluster(name, settings, binaries, folder, timeout_s, tell))
+            except control_plane.PortTakenError:
+                # Another process took a port meanwhile.
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        raise AssertionError("unreachable")
 
 
 def _reuse_or_remove(name: str, settings: ClusterSettings, tell: Callable[[str], None]) -> LocalCluster | None:
@@ -363,25 +315,6 @@ def _reuse_or_remove(name: str, settings: ClusterSettings, tell: Callable[[str],
     tell("removing the remains of an earlier cluster of this name")
     remove_cluster(name)
     return None
-
-
-def _start_with_free_ports(
-    name: str,
-    settings: ClusterSettings,
-    binaries: program_builds.Binaries,
-    folder: Path | None,
-    owner: tuple[int, float],
-    timeout_s: float,
-    tell: Callable[[str], None],
-) -> LocalCluster:
-    """Start the cluster; retried with other ports if another process took one meanwhile."""
-    for attempt in range(_ATTEMPTS):
-        try:
-            return _build_local_cluster(start_from_nothing(name, settings, binaries, folder, owner, timeout_s, tell))
-        except control_plane.PortTakenError:
-            if attempt == _ATTEMPTS - 1:
-                raise
-    raise AssertionError("unreachable")
 
 
 def find_cluster(name: str = "local") -> LocalCluster:
@@ -410,26 +343,6 @@ def stop_cluster(name: str = "local") -> bool:
         return remove_cluster(name)
 
 
-def kill_component(cluster: LocalCluster, component: str) -> None:
-    """Kill a component, as a crash would, without a restart."""
-    _parts_by_name(cluster, component)
-    component_processes.end_processes(component_processes.find_processes(cluster.folder).get(component, []))
-
-
-def restart_component(cluster: LocalCluster, component: str, *, timeout_s: float = 120) -> None:
-    """Restart a component with its own command line, and wait until it is healthy.
-
-    Components that ended meanwhile are restarted too: the controller-manager and the scheduler exit when they cannot
-    renew their lease for 10 s. A restarted one is idle until its old lease expires, 15 s at most.
-    """
-    parts = _parts_by_name(cluster, component)
-    before = component_processes.find_processes(cluster.folder)
-    component_processes.end_processes(before.get(component, []), grace_s=2)
-    _start_part(cluster, parts[component], timeout_s)
-    for name in sorted(set(before) - set(component_processes.find_processes(cluster.folder))):
-        _start_part(cluster, parts[name], timeout_s)
-
-
 def _start_rested_schedulers(record: ClusterRecord, gone: list[str]) -> list[str]:
     """Start schedulers that a comparison had stopped when it was killed; the parts that are still missing."""
     from workbench.scaletest.local_cluster import second_schedulers
@@ -444,22 +357,6 @@ def list_lost_parts(record: ClusterRecord) -> list[str]:
     """Components that should run and do not."""
     alive = component_processes.find_processes(record.folder)
     return [part.name for part in record.parts if part.name not in alive]
-
-
-def _parts_by_name(cluster: LocalCluster, component: str) -> dict[str, ClusterPart]:
-    """All components by name; an error if this one is missing."""
-    record = cluster_record.read_record(cluster.name)
-    parts = {part.name: part for part in record.parts} if record else {}
-    if component not in parts:
-        raise ConfigError("no such component", where=cluster.name, found=component, allowed=sorted(parts))
-    return parts
-
-
-def _start_part(cluster: LocalCluster, part: ClusterPart, timeout_s: float) -> None:
-    component_processes.start_component(
-        cluster.folder, part.command, control_plane.find_log(cluster.folder, part.name), environment=part.environment
-    )
-    control_plane.wait_until_healthy(cluster.folder, (part,), timeout_s=timeout_s)
 
 
 def _read_or_guess_record(name: str) -> ClusterRecord | None:

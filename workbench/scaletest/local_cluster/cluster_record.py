@@ -98,7 +98,17 @@ DEFAULT_LIMITS = {
 
 
 class ClusterSettings(FiniteModel):
-    """Settings of a cluster."""
+    """Settings of a cluster.
+
+    `scheduler`: `kai`: KAI runs beside the default scheduler, and pods choose by their schedulerName.
+    `client_limits`: Requests per second (and burst) of components; Kubernetes' defaults for the others.
+    `feature_gates`, `scheduler_arguments`: Gates of API server, controller-manager and scheduler; other arguments of
+    the default scheduler.
+    `start_delay`: How long simulated nodes take to start a pod; no time without it.
+    `recipes`: Schedulers of program `kube-scheduler` that run beside the control plane's own.
+    `kueue`, `queue_quotas`: Kueue runs, with these queues and their GPUs; one queue `default` with all GPUs without
+    them.
+    """
 
     pools: tuple[NodePool, ...] = (NodePool(nodes=200, gpus=8),)
     scheduler: Scheduler = "default"
@@ -239,21 +249,19 @@ def parse_client_limits(texts: Iterable[str]) -> dict[str, ClientLimit]:
     return limits
 
 
-def _is_there(name: str, scheduler: Scheduler) -> bool:
-    return name != "kueue" and (scheduler == "kai" or not name.startswith("kai-"))
-
-
-def check_client_limits(
-    limits: Mapping[str, ClientLimit], scheduler: Scheduler, more: Sequence[str] = ()
-) -> dict[str, ClientLimit]:
-    """Validate client limits against the components of this cluster."""
-    components = [*(name for name in DEFAULT_LIMITS if _is_there(name, scheduler)), *more]
-    for name in limits:
+def check_client_limits(settings: ClusterSettings) -> None:
+    """Refuse client limits of components that this cluster does not have."""
+    components = [
+        name
+        for name in DEFAULT_LIMITS
+        if name != "kueue" and (settings.scheduler == "kai" or not name.startswith("kai-"))
+    ]
+    components += [*(recipe.name for recipe in settings.recipes), *(["kueue"] if settings.kueue else [])]
+    for name in settings.client_limits:
         if name not in components:
             raise ConfigError(
                 "no component with a client limit", where="--client-limit", found=name, allowed=components
             )
-    return dict(limits)
 
 
 def parse_api_arguments(texts: Iterable[str]) -> dict[str, str]:
@@ -314,7 +322,7 @@ class ClusterRecord(BaseModel):
     audited: bool = False
     parts: tuple[ClusterPart, ...] = ()
     components: tuple[Component, ...] = ()
-    owner_pid: int = 0  # the cluster is stopped when this process ends: for tests
+    owner_pid: int = 0  # of earlier records, as the next field
     owner_started: float = 0.0
 
 

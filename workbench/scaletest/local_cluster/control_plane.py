@@ -17,7 +17,6 @@ import yaml
 from workbench.core.errors import InputError, RunFailedError
 from workbench.core.files import cache_folder
 from workbench.scaletest.local_cluster import component_processes
-from workbench.scaletest.local_cluster import component_processes as free_ports
 from workbench.scaletest.local_cluster.cluster_record import (
     DEFAULT_LIMITS,
     NATIVE_GANGS_API,
@@ -112,7 +111,9 @@ def create_control_plane(
     folder: Path, name: str, settings: ClusterSettings, binaries: Binaries, *, timeout_s: float
 ) -> tuple[ClusterPart, ...]:
     """Start etcd, the API server, the controller-manager, the scheduler and kwok, and wait until they are healthy."""
-    numbers = dict(zip((*COMPONENT_NAMES, "peer"), free_ports.find_free_ports(len(COMPONENT_NAMES) + 1), strict=True))
+    numbers = dict(
+        zip((*COMPONENT_NAMES, "peer"), component_processes.find_free_ports(len(COMPONENT_NAMES) + 1), strict=True)
+    )
     policy = folder / "audit-policy.yaml"
     policy.write_text(_AUDIT_POLICY, encoding="utf-8")
     config = folder / "kwokctl.json"
@@ -159,7 +160,7 @@ def _build_kwokctl_config(
         "options": {
             "runtime": "binary",
             "cacheDir": str(cache_folder().absolute() / "scaletest" / "kwok"),
-            "bindAddress": free_ports.LOOPBACK,
+            "bindAddress": component_processes.LOOPBACK,
             "etcdPort": numbers["etcd"],
             "etcdPeerPort": numbers["peer"],
             "kubeApiserverPort": numbers["kube-apiserver"],
@@ -294,7 +295,7 @@ def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[C
             if component in components
             else ()
         )
-        url = f"{scheme}://{free_ports.LOOPBACK}:{numbers[component]}{path}"
+        url = f"{scheme}://{component_processes.LOOPBACK}:{numbers[component]}{path}"
         parts.append(
             ClusterPart(
                 name=component,

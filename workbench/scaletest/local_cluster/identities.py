@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import orjson
 import yaml
 
 from workbench.core.errors import RunFailedError
@@ -13,7 +14,9 @@ from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection
 
 NAMESPACE, ACCOUNT, ROLE = api_discovery.SYSTEM_NAMESPACE, api_discovery.MEASURING_ACCOUNT, "workbench-measure"
+_ACCOUNTS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
 _TOKEN_S = 365 * 24 * 3600
+Json = dict[str, Any]
 
 
 def admin_context(cluster: str) -> str:
@@ -51,48 +54,32 @@ async def create_measuring_identity(api: Connection) -> str:
     It may see the nodes, the pods of everybody, and the namespace whose uid identifies the cluster. What it may do in
     the namespaces of a test is granted there.
     """
-    for path, body in _build_identity_objects():
-        answer = await api.request("POST", path, body=_encode_json(body))
-        if answer.status not in (201, 409):
-            raise RunFailedError("the measuring identity was refused", where=path, found=answer.status)
-    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
-    reply = await api.json(
-        "POST",
-        path,
-        {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": _TOKEN_S}},
-    )
-    return str(reply["status"]["token"])
+    return await _create_account(api, ACCOUNT, _build_identity_objects(), "the measuring identity was refused")
 
 
 async def create_component_account(api: Connection, name: str) -> str:
     """An account with an administrator's rights for a component of a local cluster, by whose name it is audited."""
     rbac, labels = "rbac.authorization.k8s.io", {api_discovery.MANAGED_BY: api_discovery.MANAGER}
-    place = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts"
     binding = {
         "metadata": {"name": f"workbench-{name}", "labels": labels},
         "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "cluster-admin"},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": NAMESPACE}],
     }
-    objects = (
-        (place, {"metadata": {"name": name, "labels": labels}}),
+    objects: list[tuple[str, Json]] = [
+        (_ACCOUNTS, {"metadata": {"name": name, "labels": labels}}),
         (f"/apis/{rbac}/v1/clusterrolebindings", binding),
-    )
+    ]
+    return await _create_account(api, name, objects, "a component's account was refused")
+
+
+async def _create_account(api: Connection, name: str, objects: list[tuple[str, Json]], refusal: str) -> str:
+    """Make the objects of an account; its token."""
     for path, body in objects:
-        answer = await api.request("POST", path, body=_encode_json(body))
+        answer = await api.request("POST", path, body=orjson.dumps(body))
         if answer.status not in (201, 409):
-            raise RunFailedError("a component's account was refused", where=name, found=answer.status)
-    wanted = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"expirationSeconds": _TOKEN_S},
-    }
-    return str((await api.json("POST", f"{place}/{name}/token", wanted))["status"]["token"])
-
-
-def _encode_json(body: dict[str, Any]) -> bytes:
-    import orjson
-
-    return orjson.dumps(body)
+            raise RunFailedError(refusal, where=path, found=answer.status)
+    wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": _TOKEN_S}}
+    return str((await api.json("POST", f"{_ACCOUNTS}/{name}/token", wanted))["status"]["token"])
 
 
 def _build_identity_objects() -> list[tuple[str, dict[str, Any]]]:
@@ -100,7 +87,7 @@ def _build_identity_objects() -> list[tuple[str, dict[str, Any]]]:
     rbac = "rbac.authorization.k8s.io"
     return [
         ("/api/v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": labels}}),
-        (f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts", {"metadata": {"name": ACCOUNT, "labels": labels}}),
+        (_ACCOUNTS, {"metadata": {"name": ACCOUNT, "labels": labels}}),
         (
             f"/apis/{rbac}/v1/clusterroles",
             {

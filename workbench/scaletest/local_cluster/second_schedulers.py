@@ -33,7 +33,7 @@ PROGRAM = "kube-scheduler"
 
 OWN = "kube-scheduler"
 _LEADS = re.compile(r'^leader_election_master_status\{name="kube-scheduler"\} 1$', re.MULTILINE)
-_GRACE_S, _POLL_S = 5.0, 0.2
+_GRACE_S, _POLL_S, _START_LIMIT_S = 5.0, 0.2, 60.0
 
 
 async def create_accounts(api: Connection, folder: Path, server: str, authority: Path, names: Sequence[str]) -> None:
@@ -102,7 +102,7 @@ def list_switchable(record: ClusterRecord) -> dict[str, ClusterPart]:
     return {part.name: part for part in record.parts if part.name in names}
 
 
-def run_only(cluster: LocalCluster, needed: set[str] | None, *, timeout_s: float = 60) -> tuple[str, ...]:
+def run_only(cluster: LocalCluster, needed: set[str] | None) -> tuple[str, ...]:
     """Stop the schedulers that are not needed and start those that are; the names of those that run.
 
     `needed`: Names of components; null for all that the cluster has.
@@ -118,9 +118,9 @@ def run_only(cluster: LocalCluster, needed: set[str] | None, *, timeout_s: float
         part = parts[name]
         component_processes.start_component(cluster.folder, part.command, log, environment=part.environment)
     started = tuple(parts[name] for name in sorted(wanted - set(alive)))
-    control_plane.wait_until_healthy(cluster.folder, started, timeout_s=timeout_s)
+    control_plane.wait_until_healthy(cluster.folder, started, timeout_s=_START_LIMIT_S)
     if OWN in wanted:
-        _wait_for_leader(parts[OWN], timeout_s)
+        _wait_for_leader(parts[OWN], _START_LIMIT_S)
     return tuple(sorted(wanted))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
@@ -151,17 +151,13 @@ def _fill_histogram(row: Pressure, old: Series, now: Series) -> None:
             return
 
 
-def parse_sources(texts: Iterable[str]) -> dict[str, str]:
-    """Read `COMPONENT=URL`; only this machine's, because their certificates are not verified."""
-    sources = {}
-    for text in texts:
-        name, _, url = text.partition("=")
+def check_sources(sources: Mapping[str, str]) -> None:
+    """Refuse URLs of other machines, because certificates are not verified."""
+    for name, url in sources.items():
         parts = urlsplit(url)
         if not name or parts.scheme not in ("http", "https") or parts.hostname not in LOOPBACK:
-            allowed = "COMPONENT=URL of this machine"
-            raise ConfigError("not a source of metrics", where="--metrics", found=text[:100], allowed=allowed)
-        sources[name] = url
-    return sources
+            found, allowed = f"{name}: {url}"[:100], "a component and a URL of this machine"
+            raise ConfigError("not a source of metrics", where="metrics", found=found, allowed=allowed)
 
 
 class MetricsFollower:

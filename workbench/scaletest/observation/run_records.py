@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any
 
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -20,7 +20,6 @@ HEALTH = "health.jsonl"
 MAX_LINE_BYTES = 1 << 20
 _ENCODER = msgspec.json.Encoder()
 _BLOCK = 4 << 20
-_Record = TypeVar("_Record")
 SPILL_BYTES = 1 << 20
 MAX_NOTES = 1000
 
@@ -242,15 +241,15 @@ def _decode_lines(file: IO[bytes], decoder: Any, path: Path) -> Iterator[Any]:
             ) from None
 
 
-class LineTail(Generic[_Record]):
+class LineTail:
     """New lines of a growing file."""
 
-    def __init__(self, path: Path, kind: type[_Record]) -> None:
+    def __init__(self, path: Path, kind: Any) -> None:
         self._path, self._decoder = path, msgspec.json.Decoder(kind)
         self._at = 0
         self._rest = b""
 
-    def read_new(self) -> Iterator[_Record]:
+    def read_new(self) -> Iterator[Any]:
         """Lines since the last call, up to one block per call; none while the file does not exist."""
         try:
             with self._path.open("rb") as file:
@@ -273,8 +272,7 @@ class LineAppender:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            self._end = _find_last_line_end(self._file)
-            os.ftruncate(self._file, self._end)
+            self._end = truncate_torn_line(self._file)
         except OSError as error:
             raise self._build_write_error(error) from None
 
@@ -321,16 +319,19 @@ class LineAppender:
         )
 
 
-def _find_last_line_end(file: int) -> int:
-    """Offset of the end of the last complete line."""
-    end = os.fstat(file).st_size
+def truncate_torn_line(file: int) -> int:
+    """Remove an incomplete last line, left by a killed process; returns the end of the last complete one."""
+    size = end = os.fstat(file).st_size
     while end > 0:
         begin = max(0, end - (64 << 10))
         position = os.pread(file, end - begin, begin).rfind(b"\n")
         if position >= 0:
-            return begin + position + 1
+            end = begin + position + 1
+            break
         end = begin
-    return 0
+    if end < size:
+        os.ftruncate(file, end)
+    return end
 
 
 class RunFiles:

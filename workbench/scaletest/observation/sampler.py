@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import os
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import ConfigError, RunFailedError
+from workbench.core.errors import RunFailedError
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.api_discovery import ApiResource
 from workbench.scaletest.cluster_api.connection import ApiError, Connection, now_ns
 from workbench.scaletest.observation import audit_log as observation_audit_log
 from workbench.scaletest.observation import clock_skew, run_records, watch_targets
 from workbench.scaletest.observation.clock_skew import Heartbeat, LoadMeter
-from workbench.scaletest.observation.component_metrics import MetricsFollower
+from workbench.scaletest.observation.component_metrics import MetricsFollower, check_sources
 from workbench.scaletest.observation.object_ledger import Node, ObjectDecoder, ObjectLedger
 from workbench.scaletest.observation.resource_watch import ResourceWatch, WatchSink, WatchTarget
 from workbench.scaletest.observation.run_records import RunFiles
-from workbench.scaletest.observation.watch_targets import NODE_SCOPE, ForeignPods, NodeObserver, SamplerOptions
+from workbench.scaletest.observation.sampler_process import SamplerOptions
+from workbench.scaletest.observation.watch_targets import NODE_SCOPE, ForeignPods, NodeObserver
 
 FLUSH_S = 0.5
 START_LIMIT_S = 60.0
@@ -53,18 +53,19 @@ class SamplerState:
 class RunSampler:
     """One sampler: `prepare`, `begin`, `finish`, `close`."""
 
-    def __init__(self, api: Connection, folder: Path, options: SamplerOptions) -> None:
-        self._api, self._folder, self._options = api, folder, options
+    def __init__(self, api: Connection, options: SamplerOptions) -> None:
+        self._api, self._folder, self._options = api, options.folder, options
         self._begun_ns = now_ns()
-        self._files = files = RunFiles(folder)
+        self._files = files = RunFiles(options.folder)
         self._ledger = ObjectLedger(files.observed.put)
-        self._away_since_ns = self._ledger.restore(folder / run_records.OBSERVED)
+        self._away_since_ns = self._ledger.restore(options.folder / run_records.OBSERVED)
         self._nodes = NodeObserver(files.observed.put)
         self._not_ready_at_start = 0
         self._heart = Heartbeat(api, options.run, options.namespaces[0], files.health.put)
         self._prober = clock_skew.build_prober(api, files.health.put)
         self._foreign = ForeignPods(options.run, options.namespaces, files.note) if options.foreign_pods else None
         self._audit = self._open_audit_log()
+        check_sources(options.metrics)
         self._metrics = MetricsFollower(api, options.metrics, files.health.put, files.note)
         self._watches: list[ResourceWatch] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -160,7 +161,7 @@ class RunSampler:
 
     async def write_periodically(self, tell: Callable[[SamplerState], None]) -> None:
         """Flush the files every half second; write gaps and load and report the state every second."""
-        meter, count = LoadMeter(self._options.client_pids, self._options.side_pids), 0
+        meter, count = LoadMeter((os.getppid(),), self._options.side_pids), 0
         while True:
             await asyncio.sleep(FLUSH_S)
             count += 1
@@ -232,47 +233,17 @@ class RunSampler:
 
 async def run_sampler(
     api: Connection,
-    folder: str | Path,
-    run: str,
-    namespaces: Sequence[str],
-    kinds: Sequence[ApiResource] = (),
+    options: SamplerOptions,
     *,
     stop: asyncio.Event,
-    ready: Callable[[], None] = lambda: None,
-    tell: Callable[[SamplerState], None] = lambda _: None,
-    by_namespace: bool = False,
-    foreign_pods: bool = False,
-    audit_log: str | Path | None = None,
-    client_pids: Sequence[int] = (),
-    side_pids: Sequence[int] = (),
-    metrics: Mapping[str, str] | None = None,
+    ready: Callable[[], None],
+    tell: Callable[[SamplerState], None],
 ) -> None:
     """Watch a run until `stop` is set, and write the observations to its folder.
 
     `ready`: Called once, when every watch is connected and the clock offset is known.
-    `audit_log`: The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
     """
-    api_discovery.build_run_selector(run)
-    if not namespaces:
-        raise ConfigError("no namespace given", where="--namespace")
-    log = None if audit_log is None else Path(audit_log)
-    options = SamplerOptions(
-        run,
-        tuple(dict.fromkeys(namespaces)),
-        tuple(kinds),
-        by_namespace,
-        foreign_pods,
-        log,
-        client_pids=tuple(client_pids),
-        side_pids=tuple(side_pids),
-        metrics=dict(metrics or {}),
-    )
-    await _sample_until_stopped(RunSampler(api, Path(folder), options), stop, ready, tell)
-
-
-async def _sample_until_stopped(
-    sampling: RunSampler, stop: asyncio.Event, ready: Callable[[], None], tell: Callable[[SamplerState], None]
-) -> None:
+    sampling = RunSampler(api, options)
     try:
         await sampling.prepare()
         await sampling.begin()

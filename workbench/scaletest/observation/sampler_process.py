@@ -4,85 +4,74 @@ from __future__ import annotations
 
 import contextlib
 import re
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from pydantic import Field
 
+from workbench.core.child_process import ChildProcess
 from workbench.core.errors import ConfigError, RunFailedError
+from workbench.core.schema import StrictModel
+from workbench.scaletest.cluster_api.api_discovery import ApiResource
 
 MODULE = "workbench.scaletest.observation"
 READY_LINE = "ready"
 STATE_EVERY_S = 1.0
 READY_LIMIT_S = 120.0
 STOP_LIMIT_S = 60.0
-_MAX_LINE_BYTES = 64 << 10
+MAX_OUTPUT_BYTES = 64 << 10
 _FACT = re.compile(r"  (where|found|allowed|do): (.*)")
 
 
-def start_sampler(
-    folder: str | Path,
-    *,
-    run: str,
-    namespaces: Sequence[str],
-    kubeconfig: str | Path | None = None,
-    context: str | None = None,
-    kinds: Sequence[str] = (),
-    by_namespace: bool = False,
-    foreign_pods: bool = False,
-    audit_log: str | Path | None = None,
-    side_pids: Sequence[int] = (),
-    metrics: Mapping[str, str] | None = None,
-) -> SamplerProcess:
-    """Start a sampler; `wait_until_ready` waits for it.
+class SamplerOptions(StrictModel):
+    """Options of a sampler, which its process gets as one JSON document.
 
-    `kinds`: Resources of the workloads, such as `kubeflow.org/v1/pytorchjobs`; jobs and pods are always watched.
-    `by_namespace`: Watch pods, jobs and workloads of the namespaces without a label selector.
+    `folder`: The run folder, to which the observations are written.
+    `kubeconfig`, `context`: The cluster and the measuring identity.
+    `kinds`: Resources of the workloads; jobs and pods are always watched.
+    `by_namespace`: Watch pods, jobs and workloads of the namespaces without a label selector: for operators that do
+    not copy labels.
     `foreign_pods`: Also count evictions and pending pods of other users, cluster-wide.
+    `audit_log`: The API server's audit log, if readable; request counts go to tables/requests.parquet at the end.
     `side_pids`: Processes of a local cluster's components: whose this machine's time was.
+    `metrics`: Components on this machine and the URLs of their metrics; the API server's are read in any case.
     """
-    options: list[str] = ["--folder", str(folder), "--run", run]
-    for namespace in namespaces:
-        options += ["--namespace", namespace]
-    for kind in kinds:
-        options += ["--kind", kind]
-    named = {"--kubeconfig": kubeconfig, "--context": context, "--audit-log": audit_log}
-    for name, value in named.items():
-        options += [] if value is None else [name, str(value)]
-    options += ["--by-namespace"] if by_namespace else []
-    options += ["--foreign-pods"] if foreign_pods else []
-    options += [word for pid in side_pids for word in ("--side-pid", str(pid))]
-    options += [word for name, url in (metrics or {}).items() for word in ("--metrics", f"{name}={url}")]
-    return SamplerProcess([sys.executable, "-m", MODULE, *options])
+
+    folder: Path
+    run: str
+    namespaces: tuple[str, ...] = Field(min_length=1)
+    kubeconfig: Path | None = None
+    context: str | None = None
+    kinds: tuple[ApiResource, ...] = ()
+    by_namespace: bool = False
+    foreign_pods: bool = False
+    audit_log: Path | None = None
+    side_pids: tuple[int, ...] = ()
+    metrics: dict[str, str] = Field(default={})
+
+
+def start_sampler(options: SamplerOptions) -> SamplerProcess:
+    """Start a sampler; `wait_until_ready` waits for it."""
+    return SamplerProcess([sys.executable, "-m", MODULE, options.model_dump_json()])
 
 
 class SamplerProcess:
     """A running sampler. It ends with `stop`, at the end of a `with` block, or when this process exits."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        # In its own session: Ctrl-C reaches the submitter only, which stops the sampler last.
-        self._process = subprocess.Popen(  # noqa: S603 -- our own module
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
         self._ready = threading.Event()
         self._state: dict[str, Any] = {}
         self._told_s = time.monotonic()
-        self._errors: list[bytes] = []
-        self._readers = [
-            threading.Thread(target=target, daemon=True) for target in (self._read_states, self._read_errors)
-        ]
-        for reader in self._readers:
-            reader.start()
+        # Detached: at this interpreter's exit the end of its input stops it, so that it writes its files.
+        self._child = ChildProcess(
+            command, with_stdin=True, on_line=self._take_line, max_output_bytes=MAX_OUTPUT_BYTES, is_detached=True
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -99,12 +88,12 @@ class SamplerProcess:
     @property
     def pid(self) -> int:
         """Its process id."""
-        return self._process.pid
+        return self._child.pid
 
     @property
     def is_running(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
+        return self._child.is_running
 
     @property
     def is_ready(self) -> bool:
@@ -115,8 +104,7 @@ class SamplerProcess:
         """Wait until every watch is connected and the clock offset is known."""
         end = time.monotonic() + timeout_s
         while not self._ready.wait(0.05):
-            if not self.is_running:
-                self._raise_error()
+            self.check()
             if time.monotonic() > end:
                 raise RunFailedError("the sampler is not ready", where=f"within {timeout_s:g} s")
 
@@ -149,52 +137,30 @@ class SamplerProcess:
             The sampler had failed, with its own message; or it did not stop in time and was killed. Its files hold
             complete lines in both cases.
         """
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError):
-            self._process.stdin.close()
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-            raise RunFailedError("the sampler did not end and was killed", where=f"within {timeout_s:g} s") from None
-        finally:
-            self._close_pipes()
+        self._child.close_stdin()
+        ended = self._child.wait(timeout_s) is not None
+        code = self._child.end(grace_s=0)
+        if not ended:
+            raise RunFailedError("the sampler did not end and was killed", where=f"within {timeout_s:g} s")
         if code:
             self._raise_error()
 
-    def _close_pipes(self) -> None:
-        for reader in self._readers:
-            reader.join(5)
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
-
     def _raise_error(self) -> None:
-        code = self._process.wait()
-        self._readers[1].join(5)
-        stderr = b"".join(self._errors).decode(errors="replace")
+        # It has ended; this waits for the rest of its output.
+        code, stderr = self._child.end(grace_s=0), self._child.stderr_text
         kind = ConfigError if code == 2 else RunFailedError
         message, facts = _parse_error(stderr)
         if message is None:
             raise kind("the sampler ended", where=f"exit code {code}", found=stderr.strip()[-2000:] or None)
         raise kind(message, **facts)
 
-    def _read_states(self) -> None:
-        assert self._process.stdout is not None
-        while line := self._process.stdout.readline(_MAX_LINE_BYTES):
-            self._told_s = time.monotonic()
-            if line.strip() == READY_LINE.encode():
-                self._ready.set()
-                continue
-            with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):
-                self._state = msgspec.json.decode(line, type=dict[str, Any])
-
-    def _read_errors(self) -> None:
-        assert self._process.stderr is not None
-        while line := self._process.stderr.readline(_MAX_LINE_BYTES):
-            self._errors = [*self._errors[-50:], line]
+    def _take_line(self, line: str) -> None:
+        self._told_s = time.monotonic()
+        if line.strip() == READY_LINE:
+            self._ready.set()
+            return
+        with contextlib.suppress(msgspec.MsgspecError):
+            self._state = msgspec.json.decode(line, type=dict[str, Any])
 
 
 def _parse_error(text: str) -> tuple[str | None, dict[str, Any]]:

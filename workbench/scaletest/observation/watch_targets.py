@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.errors import ConfigError
@@ -26,6 +25,7 @@ from workbench.scaletest.observation.object_ledger import (
     pod_transitions,
 )
 from workbench.scaletest.observation.resource_watch import WatchSink, WatchTarget
+from workbench.scaletest.observation.sampler_process import SamplerOptions
 
 NODE_SCOPE = Scope("node", "Node", "")
 KWOK = "kwok.x-k8s.io/node"
@@ -208,29 +208,6 @@ class ForeignPods:
         self._pending &= present
         self._hit &= present
         return 0
-
-
-@dataclass(frozen=True)
-class SamplerOptions:
-    """Options of a sampler.
-
-    `by_namespace`: Watch pods, jobs and workloads of the namespaces without a label selector: for operators that do
-    not copy labels.
-    `foreign_pods`: Also count evictions and pending pods of other users, cluster-wide.
-    `client_pids`, `side_pids`: Processes of the submitter, and of the components of a local cluster: whose the
-    machine's time was.
-    `metrics`: Components on this machine and the URLs of their metrics; the API server's are read in any case.
-    """
-
-    run: str
-    namespaces: tuple[str, ...]
-    kinds: tuple[ApiResource, ...] = ()
-    by_namespace: bool = False
-    foreign_pods: bool = False
-    audit_log: Path | None = None
-    client_pids: tuple[int, ...] = ()
-    side_pids: tuple[int, ...] = ()
-    metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,7 @@ from workbench.scaletest.scenario.workload_objects import (
 )
 from workbench.scaletest.scenario.workload_plan import Plan
 
-HOME = "workbench-system"
-ACCOUNT = "measure"
+HOME, ACCOUNT = api_discovery.SYSTEM_NAMESPACE, api_discovery.MEASURING_ACCOUNT
 ROLE = "workbench-measure"
 LIMITS = "workbench-limits"
 # Below -10 the cluster autoscaler adds no nodes; below 0 every other pod preempts them.
@@ -32,8 +31,6 @@ PRIORITY_VALUE = -1000
 _ATTEMPTS = 2
 _RBAC = "rbac.authorization.k8s.io"
 Json = dict[str, Any]
-
-
 _GRANTS = ("ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding")
 FIELD_MANAGER = "workbench"
 _ACCOUNT_S = 60
@@ -43,12 +40,12 @@ _PLURALS = {"PriorityClass": "priorityclasses"}
 
 def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
     """Build all objects of the setup, in order: cluster-scoped ones, then those of each namespace."""
-    scenario = plan.scenario
+    cluster_rules = [rule.to_dict() for rule in select_cluster_rules(list_rules(plan.scenario))]
     objects = [
         _build_namespace(HOME),
         build_priority_class(),
-        _build_account(),
-        *_build_cluster_role(list_rules(scenario)),
+        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _build_metadata(ACCOUNT, HOME)},
+        *build_role_objects(ROLE, cluster_rules),
     ]
     for space in plan.namespaces:
         objects += build_namespace_objects(plan, space, quota=quota)
@@ -58,7 +55,8 @@ def build_setup_objects(plan: Plan, *, quota: bool = True) -> list[Json]:
 def build_namespace_objects(plan: Plan, space: str, *, quota: bool = True) -> list[Json]:
     """Build a namespace for tests, its quota and limits, and the role of the measuring identity."""
     limits = [_build_quota(plan, space), *_build_limit_range(plan, space)] if quota else []
-    return [_build_namespace(space, allow=True), *limits, *_build_role(list_rules(plan.scenario), space)]
+    rules = [rule.to_dict() for rule in select_namespace_rules(list_rules(plan.scenario))]
+    return [_build_namespace(space, allow=True), *limits, *build_role_objects(ROLE, rules, space)]
 
 
 def build_priority_class() -> Json:
@@ -170,42 +168,17 @@ def _build_limit_range(plan: Plan, space: str) -> list[Json]:
     return [{"apiVersion": "v1", "kind": "LimitRange", "metadata": _build_metadata(LIMITS, space), "spec": spec}]
 
 
-def _build_account() -> Json:
-    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _build_metadata(ACCOUNT, HOME)}
-
-
-def _build_subject() -> list[Json]:
-    return [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}]
-
-
-def _build_role(rules: tuple[Rule, ...], space: str) -> list[Json]:
-    version = f"{_RBAC}/v1"
-    rule_list = [rule.to_dict() for rule in select_namespace_rules(rules)]
-    bound = {"apiGroup": _RBAC, "kind": "Role", "name": ROLE}
+def build_role_objects(name: str, rules: list[Json], space: str | None = None) -> list[Json]:
+    """Build a role of the measuring identity and its binding, in a namespace or for the whole cluster."""
+    kind, metadata = "Role" if space else "ClusterRole", _build_metadata(name, space)
     return [
-        {"apiVersion": version, "kind": "Role", "metadata": _build_metadata(ROLE, space), "rules": rule_list},
+        {"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules},
         {
-            "apiVersion": version,
-            "kind": "RoleBinding",
-            "metadata": _build_metadata(ROLE, space),
-            "roleRef": bound,
-            "subjects": _build_subject(),
-        },
-    ]
-
-
-def _build_cluster_role(rules: tuple[Rule, ...]) -> list[Json]:
-    version = f"{_RBAC}/v1"
-    rule_list = [rule.to_dict() for rule in select_cluster_rules(rules)]
-    bound = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": ROLE}
-    return [
-        {"apiVersion": version, "kind": "ClusterRole", "metadata": _build_metadata(ROLE), "rules": rule_list},
-        {
-            "apiVersion": version,
-            "kind": "ClusterRoleBinding",
-            "metadata": _build_metadata(ROLE),
-            "roleRef": bound,
-            "subjects": _build_subject(),
+            "apiVersion": f"{_RBAC}/v1",
+            "kind": f"{kind}Binding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": HOME}],
         },
     ]
 

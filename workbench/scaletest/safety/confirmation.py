@@ -12,7 +12,7 @@ from typing import Any
 from workbench.core import files
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target, load_target
+from workbench.scaletest.cluster_api.connection import ApiError, Connection, Target
 from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, inspect_cluster, raise_refusals
 from workbench.scaletest.scenario import manifest_rules
 from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_namespace
@@ -96,7 +96,7 @@ def check_command_fence(scenario: Scenario, facts: ClusterFacts) -> list[Finding
         Finding(
             "refused",
             "fence",
-            f"objects of the command are not fenced: their pods could run on {facts.real_nodes:,} real node(s)",
+            f"what a command makes cannot be held on simulated nodes; there are {facts.real_nodes:,} real node(s)",
             "set allow_real_nodes: true in the scenario (submit: --allow-real-nodes), or submit with api or kubectl",
         )
     ]
@@ -161,12 +161,7 @@ def default_allow_file() -> Path:
 
 
 async def confirm_cluster(
-    api: Connection,
-    target: Target,
-    scenario: Scenario | None,
-    confirmed: str | None = None,
-    *,
-    allow_file: Path | None = None,
+    api: Connection, target: Target, scenario: Scenario | None, confirmed: str | None = None
 ) -> ClusterFacts:
     """Read the facts of the cluster, and refuse one that is not confirmed or not safe to test.
 
@@ -176,7 +171,7 @@ async def confirm_cluster(
     `scenario`: Scenario to test; None for administrative commands, which only need the confirmation.
     """
     facts = await inspect_cluster(api, target)
-    file = allow_file or default_allow_file()
+    file = default_allow_file()
     if facts.own is None or confirmed is not None:
         _require_confirmed_cluster(facts, confirmed, file)
     if scenario is not None:
@@ -201,11 +196,6 @@ def check_identity(facts: ClusterFacts) -> list[Finding]:
             "use the service account that `workbench scaletest plan SCENARIO --rbac` prints",
         )
     ]
-
-
-def is_confirmed(facts: ClusterFacts, allow_file: Path | None = None) -> bool:
-    """Check the cluster's fingerprint against the list of confirmed clusters."""
-    return facts.fingerprint in _read_allow_list(allow_file or default_allow_file())
 
 
 def _require_confirmed_cluster(facts: ClusterFacts, confirmed: str | None, file: Path) -> None:
@@ -261,46 +251,11 @@ def _write_allow_list(facts: ClusterFacts, file: Path) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def find_target(
-    context: str | None, kubeconfig: str | Path | None, cluster: str | None, *, administrator: bool = False
-) -> Target | None:
-    """Find the target that the options name; None without options.
-
-    `administrator`: Use the administrator of the local cluster in place of its measuring identity; a context defines
-    its own user.
-    """
-    if cluster is not None:
-        if context is not None or kubeconfig is not None:
-            raise ConfigError(
-                "both --cluster and --context given", where="--cluster", do="give one of --cluster and --context"
-            )
-        from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster
-
-        local = find_cluster(cluster)
-        if administrator:
-            return load_target(local.kubeconfig, local.context)
-        return load_target(local.measure_kubeconfig, local.measure_context)
-    if context is None and kubeconfig is None:
-        return None
-    return load_target(kubeconfig, context)
-
-
-def require_target(target: Target | None) -> Target:
-    """`find_target` for commands that need a cluster."""
-    if target is None:
-        raise ConfigError(
-            "which cluster?",
-            where="--context, --cluster",
-            do="add --cluster local (after `workbench scaletest cluster up`) or --context NAME; there is no default",
-        )
-    return target
-
-
 async def confirm_interactively(api: Connection, scenario: Scenario | None, fingerprint: str | None) -> ClusterFacts:
     """`confirm`, with a prompt for the fingerprint on first use if stdin is a terminal."""
     if fingerprint is None and sys.stdin.isatty() and sys.stderr.isatty():
         facts = await inspect_cluster(api)
-        if facts.own is None and not is_confirmed(facts):
+        if facts.own is None and facts.fingerprint not in _read_allow_list(default_allow_file()):
             fingerprint = _ask_fingerprint(facts)
     return await confirm_cluster(api, api.target, scenario, fingerprint)
 

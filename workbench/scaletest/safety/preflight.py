@@ -44,7 +44,8 @@ async def run_preflight(
     spaces = await confirmation.check_namespaces(api, plan.namespaces, sets_up=sets_up)
     findings += spaces
     absent = await _list_absent_resources(api, plan)
-    findings += [_describe_absence(resource) for resource in absent]
+    do = "install its CRD, or correct the entry's version and plural name"
+    findings += [Finding("refused", "resources", f"the cluster has no {resource}", do) for resource in absent]
     rights = await _check_rights(api, plan, absent) if all(finding.level != "warning" for finding in spaces) else []
     granted_later = sets_up and any(finding.level == "refused" for finding in rights)
     findings += [Finding("ok", "rights", "some are missing, and the run grants them")] if granted_later else rights
@@ -61,11 +62,6 @@ async def _list_absent_resources(api: Connection, plan: Plan) -> list[ApiResourc
     kinds = list_kinds(plan.scenario, owned=True)
     names = await asyncio.gather(*(find_kind_name(api, kind) for kind in kinds))
     return [kind for kind, name in zip(kinds, names, strict=True) if name is None]
-
-
-def _describe_absence(kind: ApiResource) -> Finding:
-    text = f"the cluster has no {kind}"
-    return Finding("refused", "resources", text, "install its CRD, or correct the entry's version and plural name")
 
 
 def _list_first_workloads(plan: Plan) -> list[tuple[int, str]]:

@@ -54,7 +54,7 @@ _VARIANTS = {"constant", "poisson", "ramp", "steps", "burst", "trace", "fixed", 
 
 
 class ScenarioLimits(FiniteModel):
-    """What a run may ask of a cluster; a plan beyond them is refused before anything is sent.
+    """Limits of a run; a plan beyond them is refused before anything is sent.
 
     `objects`: Objects that are made (a gang: its pods and its PodGroup), in all.
     """

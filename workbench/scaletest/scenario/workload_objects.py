@@ -520,11 +520,8 @@ def list_kinds(scenario: Scenario, *, owned: bool = False) -> tuple[ApiResource,
     return tuple(sorted(set().union(*(list_resources(entry, scenario, owned=owned) for entry in entries))))
 
 
-def list_rules(scenario: Scenario, *, others: bool = True) -> tuple[Rule, ...]:
-    """All that the measuring identity needs, and nothing more.
-
-    `others`: With the right to see the pods of others, by which a run stops when it disturbs them.
-    """
+def list_rules(scenario: Scenario) -> tuple[Rule, ...]:
+    """All rights that the measuring identity needs, and no more."""
     kinds = list_kinds(scenario, owned=True)
     rules = [Rule(kind.group, (kind.plural,), MAKE_VERBS, f"the run's {kind.plural}") for kind in kinds]
     watched = [kind for kind in (PODS, JOBS) if kind not in kinds]
@@ -552,9 +549,8 @@ def list_rules(scenario: Scenario, *, others: bool = True) -> tuple[Rule, ...]:
         rules.append(Rule("scheduling.k8s.io", ("priorityclasses",), ("get",), reason, True, True, tuple(priorities)))
     reason = "the API server's own figures: queues, etcd, webhooks; not in the report without it"
     rules.append(Rule("", (), ("get",), reason, cluster=True, optional=True, paths=("/metrics",)))
-    if others:
-        reason = "stop when pods of others are evicted or wait; off without it"
-        rules.append(Rule("", ("pods",), READ_VERBS, reason, cluster=True, optional=True))
+    reason = "stop when pods of others are evicted or wait; off without it"
+    rules.append(Rule("", ("pods",), READ_VERBS, reason, cluster=True, optional=True))
     return tuple(rules)
 
 

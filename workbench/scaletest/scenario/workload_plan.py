@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 PLAN_FILE = "plan.json"
 _TABLES = "tables"
 _MAX_RECORD_BYTES = 1 << 16
-
-
+_WORKLOAD_COLUMNS = ("index", "name", "namespace", "due_s", "spec_sha256", "entry", "step", "lifetime_s")
 # A pod as the API server stores it (protobuf), and the revisions it goes through until it has ended.
 _POD_BYTES, _POD_REVISIONS = 1_600, 5
 # Events of a pod (scheduled, and what its controller says of it), as stored; they stay an hour.
@@ -94,17 +93,13 @@ class Plan:
 
     def iterate_workloads(self) -> Iterator[PlannedWorkload]:
         """All workloads in order of their time."""
-        columns = ("index", "name", "namespace", "due_s", "spec_sha256", "entry", "step", "lifetime_s")
-        for row in self.schedule.select(columns).iter_rows():
-            yield self._build_workload(*row)
+        return map(self._build_workload, self.schedule.select(_WORKLOAD_COLUMNS).iter_rows())
 
     def workload_at(self, index: int) -> PlannedWorkload:
         """The workload of this index."""
         if not 0 <= index < len(self):
             raise InputError("no such workload in the plan", found=index, allowed=f"0 to {len(self) - 1}")
-        row = self.schedule.row(index, named=True)
-        columns = ("index", "name", "namespace", "due_s", "spec_sha256", "entry", "step", "lifetime_s")
-        return self._build_workload(*(row[column] for column in columns))
+        return self._build_workload(self.schedule.select(_WORKLOAD_COLUMNS).row(index))
 
     def write(self, folder: str | Path) -> Path:
         """Write scenario.yaml, tables/schedule.parquet and plan.json, from which `read` makes the same bytes again."""
@@ -126,17 +121,9 @@ class Plan:
         pairs = self.schedule.select("entry", "namespace").unique().rows()
         return {(label, place): build_bodies(entries[label], place, self.conditions) for label, place in pairs}
 
-    def _build_workload(
-        self,
-        index: int,
-        name: str,
-        namespace: str,
-        due_s: float,
-        spec_sha256: str,
-        entry: str,
-        step: int,
-        lifetime_s: float | None,
-    ) -> PlannedWorkload:
+    def _build_workload(self, row: tuple[Any, ...]) -> PlannedWorkload:
+        index, name, namespace, due_s, spec_sha256, entry, step, lifetime_s = row
+
         def encode_requests() -> tuple[ObjectRequest, ...]:
             values = _build_gap_values(index, name, step, lifetime_s)
             bodies = self._bodies[entry, namespace]

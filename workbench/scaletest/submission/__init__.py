@@ -1,15 +1,20 @@
 """Submission of planned workloads: journalled before, acknowledged after, never twice."""
 
-from workbench.scaletest.submission.abort_criteria import AbortLimits, ClusterHealth, StopRequest, SubmissionLimits
-from workbench.scaletest.submission.plan_submission import Bursts, SubmissionOutcome, SubmissionStatus, submit_plan
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest
+from workbench.scaletest.submission.plan_submission import (
+    Bursts,
+    PlanSubmission,
+    SilentWatcher,
+    SubmissionOutcome,
+    SubmissionStatus,
+)
 
 __all__ = [
-    "AbortLimits",
     "Bursts",
     "ClusterHealth",
+    "PlanSubmission",
+    "SilentWatcher",
     "StopRequest",
-    "SubmissionLimits",
     "SubmissionOutcome",
     "SubmissionStatus",
-    "submit_plan",
 ]

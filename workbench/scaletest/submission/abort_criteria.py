@@ -1,4 +1,4 @@
-"""Limits and abort criteria of a submission, and the watchdog that checks them."""
+"""Abort criteria of a submission, and the watchdog that checks them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from workbench.scaletest.cluster_api.connection import NS_PER_S
+from workbench.scaletest.scenario.scenario_file import AbortCriteria
 from workbench.scaletest.submission.object_creation import Reply
 
 # Fewer answers than these are no share and no percentile.
@@ -14,45 +15,6 @@ MIN_ANSWERS = 20
 ALLOWED_BEYOND_P99 = 0.01
 # Time after a lost answer during which the server may still be starting.
 RECONNECT_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class SubmissionLimits:
-    """Limits of a submission. Objects, wall clock and pending pods end it; rate and requests in flight throttle it.
-
-    `rate_per_s`: Maximum workloads per second, averaged over five seconds; None for the planned rate. A faster plan
-    gets late.
-    `pending_pods`: Maximum number of pending pods, as observed by the sampler; None for no limit.
-    `retry_for_s`: Time limit of retries after timeouts and server errors; 429 responses do not count.
-    """
-
-    objects: int = 1000
-    rate_per_s: float | None = 20.0
-    in_flight: int = 64
-    pending_pods: int | None = None
-    wall_clock_s: float | None = None
-    request_timeout_s: float = 60.0
-    retry_for_s: float = 120.0
-    longest_wait_s: float = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class AbortLimits:
-    """Criteria that abort a submission; None switches a criterion off.
-
-    `no_success_s`: Time without a created object although requests were sent. A 429 response resets it.
-    `errors_share`, `errors_over_s`: Maximum share of 5xx responses in a time window, outside a reconnect.
-    `foreign_pods`: Pods of other users are evicted, or this many more of them are pending than at the start.
-    """
-
-    no_success_s: float | None = 30.0
-    p99_s: float | None = 5.0
-    p99_for_s: float = 30.0
-    errors_share: float | None = 0.05
-    errors_over_s: float = 60.0
-    watch_lag_s: float | None = 5.0
-    foreign_pods: int | None = 10
-    node_not_ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +38,9 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.times = 0
-        self.reason: str | None = None
 
-    def request_stop(self, reason: str = "interrupted") -> None:
-        """Request the stop; the first reason is kept."""
-        self.reason = self.reason or reason
+    def request_stop(self) -> None:
+        """Request the stop."""
         self.times += 1
 
 
@@ -98,7 +58,7 @@ class _Second:
 class Watchdog:
     """Watchdog: receives every response, and decides when and why the submission aborts."""
 
-    def __init__(self, aborts: AbortLimits) -> None:
+    def __init__(self, aborts: AbortCriteria) -> None:
         self._aborts = aborts
         self._seconds: deque[_Second] = deque()
         self._out: dict[int, int] = {}
@@ -113,7 +73,7 @@ class Watchdog:
         self._told = ""
 
     def record_request(self, token: int, at_ns: int) -> None:
-        """A request is on its way; `token` tells it from others."""
+        """Record a request that is sent; `token` tells it from others."""
         if self._has_rested(at_ns):
             self._wanted_ns = None
         self._out[token] = at_ns
@@ -122,7 +82,7 @@ class Watchdog:
         self._first_ns = at_ns if self._first_ns is None else self._first_ns
 
     def record_reply(self, token: int, reply: Reply) -> None:
-        """It ended."""
+        """Record the end of a request."""
         self._out.pop(token, None)
         meaning = reply.meaning
         if meaning in ("made", "refused"):
@@ -152,7 +112,7 @@ class Watchdog:
 
     def find_reason(self, at_ns: int, health: ClusterHealth | None = None) -> str | None:
         """Reason to abort now; None without one."""
-        longest_s = max(self._aborts.p99_for_s, self._aborts.errors_over_s)
+        longest_s = max(self._aborts.api_p99_for_s, self._aborts.errors_window_s)
         while self._seconds and self._seconds[0].second < at_ns / NS_PER_S - longest_s - 1:
             self._seconds.popleft()
         of_answers = self._find_stall(at_ns) or self._find_slow_answers(at_ns) or self._find_server_errors(at_ns)
@@ -164,17 +124,17 @@ class Watchdog:
             self._seconds.append(_Second(second))
         bucket = self._seconds[-1]
         bucket.answers += 1
-        bucket.slow += self._aborts.p99_s is not None and reply.duration_s > self._aborts.p99_s
+        bucket.slow += self._aborts.api_p99_s is not None and reply.duration_s > self._aborts.api_p99_s
         bucket.judged += not self._reconnecting
         bucket.errors += not self._reconnecting and (reply.status or 0) >= 500
 
     def _has_rested(self, at_ns: int) -> bool:
         """Since the last answer the plan wanted nothing for so long that what it wanted before is no measure."""
-        limit = self._aborts.no_success_s
+        limit = self._aborts.no_create_s
         return limit is not None and not self._wanting and at_ns - self._last_ns >= limit * NS_PER_S
 
     def _find_stall(self, at_ns: int) -> str | None:
-        limit = self._aborts.no_success_s
+        limit = self._aborts.no_create_s
         if self._refused >= MIN_ANSWERS and not self._any:
             return f"the first {self._refused} workloads were all refused: {self._told}"
         if limit is None or self._wanted_ns is None or at_ns - self._wanted_ns <= limit * NS_PER_S:
@@ -184,7 +144,7 @@ class Watchdog:
         return f"no object was created for {limit:g} s" if busy else None
 
     def _find_slow_answers(self, at_ns: int) -> str | None:
-        limit, over_s = self._aborts.p99_s, self._aborts.p99_for_s
+        limit, over_s = self._aborts.api_p99_s, self._aborts.api_p99_for_s
         if limit is None or not self._has_history_of(at_ns, over_s):
             return None
         # Both halves must be slow: one bad second is no half minute.
@@ -202,7 +162,7 @@ class Watchdog:
         return f"p99 of requests above {limit:g} s for {over_s:g} s"
 
     def _find_server_errors(self, at_ns: int) -> str | None:
-        limit, over_s = self._aborts.errors_share, self._aborts.errors_over_s
+        limit, over_s = self._aborts.errors_share, self._aborts.errors_window_s
         if limit is None or not self._has_history_of(at_ns, over_s):
             return None
         seconds = self._list_seconds_since(at_ns / NS_PER_S - over_s)

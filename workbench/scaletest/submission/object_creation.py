@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import random
 import re
 import shlex
 import shutil
 import signal
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -22,6 +20,7 @@ import msgspec
 import orjson
 
 from workbench.core import redaction
+from workbench.core.child_process import die_with_parent
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Answer, ApiError, Connection, UnreachableError, now_ns
@@ -37,7 +36,6 @@ _LIST_TRIES = 10
 
 
 MAX_OUTPUT_BYTES = 1 << 20
-_PR_SET_PDEATHSIG = 1
 PLACEHOLDERS = ("name", "namespace", "gpus", "file")
 _PLACE = re.compile(r"\{(\w*)\}")
 _NAMESPACE = re.compile(r"/namespaces/([^/]+)/")
@@ -65,7 +63,7 @@ _AWAY = re.compile(
 
 
 class Metadata(msgspec.Struct):
-    """What is read of an object."""
+    """Metadata of an object, as far as it is read."""
 
     name: str = ""
     uid: str | None = None
@@ -265,12 +263,12 @@ async def list_run_objects(api: Connection, path: str, run: str) -> dict[str, Me
 
 
 def read_request_metadata(request: ObjectRequest) -> Metadata:
-    """What the object says of itself when we make it."""
+    """Metadata of an object that we send."""
     return parse_metadata(request.body)
 
 
 def parse_metadata(body: bytes) -> Metadata:
-    """What an object in JSON says of itself; nothing, where it is none."""
+    """Metadata of an object in JSON; empty for anything else."""
     try:
         return OBJECT.decode(body).metadata
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -299,7 +297,7 @@ async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: f
             stderr=asyncio.subprocess.PIPE,
             # Ctrl-C is for us: what is under way may end.
             start_new_session=True,
-            preexec_fn=_die_with_parent,
+            preexec_fn=die_with_parent,
         )
     except OSError as error:
         raise ConfigError("cannot start the program", where=words[0], found=error.strerror) from None
@@ -312,7 +310,7 @@ async def run_program(words: Sequence[str], *, stdin: bytes | None, timeout_s: f
     except TimeoutError:
         return ProgramResult(None, b"", f"no end within {timeout_s:g} s", sent_ns, now_ns())
     finally:
-        # Also what it started; after a good end there is nobody left.
+        # Kill its descendants as well; after a clean exit there are none.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
@@ -337,23 +335,6 @@ async def _write_input(process: asyncio.subprocess.Process, text: bytes | None) 
         process.stdin.write(text)
         await process.stdin.drain()
     process.stdin.close()
-
-
-def _build_parent_death_hook() -> Callable[[], None] | None:
-    """Child setup: have the kernel kill the child when this process dies, even by SIGKILL. Linux only."""
-    if sys.platform != "linux":
-        return None
-    # Loaded here: between fork and exec nothing may be imported.
-    prctl = ctypes.CDLL(None).prctl
-    death, number = ctypes.c_int(_PR_SET_PDEATHSIG), ctypes.c_ulong(signal.SIGKILL)
-
-    def request_death_signal() -> None:
-        prctl(death, number)
-
-    return request_death_signal
-
-
-_die_with_parent = _build_parent_death_hook()
 
 
 def parse_command(text: str, option: str) -> tuple[str, ...]:

@@ -1,22 +1,14 @@
-"""Dispatch of workloads: open loop or bursts, token bucket, request window, and the stop flag."""
+"""Throttles of a submission: token bucket, request window, and the stop flag."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Protocol
 
 from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
-from workbench.scaletest.observation.run_records import Intent
-from workbench.scaletest.scenario.workload_objects import PlannedWorkload
-from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
 AVERAGED_OVER_S = 5.0
-# Intents are written early enough that the disk does not make a workload late.
-ANNOUNCE_AHEAD_NS = NS_PER_S // 5
-ANNOUNCE_BATCH = 64
 
 
 class StopError(Exception):
@@ -33,25 +25,25 @@ class StopFlag:
 
     @property
     def on(self) -> bool:
-        """Nothing new is to be sent."""
+        """Whether sending has ended."""
         return self._event.is_set()
 
     def stop(self, reason: str) -> None:
-        """End it."""
+        """End the submission."""
         self.reason = self.reason or reason
         self._event.set()
 
     def fail(self, error: BaseException) -> None:
-        """End it with an error that is not about the cluster, such as a full disk."""
+        """End the submission with an error that is not about the cluster, such as a full disk."""
         self.error = self.error or error
         self.stop("failed")
 
     async def wait(self) -> None:
-        """Until it ends."""
+        """Wait until sending has ended."""
         await self._event.wait()
 
     async def sleep(self, wait_s: float) -> None:
-        """Wait so long, but not beyond the end."""
+        """Sleep, but not beyond the end of sending."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._event.wait(), wait_s)
 
@@ -59,26 +51,22 @@ class StopFlag:
 class TokenBucket:
     """Rate limit, averaged over some seconds because random arrivals come in clusters.
 
-    `rate_per_s`: Null for any.
     `full`: Whether it begins with some seconds' worth: a resumed run, with much overdue, does not.
     """
 
-    def __init__(self, rate_per_s: float | None, *, full: bool = True) -> None:
+    def __init__(self, rate_per_s: float, *, full: bool = True) -> None:
         self._rate = rate_per_s
-        self._most = max(1.0, AVERAGED_OVER_S * (rate_per_s or 0.0))
+        self._most = max(1.0, AVERAGED_OVER_S * rate_per_s)
         self._level = self._most if full else 1.0
         self._at_ns = now_ns()
 
     async def take(self) -> None:
-        """Wait until one may go."""
-        if self._rate is None:
-            return
+        """Wait for a token."""
         while (wait_s := self._seconds_to_token()) > 0:
             await asyncio.sleep(wait_s)
         self._level -= 1
 
     def _seconds_to_token(self) -> float:
-        assert self._rate is not None
         at_ns = now_ns()
         self._level = min(self._most, self._level + (at_ns - self._at_ns) / NS_PER_S * self._rate)
         self._at_ns = at_ns
@@ -101,12 +89,12 @@ class RequestWindow:
 
     @property
     def size(self) -> int:
-        """How many it lets out now."""
+        """Number of requests that may be in flight now."""
         return max(1, int(self._size))
 
     @property
     def out(self) -> int:
-        """How many are out."""
+        """Number of requests in flight."""
         return self._out
 
     async def __aenter__(self) -> None:
@@ -126,11 +114,11 @@ class RequestWindow:
         self._release_slot()
 
     def record_success(self) -> None:
-        """The server took one."""
+        """Grow after a request that the server accepted."""
         self._size = min(float(self._most), self._size + 1 / self._size)
 
     def record_refusal(self, sent_ns: int) -> None:
-        """The server had too much of a request that was sent then."""
+        """Shrink after a request, sent at this time, that the server refused for overload."""
         if sent_ns > self._cut_ns:
             self._size = max(1.0, self._size / 2)
             self._cut_ns = now_ns()
@@ -142,89 +130,3 @@ class RequestWindow:
             if not turn.done():
                 self._out += 1
                 turn.set_result(None)
-
-
-class WorkloadCrew(Protocol):
-    """Workloads on their way."""
-
-    async def begin(self, item: PlannedWorkload) -> None:
-        """Send one, as soon as there is room."""
-
-    async def idle(self) -> None:
-        """Until none is on its way."""
-
-
-async def dispatch_open_loop(
-    items: Iterable[PlannedWorkload],
-    due_ns: Callable[[PlannedWorkload], int],
-    crew: WorkloadCrew,
-    journal: SubmissionJournal,
-) -> None:
-    """Open loop: send each workload when it is due, or as soon after as the window allows."""
-    queue: asyncio.Queue[PlannedWorkload | None] = asyncio.Queue(2 * ANNOUNCE_BATCH)
-    feeding = asyncio.create_task(_announce_due_workloads(items, due_ns, journal, queue))
-    try:
-        while (item := await queue.get()) is not None:
-            await asyncio.sleep(max(0.0, (due_ns(item) - now_ns()) / NS_PER_S))
-            await crew.begin(item)
-        await feeding
-    finally:
-        feeding.cancel()
-
-
-async def _announce_due_workloads(
-    items: Iterable[PlannedWorkload],
-    due_ns: Callable[[PlannedWorkload], int],
-    journal: SubmissionJournal,
-    queue: asyncio.Queue[PlannedWorkload | None],
-) -> None:
-    """Announce workloads in the journal, some time before they are due."""
-    try:
-        batch: list[PlannedWorkload] = []
-        for item in items:
-            while (early_ns := due_ns(item) - ANNOUNCE_AHEAD_NS - now_ns()) > 0:
-                if batch:
-                    batch = await _announce_batch(batch, journal, queue)
-                else:
-                    await asyncio.sleep(early_ns / NS_PER_S)
-            batch.append(item)
-            if len(batch) >= ANNOUNCE_BATCH:
-                batch = await _announce_batch(batch, journal, queue)
-        if batch:
-            await _announce_batch(batch, journal, queue)
-    except Exception:
-        # The reader learns of it when it waits for this task.
-        await queue.put(None)
-        raise
-    await queue.put(None)
-
-
-async def _announce_batch(
-    batch: list[PlannedWorkload], journal: SubmissionJournal, queue: asyncio.Queue[PlannedWorkload | None]
-) -> list[PlannedWorkload]:
-    at_ns = now_ns()
-    await journal.write_durably(Intent(item.index, at_ns) for item in batch)
-    for item in batch:
-        await queue.put(item)
-    return []
-
-
-async def dispatch_bursts(
-    items: Iterable[PlannedWorkload],
-    size: int,
-    delay_s: float,
-    crew: WorkloadCrew,
-    journal: SubmissionJournal,
-    ending: StopFlag,
-) -> None:
-    """Closed loop: send a burst, wait for all of it, then pause."""
-    pending = list(items)
-    while pending:
-        batch, pending = pending[:size], pending[size:]
-        at_ns = now_ns()
-        await journal.write_durably(Intent(item.index, at_ns) for item in batch)
-        for item in batch:
-            await crew.begin(item)
-        await crew.idle()
-        if pending:
-            await ending.sleep(delay_s)

@@ -80,8 +80,8 @@ class SubmissionJournal:
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / run_records.JOURNAL
         self._lock = locks.lock_path(Path(folder) / LOCK_FILE, "another process is submitting in this folder")
-        _truncate_torn_line(self.path)
-        self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        run_records.truncate_torn_line(self._file)
         self._queue: queue.SimpleQueue[tuple[bytes, _Waiter | None] | None] = queue.SimpleQueue()
         self._error: OSError | None = None
         self._thread = threading.Thread(target=self._write_batches, name="journal", daemon=True)
@@ -138,16 +138,3 @@ def _write_all(file: int, text: bytes) -> None:
     remainder = memoryview(text)
     while remainder:
         remainder = remainder[os.write(file, remainder) :]
-
-
-def _truncate_torn_line(path: Path) -> None:
-    """Remove an incomplete last line, left by a killed process."""
-    if not path.exists():
-        return
-    with path.open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        tail = min(size, run_records.MAX_LINE_BYTES + 1)
-        file.seek(size - tail)
-        text = file.read(tail)
-        if text and not text.endswith(b"\n"):
-            file.truncate(size - tail + text.rfind(b"\n") + 1)

@@ -1,6 +1,6 @@
 """One whole test: checks, sampler, submission, drain, cleanup and verdict."""
 
-from workbench.scaletest.test_run.run_lifecycle import resume_test, run_test
+from workbench.scaletest.test_run.run_lifecycle import RunContext, resume_test, run_test
 from workbench.scaletest.test_run.run_options import (
     ClusterAccess,
     RunOptions,
@@ -11,6 +11,7 @@ from workbench.scaletest.test_run.run_options import (
 
 __all__ = [
     "ClusterAccess",
+    "RunContext",
     "RunOptions",
     "RunResult",
     "build_options",

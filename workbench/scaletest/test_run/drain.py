@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-import msgspec
-
 from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.run_records import LineTail
+from workbench.scaletest.observation.run_records import LineTail, Seen
 from workbench.scaletest.scenario.arrival_processes import Trace
-from workbench.scaletest.scenario.scenario_file import Scenario
-from workbench.scaletest.submission import AbortLimits, ClusterHealth, StopRequest
+from workbench.scaletest.scenario.scenario_file import AbortCriteria, Scenario
+from workbench.scaletest.submission import ClusterHealth, StopRequest
 from workbench.scaletest.submission.abort_criteria import find_health_problem
 
 if TYPE_CHECKING:
@@ -37,16 +35,6 @@ WALL_CLOCK = "wall clock"
 NOTHING_CHANGED = "nothing changed for "
 
 
-class _Line(msgspec.Struct):
-    type: str
-    resource: str = ""
-    transition: str = ""
-    uid: str = ""
-    workload: str | None = None
-    reason: str | None = None
-    arrival_ns: int = 0
-
-
 class PodFollower:
     """Counts of the run's pods; `update` reads new observations.
 
@@ -55,7 +43,7 @@ class PodFollower:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._tail = LineTail(folder / run_records.OBSERVED, _Line)
+        self._tail = LineTail(folder / run_records.OBSERVED, run_records.ObservedLine)
         self._seen: set[str] = set()
         self._placed: set[str] = set()
         self._running: set[str] = set()
@@ -68,13 +56,13 @@ class PodFollower:
     def skip_existing(self) -> None:
         """Ignore the objects observed so far, which existed before the run."""
         while lines := list(self._tail.read_new()):
-            self._older.update(line.uid for line in lines if line.uid)
+            self._older.update(line.uid for line in lines if isinstance(line, Seen))
 
     def update(self) -> None:
-        """Read what is new."""
+        """Read new observations."""
         changed = False
         for line in self._tail.read_new():
-            if line.type != "seen" or self._is_older(line):
+            if not isinstance(line, Seen) or self._is_older(line):
                 continue
             # A repeated reason for waiting is no change.
             changed = changed or line.transition not in ("unschedulable", "event")
@@ -97,7 +85,7 @@ class PodFollower:
 
     @property
     def running(self) -> int:
-        """Pods that run now."""
+        """Number of running pods."""
         return len(self._running - self._ended)
 
     @property
@@ -116,15 +104,15 @@ class PodFollower:
 
     @property
     def text(self) -> str:
-        """The counts in a line."""
+        """The counts as one line."""
         return f"{self.pending:,} pods wait, {self.running:,} run, {self.ended:,} of {self.seen:,} ended"
 
-    def _is_older(self, line: _Line) -> bool:
+    def _is_older(self, line: Seen) -> bool:
         if line.arrival_ns < self.since_ns:
             self._older.add(line.uid)
         return line.uid in self._older
 
-    def _apply_line(self, line: _Line) -> None:
+    def _apply_line(self, line: Seen) -> None:
         self._seen.add(line.uid)
         if line.transition in _PLACED:
             self._placed.add(line.uid)
@@ -139,23 +127,20 @@ class SamplerStatus(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """It has not ended."""
+        """Whether the process runs."""
 
     def lag_s(self) -> float:
-        """How late it is."""
+        """Watch lag in seconds."""
 
     def state(self) -> dict[str, Any]:
-        """What it last said of itself."""
+        """Last reported state."""
 
 
 class HealthCheck:
     """Health of the run; polled several times per second, updated twice per second."""
 
-    def __init__(
-        self, sampler: SamplerStatus, follower: PodFollower, aborts: AbortLimits, *, others_evicted: bool = True
-    ) -> None:
+    def __init__(self, sampler: SamplerStatus, follower: PodFollower, aborts: AbortCriteria) -> None:
         self._sampler, self._follower, self._aborts = sampler, follower, aborts
-        self._others_evicted = others_evicted
         self._looked_ns = 0
         self._health = ClusterHealth()
 
@@ -178,10 +163,10 @@ class HealthCheck:
         if self._aborts.node_not_ready and lost > 0:
             return f"{lost} node(s) stopped being ready"
         evicted = _read_count(state, "foreign_evicted")
-        if self._others_evicted and evicted > 0:
+        if self._aborts.others_evicted and evicted > 0:
             return f"{evicted} pod(s) of others were evicted"
         waiting = _read_count(state, "foreign_pending") - _read_count(state, "foreign_pending_at_start")
-        if self._aborts.foreign_pods is not None and waiting >= self._aborts.foreign_pods:
+        if self._aborts.others_pending_growth is not None and waiting >= self._aborts.others_pending_growth:
             return f"{waiting} more pods of others wait for a node than at the start"
         return None
 
@@ -227,7 +212,7 @@ def build_drain_target(accepted: pl.DataFrame, scenario: Scenario) -> DrainTarge
 
 
 def describe_outstanding(follower: PodFollower, expected: DrainTarget, drained: str) -> str | None:
-    """What was not there yet when draining ended, null for nothing; that pods wait for a node is a finding."""
+    """Describe pods that did not exist when draining ended; None without any. Waiting for a node is a finding."""
     n_missing = expected.kept - follower.seen
     if n_missing <= 0 or not drained.startswith((WALL_CLOCK, NOTHING_CHANGED)):
         return None
@@ -245,7 +230,7 @@ async def wait_for_drain(
     tell: Callable[[], None],
     watch_lag_s: float | None = None,
 ) -> str:
-    """Wait, and say why it was enough.
+    """Wait until draining is done, and return the reason.
 
     Done is: every pod that ends has ended, with every Job of such pods, and every other one runs. Otherwise it ends
     when nothing has changed for `settle_s`: longer by the longest lifetime while pods wait for others to make room;

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 import polars as pl
 
 from workbench.charts.theme import CATEGORIES, finish_chart
@@ -17,7 +16,7 @@ from workbench.core.formats import escape_html, format_seconds
 from workbench.runs import run_folder
 from workbench.scaletest.cluster_api.connection import NS_PER_S, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.run_records import LineTail
+from workbench.scaletest.observation.run_records import Acked, Begun, Failed, LineTail, Seen, Stopped
 from workbench.scaletest.tables import COURSE, SCHEDULE
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from workbench.scaletest.config import NotebookConfig
-    from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 MAX_POINTS = 600
 RECENT_S = 10.0
@@ -41,20 +39,6 @@ _LINES = {
 }
 
 
-class _JournalLine(msgspec.Struct):
-    type: str
-    origin_ns: int = 0
-    reason: str = ""
-
-
-class _SeenLine(msgspec.Struct):
-    type: str
-    resource: str = ""
-    transition: str = ""
-    uid: str = ""
-    arrival_ns: int = 0
-
-
 class Course:
     """Timeline of a running test from its files; `update` reads what is new.
 
@@ -63,10 +47,10 @@ class Course:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._journal = LineTail(self.folder / run_records.JOURNAL, _JournalLine)
-        self._observed = LineTail(self.folder / run_records.OBSERVED, _SeenLine)
+        self._journal = LineTail(self.folder / run_records.JOURNAL, run_records.JournalLine)
+        self._observed = LineTail(self.folder / run_records.OBSERVED, run_records.ObservedLine)
         self._origin_ns: int | None = None
-        self._counts = dict.fromkeys(("acked", "failed"), 0)
+        self._n_accepted = self._n_failed = 0
         self._made: dict[str, int] = {}
         self._bound: dict[str, int] = {}
         self._running: set[str] = set()
@@ -99,24 +83,25 @@ class Course:
         for line in self._journal.read_new():
             self._apply_journal_line(line)
         for seen in self._observed.read_new():
-            self._apply_observation(seen)
+            if isinstance(seen, Seen) and seen.resource == "pod":
+                self._apply_observation(seen)
         if self._origin_ns is not None:
             self._rows.append(self._build_row(now_ns()))
         return self.table
 
-    def _apply_journal_line(self, line: _JournalLine) -> None:
-        if line.type == "begun" and self._origin_ns is None:
-            self._origin_ns = line.origin_ns
-        elif line.type == "begun":
-            self.stopped = None  # resumed
-        elif line.type == "stopped":
-            self.stopped = line.reason
-        elif line.type in self._counts:
-            self._counts[line.type] += 1
+    def _apply_journal_line(self, line: run_records.JournalLine) -> None:
+        match line:
+            case Begun():
+                self._origin_ns = self._origin_ns or line.origin_ns
+                self.stopped = None
+            case Stopped():
+                self.stopped = line.reason
+            case Acked():
+                self._n_accepted += 1
+            case Failed():
+                self._n_failed += 1
 
-    def _apply_observation(self, line: _SeenLine) -> None:
-        if line.resource != "pod":
-            return
+    def _apply_observation(self, line: Seen) -> None:
         if line.transition == "created":
             self._made.setdefault(line.uid, line.arrival_ns)
         elif line.transition == "scheduled":
@@ -132,8 +117,8 @@ class Course:
         waits = sorted((self._bound[uid] - self._made[uid]) / NS_PER_S for uid in recent if uid in self._made)
         return {
             "at_s": at_s,
-            "accepted": self._counts["acked"],
-            "refused": self._counts["failed"],
+            "accepted": self._n_accepted,
+            "refused": self._n_failed,
             "made": len(self._made),
             "scheduled": len(self._bound),
             "running": len(self._running),
@@ -234,26 +219,22 @@ class Dashboard:
 def run_live_test(config: NotebookConfig, folder: Path) -> Path:
     """Run the notebook's scenario on a local cluster, which is brought up when it is not there, and followed live."""
     from workbench.scaletest import test_run
+    from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster, start_cluster
+    from workbench.scaletest.local_cluster.cluster_record import ClusterSettings
     from workbench.scaletest.scenario.scenario_file import expand_scheduler_name
     from workbench.scaletest.test_run.variant_turns import run_variants
 
     out = folder / "live"
-    _find_or_start_cluster(config.cluster, with_kai="kai" in config.schedulers)
-    place = test_run.find_cluster_access(cluster=config.cluster)
+    try:
+        find_cluster(config.cluster)
+    except ConfigError:
+        start_cluster(config.cluster, ClusterSettings(scheduler="kai" if "kai" in config.schedulers else "default"))
+    context = test_run.RunContext(test_run.find_cluster_access(cluster=config.cluster))
     schedulers = [name for short_name in config.schedulers if (name := expand_scheduler_name(short_name))]
     with show_dashboard_per_run(out):
         if len(config.schedulers) > 1:
-            return run_variants(config.scenario, place, schedulers, repeat=config.repeat, out=out).folder
-        return test_run.run_test(config.scenario, place, scheduler=next(iter(schedulers), None), out=out).folder
-
-
-def _find_or_start_cluster(name: str, *, with_kai: bool) -> LocalCluster:
-    from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster, start_cluster
-
-    try:
-        return find_cluster(name)
-    except ConfigError:
-        return start_cluster(name, scheduler="kai" if with_kai else "default")
+            return run_variants(config.scenario, context, schedulers, repeat=config.repeat, out=out).folder
+        return test_run.run_test(config.scenario, context, scheduler=next(iter(schedulers), None), out=out).folder
 
 
 @contextlib.contextmanager

@@ -24,7 +24,7 @@ _READY_LIMIT_S = 60.0
 
 
 def list_node_states(changes: Sequence[NodeChange], names: Sequence[str], at_s: float) -> dict[str, NodeState]:
-    """What each node is at a moment: the same for the same plan, also after a crash.
+    """State of each node at a moment; the same for the same plan, also after a crash.
 
     >>> changes = [NodeChange(at_s=1, do="fail", nodes=1), NodeChange(at_s=2, do="drain", nodes=1)]
     >>> changes.append(NodeChange(at_s=3, do="return", nodes=1))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from workbench.console import terminal
 from workbench.core import signals
 from workbench.core.formats import format_seconds
-from workbench.scaletest.submission import StopRequest, SubmissionStatus
+from workbench.scaletest.submission import SilentWatcher, StopRequest, SubmissionStatus
 
 STOPPING = "stopping: nothing more is sent; Ctrl-C again ends it immediately"
 ENDING = "ending immediately"
@@ -21,7 +21,7 @@ _Made = TypeVar("_Made")
 
 
 def format_status(live: SubmissionStatus) -> str:
-    """A submission at a moment, in a line."""
+    """Format the state of a submission as one line."""
     parts = [f"{live.acked:,} of {live.planned:,} accepted", f"{live.rate_per_s:.1f}/s"]
     if live.ack_p50_s is not None and live.ack_p95_s is not None:
         parts.append(f"p50 {format_seconds(live.ack_p50_s)}, p95 {format_seconds(live.ack_p95_s)}")
@@ -35,27 +35,21 @@ def format_status(live: SubmissionStatus) -> str:
     return ", ".join(parts)
 
 
-class SilentRunWatcher:
-    """Shows nothing."""
+class SilentRunWatcher(SilentWatcher):
+    """A watcher of a whole run that shows nothing."""
 
     def show_phase(self, text: str) -> None:
-        """Nothing."""
-
-    def show_status(self, live: SubmissionStatus) -> None:
-        """Nothing."""
+        """Show the beginning of a phase."""
 
     def show_drain(self, text: str) -> None:
-        """Nothing."""
-
-    def say(self, line: str) -> None:
-        """Nothing."""
+        """Show the progress of a wait."""
 
 
 class LineWatcher(terminal.StatusLines, SilentRunWatcher):
-    """Lines, now and then: for logs and pipes."""
+    """Watcher that prints lines now and then, for logs and pipes."""
 
     def show_phase(self, text: str) -> None:
-        """Something else begins."""
+        """Show the beginning of a phase."""
         self.show(text)
 
     def show_status(self, live: SubmissionStatus) -> None:
@@ -63,12 +57,12 @@ class LineWatcher(terminal.StatusLines, SilentRunWatcher):
         self.show_when_due(f"submitting: {format_status(live)}")
 
     def show_drain(self, text: str) -> None:
-        """Something is waited for."""
+        """Show the progress of a wait."""
         self.show_when_due(text)
 
 
 class StatusLineWatcher(LineWatcher, terminal.ChangingStatusLine):
-    """One line that changes; what a person should read stays above it."""
+    """Watcher with one changing line; messages stay above it."""
 
     every_s = terminal.DRAW_EVERY_S
 
@@ -79,12 +73,12 @@ class StatusLineWatcher(LineWatcher, terminal.ChangingStatusLine):
 
 
 def open_watcher() -> LineWatcher:
-    """A line that changes when stderr is a terminal, else lines."""
+    """Open a watcher: a changing line if stderr is a terminal, else lines."""
     return StatusLineWatcher() if sys.stderr.isatty() else LineWatcher()
 
 
 class NotBegunError(Exception):
-    """It was stopped before any object was created."""
+    """The run was stopped before any object was created."""
 
 
 async def run_until_stop(stop_request: StopRequest, work: Coroutine[Any, Any, _Made]) -> _Made | None:
@@ -100,7 +94,7 @@ async def run_until_stop(stop_request: StopRequest, work: Coroutine[Any, Any, _M
 
 
 def run_in_thread(
-    body: Callable[[StopRequest], Coroutine[Any, Any, _Made]], stop_request: StopRequest, watcher: SilentRunWatcher
+    body: Callable[[], Coroutine[Any, Any, _Made]], stop_request: StopRequest, watcher: SilentRunWatcher
 ) -> _Made:
     """Run in a thread with its own event loop: notebooks have a running one, and signals reach the main thread."""
 
@@ -108,6 +102,6 @@ def run_in_thread(
         watcher.say(STOPPING if times == 1 else ENDING)
 
     try:
-        return signals.run_in_thread(lambda: body(stop_request), stop_request, on_signal, name="scale test")
+        return signals.run_in_thread(body, stop_request, on_signal, name="scale test")
     except NotBegunError:
         raise KeyboardInterrupt from None

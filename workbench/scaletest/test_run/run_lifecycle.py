@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -30,11 +30,12 @@ from workbench.scaletest.safety import (
     set_up_cluster,
     write_run_record,
 )
+from workbench.scaletest.safety.confirmation import check_command_fence
 from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_file
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.workload_objects import list_kinds
 from workbench.scaletest.scenario.workload_plan import summarize_plan
-from workbench.scaletest.submission import ClusterHealth, StopRequest, SubmissionOutcome, submit_plan
+from workbench.scaletest.submission import ClusterHealth, PlanSubmission, StopRequest, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, lock_test_folder, read_journal
 from workbench.scaletest.test_run.drain import (
     ABORTED,
@@ -51,7 +52,6 @@ from workbench.scaletest.test_run.run_options import (
     ClusterAccess,
     RunOptions,
     RunResult,
-    build_abort_limits,
     build_limits,
     find_cluster_access,
 )
@@ -72,33 +72,47 @@ TITLE = "How many workloads per second does this cluster schedule, and where doe
 _CONNECTIONS_BESIDE = 32
 
 
-@dataclass
-class RunLifecycle:
-    """A test whose folder, plan and description are there."""
+@dataclass(frozen=True)
+class RunContext:
+    """Circumstances of a run: the cluster, the options, and who watches and stops it.
 
-    api: Connection
+    `confirmed`: The cluster's fingerprint, required for the first test on a cluster that is not local.
+    `command`: The command line, for the record.
+    """
+
     place: ClusterAccess
-    plan: Plan
-    record: run_folder.Run
-    options: RunOptions
-    others: bool
-    asked: StopRequest
-    watcher: SilentRunWatcher
+    options: RunOptions = field(default_factory=RunOptions)
+    confirmed: str | None = None
+    command: str | None = None
+    watcher: SilentRunWatcher = field(default_factory=SilentRunWatcher)
+    asked: StopRequest = field(default_factory=StopRequest)
 
-    @property
-    def folder(self) -> Path:
-        """The run folder."""
-        return self.record.folder
+
+class RunLifecycle:
+    """Lifecycle of a test whose folder, plan and conditions are written.
+
+    `others`: Whether pods of other users are watched.
+    """
+
+    def __init__(
+        self, api: Connection, plan: Plan, record: run_folder.Run, context: RunContext, *, others: bool
+    ) -> None:
+        self.api, self.plan, self.record, self.others = api, plan, record, others
+        self.folder, self.place, self.options = record.folder, context.place, context.options
+        self.asked, self.watcher = context.asked, context.watcher
 
     async def run_to_end(self) -> RunResult:
-        """Run it to its end."""
+        """Run the test to its end."""
         await write_run_record(self.api, self.plan)
         began_ns = now_ns()
         follower = PodFollower(self.folder)
         async with self._run_sampler() as sampler:
             self._skip_existing_pods(follower)
-            abort = self.plan.scenario.abort
-            care = HealthCheck(sampler, follower, build_abort_limits(self.plan), others_evicted=abort.others_evicted)
+            criteria = self.plan.scenario.abort
+            if self.plan.scenario.node_changes:
+                # A node that comes back is not ready at first.
+                criteria = criteria.model_copy(update={"node_not_ready": False})
+            care = HealthCheck(sampler, follower, criteria)
             async with self._run_churn(), self._run_node_changes():
                 outcome, drained = await self._submit_and_drain(follower, care, began_ns)
         self.record.record |= {"submission": dataclasses.asdict(outcome), "drained": drained}
@@ -109,7 +123,7 @@ class RunLifecycle:
 
     @property
     def _by_namespace(self) -> bool:
-        """What an operator makes of a foreign kind need not carry our labels."""
+        """Whether to watch whole namespaces: what an operator makes of a foreign kind need not carry our labels."""
         return any(entry.kind == "Template" for entry in self.plan.scenario.workloads)
 
     def _skip_existing_pods(self, follower: PodFollower) -> None:
@@ -125,19 +139,20 @@ class RunLifecycle:
         """The sampler, watching before the first request and until the last pod."""
         self.watcher.show_phase("starting the sampler: it watches before the first request goes out")
         cluster = self.place.own
-        sampler = sampler_process.start_sampler(
-            self.folder,
+        options = sampler_process.SamplerOptions(
+            folder=self.folder,
             run=self.plan.run,
             namespaces=self.plan.namespaces,
             kubeconfig=self.place.kubeconfig,
             context=self.place.context,
-            kinds=[str(kind) for kind in list_kinds(self.plan.scenario)],
+            kinds=tuple(list_kinds(self.plan.scenario)),
             by_namespace=self._by_namespace,
             foreign_pods=self.others,
             audit_log=None if cluster is None else cluster.audit_log,
-            side_pids=() if cluster is None else list_component_pids(cluster.folder),
-            metrics=None if cluster is None else cluster.metrics,
+            side_pids=() if cluster is None else tuple(list_component_pids(cluster.folder)),
+            metrics={} if cluster is None else dict(cluster.metrics),
         )
+        sampler = sampler_process.start_sampler(options)
         try:
             await run_until_stop(self.asked, asyncio.to_thread(sampler.wait_until_ready))
             yield sampler
@@ -187,19 +202,19 @@ class RunLifecycle:
     ) -> tuple[SubmissionOutcome, str]:
         missing = len(self.plan) - len(read_journal(self.folder).done)
         self.watcher.show_phase(f"submitting {missing:,} workloads as {self.plan.run}")
-        outcome = await submit_plan(
+        submission = PlanSubmission(
             self.api,
-            self.plan.iterate_workloads(),
             self.folder,
             run=self.plan.run,
             limits=build_limits(self.plan, self.options),
-            aborts=build_abort_limits(self.plan),
+            aborts=self.plan.scenario.abort,
             submitter=self.options.build_submitter(self.api, self.place),
             bursts=self.options.bursts,
             asked=self.asked,
             health=care,
             watcher=self.watcher,
         )
+        outcome = await submission.submit(self.plan.iterate_workloads())
         if self.asked.times > 1:
             return outcome, "interrupted"
         if outcome.aborted:
@@ -216,7 +231,7 @@ class RunLifecycle:
             asked=self.asked,
             health=care,
             tell=lambda: self.watcher.show_drain(f"draining: {follower.text}"),
-            watch_lag_s=build_abort_limits(self.plan).watch_lag_s,
+            watch_lag_s=self.plan.scenario.abort.watch_lag_s,
         )
         if not drained.startswith(ABORTED):
             if (outstanding := describe_outstanding(follower, awaited, drained)) is not None:
@@ -226,7 +241,7 @@ class RunLifecycle:
         return outcome, f"{drained}; {await self._keep_sampling(care)}"
 
     async def _write_spoil_note(self, reason: str) -> None:
-        """Say in the journal that what the workloads became was not measured as it should have been, and why."""
+        """Note in the journal why the workloads' ends were not measured as they should have been."""
         self.watcher.say(f"draining ends: {reason}")
         journal = SubmissionJournal(self.folder)
         try:
@@ -235,7 +250,7 @@ class RunLifecycle:
             journal.close()
 
     async def _keep_sampling(self, care: HealthCheck) -> str:
-        """After an abort: what the cluster makes of it is part of the finding."""
+        """Keep sampling after an abort: the cluster's reaction is part of the finding."""
         keep_s = self.plan.scenario.abort.keep_sampling_s
         self.watcher.say(f"sampling continues for {keep_s:g} s; Ctrl-C ends it")
         before, end_ns = self.asked.times, now_ns() + int(keep_s * NS_PER_S)
@@ -314,7 +329,7 @@ class RunLifecycle:
 
 
 def format_announcement(test_scenario: Scenario, schedulers: Sequence[str], repeat: int) -> str:
-    """How many runs there will be, and how long each takes at least, in a sentence.
+    """Announce the number of runs, and how long each takes at least.
 
     Source of the time: from the first workload to the end of the last pod, if every pod runs at once; where some run
     until they are deleted, to the last workload. Does not show: the time until pods have room, and the cleanup.
@@ -328,13 +343,17 @@ def format_announcement(test_scenario: Scenario, schedulers: Sequence[str], repe
     )
 
 
-def write_run_conditions(
-    folder: Path, plan: Plan, facts: ClusterFacts, place: ClusterAccess, options: RunOptions, findings: list[Finding]
+def build_run_conditions(
+    plan: Plan, facts: ClusterFacts, context: RunContext, findings: Sequence[Finding]
 ) -> RunConditions:
-    """Write `test.json`; what it says."""
-    cluster = place.own
-    audited = cluster is not None and cluster.audit_log is not None
-    test = RunConditions(
+    """Build the document of `test.json`."""
+    place, options, cluster = context.place, context.options, context.place.own
+    # How the parts were started is known of a local cluster only.
+    unknown = (Component(name="kube-apiserver", version=facts.server_version),)
+    notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
+    if facts.other_pods is None:
+        notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
+    return RunConditions(
         run=plan.run,
         scenario_name=plan.scenario.name,
         scenario_sha256=scenario_file.hash_scenario(plan.scenario),
@@ -350,56 +369,32 @@ def write_run_conditions(
         simulated_nodes=not plan.scenario.allow_real_nodes or facts.real_nodes == 0,
         local_cluster=None if cluster is None else cluster.name,
         provider=None if cluster is None else cluster.provider,
-        components=_list_components(place, facts),
+        components=unknown if cluster is None else cluster.components,
         mode=options.submit_with,
         closed=options.closed,
         watches_pods_of_others=facts.other_pods is not None,
-        reads_audit_log=audited,
+        reads_audit_log=cluster is not None and cluster.audit_log is not None,
         in_turn=any(entry.in_turn for entry in plan.scenario.workloads),
         replay_speed=plan.replay_speed,
         queue_quotas={} if cluster is None else dict(cluster.queue_quotas),
         node_changes=tuple(map(str, plan.scenario.node_changes)),
-        notes=_list_notes(facts, findings),
+        notes=tuple(notes),
     )
-    run_records.write_conditions(folder, test)
-    return test
 
 
-def _list_components(place: ClusterAccess, facts: ClusterFacts) -> tuple[Component, ...]:
-    """How the parts were started: known of a local cluster only."""
-    if place.own is not None:
-        return place.own.components
-    return (Component(name="kube-apiserver", version=facts.server_version),)
-
-
-def _list_notes(facts: ClusterFacts, findings: list[Finding]) -> tuple[str, ...]:
-    notes = [f"{finding.check}: {finding.text}" for finding in findings if finding.level == "warning"]
-    if facts.other_pods is None:
-        notes.append("the identity may not see pods of others: nobody looked whether they were evicted or had to wait")
-    return tuple(notes)
-
-
-async def prepare_cluster(
-    api: Connection, plan: Plan, place: ClusterAccess, confirmed: str | None
-) -> tuple[ClusterFacts, list[Finding]]:
-    """Confirm the cluster, set up what a local one of ours needs, look at everything else.
-
-    Returns: What the cluster is, and what was found, none of it a reason not to begin.
-    """
+async def _prepare_cluster(api: Connection, plan: Plan, context: RunContext) -> tuple[ClusterFacts, list[Finding]]:
+    """Confirm the cluster, set up what a local one of ours needs, look at everything else."""
+    place = context.place
     _check_scheduler_runs(plan, place)
     check_node_changes(plan, place)
-    facts = await confirm_cluster(api, place.target, plan.scenario, confirmed)
-    if place.admin is None:
-        findings = await run_preflight(api, plan, facts)
-    else:
+    facts = await confirm_cluster(api, place.target, plan.scenario, context.confirmed)
+    if place.admin is not None:
         await _set_up_local_cluster(place, plan)
-        findings = await _wait_for_rights(api, plan, facts)
-    raise_refusals(findings)
-    return facts, findings
+    return facts, await check_cluster(api, plan, facts, patient=place.admin is not None)
 
 
 def _check_scheduler_runs(plan: Plan, place: ClusterAccess) -> None:
-    """A local cluster of ours has the plan's scheduler; of others nobody knows which run there."""
+    """Refuse a scheduler that the local cluster does not run; other clusters' schedulers are not known."""
     if place.own is None or plan.scheduler in place.own.schedulers:
         return
     recipe = plan.conditions.recipe
@@ -420,96 +415,80 @@ async def _set_up_local_cluster(place: ClusterAccess, plan: Plan) -> None:
             await restore_nodes(admin, place.own.pools)
         # Without a quota: each pod would cost the API server one more write, and the cluster is for this alone.
         await set_up_cluster(admin, plan, quota=False)
-        for namespace in plan.namespaces:
-            await _wait_for_account(admin, namespace)
-            if plan.conditions.recipe.program == "kueue":
-                queues = {entry.queue for entry in plan.scenario.workloads}
+        if plan.conditions.recipe.program == "kueue":
+            queues = {entry.queue for entry in plan.scenario.workloads}
+            for namespace in plan.namespaces:
                 await kueue_queues.create_local_queues(admin, namespace, queues)
 
 
-async def _wait_for_account(admin: Connection, namespace: str) -> None:
-    """Pods are refused until the controller has made the namespace's service account."""
-    path, end_ns = f"/api/v1/namespaces/{namespace}/serviceaccounts/default", now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
-    while (await admin.request("GET", path)).status != 200 and now_ns() < end_ns:
-        await asyncio.sleep(_AGAIN_S)
+async def check_cluster(
+    api: Connection, plan: Plan, facts: ClusterFacts, *, patient: bool, by_command: bool = False
+) -> list[Finding]:
+    """Check the cluster before a run, and refuse one that is not fit for it.
 
-
-async def _wait_for_rights(api: Connection, plan: Plan, facts: ClusterFacts) -> list[Finding]:
-    """What is found once the API server knows the rights that setup has just granted."""
-    end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S)
+    `patient`: Check again for some seconds: the API server is still to learn of the rights that setup has granted.
+    """
+    end_ns = now_ns() + int(_RIGHTS_LIMIT_S * NS_PER_S if patient else 0)
     while True:
-        findings = await run_preflight(api, plan, facts)
+        findings = await run_preflight(api, plan, facts, by_command=by_command)
         if not any(finding.level == "refused" for finding in findings) or now_ns() > end_ns:
+            raise_refusals(findings)
             return findings
         await asyncio.sleep(_AGAIN_S)
 
 
 def run_test(
     source: Scenario | str | Path,
-    on: ClusterAccess,
+    context: RunContext,
     *,
     scheduler: str | None = None,
-    confirmed: str | None = None,
-    options: RunOptions | None = None,
     out: str | Path | None = None,
     folder: str | Path | None = None,
-    watcher: SilentRunWatcher | None = None,
-    asked: StopRequest | None = None,
-    command: str | None = None,
 ) -> RunResult:
     """Run a scenario on a cluster and analyse the result.
 
-    `source`, `on`: The scenario or its file, and the cluster (see `find_cluster_access`).
-    `confirmed`: The cluster's fingerprint, required for the first test on a cluster that is not local.
+    `source`: The scenario or its file.
+    `out`, `folder`: Folder for the new run folder; the run folder itself.
     """
     scenario = source if isinstance(source, Scenario) else scenario_file.load_scenario(source)
     if scheduler is not None and scheduler not in scenario.schedulers:
         scenario = replace_schedulers(scenario, (scheduler,))
-    drawn = draw_plan(scenario, scheduler=scheduler)
-    chosen, reporter = options or RunOptions(), watcher or SilentRunWatcher()
+    plan, watcher = draw_plan(scenario, scheduler=scheduler), context.watcher
 
-    async def body(stop_request: StopRequest) -> RunResult:
-        async with Connection(on.target, max_connections=_count_connections(drawn)) as api:
-            reporter.show_phase("looking at the cluster")
-            facts, findings = await _check_cluster(api, drawn, on, chosen, confirmed, stop_request)
+    async def body() -> RunResult:
+        async with _connect(context.place, plan) as api:
+            watcher.show_phase("looking at the cluster")
+            facts, findings = await _check_cluster(api, plan, context)
             for finding in findings:
                 if finding.level == "warning":
-                    reporter.say(finding.format_line())
-            record = _start_run(drawn, chosen, out, folder, command)
+                    watcher.say(finding.format_line())
+            config = {
+                "run": plan.run,
+                "scenario": plan.scenario.name,
+                "scheduler": plan.scheduler,
+                "options": context.options.model_dump(mode="json"),
+            }
+            record = run_folder.start_run(AREA, out, folder=folder, title=TITLE, config=config, command=context.command)
+            plan.write(record.folder)
             with lock_test_folder(record.folder):
-                test = write_run_conditions(record.folder, drawn, facts, on, chosen, findings)
-                reporter.say(f"run {drawn.run} in {record.folder}")
-                return await _finish_run(
-                    record,
-                    RunLifecycle(api, on, drawn, record, chosen, test.watches_pods_of_others, stop_request, reporter),
-                )
+                test = build_run_conditions(plan, facts, context, findings)
+                run_records.write_conditions(record.folder, test)
+                watcher.say(f"run {plan.run} in {record.folder}")
+                return await _finish_run(RunLifecycle(api, plan, record, context, others=test.watches_pods_of_others))
 
-    return run_in_thread(body, asked or StopRequest(), reporter)
+    return run_in_thread(body, context.asked, watcher)
 
 
-def check_test(
-    scenario: Scenario,
-    on: ClusterAccess,
-    scheduler: str,
-    *,
-    confirmed: str | None = None,
-    options: RunOptions | None = None,
-    watcher: SilentRunWatcher | None = None,
-    asked: StopRequest | None = None,
-) -> None:
+def check_test(scenario: Scenario, context: RunContext, scheduler: str) -> None:
     """Run all checks of `run_test` without sending anything."""
-    drawn, chosen, reporter = (
-        draw_plan(scenario, scheduler=scheduler),
-        options or RunOptions(),
-        watcher or SilentRunWatcher(),
-    )
+    plan = draw_plan(scenario, scheduler=scheduler)
 
-    async def body(stop_request: StopRequest) -> None:
-        async with Connection(on.target) as api:
-            reporter.show_phase(f"looking at the cluster, for {scheduler}")
-            await _check_cluster(api, drawn, on, chosen, confirmed, stop_request)
+    async def body() -> None:
+        async with Connection(context.place.target) as api:
+            context.watcher.show_phase(f"looking at the cluster, for {scheduler}")
+            await _check_cluster(api, plan, context)
 
-    run_in_thread(body, asked or StopRequest(), reporter)
+    run_in_thread(body, context.asked, context.watcher)
 
 
 def resume_test(
@@ -529,114 +508,78 @@ def resume_test(
     path = Path(folder).absolute()
     run_records.read_conditions(path)  # else there would be nothing to lock
     with lock_test_folder(path):
-        return _continue_test(path, on, confirmed, cleanup, watcher or SilentRunWatcher(), asked or StopRequest())
+        test, plan, record = run_records.read_conditions(path), read_plan(path), run_folder.load_run(path)
+        options = load_options(record)
+        options = options if cleanup is None else options.model_copy(update={"cleanup": cleanup})
+        place, reporter = on or load_cluster_access(test), watcher or SilentRunWatcher()
+        context = RunContext(place, options, confirmed, watcher=reporter, asked=asked or StopRequest())
+
+        async def body() -> RunResult:
+            async with _connect(place, plan) as api:
+                reporter.show_phase("looking at the cluster")
+                facts = await confirm_same_cluster(api, context, plan.scenario, test)
+                _check_command_fence(plan, options, facts)
+                reporter.say(f"resuming {plan.run}: {len(read_journal(path).acked):,} of {len(plan):,} were accepted")
+                record.record |= {"status": "running", "failure": None}
+                record.save()
+                return await _finish_run(RunLifecycle(api, plan, record, context, others=test.watches_pods_of_others))
+
+        return run_in_thread(body, context.asked, reporter)
 
 
-def _continue_test(
-    path: Path,
-    on: ClusterAccess | None,
-    confirmed: str | None,
-    cleanup: bool | None,
-    watcher: SilentRunWatcher,
-    wish: StopRequest,
-) -> RunResult:
-    test, drawn, record = run_records.read_conditions(path), read_plan(path), run_folder.load_run(path)
-    where, chosen = on or load_cluster_access(test), load_options(record)
-    chosen = chosen if cleanup is None else chosen.model_copy(update={"cleanup": cleanup})
-
-    async def body(stop_request: StopRequest) -> RunResult:
-        async with Connection(where.target, max_connections=_count_connections(drawn)) as api:
-            watcher.show_phase("looking at the cluster")
-            facts = await confirm_same_cluster(api, where, drawn.scenario, confirmed, test)
-            _check_command_fence(drawn, chosen, facts)
-            before = read_journal(path)
-            watcher.say(f"resuming {drawn.run}: {len(before.acked):,} of {len(drawn):,} were accepted")
-            record.record |= {"status": "running", "failure": None}
-            record.save()
-            return await _finish_run(
-                record,
-                RunLifecycle(api, where, drawn, record, chosen, test.watches_pods_of_others, stop_request, watcher),
-            )
-
-    return run_in_thread(body, wish, watcher)
+def _connect(place: ClusterAccess, plan: Plan) -> Connection:
+    return Connection(place.target, max_connections=plan.scenario.limits.in_flight + _CONNECTIONS_BESIDE)
 
 
 async def confirm_same_cluster(
-    api: Connection, where: ClusterAccess, scenario: Scenario, confirmed: str | None, test: run_records.RunConditions
+    api: Connection, context: RunContext, scenario: Scenario, test: RunConditions
 ) -> ClusterFacts:
-    """The cluster, confirmed, and the one that the test began on."""
-    facts = await confirm_cluster(api, where.target, scenario, confirmed)
+    """Confirm the cluster, and that it is the one that the test began on."""
+    facts = await confirm_cluster(api, context.place.target, scenario, context.confirmed)
     if facts.fingerprint != test.fingerprint:
         raise ConfigError(
             "this is another cluster than the one that the test began on",
-            where=f"context {where.context}",
+            where=f"context {context.place.context}",
             found=facts.fingerprint,
             allowed=test.fingerprint,
         )
     return facts
 
 
-async def _check_cluster(
-    api: Connection,
-    drawn: Plan,
-    on: ClusterAccess,
-    chosen: RunOptions,
-    confirmed: str | None,
-    stop_request: StopRequest,
-) -> tuple[ClusterFacts, list[Finding]]:
-    """What the cluster is, and what was found, none of it a reason not to begin."""
-    chosen.build_submitter(api, on)
-    looked = await run_until_stop(stop_request, prepare_cluster(api, drawn, on, confirmed))
-    if looked is None or stop_request.times:
+async def _check_cluster(api: Connection, plan: Plan, context: RunContext) -> tuple[ClusterFacts, list[Finding]]:
+    """Return the cluster's facts and all findings, none of which blocks the run."""
+    context.options.build_submitter(api, context.place)
+    looked = await run_until_stop(context.asked, _prepare_cluster(api, plan, context))
+    if looked is None or context.asked.times:
         raise NotBegunError
-    _check_command_fence(drawn, chosen, looked[0])
+    _check_command_fence(plan, context.options, looked[0])
     return looked
 
 
-def _check_command_fence(drawn: Plan, chosen: RunOptions, facts: ClusterFacts) -> None:
+def _check_command_fence(plan: Plan, options: RunOptions, facts: ClusterFacts) -> None:
     """Refuse commands on clusters with real nodes: their objects are not fenced to simulated nodes."""
-    if chosen.submit_with != "command" or drawn.scenario.allow_real_nodes or facts.real_nodes == 0:
-        return
-    raise ConfigError(
-        "what a command makes cannot be held on simulated nodes",
-        where="--submit-with command",
-        found=f"{facts.real_nodes:,} real node(s), {facts.real_gpu_nodes:,} of them with GPUs",
-        do="test on a cluster of simulated nodes (workbench scaletest cluster up), or set allow_real_nodes: true",
-    )
+    if options.submit_with == "command":
+        raise_refusals(check_command_fence(plan.scenario, facts))
 
 
-async def _finish_run(record: run_folder.Run, lifecycle: RunLifecycle) -> RunResult:
-    """The test's result; records the failure if there is none."""
+async def _finish_run(lifecycle: RunLifecycle) -> RunResult:
+    """Run to the end, and record a failure."""
     try:
         return await lifecycle.run_to_end()
     except BaseException as error:
         message = str(error) if isinstance(error, WorkbenchError) else "see the log"
         failure = {"cell_number": None, "source": None, "error_name": type(error).__name__, "error": message[:10_000]}
-        record.end("failed", failure)
+        lifecycle.record.end("failed", failure)
         lifecycle.watcher.say(
             f"the test failed; its objects are still in the cluster.\n"
-            f"  resume:   workbench scaletest run --resume {record.folder}\n"
+            f"  resume:   workbench scaletest run --resume {lifecycle.folder}\n"
             f"  clean up: workbench scaletest cleanup {lifecycle.plan.run}"
         )
         raise
 
 
-def _start_run(
-    drawn: Plan, chosen: RunOptions, out: str | Path | None, folder: str | Path | None, command: str | None
-) -> run_folder.Run:
-    config = {
-        "run": drawn.run,
-        "scenario": drawn.scenario.name,
-        "scheduler": drawn.scheduler,
-        "options": chosen.model_dump(mode="json"),
-    }
-    record = run_folder.start_run(AREA, out, folder=folder, title=TITLE, config=config, command=command)
-    drawn.write(record.folder)
-    return record
-
-
 def replace_schedulers(scenario: Scenario, names: Sequence[str]) -> Scenario:
-    """The same scenario for these schedulers: rights, checks and record are then of them."""
+    """Replace the schedulers of a scenario, so that its rights, checks and record are of these."""
     try:
         return Scenario.model_validate(scenario.model_dump(mode="json") | {"schedulers": list(names)})
     except ValidationError as error:
@@ -644,7 +587,7 @@ def replace_schedulers(scenario: Scenario, names: Sequence[str]) -> Scenario:
         raise ConfigError("not a scenario for these schedulers", where="--scheduler", found=faults) from None
 
 
-def load_cluster_access(test: run_records.RunConditions) -> ClusterAccess:
+def load_cluster_access(test: RunConditions) -> ClusterAccess:
     """The cluster that a test was made on, as far as its record says: a local one, else a context of that name."""
     return find_cluster_access(test.local_cluster) if test.local_cluster else find_cluster_access(context=test.context)
 
@@ -655,7 +598,3 @@ def load_options(record: run_folder.Run) -> RunOptions:
         return RunOptions.model_validate(record.record["config"]["options"])
     except (KeyError, TypeError, ValueError) as error:
         raise InputError("not a run that can be resumed", where=record.folder, found=str(error)[:200]) from None
-
-
-def _count_connections(drawn: Plan) -> int:
-    return drawn.scenario.limits.in_flight + _CONNECTIONS_BESIDE

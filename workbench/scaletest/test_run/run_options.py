@@ -14,8 +14,9 @@ from workbench.core.schema import FiniteModel, validate_model
 from workbench.scaletest.cluster_api.connection import Connection, Target, load_target
 from workbench.scaletest.safety.run_cleanup import CleanupResult
 from workbench.scaletest.scenario import Plan
+from workbench.scaletest.scenario.scenario_file import ScenarioLimits
 from workbench.scaletest.scenario.workload_plan import summarize_plan
-from workbench.scaletest.submission import AbortLimits, Bursts, SubmissionLimits, SubmissionOutcome
+from workbench.scaletest.submission import Bursts, SubmissionOutcome
 from workbench.scaletest.submission.object_creation import ApiSubmitter, CommandSubmitter, KubectlSubmitter, Submitter
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ _WIDTH = 24
 
 @dataclass(frozen=True)
 class ClusterAccess:
-    """A cluster, by what gives access to it.
+    """Access to a cluster.
 
     `own`: The local cluster that it is; null for any other.
     """
@@ -75,7 +76,7 @@ def find_cluster_access(
 
 
 class RunOptions(FiniteModel):
-    """How a test is run."""
+    """Options of a run."""
 
     submit_with: SubmitMode = Field(
         default="api", description="api (POST), kubectl, or command (with --submit-command)."
@@ -101,7 +102,7 @@ class RunOptions(FiniteModel):
     cleanup: bool = Field(default=True, description="Delete the run's objects at the end.")
 
     def build_submitter(self, api: Connection, place: ClusterAccess) -> Submitter:
-        """The submitter."""
+        """Build the submitter."""
         if self.submit_with == "kubectl":
             kubectl = None if place.own is None else place.own.kubectl
             return KubectlSubmitter(place.kubeconfig, place.context, self.kubectl or kubectl)
@@ -122,33 +123,12 @@ def build_options(**fields: Any) -> RunOptions:
     return validate_model(RunOptions, fields, noun="set of run options", error_type=ConfigError)
 
 
-def build_limits(plan: Plan, chosen: RunOptions) -> SubmissionLimits:
-    """The scenario's limits as the submitter keeps them: its rate is in objects, ours in workloads."""
+def build_limits(plan: Plan, chosen: RunOptions) -> ScenarioLimits:
+    """Limits of the submission: the scenario's, with its rate of objects as a rate of workloads."""
     limits, requests = plan.scenario.limits, max(1, summarize_plan(plan).requests)
     programs = chosen.submit_with != "api" or chosen.closed
-    return SubmissionLimits(
-        objects=limits.objects,
-        rate_per_s=limits.rate_per_s * len(plan) / requests,
-        in_flight=min(limits.in_flight, chosen.processes) if programs else limits.in_flight,
-        pending_pods=limits.pending_pods,
-        wall_clock_s=limits.wall_clock_s,
-    )
-
-
-def build_abort_limits(plan: Plan) -> AbortLimits:
-    """The scenario's abort criteria as the submitter looks at them."""
-    criteria = plan.scenario.abort
-    return AbortLimits(
-        no_success_s=criteria.no_create_s,
-        p99_s=criteria.api_p99_s,
-        p99_for_s=criteria.api_p99_for_s,
-        errors_share=criteria.errors_share,
-        errors_over_s=criteria.errors_window_s,
-        watch_lag_s=criteria.watch_lag_s,
-        foreign_pods=criteria.others_pending_growth,
-        # A node that comes back is not ready at first.
-        node_not_ready=criteria.node_not_ready and not plan.scenario.node_changes,
-    )
+    in_flight = min(limits.in_flight, chosen.processes) if programs else limits.in_flight
+    return limits.model_copy(update={"rate_per_s": limits.rate_per_s * len(plan) / requests, "in_flight": in_flight})
 
 
 @dataclass(frozen=True)
@@ -180,7 +160,7 @@ class RunResult:
         return 130 if self.interrupted else 0 if self.verdict == "valid" else 1
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Document of `run --json`."""
         outcome = {name: getattr(self.outcome, name) for name in self.outcome.__slots__}
         return {
             "folder": str(self.folder),
@@ -199,7 +179,7 @@ class RunResult:
 
 
 def print_result(result: RunResult) -> None:
-    """On the terminal: what was sent, where the time went, whether it counts, where it lies."""
+    """Print the result: the submission, where the time went, the verdict, and the folder."""
     from workbench.console.terminal import print_text
     from workbench.scaletest.analysis.run_analysis import analyse_run
     from workbench.scaletest.analysis.terminal_report import print_run

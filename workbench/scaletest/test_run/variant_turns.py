@@ -7,6 +7,7 @@ variants. On a local cluster only the schedulers of the turn run. The unit of re
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import random
 import secrets
 import time
@@ -31,6 +32,7 @@ from workbench.scaletest.submission.submission_journal import lock_test_folder
 from workbench.scaletest.test_run.run_console import SilentRunWatcher
 from workbench.scaletest.test_run.run_lifecycle import (
     AREA,
+    RunContext,
     check_test,
     confirm_same_cluster,
     format_announcement,
@@ -50,7 +52,7 @@ _SCENARIO = "scenario.yaml"
 
 @dataclass(frozen=True)
 class VariantTurns:
-    """What came of the turns."""
+    """Results of the turns."""
 
     folder: Path
     session: Session
@@ -59,7 +61,7 @@ class VariantTurns:
 
     @property
     def invalid(self) -> tuple[run_folder.Run, ...]:
-        """Turns that are made and not valid, also those of processes before this one."""
+        """Completed turns that are not valid, those of earlier processes included."""
         folders = [self.folder / turn.folder for turn in self.session.runs if _is_complete(self.folder / turn.folder)]
         return tuple(run for run in map(run_folder.load_run, folders) if run.verdict != "valid")
 
@@ -86,20 +88,15 @@ def order_turns(names: Sequence[str], repeat: int, seed: int = 0) -> list[str]:
 
 def run_variants(
     source: Scenario | str | Path,
-    on: ClusterAccess,
+    context: RunContext,
     schedulers: Sequence[str],
     *,
     repeat: int = DEFAULT_REPEAT,
-    confirmed: str | None = None,
-    options: RunOptions | None = None,
     out: str | Path | None = None,
-    watcher: SilentRunWatcher | None = None,
-    asked: StopRequest | None = None,
-    command: str | None = None,
 ) -> VariantTurns:
     """Run one plan on each scheduler `repeat` times, in turn.
 
-    `schedulers`: schedulerNames, two or more; the first is what the others are held against.
+    `schedulers`: Two or more scheduler names; the first is the baseline.
     """
     if not 1 <= repeat <= MAX_REPEAT:
         raise ConfigError("not a number of runs", where="--repeat", found=repeat, allowed=f"1 to {MAX_REPEAT}")
@@ -107,12 +104,12 @@ def run_variants(
     if len(schedulers) < 2 or len(set(schedulers)) < len(schedulers):
         raise ConfigError("an A/B needs two or more different sides", where="--scheduler", found=list(schedulers))
     scenario = replace_schedulers(scenario, schedulers)
-    reporter, wish, chosen = watcher or SilentRunWatcher(), asked or StopRequest(), _with_cleanup(options)
-    reporter.say(format_announcement(scenario, schedulers, repeat))
-    _check_variants(scenario, on, schedulers, confirmed, chosen, reporter, wish)
+    context = dataclasses.replace(context, options=_with_cleanup(context.options))
+    context.watcher.say(format_announcement(scenario, schedulers, repeat))
+    _check_variants(scenario, context, schedulers)
     folder, session = _create_session(scenario, schedulers, repeat, out)
     with lock_test_folder(folder):
-        return _run_turns(folder.absolute(), session, scenario, on, chosen, confirmed, reporter, wish, command)
+        return _run_turns(folder.absolute(), session, scenario, context)
 
 
 def _create_session(
@@ -164,108 +161,65 @@ def resume_variants(
         )
         if begun is None and on is None:
             raise ConfigError("no turn was begun: on which cluster?", where=place, do="add --cluster or --context")
-        where = on or load_cluster_access(run_records.read_conditions(begun or place))
-        chosen = _with_cleanup(None if begun is None else load_options(run_folder.load_run(begun)))
-        reporter, wish = watcher or SilentRunWatcher(), asked or StopRequest()
+        test = None if begun is None else run_records.read_conditions(begun)
+        options = RunOptions() if begun is None else load_options(run_folder.load_run(begun))
+        context = RunContext(
+            on or load_cluster_access(run_records.read_conditions(begun or place)),
+            _with_cleanup(options),
+            confirmed,
+            command,
+            watcher or SilentRunWatcher(),
+            asked or StopRequest(),
+        )
         missing = dict.fromkeys(turn.side for turn in session.runs if not _is_complete(place / turn.folder))
         if missing:
-            reporter.show_phase("looking whether something of the earlier turns is left")
-            asyncio.run(
-                _clear_earlier_turns(
-                    place,
-                    session,
-                    scenario,
-                    where,
-                    confirmed,
-                    None if begun is None else run_records.read_conditions(begun),
-                )
-            )
-        _check_variants(scenario, where, tuple(missing), confirmed, chosen, reporter, wish)
-        return _run_turns(place, session, scenario, where, chosen, confirmed, reporter, wish, command)
+            context.watcher.show_phase("looking whether something of the earlier turns is left")
+            asyncio.run(_clear_earlier_turns(place, session, scenario, context, test))
+        _check_variants(scenario, context, tuple(missing))
+        return _run_turns(place, session, scenario, context)
 
 
-def _with_cleanup(options: RunOptions | None) -> RunOptions:
-    return (options or RunOptions()).model_copy(update={"cleanup": True})
+def _with_cleanup(options: RunOptions) -> RunOptions:
+    return options.model_copy(update={"cleanup": True})
 
 
-def _check_variants(
-    scenario: Scenario,
-    on: ClusterAccess,
-    names: Sequence[str],
-    confirmed: str | None,
-    options: RunOptions,
-    watcher: SilentRunWatcher,
-    wish: StopRequest,
-) -> None:
+def _check_variants(scenario: Scenario, context: RunContext, names: Sequence[str]) -> None:
     """Check all variants before the first run."""
     for side in names:
         try:
-            check_test(scenario, on, side, confirmed=confirmed, options=options, watcher=watcher, asked=wish)
+            check_test(scenario, context, side)
         except ConfigError:
-            watcher.say(f"{side} must not begin; no side was run")
+            context.watcher.say(f"{side} must not begin; no side was run")
             raise
 
 
-def _run_turns(
-    folder: Path,
-    session: Session,
-    scenario: Scenario,
-    on: ClusterAccess,
-    options: RunOptions,
-    confirmed: str | None,
-    watcher: SilentRunWatcher,
-    wish: StopRequest,
-    command: str | None,
-) -> VariantTurns:
-    try:
-        return _run_missing_turns(folder, session, scenario, on, options, confirmed, watcher, wish, command)
-    finally:
-        if on.own is not None:
-            second_schedulers.run_only(on.own, None)
-
-
-def _run_missing_turns(
-    folder: Path,
-    session: Session,
-    scenario: Scenario,
-    on: ClusterAccess,
-    options: RunOptions,
-    confirmed: str | None,
-    watcher: SilentRunWatcher,
-    wish: StopRequest,
-    command: str | None,
-) -> VariantTurns:
-    results = list[RunResult]()
+def _run_turns(folder: Path, session: Session, scenario: Scenario, context: RunContext) -> VariantTurns:
+    """Run the missing turns; on a local cluster only the schedulers of each, and all of them afterwards."""
+    results, cluster, watcher = list[RunResult](), context.place.own, context.watcher
     missing = [turn for turn in session.runs if not _is_complete(folder / turn.folder)]
-    for number, turn in enumerate(missing):
-        watcher.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
-        try:
-            if on.own is not None:
-                needed = second_schedulers.list_needed(find_recipe(turn.side, scenario.recipes))
-                watcher.say(f"running: {', '.join(second_schedulers.run_only(on.own, needed))}")
-            result = run_test(
-                scenario,
-                on,
-                scheduler=turn.side,
-                confirmed=confirmed,
-                options=options,
-                folder=folder / turn.folder,
-                watcher=watcher,
-                asked=wish,
-                command=command,
-            )
-            results.append(result)
-        except KeyboardInterrupt:
-            wish.request_stop()  # before the turn had begun
-        if wish.times:
-            n_left = sum(not _is_complete(folder / missing_turn.folder) for missing_turn in missing)
-            return VariantTurns(folder, session, tuple(results), n_left)
-        if result.cleaned is None or not result.cleaned.complete:
-            reason = result.cleaned.left if result.cleaned else f"{result.outcome.reason}; pods: {result.drained}"
-            raise _build_cleanup_error(result.run, result.folder, reason)
-        if number + 1 < len(missing):
-            time.sleep(TURN_PAUSE_S)
-    return VariantTurns(folder, session, tuple(results), 0)
+    try:
+        for number, turn in enumerate(missing):
+            watcher.say(f"turn {turn.position + 1} of {len(session.runs)}: {turn.side}")
+            try:
+                if cluster is not None:
+                    needed = second_schedulers.list_needed(find_recipe(turn.side, scenario.recipes))
+                    watcher.say(f"running: {', '.join(second_schedulers.run_only(cluster, needed))}")
+                result = run_test(scenario, context, scheduler=turn.side, folder=folder / turn.folder)
+                results.append(result)
+            except KeyboardInterrupt:
+                context.asked.request_stop()  # before the turn had begun
+            if context.asked.times:
+                n_left = sum(not _is_complete(folder / missing_turn.folder) for missing_turn in missing)
+                return VariantTurns(folder, session, tuple(results), n_left)
+            if result.cleaned is None or not result.cleaned.complete:
+                reason = result.cleaned.left if result.cleaned else f"{result.outcome.reason}; pods: {result.drained}"
+                raise _build_cleanup_error(result.run, result.folder, reason)
+            if number + 1 < len(missing):
+                time.sleep(TURN_PAUSE_S)
+        return VariantTurns(folder, session, tuple(results), 0)
+    finally:
+        if cluster is not None:
+            second_schedulers.run_only(cluster, None)
 
 
 def _build_cleanup_error(run_id: str, folder: Path, reason: object) -> RunFailedError:
@@ -289,30 +243,29 @@ async def _clear_earlier_turns(
     folder: Path,
     session: Session,
     scenario: Scenario,
-    on: ClusterAccess,
-    confirmed: str | None,
+    context: RunContext,
     test: run_records.RunConditions | None,
 ) -> None:
     """Delete what earlier turns left in the cluster; the folder of an interrupted one is renamed.
 
     One with a verdict may have left something, too: it was aborted, or ended in its cleanup.
     """
-    async with Connection(on.target) as api:
+    async with Connection(context.place.target) as api:
         if test is not None:
-            await confirm_same_cluster(api, on, scenario, confirmed, test)
+            await confirm_same_cluster(api, context, scenario, test)
         for turn in session.runs:
             place = folder / turn.folder
             if not place.exists():
                 continue
             # Another process may be resuming this turn.
             with lock_test_folder(place):
-                await _empty_cluster(api, place, on)
+                await _empty_cluster(api, place, context.place)
                 if not _is_complete(place):
                     place.rename(place.with_name(f"broken-{secrets.token_hex(2)}-{place.name}"))
 
 
 async def _empty_cluster(api: Connection, folder: Path, on: ClusterAccess) -> None:
-    """Nothing of a turn is in the cluster any more."""
+    """Delete all objects of a turn from the cluster."""
     try:
         drawn = read_plan(folder)
     except InputError:

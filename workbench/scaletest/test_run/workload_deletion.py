@@ -8,11 +8,9 @@ import heapq
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-import msgspec
-
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, UnreachableError, now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.observation.run_records import LineTail
+from workbench.scaletest.observation.run_records import Acked, LineTail
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload, list_kinds
@@ -32,12 +30,6 @@ _BATCH = 256
 _EXAMPLES = 5
 
 
-class _Line(msgspec.Struct):
-    type: str
-    index: int = -1
-    at_ns: int = 0
-
-
 class WorkloadChurn:
     """Deletes by the journal: what it says was accepted goes when its time has come, also after a crash.
 
@@ -52,7 +44,7 @@ class WorkloadChurn:
         build_workload: Callable[[int], PlannedWorkload],
     ) -> None:
         self._api, self._after_s, self._one = api, after_s, build_workload
-        self._tail = LineTail(folder / run_records.JOURNAL, _Line)
+        self._tail = LineTail(folder / run_records.JOURNAL, run_records.JournalLine)
         self._due: list[tuple[int, int]] = []
         self._room = asyncio.Semaphore(MAX_CONCURRENT_DELETES)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -82,7 +74,7 @@ class WorkloadChurn:
 
     def _read_journal(self) -> None:
         for line in self._tail.read_new():
-            after_s = self._after_s.get(line.index) if line.type == "acked" else None
+            after_s = self._after_s.get(line.index) if isinstance(line, Acked) else None
             if after_s is not None:
                 heapq.heappush(self._due, (line.at_ns + int(after_s * NS_PER_S), line.index))
 

@@ -48,7 +48,7 @@ CODE_PATTERNS = (
     "eventlog/*.py",
     "core/tables.py",
     "speedup/engines.py",
-    "speedup/tables/*.py",
+    "speedup/tables.py",
     "speedup/attribution/*.py",
     "speedup/comparison/comparability.py",
 )

@@ -13,18 +13,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 from workbench.core.child_process import run_command
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.core.files import cache_folder
+from workbench.speedup.recording import tpcds_generator
 from workbench.speedup.recording.query_suite import QueryData, Suite, find_local_data, parse_queries
-
-# The extension's version must equal DuckDB's, and the newest extension may lag behind the newest DuckDB.
-PACKAGES = ("duckdb==1.5.5", "duckdb-extension-tpcds==1.5.5", "sqlglot==30.30.0")
-# dsdgen fills a database file; beyond this limit DuckDB spills to disk.
-MEMORY_LIMIT = "2GB"
-
 
 # 1,000 is about 350 GB.
 MAX_SCALE = 1000.0
@@ -45,52 +39,6 @@ TPCDS_STREAM = (
     "77 73 84 54 55 56 2 26 40 72 53 79 18 13 24 4 99 68 83 61 5 76"
 )
 Say = Callable[[str], None]
-
-
-def main(arguments: list[str]) -> None:
-    """Make what the arguments ask for."""
-    if arguments[0] == "tables":
-        write_tables(float(arguments[1]), Path(arguments[2]))
-    else:
-        write_queries(Path(arguments[1]))
-
-
-def write_tables(scale: float, folder: Path) -> None:
-    """Generate the tables, and export one after the other to `folder/NAME.parquet`."""
-    folder.mkdir()
-    database = folder / "generated.duckdb"
-    connection = connect(database)
-    connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-    connection.execute("CALL dsdgen(sf = ?)", [scale])
-    for (name,) in connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall():
-        target = str(folder / f"{name}.parquet").replace("'", "''")
-        connection.execute(f"COPY {name} TO '{target}' (FORMAT parquet)")
-    connection.close()
-    database.unlink()
-
-
-def write_queries(path: Path) -> None:
-    """Write the 99 queries, with the extension's parameters, in Spark's dialect."""
-    import sqlglot  # type: ignore[import-not-found]
-
-    rows = connect(":memory:").execute("SELECT query_nr, query FROM tpcds_queries() ORDER BY ALL").fetchall()
-    queries = {f"query{number}": sqlglot.transpile(text, read="duckdb", write="spark")[0] for number, text in rows}
-    path.write_text(json.dumps(queries, indent=1), encoding="utf-8")
-
-
-def connect(database: str | Path) -> Any:
-    """A connection with the extension, which is loaded from its wheel."""
-    import duckdb
-
-    files = metadata.files("duckdb-extension-tpcds") or []
-    extension = next(Path(str(file.locate())) for file in files if file.suffix == ".duckdb_extension")
-    connection = duckdb.connect(str(database))
-    connection.load_extension(str(extension))
-    return connection
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])
 
 
 @dataclass(frozen=True)
@@ -177,7 +125,7 @@ def _get_tpcds_data(scale: float, say: Say) -> QueryData:
 
 
 def _name_tpcds_version(package: str) -> str:
-    return dict(text.split("==") for text in PACKAGES)[package]
+    return dict(text.split("==") for text in tpcds_generator.PACKAGES)[package]
 
 
 def _name_tpcds_source() -> str:
@@ -186,7 +134,7 @@ def _name_tpcds_source() -> str:
 
 def _run_tpcds_generator(arguments: list[str], say: Say) -> None:
     """Run the generator in an environment of its own, made in the cache when it is missing."""
-    packages = PACKAGES
+    packages = tpcds_generator.PACKAGES
     version = "-".join(text.split("==")[1] for text in packages)
     folder = cache_folder() / "tpcds" / f"environment-{version}-{sys.implementation.cache_tag}"
     python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
@@ -198,7 +146,7 @@ def _run_tpcds_generator(arguments: list[str], say: Say) -> None:
         do = "check that pip reaches a package index, or give queries and tables with --queries FILE.sql --data DIR"
         run_command([*pip, *packages], must_succeed=True, do=do)
         (folder / "complete").touch()
-    run_command([python, "-I", __file__, *arguments], must_succeed=True)
+    run_command([python, "-I", tpcds_generator.__file__, *arguments], must_succeed=True)
 
 
 def _make_once(target: Path, make: Callable[[Path], object]) -> None:

@@ -1,4 +1,4 @@
-"""Tables that are worked out from what a run recorded, for one run or for several schedulers."""
+"""Declared tables of the area: what a run records, and what is worked out from it."""
 
 from __future__ import annotations
 

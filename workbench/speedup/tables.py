@@ -1,4 +1,4 @@
-"""Tables about logs: profile of one application, measured times, one explained execution, a fleet, a recording."""
+"""Declared tables of the area: logs, pairs and factors, fleets, recordings."""
 
 from __future__ import annotations
 

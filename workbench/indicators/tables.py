@@ -1,4 +1,4 @@
-"""Tables of sessions: runs, effects and judgements, recommendations, and answers of the database."""
+"""Declared tables of the area: sessions, recommendations, the database, and histories."""
 
 from __future__ import annotations
 
