@@ -42,8 +42,6 @@ _SHADES = {
 }
 FULL_COLOUR = 2.0
 """Ratio at which a cell of the heat map reaches its full colour."""
-
-
 LIMIT_ROWS = 5_000
 MAX_SLIDERS = 12
 STEP = 0.05

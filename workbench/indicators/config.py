@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 MAX_ROUNDS = 1000
 MAX_MEMORY_BYTES = 8 << 30
-
-
 SAMPLE = "../data/samples/indicators/numpy"
 _SESSION = Pick("session", folders=("session.json",))
 HISTORY_SAMPLE = "../data/samples/indicators/history/points.parquet"

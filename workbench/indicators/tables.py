@@ -257,8 +257,6 @@ TRIED = Table(
         Column("about", "str", "Its description."),
     ),
 )
-
-
 _SERIES = (
     Column("series", "int", "Number of the series, from 1."),
     Column("metric", "str", "What is measured."),

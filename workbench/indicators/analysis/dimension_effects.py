@@ -153,9 +153,9 @@ def _explain_missing(
     return "not told from " + " and ".join(others or ["the baseline's level"]) + ": they only occur together"
 
 
-def _estimate(logs: Floats, session: Session) -> Interval:
+def _estimate(logs: Floats, session: Session, level: float | None = None) -> Interval:
     estimate = sequential_log_ratio if session.method == "sequence" else paired_log_ratio
-    return estimate(np.exp(logs / 2), np.exp(-logs / 2), level=session.level)
+    return estimate(np.exp(logs / 2), np.exp(-logs / 2), level=session.level if level is None else level)
 
 
 def _find_worst_arm(
@@ -172,9 +172,7 @@ def _find_worst_arm(
         return None
     worst = max(places, key=lambda place: abs(float(residuals[:, place].mean())))
     level = 1 - (1 - session.level) / len(places)
-    estimate = sequential_log_ratio if session.method == "sequence" else paired_log_ratio
-    logs = residuals[:, worst]
-    return arms[worst].name, estimate(np.exp(logs / 2), np.exp(-logs / 2), level=level)
+    return arms[worst].name, _estimate(residuals[:, worst], session, level)
 
 
 def _build_rows(levels: Sequence[_Level], observations: Observations) -> Iterator[dict[str, Any]]:

@@ -24,7 +24,12 @@ from workbench.stats.verdicts import DECIDED, DIFFERENT, SAME, UNDECIDED, Decisi
 if TYPE_CHECKING:
     import polars as pl
 
-_BY_VARIABLE = {"LANG": "locale", "LC_ALL": "locale", "LC_CTYPE": "locale", "PYTHONHASHSEED": "hash seed"}
+_BY_VARIABLE = {
+    **dict.fromkeys(("LANG", "LC_ALL", "LC_CTYPE"), "locale"),
+    **dict.fromkeys(("PYTHONOPTIMIZE", "PYTHONDEVMODE", "PYTHON_GIL"), "interpreter"),
+    "PYTHONHASHSEED": "hash seed",
+}
+Series = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
@@ -40,12 +45,6 @@ def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
         for name in arm.conditions
         if name in base and name not in planned and arm.conditions[name] != base[name]
     ]
-
-
-_BY_VARIABLE |= {"PYTHONOPTIMIZE": "interpreter", "PYTHONDEVMODE": "interpreter", "PYTHON_GIL": "interpreter"}
-
-
-Series = Mapping[tuple[str, str], Mapping[int, float]]
 
 
 @dataclass(frozen=True)

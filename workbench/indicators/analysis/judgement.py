@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 MIN_ROUNDS = 5
-
-
 DRAWS = 10_000
 ALPHA = 0.05
 SHORTEST = 2

@@ -16,8 +16,6 @@ from workbench.stats import SEQUENCE, Interval, Verdict, log_error
 from workbench.stats.verdicts import DIFFERENT, FASTER, SAME, SLOWER, UNDECIDED, find_critical_value
 
 STEP_METHOD = "ratio of two versions to a common baseline, sum of half widths"
-
-
 _MAX_LOG = 300.0
 
 

@@ -22,8 +22,6 @@ MAX_TOTAL_BYTES = 1 << 30
 SUFFIXES = (".json", ".stdout")
 _Any = TypeVar("_Any")
 _RESULT_KEYS = ("stdout", "usage", "exit_code", "hwinfo", "script_sha256")
-
-
 MAX_SCRIPT_BYTES = 1 << 20
 MAX_EXTRA_FILES = 200
 FETCH_TIMEOUT_S = 30

@@ -25,8 +25,6 @@ from workbench.indicators.store.session_import import ImportedCase, ImportedRun,
 MAX_PACKAGES = 5000
 _PACKAGES = ("packages", "dev-packages", "default", "develop")
 _VERSION = re.compile(r"==\s*([0-9A-Za-z][0-9A-Za-z.!+_-]{0,99})")
-
-
 MAX_STDERR = 64 << 10
 
 
@@ -298,7 +296,13 @@ def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
         sibling = siblings.get(entry.raw.inspection)
         component = entry.component or (sibling.component if sibling else None)
         arm = build_arm(entry.raw.specification, entry.document, component, names)
-        thing = entry.thing or (sibling.thing if sibling else None) or _build_unknown_case(entry)
+        thing = entry.thing or (sibling.thing if sibling else None)
+        if thing is None:
+            # A case of its own, by the name that the inspection or document has.
+            identifier = entry.raw.specification.get("identifier")
+            name = identifier if isinstance(identifier, str) and identifier else entry.raw.inspection
+            version = str(entry.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
+            thing = ImportedCase(session_import.UNKNOWN, version, label=name[:80])
         start, end = entry.document.get("start_datetime"), entry.document.get("end_datetime")
         runs.append(
             ImportedRun(
@@ -314,11 +318,3 @@ def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
             )
         )
     return runs
-
-
-def _build_unknown_case(entry: _CheckedDocument) -> ImportedCase:
-    """A case of its own, by the name that the inspection or document has."""
-    identifier = entry.raw.specification.get("identifier")
-    name = identifier if isinstance(identifier, str) and identifier else entry.raw.inspection
-    version = str(entry.document.get("script_sha256") or "")[:12] or session_import.UNKNOWN
-    return ImportedCase(session_import.UNKNOWN, version, label=name[:80])

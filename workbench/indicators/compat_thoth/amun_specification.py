@@ -18,8 +18,6 @@ from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack
 
 _PINNED = re.compile(r"==\s*([^\s,;*]+)")
 _NOT_AN_INDEX = ("git", "hg", "svn", "bzr", "path", "file", "editable")
-
-
 MAX_BYTES = 16 << 20
 SUFFIXES = (".json", ".yaml", ".yml")
 _KNOWN = frozenset(

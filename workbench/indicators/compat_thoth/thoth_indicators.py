@@ -18,8 +18,6 @@ from workbench.indicators.contract.indicator import Indicator, Value, parameter,
 
 Dtype = Literal["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 Device = Literal["cpu", "gpu"]
-
-
 # fmt: off
 _PYBENCH = (
     "built_in_function_calls", "built_in_method_lookup", "compare_floats", "compare_floats_integers",

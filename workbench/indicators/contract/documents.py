@@ -104,7 +104,10 @@ def validate_document(
         )
     parts = {part: _get_part(document, part) for part in _PARTS}
     _check_names(document, indicator, parts)
-    _check_parameters(indicator, parts["@parameters"])
+    # No parameter is filled in: what a script used is what it says, and a default here is not what it used there.
+    for name, field in indicator.fields_of("parameter").items():
+        if field.default is not None and (field.alias or name) not in parts["@parameters"]:
+            raise DocumentError("invalid document", f"@parameters: {field.alias or name} is not told")
     values = _validate_values(indicator, {**parts["@parameters"], **parts["@result"], **parts["@checks"]})
     roles: tuple[Role, ...] = ("parameter", "result", "check")
     by_role = {role: {name: values[name] for name in indicator.fields_of(role)} for role in roles}
@@ -151,13 +154,6 @@ def _check_names(document: Mapping[str, Any], indicator: type[Indicator], parts:
             seen[key] = part
             if key not in allowed:
                 raise DocumentError("invalid document", f"{part}.{key[:60]} is not declared by {indicator.__name__}")
-
-
-def _check_parameters(indicator: type[Indicator], parameters: Mapping[str, Any]) -> None:
-    """No parameter is filled in: what a script used is what it says, and a default here is not what it used there."""
-    for name, field in indicator.fields_of("parameter").items():
-        if field.default is not None and (field.alias or name) not in parameters:
-            raise DocumentError("invalid document", f"@parameters: {field.alias or name} is not told")
 
 
 def _validate_values(indicator: type[Indicator], values: dict[str, Any]) -> dict[str, Value]:

@@ -75,8 +75,6 @@ BASE_COLUMNS = frozenset(
 )
 """Columns that every run has; fields cannot have these names."""
 NAME_PATTERN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
-
-
 _KEY_LENGTH = 12
 
 

@@ -25,8 +25,6 @@ _UNITS = {
 }  # fmt: skip
 _TIMES = frozenset({"elapsed", "time", "duration", "latency", "runtime", "walltime", *_UNITS})
 _RATES = frozenset({"rate", "throughput", "flops", "gflops", "ops", "qps", "ips", "fps", "bandwidth", "speed"})
-
-
 MAX_FILES = 100
 MAX_BYTES = 1 << 20
 PYTEST_SCRIPT = r"""

@@ -35,8 +35,6 @@ _LINE = re.compile(
     rb"([A-Za-z0-9+/=:-]{1,%d})) ([0-9a-f]{32})@" % LINE_CHARACTERS
 )
 _LONGEST = LINE_CHARACTERS + 200
-
-
 FIELD_MANAGER = "workbench"
 _TIMEOUT_S = (10, 60)
 _LOG_TIMEOUT_S = (10, 300)

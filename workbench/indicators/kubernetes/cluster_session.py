@@ -1,4 +1,4 @@
-"""Plan, start and resume a session on a cluster, from its configuration to its tables."""
+"""Plan a session for a cluster and make its missing rounds, from its configuration to its tables."""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from workbench.core.errors import ConfigError
 from workbench.core.schema import FiniteModel, validate_model
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.pod import KEY_VARIABLE, ROUNDS_A_FILE
+from workbench.indicators.measurement import resource_limits
 from workbench.indicators.measurement.launcher_client import GRACE_S, build_clean_environment
 from workbench.indicators.measurement.run_messages import STDERR_BYTES, STDOUT_BYTES, RunLimits
 from workbench.indicators.measurement.session_plan import (
@@ -259,7 +260,7 @@ def build_pod_files(
         "environments": [
             {
                 "stack": arm.name,
-                "python": ".".join(arm.python.split(".")[:2]),
+                "python": arm.python_minor,
                 "lock": locks[arm.stack_key],
                 "packages": by_key[arm.stack_key].versions,
             }
@@ -320,14 +321,13 @@ def _build_round_orders(session: Session, cases: list[str], arms: list[str]) -> 
 def _describe_isolation(options: ClusterOptions, limits: RunLimits) -> dict[str, str]:
     """What is in force for a run, in words; the pod says itself whether it could leave the network."""
     allowed = ", ".join(["DNS", *(f"TCP {text}" for text in options.egress)])
-    memory = "no limit but the pod's"
-    if limits.memory_bytes is not None:
-        memory = f"at most {limits.memory_bytes / 2**30:.3g} GiB (data of each process)"
+    inside = resource_limits.describe_limits(limits, resource_limits.ControlGroups(None, None), bound_by_user=True)
+    if limits.memory_bytes is None:
+        inside["memory"] = "no limit but the pod's"
     return {
         "network": "not isolated",
         "network reason": f"a NetworkPolicy asks for {allowed} alone, for the whole pod",
-        "memory": memory,
-        "processes": f"at most {limits.processes} (of the user)",
+        **inside,
         "user": "unprivileged, of its own",
         "container": f"{options.runtime_class or 'the default'} runtime, read-only root, no capabilities",
     }
@@ -424,8 +424,7 @@ def build_label_selector(session_id: str) -> str:
 
 def select_image(session: Session, options: ClusterOptions) -> str:
     """Image of the pods: the requested one, or a plain Python image of the session's version."""
-    version = ".".join(session.arms[0].python.split(".")[:2])
-    return options.image or f"python:{version}-slim"
+    return options.image or f"python:{session.arms[0].python_minor}-slim"
 
 
 def list_pod_rounds(pod: Object) -> list[int]:
@@ -467,7 +466,7 @@ def _check_session(session: Session, stacks: Sequence[Stack], rounds: list[int],
         raise ConfigError(
             "the cluster does not support this platform", found=sorted(platforms), allowed=list(_ARCHITECTURES)
         )
-    if len(pythons := {".".join(arm.python.split(".")[:2]) for arm in session.arms}) > 1:
+    if len(pythons := {arm.python_minor for arm in session.arms}) > 1:
         raise ConfigError("stacks need several Python versions, but an image has one", found=sorted(pythons))
 
 

@@ -57,8 +57,6 @@ OPTIONS = "options.json"
 KEY = "key"
 MANIFESTS = "manifests.yaml"
 MEMORY_BYTES = 4 << 30
-
-
 Pod = dict[str, Any]
 MAX_TEXT = 400
 _FATAL = {

@@ -44,8 +44,6 @@ _SETTINGS = {
     "transparent_huge_pages": "sys/kernel/mm/transparent_hugepage/enabled",
     "clock_source": "sys/devices/system/clocksource/clocksource0/current_clocksource",
 }
-
-
 PREFIX = "PYTHONPYCACHEPREFIX"
 COMPILED = "compiled"
 MARKER = "modules-that-do-not-compile"

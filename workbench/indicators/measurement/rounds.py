@@ -33,8 +33,6 @@ from workbench.indicators.store.archive import Result, RunDetails, Session, insp
 
 GIVE_UP_AFTER = 2
 """An arm that fails a case in each of its first rounds, this many, does not run it again: it would only time out."""
-
-
 MAX_WARM_UP_S = 10.0
 """Time limit of a run that only warms up."""
 MAX_NOT_MADE = 3

@@ -296,7 +296,7 @@ def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
 def build_specification(session: Session, variant: Variant, case: Case, inspection: str) -> dict[str, Any]:
     """Amun's specification of one variant and case; `@workbench` holds what Amun has no field for."""
     packages = dict(sorted(variant.arm.packages.items()))
-    version = ".".join(variant.arm.python.split(".")[:2])
+    version = variant.arm.python_minor
     locked = {
         name: {"version": f"=={number}", **({"hashes": list(variant.hashes[name])} if name in variant.hashes else {})}
         for name, number in packages.items()

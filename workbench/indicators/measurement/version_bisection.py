@@ -48,8 +48,6 @@ PLAN = "bisection.json"
 STACKS = "stacks.json"
 MAX_PLAN_BYTES = 4 << 20
 Text = Annotated[str, StringConstraints(min_length=1, max_length=1000)]
-
-
 MAX_ATTEMPTS = 2
 """Sessions of a pair of versions, if the first one is invalid."""
 _DIRECT = "direct"

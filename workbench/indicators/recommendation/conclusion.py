@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_NAMES = 12
 AnswerKind = Literal["better", "no difference", "not decided", "keep", "best left", "by type", "nothing"]
+Said = tuple[str | None, Justification]
+"""A sentence with the stack that it is about; null: about the session."""
 
 
 @dataclass(frozen=True)
@@ -269,10 +271,6 @@ def _list_unseen_candidates(context: Context, excluded: Sequence[Excluded]) -> l
     } - right
     unseen = [exclusion.stack for exclusion in excluded if exclusion.unit == Predictable.__name__]
     return [stack for stack in unseen if not wrong & set(stack.packages.items())]
-
-
-Said = tuple[str | None, Justification]
-"""A sentence with the stack that it is about; null: about the session."""
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 Floats = npt.NDArray[np.float64]
-
-
 MAX_NAMED = 4
 DRAWS = 4000
 MODEL = "additive model"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -49,12 +49,22 @@ def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
     solved = stacks.by_arm_key if stacks is not None else {}
     arms = [arm for arm in session.arms if not arm.copy_number]
     twice = {name for name, count in Counter(arm.stack for arm in arms).items() if count > 1}
-    measured = [_build_measured_candidate(arm, facts, solved.get(arm.stack_key), arm.stack in twice) for arm in arms]
+    measured = [
+        _build_candidate(
+            facts, solved.get(arm.stack_key), arm.name if arm.stack in twice else arm.stack, arm.stack_key, arm
+        )
+        for arm in arms
+    ]
     keys, names = {candidate.key for candidate in measured}, {candidate.name for candidate in measured}
     # A lock of a matrix was measured under the settings of its arms.
     used = {variation.stack for variation in stacks.variations} if stacks is not None else set()
     unmeasured = [stack for key, stack in solved.items() if key not in keys and stack.key not in used]
-    return measured + [_build_solved_candidate(stack, facts, names) for stack in unmeasured]
+    return measured + [
+        _build_candidate(
+            facts, stack, f"{stack.name} ({stack.key[:8]})" if stack.name in names else stack.name, stack.key
+        )
+        for stack in unmeasured
+    ]
 
 
 def add_estimates(stacks: list[Candidate], figures: RatioEstimates, scores: MixScores) -> list[Candidate]:
@@ -88,44 +98,25 @@ def build_package_table(stacks: list[Candidate]) -> pl.DataFrame:
     )
 
 
-def _build_measured_candidate(arm: Arm, facts: Facts, stack: Stack | None, twice: bool) -> Candidate:
-    session = facts.comparison.observed.session
+def _build_candidate(facts: Facts, stack: Stack | None, name: str, key: str, arm: Arm | None = None) -> Candidate:
+    """An arm with what the index tells of its stack, or a solved stack without an arm."""
+    session, versions = facts.comparison.observed.session, stack.versions if stack else {}
+    packages = stack.packages if stack else ()
+    runs = facts.runs_of(arm.name) if arm else ()
     return Candidate(
-        name=arm.name if twice else arm.stack,
-        key=arm.stack_key,
-        arm=arm.name,
-        packages=dict(arm.packages) or (stack.versions if stack else {}),
-        baseline=arm.name == session.baseline,
-        runs=facts.runs_of(arm.name),
-        basis=facts.runs_of(arm.name) or facts.all_runs,
+        name=name,
+        key=key,
+        arm=arm.name if arm else None,
+        packages=(dict(arm.packages) if arm else {}) or versions,
+        uploaded={package.name: package.newest_upload for package in packages},
+        yanked={package.name: package.yanked for package in packages},
+        baseline=arm is not None and arm.name == session.baseline,
+        predicted=arm is None,
+        runs=runs,
+        basis=runs or facts.all_runs,
         hardware=session.hardware.cpu_model,
         session=session.session_id,
-        **_read_index_facts(stack),
     )
-
-
-def _build_solved_candidate(stack: Stack, facts: Facts, names: set[str]) -> Candidate:
-    session = facts.comparison.observed.session
-    return Candidate(
-        name=f"{stack.name} ({stack.key[:8]})" if stack.name in names else stack.name,
-        key=stack.key,
-        arm=None,
-        packages=stack.versions,
-        predicted=True,
-        basis=facts.all_runs,
-        hardware=session.hardware.cpu_model,
-        session=session.session_id,
-        **_read_index_facts(stack),
-    )
-
-
-def _read_index_facts(stack: Stack | None) -> Mapping[str, Any]:
-    if stack is None:
-        return {}
-    return {
-        "uploaded": {package.name: package.newest_upload for package in stack.packages},
-        "yanked": {package.name: package.yanked for package in stack.packages},
-    }
 
 
 def recommend(

@@ -15,8 +15,6 @@ ALTERNATIVES = {
     "cupy": "cupy|cupy-cuda11x|cupy-cuda12x|cupy-cuda13x",
 }
 """Frameworks that come in packages of several names."""
-
-
 ArrayFramework = Literal["numpy", "torch", "tensorflow", "jax", "cupy"]
 Device = Literal["cpu", "gpu", "auto"]
 MAX_EPS = 16.0

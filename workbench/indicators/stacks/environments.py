@@ -36,8 +36,6 @@ from workbench.indicators.stacks.stack_sets import Package, Stack, format_lock
 from workbench.indicators.stacks.uv_tool import Sources, load_sources
 
 COMPILE_TIMEOUT_S = 900
-
-
 FORMAT_VERSION = 1
 MARKER = "workbench.json"
 LOCK = "requirements.lock"

@@ -37,8 +37,6 @@ _GLIBC = re.compile(r"(x86_64|aarch64)-manylinux_2_(\d{1,2})")
 # glibc versions of the three legacy manylinux names.
 _OLD_NAMES = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 ALLOWED = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "windows", "aarch64-apple-darwin")
-
-
 MAX_FILES = 200_000
 _SCHEMES = ("https", "http", "file")
 _SHA256 = re.compile(r"[0-9a-f]{64}")

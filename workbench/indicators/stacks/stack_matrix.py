@@ -42,8 +42,6 @@ UNSET = "unset"
 _OWN_VARIABLES = re.compile(
     r"PI_.*|PATH|HOME|TMPDIR|LD_PRELOAD|PYTHON(HOME|PATH|PYCACHEPREFIX|STARTUP)|(OMP|MKL|OPENBLAS|NUMEXPR)_NUM_THREADS"
 )
-
-
 VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$", max_length=100)]
 IndexName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$", max_length=40)]
 Progress = Callable[[int, int], None]

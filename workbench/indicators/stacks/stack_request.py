@@ -26,8 +26,6 @@ Step = Literal["minor", "patch", "major"]
 Resolution = Literal["highest", "lowest", "lowest-direct"]
 Every = Literal["month", "quarter", "year"]
 _MONTHS: dict[Every, int] = {"month": 1, "quarter": 3, "year": 12}
-
-
 MAX_LINES = 1000
 MAX_FILE_BYTES = 1 << 20
 MAX_POINTS = 200

@@ -29,8 +29,6 @@ Line = Annotated[str, StringConstraints(pattern=r"^[^\x00-\x1f\x7f]+$", max_leng
 Moment = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")]
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}(\.\d{1,2})?$")]
 Decision = Literal["grid", "random", "latest", "dates", "bounds"]
-
-
 MAX_EXTRA = 3
 KEY_DIGITS = 6
 

@@ -26,8 +26,6 @@ from workbench.indicators.stacks.stack_sets import MAX_REASON, Package, Rejected
 from workbench.indicators.stacks.uv_tool import Sources, load_sources
 
 UNLIMITED = "no limit on upload times, because the index has none for {}: locks may change when the index changes"
-
-
 AT_ONCE = 2
 _PIN = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[^\s;\\]+)(?P<rest>[^\n]*)")
 _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")

@@ -23,8 +23,6 @@ from workbench.indicators.stacks.stack_sets import MAX_REASON
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 STRATEGIES = ("first-index", "unsafe-first-match", "unsafe-best-match")
-
-
 SOLVE_TIMEOUT_S = 300
 INSTALL_TIMEOUT_S = 1800
 # User settings that affect access to an index or uv's folders, but not the solution.

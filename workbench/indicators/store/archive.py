@@ -52,6 +52,11 @@ class Arm(FiniteModel):
     factors: dict[str, str] = Field(default={})
     threads: int | None = None
 
+    @property
+    def python_minor(self) -> str:
+        """The Python version without its patch release, such as 3.12."""
+        return ".".join(self.python.split(".")[:2])
+
 
 class PlannedMetric(FiniteModel):
     """Result field used to compare stacks: name in tables and mixes, unit, direction and tolerance."""

@@ -62,14 +62,25 @@ if TYPE_CHECKING:
 BATCH = 50
 MAX_REASONS = 1000
 Progress = Callable[[int, int], None]
-
-
 Declare = Callable[[str, str], Mapping[str, Any]]
 """Finds the declaration of an indicator version that a session lacks; empty if unknown."""
 # Fields that change while a session runs or is extended; all others are fixed by the plan.
 _PROGRESS = {"rounds_done", "ended_at", "stop_reason", "notes", "looks"}
 _NOT_HASHED = _PROGRESS | {"method", "revision"}
 _CASE_NOTES = {"skipped", "declaration", "about"}
+_PLAN_COLUMNS = (
+    "session_id",
+    "created_at",
+    "baseline",
+    "backend",
+    "design",
+    "revision",
+    "seed",
+    "alpha",
+    "memory_bytes",
+    "threads",
+    "timeout_s",
+)
 MAX_SAMPLES = 10_000
 
 
@@ -419,7 +430,9 @@ def _insert_session(connection: Connection, session: Session) -> bool:
     row = connection.execute(select(*columns).where(here)).first()
     progress = {name: getattr(session, name) for name in sorted(_PROGRESS)}
     if row is None:
-        connection.execute(insert(SESSION), tidy_row(_session_row(session) | progress | {"plan_sha256": plan_sha256}))
+        plan_columns = {name: getattr(session, name) for name in _PLAN_COLUMNS}
+        keys = {"hardware_key": session.hardware.key, "plan_sha256": plan_sha256}
+        connection.execute(insert(SESSION), tidy_row(plan_columns | keys | progress))
         return True
     if row[0] != plan_sha256:
         raise InputError("a session with another plan has this id", found=session.session_id[:80])
@@ -431,12 +444,6 @@ def _insert_session(connection: Connection, session: Session) -> bool:
             )
             connection.execute(PLANNED_CASE.update().where(case).values(tidy_row({"skipped": planned_case.skipped})))
     return False
-
-
-def _session_row(session: Session) -> dict[str, Any]:
-    names = ("session_id", "created_at", "baseline", "backend", "design", "revision", "seed", "alpha", "memory_bytes")
-    row = {name: getattr(session, name) for name in (*names, "threads", "timeout_s")}
-    return row | {"hardware_key": session.hardware.key}
 
 
 def _insert_plan(connection: Connection, session: Session) -> None:
@@ -533,7 +540,14 @@ def insert_runs(
         raise InputError("value does not fit its column", found=str(error)[:120]) from None
     runs = []
     for row, document in zip(observed.runs.to_dicts(), documents, strict=True):
-        runs.append(tidy_row(row | _document_row(document)))
+        started = parse_time(document.result.start_datetime)
+        facts = {
+            "started_unix_s": started.timestamp() if started else None,
+            "script_sha256": document.result.script_sha256,
+            "stdout_sha256": document.result.workbench.stdout_sha256,
+            "document_sha256": document.digest,
+        }
+        runs.append(tidy_row(row | facts))
     statement = insert_or_ignore(connection, RUN).returning(RUN.c.run_id, RUN.c.inspection_id, RUN.c.run)
     ids = {(row[1], row[2]): row[0] for row in connection.execute(statement, runs)}
     new = [entry for entry in documents if (entry.inspection, entry.number) in ids]
@@ -558,16 +572,6 @@ def insert_runs(
 def _insert_rows(connection: Connection, table: Table, rows: list[dict[str, Any]]) -> None:
     if rows:
         connection.execute(table.insert(), [tidy_row(row) for row in rows])
-
-
-def _document_row(document: FoundDocument) -> dict[str, Any]:
-    started = parse_time(document.result.start_datetime)
-    return {
-        "started_unix_s": started.timestamp() if started else None,
-        "script_sha256": document.result.script_sha256,
-        "stdout_sha256": document.result.workbench.stdout_sha256,
-        "document_sha256": document.digest,
-    }
 
 
 def _build_sample_rows(document: FoundDocument, run_id: int) -> list[dict[str, Any]]:

@@ -35,8 +35,6 @@ MAX_COMBINATIONS = 10_000
 BENCHMARKS, MACHINE = "benchmarks.json", "machine.json"
 _NOUN = "result file of asv"
 _UPDATE = "write it with asv 0.5 or newer; `asv update` converts older files"
-
-
 MAX_CASES = 10_000
 MAX_SAMPLES = 10_000
 MAX_RUNS = 100_000

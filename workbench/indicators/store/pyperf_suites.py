@@ -33,8 +33,6 @@ _UNITS: dict[str, tuple[str, int, int]] = {
     "MiB": ("byte", 2**20, 1),
     "GiB": ("byte", 2**30, 1),
 }
-
-
 MAX_BYTES = 256 << 20
 MAX_RUNS = 100_000
 MAX_VALUES = 10_000

@@ -30,8 +30,6 @@ UNKNOWN = "unknown"
 NOT_INTERLEAVED = "imported: the order of these runs is unknown, so no verdict follows from them"
 NOT_TOLD = "imported: threads, time limit and memory limit are unknown"
 OUTSIDE = "link to a target outside the given folder"
-
-
 MAX_FLAGS = 1000
 
 
@@ -229,7 +227,7 @@ def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> Pla
 
 
 def _build_result(session: Session, run: ImportedRun, label: str, number: int, position: int) -> Result:
-    stdout = json.dumps(run.document.get("stdout"))
+    stdout, exit_code = json.dumps(run.document.get("stdout")), run.document.get("exit_code")
     measured = RunDetails(
         session_id=session.session_id,
         arm=run.arm.name,
@@ -250,7 +248,7 @@ def _build_result(session: Session, run: ImportedRun, label: str, number: int, p
     return Result(
         stdout=run.document.get("stdout"),
         stderr=_text_or_empty(run.document.get("stderr")),
-        exit_code=_whole_or_none(run.document.get("exit_code")),
+        exit_code=exit_code if isinstance(exit_code, int) and not isinstance(exit_code, bool) else None,
         script_sha256=_text_or_empty(run.document.get("script_sha256")),
         usage=_select_usage(run.document.get("usage")),
         start_datetime=_text_or_empty(run.document.get("start_datetime")),
@@ -279,10 +277,6 @@ def compute_elapsed_s(start: Any, end: Any) -> float | None:
 
 def _text_or_empty(value: Any) -> str:
     return value if isinstance(value, str) else ""
-
-
-def _whole_or_none(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _mapping_or_empty(value: Any) -> dict[str, Any]:

@@ -41,8 +41,6 @@ BUSY_S = 30.0
 _ALLOWED = f"a path, sqlite:///PATH or postgresql://HOST/NAME (with a password: in ${VARIABLE})"
 _WRONG_USE = ("authentication failed", "does not exist", "no password supplied", "permission denied", "no pg_hba")
 _NO_SERVER = ("connect", "name or service not known", "resolve", "timeout expired", "no address")
-
-
 # Arbitrary constant: key of the advisory lock for creating tables.
 _LOCK = 7_114_020_250
 

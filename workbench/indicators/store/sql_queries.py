@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
 from decimal import Decimal
 from functools import partial
@@ -50,8 +50,6 @@ MAX_ROWS = 10_000
 IDENTITY = ("session_id", "inspection_id", "run", "round", "arm", "case", "stack", "component")
 _FAILED = func.count(case((RUN.c.status != "ok", 1)))
 _ALL = frozenset({"session", "stack", "indicator", "status", "since"})
-
-
 MAX_S = 60.0
 MAX_TABLE_ROWS = 10_000_000
 _QUERIES = ("sessions", "stacks", "indicators", "runs", "observations", "checks", "packages")
@@ -118,17 +116,12 @@ def run_query(database: Database, name: str, filters: Filters | None = None, *, 
             return _select_values(connection, filters, max_rows)
         assert query.table is not None
         rows = connection.execute(query.select(filters).limit(max_rows + 1)).mappings().all()
-        frame = query.table.frame([_build_answer_row(query.table, row) for row in rows[:max_rows]])
-    return Answer(frame, len(rows) > max_rows)
-
-
-def _build_answer_row(table: Table, row: Mapping[Any, Any]) -> dict[str, Any]:
-    """Row with lists decoded from JSON."""
-    lists = {column.name for column in table.columns if column.dtype.startswith("list")}
-    return {
-        column.name: json.loads(row[column.name]) if column.name in lists else row[column.name]
-        for column in table.columns
-    }
+    names = [column.name for column in query.table.columns]
+    lists = {column.name for column in query.table.columns if column.dtype.startswith("list")}
+    decoded = [
+        {name: json.loads(row[name]) if name in lists else row[name] for name in names} for row in rows[:max_rows]
+    ]
+    return Answer(query.table.frame(decoded), len(rows) > max_rows)
 
 
 def _check_filters(connection: Connection, filters: Filters) -> None:

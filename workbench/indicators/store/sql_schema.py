@@ -39,8 +39,6 @@ MAX_NAME_BYTES = 63
 _PARTS = {"parameter": "@parameters", "result": "@result", "check": "@checks"}
 _PLAIN = re.compile(r"[a-z][a-z0-9_]*")
 _TYPES: dict[type, str] = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
-
-
 FORMAT_VERSION = 1
 METADATA = MetaData()
 TEXT = Text().with_variant(Text(collation="C"), "postgresql")
