@@ -106,6 +106,10 @@ def test_by_hand_the_printed_commands_lead_to_the_same_archive(planned: Path, tm
         ({"python": ("a=b",)}, "--python"),
         ({"specification": "a"}, "--specification"),
         ({"network": True}, "--cluster egress="),
+        ({"script": ("a.py",)}, "--script"),
+        ({"pytest": ("tests",), "pyperf": ("b.py",)}, "--pytest"),
+        ({"better": ("total=lower",)}, "--better"),
+        ({"reference": "stacks.json"}, "--reference"),
         ({}, "--stacks FILE"),
     ],
 )

@@ -159,8 +159,8 @@ def format_instructions(folder: str | Path) -> str:
 
 
 def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.StackSet:
-    unfit = {"--python": config.python, "--specification": config.specification, "--network": config.network}
-    if conflicts := [name for name, value in unfit.items() if value]:
+    unfit = ("python", "specification", "network", "script", "pytest", "pyperf", "better", "reference")
+    if conflicts := [f"--{name}" for name in unfit if getattr(config, name)]:
         raise ConfigError(
             "not on a cluster",
             where="--backend kubernetes",
