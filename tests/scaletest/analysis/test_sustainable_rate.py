@@ -42,7 +42,7 @@ class SimulatedRun:
         found = StagePassages(
             due=np.sort(due),
             acked=known(acked),
-            pods_due=known(acked),
+            pods_accepted=known(acked),
             created=known(acked),
             scheduled=known(bound),
             running=known(bound),

@@ -297,7 +297,7 @@ def build_ramp_table(
 
 def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Saturation, *, in_turn: bool) -> dict[str, Any]:
     ends = np.array([step.begin_s, step.end_s])
-    accepted, scheduled = count_before(passages.pods_due, ends), count_before(passages.scheduled, ends)
+    accepted, scheduled = count_before(passages.pods_accepted, ends), count_before(passages.scheduled, ends)
     return {
         "step": step.number,
         "begin_s": step.begin_s,
@@ -325,7 +325,7 @@ def _judge_step(step: ArrivalStep, passages: StagePassages, where: Saturation) -
         return _build_open_row(_explain_saturation(windows))
     # A constant delay is no growing backlog: scheduled pods are compared with pods accepted one delay earlier.
     delay = step.delay_s if math.isfinite(step.delay_s) else 0.0
-    growing = windows.rates(passages.pods_due + delay) - windows.rates(passages.scheduled)
+    growing = windows.rates(passages.pods_accepted + delay) - windows.rates(passages.scheduled)
     growth = mean_interval(growing[windows.kept])
     verdict, reason = _decide_verdict(step, windows, growth, passages)
     longer = cut_windows(step, step.through_s, where)
@@ -352,7 +352,7 @@ def _decide_verdict(
     lag = min(step.lag_s, step.length_s / N_WINDOWS)
     due, accepted, arrivals, departures = (
         count_before(times, windows.ends_s)
-        for times in (step.due_s, passages.pods_due - lag, passages.pods_due, passages.scheduled)
+        for times in (step.due_s, passages.pods_accepted - lag, passages.pods_accepted, passages.scheduled)
     )
     accepted[0] = arrivals[0]
     sent = accepted[1] - accepted[0] >= (1 - 2 * MARGIN) * (due[1] - due[0])

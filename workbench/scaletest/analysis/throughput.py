@@ -47,7 +47,7 @@ class StagePassages:
 
     due: Floats
     acked: Floats
-    pods_due: Floats  # a workload's pods, when it was accepted
+    pods_accepted: Floats  # when their workload was
     created: Floats
     scheduled: Floats
     running: Floats
@@ -58,7 +58,7 @@ class StagePassages:
     def list_waits(self) -> dict[str, StageWaits]:
         """Waits by stage; where pods are not known one by one, the n-th that came is the n-th that left."""
         stages = {
-            MADE: (self.pods_due, self.created),
+            MADE: (self.pods_accepted, self.created),
             SCHEDULED: (self.created, self.scheduled),
             STARTED: (self.scheduled, self.running),
         }
@@ -89,7 +89,7 @@ def build_passages(
     return StagePassages(
         due=_sort_times(schedule["due_s"]),
         acked=_sort_times(accepted["at_s"]),
-        pods_due=np.sort(np.repeat(counted["at_s"].to_numpy().astype(float), counted["pods"].to_numpy())),
+        pods_accepted=np.sort(np.repeat(counted["at_s"].to_numpy().astype(float), counted["pods"].to_numpy())),
         created=_sort_times(first["created_s"]),
         scheduled=_sort_times(first["scheduled_s"]),
         running=_sort_times(first["running_s"]),
@@ -237,7 +237,7 @@ def build_throughput_table(passages: StagePassages) -> pl.DataFrame:
     stages = {
         "due": passages.due,
         "acked": passages.acked,
-        "pods_due": passages.pods_due,
+        "pods_due": passages.pods_accepted,
         "pods_created": passages.created,
         "pods_scheduled": passages.scheduled,
         "pods_running": passages.running,

@@ -537,7 +537,7 @@ class ObjectLedger:
             history = self._known[meta.uid] = self._add_object(scope, thing)
         new = 0
         for step in steps:
-            if self._is_first(history, step.transition):
+            if self._note_first(history, step.transition):
                 self._write(_build_seen_line(history, meta, step, sight))
                 new += 1
         return new
@@ -551,7 +551,7 @@ class ObjectLedger:
         """Record known objects that are missing from a list as deleted during the gap."""
         new = 0
         for uid, history in self._known.items():
-            if history.scope == scope and uid not in present and self._is_first(history, DELETED):
+            if history.scope == scope and uid not in present and self._note_first(history, DELETED):
                 meta = Meta(name=history.name, namespace=scope.namespace, uid=uid)
                 self._write(_build_seen_line(history, meta, Transition(DELETED), sight))
                 new += 1
@@ -612,7 +612,7 @@ class ObjectLedger:
             history = ObjectHistory(Scope(line.resource, line.kind or "", line.namespace), line.name)
             history.workload, history.owner, history.owner_name = line.workload, line.owner, line.owner_name
             self._known[line.uid] = history
-        self._is_first(history, line.transition)
+        self._note_first(history, line.transition)
 
     def _add_object(self, scope: Scope, thing: Any) -> ObjectHistory:
         meta: Meta = thing.metadata
@@ -637,7 +637,8 @@ class ObjectLedger:
             bit = self._bits[transition] = 1 << len(self._bits)
         return bit
 
-    def _is_first(self, history: ObjectHistory, transition: str) -> bool:
+    def _note_first(self, history: ObjectHistory, transition: str) -> bool:
+        """Note a transition of an object; returns whether it is the first of its kind and within the limits."""
         bit = self._transition_bit(transition)
         if not bit or history.bits & bit:
             return False
