@@ -103,6 +103,8 @@ def test_what_is_not_decided_is_said_with_the_rounds_that_would_decide() -> None
         ((1.1, 1.2, 1.3), "20.0 % better than base (95 % interval 10.0 to 30.0 %, 7 rounds)"),
         ((0.7, 0.8, 0.9), "20.0 % worse than base (95 % interval 10.0 to 30.0 %, 7 rounds)"),
         ((0.98, 1.02, 1.06), "2.0 % better than base (95 % interval -2.0 to 6.0 %, 7 rounds)"),
+        ((24.334, 32.879, 44.425), "32.9x better than base (95 % interval 24.3 to 44.4x, 7 rounds)"),
+        ((0.1, 0.2, 0.25), "5x worse than base (95 % interval 4 to 10x, 7 rounds)"),
         ((None, 1.02, None), "2.0 % better than base (no interval, 7 rounds)"),
     ],
 )

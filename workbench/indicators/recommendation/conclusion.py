@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     import polars as pl
 
 MAX_NAMES = 12
+# Effects from this ratio on are told as a factor.
+MIN_FACTOR = 3.0
 AnswerKind = Literal["better", "no difference", "not decided", "keep", "best left", "by type", "nothing"]
 Said = tuple[str | None, Justification]
 """A sentence with the stack that it is about; null: about the session."""
@@ -204,18 +206,28 @@ def _format_undecided(unsure: Mapping[str, MixVerdict], margin: float, baseline:
 
 
 def _format_ratio(contender: Accepted, baseline: str) -> str:
+    """The effect with its interval: in percent, or as a factor where percents would be hundreds."""
     if contender.stack.baseline:
         return "the baseline"
     interval = contender.stack.interval
     source = "predicted" if contender.stack.predicted else f"{contender.stack.rounds} rounds"
     if interval.estimate is None:
         return f"not compared with {baseline}"
-    effect = ratio_to_percent(interval.estimate)
-    text = f"{abs(effect):.1f} % {'better' if effect >= 0 else 'worse'} than {baseline}"
+    is_better = interval.estimate >= 1
+    is_factor = not 1 / MIN_FACTOR < interval.estimate < MIN_FACTOR
+    unit = "x" if is_factor else " %"
+
+    def format_effect(ratio: float) -> str:
+        if is_factor:
+            return f"{ratio if is_better else 1 / ratio:.3g}"
+        return f"{ratio_to_percent(ratio) if is_better else -ratio_to_percent(ratio):.1f}"
+
+    text = f"{format_effect(interval.estimate)}{unit} {'better' if is_better else 'worse'} than {baseline}"
     if interval.low is None or interval.high is None:
         return f"{text} (no interval, {source})"
-    ends = sorted(math.copysign(1, effect) * ratio_to_percent(end) for end in (interval.low, interval.high))
-    return f"{text} ({100 * interval.level:.3g} % interval {ends[0]:.1f} to {ends[1]:.1f} %, {source})"
+    low, high = (interval.low, interval.high) if is_better else (interval.high, interval.low)
+    ends = f"{format_effect(low)} to {format_effect(high)}{unit}"
+    return f"{text} ({100 * interval.level:.3g} % interval {ends}, {source})"
 
 
 def sample_thompson(draws: npt.NDArray[np.float64], count: int) -> list[int]:
