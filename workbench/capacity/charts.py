@@ -48,7 +48,7 @@ def chart_day(hours: pl.DataFrame) -> alt.Chart:
 
 
 def chart_idle_cost(hours: pl.DataFrame) -> alt.Chart:
-    """What idle GPUs cost by hour, with each hour's own nodes and with the peak's nodes all day, from HOURS_TABLE."""
+    """Chart the cost of idle GPUs by hour, for each hour's own nodes and for the peak's all day, from HOURS_TABLE."""
     import altair as alt
 
     frame = select_columns(hours, "idle", numbers=["hour", "idle_cost", "idle_cost_fixed"])
@@ -79,7 +79,7 @@ def chart_idle_cost(hours: pl.DataFrame) -> alt.Chart:
 
 
 def chart_information(information: pl.DataFrame) -> alt.Chart:
-    """What knowing each input exactly would save a day, from INFORMATION."""
+    """Chart how much knowing each input exactly would save per day, from INFORMATION."""
     return bars(
         information.filter("resolved"),
         title="Which measurement to buy next",

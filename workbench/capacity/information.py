@@ -43,7 +43,7 @@ def expect_least_loss(needed: Ints, shortage_factor: float) -> float:
 def build_information(
     model: Model, samples: Mapping[str, Floats], outcome: Outcome, shortage_factor: float
 ) -> pl.DataFrame:
-    """What knowing each input exactly would save a day, most first.
+    """Estimate how much knowing each input exactly would save per day, largest saving first.
 
     Nodes are provided for the peak, before the inputs are known better. Knowing one input would change the number; the
     expected loss that this saves is the most that measuring the input can be worth.

@@ -57,7 +57,7 @@ class Quantity:
         return self.low is None or self.high is None
 
     def fill_missing_end(self) -> Quantity:
-        """The same with an unknown end as far from the value as the known one, on the log scale.
+        """Return a copy whose unknown end is as far from the value as the known one, on the log scale.
 
         >>> found = Quantity("users per replica", 40.0, low=25.0).fill_missing_end()
         >>> found.low, found.high, found.mirrored
@@ -123,7 +123,7 @@ def _draw_normal(name: str, draws: int, seed: int) -> Floats:
 
 
 def count_whole_nodes(size: int, node: int) -> int:
-    """Whole nodes that a shape larger than a node takes."""
+    """Return the number of whole nodes taken by a shape larger than a node."""
     return -(-size // node)
 
 
@@ -244,7 +244,7 @@ class ServiceLoad:
     grows: tuple[float, ...] | None = None
 
     def count_replicas(self, parts: Floats) -> Ints:
-        """Whole replicas for a load in units of one replica's capacity; linear beyond the known range.
+        """Count the whole replicas for a load in units of one replica's capacity; linear beyond the known range.
 
         >>> one = ServiceLoad(np.zeros(24), Quantity("load per replica", 40.0), 1, grows=(1.0, 1.8, 2.4))
         >>> one.count_replicas(np.array([0.0, 1.0, 1.9, 2.4, 2.5, 9.0])).tolist()
@@ -267,7 +267,7 @@ class ServiceLoad:
 
 @dataclass(frozen=True)
 class Model:
-    """Everything that a plan is calculated from; null for parts that are not covered.
+    """Inputs from which a plan is calculated; null for parts that are not covered.
 
     `node_price_per_h`: Price of a node per hour; null: no cost.
     `jobs_within_s`, `replicas_within_s`: Time within which the jobs of an hour arrive, and replicas start.
@@ -296,7 +296,7 @@ class Model:
 
     @property
     def medians(self) -> dict[str, Floats]:
-        """Every quantity at its value: one case."""
+        """Return every quantity at its value, as one case."""
         return {quantity.name: np.array([quantity.value]) for quantity in self.quantities}
 
 

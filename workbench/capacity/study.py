@@ -257,7 +257,7 @@ class Study:
         return summary.list_key_numbers(self)
 
     def next_steps(self) -> list[str]:
-        """What to do next."""
+        """Return the steps to take next."""
         return summary.list_next_steps(self)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:

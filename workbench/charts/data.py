@@ -315,7 +315,7 @@ def extract_title(spec: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def list_datasets(spec: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
-    """All rows that a spec carries, one list a data set."""
+    """Return all rows that a spec carries, as one list per data set."""
     named = [rows for rows in (spec.get("datasets") or {}).values() if isinstance(rows, list)]
     inline = [
         view["data"]["values"]

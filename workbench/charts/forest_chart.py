@@ -117,7 +117,7 @@ class _ForestColumns:
         return frame
 
     def format_legend(self, frame: pl.DataFrame) -> str:
-        """What hollow and lighter marks mean."""
+        """Explain what hollow and lighter marks mean."""
         return join_sentences(
             ("hollow: undecided" if self.category else "hollow: not told apart") if self.told_apart else "",
             "lighter: little is known" if self.faint and frame.get_column(self.faint).any() else "",

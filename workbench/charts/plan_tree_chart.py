@@ -139,7 +139,7 @@ def _lay_out_nodes(frame: pl.DataFrame, side: str, node: str, parent: str, label
 
 
 def _cut_label(text: str, x_px: float) -> str:
-    """As much of a label as fits between its indentation and the figure."""
+    """Cut a label to the room between its indentation and the figure."""
     room = int((SIDE_PX - FIGURE_PX - SPACE_PX - x_px) / CHARACTER_PX)
     return text if len(text) <= room else text[: room - 1] + "…"
 

@@ -49,7 +49,7 @@ def enable_renderer() -> None:
 
 
 def build_mime_bundle(spec: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """What a chart shows in each kind of viewer: the spec, a picture, and its text alternative.
+    """Build a chart's output for each kind of viewer: the spec, a picture, and its text alternative.
 
     Live, HTML that draws in the page comes in addition, with the Vega bundle once per kernel.
     """
@@ -108,7 +108,7 @@ def render_png(spec: dict[str, Any], *, scale: float = 1.5) -> bytes:
 
 
 def shrink_png(picture: bytes) -> bytes:
-    """The same picture in a fraction of the bytes: vl-convert compresses for speed, and reports hold dozens.
+    """Shrink a PNG to a fraction of its bytes: vl-convert compresses for speed, and reports hold dozens.
 
     A chart has some dozen colours and their shades at the edges of its marks: a palette of 256 cannot be told from all.
     One with a transparent ground is only compressed, since palettes keep no shades of transparency.

@@ -189,7 +189,7 @@ def encode_colour(frame: pl.DataFrame, column: str | None) -> dict[str, Any]:
 def encode_tooltip(
     frame: pl.DataFrame, formats: dict[str, str] | None = None, *, leave_out: tuple[str, ...] = ()
 ) -> list[Any]:
-    """Every column of the frame, with its unit; floats with four digits."""
+    """Show every column of the frame with its unit, and floats with four digits."""
     import altair as alt
 
     tips = []
@@ -209,7 +209,7 @@ def short_number_expression(value: str, digits: int = 3) -> str:
 
 
 def list_round_ticks(low: float, high: float) -> list[float]:
-    """Where a logarithmic axis has its ticks: at 1, 2 and 5 of each power of ten, with three more within two decades.
+    """Ticks of a logarithmic axis: at 1, 2 and 5 of each power of ten, with three more within two decades.
 
     >>> list_round_ticks(0.3, 400)
     [0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0]

@@ -37,7 +37,7 @@ def is_writable(folder: Path) -> bool:
 
 
 def find_copies_folder(folder: Path) -> Path:
-    """Where copies of a folder's notebooks are kept: in the user's cache, one place for each folder."""
+    """Return the folder for copies of a folder's notebooks: in the user's cache, one place per folder."""
     name = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
     return cache_folder() / "lab" / name / folder.name
 

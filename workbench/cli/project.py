@@ -111,7 +111,7 @@ def _format_setting(item: Parameter) -> str:
 
 
 def format_layout(folder: Path, counts: Counter[str]) -> str:
-    """What `workbench init` says at its end.
+    """Format the closing message of `workbench init`.
 
     >>> print(format_layout(Path("bench"), Counter(written=3, kept=1)))
     bench: 3 files written, 1 kept as they were

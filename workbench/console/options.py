@@ -40,7 +40,7 @@ _MAX_HELP_CHARS = 1000
 
 
 class OptionValues(dict[str, Any]):
-    """What was given on the command line, by the model's field; `flags` names each field's flag."""
+    """Values given on the command line, by the model's field; `flags` names each field's flag."""
 
     def __init__(self, values: Mapping[str, Any] = types.MappingProxyType({}), flags: Mapping[str, str] | None = None):
         super().__init__(values)
@@ -57,7 +57,7 @@ class OptionValues(dict[str, Any]):
 
 @dataclass(frozen=True)
 class FieldOption:
-    """What a command's option has otherwise than the model's field.
+    """Differences between a command's option and the model's field.
 
     `flags`: All spellings of the flag, where that does not tell them: ("--output-dir", "-o"), ("--cache/--no-
     cache",).
@@ -168,7 +168,7 @@ class _FieldParameter:
 
 @dataclass(frozen=True)
 class _Specification:
-    """All that the decorator was told; `command` is made of it once."""
+    """Everything passed to the decorator; `command` is built from it once."""
 
     function: Callable[..., None]
     model: str | type[BaseModel]
@@ -271,7 +271,7 @@ class _Specification:
 
 
 def _collect_values(options: Any, values: Mapping[str, Any], context: Any) -> OptionValues:
-    """What was given; a default of the command's own that is not the model's counts as given."""
+    """Collect the given values; a command's own default that is not the model's counts as given."""
     option_values = OptionValues(flags={parameter.field: parameter.flag for parameter in options})
     for option in options:
         source = context.get_parameter_source(option.name)

@@ -182,7 +182,7 @@ class ChildProcess:
 
     @property
     def is_running(self) -> bool:
-        """It has not ended."""
+        """Whether the child has not ended yet."""
         return self.exit_code is None
 
     @property
@@ -319,7 +319,7 @@ class _TailCapture(_HeadCapture):
 
 
 def watch_stdin_end(on_end: Callable[[], None]) -> None:
-    """In a child: call this, in a thread, when the standard input ends, which it does when the parent ends.
+    """In a child: call `on_end`, in a thread, when standard input ends, which it does when the parent ends.
 
     Nothing else may read the input afterwards.
     """
@@ -335,7 +335,7 @@ def watch_stdin_end(on_end: Callable[[], None]) -> None:
 
 
 def die_with_parent() -> None:
-    """As `preexec_fn` of a child: be killed when the thread that starts it dies, even by SIGKILL. Linux only."""
+    """`preexec_fn` of a child: kill it when the thread that starts it dies, even by SIGKILL. Linux only."""
     if _prctl is not None:
         _prctl(ctypes.c_int(_SET_PARENT_DEATH_SIGNAL), ctypes.c_ulong(signal.SIGKILL))
 
@@ -359,7 +359,7 @@ def _end_all_children() -> None:
 
 
 def _name_command(command: Sequence[str | Path]) -> str:
-    """What an error calls it: the program; of a Python module or script, that."""
+    """Return the name of a command for errors: the program, or the Python module or script that it runs."""
     words = [str(word) for word in command]
     name = Path(words[0]).name
     if name.startswith("python"):

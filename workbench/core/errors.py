@@ -112,7 +112,7 @@ class InvalidResultError(WorkbenchError):
 
 
 class MissingToolError(WorkbenchError):
-    """This machine lacks something; `do` is the command that installs or fixes it."""
+    """A tool that this machine lacks; `do` is the command that installs or fixes it."""
 
 
 class RunFailedError(WorkbenchError):

@@ -164,7 +164,7 @@ def find_project_folder() -> Path | None:
 
 
 def default_place() -> str | Path:
-    """Where runs are kept: the URL in $WORKBENCH_OUT, such as s3://bucket/runs, else the folder `default_out()`."""
+    """Return where runs are kept: the URL in $WORKBENCH_OUT, such as s3://bucket/runs, else `default_out()`."""
     setting = os.environ.get(OUT_VARIABLE, "")
     return setting if "://" in setting else default_out()
 

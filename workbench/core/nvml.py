@@ -64,7 +64,7 @@ class Nvml:
         return int(self._read_value("nvmlDeviceGetCount_v2", ctypes.c_uint) or 0)
 
     def read_gpu(self, index: int) -> dict[str, Any]:
-        """What a GPU is and does now.
+        """Read the properties and the current state of a GPU.
 
         Returns: `name`, `driver`; `memory_bytes`, `memory_used_bytes`; `sm_clock_mhz`, `max_sm_clock_mhz`,
         `memory_clock_mhz`; `power_w` (as the driver averages it, over a second on recent ones), `power_limit_w`;
@@ -98,7 +98,7 @@ class Nvml:
         }
 
     def _read_value(self, function: str, kind: Any, *arguments: Any) -> Any:
-        """What a function writes to its last argument; null where this GPU or this driver does not tell."""
+        """Return the value that a function writes to its last argument; null where this GPU or driver has none."""
         output = kind()
         try:
             code = getattr(self._library, function)(*arguments, ctypes.byref(output))

@@ -141,7 +141,7 @@ def _format_summary(written: WriteResult) -> str:
 
 
 def _list_faults(written: WriteResult) -> dict[int, list[str]]:
-    """What is damaged in each log or missing from it."""
+    """List, for each log, what is damaged in it or missing from it."""
     from workbench.eventlog.completeness import describe_holes
 
     holes = written.completeness.partition_by("log_id", as_dict=True)

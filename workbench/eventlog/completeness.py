@@ -81,7 +81,7 @@ class Hole:
 
 @dataclass
 class StageNote:
-    """What the log says of a stage attempt."""
+    """Facts that the log holds about a stage attempt."""
 
     sql_id: int | None
     planned: int | None
@@ -148,7 +148,7 @@ class Ledger:
 
 
 def list_holes(ledger: Ledger) -> list[Hole]:
-    """What the events of a log show to be missing, except for its files."""
+    """List what the events of a log show to be missing, except for its files."""
     if ledger.is_compacted:
         # Compaction drops all of what had finished: only what is left can be compared.
         return [*_list_task_holes(ledger), *_list_part_holes(ledger)]

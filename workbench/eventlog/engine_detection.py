@@ -81,7 +81,7 @@ def find_node_engine(node_name: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def classify_node(node_name: str) -> str | None:
-    """Whose plan node this is: a known engine's, "unknown" for work under a name that is nobody's, "spark" for work.
+    """Return a node's engine: a known one, "unknown" for work under an unclaimed name, "spark" for Spark's work.
 
     Null for nodes that are no work of their own, and for those that only Spark has.
 

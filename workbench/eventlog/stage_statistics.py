@@ -140,7 +140,7 @@ class StageTasks:
                 self.updates.setdefault((accumulator_id,), array("q")).extend(values[place :: len(ids)])
 
     def collect_samples(self) -> tuple[list[int], Ints, Ints]:
-        """All accumulators, sorted, the updates of one after the other, and how many each has."""
+        """Return the sorted accumulators, their updates one accumulator after the other, and how many each has."""
         accumulator_ids = sorted(self.names.keys() | self.not_integer.keys())
         parts = [(ids, np.asarray(values).reshape(-1, len(ids)).T) for ids, values in self.updates.items()]
         if len(parts) == 1 and list(parts[0][0]) == accumulator_ids:
@@ -310,7 +310,7 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
 
 
 def _drop_unset(values: Ints, sizes: Ints, of_plans: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-    """Without negative values of metrics of plans: Spark's sign for one that was never set."""
+    """Drop negative values of plan metrics: Spark's sign for a metric that was never set."""
     owners = np.repeat(np.arange(len(sizes)), sizes)
     mask = (values >= 0) | ~of_plans[owners]
     return values[mask], np.bincount(owners[mask], minlength=len(sizes))

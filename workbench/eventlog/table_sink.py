@@ -53,7 +53,7 @@ class TableSink:
         return frame.sort(by, nulls_last=True, maintain_order=True)
 
     def table_frames(self) -> dict[str, pl.DataFrame]:
-        """All tables."""
+        """Return all tables."""
         return {name: self.table_frame(name) for name in self.columns}
 
 

@@ -111,7 +111,7 @@ def find_notebook_folder() -> Path:
 
 
 def list_questions(folder: str | Path | None = None) -> pl.DataFrame:
-    """What each numbered notebook of a folder answers, and what it needs.
+    """List the question that each numbered notebook of a folder answers, and what it needs.
 
     Parameters
     ----------

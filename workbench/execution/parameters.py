@@ -84,7 +84,7 @@ def infer_type(default: Any, place: str, name: str = "name") -> Any:
 
 
 def _advise_type(default: Any, name: str) -> str:
-    """What to write instead, which is then accepted.
+    """Advise what to write instead; the advised form is accepted.
 
     >>> _advise_type(None, "day")
     'say what it may be: day: str | None = None'

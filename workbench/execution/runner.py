@@ -172,7 +172,7 @@ def run_notebooks(
 
 
 def outgoing_folder() -> Path:
-    """Where runs for a URL are made; what is left there could not be copied."""
+    """Return the folder where runs for a URL are made; runs left there could not be copied."""
     return cache_folder() / "outgoing"
 
 

@@ -197,7 +197,7 @@ class Study:
         return summary.list_key_numbers(self.comparison, self.recommendation)
 
     def next_steps(self) -> list[str]:
-        """At most three sentences on what to do next."""
+        """Next steps, in at most three sentences."""
         folder = "RUN/session" if self.config.live else "SESSION"
         return summary.list_next_steps(self.comparison, self.recommendation, folder, live=self.config.live)
 

@@ -70,7 +70,7 @@ def _control_key_number(comparison: Comparison) -> KeyNumber:
 
 
 def list_next_steps(comparison: Comparison, recommendation: Recommendation, folder: str, *, live: bool) -> list[str]:
-    """At most three sentences: the decision, and how to adapt it to one's own work and machine."""
+    """List at most three sentences: the decision, and how to adapt it to one's own work and machine."""
     processor = comparison.observed.session.hardware.cpu_model
     measure_hint = (
         f"Measured on {processor}. To measure your stacks on your hardware, run "
@@ -85,7 +85,7 @@ def list_next_steps(comparison: Comparison, recommendation: Recommendation, fold
 
 
 def _format_repetition(comparison: Comparison) -> str:
-    """What to do with an invalid session."""
+    """Advise what to do with an invalid session."""
     again = "`workbench indicators run --resume SESSION --more 10`"
     if comparison.judgement["rounds"][0] < MIN_ROUNDS:
         return f"Choose nothing by this session yet; it has too few rounds: {again}."
@@ -370,7 +370,7 @@ def _format_reasons(recommendation: Recommendation) -> list[str]:
 
 
 def _select_sentences(recommendation: Recommendation) -> list[Justification]:
-    """All sentences about the answer and the session; of stacks that are as good, only the mix and the warnings."""
+    """Select all sentences about the answer and the session; of stacks as good, only the mix and the warnings."""
     shown = []
     for stack, sentence in recommendation.said[1:]:
         of_answer = stack in (None, recommendation.answer.stack)

@@ -58,7 +58,7 @@ class FieldGroup:
 
     @property
     def mode_note(self) -> str:
-        """When the group is used, in words; empty when always."""
+        """Condition under which the group is used, in words; empty when it is always used."""
         return f"used with {self.when}" if self.when else f"used without {self.unless}" if self.unless else ""
 
 

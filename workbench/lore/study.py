@@ -86,7 +86,7 @@ class Study:
         return summary.build_key_numbers(self.result)
 
     def next_steps(self) -> list[str]:
-        """What to do next, at most two steps."""
+        """Return at most two steps to take next."""
         below = self.config.dump_path and f"{self.config.dump_path}/{self.result.place.name}"
         return summary.list_next_steps(self.result, self.config.dump_folder or below)
 
@@ -270,7 +270,7 @@ class OperatorControls:
             self.go.disabled = False
 
     def build_box(self) -> Any:
-        """All controls, stacked vertically."""
+        """Build a box with all controls, stacked vertically."""
         import ipywidgets
 
         left_out = self.plan.height - len(self.lines)

@@ -162,7 +162,7 @@ def _format_interval(low: str | None, high: str | None, level: float) -> str:
 
 
 def list_next_steps(outcome: ReplayOutcome, dump_path: str = "") -> list[str]:
-    """What to do about the result, and how to share the operator.
+    """Advise what to do about the result, and how to share the operator.
 
     `dump_path` is where the user has the dump; without it, the dump is in the run folder.
     """

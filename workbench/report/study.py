@@ -41,7 +41,7 @@ class Study(Protocol):
         """Three to five key numbers: (label, value, unit, note)."""
 
     def next_steps(self) -> Sequence[str]:
-        """At most three sentences: a decision, or the next command."""
+        """Next steps, at most three sentences: a decision, or the next command."""
 
     def check(self) -> pl.DataFrame:
         """The invariants, one row each.

@@ -1,6 +1,6 @@
-"""Find, list and read runs below a folder or an fsspec URL, within size limits.
+"""Find, list, read and copy runs below a folder or an fsspec URL, within size limits.
 
-Read-only. A run at a URL is a copy: whether a process still writes it is unknown.
+A run at a URL is a copy: whether a process still writes it is unknown.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _read_stored_run(store: Store, root: str, record_name: str = run_folder.RECO
 def list_runs(
     place: str | Path, *, unreadable: OnUnreadable | None = None, record_name: str = run_folder.RECORD_FILE
 ) -> list[StoredRun]:
-    """All runs below a folder or URL, newest first; may be none.
+    """List all runs below a folder or URL, newest first; the list may be empty.
 
     Searches six levels deep; does not enter run folders or follow links.
 

@@ -214,7 +214,7 @@ def build_contrast_frame(table: TableDiff) -> pl.DataFrame:
 
 
 def chart_contrasts(table: TableDiff) -> alt.Chart | None:
-    """By how much do the figures of a table differ? Ratios with intervals, 40 at most; null when there is none."""
+    """By how much do the figures of a table differ? At most 40 ratios with intervals; null when there are none."""
     import polars as pl
 
     frame = build_contrast_frame(table).filter(pl.col("ratio").is_not_null())
@@ -262,7 +262,7 @@ def build_change_frame(table: TableDiff) -> pl.DataFrame:
 
 
 def _build_page_record(comparison: Comparison) -> dict[str, Any]:
-    """What the page's provenance shows: the two runs, by their names."""
+    """Build the record that the page's provenance shows: the two runs, by their names."""
     sides = {"baseline": comparison.baseline, "candidate": comparison.candidate}
     facts = {f"{name} {key}": value for name, run in sides.items() for key, value in _describe_run(run).items()}
     return {
@@ -309,7 +309,7 @@ def _build_notebook(comparison: Comparison) -> Any:
 
 
 def _rank_table(table: TableDiff) -> int:
-    """Where a table stands: what was told apart comes first, what is alike last."""
+    """Rank a table: those with figures that were told apart come first, those without a difference last."""
     if table.counts["HIGHER"] + table.counts["LOWER"]:
         return 0
     if table.contrasts:

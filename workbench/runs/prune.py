@@ -33,7 +33,7 @@ class PruneCandidate:
     failed: bool = False
 
     def build_document(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Build the document for `--json`."""
         document = {
             "run_id": self.run.run_id,
             "area": self.run.area,

@@ -442,7 +442,7 @@ def load_run(folder: str | Path) -> Run:
 
 
 def list_run_folders(folder: str | Path, *, unreadable: Callable[[InputError], None] | None = None) -> list[Run]:
-    """All runs below a folder, newest first.
+    """List all runs below a folder, newest first.
 
     `unreadable`: Called with the error of each unreadable run.json; without it they are skipped.
     """

@@ -148,7 +148,7 @@ class Study:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Where and how often it was measured, notes of the runs, and warnings with how many runs have them."""
+        """Notes: where and how often it was measured, notes of the runs, and warnings with how many runs have them."""
         runs = ", ".join(f"{len(self.found.runs[name])} of {name}" for name in self.found.names)
         ignored = [
             f"{name} stands in the league table; step by step only the first two variants are compared."
@@ -194,7 +194,7 @@ class Study:
         return summary.build_key_numbers(self.found, self.comparison, self.league)
 
     def next_steps(self) -> list[str]:
-        """What to decide or run next."""
+        """Next steps: what to decide or run next."""
         return summary.list_next_steps(self.found, self.comparison, self.league)
 
     def check(self) -> pl.DataFrame:

@@ -145,7 +145,7 @@ def list_next_steps(variants: Variants, comparison: pl.DataFrame, league: pl.Dat
 
 
 def recommend_scheduler(league: pl.DataFrame) -> list[str]:
-    """Of three schedulers and more: those whose gangs fare best, and of these the ones that are not told to be slower.
+    """Recommend, of three or more schedulers, those with the best gangs, and of these the ones not found slower.
 
     `league`: Table LEAGUE. Verdicts are against its first row, so that others are not told apart from each other.
     """

@@ -38,7 +38,7 @@ MAX_SCALING_POINTS = 200
 def chart_ladder(
     points: pl.DataFrame, quantiles: pl.DataFrame, estimate: dict[str, Any], curve: pl.DataFrame | None = None
 ) -> alt.Chart:
-    """Up to which load is the target met? The quantile of each step, the limit, the capacity with its interval.
+    """Up to which load is the target met? Each step's quantile, the limit, and the capacity with its interval.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def _format_gpus(count: int) -> str:
 
 
 def _capacity_title(estimate: dict[str, Any]) -> str:
-    """What was found, in a few words."""
+    """State the finding in a few words."""
     quantile = format_quantile(estimate["metric"], estimate["q"])
     if estimate["capacity"] is None:
         gpus = _format_gpus(estimate["test_gpus"])
@@ -184,7 +184,7 @@ def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
 
 
 def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
-    """Whose answer is how far from the true need?
+    """How far is each answer from the true need?
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def chart_answers(comparison: pl.DataFrame) -> alt.Chart:
 
 
 def _deployment_text_expr() -> pl.Expr:
-    """What one would deploy, and what comes of it."""
+    """Expression for the text of what would be deployed, and with what outcome."""
     off = pl.col("off")
     outcome = (
         pl.when(off.is_null())
@@ -369,7 +369,7 @@ def list_backlog_charts(points: pl.DataFrame, backlog: pl.DataFrame) -> list[alt
 
 
 def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
-    """What does a GPU serve, and how much of it within all targets?
+    """How many requests does a GPU serve, and how many of them within all targets?
 
     Parameters
     ----------

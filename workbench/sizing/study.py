@@ -171,7 +171,7 @@ class Study:
         return summary.build_key_numbers(self.found)
 
     def next_steps(self) -> list[str]:
-        """What to decide, and the command to run next."""
+        """Next steps: what to decide, and the command to run next."""
         return summary.list_next_steps(self.found, self.config)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:

@@ -68,7 +68,7 @@ def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyN
 
 
 def _goodput_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
-    """Of the largest load within the capacity: what one would run at."""
+    """Return the goodput at the largest load within the capacity: the one to run at."""
     carried = answer.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
     if not carried.height:
         return []

@@ -154,7 +154,7 @@ class FleetStudy(_JudgedByReasons):
 
 @dataclass(frozen=True)
 class ProfileStudy(_JudgedByReasons):
-    """Where the time of one application went, from one log."""
+    """Study of where the time of one application went, from one log."""
 
     profile: Profile
     facts: EventLogFacts

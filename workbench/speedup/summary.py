@@ -94,7 +94,7 @@ def list_profile_key_numbers(profile: Profile) -> list[KeyNumber]:
 
 
 def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]) -> list[str]:
-    """What the verdict means for your applications, the operator to look at first, and how to record your own pair."""
+    """Advise on the verdict for your applications, the operator to look at first, and how to record your own pair."""
     if reasons:
         return ["Do not use these factors, for the reasons above. Record both sides again: `workbench speedup record`."]
     candidate, baseline = calibrated.candidate, calibrated.baseline

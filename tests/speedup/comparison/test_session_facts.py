@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
@@ -80,6 +81,23 @@ def test_a_recording_keeps_facts_instead_of_logs_and_stays_the_same_pair(tmp_pat
     # A later call has nothing to do, and keeps the facts.
     comparability.replace_logs_by_facts(recording)
     assert len(pair.load_recorded_pair(folder).sources) == 10
+
+
+def test_a_session_without_executions_keeps_its_facts_and_the_others_theirs(tmp_path: Path) -> None:
+    folder = tmp_path / "recording"
+    shutil.copytree(RECORDING, folder)
+    comparability.replace_logs_by_facts(load_recording(folder))
+    whole = comparability.load_session_facts(load_recording(folder))
+    (label, number), *others = whole
+    for name in ("executions", "pieces"):
+        path = folder / "facts" / f"{name}.parquet"
+        rows = pl.read_parquet(path)
+        rows.filter(~((pl.col("label") == label) & (pl.col("session") == str(number)))).write_parquet(path)
+    cut = comparability.load_session_facts(load_recording(folder))
+    assert list(cut) == list(whole)
+    assert cut[label, number][1].executions.height == 0
+    for key in (*others, (label, number)):
+        assert_frame_equal(cut[key][0].applications, whole[key][0].applications)
 
 
 def test_facts_of_some_sessions_and_logs_of_others_are_one_recording(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def compare_session(observations: Observations) -> Comparison:
 
 
 def compare_by_clock(comparison: Comparison, clock: Clock | None) -> Comparison:
-    """The same session, compared by another clock; as it is for null or its own."""
+    """Compare the same session by another clock; unchanged for null or its own clock."""
     if clock is None or clock == comparison.observed.session.clock:
         return comparison
     return compare_session(select_clock(comparison.observed, clock))
@@ -225,7 +225,7 @@ def _build_verdict_cells(
 
 
 def _format_other_side(row: _EffectRow, clock: str, verdict: str | None) -> str:
-    """What the other clock says of an undecided row: its verdict, or that it knows the ratio much better."""
+    """Format the other clock's view of an undecided row: its verdict, or that it knows the ratio much better."""
     if row.other is None:
         return ""
     name = f"{CLOCK_NAMES[clock]} of whole runs" if _is_diluted(row, clock) else CLOCK_NAMES[clock]

@@ -185,7 +185,7 @@ def _simulate_null_statistics(n: int) -> Floats:
 
 
 def _compute_cut_statistics(rows: Floats) -> Floats:
-    """For each row and cut, the difference of the means in standard errors (with a common variance)."""
+    """Compute, for each row and cut, the difference of the means in standard errors (with a common variance)."""
     n = rows.shape[1]
     before = np.arange(SHORTEST, n - SHORTEST + 1)
     sums = np.cumsum(rows, axis=1)
@@ -215,7 +215,7 @@ def is_told_apart(control: Interval | None, margin: float) -> bool:
 
 
 def find_obstacle(control: Interval | None, margin: float, *, diluted: bool) -> str | None:
-    """What forbids SAME although the interval lies within the margin; null if nothing does.
+    """Find what forbids SAME although the interval lies within the margin; null if nothing does.
 
     `control` is null where there is none: then the whole session is invalid.
     """

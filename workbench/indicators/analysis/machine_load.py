@@ -54,7 +54,7 @@ def summarize_load(runs: pl.DataFrame, case: str, arms: tuple[str, ...]) -> dict
 
 
 def describe_load(cells: dict[str, Any]) -> list[str]:
-    """What of the load makes intervals wide, in words; empty on a quiet machine."""
+    """Describe which parts of the load make intervals wide, in words; empty on a quiet machine."""
     causes = []
     if (cells["other_load"] or 0) >= BUSY:
         causes.append(f"other processes used {100 * cells['other_load']:.0f} % of the run's cores")

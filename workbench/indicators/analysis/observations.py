@@ -44,7 +44,7 @@ def find_cpu_value(metric: PlannedMetric, result: Result) -> tuple[float | None,
 
 
 def select_clock(observed: Observations, clock: Clock) -> Observations:
-    """The same session with its values by this clock; metrics without CPU time stay as they are.
+    """Return the same session with its values by this clock; metrics without CPU time stay as they are.
 
     `select_clock(load_observations(folder), "cpu")` is what `--clock cpu` compares stacks by.
     """

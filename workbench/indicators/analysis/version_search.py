@@ -41,7 +41,7 @@ class Step:
 
 @dataclass(frozen=True)
 class SearchResult:
-    """What the levels say.
+    """Conclusion from the measured levels.
 
     `between`: Positions between its two versions, none of them measured: each may have made the change, as
     `step.after`.

@@ -150,7 +150,7 @@ def _take_total_rounds(settings: OptionValues, resume: Path | None, more: int | 
 
 @dataclass(frozen=True)
 class RunBackend:
-    """Where runs are made, and what is requested from a cluster."""
+    """Backend where runs are made, and what is requested from a cluster."""
 
     backend: str = "process"
     cluster: tuple[str, ...] = ()

@@ -122,7 +122,7 @@ def _complete_request(settings: OptionValues, decision_type: str | None) -> None
 
 @dataclass(frozen=True)
 class _OutputOptions:
-    """Where the stacks go, and whether they are installed."""
+    """Destination of the stacks, and whether they are installed."""
 
     out: Path | None
     stack_output: str | None

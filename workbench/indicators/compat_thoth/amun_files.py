@@ -62,7 +62,7 @@ class ReadProblems:
 
 
 def read_raw_runs(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
-    """All runs at a path: of one inspection, of a folder of them, or of single documents."""
+    """Read all runs at a path: of one inspection, of a folder of inspections, or of single documents."""
     if path.is_file():
         yield from _read_single_document(path, problems)
         return
@@ -204,7 +204,7 @@ def _read_object(path: Path, problems: ReadProblems) -> dict[str, Any]:
 
 
 def _read_output(path: Path, problems: ReadProblems) -> Any:
-    """What a script printed: its JSON; as a text where it is none."""
+    """Read what a script printed: its JSON, or the text where it is not JSON."""
     text = problems.read_bytes(path).decode("utf-8", "replace")
     try:
         return _check_depth(json.loads(text))

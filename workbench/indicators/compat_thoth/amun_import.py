@@ -148,7 +148,7 @@ def _read_python_version(specification: Mapping[str, Any], document: Mapping[str
 
 
 def _format_stack_name(specification: Mapping[str, Any], packages: Mapping[str, str], component: str | None) -> str:
-    """What was asked for, with the versions that it became: tensorflow 2.2.0."""
+    """Format the requested packages with the versions that they became: tensorflow 2.2.0."""
     requirements = _get_python_part(specification).get("requirements")
     direct = requirements.get("packages") if isinstance(requirements, Mapping) else None
     names = [str(name) for name in direct][:3] if isinstance(direct, Mapping) else []

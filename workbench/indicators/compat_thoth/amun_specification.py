@@ -118,7 +118,7 @@ def _build_package(name: str, entry: Any, where: str) -> Package:
 
 @dataclass(frozen=True)
 class Specification:
-    """What a specification asks for.
+    """Contents of a specification: what it asks for.
 
     `rounds`: Its batch size; null when it tells none.
     `threads`, `memory_bytes`: What its runs request; null where they request nothing.
@@ -225,7 +225,7 @@ def _parse_text(text: str, path: Path) -> Any:
 
 
 def _list_ignored_fields(document: Mapping[str, Any], ignored: Collection[str], path: Path) -> list[str]:
-    """What is left out knowingly; the rest of what cannot be honoured is refused, all of it in one go."""
+    """List what is left out knowingly; refuse whatever else cannot be honoured, all at once."""
     requests = {
         "base": document.get("base") not in (None, "", BATCH)
         and "no image is built: runs are processes of this machine",
@@ -300,7 +300,7 @@ def _read_batch_size(document: Mapping[str, Any], path: Path) -> int | None:
 
 
 def _parse_cpus(text: Any, path: Path) -> int | None:
-    """Whole cores for a request such as 2, "1.5" or "500m"."""
+    """Parse a request such as 2, "1.5" or "500m" into whole cores."""
     if text is None:
         return None
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)(m?)", str(text))

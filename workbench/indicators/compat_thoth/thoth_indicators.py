@@ -86,7 +86,7 @@ class PiMatmul(Legacy):
 
 
 class Convolution(Legacy):
-    """What the old convolutions share."""
+    """Parameters and result that the old convolutions share."""
 
     also: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "dtype": ("MATMUL_DTYPE",),
@@ -111,7 +111,7 @@ class Convolution(Legacy):
 
     @classmethod
     def parameters(cls, overrides: Mapping[str, Any] | None = None) -> dict[str, Value]:
-        """As of every indicator; a padding of digits, as a command line has it, is the number that scripts tell."""
+        """Return all parameters; digits with padding, as on a command line, become the number that scripts report."""
         values = super().parameters(overrides)
         padding = values["padding"]
         if isinstance(padding, str) and padding.isascii() and padding.isdecimal() and len(padding) < 10:

@@ -139,7 +139,7 @@ def _get_part(document: Mapping[str, Any], part: str) -> dict[str, Any]:
 
 
 def _check_names(document: Mapping[str, Any], indicator: type[Indicator], parts: Mapping[str, dict[str, Any]]) -> None:
-    """Every key is known, stands in its own part, and in one part only."""
+    """Check that every key is known, is in its own part, and is in one part only."""
     if unknown := [key for key in document if key not in _KNOWN and not _is_build_info(key)]:
         raise DocumentError("invalid document", f"unknown key(s): {format_items(name[:60] for name in unknown)}")
     roles: dict[str, Role] = {"@parameters": "parameter", "@result": "result", "@checks": "check"}

@@ -182,7 +182,7 @@ def list_scalar_types(annotation: Any) -> tuple[set[type], bool]:
 
 
 def describe_field(name: str, field: FieldInfo) -> list[Any]:
-    """What defines a field: names, type, default, limits and metadata."""
+    """Describe what defines a field: names, type, default, limits and metadata."""
     default = "required" if field.is_required() else [field.default]
     return [
         name,
@@ -280,7 +280,7 @@ class Indicator(BaseModel):
 
     @classmethod
     def parameters(cls, overrides: Mapping[str, Any] | None = None) -> dict[str, Value]:
-        """All parameters: the given ones, validated, and the defaults of the others.
+        """Return all parameters: the given ones, validated, and the defaults of the others.
 
         Raises
         ------

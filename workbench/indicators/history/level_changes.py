@@ -161,7 +161,7 @@ def _describe_changes(series: _Series, alpha: float) -> Iterator[dict[str, Any]]
 
 
 def format_package_changes(old: str, new: str) -> str:
-    """What differs between two lists of packages.
+    """Format the differences between two lists of packages.
 
     >>> format_package_changes("numpy==2.2.6 six==1.16", "numpy==2.4.6 six==1.16")
     'numpy 2.2.6 -> 2.4.6'

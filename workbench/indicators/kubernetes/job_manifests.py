@@ -284,7 +284,7 @@ def read_pod_programs() -> dict[str, str]:
 
 
 def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) -> dict[str, Any]:
-    """What holds for all runs of all rounds."""
+    """Build the plan that holds for all runs of all rounds."""
     return {
         "arms": [{"name": arm.name, "environment": number} for number, arm in enumerate(session.arms)],
         "threads": session.run_threads,
@@ -300,7 +300,7 @@ def _build_plan(session: Session, options: ClusterOptions, limits: RunLimits) ->
 
 
 def count_pod_cores(session: Session, options: ClusterOptions) -> int:
-    """Whole cores of a pod: one beside the threads, so that the runner never slows a run."""
+    """Count the whole cores of a pod: one in addition to the threads, so that the runner never slows a run."""
     return options.cpus or session.run_threads + 1
 
 
@@ -319,7 +319,7 @@ def _build_round_orders(session: Session, cases: list[str], arms: list[str]) -> 
 
 
 def _describe_isolation(options: ClusterOptions, limits: RunLimits) -> dict[str, str]:
-    """What is in force for a run, in words; the pod says itself whether it could leave the network."""
+    """Describe the isolation in force for a run, in words; the pod itself says whether it could leave the network."""
     allowed = ", ".join(["DNS", *(f"TCP {text}" for text in options.egress)])
     inside = resource_limits.describe_limits(limits, resource_limits.ControlGroups(None, None), bound_by_user=True)
     if limits.memory_bytes is None:

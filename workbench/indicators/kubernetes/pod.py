@@ -55,7 +55,7 @@ class RecordWriter:
         self._attempt = secrets.token_hex(4)
 
     def begin_document(self, name: object) -> None:
-        """It is being made now: should the pod die, this says with what."""
+        """Announce that a document is being made now: if the pod dies, this says what it was making."""
         self._write_line("begin", name, "0/0", "-")
 
     def write_document(self, name: object, document: dict[str, Any]) -> None:
@@ -78,7 +78,7 @@ class RecordWriter:
 
 
 class Round:
-    """All runs of one round, in the session's order, each in a fresh process."""
+    """One round: all its runs in the session's order, each in a fresh process."""
 
     def __init__(self, plan: dict[str, Any], bundle: Path, environments: Path, scratch: Path) -> None:
         key = bytes.fromhex(os.environ.pop(KEY_VARIABLE))
@@ -161,7 +161,7 @@ def _leave_network(planned: dict[str, str]) -> dict[str, str]:
 
 
 def protect_process() -> None:
-    """Nobody of the same user may read this process's memory, environment or descriptors; orphans come to it."""
+    """Keep processes of the same user from reading this one's memory, environment or descriptors; adopt orphans."""
     run_isolation.forbid_inspection()
     run_isolation.adopt_orphans()
 

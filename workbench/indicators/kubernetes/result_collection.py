@@ -40,7 +40,7 @@ class _FromPod(BaseModel):
 
 
 class PodFacts(_FromPod):
-    """What a pod told of the machine under it."""
+    """Facts that a pod reported about the machine under it."""
 
     cpu_model: str
     cpu_family: int | None
@@ -73,7 +73,7 @@ class PodFacts(_FromPod):
 
 
 class PodRun(_FromPod):
-    """What a pod told of a run."""
+    """Report of a pod about a run."""
 
     case: str
     arm: str
@@ -94,7 +94,7 @@ class PodRun(_FromPod):
     after: Pressure
 
     def to_run_end(self) -> RunEnd:
-        """The same as of a process of this machine."""
+        """Convert to the same RunEnd as for a process of this machine."""
         fields = self.model_dump(exclude={"case", "arm", "before", "after", "stdout", "stderr"})
         stdout, stderr = (base64.b64decode(text, validate=True) for text in (self.stdout, self.stderr))
         return RunEnd(**fields, stdout=stdout, stderr=stderr)
@@ -102,7 +102,7 @@ class PodRun(_FromPod):
 
 @dataclass
 class Collection:
-    """What a collection brought.
+    """Result of a collection.
 
     `new`, `present`: Runs that were written, and runs that had been in the archive before.
     `missing`: Rounds of which some runs are missing, with why, as far as it is known.
@@ -178,7 +178,7 @@ def collect_results(
 
 
 def _read_pod_facts(records: Records, collection: Collection, products: Sequence[str]) -> dict[str, PodFacts]:
-    """What the pods told of themselves, by attempt."""
+    """Read what the pods reported about themselves, by attempt."""
     pods = {}
     for record_key, text in records.documents.items():
         if record_key.what == POD:
@@ -195,7 +195,7 @@ def _read_pod_facts(records: Records, collection: Collection, products: Sequence
 def _read_pod_runs(
     records: Records, session: Session, pods: Mapping[str, PodFacts], collection: Collection
 ) -> dict[int, dict[str, dict[int, PodRun]]]:
-    """What was told of each round: runs by position, of each attempt at it."""
+    """Read what was reported of each round: runs by position, for each attempt at it."""
     slots = {slot.position: slot for slot in order_runs(session)}
     runs: dict[int, dict[str, dict[int, PodRun]]] = {}
     for record_key, text in sorted(records.documents.items()):
@@ -240,7 +240,7 @@ def _select_attempt(
 
 
 def _list_archive_attempts(folder: Path, session: Session) -> dict[int, dict[int, str]]:
-    """What is in the archive: of each round, positions and the attempt that made them (empty: it is not told)."""
+    """List what is in the archive: for each round, positions and the attempt that made them (empty: not reported)."""
     there: dict[int, dict[int, str]] = {}
     for slot in order_runs(session):
         path = result_path(folder, inspection_id(session.session_id, slot.arm, slot.case), slot.round)
@@ -329,7 +329,7 @@ def _set_machine(session: Session, pods: Mapping[str, PodFacts]) -> Session:
 def _build_notes(
     session: Session, pods: Mapping[str, PodFacts], records: Records, collection: Collection
 ) -> tuple[str, ...]:
-    """What a reader of the session should know: notes of former collections that still hold, and new ones."""
+    """Build the notes for a reader of the session: those of former collections that still hold, and new ones."""
     notes = [note for note in session.notes if not note.startswith(f"{NOTE}round ")]
     former = {note.partition(":")[2].partition(":")[0]: note for note in session.notes if note not in notes}
     heard = {record_key.round for record_key in (*records.documents, *records.begun)}

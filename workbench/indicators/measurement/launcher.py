@@ -253,7 +253,7 @@ def _read_output(watched: WatchedRun, command: RunCommand, descriptor: int) -> b
 
 
 def _drain_outputs(watched: WatchedRun, command: RunCommand) -> None:
-    """What is still in the pipes: all that could write is dead, and a pipe holds little."""
+    """Read what is still in the pipes: every process that could write is dead, and a pipe holds little."""
     for descriptor in list(watched.pipes):
         while _read_output(watched, command, descriptor):
             pass
@@ -349,7 +349,7 @@ def _signal_name(number: int) -> str:
 
 
 def select_ready(descriptors: list[int], timeout_s: float) -> set[int]:
-    """Those of these descriptors that can be read, or are closed, within a time in seconds."""
+    """Return those of these descriptors that can be read, or are closed, within a time in seconds."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

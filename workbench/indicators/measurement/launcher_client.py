@@ -50,7 +50,7 @@ THREAD_VARIABLES = (
 
 
 def build_clean_environment(threads: int, parameters: Mapping[str, str] | None = None) -> dict[str, str]:
-    """All environment variables of a run but HOME and TMPDIR: nothing of the workbench's own gets through.
+    """Build all environment variables of a run but HOME and TMPDIR; none of the workbench's own get through.
 
     `parameters`: The variables that carry an indicator's parameters; they may overrule.
 

@@ -345,7 +345,7 @@ def _tidy_copies(copies: Path) -> Path:
 def _probe_interpreter(
     launcher: Launcher, python: str, variables: Mapping[str, str], cpus: tuple[int, ...]
 ) -> dict[str, Any] | None:
-    """What the probe says of an interpreter; null where it cannot run."""
+    """Return what the probe reports about an interpreter; null where it cannot run."""
     ended = launcher.run_command(RunCommand(python, {"script.py": _PROBE}, variables, cpus=cpus, timeout_s=120))
     try:
         return dict(json.loads(ended.stdout)) if ended.outcome == "exited" else None

@@ -216,7 +216,7 @@ def _set_limit(kind: int, soft: int, hard: int | None = None) -> None:
 
 
 def describe_limits(limits: RunLimits, groups: ControlGroups, bound_by_user: bool) -> dict[str, str]:
-    """What is in force for memory and processes."""
+    """Describe the limits in force for memory and processes."""
     memory = "no limit"
     if limits.memory_bytes is not None:
         kind = "control group" if groups.memory is not None else "data of each process"

@@ -72,7 +72,7 @@ def adopt_orphans() -> None:
 
 
 def forbid_inspection() -> None:
-    """Nobody of the same user may read this process's memory, environment or descriptors."""
+    """Keep processes of the same user from reading this one's memory, environment or descriptors."""
     _check_answer(_libc.prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0), 0, 0, 0), "prctl")
 
 
@@ -246,7 +246,7 @@ def _try_in_child(step: Callable[[], None]) -> str | None:
 
 @dataclass
 class Surroundings:
-    """What holds for all runs of this launcher."""
+    """State that holds for all runs of this launcher."""
 
     setup: LauncherSetup
     groups: resource_limits.ControlGroups

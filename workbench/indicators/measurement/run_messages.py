@@ -22,7 +22,7 @@ STDERR_BYTES = 64 << 10
 
 @dataclass(frozen=True)
 class RunLimits:
-    """What every run of a launcher may use at most.
+    """Upper limits for every run of a launcher.
 
     `memory_bytes` (null: no limit), `processes` (threads count, too), `file_bytes` of one file, `open_files`, and
     whether a network may be reached.
@@ -37,7 +37,7 @@ class RunLimits:
 
 @dataclass(frozen=True)
 class LauncherSetup:
-    """What a launcher is started with: limits, interpreters and folders that runs need, where private folders go."""
+    """Start settings of a launcher: limits, interpreters and folders that runs need, where private folders go."""
 
     limits: RunLimits
     pythons: tuple[str, ...]

@@ -304,7 +304,7 @@ def _reload_environment(folder: Path, session: Session, config: SessionConfig) -
 
 
 def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[Indicator]:
-    """The same declaration with another script and files; as its requirements are unknown, it has none."""
+    """Return the same declaration with another script and files; as its requirements are unknown, it has none."""
     files: Mapping[str, Any] = {name: text for name, text in sources.items() if name != "script.py"}
     namespace: dict[str, Any] = {
         "__module__": indicator.__module__,

@@ -41,7 +41,7 @@ class Slot:
 
 
 def order_runs(session: Session) -> list[Slot]:
-    """All runs of a session in order.
+    """Return all runs of a session in order.
 
     In each round every arm runs every case once: the cases in random order, and the arms of a case consecutively, also
     in random order, so that compared runs are seconds apart. Each round has its own random numbers, derived from the

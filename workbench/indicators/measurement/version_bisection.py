@@ -58,7 +58,7 @@ _MAX_REMARK_CHARS = 120
 
 
 class BisectionPlan(FiniteModel):
-    """What is searched, and with which settings.
+    """Plan of a bisection: what is searched, and with which settings.
 
     `versions` are in their order, from the oldest; `yanked` ones are left out. `requirements` hold for every stack;
     `metric` is null where the indicator has only one. `config` are the settings of each session, without its stacks.
@@ -207,7 +207,7 @@ def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
 
 @dataclass(frozen=True)
 class VersionRecord:
-    """What is known of a version: its ratio to the oldest one, or why it has none."""
+    """Known facts about a version: its ratio to the oldest one, or why it has none."""
 
     version: str
     state: State
@@ -439,7 +439,7 @@ class _VersionSearch:
         )
 
     def build_outcome(self) -> BisectionOutcome:
-        """What is known now."""
+        """Build the outcome from what is known now."""
         versions = self.bisection.plan.versions
         unprobed = {place: VersionRecord(version, "not probed") for place, version in enumerate(versions)}
         records = {**unprobed, 0: VersionRecord(versions[0], "oldest"), **self.records}

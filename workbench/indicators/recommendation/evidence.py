@@ -132,7 +132,7 @@ class Facts:
         return [f"{case.label}: {case.skipped[arm]}" for case in cases if arm in case.skipped]
 
     def wrong_answers(self, arm: str | None) -> list[tuple[str, str]]:
-        """Every failed check of the cases in the mix: a sentence, and the run that shows it.
+        """List every failed check of the cases in the mix: a sentence, and the run that shows it.
 
         A failed comparison with the baseline's answer is listed with all runs of its case.
         """

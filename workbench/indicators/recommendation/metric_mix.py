@@ -166,7 +166,7 @@ def _parse_weight(text: str, metric: str) -> float:
 
 @dataclass(frozen=True)
 class Chances:
-    """For each stack: chance to be the best, chance to be within the margin of the best, expected loss in percent."""
+    """Per stack: chance to be the best, chance to be within the margin of the best, expected loss in percent."""
 
     p_best: tuple[float, ...]
     p_near: tuple[float, ...]

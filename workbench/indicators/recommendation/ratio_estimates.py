@@ -240,13 +240,13 @@ class PairedEstimates:
     sequence: bool = False
 
     def estimate_ratio(self, stack: str, baseline: str) -> Interval:
-        """By the t interval of the log ratios within rounds."""
+        """Estimate the ratio by the t interval of the log ratios within rounds."""
         if not {stack, baseline} <= self.arms:
             return Interval(None, None, None, self.level, 0, "paired log ratio, t", reason="not measured")
         return metric_mix.estimate_mix_ratio(self.scores, stack, baseline, level=self.level, sequence=self.sequence)
 
     def draw_ratios(self, stacks: Sequence[str], baseline: str, *, seed: int) -> Floats:
-        """By the multivariate t posterior of the rounds."""
+        """Draw ratios from the multivariate t posterior of the rounds."""
         return metric_mix.draw_posterior(self.scores, stacks, baseline, seed=seed)
 
 
@@ -259,14 +259,14 @@ class ModelEstimates:
     level: float
 
     def estimate_ratio(self, stack: str, baseline: str) -> Interval:
-        """By the posterior of the difference."""
+        """Estimate the ratio by the posterior of the difference."""
         place, other = self.places[stack], self.places[baseline]
         difference = float(self.model.mean[place] - self.model.mean[other])
         error = self.model.difference_error(place, other)
         return metric_mix.predict_ratio_interval(difference, error, self.model.degrees, level=self.level)
 
     def draw_ratios(self, stacks: Sequence[str], baseline: str, *, seed: int) -> Floats:
-        """By the joint posterior."""
+        """Draw ratios from the joint posterior."""
         draws = self.model.draw_scores(metric_mix.DRAWS, np.random.default_rng(seed))
         base = draws[:, self.places[baseline]]
         return np.asarray(draws[:, [self.places[stack] for stack in stacks]] - base[:, None])

@@ -44,7 +44,7 @@ MAX_SESSIONS = 1000
 
 
 def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
-    """Every stack once: the session's arms without the control, then solved stacks that were not measured."""
+    """List every stack once: the session's arms without the control, then solved stacks that were not measured."""
     session = facts.comparison.observed.session
     solved = stacks.by_arm_key if stacks is not None else {}
     arms = [arm for arm in session.arms if not arm.copy_number]

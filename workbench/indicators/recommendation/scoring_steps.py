@@ -51,7 +51,7 @@ class MeasuredMix(Step):
     measured = True
 
     def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """For types that choose by the mix."""
+        """Whether the type chooses by the mix."""
         return recommendation_type in MEASURED_TYPES
 
     def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
@@ -67,7 +67,7 @@ class NewestVersions(Step):
     query = "packages"
 
     def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """For latest."""
+        """Whether the type is latest."""
         return recommendation_type == "latest"
 
     def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
@@ -90,7 +90,7 @@ class ToLearn(Step):
     """Expected improvement over the best stack so far, if this stack is measured more."""
 
     def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """For testing."""
+        """Whether the type is testing."""
         return recommendation_type == "testing"
 
     def run(self, stack: Candidate) -> tuple[float, list[Justification]]:
@@ -115,7 +115,7 @@ class NotWorse(Stride):
     """Accepts stacks that are surely not worse than the baseline by more than the margin."""
 
     def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """For stable."""
+        """Whether the type is stable."""
         return recommendation_type == "stable"
 
     def run(self, stack: Candidate) -> bool:
@@ -242,7 +242,7 @@ def _version_sort_key(text: str) -> tuple[int, Any]:
 
 
 def list_scoring_units(advisories: KnownVulnerabilities | None) -> list[Unit]:
-    """All built-in steps, strides and wraps."""
+    """List all built-in steps, strides and wraps."""
     return [MeasuredMix(), NewestVersions(), ToLearn(), NotWorse(), Figures(), Versions(), Cautions(advisories)]
 
 
@@ -422,7 +422,7 @@ class PreReleases(Sieve):
     """Passes stacks of released versions only."""
 
     def should_include(self, recommendation_type: RecommendationType) -> bool:
-        """For stable and security."""
+        """Whether the type is stable or security."""
         return recommendation_type in ("stable", "security")
 
     def run(self, stacks: Iterable[Candidate]) -> Iterator[Candidate]:
@@ -443,7 +443,7 @@ def _is_early(version: str) -> bool:
 
 
 def list_constraint_sieves(request: RecommendationRequest, advisories: KnownVulnerabilities | None) -> list[Sieve]:
-    """All constraints; those that need no measurement come first."""
+    """List all constraints; those that need no measurement come first."""
     return [
         Requirements(request),
         Vulnerabilities(advisories),

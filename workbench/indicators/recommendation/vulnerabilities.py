@@ -70,7 +70,7 @@ class Vulnerability:
 
 @dataclass(frozen=True)
 class KnownVulnerabilities:
-    """What a file knows.
+    """Vulnerabilities that a file records.
 
     `audited`: The (package, version) pairs that were looked at; null for OSV records, which cover what they name.
     """

@@ -53,7 +53,7 @@ class Timed(Shipped):
 
 
 class OnDevice(Timed):
-    """What all of them have: a framework, a device, and a digest that shows that all had the same input.
+    """Base of indicators with a framework, a device, and a digest that shows that all had the same input.
 
     On a GPU the time is that of a call and the wait for its result; `device_ms` is the work alone, by the GPU's clock.
     """
@@ -105,7 +105,7 @@ class Matmul(Multiplying):
 
 
 class Convolving(Multiplying):
-    """What convolutions share. No padding: it is what every framework means the same by; no bias.
+    """Base of convolutions. No padding: that setting means the same in every framework. No bias.
 
     Batch x places x channels out elements, each a sum of K products: 2 K - 1 operations, where K is the size of the
     filter times the channels in. NumPy has no convolution: its windows times the filters, as one product.
@@ -144,7 +144,7 @@ class Conv2d(Convolving):
 
 
 class Ordering(OnDevice):
-    """What sorting and finding an order share: random numbers, and the one right order of them."""
+    """Base of sorting and finding an order: random numbers, and the one right order of them."""
 
     n: int = parameter(100_000, ge=1, le=100_000_000, about="How many numbers.")
     wrong: int = check(equals=0, about="Places that differ from the order that Python's own sort gives.")
@@ -194,7 +194,7 @@ class Ufunc(OnDevice):
 
 
 class OnTables(Timed):
-    """What all of them have: the input's digest, the answer's digest, and a comparison with plain Python's answer."""
+    """Base of indicators with the input's digest, the answer's digest, and a comparison with plain Python's answer."""
 
     framework: FrameFramework = parameter("pandas", about="Who computes.")
     input_digest: str = check(about="Stands for the input.")

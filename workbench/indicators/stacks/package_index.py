@@ -307,7 +307,7 @@ class PackageIndex:
         self._lock = threading.Lock()
 
     def list_wheels(self, name: str) -> tuple[Wheel, ...]:
-        """All wheels of a package for this target, with any upload time, including yanked ones.
+        """List all wheels of a package for this target, with any upload time, including yanked ones.
 
         As in uv, only the first index that has the package is used; flat folders are added to it.
         """

@@ -68,7 +68,7 @@ def _expand_package(value: Any) -> Any:
 
 
 class StackMatrix(StrictModel):
-    """What varies between the arms of a session, each dimension with its levels; a single level is no dimension.
+    """Dimensions that vary between the arms of a session, each with its levels; a single level is no dimension.
 
     `environments` are existing ones (conda, system) by path, in place of `python` and `packages`.
     """
@@ -83,7 +83,7 @@ class StackMatrix(StrictModel):
     @field_validator("threads", mode="before")
     @classmethod
     def _read_threads(cls, value: Any) -> Any:
-        """Whole numbers, which the file has as text."""
+        """Read whole numbers, which the file has as text."""
         return [
             int(entry) if isinstance(entry, str) and re.fullmatch(r"\d{1,4}", entry) else entry
             for entry in _split_scalar(value)
@@ -175,7 +175,7 @@ class MatrixArm:
 
     @property
     def solved(self) -> tuple[Any, ...]:
-        """What its lock depends on."""
+        """Settings that its lock depends on."""
         return self.python, self.requirements, tuple(sorted(self.indexes.items()))
 
     @property
@@ -185,7 +185,7 @@ class MatrixArm:
 
 
 def iterate_arms(matrix: StackMatrix) -> Iterator[MatrixArm]:
-    """All combinations, the last dimension fastest: Python, packages, indexes, variables, threads; then environments.
+    """Yield combinations, last dimension fastest: Python, packages, indexes, variables, threads; then environments.
 
     >>> matrix = StackMatrix.model_validate({"packages": {"numpy": ["2.2.6", "2.1.3"]}, "threads": [1, 2]})
     >>> [arm.factors for arm in iterate_arms(matrix)][:2]

@@ -312,7 +312,7 @@ def build_environment_documents(environments: Sequence[Environment], stacks: Seq
 
 
 def format_requirement_files(stacks: StackSet) -> str:
-    """All locks in one text, each after a comment with its name."""
+    """Format all locks as one text, each after a comment with its name."""
     return "\n".join(f"# {number}: {stack.name}\n{stack.lock}" for number, stack in enumerate(stacks.stacks))
 
 

@@ -151,7 +151,7 @@ class Variation(StrictModel):
 
     @property
     def setting(self) -> tuple[object, ...]:
-        """What is measured, without its name."""
+        """Setting that is measured, without its name."""
         return self.stack, self.environment, self.threads, tuple(sorted(self.variables.items()))
 
     @property

@@ -513,7 +513,7 @@ def find_version_range(
 ) -> VersionRange:
     """Find the versions between two ends that have a wheel for this Python and platform.
 
-    Pre-releases are left out unless an end is one, and yanked versions are.
+    Yanked versions are left out; so are pre-releases, unless an end is one.
     """
     requirement = parse_package(package)
     index = PackageIndex(sources or load_sources(), build_target())

@@ -54,7 +54,7 @@ _UNITS_BY_NAME = (
 
 
 class ResultFile(BaseModel):
-    """What is read of a result file: a commit in an environment on a machine. Further keys are ignored."""
+    """Fields that are read of a result file: a commit in an environment on a machine. Further keys are ignored."""
 
     commit_hash: str = Field(pattern=r"^[0-9A-Za-z._-]{1,64}$")
     env_name: str
@@ -69,7 +69,7 @@ class ResultFile(BaseModel):
 
 @dataclass(frozen=True)
 class StoredValue:
-    """What a file has for one combination of a benchmark's parameters.
+    """Values that a file has for one combination of a benchmark's parameters.
 
     `arguments` are its parameters as source texts, null without parameters. `value` is a number, null after a failure
     or NaN if the benchmark was skipped; `samples` are empty if none were recorded. None of the three is checked.

@@ -42,7 +42,7 @@ OnProgress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class OutputCheck:
-    """What is wrong with an output.
+    """A check of an output for one kind of fault.
 
     `finds_fault`: Called with the output (columns named as in the query) and the number of rows of the first input.
     """
@@ -135,7 +135,7 @@ def check_unique(columns: Sequence[str]) -> OutputCheck:
 
 
 def check_row_count(rule: str) -> OutputCheck:
-    """As many rows as the first input (`same`), or not more (`at-most`)."""
+    """Build a check for as many rows as the first input (`same`), or not more (`at-most`)."""
 
     def finds_fault(frame: DataFrame, n_rows: int) -> bool:
         n_found = frame.count()

@@ -41,7 +41,7 @@ class Divisible(Protocol):
         """A slice with step 1."""
 
     def __add__(self, other: Self, /) -> Self:
-        """This part and one that follows it."""
+        """Join this part with one that follows it."""
 
 
 DivisibleT = TypeVar("DivisibleT", bound=Divisible)
@@ -109,7 +109,7 @@ class RowNumbers:
 
     @classmethod
     def from_runs(cls, runs: Iterable[tuple[int, int]]) -> RowNumbers:
-        """From ordered runs; adjacent ones are joined, empty ones dropped."""
+        """Build row numbers from ordered runs; adjacent runs are joined, empty ones dropped."""
         joined_runs: list[tuple[int, int]] = []
         for first, stop in runs:
             if first >= stop:

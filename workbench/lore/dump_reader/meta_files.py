@@ -254,7 +254,7 @@ def plan_node_name(class_name: str) -> str:
 
 
 class _ObjectWalk:
-    """Every object below a root, once."""
+    """A walk over every object below a root, visiting each once."""
 
     def __init__(self) -> None:
         self.nodes: list[PlanNode] = []

@@ -185,7 +185,7 @@ class OperatorDump:
             )
 
     def list_run_warnings(self) -> list[str]:
-        """What the rows of this dump are not: those of the original run, where they differ from run to run."""
+        """Warn that the rows of this dump may not be those of the original run, where they differ from run to run."""
         if self.unrepeatable is None:
             return []
         return [
@@ -380,7 +380,7 @@ class OperatorDump:
         return over.attributes, over.output_rdd(), None
 
     def _compute_over_files(self, plan: bytes, entries: list[InputEntry]) -> tuple[list[Any], Any, list[int] | None]:
-        """As `_compute_output`, over the rows that were written."""
+        """Compute the output like `_compute_output`, but over the rows that were written."""
 
         def stored_rows(index: int) -> tuple[Any, int]:
             return read_input_rows(self.store, entries[index], self.quiet), entries[index].n_partitions

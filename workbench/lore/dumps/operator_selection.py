@@ -79,7 +79,7 @@ def parse_selection(text: str, *, where: str = IDS_KEY) -> dict[int, Selection]:
 
 
 def build_selection(ids: str | Mapping[int, Iterable[int] | None], *, where: str = "ids") -> dict[int, Selection]:
-    """The same from Python: a text, or partitions by id, where `None` is all.
+    """Build a selection from Python: from a text, or from partitions by id, where `None` means all.
 
     >>> format_selection(build_selection({4: None, 1: [2, 0]}))
     '4[*], 1[0 2]'
@@ -111,7 +111,7 @@ def _parse_entry(entry: str, where: str, room: int) -> tuple[int, Selection]:
 
 
 def _build_entry_error(entry: str, where: str) -> ConfigError:
-    """What is wrong with an entry that does not have the form `id[partitions]`."""
+    """Build the error for an entry that does not have the form `id[partitions]`."""
     excerpt, message, do = _shorten_text(entry), "not of the form id[partitions]", f"write it like {EXAMPLE_SELECTION}"
     if not entry:
         message, excerpt, do = "nothing between two commas, or after the last one", "", "remove the comma"

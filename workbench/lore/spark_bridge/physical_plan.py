@@ -77,7 +77,7 @@ class PlanNode:
         return self.kind.removesuffix("Exec")
 
     def iter_nodes(self) -> Iterator[PlanNode]:
-        """This node and all below it, in the order of their ids."""
+        """Iterate over this node and all nodes below it, in the order of their ids."""
         for below in (*self.subqueries, *self.children):
             yield from below.iter_nodes()
         yield self

@@ -425,7 +425,7 @@ class _ScalaFunction:
             raise
 
     class Java:
-        """What py4j makes of it."""
+        """Declaration of the Scala interface that py4j implements by it."""
 
         implements: tuple[str, ...] = ("scala.Function0",)
 
@@ -436,7 +436,7 @@ def simple_class_name(thing: Any) -> str:
 
 
 def run_in_threads(calls: Sequence[Callable[[], Any]]) -> list[Any]:
-    """What these give, called in threads, so that their jobs share the cores: a job of one task leaves the others idle.
+    """Return the results of calls run in threads to share the cores: a job of one task leaves the others idle.
 
     Local properties of this thread (description, job group) hold in the threads, too. All are waited for; of several
     errors the first call's is raised.

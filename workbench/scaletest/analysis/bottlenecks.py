@@ -149,7 +149,7 @@ def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:
 
 
 def _span_stretch(waits: StageWaits) -> Stretch:
-    """All the time in which pods came and left, of a stage where too few waited at a time to count seconds."""
+    """Return the whole time in which pods came and left a stage where too few waited at a time to count seconds."""
     left_s = waits.left_s[np.isfinite(waits.left_s)]
     begin, end = float(waits.came_s.min()), float(left_s.max())
     return Stretch(begin, end, np.full(2, len(left_s) / max(end - begin, 1e-9)), 0.0)
@@ -186,14 +186,14 @@ class _Stage:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What the servers themselves say: tables REQUESTS and PRESSURE, and the configured limits."""
+    """Evidence from the servers themselves: tables REQUESTS and PRESSURE, and the configured limits."""
 
     requests: pl.DataFrame
     pressure: pl.DataFrame
     components: Sequence[Component]
 
     def within(self, stretch: Stretch) -> _Evidence:
-        """That of whole seconds of a stretch, and of the looks that overlap it."""
+        """Return the evidence of whole seconds of a stretch, and of the looks that overlap it."""
         at, begin, end = pl.col("at_s"), stretch.begin_s, stretch.end_s
         looks = self.pressure.filter((at > begin) & (at - pl.col("over_s") < end))
         return _Evidence(self.requests.filter((at >= begin) & (at + 1 <= end)), looks, self.components)

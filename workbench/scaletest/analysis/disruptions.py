@@ -23,7 +23,7 @@ FIRST_LIST_S = 1.0
 
 @dataclass(frozen=True)
 class Disruptions:
-    """What pods and workloads did not survive.
+    """Pods and workloads that did not survive.
 
     `failed`, `deleted`, `evicted`, `preempted`: Lost pods by the first cause that holds: preempted by the scheduler,
     evicted otherwise, failed, deleted while their workload was to go on.
@@ -167,7 +167,7 @@ class NodeLosses:
 
     @property
     def sentence(self) -> str:
-        """What was lost, when, and what was left."""
+        """Sentence on what was lost, when, and what was left."""
         when = "all the time" if self.from_the_start else f"from {self.first_s:.3g} s on, for a time at least"
         least, greatest = self.gpus or (0, 0)
         room = f"{least}" if least == greatest else f"{least} to {greatest}"

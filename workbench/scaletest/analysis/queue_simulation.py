@@ -284,7 +284,7 @@ class TraceFidelity:
 
     @property
     def sentence(self) -> str:
-        """What the replay held of the trace."""
+        """Sentence on what the replay kept of the trace."""
         if self.excess_s is None:
             return f"replay of a trace, {self.speed:g} seconds in one: no pod of {self.n_pods:,} ended"
         share_text = (

@@ -147,7 +147,7 @@ def _build_submissions(schedule: pl.DataFrame, journal: pl.DataFrame, origin: in
 
 
 def _build_transitions(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Every transition once; a restarted sampler sees old ones again, later and less exactly."""
+    """Build every transition once; a restarted sampler sees old ones again, later and less exactly."""
     at, resolution = _server_seconds("server", origin)
     frame = observed.filter(pl.col("type") == "seen").with_columns(
         pl.when(pl.col("resource") != "audit").then(_seconds_since("arrival_ns", origin)).alias("arrival_s"),

@@ -173,7 +173,7 @@ def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
 
 
 def find_bound(run: Analysis) -> str | None:
-    """What held the scheduling of pods back, slowest first; null where nothing did."""
+    """Find what held back the scheduling of pods, slowest first; null where nothing did."""
     limits = run.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
     if not limits.height:
         return None
@@ -388,7 +388,7 @@ class Analysis:
 
     @property
     def findings(self) -> list[str]:
-        """What held work back or delayed it, what the API server did, and what the cluster says, in sentences."""
+        """Sentences on what held work back or delayed it, what the API server did, and what the cluster says."""
         pressure = (
             []
             if self.imported
@@ -414,7 +414,7 @@ class Analysis:
         return None if speed is None else measure_trace_fidelity(self.schedule, self.pods, speed)
 
     def _describe_node_changes(self) -> list[str]:
-        """What was planned to happen to the nodes, and what of it was seen in their GPUs."""
+        """Describe what was planned to happen to the nodes, and what of it was seen in their GPUs."""
         if not self.test.node_changes:
             return []
         planned = "As planned, " + "; ".join(self.test.node_changes)
@@ -424,7 +424,7 @@ class Analysis:
         return [f"{planned}: there were {seen[0]:g} to {seen[-1]:g} GPUs to place pods on."]
 
     def _describe_replay(self) -> list[str]:
-        """What a replayed trace held, and how long its pods waited beside a simulated queue."""
+        """Describe what a replayed trace held, and how long its pods waited beside a simulated queue."""
         if self.replay is None:
             return []
         queue = self.queue
@@ -465,7 +465,7 @@ class Analysis:
 
     @property
     def gpu_ceiling_per_s(self) -> float | None:
-        """What the GPUs themselves allow, in pods a second; null where nothing limits the rate so."""
+        """Rate that the GPUs themselves allow, in pods a second; null where nothing limits the rate in this way."""
         ceiling = find_gpu_ceiling(self.schedule, self.gpus)
         return None if ceiling is None else ceiling.pods_per_s
 
@@ -506,7 +506,7 @@ class Analysis:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What qualifies the figures of a valid run."""
+        """Warnings that qualify the figures of a valid run."""
         return list_warnings(self.validity)
 
     @property
@@ -517,7 +517,7 @@ class Analysis:
         return build_headline(self)
 
     def _describe_decisions(self) -> str:
-        """For imported runs, whose files have the time of the scheduler's decision but not its outcome."""
+        """Describe decisions of imported runs, whose files have the time of a decision but not its outcome."""
         p95_s = self.quantile("sent to decided", 0.95, "mixed")
         if p95_s is None:
             return "The sampled workloads have no time of decision"

@@ -78,7 +78,7 @@ def find_slow_calls(calls: pl.DataFrame, pressure: pl.DataFrame, *, over_s: floa
 
 
 def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | None:
-    """What took most of a call, by the API server's own figures.
+    """Name what took most of a call, by the API server's own figures.
 
     `call_s`, `low_s`: Typical duration of a call, and the first quartile. A webhook's figures do not say for which
     resource it was called: one that takes longer than the whole call, or that the quicker calls did not wait for, was
@@ -177,7 +177,7 @@ def describe_throttled_clients(requests: pl.DataFrame) -> list[str]:
 def describe_pressure(
     submissions: pl.DataFrame, requests: pl.DataFrame, pressure: pl.DataFrame, *, saturated: bool = False
 ) -> list[str]:
-    """What the API server did to the load and to others: throttled, let queue, or took long to accept."""
+    """Describe what the API server did to the load and to others: throttled, queued, or was slow to accept."""
     throttled = describe_throttling(submissions)
     sentences = [f"The API server {throttled}."] if throttled else []
     sentences += [f"{line}." for line in describe_throttled_clients(requests)]

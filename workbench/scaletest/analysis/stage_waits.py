@@ -86,7 +86,7 @@ _TELLING = ("unschedulable", "failed-scheduling", "failed-create", "blocked", "f
 
 @dataclass(frozen=True)
 class Stretch:
-    """Whole seconds in which work waited."""
+    """Stretch of whole seconds in which work waited."""
 
     begin_s: float
     end_s: float
@@ -107,7 +107,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class WaitFinding:
-    """What the waits at a stage are.
+    """Finding on the nature of the waits at a stage.
 
     `base_s`: The wait that does not depend on the load: what all but the shortest 1 % waited at least.
     `last_s`: When the last one left; null for never.
@@ -126,7 +126,7 @@ class WaitFinding:
 
 @dataclass(frozen=True)
 class BlindTimes:
-    """When no watch looked: what passed then arrived afterwards, all at once."""
+    """Times when no watch looked: what passed then arrived afterwards, all at once."""
 
     spans: tuple[tuple[float, float], ...] = field(default=())
 
@@ -179,7 +179,7 @@ def find_longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
 
 
 def judge_waits(waits: StageWaits, stretch: Stretch | None, end_s: float) -> WaitFinding | None:
-    """What the waits at a stage are; null where there is nothing to say.
+    """Judge the nature of the waits at a stage; null where there is nothing to say.
 
     `stretch`: The seconds in which work waited; null for none: then only a delay can be found.
     `holds back`: the groups' median waits grow at least twofold, beyond chance (Mann and Whitney's test between the
@@ -249,7 +249,7 @@ def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
 
 
 def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | None:
-    """When a delay changed at once, and the waits before and after; null where it did not, or where waits grew on.
+    """Find when a delay changed at once, and the waits before and after; null where it did not, or waits grew on.
 
     Where a stage holds back each group waits longer than the one before. Where a delay changes, one step is most of the
     difference, and both sides of it are flat.
@@ -271,7 +271,7 @@ def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | N
 
 
 def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
-    """From the group with the shortest median wait to the one with the longest after it the waits grew."""
+    """Whether waits grew from the group with the shortest median wait to the later one with the longest."""
     parts, medians = _split_groups(wait)
     if not parts or _find_change(came_s, wait) is not None:
         return False
@@ -324,7 +324,7 @@ def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: 
 
 
 def _was_released(came_s: Floats, left_s: Floats) -> bool:
-    """All that had come over a time left in less than half of it: something held all of it up, and then did not."""
+    """Whether all that came over a time left in under half of it: something held it all up, and then did not."""
     is_finite = np.isfinite(left_s)
     if is_finite.sum() < MIN_DELAYED:
         return False
@@ -334,7 +334,7 @@ def _was_released(came_s: Floats, left_s: Floats) -> bool:
 
 
 def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:
-    """Of what came together: served one after the other, or unclear; null where it did not come together."""
+    """Judge a burst: served one after the other, or unclear; null where work did not come together."""
     is_finite = np.isfinite(wait)
     places, counts = np.unique(came_s[is_finite], return_counts=True)
     large = places[counts >= MIN_DELAYED]
@@ -352,7 +352,7 @@ def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:
 
 
 def classify_reason(text: str | None) -> str:
-    """What a message of the cluster is about.
+    """Classify what a message of the cluster is about.
 
     >>> classify_reason("0/3 nodes are available: 3 Insufficient nvidia.com/gpu.")
     'no node fits'
@@ -424,7 +424,7 @@ def _list_suspended(transitions: pl.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def _shorten(text: str | None) -> str:
-    """What matters of a message, without the names of the single objects where that is known."""
+    """Shorten a message to what matters, without the names of the single objects where that is known."""
     phrases = sorted(set(_SHORT.findall(text or "")))
     return ", ".join(phrases)[:160] or (text or "no reason given")[:160]
 
@@ -439,7 +439,7 @@ def describe_obstacles(obstacles: pl.DataFrame) -> list[str]:
 
 @dataclass(frozen=True)
 class StageEnd:
-    """What a stage had done at the end of a run."""
+    """State of a stage at the end of a run."""
 
     step: str
     waits: StageWaits
@@ -458,13 +458,13 @@ class StageEnd:
 
     @property
     def last_s(self) -> float | None:
-        """When the last one passed."""
+        """Time at which the last one passed."""
         left_s = self.waits.left_s[np.isfinite(self.waits.left_s)]
         return float(left_s.max()) if len(left_s) else None
 
     @property
     def silent_s(self) -> float:
-        """For how long nothing had passed at the end, while work waited."""
+        """Time for which nothing had passed at the end, while work waited."""
         waiting = self.waits.came_s[~np.isfinite(self.waits.left_s)]
         if not len(waiting):
             return 0.0

@@ -99,7 +99,7 @@ def print_comparison(variants: Variants, comparison: pl.DataFrame, *, all_steps:
 
 
 def _print_league(league: pl.DataFrame) -> None:
-    """All schedulers side by side; the rows below are of the first two."""
+    """Print all schedulers side by side; the rows below are of the first two."""
     print_text(describe_league(league))
     heads = ("gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict")
     print_text(f"\n  {'':<20}{'':>2}" + "".join(f"{head:>12}" for head in heads))

@@ -31,7 +31,7 @@ MAX_MOMENTS = 600
 
 @dataclass(frozen=True)
 class StageWaits:
-    """When each pod came to a stage and left it, in pairs, client's clock, seconds; infinite for never.
+    """Times at which each pod came to a stage and left it, in pairs, client's clock, seconds; infinite for never.
 
     Pods of which one of the times is only an upper bound (the watch was away) are not among them, nor those that ended
     before they got there.
@@ -43,7 +43,7 @@ class StageWaits:
 
 @dataclass(frozen=True)
 class StagePassages:
-    """When each pod (or workload, for `due`) passed a stage, sorted, client's clock, seconds."""
+    """Times at which each pod (or workload, for `due`) passed a stage, sorted, client's clock, seconds."""
 
     due: Floats
     acked: Floats
@@ -172,7 +172,7 @@ def find_releases(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.Da
 
 
 def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame) -> StageWaits:
-    """From the acceptance of each workload that has a controller to its pods; a pod that we made waits for nobody."""
+    """Build waits from the acceptance of each workload with a controller to its pods; pods that we made do not wait."""
     kinds = schedule.filter(pl.col("kind") != _BARE).select("index")
     places = counted.join(kinds, on="index", how="semi").select(
         "index", "at_s", pl.int_ranges(1, pl.col("pods") + 1).alias("place")
@@ -188,7 +188,7 @@ def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.
 
 
 def _build_pod_waits(pods: pl.DataFrame, begin: str, end: str) -> StageWaits:
-    """From one time of a pod to another."""
+    """Build waits from one time of a pod to another."""
     came_s, left_s = pl.col(f"{begin}_s"), pl.col(f"{end}_s")
     blurred = pl.col(f"{begin}_gap").fill_null(value=False) | pl.col(f"{end}_gap").fill_null(value=False)
     gone = left_s.is_null() & pl.col("ended_s").is_not_null()
@@ -262,7 +262,7 @@ class Saturation:
         return float(moments.mean()) if len(moments) else 0.0
 
     def full_fractions(self, edges_s: Floats) -> Floats:
-        """The same between each two of these times."""
+        """Return the share of moments at which the cluster was full between each two of these times."""
         pairs = zip(edges_s[:-1].tolist(), edges_s[1:].tolist(), strict=True)
         return np.array([self.full_fraction(begin, end) for begin, end in pairs])
 
@@ -278,7 +278,7 @@ class Saturation:
 
 
 def find_saturation(gpus: pl.DataFrame | None, pods: pl.DataFrame | None = None) -> Saturation:
-    """When was the cluster full?
+    """Find when the cluster was full.
 
     `gpus`: Table GPUS; null or empty for a run without.
 

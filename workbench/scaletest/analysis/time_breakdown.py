@@ -122,7 +122,7 @@ STEP_NAMES = tuple(step.name for step in (*WORKLOAD_STEPS, IMPORTED_STEP))
 
 
 def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imported: bool = False) -> pl.DataFrame:
-    """Every step of every workload, by each clock that has both ends.
+    """Build every step of every workload, by each clock that has both ends.
 
     `imported`: Milestones that are not there are not known, instead of never reached; and steps that end before they
     begin, by more than the clocks' resolution allows, are left out: `count_impossible_steps` tells how many.
@@ -194,7 +194,7 @@ def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
 
 
 def _begin_at_release(wide: pl.DataFrame, step: Step) -> pl.DataFrame:
-    """Of workloads that were held, steps that need their release begin with it; without one they never began."""
+    """Begin steps that need a held workload's release at that release; without one they never began."""
     if "held|client_s" not in wide.columns or (step.name not in _AFTER_RELEASE and step.name != "podgroup"):
         return wide
     was_held = pl.col("held|client_s").is_not_null() | pl.col("held|server_s").is_not_null()
@@ -215,7 +215,7 @@ def _begin_at_release(wide: pl.DataFrame, step: Step) -> pl.DataFrame:
 
 
 def _rows_with_begin(rows: pl.DataFrame, step: Step, begin: pl.Expr, clock: str) -> pl.DataFrame:
-    """Those that began, of which this clock knows when."""
+    """Return those that began, and of which this clock knows when."""
     late = pl.col(f"{step.begin}|gap").fill_null(value=False) & pl.lit(clock != "server")
     return rows.filter(begin.is_not_null() & ~late)
 
@@ -365,7 +365,7 @@ def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list
 
 
 def build_pod_table(schedule: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Every incarnation of the run's pods.
+    """Build a table of every incarnation of the run's pods.
 
     Returns: Table PODS. The server's time of a binding is the finest there is: an Event's or the audit log's
     microseconds before the whole seconds of the pod's condition.
@@ -438,7 +438,7 @@ def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
 def build_milestones(
     schedule: pl.DataFrame, submissions: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
 ) -> pl.DataFrame:
-    """Every milestone of every workload that it reached."""
+    """Build every milestone that each workload reached."""
     plan = schedule.select("index", "name", "pods", "kind", "gang")
     parts = [
         *_submission_milestones(submissions),
@@ -497,7 +497,7 @@ def _object_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.D
 
 
 def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """When the workload itself was seen; what belongs to it stands for it only where it has no object of its own.
+    """Find when a workload itself was seen; its parts stand for it only where it has no object of its own.
 
     Each resource has a watch of its own, and what it made may arrive a moment earlier: it was there then. That says
     nothing of one found after an absence of its watch, because its time is unknown.
@@ -523,7 +523,7 @@ def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """What a queue did: held the workload, reserved quota for it, let it go (by its own object, else by the job)."""
+    """Find what a queue did: held the workload, reserved quota, released it (by its own object, else by the job)."""
     queue_rows = select_queue_transitions(schedule, transitions, pods)
     is_podgroup = pl.col("resource") == "podgroup"
     reserved = queue_rows.filter(is_podgroup & pl.col("transition").is_in(RESERVED))
@@ -573,7 +573,7 @@ def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> 
 
 
 def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, event: str) -> pl.DataFrame:
-    """When the n-th pod of each workload got there, n its number of pods; by each clock in its own order."""
+    """Find when the n-th pod of each workload got there, n its number of pods; by each clock in its own order."""
     client, server, resolution, gap = f"{event}_s", f"server_{event}_s", f"{event}_resolution_s", f"{event}_gap"
 
     def rank_pods(column: str, *more: str) -> pl.DataFrame:

@@ -56,7 +56,7 @@ class RunTables:
 
 
 def build_validity_table(run: RunTables) -> pl.DataFrame:
-    """Every condition with the value that was found and its limit.
+    """Build a table of every condition with the value that was found and its limit.
 
     Returns: Table VALIDITY. Grave, so that the run is invalid: accepted workloads that were never seen, workloads
     that were never sent or failed, an aborted run, servers that disagree about the time, a stage that passed nothing
@@ -87,7 +87,7 @@ def list_reasons(table: pl.DataFrame) -> tuple[str, ...]:
 
 
 def list_warnings(table: pl.DataFrame) -> tuple[str, ...]:
-    """What qualifies the figures of a valid run."""
+    """List the warnings that qualify the figures of a valid run."""
     return tuple(table.filter(~pl.col("holds") & ~pl.col("grave"))["reason"])
 
 
@@ -138,7 +138,7 @@ def _check_losses(disruptions: Disruptions | None) -> list[dict[str, Any]]:
 
 
 def _check_order(run: RunTables) -> list[dict[str, Any]]:
-    """Of imported runs: times that cannot be."""
+    """Check imported runs for impossible times."""
     if not run.imported:
         return []
     lost, steps = run.impossible
@@ -147,7 +147,7 @@ def _check_order(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _check_replay(replay: TraceFidelity | None) -> list[dict[str, Any]]:
-    """Of a trace whose time was compressed: what the control plane adds to a job must be little of it."""
+    """Check a trace whose time was compressed: what the control plane adds to a job must be a small part of it."""
     if replay is None or replay.speed <= 1 or replay.excess_fraction is None:
         return []
     share = replay.excess_fraction
@@ -267,7 +267,7 @@ def _find_overdue_workloads(run: RunTables) -> pl.Series:
 
 
 def _time_span(times: pl.Series) -> float:
-    """From the first to the last."""
+    """Return the time from the first to the last."""
     values = times.drop_nulls().to_list()
     return max(values) - min(values) if values else 0.0
 
@@ -390,7 +390,7 @@ def _clock_distance(skew: pl.DataFrame) -> tuple[float, float, float]:
 
 @dataclass(frozen=True)
 class MachineUse:
-    """Whose this machine's time was in the seconds in which it was saturated; shares of all cores, null if unknown."""
+    """Shares of all cores, by user, in the seconds in which this machine was saturated; null if unknown."""
 
     saturated: float
     client: float | None
@@ -399,7 +399,7 @@ class MachineUse:
 
     @property
     def text(self) -> str:
-        """In how many of the seconds, and whose it was."""
+        """Share of the seconds in which the machine was saturated, and who used its time, in words."""
         shares = [
             ("client and sampler", self.client),
             ("the measured components", self.side),
@@ -412,7 +412,7 @@ class MachineUse:
 
 
 def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
-    """From table LOAD; null where the machine was not looked at."""
+    """Measure the machine's use from table LOAD; null where the machine was not observed."""
     rows = load.filter(pl.col("host_busy").is_not_null())
     if not rows.height:
         return None
@@ -423,7 +423,7 @@ def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
 
 
 def describe_saturation(load: pl.DataFrame) -> str | None:
-    """For the answer: null while the machine had room."""
+    """Describe saturation for the answer: null while the machine had room."""
     use = measure_machine_use(load)
     return use.text if use is not None and use.saturated > MAX_BUSY_FRACTION else None
 

@@ -248,7 +248,7 @@ class Variants:
 
     @property
     def imported(self) -> bool:
-        """All runs were imported: their totals are between two clocks, and their plans are unknown."""
+        """Whether all runs were imported: their totals are between two clocks, and their plans are unknown."""
         return all(run.imported for _, run in self.everything)
 
     @property
@@ -282,7 +282,7 @@ class Variants:
         return compare_variants(first, second, names=(self.names[0], self.names[1]), clock=clock or self.total[1])
 
     def durations(self, step: str, clock: str | None = None) -> pl.DataFrame:
-        """All durations of a step: `side, run, duration_s`; null if the workload never completed it.
+        """Return all durations of a step: `side, run, duration_s`; null if the workload never completed it.
 
         Parameters
         ----------
@@ -411,7 +411,7 @@ def _build_row(name: str, runs: tuple[Analysis, ...]) -> dict[str, Any]:
 
 
 def _median_of_all(values: list[float | None]) -> float | None:
-    """Of all runs; null where one has none: the rest would be a selection."""
+    """Return the median of all runs; null where one has no value: the rest would be a selection."""
     numbers = [value for value in values if value is not None]
     return float(np.median(numbers)) if numbers and len(numbers) == len(values) else None
 

@@ -184,7 +184,7 @@ def _list_share_rows(name: str, table: pl.DataFrame, segments: list[str]) -> pl.
 
 
 def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
-    """What came in, what was made, what was scheduled? The gap between two lines is what waits.
+    """How much came in, was made, was scheduled? The gap between two lines is what waits.
 
     Parameters
     ----------
@@ -271,7 +271,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
 
 
 def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
-    """What were the GPUs doing? At work, held by gangs that are not complete, free, or free and of no use.
+    """What were the GPUs doing? At work, held by incomplete gangs, free, or free and of no use.
 
     Parameters
     ----------
@@ -403,7 +403,7 @@ def _format_run_count(count: int) -> str:
 
 
 def _describe_lost_workloads(durations: pl.DataFrame) -> str:
-    """Those that never ended it."""
+    """Describe the workloads that never ended the step."""
     if not durations["duration_s"].null_count():
         return ""
     counts = durations.group_by("side", maintain_order=True).agg(pl.col("duration_s").null_count(), pl.len())
@@ -424,7 +424,7 @@ def _format_quantile_marks(marks: pl.DataFrame) -> str:
 
 
 def stack_by_variant(first: Mapping[str, Analysis], draw: Any) -> Any:
-    """The same chart of each side's first run, one below the other, the side in its title."""
+    """Stack the same chart of each side's first run, one below the other, with the side in its title."""
     import altair as alt
 
     drawn = []
@@ -438,7 +438,7 @@ def stack_by_variant(first: Mapping[str, Analysis], draw: Any) -> Any:
 
 
 def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
-    """What did calls wait for while the test ran? Mean times by the components' own metrics, look by look.
+    """What did calls wait for while the test ran? Mean times by the components' own metrics, for each look.
 
     Parameters
     ----------

@@ -50,7 +50,7 @@ async def iterate_pages(fetch: Fetch, query: Mapping[str, str]) -> AsyncIterator
 
 
 async def list_items(fetch: Fetch, query: Mapping[str, str]) -> list[Any]:
-    """All items of a collection, listed again from the start if its version expires between two pages."""
+    """Return all items of a collection, listed again from the start if its version expires between two pages."""
     items: list[Any] = []
     while True:
         try:

@@ -74,7 +74,7 @@ class SubmissionDetails:
 
     @property
     def pods(self) -> int:
-        """Of one workload: a distributed one has a master besides its workers."""
+        """Number of pods of one workload: a distributed one has a master besides its workers."""
         return self.workers + 1 if self.workload_type == "distributed" else 1
 
 

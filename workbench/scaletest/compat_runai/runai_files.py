@@ -120,7 +120,7 @@ class OddRow:
 
 @dataclass(frozen=True)
 class RunaiFiles:
-    """What both files hold: rows that can be used, and what is odd."""
+    """Contents of both files: rows that can be used, and what is odd."""
 
     submitted: list[SubmittedJob]
     sampled: list[SampledJob]
@@ -249,7 +249,7 @@ def _drop_duplicates(records: RunaiFiles) -> RunaiFiles:
 
 
 def _compare_files(records: RunaiFiles) -> RunaiFiles:
-    """What one file has and the other has not."""
+    """Compare the files: record what one has and the other does not."""
     submissions = records.by_key
     for sample in records.sampled:
         if (sample.name, sample.project) not in submissions:
@@ -321,7 +321,7 @@ class SentWorkload:
     at_us: int
 
     def to_row(self) -> dict[str, str]:
-        """As it stands in submitted.json."""
+        """Return the row as it appears in submitted.json."""
         return {
             "jobName": self.name,
             "projectName": self.project,
@@ -437,7 +437,7 @@ def build_view(folder: str | Path) -> RunaiView:
 
 
 def add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame:
-    """The same with the backend's times, by name and namespace; null where it has none."""
+    """Return the jobs with the backend's times, by name and namespace; null where it has none."""
     seconds = backend.query_seconds(sorted(set(jobs["namespace"])))
     keys = jobs.select("name", "namespace").iter_rows()
     return jobs.with_columns(pl.Series("backend_at_s", [seconds.get(key) for key in keys], dtype=pl.Int64))
@@ -475,7 +475,7 @@ def _view_of_tables(place: Path) -> RunaiView:
 
 
 def _replace_missing_groups(wide: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Where no workload has a PodGroup and none needs one, the first pod's creation; of how many."""
+    """Use the first pod's creation, and count uses, where no workload has a PodGroup and none needs one."""
     group, first = (delta_chain.milestone_column(name) for name in ("podgroup", "first_pod"))
     needed = wide["kind"].str.ends_with("Workload").any()
     if needed or wide[group].null_count() < wide.height:
@@ -494,7 +494,7 @@ def _find_origin_ns(place: Path) -> int:
 
 
 def _whole_seconds(column: str, origin_ns: int) -> pl.Expr:
-    """Whole seconds since 1970: cut as the server cuts them. To microseconds first: after weeks nanoseconds are off."""
+    """Cut to whole seconds since 1970, as the server does, from microseconds: nanoseconds are off after weeks."""
     return (_whole_ns(column, origin_ns) + 500) // NS_PER_S
 
 

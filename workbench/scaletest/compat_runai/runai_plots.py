@@ -83,7 +83,7 @@ def render_png(chart: alt.VConcatChart) -> bytes:
 
 
 def format_heading(step: ChainStep, values: pl.Series) -> str:
-    """What a row of the plot says: the mean as the old tool has it, p50 and p95 as observed values."""
+    """Format the heading of a plot row: the mean as the old tool has it, p50 and p95 as observed values."""
     seconds = values.drop_nulls().to_numpy()
     p50, p95 = (float(np.quantile(seconds, q, method="inverted_cdf")) for q in (0.5, 0.95))
     summary = f"average: {seconds.mean():.2f} seconds, p50 {p50:.0f}, p95 {p95:.0f}"
@@ -148,7 +148,7 @@ def _chart_spread(values: pl.Series) -> alt.LayerChart:
 
 
 def build_bins(values: pl.Series) -> list[dict[str, float]]:
-    """At most 40 bins of whole seconds, drawn around them; `share` of the values is at or below `last`.
+    """Build at most 40 bins of whole seconds, drawn around them; `share` of the values is at or below `last`.
 
     >>> build_bins(pl.Series([0.0, 0.0, 2.0, 2.0]))[0]
     {'low': -0.5, 'high': 0.5, 'last': 0, 'count': 2, 'share': 0.5}
@@ -185,7 +185,7 @@ def downsample_points(points: pl.DataFrame) -> pl.DataFrame:
 
 @dataclass(frozen=True)
 class ReportFiles:
-    """What was written.
+    """Files that were written.
 
     `drawn`, `skipped`, `sampled`: Workloads: in the picture; left out as the old tool does; in all.
     """

@@ -48,7 +48,7 @@ class BackendQuery:
     parameters: Mapping[str, str] = field(default_factory=dict)
 
     def query_seconds(self, namespaces: list[str]) -> dict[tuple[str, str], int]:
-        """By name and namespace: whole seconds since 1970; of several rows the earliest."""
+        """Query the times by name and namespace: whole seconds since 1970; of several rows the earliest."""
         try:
             import psycopg
         except ModuleNotFoundError as error:
@@ -97,7 +97,7 @@ class BackendQuery:
 
 
 def _to_whole_seconds(at: object) -> int:
-    """Whole seconds since 1970.
+    """Convert to whole seconds since 1970.
 
     >>> _to_whole_seconds(1767261600), _to_whole_seconds(1767261600999)
     (1767261600, 1767261600)
@@ -159,7 +159,7 @@ class SampleResult:
 
     @property
     def is_complete(self) -> bool:
-        """All submitted workloads are complete; without a submission: nothing in the namespace lacks a time."""
+        """Are all submitted workloads complete? Without a submission: does none in the namespace lack a time?"""
         if self.submitted is None:
             return self.sampled > 0 and not self.snapshot.lacking
         return 0 < self.sampled >= self.submitted
@@ -275,7 +275,7 @@ def read_submit_progress(folder: Path) -> tuple[set[str] | None, bool]:
 
 
 async def _list_all(api: Connection, path: str) -> list[Json]:
-    """Every object of a path; none where the cluster lacks the kind."""
+    """List every object of a path; none where the cluster lacks the kind."""
     try:
         return [item async for item in iterate_items(api, path)]
     except ApiError as error:

@@ -270,7 +270,7 @@ class SubmissionPace:
     num_processes: int
 
     def to_config(self) -> dict[str, Any]:
-        """For run.json."""
+        """Convert to a dict for run.json."""
         return {_KEY: dataclasses.asdict(self)}
 
     def build_limits(self, plan: Plan) -> ScenarioLimits:

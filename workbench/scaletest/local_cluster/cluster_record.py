@@ -53,7 +53,7 @@ class ClientLimit(FiniteModel):
 
 
 class GpuModel(NamedTuple):
-    """What NVIDIA's feature discovery writes of a GPU on its node: product, and memory in MiB as the driver reports."""
+    """GPU facts that NVIDIA's feature discovery writes on a node: product, and driver-reported memory in MiB."""
 
     product: str
     memory_mib: int

@@ -64,7 +64,7 @@ def is_port_free(port: int) -> bool:
 
 
 def find_scheduler_folder(folder: Path, name: str) -> Path:
-    """Where a scheduler of a recipe has its files; its processes are called by this folder's name."""
+    """Return the folder of a recipe's scheduler; its processes are called by this folder's name."""
     return folder / _SCHEDULERS / name
 
 

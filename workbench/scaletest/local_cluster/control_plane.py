@@ -79,7 +79,7 @@ def add_lifetime_stage(configuration: str, *, start_delay: StartDelay | None = N
 
 
 def _find_stage(documents: list[Any], name: str, where: str) -> dict[str, Any]:
-    """What the one stage of this name says."""
+    """Return the specification of the one stage of this name."""
     stages = [document for document in documents if _is_stage(document, name)]
     if len(stages) != 1:
         raise InputError(f"not one stage {name} in kwok's configuration", where=where, found=len(stages))
@@ -327,7 +327,7 @@ def wait_until_healthy(folder: Path, parts: tuple[ClusterPart, ...], *, timeout_
 
 
 def find_log(folder: Path, part: str) -> Path:
-    """Where a part writes its log; ours for those that kwokctl does not know."""
+    """Find where a part writes its log; ours for parts that kwokctl does not know."""
     log = next(folder.glob(f"kwok/clusters/*/logs/{part}.log"), None)
     return log or folder / "logs" / f"{part}.log"
 
@@ -356,7 +356,7 @@ def read_versions(folder: Path, name: str) -> dict[str, str | None]:
 def describe_component(
     part: ClusterPart, folder: Path, version: str | None, limit: ClientLimit | None = None
 ) -> Component:
-    """What a part's command line says of it: its client limit (else the given one), and what differs from defaults."""
+    """Describe a part by its command line: client limit (else the given one), and differences from defaults."""
     flags = dict(word.lstrip("-").split("=", 1) for word in part.command[1:] if word.startswith("-") and "=" in word)
     qps, burst = (flags.get("kube-api-qps", flags.get("qps")), flags.get("kube-api-burst", flags.get("burst")))
     default = limit or DEFAULT_LIMITS.get(part.name)

@@ -71,7 +71,7 @@ def hash_sources(part: Part) -> str:
 
 
 def build_folder(part: Part) -> Path:
-    """Where a part's programs are when they have been built."""
+    """Return the folder of a part's programs once they have been built."""
     return cache_folder().absolute() / "scaletest" / "binaries" / f"{part}-{hash_sources(part)}"
 
 
@@ -190,7 +190,7 @@ def _build_link_flags(part: Part) -> str:
 
 
 def _finish_part(program: str, part: Part, aside: Path) -> None:
-    """What belongs to a part beside its programs; and do they start?"""
+    """Add what belongs to a part besides its programs, and check that they start."""
     if part == "kube":
         for name in LINKS:
             (aside / name).symlink_to("kube")

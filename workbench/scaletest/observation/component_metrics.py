@@ -119,7 +119,7 @@ def _parse_number(text: str, *, infinite: bool = False) -> float | None:
 
 
 def reduce_look(component: str, before: Look, now: Look, *, at_ns: int, over_s: float) -> list[Pressure]:
-    """What happened between two looks: one row per subject with something in it, most first, at most 200.
+    """Reduce two looks to what happened between: a row per subject with something in it, most first, at most 200.
 
     A counter that fell was started anew with its component: what it has now is what happened.
     """

@@ -130,7 +130,7 @@ class ClusterFacts:
         return f"; {len(closed):,} of all take no pods (cordoned, tainted or not ready: {format_items(closed, 3)})"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dict for JSON."""
         return {
             "context": self.context,
             "server": self.server,

@@ -211,7 +211,7 @@ class CleanupResult:
         return not self.left and not self.unseen
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dict for JSON."""
         return dataclasses.asdict(self) | {"complete": self.complete}
 
 

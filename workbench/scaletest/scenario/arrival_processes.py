@@ -97,7 +97,7 @@ class Ramp(_BoundedArrival):
         return self
 
     def draw_times(self, random: np.random.Generator) -> ArrivalTimes:  # noqa: ARG002
-        """Where the integral of the rate, a t + (b - a) t^2 / 2T, reaches k = 0, 1, …"""
+        """Draw the times at which the integral of the rate, a t + (b - a) t^2 / 2T, reaches k = 0, 1, …"""
         import numpy as np
 
         first, last = self.from_per_s, self.to_per_s
@@ -171,7 +171,7 @@ class Burst(_BoundedArrival):
 
     @property
     def peak_rate_per_s(self) -> float:
-        """All of a burst within one second, or more where the next comes sooner."""
+        """Peak rate: all of a burst within one second, or more where the next comes sooner."""
         return self.size * max(1.0, 1 / self.every_s)
 
 

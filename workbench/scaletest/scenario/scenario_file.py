@@ -67,7 +67,7 @@ class ScenarioLimits(FiniteModel):
 
 
 class AbortCriteria(FiniteModel):
-    """When submission stops immediately; null switches a criterion off. The run is kept and marked invalid.
+    """Criteria for stopping submission immediately; null switches one off. The run is kept and marked invalid.
 
     `api_p99_s`, `api_p99_for_s`: The 99th percentile of our requests' times is above the first for as long as the
     second.
@@ -255,7 +255,7 @@ def load_scenario(path: str | Path) -> Scenario:
 
 
 def parse_scenario(text: str | bytes, where: str = "scenario", folder: str | Path | None = None) -> Scenario:
-    """The same for a text; `folder` is where files that it names lie (none may be named without).
+    """Parse a scenario from text; `folder` is where files that it names are (without it, none may be named).
 
     >>> made = parse_scenario('''
     ... name: first-test

@@ -34,7 +34,7 @@ _Text = Annotated[str, StringConstraints(max_length=400)]
 
 
 class PodAdditions(FiniteModel):
-    """What a recipe adds to pods and their workloads."""
+    """Additions of a recipe to pods and their workloads."""
 
     labels: dict[str, _Text] = Field(default={}, max_length=10)
     annotations: dict[str, _Text] = Field(default={}, max_length=10)
@@ -140,7 +140,7 @@ class SchedulerRecipe(FiniteModel):
 
     @property
     def read_resources(self) -> tuple[ApiResource, ...]:
-        """What `reads` names."""
+        """Resources that `reads` names."""
         return tuple(map(parse_resource, self.reads))
 
 

@@ -140,7 +140,7 @@ def _find_format(place: Path) -> TraceFormat:
 
 
 def _read_csv(path: Path, columns: tuple[str, ...] = (), needed: tuple[str, ...] = ()) -> pl.DataFrame:
-    """All columns as text; `columns` are their names where the first line has none."""
+    """Read all columns as text; `columns` are their names where the first line has none."""
     content = _read_bytes(path)
     has_names = not columns or content.split(b"\n", 1)[0].strip().decode(errors="replace") == ",".join(columns)
     try:
@@ -334,7 +334,7 @@ class ReplayOptions:
 
 @dataclass(frozen=True)
 class TraceReplay:
-    """What was made of a trace.
+    """Result of making a scenario from a trace.
 
     `n_jobs`, `n_cut`, `n_rounded_up`: Jobs of the scenario; those whose run was cut; those with a share of a GPU that
     get a whole one.
@@ -357,7 +357,7 @@ class TraceReplay:
     peak_gpus: float
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dict for JSON."""
         return dataclasses.asdict(self) | {"scenario": str(self.scenario)}
 
 
@@ -500,7 +500,7 @@ def _build_entry(shape: dict[str, Any], speed: float) -> dict[str, Any]:
 
 
 def format_replay(replay: TraceReplay) -> list[str]:
-    """What was made of a trace, for the terminal."""
+    """Format what was made of a trace, for the terminal."""
     left_out = ", ".join(f"{count:,} {reason}" for reason, count in replay.left_out.items()) or "none"
     changed = [f"{replay.n_rounded_up:,} with a share of a GPU get a whole one"] if replay.n_rounded_up else []
     changed += [f"{replay.n_cut:,} that ran longer are cut"] if replay.n_cut else []

@@ -56,7 +56,7 @@ def parse_quantity(quantity: object) -> float:
 
 
 class Fixed(FiniteModel):
-    """All the same."""
+    """Lifetimes that are all the same."""
 
     distribution: Literal["fixed"]
     s: LifetimeSeconds
@@ -282,7 +282,7 @@ class WorkloadEntry(FiniteModel):
 
     @property
     def is_gang(self) -> bool:
-        """All its pods are to be placed or none."""
+        """Whether either all its pods or none are to be placed."""
         return self.kind in ("Gang", "PyTorchJob") or self.gang
 
     @property

@@ -83,12 +83,12 @@ class PlannedWorkload:
 
 
 def text_gap(name: str) -> str:
-    """What stands in a text of an object where a workload's own value comes in."""
+    """Placeholder in a text of an object for a workload's own value."""
     return f"@@workbench:{name}@@"
 
 
 def number_gap(name: str) -> str:
-    """The same for a value that is a number: as a whole, without its quotes."""
+    """Placeholder for a value that is a number: replaced as a whole, with its quotes."""
     return f"@@workbench#{name}@@"
 
 
@@ -151,7 +151,7 @@ def build_requests(
 
 @dataclass(frozen=True)
 class PlanConditions:
-    """What all objects of one plan have in common."""
+    """Conditions that all objects of one plan have in common."""
 
     scenario: Scenario
     run: str
@@ -159,12 +159,12 @@ class PlanConditions:
 
     @property
     def deadline_s(self) -> int:
-        """When the cluster itself ends what a dead client left behind."""
+        """Time after which the cluster itself ends what a dead client left behind."""
         return math.ceil(self.scenario.limits.wall_clock_s) + _GRACE_S
 
     @functools.cached_property
     def recipe(self) -> SchedulerRecipe:
-        """What the scheduler needs of its workloads."""
+        """Recipe with what the scheduler needs of its workloads."""
         return find_recipe(self.scheduler, self.scenario.recipes)
 
     @property
@@ -208,7 +208,7 @@ def build_bodies(entry: WorkloadEntry, namespace: str, conditions: PlanCondition
 def build_owned_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions, owner: Mapping[str, Any]
 ) -> list[tuple[ApiResource, str, Json]]:
-    """What a workload owns; the cluster's garbage collector deletes it with its owner."""
+    """Build the objects that a workload owns; the cluster's garbage collector deletes them with their owner."""
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -246,7 +246,7 @@ def _build_labels(entry: WorkloadEntry, conditions: PlanConditions) -> dict[str,
 
 
 def _fill_additions(additions: PodAdditions, entry: WorkloadEntry, namespace: str, conditions: PlanConditions) -> Json:
-    """What a recipe adds: labels, annotations and fields, with their placeholders filled."""
+    """Return what a recipe adds: labels, annotations and fields, with their placeholders filled."""
     values = _placeholder_values(entry, namespace, conditions, labels={})
     fields: Json = _fill_placeholders(additions.model_dump(), values)
     return fields
@@ -324,7 +324,7 @@ def _build_pod_objects(
 def _build_gang_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
-    """What the recipe wants beside the pods, then the pods with what tells them apart as members of their gang."""
+    """Build what the recipe wants besides the pods, then the pods with their marks as members of the gang."""
     suffixes = [f"-{number:04d}" for number in range(entry.pods)]
     pods = [(PODS, suffix, _build_pod(entry, namespace, conditions, suffix)) for suffix in suffixes]
     recipe = conditions.recipe
@@ -496,11 +496,11 @@ class Rule:
 
     @property
     def objects(self) -> tuple[str, ...]:
-        """What the verbs are for."""
+        """Objects that the verbs are for."""
         return self.resources or self.paths
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in a Role."""
+        """Convert to the form that a Role has."""
         if self.paths:
             return {"nonResourceURLs": list(self.paths), "verbs": list(self.verbs)}
         fields: dict[str, Any] = {
@@ -521,7 +521,7 @@ def list_kinds(scenario: Scenario, *, owned: bool = False) -> tuple[ApiResource,
 
 
 def list_rules(scenario: Scenario) -> tuple[Rule, ...]:
-    """All rights that the measuring identity needs, and no more."""
+    """List all rights that the measuring identity needs, and no more."""
     kinds = list_kinds(scenario, owned=True)
     rules = [Rule(kind.group, (kind.plural,), MAKE_VERBS, f"the run's {kind.plural}") for kind in kinds]
     watched = [kind for kind in (PODS, JOBS) if kind not in kinds]
@@ -555,7 +555,7 @@ def list_rules(scenario: Scenario) -> tuple[Rule, ...]:
 
 
 def _list_operator_rules(scenario: Scenario, kinds: tuple[ApiResource, ...]) -> list[Rule]:
-    """What others make of the workloads, to be watched: the scheduler, and the operator of Run:ai's kinds."""
+    """List rules to watch what others make of the workloads: the scheduler, and the operator of Run:ai's kinds."""
     groups = () if POD_GROUPS in kinds else ("podgroups",)
     rules, read = [], set[str]()
     for name in scenario.schedulers:
@@ -588,10 +588,10 @@ def has_runai_kind(kinds: Iterable[ApiResource]) -> bool:
 
 
 def select_namespace_rules(rules: Iterable[Rule]) -> list[Rule]:
-    """Those for the test's namespaces."""
+    """Select the rules for the test's namespaces."""
     return [rule for rule in rules if not rule.cluster]
 
 
 def select_cluster_rules(rules: Iterable[Rule]) -> list[Rule]:
-    """Those for the whole cluster."""
+    """Select the rules for the whole cluster."""
     return [rule for rule in rules if rule.cluster]

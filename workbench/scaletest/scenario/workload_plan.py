@@ -50,7 +50,7 @@ _ROWS = 6
 
 @dataclass(frozen=True)
 class Plan:
-    """All workloads of a run.
+    """Plan of all workloads of a run.
 
     Attributes
     ----------
@@ -79,7 +79,7 @@ class Plan:
 
     @functools.cached_property
     def conditions(self) -> PlanConditions:
-        """What all its objects have in common."""
+        """Conditions that all its objects have in common."""
         return PlanConditions(self.scenario, self.run, self.scheduler)
 
     @functools.cached_property
@@ -92,7 +92,7 @@ class Plan:
         return hashlib.sha256(rows.encode()).hexdigest()
 
     def iterate_workloads(self) -> Iterator[PlannedWorkload]:
-        """All workloads in order of their time."""
+        """Iterate over all workloads in order of their time."""
         return map(self._build_workload, self.schedule.select(_WORKLOAD_COLUMNS).iter_rows())
 
     def workload_at(self, index: int) -> PlannedWorkload:
@@ -287,7 +287,7 @@ def _check_object_count(scenario: Scenario, objects: int, workloads: int) -> Non
 
 
 def _build_gap_values(index: int, name: str, step: int, lifetime_s: float | None) -> dict[str, bytes]:
-    """What differs between the workloads of an entry, as it stands in their objects."""
+    """Build the values that differ between the workloads of an entry, as they appear in their objects."""
     values = {"name": name.encode(), "index": b"%d" % index, "step": b"%d" % step}
     if lifetime_s is not None:
         values |= {"lifetime": b"%.3fs" % lifetime_s, "lifetime_s": b"%.3f" % lifetime_s}
@@ -324,7 +324,7 @@ class PlanSummary:
     steps: int
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """Convert to a dict for JSON."""
         return dataclasses.asdict(self)
 
 

@@ -154,7 +154,7 @@ def build_volume(claim: Json) -> Json:
 
 
 def build_event(claim: Json) -> Json:
-    """What a provisioner says when it is done."""
+    """Build the event that a provisioner emits when it is done."""
     metadata = claim["metadata"]
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     about = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "namespace": metadata["namespace"]}

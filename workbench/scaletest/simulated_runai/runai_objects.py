@@ -60,7 +60,7 @@ JOBS = (RUNAI_JOB, PYTORCH_JOB)
 
 @dataclass(frozen=True, slots=True)
 class InstalledKinds:
-    """What stands in the cluster now.
+    """Kinds now installed in the cluster.
 
     `makes_pod_groups`: False where KAI's own PodGroup is installed: it has another version, and KAI's pod grouper
     makes them. The old tool's sampler asks for version v1, so it cannot run there; ours asks for what there is.

@@ -175,7 +175,7 @@ class _Page(msgspec.Struct):
     """A page of a list."""
 
     class Meta(msgspec.Struct):
-        """Where it goes on."""
+        """Metadata of a page: where the list continues."""
 
         continue_: str = msgspec.field(name="continue", default="")
 
@@ -233,7 +233,7 @@ async def find_object(api: Connection, request: ObjectRequest, *, timeout_s: flo
 
 
 async def list_run_objects(api: Connection, path: str, run: str) -> dict[str, Metadata]:
-    """All objects of the run in a collection, by name; in pages, so that 100,000 of them fit."""
+    """List all objects of the run in a collection, by name; in pages, so that 100,000 of them fit."""
     tries = 0
 
     async def fetch(query: dict[str, str]) -> ListPage:

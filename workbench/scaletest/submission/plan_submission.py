@@ -106,7 +106,7 @@ class SubmissionOutcome:
 
     @property
     def complete(self) -> bool:
-        """Every workload of the plan is there."""
+        """Whether every workload of the plan is there."""
         return self.reason == "finished" and not self.failed and not self.unsent
 
 

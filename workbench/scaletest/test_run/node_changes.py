@@ -67,7 +67,7 @@ def check_node_changes(plan: Plan, place: ClusterAccess) -> None:
 
 
 async def restore_nodes(admin: Connection, pools: Sequence[NodePool]) -> None:
-    """All nodes of a local cluster are there and take pods, whatever a test that was cut short left of them."""
+    """Make all nodes of a local cluster present and ready for pods, whatever an interrupted test left of them."""
     states = await _read_states(admin, pools)
     if set(states.values()) != {"up"}:
         await _change_nodes(admin, pools, states, dict.fromkeys(states, "up"))

@@ -145,7 +145,7 @@ async def _find_leftovers(api: Connection, plan: Plan, indices: list[int]) -> di
 
 
 def _format_place(path: str) -> str:
-    """Where, as cleanup names it.
+    """Format the place as cleanup names it.
 
     >>> _format_place("/apis/batch/v1/namespaces/tests/jobs")
     'tests/jobs (made by the command, without our labels)'

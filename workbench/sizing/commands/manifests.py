@@ -105,7 +105,7 @@ def manifests(
 
 
 def _find_faults(objects: list[KubernetesObject], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
-    """What the schemas find; a note says what was checked, and each fault is one, too."""
+    """Check objects by the schemas; add a note on what was checked and one for each fault."""
     from workbench.sizing.deployment.service_manifests import (
         check_manifests,
         choose_kubernetes_version,

@@ -49,7 +49,7 @@ MAX_TIMEOUT_S = 86_400
 
 @dataclass(frozen=True)
 class FitRules:
-    """When a point is an outlier and when a line is none; the defaults are the toolkit's, which has no flags for them.
+    """Rules for outliers and for a line to count as none; defaults are the toolkit's, which has no flags for them.
 
     Parameters
     ----------
@@ -280,7 +280,7 @@ def _compute_r2(x: Numbers, y: Floats, slope: float, intercept: float) -> float:
 
 
 def _avoid_overflow(x: Numbers) -> Numbers:
-    """Whole numbers stay whole, unless their sum of squares would wrap around."""
+    """Keep whole numbers whole, unless their sum of squares would wrap around."""
     import numpy as np
 
     if x.dtype.kind != "i":

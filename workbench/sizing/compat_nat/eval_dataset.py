@@ -221,7 +221,7 @@ class Filter(_StrictModel):
 
 
 class Structure(_StrictModel):
-    """Where the question stands in a row, or that the whole row is sent."""
+    """Place of the question in a row, or the choice to send the whole row."""
 
     disable: bool = False
     question_key: str = "question"

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 async def _run_orders(orders: queue.SimpleQueue[str], tell: SendMessage) -> None:
-    """All levels in one event loop, as the toolkit runs them: a workflow may keep clients that belong to it."""
+    """Run all levels in one event loop, as the toolkit does: a workflow may keep clients bound to it."""
     while True:
         order = json.loads(await asyncio.to_thread(orders.get))
         try:

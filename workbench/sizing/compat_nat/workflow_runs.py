@@ -49,7 +49,7 @@ class WorkflowRun:
 
 
 class CalcWorkflow(Protocol):
-    """What a calculation drives, one level after the other; opened with `async with`."""
+    """Workflow that a calculation drives, one level after the other; opened with `async with`."""
 
     name: str
 
@@ -71,7 +71,7 @@ class CalcWorkflow(Protocol):
 
 
 def redact_text(text: str, *names: str) -> str:
-    """Without this process's secrets: those named to the workbench, and variables whose names give them away."""
+    """Remove this process's secrets: those named to the workbench, and variables whose names give them away."""
     telling = [name for name in os.environ if is_secret_name(name)]
     return redact_value(text, [*read_secrets(), *read_secrets([*telling, *names])])
 

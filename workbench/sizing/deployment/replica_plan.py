@@ -29,7 +29,7 @@ class ReplicaPlan:
 
     @property
     def replicas(self) -> int:
-        """All replicas."""
+        """Total number of replicas."""
         return self.needed + self.spare
 
     @property
@@ -44,7 +44,7 @@ class ReplicaPlan:
 
     @property
     def idle_gpus(self) -> int:
-        """All GPUs of the nodes that no replica holds, the stranded ones among them."""
+        """Number of GPUs of the nodes that no replica holds, including the stranded ones."""
         return self.nodes * self.gpus_per_node - self.used_gpus
 
     def explain_plan(self) -> list[str]:
@@ -107,7 +107,7 @@ class DeploymentSize:
 def size_deployment(
     sweep: Path | None, gpus: int | None, gpus_per_replica: int, in_flight: float | None
 ) -> DeploymentSize:
-    """What is to be deployed?"""
+    """Determine what is to be deployed."""
     if in_flight is not None and in_flight <= 0:
         raise ConfigError("too small", where="--in-flight", found=in_flight, allowed="more than 0")
     if sweep is None:

@@ -86,7 +86,7 @@ class ServiceSpec(StrictModel):
     @model_validator(mode="before")
     @classmethod
     def _take_profile(cls, values: Any) -> Any:
-        """What the profile has otherwise, where it is not given."""
+        """Take settings that are not given from the profile."""
         profile = values.get("profile") if isinstance(values, dict) else None
         return PROFILES.get(profile, {}) | values if isinstance(profile, str) else values
 
@@ -321,7 +321,7 @@ def _build_autoscaler(
 
 
 def _multiply_quantity(quantity: str, count: int) -> str:
-    """So many times a quantity of Kubernetes, in its unit.
+    """Multiply a Kubernetes quantity by `count`, in its unit.
 
     >>> _multiply_quantity("1.5Gi", 4), _multiply_quantity("500m", 3)
     ('6Gi', '1500m')
@@ -378,7 +378,7 @@ def format_manifests_yaml(objects: list[KubernetesObject], notes: list[str]) -> 
 
 
 def check_manifests(objects: Sequence[dict[str, Any]], version: str | None, schemas: Schemas) -> list[str]:
-    """What is wrong with each object, by the schema of its kind; empty where nothing is.
+    """List what is wrong with each object by the schema of its kind; empty when nothing is.
 
     `version`: Kubernetes version such as 1.31; null for the newest that is known.
 

@@ -320,7 +320,7 @@ class Ceiling:
 
     @property
     def upper(self) -> float:
-        """What the capacity is below."""
+        """Load below which the capacity lies."""
         return self.load if self.max_rate_per_s is None else min(self.load, self.max_rate_per_s)
 
 

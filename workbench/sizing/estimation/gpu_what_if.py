@@ -174,7 +174,7 @@ class WhatIf:
 
     @property
     def capacity(self) -> Capacity:
-        """What the test GPUs carry within the limit."""
+        """Load that the test GPUs carry within the limit."""
         if self.limit_ms not in self._known:
             self._known[self.limit_ms] = _estimate_at_limit(
                 self.levels,

@@ -138,7 +138,7 @@ def _measure_burst_quantile(service: Service, goal: Goal, concurrency: int, seed
 def compare_methods(
     answer: SizingAnswer, *, burst_gpus: float | None = None, truth: TrueRequirement | None = None
 ) -> pl.DataFrame:
-    """Whose answer is how far off?
+    """How far off is the answer of each method?
 
     `burst_gpus`: What the slope-based calculator says when it measures itself; a row of it only beside a truth.
     """

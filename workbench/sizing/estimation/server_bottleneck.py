@@ -90,7 +90,7 @@ def _find_binding(summary: dict[str, Any], in_flight: float | None) -> str | Non
 
 
 def describe_server_bottleneck(point: dict[str, Any]) -> str | None:
-    """What binds at one level, in words; null where nothing does or it is not known.
+    """Describe what binds at one level, in words; null where nothing does or it is not known.
 
     >>> row = dict.fromkeys(SERVER_COLUMNS) | {"server_binds": "queue", "server_waiting": 3.0, "waiting_share": 0.8}
     >>> describe_server_bottleneck(row)
@@ -108,7 +108,7 @@ def describe_server_bottleneck(point: dict[str, Any]) -> str | None:
 
 
 def describe_waiting_gpus(points: pl.DataFrame) -> str | None:
-    """At which levels the GPUs wait, in one sentence; null where they do at none."""
+    """Describe the levels at which the GPUs wait, in one sentence; null where they wait at none."""
     waiting = points.filter(points["server_binds"] == HOST).sort("load")
     if not waiting.height:
         return None
@@ -123,7 +123,7 @@ def describe_waiting_gpus(points: pl.DataFrame) -> str | None:
 
 
 def find_first_bottleneck(points: pl.DataFrame, gpus: int) -> str | None:
-    """From which load on does what bind, on so many GPUs? One clause for the answer; null where nothing does."""
+    """Find the load from which something binds on this many GPUs, and what, as one clause; null where nothing does."""
     rows = points.filter((points["gpus"] == gpus) & points["server_binds"].is_not_null()).sort("load")
     if not rows.height:
         return None

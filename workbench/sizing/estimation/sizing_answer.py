@@ -100,7 +100,7 @@ class SizingAnswer:
     left_out: str = ""
 
     def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
-        """The same answer with its verification."""
+        """Return the same answer with its verification."""
         return replace(self, verification=table)
 
     @cached_property

@@ -257,7 +257,7 @@ def _known_fraction(counted: pl.DataFrame) -> float | None:
 
 
 def _describe_streams(counted: pl.DataFrame) -> str | None:
-    """What the streams of a step do not tell, where that is so for one in twenty; null otherwise."""
+    """Describe what a step's streams do not tell, if so for over one success in twenty; null otherwise."""
     successes = counted.filter(counted["outcome"] == "ok")
     notes = []
     for note, text in STREAM_NOTES.items():
@@ -345,7 +345,7 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
 
 
 def _find_repeated_prompts(sent: pl.DataFrame, earlier: pl.Series | None) -> pl.Series:
-    """Of each request of a step: was its prompt sent before, in this step or in an earlier one?"""
+    """Find, for each request of a step, whether its prompt was sent before, in this step or in an earlier one."""
     first = sent.sort("request").unique("item", keep="first")["request"]
     again = ~sent["request"].is_in(first.implode())
     return again if earlier is None else again | sent["item"].is_in(earlier.implode())

@@ -24,7 +24,7 @@ MAX_PRINTED_POINTS = 40
 
 @dataclass(frozen=True)
 class TargetLoad:
-    """What is to be served."""
+    """Load to be served."""
 
     value: float
     unit: str

@@ -59,7 +59,7 @@ def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[f
 
 @dataclass(frozen=True)
 class Reference:
-    """What a verification takes from its sweep: answers at the lowest load, and whether the server's clock is right."""
+    """A verification's inputs from its sweep: answers at the lowest load, and whether the server's clock is right."""
 
     answers: AnswerProfile | None = None
     trusts_server_clock: bool = True

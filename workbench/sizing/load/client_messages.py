@@ -65,7 +65,7 @@ class Reply(msgspec.Struct):
 
 
 class RequestExtra(msgspec.Struct, frozen=True):
-    """What a request has besides its prompt.
+    """Parts of a request besides its prompt.
 
     `output_tokens`: Longest answer to ask for; null for what the target says.
     """

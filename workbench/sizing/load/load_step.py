@@ -43,7 +43,7 @@ class StopRequest:
 
 @dataclass(frozen=True)
 class StepRules:
-    """When a step ends."""
+    """Rules for when a step ends."""
 
     stop: StopRule
     min_step_s: float
@@ -247,12 +247,12 @@ def build_stop_rule_columns(rows: list[client_messages.RequestRow], stop: StopRu
 
 
 def request_runtime_s(row: client_messages.RequestRow) -> float | None:
-    """From the intended time to the end; None unless ok."""
+    """Time from the intended start of a request to its end; None unless its outcome is ok."""
     return row.ended_s - row.intended_s if row.outcome == "ok" else None
 
 
 def request_ttft_s(row: client_messages.RequestRow) -> float | None:
-    """From the intended time to the first token."""
+    """Time from the intended start of a request to its first token."""
     has_token = row.outcome == "ok" and row.first_token_s is not None
     return row.first_token_s - row.intended_s if has_token and row.first_token_s is not None else None
 

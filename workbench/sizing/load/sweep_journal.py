@@ -100,7 +100,7 @@ class SweepJournal:
             self._write_record()
 
     def mark_complete(self) -> None:
-        """All levels were measured."""
+        """Record that all levels were measured."""
         self.record.finished = True
         self._write_record()
 

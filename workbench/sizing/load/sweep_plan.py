@@ -208,7 +208,7 @@ def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, di
 
 @dataclass(frozen=True)
 class Prices:
-    """What the service charges, in one currency; 0 for nothing."""
+    """Prices that the service charges, in one currency; 0 for what is free."""
 
     request: float = 0.0
     million_input_tokens: float = 0.0
@@ -217,7 +217,7 @@ class Prices:
 
 @dataclass
 class SweepUsage:
-    """What a sweep has used up so far; of its successes, how many had their tokens told."""
+    """Amounts that a sweep has used so far, and how many of its successes reported their tokens."""
 
     requests: int = 0
     duration_s: float = 0.0
@@ -243,7 +243,7 @@ class SweepUsage:
         return SweepUsage(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(SweepUsage)))
 
     def total_cost(self, prices: Prices) -> float:
-        """In the currency of the prices.
+        """Calculate the total cost, in the currency of the prices.
 
         >>> SweepUsage(requests=10, output_tokens=500_000).total_cost(Prices(request=0.1, million_output_tokens=4.0))
         3.0
@@ -253,7 +253,7 @@ class SweepUsage:
 
 
 def usage_from_tables(requests: pl.DataFrame, steps: pl.DataFrame) -> SweepUsage:
-    """What the raw tables of a sweep have used up."""
+    """Calculate what the raw tables of a sweep show as used."""
     successes = requests.filter(requests["outcome"] == "ok")
     return SweepUsage(
         requests=requests.height + int(requests["retries"].sum()),

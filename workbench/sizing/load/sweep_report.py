@@ -79,7 +79,7 @@ class SweepResult:
 
     @property
     def notes(self) -> list[str]:
-        """What a reader should know of the points, at their level, and what was taken for an answer."""
+        """Notes for a reader on the points, at their level, and on what was taken for an answer."""
         notes = [*self.client_notes, *list_point_notes(self.points)]
         if self.example is not None and self.config.protocol == "http":
             notes.append(_describe_answer(self.config.answer_at, self.example))
@@ -175,7 +175,7 @@ def _describe_metrics(n_samples: int, failures: dict[str, int]) -> list[str]:
 
 
 def _describe_answer(answer_at: str | None, example: str) -> str:
-    """What was taken for an answer, one of them, and the failures that this does not see."""
+    """Describe what was taken for an answer, with an example, and the failures that this does not see."""
     if answer_at is not None:
         return f"an answer is the value at {answer_at}, such as: {example}"
     return (

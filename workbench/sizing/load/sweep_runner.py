@@ -91,7 +91,7 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
 
 
 def _describe_token_lengths(prompts: Prompts, tokenizer: Any) -> dict[str, Any]:
-    """By the tokenizer: lengths of the user's prompts, or how many of the generated ones are as long as asked."""
+    """Describe lengths by the tokenizer: of the user's prompts, or how many generated ones are as long as asked."""
     taken = list(itertools.islice(prompts.iterate_items(0, 0, 1), N_CHECKED_PROMPTS))
     counts = request_plan.count_tokens(tokenizer, (text for _, text in taken))
     if prompts.texts:
@@ -350,7 +350,7 @@ async def run_sweep_async(
     resume: Path | None = None,
     **settings: Any,
 ) -> SweepResult:
-    """As `run_sweep`, in the running event loop: for a workflow that is bound to it."""
+    """Run a sweep like `run_sweep`, in the running event loop: for a workflow that is bound to it."""
     work = _prepare_sweep(workflow, out, keep, resume, None, settings)
     return await work.run_to_end(asked or StopRequest(), watcher or SweepWatcher())
 

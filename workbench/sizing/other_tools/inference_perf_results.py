@@ -47,7 +47,7 @@ class Response(msgspec.Struct):
 
 
 class Info(msgspec.Struct):
-    """What is known of a request and its answer."""
+    """Known facts about a request and its answer."""
 
     input_tokens: int | None = None
     response_metrics: Response | None = None

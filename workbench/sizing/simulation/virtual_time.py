@@ -145,7 +145,7 @@ class VirtualDriver:
         think_s: float = 0.0,
         watched: Iterable[str] = ("runtime_s",),
     ) -> str:
-        """So many users; each begins at a random moment within the time that an idle cluster takes."""
+        """Run users in a closed loop; each begins at a random moment within the time that an idle cluster takes."""
         cluster, random = self.cluster, self.cluster.random
         ramp_s = mean_idle_runtime_s(cluster.service) + think_s
 
@@ -222,7 +222,7 @@ class VirtualDriver:
 
 
 def mean_idle_runtime_s(service: Service) -> float:
-    """What one workflow takes on an idle cluster, on average."""
+    """Return the average time that one workflow takes on an idle cluster."""
     step_s = service.decode_base_s + service.decode_per_sequence_s
     call_s = service.input_tokens / service.prefill_tokens_per_s + service.output_tokens * step_s
     return service.calls * call_s + (service.calls - 1) * (service.tool_s + service.shared_s)

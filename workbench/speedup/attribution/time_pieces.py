@@ -395,18 +395,18 @@ class Measured:
         return Measured(executions, self.pieces.join(executions, on=["label", "session", "sql_id"], how="semi"))
 
     def exclude_queries(self, queries: Collection[str], reason: str) -> Measured:
-        """The same with executions of these queries marked as not counting."""
+        """Return a copy in which executions of these queries are marked as not counting."""
         excluded = pl.col("query").is_in(sorted(queries)) & COUNTS
         reasons = pl.when(excluded).then(pl.lit(reason)).otherwise(pl.col("why_not"))
         return Measured(self.executions.with_columns(why_not=reasons), self.pieces)
 
     def select_first_runs(self) -> Measured:
-        """The same with first runs counting instead of later ones."""
+        """Return a copy in which first runs count instead of later ones."""
         reasons = pl.when(COUNTS).then(pl.lit(LATER)).when(pl.col("why_not") != COLD).then(pl.col("why_not"))
         return Measured(self.executions.with_columns(why_not=reasons), self.pieces)
 
     def include_first_runs(self) -> Measured:
-        """The same with all executions counting except failed ones: in production, most runs are first runs."""
+        """Return a copy in which all executions but failed ones count: in production, most runs are first runs."""
         reasons = pl.when(pl.col("why_not") == FAILED).then(pl.col("why_not"))
         return Measured(self.executions.with_columns(why_not=reasons), self.pieces)
 

@@ -85,7 +85,7 @@ class PairedTimes:
     features: PlanFeatures | None = None
 
     def select_queries(self, chosen: Sequence[int]) -> PairedTimes:
-        """The same for some of the queries."""
+        """Return a copy with only the chosen queries."""
         index = list(chosen)
         return replace(
             self,
@@ -97,13 +97,13 @@ class PairedTimes:
         )
 
     def drop_query(self, left_out: int) -> PairedTimes:
-        """The same without one query."""
+        """Return a copy without one query."""
         return self.select_queries([i for i in range(len(self.queries)) if i != left_out])
 
 
 @dataclass(frozen=True)
 class Factors:
-    """By term: log factors shrunk towards the engine-wide one, their uncertainty, and the candidate's price of work.
+    """Log factors by term, shrunk to the engine-wide one, their uncertainty, and the candidate's price of work.
 
     `log_price` is NaN where work has no information. `time_weight` is the weight of time in predictions. `correction`
     is learned from the errors of left-out queries (null: none), and `left_out_errors` are those that remain, by query.
@@ -172,7 +172,7 @@ def has_common_queries(measured: Measured, baseline: str, candidate: str) -> boo
 
 
 def _describe_side(measured: Measured, label: str) -> str:
-    """What a side ran: the queries that ran most, how often, and why runs do not count."""
+    """Describe what a side ran: the queries that ran most, how often, and why runs do not count."""
     runs = measured.executions.filter(pl.col("label") == label)
     by_query = runs.group_by("query").agg(
         n=pl.len(), counted=pl.col("why_not").is_null().sum(), why=pl.col("why_not").drop_nulls().unique().sort()
@@ -417,7 +417,7 @@ def measure_jackknife_variance(
 def _refit_without_each(
     pieces: PieceArrays, baseline: str, candidate: str, queries: Sequence[str], groups: Sequence[Sequence[str]]
 ) -> Iterator[PairedTimes]:
-    """For each query, all paired times at prices fitted without it."""
+    """Yield, for each query, all paired times at prices fitted without it."""
     for query in queries:
         prices = fit_session_prices(pieces, [other for other in queries if other != query])
         yield arrange_paired_times(pieces, prices, baseline, candidate, queries, groups)

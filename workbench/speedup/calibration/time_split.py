@@ -40,7 +40,7 @@ MIN_PRICE_FACTOR, MAX_PRICE_FACTOR = 0.25, 2.0
 
 @dataclass(frozen=True)
 class PlanFeatures:
-    """By query (row) and feature: log of one plus the number of an operator's nodes, and logs of `TIMES`."""
+    """Features by query (row): log of one plus the number of an operator's nodes, and logs of `TIMES`."""
 
     names: tuple[str, ...]
     values: Floats
@@ -52,7 +52,7 @@ class PlanFeatures:
         return np.column_stack([self.values[:, place[name]] if name in place else zeros for name in names])
 
     def select(self, rows: Sequence[int]) -> PlanFeatures:
-        """The same for some rows."""
+        """Return a copy with only some rows."""
         return PlanFeatures(self.names, self.values[list(rows)])
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Backend(StrEnum):
-    """Where logs are read."""
+    """Place where logs are read."""
 
     local = "local"
     spark = "spark"

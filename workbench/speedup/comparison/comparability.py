@@ -275,7 +275,7 @@ def _compare_holes(baseline: _Side, candidate: _Side) -> dict[str, Any]:
 
 
 def _list_holes(facts: Sequence[EventLogFacts]) -> list[list[str]]:
-    """What is missing of each log that is not whole."""
+    """List what is missing from each log that is not whole."""
     log_holes = []
     for log_facts in facts:
         log = log_facts.logs.row(0, named=True)
@@ -367,7 +367,7 @@ def _table_name_expr() -> pl.Expr:
 
 
 def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -> dict[str, Any]:
-    runs = [_count_fewest_runs(side.facts) for side in (baseline, candidate)]
+    runs = [_count_most_runs(side.facts) for side in (baseline, candidate)]
     texts = [f"at most {n_runs} run(s) of a query in a session" for n_runs in runs]
     if first_runs:
         reason = "first runs are compared: start-up, code generation and cold caches are part of all times and factors"
@@ -384,7 +384,8 @@ def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -
     return _build_row("warm runs", texts, "ok", "the first run of each query in a session is cold and does not count")
 
 
-def _count_fewest_runs(facts: Sequence[EventLogFacts]) -> int:
+def _count_most_runs(facts: Sequence[EventLogFacts]) -> int:
+    """Count the runs of the query that ran most often in a session."""
     counts = [
         log_facts.sql_executions.filter(pl.col("status") == "succeeded")
         # Commands such as CREATE VIEW run no job, and are no queries.
@@ -448,9 +449,10 @@ def load_session_facts(recording: Recording) -> dict[tuple[str, int], SessionFac
     if not folder.is_dir():
         return {}
     frames = {table.name: table.read(folder) for table in CACHED_TABLES}
-    keys = frames[EXECUTIONS.name].select("label", pl.col("session").cast(pl.Int64)).unique().sort("label", "session")
+    # The numbers of `replace_logs_by_facts`: a session without executions has one, too.
+    keys = sorted((kept.label, kept.session) for kept in recording.list_good_sessions() if kept.log is None)
     sessions = {}
-    for number, (label, session) in enumerate(keys.iter_rows()):
+    for number, (label, session) in enumerate(keys):
         of_log, of_side = pl.col("log_id") == number, (pl.col("label") == label, pl.col("session") == str(session))
         tables = {table.name: frames[table.name].filter(of_log) for table in KEPT_TABLES}
         tables |= {table.name: frames[table.name].filter(*of_side) for table in (EXECUTIONS, PIECES)}

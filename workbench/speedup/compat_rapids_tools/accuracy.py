@@ -165,7 +165,7 @@ def _format_error_lines(labels: Sequence[str], errors: list[float], percents: li
 
 
 def _numpy_mean(values: list[float]) -> float:
-    """As numpy's number, which rounds in another way than Python's: so did the original, here and in the median."""
+    """Return the mean as numpy's number, which rounds unlike Python's: the original did so here and in the median."""
     return np.float64(sum(values) / len(values))
 
 

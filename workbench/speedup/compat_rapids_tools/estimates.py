@@ -48,7 +48,7 @@ class QueryPlan:
 
 @dataclass
 class TransitionState:
-    """What the original keeps from one pass to the next: changes between engines by stage, never cleared."""
+    """State that the original keeps between passes: changes between engines by stage, never cleared."""
 
     transitions: dict[int, int] = field(default_factory=dict)
 
@@ -149,7 +149,7 @@ def _summarize_stages(
 
 @dataclass(frozen=True)
 class SpeedupEstimate:
-    """What an application or a query would take: durations in ms, `speedup_ratio` is now over then."""
+    """Estimate for an application or a query: durations in ms; `speedup_ratio` is now over then."""
 
     duration_ms: int
     sql_ms: int
@@ -168,7 +168,7 @@ class QueryEstimate:
 
 @dataclass(frozen=True)
 class ApplicationEstimate:
-    """All that the files of the qualification tool say of one application."""
+    """Everything that the files of the qualification tool say about one application."""
 
     log: SeedLog
     estimate: SpeedupEstimate

@@ -119,7 +119,7 @@ def parse_read(node: PlanNode) -> Read:
 
 
 def list_query_reads(query: Query, *, hive: bool) -> list[Read]:
-    """All data sources of a query, in the original's order: by metadata, then Hive scans, then newer sources."""
+    """List all data sources of a query in the original's order: by metadata, then Hive scans, then newer sources."""
     scans = [_trim_schema(parse_read(node).schema) for node in query.nodes if is_scan(node.name)]
     reads = []
     for metadata in query.reads:
@@ -196,7 +196,7 @@ def is_rdd(node: PlanNode) -> bool:
 
 
 def list_problems(nodes: Sequence[PlanNode], reads: Sequence[Read]) -> list[str]:
-    """What the original lists as potential problems of a query: none when it works on RDDs from some node on."""
+    """List the original's potential problems of a query: none when it works on RDDs from some node on."""
     problems: dict[str, None] = {}
     rdd = False
     for node in nodes:
@@ -313,7 +313,7 @@ class SupportTables:
         return self.expressions.get(name.lower(), "NS") in SUPPORTED_LEVELS
 
     def list_unsupported_expressions(self, names: Sequence[str]) -> list[Unsupported]:
-        """Those of the expressions that are not supported."""
+        """List those of the expressions that are not supported."""
         return [
             Unsupported(name, self.reasons.get(name, "")) for name in names if not self.is_expression_supported(name)
         ]

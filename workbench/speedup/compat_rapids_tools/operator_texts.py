@@ -162,7 +162,7 @@ def _unique_names(names: Iterable[str]) -> list[str]:
 
 
 def find_all_functions(text: str) -> list[str]:
-    """Every word in front of a parenthesis, each once, in the order of the original's sets.
+    """Find every word in front of a parenthesis, each once, in the order of the original's sets.
 
     >>> find_all_functions("[cast(a#1 as string) AS b#2, CEIL(c#3) AS d#4L]")
     ['CEIL']

@@ -113,7 +113,7 @@ class OperatorEstimate:
 
     @property
     def action(self) -> str:
-        """What the original advises: NONE, IgnoreNoPerf (no effect), IgnorePerf (no work of its own) or Triage."""
+        """Action advised by the original: NONE, IgnoreNoPerf (no effect), IgnorePerf (no own work) or Triage."""
         if self.supported:
             return "NONE"
         return "IgnoreNoPerf" if self.removed else "IgnorePerf" if self.ignored else "Triage"

@@ -106,7 +106,7 @@ def _read_application(folder: Path, *, accelerated: bool) -> SeedApplication:
 
 
 def _parse_whole_ms(text: str) -> int:
-    """Whole milliseconds; a column with gaps may have been written as 12.0 by other tools."""
+    """Parse whole milliseconds; other tools may have written a column with gaps as 12.0."""
     number = float(text)
     if not number.is_integer():
         raise ValueError(text)

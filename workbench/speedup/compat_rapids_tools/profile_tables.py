@@ -120,7 +120,7 @@ def build_profile_tables(log: SeedLog) -> dict[str, Table]:
 
 
 def build_seed_application(log: SeedLog) -> SeedApplication:
-    """What the generator needs of a log, the same as if its profile had been written and read."""
+    """Build the generator's input from a log, the same as if its profile had been written and read."""
     spans, metrics, stages = (make(log)[1] for make in (_codegen_table, _metric_table, _stage_table))
     end = log.profile_end_ms
     return SeedApplication(

@@ -171,7 +171,7 @@ def _list_unsupported_writes(log: SeedLog) -> list[str]:
 
 
 def _list_log_problems(log: SeedLog) -> list[str]:
-    """Of queries that do not work on RDDs."""
+    """List the problems of queries that do not work on RDDs."""
     problems: dict[int, list[str]] = {}
     for sql_id in sorted(log.queries):
         query = log.queries[sql_id]

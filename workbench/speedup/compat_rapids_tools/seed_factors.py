@@ -44,7 +44,7 @@ MAX_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class SeedFactors:
-    """What the generator found: times per operator on both sides (ms, with seconds mixed in), and its scores."""
+    """Results of the generator: times per operator on both sides (ms, with seconds mixed in), and its scores."""
 
     cpu: Times
     gpu: Times
@@ -66,7 +66,7 @@ class SeedFactors:
         return {name: float(fixed or self.scores.get(name, self.overall)) for name, fixed in list_seed_operators()}
 
     def format_details(self) -> str:
-        """What `--verbose` prints."""
+        """Format the details that `--verbose` prints."""
         lines = ["# CPU Operator Metrics", *(f"{name} = {time}" for name, time in self.cpu.items())]
         lines += ["# GPU Operator Metrics", *(f"{name} = {time}" for name, time in self.gpu.items())]
         lines += ["# Summary Metrics", f"CPU Total = {self.cpu_total}", f"GPU Total = {self.gpu_total}"]

@@ -29,7 +29,7 @@ NS_PER_MS = 1_000_000
 
 
 class SeedLog:
-    """What one event log says. Make it with `read`."""
+    """Contents of one event log. Make it with `read`."""
 
     def __init__(self, source: LogSource, *, keep_tasks: bool) -> None:
         self.where = remove_secrets(source.path)
@@ -117,7 +117,7 @@ class SeedLog:
 
     @property
     def profile_end_ms(self) -> int | None:
-        """The same as the original's profiler takes it: the latest end of any job or query, not the last in the log."""
+        """The end as the original's profiler takes it: the latest of any job or query, not the last in the log."""
         if self.app_end_ms is not None:
             return self.app_end_ms
         jobs, queries = ([item.end_ms or 0 for item in items.values()] for items in (self.jobs, self.queries))

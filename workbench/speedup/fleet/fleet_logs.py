@@ -67,7 +67,7 @@ class LogCandidate:
 
 
 def list_log_candidates(paths: Sequence[str | Path]) -> list[LogCandidate]:
-    """All possible logs at these files, folders, globs or URLs, each once, sorted by path."""
+    """List all possible logs at these files, folders, globs or URLs, each once, sorted by path."""
     candidates: dict[str, LogCandidate] = {}
     for path in paths:
         for candidate in _list_candidates_at(str(path)):

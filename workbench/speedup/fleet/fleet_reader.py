@@ -80,7 +80,7 @@ class FleetFilters:
 
 @dataclass(frozen=True)
 class MeasuredFleet:
-    """All logs: `applications` has one row each, `measured` the executions of the usable ones.
+    """Measurements of all logs: `applications` has one row each, `measured` the executions of the usable ones.
 
     `n_read` logs were read, `n_cached` came from the cache, `n_filtered` were removed by the filters.
     """

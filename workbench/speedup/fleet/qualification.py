@@ -75,7 +75,7 @@ class Qualification:
 
     @property
     def folder(self) -> str:
-        """What the paths of all logs begin with, with a slash at its end; empty without a common folder."""
+        """Common start of the paths of all logs, with a slash at its end; empty without a common folder."""
         return "".join(os.path.commonprefix(self.applications["log"].to_list()).rpartition("/")[:2])  # noqa: RUF071 - URLs, too
 
     def shorten_logs(self, frame: pl.DataFrame) -> pl.DataFrame:

@@ -78,13 +78,13 @@ def _parse_functions(text: str) -> tuple[str, ...]:
 
 @cache
 def list_supported_execs(release: Release = "26.08") -> tuple[SupportRow, ...]:
-    """What the accelerator's release says about physical operators (`FilterExec`)."""
+    """List what the accelerator's release says about physical operators (`FilterExec`)."""
     return tuple(_read_support_rows("supported_execs.csv", "exec", release))
 
 
 @cache
 def list_supported_expressions(release: Release = "26.08") -> tuple[SupportRow, ...]:
-    """What the accelerator's release says about expressions, with the names of their SQL functions."""
+    """List what the accelerator's release says about expressions, with the names of their SQL functions."""
     return tuple(_read_support_rows("supported_expressions.csv", "expression", release))
 
 
@@ -98,6 +98,6 @@ def list_supported_formats(release: Release = "26.08") -> tuple[dict[str, str], 
 
 @cache
 def list_known_operators() -> frozenset[str]:
-    """Every name that a factor file may hold: physical operators, expressions, machine learning functions."""
+    """List every name that a factor file may hold: physical operators, expressions, machine learning functions."""
     names = {row[0] for row in _read_csv_rows("operator_scores.csv")[1:]} | {name for name, _ in list_seed_operators()}
     return frozenset(names | {row.name for row in (*list_supported_execs(), *list_supported_expressions())})

@@ -373,7 +373,7 @@ def _compare_sessions(
 
 
 def list_excluded_queries(verdicts: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """By side and query: why its executions do not count."""
+    """List, by side and query, why its executions do not count."""
     reasons: dict[str, dict[str, str]] = {}
     for row in verdicts.filter(~pl.col("verdict").is_in(GOOD_VERDICTS)).iter_rows(named=True):
         reasons.setdefault(row["label"], {})[row["query"]] = f"{row['verdict']}: {row['difference']}"

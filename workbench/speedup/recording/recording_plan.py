@@ -332,7 +332,7 @@ def _check_side(side: RecordedSide) -> None:
 
 @dataclass(frozen=True)
 class RecordingPlan:
-    """Everything that the sessions need."""
+    """Everything that the recording sessions need."""
 
     config: RecordConfig
     suite: Suite

@@ -43,7 +43,7 @@ class _Delta(msgspec.Struct):
         return _join_parts(self.content) or self.reasoning_content or self.reasoning or ""
 
     def token_text(self) -> str:
-        """All that tokens were spent on: calls of tools, too."""
+        """Text of everything that tokens were spent on, including tool calls."""
         calls = self.tool_calls if isinstance(self.tool_calls, list) else []
         functions = [
             call["function"] for call in calls if isinstance(call, dict) and isinstance(call.get("function"), dict)
