@@ -11,7 +11,7 @@ import pytest
 
 from workbench import sizing
 from workbench.core.errors import ConfigError, InputError
-from workbench.sizing.compat_nat import calc_outputs
+from workbench.sizing.compat_nat import calc_charts, calc_outputs
 from workbench.sizing.compat_nat.calc_file import SizingMetrics
 from workbench.sizing.compat_nat.calculation import CalcGoal, Calculation, calculate_gpus
 
@@ -169,12 +169,12 @@ def test_from_python_a_wrong_name_or_level_is_refused() -> None:
 
 
 def spec_of(goal: CalcGoal, levels: dict[int, SizingMetrics]) -> dict[str, Any]:
-    return calc_outputs.build_chart_specs(calculate_gpus(levels, goal))
+    return calc_charts.build_chart_specs(calculate_gpus(levels, goal))
 
 
 def test_charts_are_valid_and_say_what_was_found() -> None:
     found = spec_of(GOAL, line(*LEVELS))
-    drawn = {name: calc_outputs.chart_from_spec(spec).to_dict() for name, spec in found.items()}
+    drawn = {name: calc_charts.chart_from_spec(spec).to_dict() for name, spec in found.items()}
     panels = drawn["concurrency_vs_p95_analysis"]["hconcat"]
     assert [panel["title"]["text"] for panel in panels] == [
         "p95 Workflow Runtime ≤ 10 s for 100 users: 73.8 GPUs",

@@ -69,37 +69,29 @@ class CalculationResult:
     @cached_property
     def levels(self) -> pl.DataFrame:
         """Measured levels: table `calc_levels`."""
-        from workbench.sizing.compat_nat import calc_outputs
-
         return calc_outputs.levels_frame(self.calculation)
 
     @cached_property
     def fits(self) -> pl.DataFrame:
         """Fitted lines, or the reasons why there are none: table `calc_fits`."""
-        from workbench.sizing.compat_nat import calc_outputs
-
         return calc_outputs.fits_frame(self.calculation)
 
     @cached_property
     def estimates(self) -> pl.DataFrame:
         """GPUs per target, or the reasons why there are none: table `calc_estimates`."""
-        from workbench.sizing.compat_nat import calc_outputs
-
         return calc_outputs.estimates_frame(self.calculation)
 
     @cached_property
     def charts(self) -> dict[str, alt.TopLevelMixin]:
         """Altair charts by the file names of the pictures."""
-        from workbench.sizing.compat_nat import calc_outputs
+        from workbench.sizing.compat_nat import calc_charts
 
         return {
-            name: calc_outputs.chart_from_spec(spec)
-            for name, spec in calc_outputs.build_chart_specs(self.calculation).items()
+            name: calc_charts.chart_from_spec(spec)
+            for name, spec in calc_charts.build_chart_specs(self.calculation).items()
         }
 
     def __repr__(self) -> str:
-        from workbench.sizing.compat_nat import calc_outputs
-
         return "\n".join(calc_outputs.format_calculation(self.calculation))
 
     def to_document(self) -> dict[str, Any]:
