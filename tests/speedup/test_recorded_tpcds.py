@@ -9,7 +9,7 @@ import polars as pl
 from tests.conftest import SAMPLES
 from workbench.speedup.calibration.pair_calibration import CalibrationResult, calibrate_pair
 from workbench.speedup.comparison import pair
-from workbench.speedup.recording import load_recording
+from workbench.speedup.recording.recording_plan import load_recording
 from workbench.speedup.summary import list_pair_key_numbers
 
 PAIR = SAMPLES / "speedup" / "tpcds-sf0.05"

@@ -15,7 +15,7 @@ from workbench.speedup.attribution.operator_explanation import read_sessions
 from workbench.speedup.commands.methods import estimate_seed_ratios
 from workbench.speedup.comparison import comparability, pair
 from workbench.speedup.fleet.fleet_logs import FactsCache
-from workbench.speedup.recording import load_recording
+from workbench.speedup.recording.recording_plan import load_recording
 
 RECORDING = SAMPLES / "speedup" / "tpch-sf1"
 LOGS = [str(RECORDING / "logs" / f"{side}-s1.zstd") for side in ("spark", "comet")]

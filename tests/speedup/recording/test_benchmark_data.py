@@ -11,10 +11,11 @@ import pytest
 from workbench.core.errors import ConfigError
 from workbench.speedup import tables
 from workbench.speedup.config import RecordConfig
-from workbench.speedup.recording import benchmark_data, load_recording, recorder
+from workbench.speedup.recording import benchmark_data, recorder
 from workbench.speedup.recording.benchmark_data import BENCHMARKS
 from workbench.speedup.recording.query_session import LoadMeter
 from workbench.speedup.recording.query_suite import Suite
+from workbench.speedup.recording.recording_plan import load_recording
 
 # A rollup with windows, a set operation, a scalar subquery, and a semi join.
 SOME = ("query67", "query8", "query9", "query16")

@@ -10,7 +10,8 @@ import pytest
 
 from tests.speedup.recording.recordings import FACTS, FakeSessions, config
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.speedup.recording import load_recording, recorder, session_process
+from workbench.speedup.recording import recorder, session_process
+from workbench.speedup.recording.recording_plan import load_recording
 
 pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
 pytestmark = pytest.mark.live

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import InputError
-from workbench.speedup.recording import load_recording
+from workbench.speedup.recording.recording_plan import load_recording
 
 Json = dict[str, Any]
 

@@ -8,9 +8,10 @@ import pytest
 
 from tests.conftest import SAMPLES
 from workbench.spark.engine_jars import COMET
-from workbench.speedup.recording import benchmark_data, load_recording
+from workbench.speedup.recording import benchmark_data
 from workbench.speedup.recording.answers import Answer, AnswerStore
 from workbench.speedup.recording.query_suite import Suite
+from workbench.speedup.recording.recording_plan import load_recording
 
 PAIR = SAMPLES / "speedup" / "tpch-sf1"
 # Rows, and the beginning of the first one, of the answers that the benchmark publishes for scale factor 1.

@@ -13,7 +13,8 @@ import pytest
 
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.config import RecordConfig
-from workbench.speedup.recording import load_recording, recorder
+from workbench.speedup.recording import recorder
+from workbench.speedup.recording.recording_plan import load_recording
 
 QUERIES = """
 -- name: by_city

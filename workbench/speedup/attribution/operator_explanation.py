@@ -12,13 +12,13 @@ import polars as pl
 
 from workbench.core.errors import InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
-from workbench.speedup import recording
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured, concat_measured_logs, measure_log_times
 from workbench.speedup.calibration.factor_model import Booking, FactorModel
 from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
 from workbench.speedup.calibration.time_split import ACCELERATED, Floats, PieceArrays, find_inseparable_columns
 from workbench.speedup.comparison.pair import EXCLUSION_REASON
+from workbench.speedup.recording import recording_plan
 from workbench.speedup.recording.recording_plan import JOURNAL
 from workbench.speedup.tables import EXPLAINED, EXPLAINED_METRICS
 
@@ -165,7 +165,7 @@ def read_sessions(source: str, sides: Sequence[str] = ()) -> tuple[list[LogSessi
             raise InputError("a single log has no sides", where=source, found=list(sides), do="leave --side out")
         facts = read_single_log(source)
         return [("log", "log", facts)], measure_single_log(facts)
-    source_recording = recording.load_recording(source)
+    source_recording = recording_plan.load_recording(source)
     labels = [source_recording.find_side(side).label for side in sides] or source_recording.labels[:2]
     sessions = [
         (label, f"{label}-s{number}", read_single_log(str(path)))

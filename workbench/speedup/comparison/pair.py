@@ -13,7 +13,6 @@ from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.eventlog.engine_detection import SPARK
 from workbench.eventlog.sources import list_all_logs
-from workbench.speedup import recording
 from workbench.speedup.attribution.application_time import UNKNOWN
 from workbench.speedup.attribution.time_pieces import Measured, concat_measured_logs
 from workbench.speedup.calibration.factors import has_common_queries, list_mismatched_queries
@@ -25,6 +24,7 @@ from workbench.speedup.comparison.comparability import (
     load_session_facts,
     read_session_logs,
 )
+from workbench.speedup.recording import recording_plan
 from workbench.speedup.recording.recording_plan import MAX_OTHER_LOAD
 from workbench.speedup.tables import COMPARABILITY
 
@@ -71,7 +71,7 @@ def load_recorded_pair(
     first_runs: FirstRuns = "auto",
 ) -> Pair:
     """Load two sides of a recording; by default its first two."""
-    source_recording = recording.load_recording(folder)
+    source_recording = recording_plan.load_recording(folder)
     labels = source_recording.labels
     if len(labels) < 2 and not (baseline and candidate):
         raise InputError(
@@ -103,7 +103,7 @@ def load_recorded_pair(
     )
 
 
-def _build_load_row(recorded: recording.Recording | None, labels: Sequence[str]) -> pl.DataFrame:
+def _build_load_row(recorded: recording_plan.Recording | None, labels: Sequence[str]) -> pl.DataFrame:
     """A row of `COMPARABILITY` with the CPU that others used beside the sessions of each side."""
     texts, highest = [], 0.0
     for label in labels:
@@ -205,7 +205,7 @@ def _build_pair(
     *,
     named: bool,
     first_runs: FirstRuns,
-    recorded: recording.Recording | None = None,
+    recorded: recording_plan.Recording | None = None,
 ) -> Pair:
     parts: list[Measured] = []
     sources: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ from workbench.speedup.calibration.factors import WARM_RUN_NOISE, natural_sort_k
 from workbench.speedup.charts import chart_plan_alignment
 from workbench.speedup.comparison.comparability import check_comparability, list_invalid_reasons
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans
-from workbench.speedup.recording import load_recording
+from workbench.speedup.recording.recording_plan import load_recording
 from workbench.speedup.tables import COMPARABILITY, COMPARED, COMPARED_SIDES, OPERATOR_SUMS
 
 MIN_RATIO_SHARE = 0.01
