@@ -22,8 +22,6 @@ MAX_LOAD = 1e9
 Jobs = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 JOB_CLASS_FORM = "NAME applications='etl *' gpus=1 pods=2 per_hour=60 hours=8-18 stack_share=0"
 _JOB_FIELDS = ("applications", "gpus", "pods", "per_hour", "hours", "stack_share")
-
-
 SAMPLES = "../data/samples/capacity"
 _RUN = Pick("run folder", folders=("run.json",))
 Price = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]

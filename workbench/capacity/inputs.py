@@ -36,8 +36,6 @@ RUN_COMMANDS = {
 AT_LEAST = "at least"  # verdict of a sizing run's target that was met at every load
 # Areas of runs that an input may have, where they are others than its name: the notebook, and `speedup qualify`.
 AREAS = {"speedup": ("fleet", "speedup")}
-
-
 JOBS_FACTOR, USERS_FACTOR = "jobs of the day", "users of the day"
 
 

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from workbench.core.errors import ConfigError, InputError
 
 Floats = NDArray[np.float64]
-
-
 Ints = NDArray[np.int64]
 HOUR_S = 3600.0
 # A smaller fraction of a job or replica is floating-point rounding.

@@ -17,11 +17,7 @@ QUANTILE_FRACTIONS = (0.05, 0.5, 0.95)
 QUANTILE_NAMES = ("p5", "p50", "p95")
 GPUS, SPARK_GPUS, SERVICE_GPUS, NODES = "GPUs at the peak", "Spark GPUs at their peak", "service GPUs", "nodes"
 COST_SCALED, COST_FIXED, PODS = "cost, scaled by the hour", "cost, fixed at the peak", "pods a second at their peak"
-
-
 WHAT_IF_PERCENTS = tuple(range(50, 201, 25))
-
-
 SPARK, SERVICE, PACKING, RATE = "Spark work", "service replicas", "packing", "the scheduler's rate"
 SUSTAINED, NOT_SUSTAINED, NOT_MEASURED = "sustained", "not sustained", "not measured"
 

@@ -148,8 +148,6 @@ HOURS_TABLE = Table(
         Column("pods_per_s_p95", "float", "Pods per second at the worst time, P95.", unit="pods/s"),
     ),
 )
-
-
 PLAN_TABLES = (SOURCES, HOURS_TABLE, DAY, CONSTRAINTS, TORNADO, INFORMATION, WHAT_IF)
 
 
@@ -189,8 +187,6 @@ INPUT_ESTIMATES = Table(
         Column("verdict", "str", "at least: capacity_low is all that is known of it.", nullable=True, added=True),
     ),
 )
-
-
 INPUT_RECOMMENDATIONS = Table(
     "recommendations",
     "Of an indicator recommendation: ratio of each stack to the baseline, over the mix.",
@@ -207,8 +203,6 @@ INPUT_RECOMMENDATIONS = Table(
         Column("verdict", "str", "Verdict on the ratio.", nullable=True, added=True),
     ),
 )
-
-
 INPUT_SUSTAINED_RATES = Table(
     "sustained",
     "Of a scale test: sustained rate of the cluster, by side if there are several.",

@@ -17,8 +17,6 @@ MAX_CHART_ROWS = 5_000
 """No chart of this project carries more rows than this: beyond it pages turn slow and marks hide one another."""
 MAX_POSITIONS = 2_000
 _PLAIN_NAME = re.compile(r"[A-Za-z_]\w*")
-
-
 TOP_ROWS = 5
 
 

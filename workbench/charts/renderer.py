@@ -25,9 +25,7 @@ from workbench.core import files
 CHART_MIME = "application/vnd.vegalite.v6+json"
 """Not Altair's own `application/vnd.vegalite.v6.json`: a notebook file allows objects under `+json` names only."""
 
-
 SUBTITLE_CHARS = 110
-
 
 # What XML, and so an SVG, forbids.
 _NOT_DRAWABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")

@@ -68,8 +68,6 @@ _INK = {
     "light": {"text": "#1b222c", "muted": "#5a6573", "grid": "#e4e8ed", "line": "#b4bcc7"},
     "dark": {"text": "#e6eaf0", "muted": "#9aa6b5", "grid": "#262e39", "line": "#4a5563"},
 }
-
-
 _AXIS = {
     "labelFontSize": 12,
     "titleFontSize": 12,

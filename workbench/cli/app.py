@@ -30,7 +30,6 @@ Examples:
   workbench doctor                      what this machine can run
 """
 
-
 # The only list of areas. Each module has a Typer app called `app`.
 AREAS = {
     "eventlog": Area("workbench.eventlog.command", "Read Spark event logs into tables."),
@@ -55,11 +54,8 @@ AREAS = {
     "capacity": Area("workbench.capacity.command", "GPUs, nodes and cost of jobs and users, from the results of runs."),
 }
 
-
 # Command groups that are not areas.
 OWN_GROUPS = {"runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, copy and delete them.")}
-
-
 Out = Annotated[
     str | None,
     typer.Option(

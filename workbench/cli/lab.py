@@ -20,7 +20,6 @@ from workbench.execution import discovery
 ORIGINALS_FILE = ".originals.json"
 MAX_NOTEBOOK_BYTES = 64 << 20
 
-
 # JupyterLab would fetch news and query its extension registry at start.
 OFFLINE_OPTIONS = (
     "--LabApp.news_url=None",

@@ -34,7 +34,6 @@ _MAX_SHOWN_CHARS = 60
 Parse = Callable[[Any, str], Any]
 """Makes a field's value of what stands behind the flag; the second argument is the flag, for an error."""
 
-
 # Longer than any first sentence: lines wrap, never truncate.
 _MAX_HELP_CHARS = 1000
 

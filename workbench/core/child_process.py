@@ -35,7 +35,6 @@ _SHOWN_LINES = 12
 _SET_PARENT_DEATH_SIGNAL = 1  # linux/prctl.h
 OnLine = Callable[[str], None]
 
-
 # Loaded here: between fork and exec nothing may be imported.
 _prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else None
 _RUNNING: weakref.WeakSet[ChildProcess] = weakref.WeakSet()

@@ -16,8 +16,6 @@ from workbench.core.files import read_up_to
 MAX_BYTES = 16 << 20
 MAX_DEPTH = 100
 MAX_YAML_NODES = 1_000_000
-
-
 _TOO_DEEP_FOR_LIBYAML = "exceeded maximum nesting depth"
 _Context = tuple[str, object, int, str | None, type[WorkbenchError]]
 

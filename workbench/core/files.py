@@ -28,8 +28,6 @@ DRIVERS = {
     "https": "aiohttp",
     "hdfs": "pyarrow",
 }
-
-
 OUT_VARIABLE = "WORKBENCH_OUT"
 # The folder that holds the package: the checkout, or site-packages.
 CHECKOUT = Path(__file__).resolve().parents[2]

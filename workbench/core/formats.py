@@ -31,7 +31,6 @@ _UNITS = {
     "usd": "USD",
 }
 
-
 # Terminal control characters, and characters that change the writing direction.
 CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 

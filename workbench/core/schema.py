@@ -22,8 +22,6 @@ _MAX_SHOWN_CHARS = 80
 _UPGRADE = "pip install --upgrade accelerated-workbench"
 FieldPath = tuple[str | int, ...]
 Model = TypeVar("Model", bound=BaseModel)
-
-
 _UNKNOWN = "there is no such field"
 _MISSING = "is missing"
 

@@ -35,7 +35,6 @@ TASK_FIGURES = "task time, shares, idle time and predictions"
 EVENT_FIGURES = "times and status of what it names"
 ALL_FIGURES = "all figures of the application"
 
-
 # How the holes of a kind are said together: {subjects} are their names, {s} is empty for one.
 _SENTENCES: Mapping[str, str] = {
     "part": "{subjects} {verb} not in the log: {evidence}",

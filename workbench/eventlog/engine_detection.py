@@ -9,7 +9,6 @@ from functools import lru_cache
 
 SPARK, UNKNOWN = "spark", "unknown"
 
-
 # Plan nodes of Spark that are work. A node with one of these names and something around it is another engine's.
 WORK = (
     "BroadcastHashJoin|BroadcastNestedLoopJoin|ShuffledHashJoin|SortMergeJoin|CartesianProduct|HashAggregate|"

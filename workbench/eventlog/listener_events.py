@@ -12,8 +12,6 @@ import msgspec
 
 # Differences of such numbers do not overflow 64 bits. Tasks skip this check for speed; it is made once per stage.
 BoundedInt = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
-
-
 _SQL = "org.apache.spark.sql.execution.ui."
 
 

@@ -55,7 +55,6 @@ LINE_CHARS = 80
 SEARCHED_CHARS = 1 << 16
 EVENT_LINE = re.compile(r'\ufeff?\s*\{\s*"Event"\s*:\s*"[\w.]*')
 
-
 # Keywords, operators, functions and types of plans and SQL texts.
 PLAN_WORDS = frozenset(
     """and or not in like rlike is null true false asc desc nulls first last inner leftouter rightouter fullouter

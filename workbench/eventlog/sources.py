@@ -33,8 +33,6 @@ OF_FOLDER = "#"
 ZIP_MAGIC = b"PK\x03\x04"
 PART_START = b"DBCEventLoggingListenerMetadata"
 FIRST_LINE_BYTES = 1 << 20
-
-
 CHUNK_BYTES = 32 << 20
 
 

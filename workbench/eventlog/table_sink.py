@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 # Plan nodes have up to 4,000 characters of text per row: this keeps a table below about 20 MB.
 PART_ROWS = 10_000
-
-
 STATISTICS = ("n", "min", "median", "p95", "max", "total")
 
 

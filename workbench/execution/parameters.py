@@ -35,8 +35,6 @@ ALLOWED_TYPES = "str, int, float, bool, list[…], Literal[…], … | None"
 _SCALARS: dict[str, type] = {"str": str, "int": int, "float": float, "bool": bool}
 _TRUTH_WORDS = {"true": True, "yes": True, "false": False, "no": False}
 _NONE_WORDS = ("none", "null")
-
-
 PARAMETERS_TAG = "parameters"
 ENV_SUFFIX = "_env"
 MAX_FILE_BYTES = 1 << 20

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # Papermill's tag and anchor, so that its tools recognise and remove the cells.
 FAILURE_TAG = "papermill-error-cell-tag"
 FAILURE_ANCHOR = "papermill-error-cell"
-
-
 MAX_JOBS = 64
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 

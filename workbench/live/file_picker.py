@@ -15,8 +15,6 @@ MAX_SCANNED = 5_000
 MAX_LISTED = 300
 # Members of a folder that are matched against the patterns.
 MAX_MEMBERS = 200
-
-
 MAX_VISIBLE_ROWS = 8
 
 

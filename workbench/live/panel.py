@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 ANSWER_CHARS = 300
-
-
 _panels: dict[str, Panel] = {}
 _NOTEBOOK_VARIABLE = "JPY_SESSION_NAME"
 _NO_FILE_HTML = (

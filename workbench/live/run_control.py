@@ -28,8 +28,6 @@ from workbench.runs.run_folder import read_start_time
 
 _STATIC = Path(__file__).parent / "static"
 _MAX_TEXT_CHARS = 120
-
-
 FOLDER_PREFIX = "wb-panel-"
 """Prefix of the folder with a run's settings; identifies processes that a panel started."""
 MAX_RUNS = 50

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     import altair as alt
 
 MAX_DOTS = 2_000
-
-
 MAX_CHART_NODES = 400
 LINE_PX = 21
 # Dumped, dumpable and refused operators.

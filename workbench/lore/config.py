@@ -19,8 +19,6 @@ MiB = 1 << 20
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": MiB, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 _SIZE = re.compile(r"([0-9]{1,18})\s*([kmgtp]?b?)", re.IGNORECASE | re.ASCII)
 GetConf = Callable[[str, str | None], str | None]
-
-
 InputNumber = Annotated[int, Field(ge=0, le=1_000)]
 ColumnNames = Annotated[list[str], Field(min_length=1)]
 _QUERY_PICK = Pick("query", files=("*.sql", "*.py"))

@@ -28,16 +28,12 @@ from workbench.runs.run_folder import Run
 DUMP_FOLDER = "dump"
 # A notebook is to end within 20 s: seconds of timed runs, after the least number of them.
 MEASURE_BUDGET_S = 5.0
-
-
 MAX_OPERATORS = 150
 LABEL_CHARS = 60
 REASON_CHARS = 90
 # Answer, times, ratios, partitions.
 N_PLACES = 4
 NOTHING = CellDisplay("", "")
-
-
 INDENT_PX, MAX_INDENT_PX = 14, 280
 
 

@@ -120,8 +120,6 @@ PLAN_TREE = replace(
         ),
     ),
 )
-
-
 RATIOS = Table(
     "ratios",
     "One row per quantity with times of both sides.",
@@ -163,7 +161,6 @@ DIFFERENCES = Table(
     ),
 )
 
-REPLAY_TABLES = (SIDES, TIMINGS, METRICS)
 
 _INPUT_KEY = (
     Column("lore_id", "int", "Number of the folder loreId-N."),

@@ -24,8 +24,6 @@ _SCRIPT = re.compile(r"<script\b.*?(?:</script\s*>|\Z)", re.IGNORECASE | re.DOTA
 _ELSEWHERE = re.compile(r"@import|url\(\s*[\"']?(?!data:|#)", re.IGNORECASE)
 _LOADERS = ["applet", "base", "embed", "form", "frame", "frameset", "iframe", "link", "meta", "object", "template"]
 _SOURCES = {"src", "srcset", "poster", "background", "data", "action", "formaction", "xlink:href"}
-
-
 BANNER_TAG = "papermill-error-cell-tag"
 _CHART_MIME = re.compile(r"application/vnd\.vega(?:lite)?\.v\d+(?:\.|\+)json")
 _IMAGES = ("image/png", "image/jpeg", "image/gif")

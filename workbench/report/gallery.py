@@ -30,8 +30,6 @@ from workbench.runs.threshold_gate import render_threshold_chip
 WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 4.0
 _NUMBER = re.compile(r"[+-]?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?")
 Figure = tuple[str, float]
-
-
 THUMBNAIL_PX = 250
 # Runs of a notebook whose key number is read for the trend.
 MAX_TREND = 20

@@ -30,7 +30,6 @@ MAX_DEPTH = 6
 _TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OnUnreadable = Callable[[InputError], None]
 
-
 # The record of a run that is being deleted: see `workbench.runs.prune`.
 DELETED_RECORD = "run.json.deleted"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")

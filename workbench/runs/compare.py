@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 # Times are no estimates, even with columns of bounds after them.
 _MOMENTS = ("at", "begin", "end")
 Row = dict[str, Any]
-
-
 Verdict = Literal["HIGHER", "LOWER", "SAME", "UNDECIDED"]
 VERDICTS: tuple[Verdict, ...] = ("HIGHER", "LOWER", "UNDECIDED", "SAME")
 MAX_ROWS = 5000

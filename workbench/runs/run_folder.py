@@ -43,8 +43,6 @@ _REQUIRED: dict[str, tuple[type, ...]] = {
     "verdict": (str, type(None)),
     "reasons": (list,),
 }
-
-
 RUN_DIR_VARIABLE = "WORKBENCH_RUN_DIR"
 # The same as a command names it where the run was started; empty for a folder that is not below there.
 RUN_PLACE_VARIABLE = "WORKBENCH_RUN_PLACE"

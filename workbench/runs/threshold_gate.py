@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from workbench.runs.catalogue import StoredRun
 
-RECORD_KEYS = ("verdict", "status", "duration_s")
 MAX_BYTES = 1 << 18
 MAX_DEPTH = 20
 MAX_RULES = 1000
@@ -38,8 +37,6 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 SPLIT_AREAS = {"fleet": "speedup", "profile": "speedup"}
 _OUTCOME_ORDER = ("refused", "broken", "passed")
 _OUTCOME_WORDS = {"refused": "cannot be checked", "broken": "broken", "passed": "passed"}
-
-
 Kind = Literal["passed", "broken", "refused"]
 MAX_NAMED = 3
 

@@ -15,8 +15,6 @@ from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 # The most that a headline shows.
 MAX_KEY_NUMBERS = 6
-
-
 _OWN_CLUSTER = (
     "To test your own cluster: `workbench scaletest plan --example` prints a scenario, and `workbench scaletest plan"
     " scenario.yaml` shows what it would do."

@@ -218,8 +218,6 @@ NODE_CHANGES = Table(
         Column("gpus", "int", "Allocatable GPUs.", unit="GPUs"),
     ),
 )
-
-
 _CLOCK = Column(
     "clock", "str", "client: both ends by the client's clock; server: both by the cluster's; mixed: one each."
 )

@@ -27,13 +27,9 @@ WORKERS_PATTERN = re.compile(r"local:([1-9]|[1-5]\d|6[0-4])|dask://([A-Za-z0-9._
 VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 Users = Annotated[int, Field(ge=1, le=1_000_000)]
 Rate = Annotated[float, Field(gt=0, le=1_000_000)]
-
-
 GOAL_PATTERN = re.compile(
     rf"\s*(?:({'|'.join(metrics.METRICS)})[ :_]?)?p(\d{{1,2}}(?:\.\d+)?)\s*(?:<=?|=|:)\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*"
 )
-
-
 _SWEEP = Pick("sweep", folders=("sweep.json",))
 Gpus = Annotated[int, Field(ge=1, le=4096)]
 # Set by other parameters of the notebook.

@@ -121,8 +121,6 @@ STEPS = Table(
         ),
     ),
 )
-
-
 SERVER_METRICS = Table(
     "server_metrics",
     "One row per sample of the server's metrics (--metrics-url) and GPUs (--gpu-metrics); null where they do not say.",
@@ -329,8 +327,6 @@ _SERVER_POINT_COLUMNS = (
     _server_column("gpu_clock_mhz", "float", "mean of the GPUs' clock, in MHz"),
     _server_column("server_binds", "str", "what binds: queue, kv cache, or host (no GPU); null where nothing does"),
 )
-
-
 POINTS = Table(
     "points",
     "One row per step: kept requests, failures, and the validity of the point.",

@@ -14,8 +14,6 @@ from workbench.live.form import FieldGroup
 
 _RECORDING = Pick("recording", folders=("recording.json",))
 _FACTORS = Pick("factor model", files=("*.json",))
-
-
 MEMORY = r"^[1-9]\d{0,6}[kmgt]$"
 
 

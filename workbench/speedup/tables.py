@@ -361,9 +361,6 @@ ANSWERS = Table(
         text_column("difference", "Where and how it differs or failed; null when it does not.", nullable=True),
     ),
 )
-RECORDING_TABLES = (RECORDED_EXECUTIONS, ANSWERS)
-
-
 _SESSIONS = (
     count_column("n_baseline_sessions", "Sessions of the baseline: the unit of the interval."),
     count_column("n_candidate_sessions", "Sessions of the candidate."),
@@ -502,7 +499,6 @@ PREDICTIONS = Table(
         Column("unknown_operators", "list[str]", "Operators without a factor, most time first."),
     ),
 )
-CALIBRATION_TABLES = (FACTORS, PAIRS, VALIDATION, SCORES, PREDICTIONS)
 STEPS = Table(
     "steps",
     "Each query from its time on the baseline to the predicted time, largest saving first.",

@@ -13,8 +13,6 @@ from workbench.stats.intervals import LEVEL, Floats, Interval, check_level, t_in
 
 MIN_CLUSTERS = 5
 Statistic = Callable[[Floats], float]
-
-
 MIN_BLOCKS = 8  # of a resample
 MAX_VALUES_IN_MEMORY = 4_000_000  # resampled values
 

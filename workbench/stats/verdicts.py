@@ -18,7 +18,6 @@ SEQUENCE = "paired log ratio, confidence sequence"
 PRIOR = 2.0
 """Variance of the normal mixture over effects, in units of the noise's variance; chosen for 5 to 30 pairs."""
 
-
 MARGIN = 0.02
 MAX_PAIRS = 1000
 Verdict = Literal["FASTER", "SLOWER", "SAME", "UNDECIDED"]

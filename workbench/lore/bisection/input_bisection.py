@@ -59,8 +59,6 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 1_000_000
 KEEP_OUTPUT_ROWS = 100_000
-
-
 MAX_STEPS = 2000
 MAX_SHOWN_ROWS = 20
 ReportLine = Callable[[str], None]

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 UserCheck = Callable[["pl.DataFrame"], Any]
-
-
 FORMAT = "workbench-lore-search/1"
 # A part of some inputs: the number of the input, and the runs of its rows.
 Part = tuple[int, tuple[tuple[int, int], ...]]

@@ -26,7 +26,6 @@ SMALL_ROWS = 4096
 MAX_RUNS = 64
 MAX_VALUE_CHARS = 2000
 
-
 # Additional columns: number of the row in the cached frame, and in the dump.
 _ROW_COLUMN, _ORIGIN_COLUMN = "lore_row", "lore_origin"
 

@@ -21,7 +21,6 @@ MAX_VALUE_CHARS = 60
 SKETCH_SIZE = 1024
 _SPAN = 2.0**64
 
-
 # A row group may be unpacked in memory as a whole, and a small file can claim a large one.
 MAX_GROUP_BYTES = 1 << 30
 MAX_COLUMNS = 2_000

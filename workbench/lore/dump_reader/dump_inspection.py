@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 TableRows = list[dict[str, Any]]
-
-
 DumpOrigin = Literal["workbench", "gpu", "unknown"]
 Signature = Literal["yours", "another's", "none"]
 MAX_LINES = 40

@@ -31,8 +31,6 @@ _MIN_NAME_BYTES = 3
 _MAX_INTERFACES = 65_535
 _PRIMITIVES = {"boolean", "byte", "char", "double", "float", "int", "long", "short", "void"}
 _CODES = frozenset(b"BCDFIJSZL[")
-
-
 MAGIC = b"\xac\xed\x00\x05"
 MAX_STREAM_BYTES = 32 << 20
 MAX_OBJECTS = 1_000_000

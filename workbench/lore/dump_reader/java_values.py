@@ -13,8 +13,6 @@ Value: TypeAlias = (
 )
 
 WRITE_METHOD, SERIALIZABLE, EXTERNALIZABLE, BLOCK_DATA, ENUM = 0x01, 0x02, 0x04, 0x08, 0x10
-
-
 MODULE_PROXY = "scala.runtime.ModuleSerializationProxy"
 MAX_SEQ_ITEMS = 1_000_000
 MAX_TEXT_CHARS = 200

@@ -16,8 +16,6 @@ from workbench.lore.dumps.dump_folder import read_bounded_file
 MAX_META_BYTES = 32 << 20
 NOT_JAVA = "not Java serialization: Kryo, if Spark wrote it"
 MetaOrigin = Literal["workbench", "gpu"]
-
-
 PLAN_CLASS = "org.apache.spark.sql.execution.SparkPlan"
 ATTRIBUTE_CLASS = "org.apache.spark.sql.catalyst.expressions.AttributeReference"
 MAX_PLAN_NODES = 1_000

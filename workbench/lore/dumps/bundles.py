@@ -28,8 +28,6 @@ _WANTED = re.compile(r"loreId-[0-9]{1,10}/[A-Za-z0-9._/-]+", re.ASCII)
 _VERSION_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+!_-]{0,60}", re.ASCII)
 # The earliest time that a zip can store.
 _ENTRY_TIME = (1980, 1, 1, 0, 0, 0)
-
-
 MAX_UNPACKED_BYTES = 64 << 30
 
 

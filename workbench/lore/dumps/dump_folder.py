@@ -27,8 +27,6 @@ ORIGINAL_RUN = "the original run"
 Sha256 = r"^[0-9a-f]{64}$"
 # Relative, with forward slashes, without . and .. parts.
 RelativePath = r"^(?!/)(?!.*(?:^|/)\.{1,2}(?:/|$))[A-Za-z0-9._/-]{1,200}$"
-
-
 PLAN_FILE = "plan.meta"
 MEND_BY_COPY = "copy the dump again as a whole, or make it again"
 MAX_SIDECAR_BYTES = 16 << 20

@@ -47,7 +47,6 @@ _SEQ_IMPORT = re.compile(r"^import scala\.collection\.(Seq|IndexedSeq);$", re.MU
 _ENTRY_TIME = (1980, 1, 1, 0, 0, 0)
 Say = Callable[[str], None]
 
-
 # Inputs that are computed in the tasks of the operator itself.
 JOINT_KINDS = ("rows", "columnar")
 # Operators of an accelerator pass batches to each other, so hooks cannot stand between them.

@@ -32,8 +32,6 @@ TIMEOUT_S = 3600
 Answer = TypeVar("Answer", bound=BaseModel)
 # Replays a folder with options.
 Replay = Callable[..., ReplayResult]
-
-
 QUANTITY_COLUMNS = {
     "operator, CPU": "operator_cpu_s",
     "operator": "operator_s",

@@ -43,8 +43,6 @@ FILE_KEYS = ("spark.sql.parquet.", "spark.sql.files.")
 PLANNING_WORD = "decided at planning"
 # The plan made anew under some settings, as text.
 DescribePlan = Callable[[Mapping[str, str]], str]
-
-
 CONFIDENCE_LEVEL = 0.9
 # Fewer runs than this are measured exactly as often as asked for.
 MIN_ADAPTIVE_RUNS = 10

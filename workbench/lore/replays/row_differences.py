@@ -29,8 +29,6 @@ _TOTALS = (
     "sum(shiftright(o, 32))",
     "bit_xor(h)",
 )
-
-
 MAX_DIFFERENCES = 5
 # Rows that are neither separated by gaps nor close in order are compared pairwise, up to this many.
 MAX_PAIRED_ROWS = 500

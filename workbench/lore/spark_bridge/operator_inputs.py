@@ -38,8 +38,6 @@ _OBJECT_TYPE = "ObjectType"
 # Functions of the file that a task reads: a replay reads the files of the dump.
 _FILE_FUNCTIONS = re.compile(r"\b(input_file_name|input_file_block_start|input_file_block_length)\(\)")
 _ILLEGAL_NAME = re.compile(r"[ ,;{}()\n\t=]")
-
-
 MASKED_NOTE = "masked: results differ from the original"
 MaskMethod = Literal["hash", "null"]
 # Keys of a hashed relation are bound by position, as are the columns of a union's inputs.

@@ -44,8 +44,6 @@ PARTITION_MIXING_OPERATORS = (
 METRIC_UNITS = {"size": "bytes", "timing": "ms", "nsTiming": "ns", "average": "tenths"}
 # Returns the RDD of an input and its number of partitions.
 RowSource = Callable[[int], tuple[Any, int]]
-
-
 SubtreeKind = Literal["stage", "scans"]
 # Where a stage begins: its input is what was shuffled, as AQE regrouped it, or broadcast.
 _STAGE_BORDERS = ("ShuffleExchangeExec", "AQEShuffleReadExec", "BroadcastExchangeExec", "ReusedExchangeExec")

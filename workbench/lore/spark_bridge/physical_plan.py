@@ -40,8 +40,6 @@ _UNCOUNTED_OPERATORS = ("SampleExec",)
 _ROW_PRESERVING_OPERATORS = ("ProjectExec", "SortExec", "WindowExec", "ColumnarToRowExec", "RowToColumnarExec")
 # Nodes of the inline jar.
 HOOK_OPERATORS = ("LoreDumpExec", "LoreFingerprintExec")
-
-
 SUBQUERY_CLASSES = ("org.apache.spark.sql.execution.ScalarSubquery", "org.apache.spark.sql.execution.InSubqueryExec")
 Replace = Callable[[Any], Any]
 

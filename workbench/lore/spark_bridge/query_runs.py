@@ -25,7 +25,6 @@ _LOST_TASK = re.compile(r"[Ll]ost task (\d+)\.\d+ in stage (\d+)\.(\d+)")
 # Joins and aggregates take most of the time and cause most wrong results.
 PREFERRED_OPERATORS = ("Join", "Aggregate", "CartesianProduct")
 
-
 # Leaves whose rows are computed by code that Spark does not know.
 _OPAQUE_LEAVES = ("RDDScanExec", "ExternalRDDScanExec", "RowDataSourceScanExec", "BatchScanExec", "ReusedSubqueryExec")
 # Operators that take the first rows that arrive.

@@ -25,7 +25,6 @@ _VIEW_PATTERN = re.compile(r"([A-Za-z_]\w{0,100})=(.+)")
 _FORMATS = {".parquet": "parquet", ".orc": "orc", ".json": "json", ".jsonl": "json", ".csv": "csv"}
 MAX_SQL_BYTES = 4 << 20
 
-
 # Below this size, the second JIT compiler costs more time than it saves for a single query.
 MAX_SMALL_BYTES = 32 << 20
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

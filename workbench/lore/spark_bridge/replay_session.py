@@ -32,7 +32,6 @@ _LOOPBACK = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
-
 # Spark is one per process, and so is what keeps it.
 _kept: _KeptSpark | None = None
 CONFIG_ENTRY = "org.apache.spark.internal.config.ConfigEntry"

@@ -158,8 +158,6 @@ _TASK_CLASSES = (
     "org.apache.datasketches.hll.TgtHllType",
     "com.univocity.parsers.csv.UnescapedQuoteHandling",
 )
-
-
 TIME_ZONE = "spark.sql.session.timeZone"
 MAX_CONF_CHARS = 500
 _KEY_PATTERN = re.compile(r"spark\.sql\.[A-Za-z][A-Za-z0-9_.-]{0,200}", re.ASCII)

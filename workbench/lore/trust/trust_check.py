@@ -32,8 +32,6 @@ KEY_BYTES = 32
 _NO_LINK: int = getattr(os, "O_NOFOLLOW", 0)
 _NO_WAIT: int = getattr(os, "O_NONBLOCK", 0)
 _BINARY: int = getattr(os, "O_BINARY", 0)
-
-
 MAX_PLAN_BYTES = 32 << 20
 MAX_SHOWN_CHARS = 2_000
 ReportLine = Callable[[str], None]

@@ -14,8 +14,6 @@ _ENDED_WELL = ("complete", "completed", "succeeded")
 # An operator deletes what is left of a workload about when it reports its end.
 CLEANUP_S = 1.0
 _CAUSES = ("failed", "deleted", "evicted", "preempted")
-
-
 MAX_NAMED = 3
 # A list of all nodes arrives within so long; what changes later is a change.
 FIRST_LIST_S = 1.0

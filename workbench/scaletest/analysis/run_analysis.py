@@ -112,8 +112,6 @@ _NEVER = {
     SCHEDULED: "never scheduled",
     STARTED: "never started",
 }
-
-
 RESULT_BUILDERS: tuple[tuple[Table, Callable[[Analysis], pl.DataFrame]], ...] = (
     (PODS, lambda run: run.pods),
     (MILESTONES, lambda run: run.milestones),

@@ -29,7 +29,6 @@ _TEXTS = {
     QUEUE_WAIT: "priority level {subject} let it queue for {time}",
 }
 
-
 # Fewer throttled requests are no finding.
 TOLD_FRACTION = 0.01
 CALL_LIMIT_S, LIST_LIMIT_S, STARTUP_LIMIT_S = 1.0, 30.0, 5.0

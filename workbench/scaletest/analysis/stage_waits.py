@@ -55,7 +55,6 @@ STEP_FRACTION, FLAT_FRACTION = 0.7, 0.15
 # What left within this share of the time in which it came was let go at once.
 RELEASED_SHARE = 0.5
 
-
 # A share of pods that stands in the answer.
 TOLD_FRACTION = 0.05
 # Nothing passed for so long, while work waited, and the run was still watched.

@@ -41,16 +41,12 @@ MARGIN = 0.02
 THROUGH = 0.95
 # Minimum length of a step whose workloads all arrive together, without steps before or after it.
 MIN_STEP_S = 1.0
-
-
 CONFIDENCE_LEVEL = 0.95
 MIN_PODS = 20
 _Interval = tuple[float, float, float]
 _MORE = "its windows are too few or vary too much; use steps of at least 20 s"
 _OTHERS = "the other windows are too few or vary too much"
 _IN_TURN = "Jobs with completions above parallelism create pods when others end, so their due times are unknown"
-
-
 SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
 
 

@@ -22,7 +22,6 @@ HOLDING, RESERVED = ["suspended", "gated"], ["quotareserved", "quota-reserved"]
 _ADMITTED = [*RESERVED, "admitted"]
 _RELEASING = ["resumed", *_ADMITTED]
 
-
 # Freed GPUs are not reused immediately: a scheduler with a cycle of one second leaves some free between cycles.
 NEARLY_FULL = 0.05
 _NONE = 1e-9

@@ -41,7 +41,6 @@ SEGMENTS = {
     "all running": "started",
 }
 
-
 # In the order in which a workload reaches them.
 MILESTONE_ORDER = (
     "due",

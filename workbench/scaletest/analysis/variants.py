@@ -31,8 +31,6 @@ SESSION_FILE = "sides.json"
 CLOCKS = ("client", "server", "mixed")
 MAX_REPEAT = 100
 _MAX_BYTES = 1 << 20
-
-
 _BASE = "the others are held against it"
 
 

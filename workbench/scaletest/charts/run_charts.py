@@ -57,8 +57,6 @@ _GPUS = {
     "free": "free",
 }
 MARKED_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-
-
 PRESSURE_HEIGHT_PX = 220
 MAX_LINES, MIN_SHOWN_S = 6, 0.001
 

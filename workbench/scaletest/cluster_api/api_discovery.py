@@ -22,8 +22,6 @@ SCHEDULER_RESOURCES = (
 # What Run:ai's operator makes of its workloads.
 _RUNAI, _RUNAI_JOBS = "run.ai", "runaijobs"
 _RUNAI_RESOURCES = ((_RUNAI, _RUNAI_JOBS, "job"), ("kubeflow.org", "pytorchjobs", "job"))
-
-
 PREFIX = "workbench.local/"
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "workbench"

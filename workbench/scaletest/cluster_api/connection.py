@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 NS_PER_S = 1_000_000_000
 _WALL_NS, _MONOTONIC_NS = time.time_ns(), time.monotonic_ns()
 _STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)")
-
-
 USER_AGENT = "workbench-scaletest"
 _OTHERWISE = "name it with --kubeconfig FILE; without a cluster of your own: workbench scaletest cluster up"
 # etcd limits objects to 1.5 MiB by default; the limit can be raised.

@@ -65,8 +65,6 @@ HEADINGS: dict[Milestone, str] = {
     "backend": "Backend Job Created",
     "submitted": "Workload Submitted",
 }
-
-
 _ROW = Column("row", "int", "Place of the workload in sampled.json, from 0.")
 _NAME = Column("name", "str", "Name of the workload.")
 _NAMESPACE = Column("namespace", "str", "Its namespace.")

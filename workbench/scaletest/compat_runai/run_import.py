@@ -49,7 +49,6 @@ _EVENTS: tuple[tuple[Milestone, str, str, str | None], ...] = (
     ("backend", "backend", "backend", None),
 )
 
-
 # The same milestones by our names. Its "eviction" is of others, for this workload: ours is of the workload's own pods.
 _OURS: dict[Milestone, str] = {
     "workload": "created",

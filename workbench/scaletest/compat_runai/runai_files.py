@@ -62,8 +62,6 @@ _OLD_HEADINGS = (
 )
 # It writes these as the API gave them, the others from Python's datetimes.
 _AS_SERVED: frozenset[Milestone] = frozenset({"workload", "job", "podgroup"})
-
-
 ORIGIN_FIELD = "origin_ns"
 EXPORT_FOLDER = "upstream"  # where an imported run keeps the rows that it was made of
 _MILESTONE_COLUMNS: dict[Milestone, str] = {

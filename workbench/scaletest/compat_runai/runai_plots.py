@@ -26,8 +26,6 @@ _MAX_BINS = 40
 _WIDTH_PX, _HEIGHT_PX, _SIDE_PX = 1000, 220, 380
 _SCALE = 1.5
 _COLUMNS = {"x": pl.Float64, "delta_s": pl.Float64}
-
-
 _SUBTITLE = "both ends of a time are cut to whole seconds: each value is true to within 1 s"
 
 

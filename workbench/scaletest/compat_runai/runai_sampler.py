@@ -27,8 +27,6 @@ MAX_ROWS = 1_000_000
 MAX_QUERY_S = 60
 _SCHEMES = ("postgresql://", "postgres://")
 _MILLISECONDS_FROM = 100_000_000_000  # seconds of the year 5138
-
-
 Json = dict[str, Any]
 _VERSIONS = ("v1", "v2alpha2")  # of pod groups: the platform's, KAI's own
 _RUNAI_JOBS = "/apis/run.ai/v1/namespaces/{}/runaijobs"

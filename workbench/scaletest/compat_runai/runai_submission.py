@@ -51,8 +51,6 @@ STORAGE_CLASS = "openebs-lvmpv"
 RATE_PER_S = 20.0
 OUTPUT, DEFAULT_PROJECT, PROCESSES = "logs", "project-0", 8
 _BURST_S, _LEAST_S, _MOST_S = 60.0, 1800.0, 7 * 86_400.0
-
-
 _KEY = "pace"
 _ANEW = "start a new submission in another folder"
 MODES = ("api", "kubectl", "command")

@@ -34,7 +34,6 @@ _OURS = re.compile(
     r"(bind-address|secure-port|etcd-.*|tls-.*|client-ca-.*|service-account-.*|audit-.*|authorization-mode)"
 )
 
-
 # Gates of Kubernetes 1.36's own gang scheduling, and the API that its PodGroups need.
 NATIVE_GANGS = ("GenericWorkload", "GangScheduling")
 NATIVE_GANGS_API = "scheduling.k8s.io/v1alpha2=true"

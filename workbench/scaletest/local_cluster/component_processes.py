@@ -24,8 +24,6 @@ LOOPBACK = "127.0.0.1"
 # Below the ephemeral port range (Linux: 32768 and up), so that no connection can take the port of a component during a
 # restart. Above the ports of common services.
 _LOWEST, _HIGHEST = 20_000, 31_999
-
-
 MARK = "WORKBENCH_LOCAL_CLUSTER"  # set for every component: the cluster's folder
 _SCHEDULERS = "schedulers"
 _GONE = (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess)

@@ -31,8 +31,6 @@ from workbench.scaletest.scenario.workload_objects import DELAY
 
 POD_STAGE, START_STAGE = "pod-complete", "pod-ready"
 _DELAY_FIELD = f'.metadata.annotations["{DELAY}"]'
-
-
 COMPONENT_NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok-controller")
 _AUDIT_POLICY = """\
 apiVersion: audit.k8s.io/v1
@@ -44,7 +42,6 @@ rules:
 - level: Metadata
 """
 _DOWNLOAD_S = 900  # a kwokctl of the user's fetches its programs itself
-
 
 # Rotated by the API server itself: at most a GiB of it.
 _AUDIT_MIB, _AUDIT_OLD = 256, 3

@@ -48,8 +48,6 @@ _KUEUE_PATCH = ('"/etc/kueue/metrics/certs"', f'os.Getenv("{KUEUE_CERTIFICATES}"
 _LINES = 30  # of Go's output in an error
 _PACKAGE = re.compile(r"[\w./~-]+")
 _POLL_S, _TELL_S = 0.5, 15
-
-
 Provider = Literal["kwokctl", "folder", "built", "path"]
 VARIABLE = "WORKBENCH_CLUSTER_BINARIES"
 KUBE = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 
 PROGRAM = "kube-scheduler"
-
-
 OWN = "kube-scheduler"
 _LEADS = re.compile(r'^leader_election_master_status\{name="kube-scheduler"\} 1$', re.MULTILINE)
 _GRACE_S, _POLL_S, _START_LIMIT_S = 5.0, 0.2, 60.0

@@ -28,8 +28,6 @@ MAX_DURATIONS = 500  # kept per second and key; a random sample above that
 MAX_KEYS = 20_000
 MAX_ROWS = 2_000_000
 OTHER = "other"
-
-
 Key = tuple[str, str, str, str, int]  # client, verb, resource, subresource, code
 POLL_S = 0.2
 BLOCK = 128 << 10  # about 150 lines: blocks the watches for about 2 ms

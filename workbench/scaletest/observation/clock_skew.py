@@ -27,8 +27,6 @@ MARGIN_NS = 2_000_000
 PROBE_EVERY_S = 60.0
 PROBE_LIMIT_S = 5.0
 DRIFT_NS = 20_000_000  # between two bursts
-
-
 BEAT_EVERY_S = 1.0
 BEAT_TIMEOUT_S = 10.0
 KEY = "beat"

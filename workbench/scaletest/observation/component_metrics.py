@@ -27,8 +27,6 @@ WORK_QUEUE, WORK_QUEUE_WAIT = "work queue", "work queue wait"
 PENDING, ATTEMPT = "pending pods", "scheduling attempt"
 _SAMPLE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: -?\d+)?")
 _LABEL = re.compile(r'([a-zA-Z_]\w*)="((?:[^"\\]|\\.)*)"')
-
-
 _SUFFIXES = ("_bucket", "_sum", "_count", "")
 # Of a subject (measure, label): a gauge's or counter's value, or a histogram's sum, count and buckets by upper bound.
 Look = dict[tuple[str, str], "Series"]

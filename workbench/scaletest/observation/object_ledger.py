@@ -15,8 +15,6 @@ from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.observation import run_records
 
 MAX_CONDITIONS = 64
-
-
 _WORD = re.compile(r"[^a-z0-9]+")
 _PREEMPTOR = re.compile(r"(?:preempted|reclaimed) by (?:pod |podgroup )?([\w./-]{1,253})", re.IGNORECASE)
 _POD_GROUP = re.compile(r"\bpg-[\w.-]{1,200}")

@@ -30,8 +30,6 @@ from workbench.scaletest.observation.object_ledger import ObjectDecoder, Refusal
 
 # Events that arrive this soon after a reconnect may be of changes before it.
 GRACE_NS = NS_PER_S // 10
-
-
 IDLE_S = 150.0  # bookmarks arrive every minute
 RELIST_EVERY_NS = 60 * NS_PER_S
 PATIENCE = 3  # consecutive unknown errors before a relist

@@ -22,8 +22,6 @@ _ENCODER = msgspec.json.Encoder()
 _BLOCK = 4 << 20
 SPILL_BYTES = 1 << 20
 MAX_NOTES = 1000
-
-
 CONDITIONS_FILE = "test.json"
 SCENARIO_FILE = "scenario.yaml"
 # `provider` of an imported run, which has its own milestones and no observations.

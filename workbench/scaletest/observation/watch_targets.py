@@ -38,8 +38,6 @@ MAX_LABELS = 16
 MAX_QUANTITY = 1e18
 _QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|[kKMGTPE]i?)?")
 _POWERS = {letter: power for power, letter in enumerate("kMGTPE", 1)}
-
-
 MAX_NAMES = 20
 MIN_GROWTH = 5  # additional pending pods before the first note
 TRANSITIONS_BY_RESOURCE: dict[str, Callable[[Any], Iterator[Transition]]] = {

@@ -17,8 +17,6 @@ from workbench.scaletest.scenario.workload_entries import parse_quantity
 from workbench.scaletest.scenario.workload_objects import GPU, KWOK_NODE
 
 Level = Literal["ok", "warning", "refused"]
-
-
 _DIGITS = 10
 
 

@@ -19,8 +19,6 @@ from workbench.scaletest.scenario.scenario_file import Scenario, is_forbidden_na
 from workbench.scaletest.scenario.workload_objects import KWOK_NODE
 
 _SELECTED = f"{api_discovery.SIMULATED}=true"
-
-
 MASTERS = "system:masters"
 _FILE = "scaletest-clusters.json"
 _MAX_BYTES = 1 << 20

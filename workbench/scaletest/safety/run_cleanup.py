@@ -38,7 +38,6 @@ _DATA = "record.json"
 _MAX_KINDS = 50
 _FORGED = "the record was changed after the run: inspect it and delete it with kubectl"
 
-
 # Objects per call, and per second: each costs the server a write, and garbage collection of its dependents.
 BATCH_SIZE = 100
 RATE_PER_S = 100.0

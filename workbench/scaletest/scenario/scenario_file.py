@@ -27,7 +27,6 @@ from workbench.scaletest.scenario.workload_entries import WorkloadEntry
 
 NAMESPACE = "workbench-scaletest"
 DEFAULT_SCHEDULER = "default-scheduler"
-KAI_SCHEDULER = "kai-scheduler"
 # Kubernetes' own gang scheduling: the default scheduler with its gates on, and a PodGroup for each gang.
 GANG_SCHEDULING = "gang-scheduling"
 _FORBIDDEN = re.compile(

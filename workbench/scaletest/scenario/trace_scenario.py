@@ -50,8 +50,6 @@ _SCHEMA = {
 MAX_PODS, MAX_GPUS_PER_POD = 5000, 64
 _Row = tuple[float, float, int, float, float | None]
 _Read = tuple[list[_Row], Counter[str]]
-
-
 SCENARIO_NAME, JOBS_NAME = "scenario.yaml", "jobs.csv"
 # A pod holds its GPUs some 50 ms longer than it runs, on a control plane on one machine: 5 % of a second.
 MIN_MEDIAN_RUN_S = 1.0

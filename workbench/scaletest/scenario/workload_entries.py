@@ -19,8 +19,6 @@ _SIGNS = {"n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": 
 _SIGNS |= {sign: Decimal(1000) ** power for power, sign in enumerate("kMGTPE", 1)}
 _SIGNS |= {sign + "i": Decimal(1024) ** power for power, sign in enumerate("KMGTPE", 1)}
 _QUANTITY = re.compile(r"([+-]?\d{1,20}(?:\.\d{0,12})?)(?:[eE]([+-]?\d{1,2}))?([numkMGTPE]?|[KMGTPE]i)")
-
-
 MIN_LIFETIME_S = 0.001
 LifetimeSeconds = Annotated[float, Field(ge=MIN_LIFETIME_S, le=7 * 86_400)]
 PRIORITY_CLASS = "workbench-scaletest"

@@ -42,8 +42,6 @@ _GRACE_S = 600
 _RETRIES = 3
 _PLURALS = {"RayCluster": "rayclusters", "Deployment": "deployments"}
 Json = dict[str, Any]
-
-
 MAKE_VERBS = ("create", "get", "list", "watch", "delete", "deletecollection")
 READ_VERBS = ("get", "list", "watch")
 _KAI_GROUP = "scheduling.run.ai"

@@ -30,16 +30,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
 # Refused for good: the namespace ends, or is gone, or the body is no such thing.
 _FINAL = (400, 403, 404, 422)
 Task = Callable[[], Awaitable[None]]
-
-
 _ASKED = "volume.kubernetes.io/storage-provisioner"
 MARK_SELECTOR = f"{MARK}=true"
 KAI = "kai-scheduler"
 PODS = "/api/v1/pods"
 _MERGE = "application/merge-patch+json"
 _CONFLICT = 409
-
-
 CLAIMS, VOLUMES = "/api/v1/persistentvolumeclaims", "/api/v1/persistentvolumes"
 
 

@@ -18,8 +18,6 @@ STORAGE_CLASS = "openebs-lvmpv"  # what the old tool's template asks for
 PROVISIONER = "workbench.local/simulated-runai"
 OURS = {api_discovery.MANAGED_BY: NAME}
 _ESTABLISH_TRIES = 200
-
-
 Json = dict[str, Any]
 MARK = "workbench.local/simulated-runai"
 RELEASE = "release"

@@ -33,8 +33,6 @@ FIRST_PAUSE_S = 0.1
 MAX_PAUSE_S = 5.0
 _QUERY = {"fieldManager": api_discovery.MANAGER}
 _LIST_TRIES = 10
-
-
 MAX_OUTPUT_BYTES = 1 << 20
 PLACEHOLDERS = ("name", "namespace", "gpus", "file")
 _PLACE = re.compile(r"\{(\w*)\}")

@@ -23,8 +23,6 @@ _PLACED = frozenset({"scheduled", "bound", "running", "ready"})
 _ENDED = frozenset({"succeeded", "failed", "deleted", "evicted"})
 _JOB_ENDED = frozenset({"complete", "failed", "deleted"})
 HEALTH_EVERY_S = 0.5
-
-
 CHECK_EVERY_S = 0.2
 # Events and last transitions that come behind the pods.
 AFTER_S = 2.0

@@ -14,8 +14,6 @@ from workbench.scaletest.submission import SilentWatcher, StopRequest, Submissio
 
 STOPPING = "stopping: nothing more is sent; Ctrl-C again ends it immediately"
 ENDING = "ending immediately"
-
-
 CHECK_EVERY_S = 0.1
 _Made = TypeVar("_Made")
 

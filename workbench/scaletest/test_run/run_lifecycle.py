@@ -62,7 +62,6 @@ UNREADY_LIMIT_S = 5.0
 SHOWN_STEPS = ("lateness", "admission", "scheduling", "due to scheduled", "due to running")
 SHOWN_QUANTILES = (0.5, 0.95, 0.99)
 
-
 # Rights that were just granted are known to the API server a moment later.
 _RIGHTS_LIMIT_S = 15.0
 _AGAIN_S = 0.25

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 SubmitMode = Literal["api", "kubectl", "command"]
 # Programs in parallel: the default of Run:ai's submitter.
 DEFAULT_PROCESSES = 8
-
-
 _WIDTH = 24
 
 

@@ -22,7 +22,6 @@ MAX_CONCURRENT_DELETES = 16
 _AGAIN_NS = NS_PER_S
 _QUERY = {"propagationPolicy": "Background"}
 
-
 # A local cluster has no other users to disturb.
 OWN_CLEANUP_PER_S = 1000.0
 MAX_CONCURRENT_LOOKUPS = 16

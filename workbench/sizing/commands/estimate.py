@@ -24,8 +24,6 @@ Goals = Annotated[
 ]
 Price = Annotated[float | None, typer.Option("--gpu-price", help="Price of a GPU per hour.", min=0)]
 Draws = Annotated[int, typer.Option(help="Bootstrap resamples for the intervals.", min=100, max=100_000)]
-
-
 _TOGETHER = "at most, of the sweep and its verifications together; by default the sweep's limit."
 
 

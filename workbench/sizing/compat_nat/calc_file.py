@@ -23,8 +23,6 @@ MAX_CALC_FILE_BYTES = 64 << 20
 MAX_JOBS = 10_000
 MAX_LOAD = 10**12
 _OLD_KEYS = ("per_concurrency_data", "out_of_range_runs")
-
-
 SWEEP_FILE_PATH = Path("online") / "job_sweep" / CALC_FILE_NAME
 
 

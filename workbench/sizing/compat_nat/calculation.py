@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 MIN_POINTS = 2
 """Points that a line needs."""
 
-
 CalcMetric = Literal["llm_latency", "wf_runtime"]
 METRIC_LABELS: dict[CalcMetric, str] = {"wf_runtime": "Workflow Runtime", "llm_latency": "LLM Latency"}
 INTERRUPTED_REASON = "interrupted: a run failed"

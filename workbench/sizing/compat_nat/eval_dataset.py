@@ -36,8 +36,6 @@ DatasetFormat = Literal["json", "jsonl", "csv", "parquet", "xls"]
 MAX_YAML_BYTES = 8 << 20
 MAX_BASE_FILES = 16
 _VARIABLE = re.compile(r"(?<!\\)\$\{(?P<name>[A-Za-z_]\w*)(?::?-(?P<default>[^}]*))?\}")
-
-
 MAX_ROWS = 1_000_000
 MAX_ITEMS = 1_000_000
 _REPEATED = re.compile(r"_rep\d+$")

@@ -21,8 +21,6 @@ from workbench.core.redaction import is_secret_name, read_secrets, redact_value
 from workbench.sizing.compat_nat.eval_dataset import Item
 
 ProgressCallback = Callable[[int, int], None]
-
-
 CHILD_SCRIPT = Path(__file__).with_name("workflow_child.py")
 INSTALL_COMMAND = "pip install 'nvidia-nat[profiler]==1.9.0' langchain-core"
 MAX_LINE_BYTES = 64 << 20

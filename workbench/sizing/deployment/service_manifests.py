@@ -47,7 +47,6 @@ PROFILES: dict[str, dict[str, Any]] = {
 }
 """Fields of `ServiceSpec` that a model server has otherwise: its probes, its cache, how long it loads."""
 
-
 MAX_CRD_BYTES = 16 << 20
 MAX_SCHEMA_DEPTH = 60
 VERSION_PATTERN = re.compile(r"v?(1\.\d{1,3})(\.\d+)?")

@@ -22,8 +22,6 @@ MAX_EXTRAPOLATION = 1.25
 """Extrapolation limit of a curve beyond the largest and below the smallest measured load."""
 MIN_LEVELS_TO_CHOOSE = 5
 NEAR_LIMIT_SCALE = 0.25
-
-
 MAX_BRACKET_FACTOR = 1.5
 """Largest factor between a load that was served and one that was not, between which an answer may lie."""
 MIN_GROUP_FACTOR = 2.0

@@ -28,8 +28,6 @@ MIN_COUNTS_FOR_USL = 4
 MAX_GPU_EXTRAPOLATION = 2
 """Extrapolation limit of a scaling law, as a multiple of the largest measured GPU count."""
 NORMAL_95 = 1.6448536269514722
-
-
 ROUNDING_TOLERANCE = 1e-9
 MAX_UNKNOWN_FRACTION = 0.1
 ADD_LEVELS = "add levels, such as "

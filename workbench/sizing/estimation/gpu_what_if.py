@@ -40,7 +40,6 @@ CURVE_POINTS = 60
 MAX_INTERVAL_RATIO = 2.0
 """Factor between the ends of an interval that still says something."""
 
-
 MAX_LOAD_FACTOR = 4
 """How many times the asked load the slider reaches."""
 MAX_LIMIT_ROWS = 500

@@ -26,8 +26,6 @@ REQUESTS_PER_RUN = 1500
 # Seeds far from those of sweeps: the truth must not see the same random numbers.
 FIRST_SEED = 10_000
 PASSES_PER_LEVEL = 2
-
-
 OURS_LABEL = "this workbench"
 SAME_POINTS_LABEL = "line, same points"
 TOOLKIT_RUNS_LABEL = "line, toolkit's runs"

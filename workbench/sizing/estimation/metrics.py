@@ -19,8 +19,6 @@ Floats = npt.NDArray[np.float64]
 ALL_PROTOCOLS = ("nat", "openai", "http", "function")
 LLM_PROTOCOLS = ("nat", "openai", "function")
 FIRST_TOKEN_COLUMNS = {"ttft_s", "itl_s"}
-
-
 _HAS_SEVERAL_TOKENS = pl.col("output_tokens").is_null() | (pl.col("output_tokens") > 1)
 # Null where the stream does not tell how many tokens came after its first event.
 _LATER_TOKENS = pl.when(pl.col("stream").is_null() | pl.col("later_tokens").is_not_null()).then(

@@ -36,7 +36,6 @@ UNSTEADY_FACTOR = 1.1
 PER_REQUEST_METRICS = ("runtime", "e2e", "ttft", "llm")
 """Metrics that a late client lengthens by its whole delay."""
 
-
 Verdicts = dict[int, tuple[str, str | None]]
 """New verdict and reason by step."""
 N_PARTS = 10

@@ -30,8 +30,6 @@ BATCH_SIZE = 5
 MAX_WARMUP_FRACTION = 0.25
 """Upper bound of the warm-up, as a fraction of the requests after each user's first one."""
 MIN_NOTED_FRACTION = 0.05
-
-
 N_WINDOW_PARTS = 10
 
 

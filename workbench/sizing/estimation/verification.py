@@ -31,8 +31,6 @@ SCOPES: dict[Scope, str] = {
     "per-GPU load": "test GPUs at their share of the load; routing and shared resources are not verified",
     "whole load": "predicted GPUs at the whole load",
 }
-
-
 FAULTY_VERDICTS = ("cached", "unsteady", "drift", "server-limited", "client-limited")
 WORST_VERDICTS = (*FAILING_VERDICTS, *FAULTY_VERDICTS)
 VERIFICATION_FACTOR = 4

@@ -24,7 +24,6 @@ STREAM_NOTES = {
 }
 """What a level says of its streams, by the note of a request; n is the mean of its events."""
 
-
 MAX_FRAME_BYTES = 1 << 30
 _LENGTH_STRUCT = struct.Struct(">I")
 _frame_encoder = msgspec.msgpack.Encoder()

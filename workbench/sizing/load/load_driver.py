@@ -34,8 +34,6 @@ SAMPLE_EVERY_S = 0.01
 TIMER_RESOLUTION_S = 0.001
 # File descriptors of a process besides connections: files, pipes, the resolver.
 RESERVED_FILES = 64
-
-
 RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
 MIN_PAUSE_S = 0.02
 MAX_PAUSE_S = 1.0

@@ -39,7 +39,6 @@ STEP_ITEMS = 10_000_000
 BLOCK_TOKENS = 512
 """Tokens of a block in the Mooncake traces."""
 
-
 MAX_TOKENIZER_BYTES = 256 << 20
 MIN_WORDS = 30
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")

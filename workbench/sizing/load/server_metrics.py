@@ -27,8 +27,6 @@ MAX_VALUE = float(2**53)
 ServerSample = dict[str, float | None]
 """One value by quantity; null where the server does not say."""
 _Samples = dict[str, list[tuple[dict[str, str], float]]]
-
-
 MAX_METRICS_BYTES = 8 << 20
 METRICS_TIMEOUT_S = 2.0
 MAX_SAMPLES = 200_000

@@ -25,8 +25,6 @@ from workbench.sizing.load.load_step import StepResult, request_runtime_s
 from workbench.sizing.tables import SERVER_METRICS
 
 GOOD_VERDICTS = ("valid", "saturated")
-
-
 MIN_TTFT_FRACTION = 0.9
 MAX_PRINTED_FAILURES = 5
 MAX_RECENT_REQUESTS = 500

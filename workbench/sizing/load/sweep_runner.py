@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
 N_CHECKED_PROMPTS = 64
 
-
 # Ramp before the first runtime is known: softens the burst, and still has all requests in flight together.
 FIRST_RAMP_S = 0.05
 RAMP_STARTS_PER_S = 5000.0

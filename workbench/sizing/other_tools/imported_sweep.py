@@ -25,8 +25,6 @@ MAX_LINE_BYTES = 64 << 20
 MAX_REQUESTS = 2_000_000
 GZIP_MAGIC = b"\x1f\x8b"
 _Shape = TypeVar("_Shape")
-
-
 Arrivals = Literal["users", "poisson", "constant", "trace"]
 MIN_KEPT_FRACTION = 0.75
 MIN_BUFFERED_FRACTION = 0.05
@@ -41,7 +39,6 @@ _FAILURE_PATTERNS = (
     ("cut", r"reset|disconnect|closed connection|peer closed|incomplete|remoteprotocol|broken pipe|payload"),
     ("malformed", r"json|decode|parse|malformed|invalid ?inference"),
 )
-
 
 # So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
 MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4

@@ -15,8 +15,6 @@ from pydantic import Field
 from workbench.core.schema import StrictModel
 
 Router = Literal["least", "round_robin", "random"]
-
-
 EPSILON_TOKENS = 1e-9
 Marks = Literal["end", "first", "all"]
 """Granularity of the events of a call: its end, also its first token, or every token."""

@@ -22,7 +22,6 @@ RequestColumns = dict[str, list[Any]]
 StopCheck = Callable[[RequestColumns], str | None]
 """Given the finished requests in the order they were sent (columns of the table `requests`): why the step may end."""
 
-
 # What a service in virtual time has no answer, no refusal and no stream for.
 UNKNOWN_COLUMNS = (
     *("answer_bytes", "answer_hash", "retry_after_s", "turn", "worker"),

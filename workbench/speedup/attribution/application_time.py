@@ -21,7 +21,6 @@ _FILE_CACHES = {
 _ADAPTIVE_SINCE = (3, 2)
 UNKNOWN = "not in the log"
 
-
 # The driver writes its own times and those of tasks; they differ by the delay of its event queue.
 CLOCK_TOLERANCE_S = 1.0
 # A task counts until the driver has its result, and its slot is free before that.

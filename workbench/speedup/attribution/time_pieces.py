@@ -31,8 +31,6 @@ OVERHEAD = "task overhead"
 UNKNOWN = "unattributed"
 # Measurement that a piece rests on.
 OWN, SPAN, REMAINDER, AROUND = "own metric", "span minus inputs", "remainder", "around the tasks"
-
-
 StageCut = list[tuple[str | None, tuple[int, ...], str, float]]
 COLD, FAILED = "cold: first run in its session", "failed"
 LATER = "later run in its session: first runs are compared"

@@ -37,8 +37,6 @@ EXECS = {
     "Scan orc": ("FileSourceScanExec", "BatchScanExec"),
     "Exchange": ("ShuffleExchangeExec",),
 }
-
-
 SHARED = "shared, split by prices"
 NodeTimes = dict[int | str, tuple[float, str]]
 

@@ -53,8 +53,6 @@ WEAK_SHARE, WEAK_QUERIES, WEAK_SHRINKAGE = 0.01, 2, 0.5
 MIN_SPLIT_SHARE = 0.5
 # Below this share of a side's time an operator counts as absent there.
 ABSENT_SHARE = 0.0005
-
-
 CALIBRATED, CONSTANT, SEED = "calibrated", "constant", "seed"
 MIN_QUERIES = 4
 N_BOOTSTRAP_DRAWS = 5000

@@ -33,7 +33,6 @@ MIN_NOISE_DEGREES = 5
 # Kinds of time that no engine runs as an operator.
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed"})
 
-
 # Bars of a waterfall; the smallest steps are added up.
 MAX_STEPS = 12
 # A step below this share of the baseline's time counts as small.

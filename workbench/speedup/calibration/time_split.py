@@ -25,8 +25,6 @@ MIN_QUERIES = 20
 MIN_GAIN_ERRORS = 3.0
 # A feature further from its mean counts as this many standard deviations: nothing is learned that far out.
 MAX_DEVIATION = 3.0
-
-
 Floats = npt.NDArray[np.float64]
 ACCELERATED = "*"
 # Smallest eigenvalue of the correlation of the work columns: below it, prices can move without a worse fit.

@@ -35,8 +35,6 @@ MIN_FACTOR, MAX_FACTOR = 0.25, 10.0
 MIN_SLIDER_SHARE, MAX_SLIDERS = 0.01, 12
 # A smaller change counts as the measured factor.
 SAME_FACTOR_TOLERANCE = 0.005
-
-
 SLIDER_STEP = 0.01  # of the decimal logarithm: 2.3 %
 LABEL_LENGTH = 26
 

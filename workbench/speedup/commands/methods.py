@@ -48,8 +48,6 @@ if TYPE_CHECKING:
     from workbench.speedup.compat_rapids_tools.profile_tables import SeedApplication
 
 Frames = Sequence[tuple["Table", "pl.DataFrame"]]
-
-
 GUIDE = "known faults of the seed method: docs/guide/speedup-seed-method.md"
 
 

@@ -60,7 +60,6 @@ _SETTINGS: tuple[tuple[str, Callable[[SessionSettings], str], str], ...] = (
     ("file cache", lambda s: s.file_cache, "a cache of input files speeds up later runs on that side only"),
 )
 
-
 # Below this number, starting processes takes longer than reading in one.
 MIN_LOGS_FOR_POOL = 4
 # What the comparison of the sides needs of a log, once its times are measured.

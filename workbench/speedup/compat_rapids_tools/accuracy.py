@@ -31,7 +31,6 @@ HEADS = (
     "Speedup Error (pct)",
 )
 
-
 # Labels as the original has them, one parenthesis missing and one blank too many included.
 DURATION_LINES = (
     "Average duration error (seconds)  = ",

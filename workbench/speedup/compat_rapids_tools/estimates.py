@@ -19,11 +19,7 @@ from workbench.speedup.compat_rapids_tools.plan_operators import OperatorBuilder
 from workbench.speedup.compat_rapids_tools.seed_log import SeedLog
 
 BYTES_PER_S = 1_000_000_000
-
-
 NOT_APPLICABLE = "Not Applicable"
-
-
 STRONGLY, RECOMMENDED, NOT_RECOMMENDED = "Strongly Recommended", "Recommended", "Not Recommended"
 
 

@@ -36,8 +36,6 @@ PROBLEMS = {
 }
 PROBLEMS_IN_ORDER = tuple((re.compile(pattern), PROBLEMS[pattern]) for pattern in immutable_order(PROBLEMS))
 NESTED = "NESTED COMPLEX TYPE"
-
-
 WRITE_ENTRY = "DataWritingCommandExec"
 # Name in the plan -> operator in the factor file; looked up in this order.
 WRITE_COMMANDS = {
@@ -64,7 +62,6 @@ OTHER_NAMES = {
     "decimal": ("dec", "numeric"),
     "calendar": ("interval",),
 }
-
 
 # Levels whose notes become the reason; the second group only when there is a note.
 ALWAYS_LISTED_LEVELS, LISTED_WITH_NOTE_LEVELS = frozenset({"TOFF"}), frozenset({"NS", "CO"})

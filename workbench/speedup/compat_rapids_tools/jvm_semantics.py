@@ -9,8 +9,6 @@ from typing import TypeVar
 
 # Scala's BigDecimal divides to 34 digits.
 _DIVISION = Context(prec=34)
-
-
 K = TypeVar("K", int, str)
 HASH_MASK = 0xFFFFFFFF
 HASH_SEED = 4  # of the first table's 16 buckets; it stays when the table grows

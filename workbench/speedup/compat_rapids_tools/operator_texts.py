@@ -67,8 +67,6 @@ BUILD_SIDES = {
     "BuildRight": JOIN_TYPES - {"RightOuter"},
     "BuildLeft": JOIN_TYPES & {"Inner", "Cross", "RightOuter", "FullOuter"},
 }
-
-
 CODEGEN_NODE = "WholeStageCodegen"
 REUSED_NODE = "ReusedExchange"
 UDF_CHECK_SKIPPED = (

@@ -15,8 +15,6 @@ from workbench.speedup.compat_rapids_tools.log_records import Accumulator, Query
 from workbench.speedup.compat_rapids_tools.seed_log import NS_PER_MS, SeedLog
 
 CODEGEN_PREFIX = "WholeStageCodegen"
-
-
 APPLICATION_INDEX = 1
 # Sums over the tasks of a stage, in the order of the columns; nanoseconds are floored task by task.
 _SUMS: tuple[tuple[str, Callable[[TaskMetrics], int]], ...] = (

@@ -33,8 +33,6 @@ OPERATOR_PAIRS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 )
 MIN_FACTOR = 1.0
 Times = dict[str, float]
-
-
 HEADER = ("CPUOperator", "Score")
 # The qualification tool takes a scan as unsupported unless its factor exceeds 1.
 SCANS = ("BatchScanExec", "FileSourceScanExec", "HiveTableScanExec")

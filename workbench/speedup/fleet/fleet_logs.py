@@ -33,8 +33,6 @@ DOCUMENTS = frozenset(
     {".md", ".txt", ".py", ".ipynb", ".html", ".csv", ".json", ".yaml", ".yml", ".toml", ".conf", ".properties"}
     | {".sh", ".parquet", ".jar", ".sql", ".pdf", ".png"}
 )
-
-
 LIMIT_BYTES = 2 << 30
 PACKAGE = Path(__file__).parents[2]
 # Age from which an unfinished entry counts as left behind by a killed process.
@@ -52,8 +50,6 @@ CODE_PATTERNS = (
     "speedup/attribution/*.py",
     "speedup/comparison/comparability.py",
 )
-
-
 PART_PREFIX, SEEN_FOLDER = ".part-", "seen"
 
 

@@ -46,8 +46,6 @@ Backend = Literal["local", "spark"]
 Progress = Callable[[int, int], None]
 CACHED_TABLES = (APPLICATIONS_MEASURED, EXECUTIONS, PIECES)
 COPY_OF = "the same application as "
-
-
 SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow")
 SPARK_SCHEMA = "path string, application binary, executions binary, pieces binary"
 MAX_TASKS = 10_000

@@ -25,8 +25,6 @@ FLOAT_TOLERANCE = 1e-9
 MAX_MATCHED = 2000
 MAX_TEXT = 200
 Row = list[Any]
-
-
 MAX_ANSWER_BYTES = 1 << 30
 # A side has the first of these verdicts that one of its sessions has.
 _WORST_FIRST: tuple[Verdict, ...] = (

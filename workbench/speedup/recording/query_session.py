@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 
 MAX_ERROR_CHARS = 500
-
-
 EXECUTIONS, ANSWERS, FACTS, EVENTS = "executions.jsonl", "answers.jsonl", "facts.json", "events"
 
 

@@ -32,8 +32,6 @@ QUERIES_FILE = "queries.sql"
 MAX_BUSY_SHARE = 0.3
 SAMPLE_S = 2.0
 Say = Callable[[str], None]
-
-
 MAX_REASONS = 30
 
 

@@ -39,7 +39,6 @@ MAX_OTHER_LOAD = 0.1
 FACTS_FOLDER = "facts"
 LABEL = r"^[A-Za-z0-9][A-Za-z0-9_.+-]{0,39}$"
 
-
 # Settings of the recorder, which needs the log at a known place, uncompressed and in one file.
 RECORDER_SETTINGS = (
     "spark.eventLog.",

@@ -28,8 +28,6 @@ FORBIDDEN = {
     "user root": re.compile(r"(?<![\w.])root(?![\w.])"),
     "IP address": re.compile(r"(?<![\w.])(?!127\.0\.0\.1)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"),
 }
-
-
 LEVEL = 19
 # Plans repeat from pass to pass, megabytes apart. Java's and Python's readers take windows up to 2^27 by default.
 WINDOW_LOG = 26

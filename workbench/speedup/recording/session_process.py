@@ -25,8 +25,6 @@ GRACE_S = 5.0
 MAX_TAIL_CHARS = 1500
 NOISE = ("WARN", "Setting default log level", "To adjust logging level", "Using Spark's default log4j")
 Json = dict[str, Any]
-
-
 _LOOPBACK = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "localhost"}
 
 

@@ -34,7 +34,6 @@ MAX_RETRY_AFTER_S = 86_400.0
 REST_S = 0.05
 SIMULATOR_SERVER_NAME = "workbench-simulator"
 
-
 # A server's count and the events differ by this share at most where each event is a token.
 MAX_COUNT_GAP = 0.05
 # An event of so many words holds several tokens. More tokens than words may be pieces of words, or tokens that were not

@@ -26,8 +26,6 @@ from workbench.sizing.load.service_targets.openai_target import read_bounded_bod
 
 PLACEHOLDER = "{prompt}"
 ERROR_STATUSES = ("error", "failed", "failure", "fail")
-
-
 EVENT_PREFIX = b"intermediate_data:"
 ANSWER_PREFIX = b"data:"
 ERROR_PREFIX = b"error:"

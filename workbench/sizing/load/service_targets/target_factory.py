@@ -20,8 +20,6 @@ from workbench.sizing.load.service_targets.function_target import (
 
 FULL_PATH = "/generate/full"
 CHAT_PATH = "/chat/completions"
-
-
 LISTENER_PATIENCE_S = 10.0
 
 
