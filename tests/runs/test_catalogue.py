@@ -84,6 +84,21 @@ def test_a_broken_run_is_told_and_the_others_are_listed(
     assert "unreadable run record" in captured.err
 
 
+def test_more_runs_than_are_listed_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(3):
+        run_folder.start_run("a", tmp_path).end("succeeded")
+    monkeypatch.setattr(catalogue, "MAX_RUNS", 3)
+    assert call("runs", "list", "--out", str(tmp_path)) == 0
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(catalogue, "MAX_RUNS", 2)
+    assert call("runs", "list", "--out", str(tmp_path)) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 2
+    assert "the rest is not listed" in captured.err
+
+
 def test_a_url_whose_driver_is_not_installed_names_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,12 +27,10 @@ MAX_TABLE_BYTES = 256 << 20
 MAX_ROWS = 200_000
 MAX_RUNS = 20_000
 MAX_DEPTH = 6
-_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OnUnreadable = Callable[[InputError], None]
-
-# The record of a run that is being deleted: see `workbench.runs.prune`.
 DELETED_RECORD = "run.json.deleted"
-_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+"""The record of a run that is being deleted: see `workbench.runs.prune`."""
 _LEFT_OUT = (run_folder.RECORD_FILE, run_folder.PROGRESS_FILE, LOCK_FILE)
 
 
@@ -71,7 +69,7 @@ class StoredRun:
     def list_table_names(self) -> list[str]:
         """Names of the tables in the record that are valid names."""
         names = (entry.get("name") for entry in self.record["tables"] if isinstance(entry, dict))
-        return [name for name in names if isinstance(name, str) and _TABLE_NAME.fullmatch(name)]
+        return [name for name in names if isinstance(name, str) and _SAFE_NAME.fullmatch(name)]
 
     def table_entry(self, table: str) -> dict[str, Any]:
         """The record's entry of a table; empty without one."""
@@ -144,7 +142,8 @@ def list_runs(
 
     Searches six levels deep; does not enter run folders or follow links.
 
-    `unreadable`: Called with the error of each unreadable run; without it they are skipped.
+    `unreadable`: Called with the error of each unreadable run, and once where more than `MAX_RUNS` are there, of which
+    the rest is left out before sorting; without it both are silent.
     """
     store, root = open_place(place)
     runs: list[StoredRun] = []
@@ -176,9 +175,18 @@ def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: 
         if record_name != run_folder.RECORD_FILE and run_folder.RECORD_FILE in names:
             continue
         if record_name in names:
-            yield folder
-            if (seen := seen + 1) >= MAX_RUNS:
+            if seen == MAX_RUNS:
+                if unreadable:
+                    too_many = InputError(
+                        "too many runs: the rest is not listed",
+                        where=store.display_path(root),
+                        allowed=f"at most {MAX_RUNS:,} runs",
+                        do="list a folder below it, or delete old runs: workbench runs prune",
+                    )
+                    unreadable(too_many)
                 return
+            seen += 1
+            yield folder
         elif depth < MAX_DEPTH:
             waiting += [(path, depth + 1) for path, is_folder, _ in entries if is_folder and path != folder]
 
@@ -253,12 +261,12 @@ def copy_run(run: StoredRun, place: str | Path) -> str:
     """
     if run.record["status"] == "running":
         raise ConfigError("only a run that has ended can be copied", where=run.place, found=run.state)
-    if bad := [name for name in (run.area, run.run_id) if not _NAME.fullmatch(name)]:
+    if bad := [name for name in (run.area, run.run_id) if not _SAFE_NAME.fullmatch(name)]:
         raise ConfigError("not a name of a folder", where=run.place, found=bad[0][:100], do="see its run.json")
     store, root = open_place(place)
     target = f"{root}/{run.area}/{run.run_id}"
-    record = _read_file(run, run_folder.RECORD_FILE)
-    if _is_there(store, target, record):
+    record = _read_copied_file(run, run_folder.RECORD_FILE)
+    if _is_copied(store, target, record):
         return store.display_path(target)
     try:
         members = list_files(run.store, run.root)
@@ -270,19 +278,19 @@ def copy_run(run: StoredRun, place: str | Path) -> str:
     try:
         store.write_bytes(f"{target}/{run_folder.RECORD_FILE}", record)
     except OSError as error:
-        raise _build_error(store, target, error) from error
+        raise _build_copy_error(store, target, error) from error
     return store.display_path(target)
 
 
-def _read_file(run: StoredRun, name: str) -> bytes:
+def _read_copied_file(run: StoredRun, name: str) -> bytes:
     try:
         return run.store.read_bytes(f"{run.root}/{name}", run_folder.MAX_RECORD_BYTES)
     except OSError as error:
         raise InputError("cannot read the run", where=f"{run.place}/{name}", found=format_error(error)) from error
 
 
-def _is_there(store: Store, target: str, record: bytes) -> bool:
-    """Whether this very run is there, whole."""
+def _is_copied(store: Store, target: str, record: bytes) -> bool:
+    """Whether this very run is there, whole; raises where another one is, or half of a deleted one."""
     try:
         names = {PurePosixPath(path).name for path, _, _ in store.list_entries(target)}
         if DELETED_RECORD in names:
@@ -294,7 +302,7 @@ def _is_there(store: Store, target: str, record: bytes) -> bool:
     except FileNotFoundError:
         return False
     except OSError as error:
-        raise _build_error(store, target, error) from error
+        raise _build_copy_error(store, target, error) from error
     if stored_record != record:
         raise ConfigError("another run is there", where=store.display_path(target), do="choose another place")
     return True
@@ -306,12 +314,12 @@ def _copy_file(run: StoredRun, name: str, store: Store, target: str) -> None:
             try:
                 store.put_file(path, f"{target}/{name}")
             except OSError as error:
-                raise _build_error(store, f"{target}/{name}", error) from error
+                raise _build_copy_error(store, f"{target}/{name}", error) from error
     except OSError as error:
         raise InputError("cannot read the run", where=f"{run.place}/{name}", found=format_error(error)) from error
 
 
-def _build_error(store: Store, path: str, error: OSError) -> RunFailedError:
+def _build_copy_error(store: Store, path: str, error: OSError) -> RunFailedError:
     where = redaction.strip_user_info(store.display_path(path))
     return RunFailedError(
         "cannot write the copy of the run",

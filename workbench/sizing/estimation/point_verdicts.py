@@ -311,7 +311,7 @@ def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: s
         peak=int(levels.max()),
     )
     latencies = (kept_requests["ended_s"] - kept_requests["intended_s"]).to_numpy()
-    reason = _find_deficit(backlog, width, latencies) or _find_missing_surplus(window, latencies, arrivals)
+    reason = _find_deficit(backlog, width, latencies) or _explain_unproven_surplus(window, latencies, arrivals)
     return replace(backlog, overload=reason)
 
 
@@ -326,6 +326,7 @@ def _build_window(sent: pl.DataFrame, kept_requests: pl.DataFrame) -> _Window | 
 
 
 def _find_deficit(backlog: Backlog, width: float, latencies: Floats) -> str | None:
+    """Fewer ended than were offered, by more than the interval, while latencies grew; `width` of the window in s."""
     grown = backlog.last - backlog.first
     if backlog.ended_high_per_s is None or grown < max(MIN_DEFICIT, 0.01 * backlog.offered_per_s * width):
         return None
@@ -341,27 +342,28 @@ def _find_deficit(backlog: Backlog, width: float, latencies: Floats) -> str | No
     )
 
 
-def _find_missing_surplus(window: _Window, latencies: Floats, arrivals: str) -> str | None:
-    middle = float(np.median(latencies))
-    time = quantiles.estimate_correlation_time(latencies[:, None], middle)
-    if time <= MAX_CORRELATION_TIME:
+def _explain_unproven_surplus(window: _Window, latencies: Floats, arrivals: str) -> str | None:
+    """Reason why the step does not show that the service has capacity to spare; null where it does, or need not.
+
+    `latencies` in seconds, in the order of sending. Latencies that are independent of one another need no surplus.
+    """
+    middle_s = float(np.median(latencies))
+    correlated_requests = quantiles.estimate_correlation_time(latencies[:, None], middle_s)
+    if correlated_requests <= MAX_CORRELATION_TIME:
         return None
     process = PROCESSES.get(arrivals)
-    dispersion = None if process is None else process.dispersion
+    dispersion = _estimate_dispersion(window) if process is None else process.dispersion
     if dispersion == 0:
-        # Between two arrivals of an even stream a backlog falls each time: only the latencies tell.
-        if len(latencies) >= MIN_INDEPENDENT * time or np.ptp(latencies) <= MAX_STEADY_RANGE * middle:
-            return None
-        return f"latencies still moved together over {time:.0f} of {len(latencies)} requests: no steady state"
+        return _explain_unsteady_latencies(latencies, middle_s, correlated_requests)
     times, levels, spans = _trace_backlog(window)
     order = np.argsort(levels)
+    # The median over time: the level below which the backlog was for half of the window.
     half = np.searchsorted(np.cumsum(spans[order]), spans.sum() / 2)
-    median = int(levels[order][min(half, len(order) - 1)])
-    above = levels > median
+    median_level = int(levels[order][min(half, len(order) - 1)])
+    above = levels > median_level
     falls = int((above[:-1] & ~above[1:]).sum())
     arrived = float(np.histogram(window.due, np.append(times, window.end))[0][above].sum()) if above.any() else 0.0
-    spread = _estimate_dispersion(window) if dispersion is None else dispersion
-    if not arrived or falls >= NORMAL_95 * np.sqrt((1 + spread) * arrived):
+    if not arrived or falls >= NORMAL_95 * np.sqrt((1 + dispersion) * arrived):
         return None
     peaks = [int(part.max()) for part in np.array_split(levels, 4) if len(part)]
     if len(latencies) < MIN_FOR_SURPLUS and max(peaks[2:], default=0) <= max(peaks[:2]):
@@ -369,6 +371,15 @@ def _find_missing_surplus(window: _Window, latencies: Floats, arrivals: str) -> 
     return (
         f"no sign that the backlog clears: at most {', '.join(map(str, peaks))} requests were waiting in the quarters "
         f"of the step, and it fell to its median {falls} times in {len(latencies)} requests"
+    )
+
+
+def _explain_unsteady_latencies(latencies: Floats, middle_s: float, correlated_requests: float) -> str | None:
+    """The same for evenly spaced arrivals: a backlog falls between any two of them, so only the latencies tell."""
+    if len(latencies) >= MIN_INDEPENDENT * correlated_requests or np.ptp(latencies) <= MAX_STEADY_RANGE * middle_s:
+        return None
+    return (
+        f"latencies still moved together over {correlated_requests:.0f} of {len(latencies)} requests: no steady state"
     )
 
 
