@@ -205,18 +205,6 @@ def test_without_a_level_that_counts_nothing_is_drawn() -> None:
     assert list(spec_of(GOAL, line(4))) == ["concurrency_vs_p95_simple"]
 
 
-def test_numbers_stand_with_their_points_in_line() -> None:
-    lines = list(calc_outputs.format_markdown_table(["a", "b"], [[1, None], [10, 1234567.0], [2, 0.5], [3, 1e-7]]))
-    assert lines == [
-        "|   a |           b |",
-        "|-----|-------------|",
-        "|   1 |             |",
-        "|  10 | 1.23457e+06 |",
-        "|   2 | 0.5         |",
-        "|   3 | 1e-07       |",
-    ]
-
-
 def test_levels_in_memory_go_with_rules_and_nothing_that_runs() -> None:
     with pytest.raises(ConfigError, match="without effect on levels in memory") as refused:
         sizing.calculate("out", levels={}, endpoint="http://a")

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 ALERTS_LEGEND = "Alerts!: W = Workflow interrupted, L = LLM latency outlier, R = Workflow runtime outlier"
-_PADDING = 2
 Cell = str | int | float | None
 LEVELS_TABLE = Table(
     "calc_levels",
@@ -74,6 +73,8 @@ WRITE_ADVICE = "name another folder with --calc_output_dir, or only print with -
 
 def format_calculation(result: Calculation) -> Iterator[str]:
     """Lines of the printed result: goal, levels, and estimates or the reasons why there are none."""
+    from tabulate import tabulate
+
     goal = result.goal
     yield (
         f"Targets: LLM Latency ≤ {float(goal.target_llm_latency_s)}s, "
@@ -83,7 +84,8 @@ def format_calculation(result: Calculation) -> Iterator[str]:
     yield "Per concurrency results:"
     if any(format_alerts(data) for data in result.output.calc_data.values()):
         yield ALERTS_LEGEND
-    yield from format_markdown_table(*build_table_columns(result))
+    headers, rows = build_table_columns(result)
+    yield from tabulate(rows, headers, tablefmt="github").splitlines()
     yield from _format_left_out_levels(result)
     if result.answers:
         yield ""
@@ -139,42 +141,6 @@ def build_table_columns(result: Calculation) -> tuple[list[str], list[list[Cell]
         if name in always or any(isinstance(value, float) or value for value in column)
     }
     return list(columns), [list(row) for row in zip(*columns.values(), strict=True)]
-
-
-def format_markdown_table(headers: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
-    """Lines of a Markdown table as in the toolkit: numbers aligned at the decimal point, six digits.
-
-    >>> print("\\n".join(format_markdown_table(["c", "p95"], [[1, 5.0], [16, 12.345678]])))
-    |   c |     p95 |
-    |-----|---------|
-    |   1 |  5      |
-    |  16 | 12.3457 |
-    """
-    cells = [_align_column(header, [row[index] for row in rows]) for index, header in enumerate(headers)]
-    yield _join_cells([column[0] for column in cells])
-    yield "|" + "|".join("-" * (len(column[0]) + 2) for column in cells) + "|"
-    for index in range(len(rows)):
-        yield _join_cells([column[index + 1] for column in cells])
-
-
-def _join_cells(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cells) + " |"
-
-
-def _align_column(header: str, values: Sequence[Cell]) -> list[str]:
-    number = bool(values) and not any(isinstance(value, str) for value in values)
-    texts = ["" if value is None else f"{value:g}" if isinstance(value, float) else str(value) for value in values]
-    if number:
-        behind = [_count_digits_after_point(text) for text in texts]
-        texts = [text + " " * (max(behind) - count) for text, count in zip(texts, behind, strict=True)]
-    width = max([len(header) + _PADDING, *map(len, texts)])
-    return [text.rjust(width) if number else text.ljust(width) for text in (header, *texts)]
-
-
-def _count_digits_after_point(text: str) -> int:
-    """Number of digits after the point (or the exponent), -1 for none."""
-    place = max(text.rfind("."), -1) if "." in text else text.lower().rfind("e")
-    return len(text) - place - 1 if place >= 0 else -1
 
 
 def _format_left_out_levels(result: Calculation) -> Iterator[str]:

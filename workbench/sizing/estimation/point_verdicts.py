@@ -352,8 +352,10 @@ def _explain_unproven_surplus(window: _Window, latencies: Floats, arrivals: str)
     if correlated_requests <= MAX_CORRELATION_TIME:
         return None
     process = PROCESSES.get(arrivals)
-    dispersion = _estimate_dispersion(window) if process is None else process.dispersion
-    if dispersion == 0:
+    dispersion = None if process is None else process.dispersion
+    if dispersion is None:
+        dispersion = _estimate_dispersion(window)
+    elif dispersion == 0:
         return _explain_unsteady_latencies(latencies, middle_s, correlated_requests)
     times, levels, spans = _trace_backlog(window)
     order = np.argsort(levels)

@@ -173,36 +173,10 @@ def _numpy_median(values: list[float]) -> float:
 
 
 def _format_comparison_table(rows: Sequence[EstimateComparison]) -> list[str]:
-    """A table in the style `psql` of the library that the original prints with: six digits, decimal points aligned."""
-    columns: list[list[str]] = [[str(number) for number in range(len(rows))]]
-    for name in EstimateComparison.__dataclass_fields__:
-        values = [getattr(row, name) for row in rows]
-        columns.append(_align_decimals(values) if not isinstance(values[0], str) else values)
-    widths = [max(len(head) + 2, *map(len, column)) for head, column in zip(HEADS, columns, strict=True)]
-    edge = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
-    below = "|" + "+".join("-" * (width + 2) for width in widths) + "|"
-    body = [_format_table_line([column[number] for column in columns], widths) for number in range(len(rows))]
-    return [edge, _format_table_line(HEADS, widths), below, *body, edge]
+    from tabulate import tabulate
 
-
-def _align_decimals(values: list[float]) -> list[str]:
-    texts = [str(value) if isinstance(value, int) else format(value, "g") for value in values]
-    places = [_count_decimal_places(text) for text in texts]
-    return [text + " " * (max(places) - place) for text, place in zip(texts, places, strict=True)]
-
-
-def _count_decimal_places(text: str) -> int:
-    """Characters behind the decimal point (or exponent); -1 where there is none."""
-    at = text.rfind(".") if "." in text else text.rfind("e")
-    return len(text) - at - 1 if at >= 0 else -1
-
-
-def _format_table_line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    shown = [
-        cell.ljust(width) if number == 1 else cell.rjust(width)
-        for number, (cell, width) in enumerate(zip(cells, widths, strict=True))
-    ]
-    return "| " + " | ".join(shown) + " |"
+    cells = [[number, *vars(row).values()] for number, row in enumerate(rows)]
+    return str(tabulate(cells, HEADS, tablefmt="psql")).splitlines()
 
 
 def estimate_left_out_ratios(
