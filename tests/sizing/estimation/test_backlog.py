@@ -13,11 +13,18 @@ from workbench.sizing.estimation.step_points import select_kept_requests
 
 
 def queue(
-    load: float, *, slots: int = 4, n: int = 1000, cv: float = 0.5, seed: int = 0, even: bool = False
+    load: float,
+    *,
+    slots: int = 4,
+    n: int = 1000,
+    cv: float = 0.5,
+    seed: int = 0,
+    even: bool = False,
+    gap_cv: float = 1.0,
 ) -> pl.DataFrame:
     """Requests of a first-come queue whose slots take a second each: `load` is arrivals over what it ends."""
     random = np.random.default_rng(seed)
-    gaps = np.full(n, 1 / (load * slots)) if even else random.exponential(1 / (load * slots), n)
+    gaps = np.full(n, 1 / (load * slots)) if even else random.gamma(gap_cv**-2, gap_cv**2 / (load * slots), n)
     due, free, ended = np.cumsum(gaps), [0.0] * slots, np.empty(n)
     shape = 1 / cv**2 if cv else 0
     for place, moment in enumerate(due):
@@ -55,6 +62,14 @@ def test_exactly_the_capacity_is_mostly_seen_though_nothing_is_missing(even: boo
 @pytest.mark.parametrize("load", [0.5, 0.75])
 def test_what_is_sustained_is_called_so(load: float, even: bool) -> None:
     assert n_seen(load, even=even) <= 1
+
+
+@pytest.mark.parametrize("arrivals", ["gamma", "a kind of an older version"])
+def test_bursts_are_judged_by_the_dispersion_that_the_data_show(arrivals: str) -> None:
+    bursts = [queue(load, n=2000, gap_cv=2.0, seed=seed) for load in (0.6, 1.3) for seed in range(10)]
+    overloaded = [judged(frame, arrivals).overload is not None for frame in bursts]
+    assert sum(overloaded[:10]) <= 1
+    assert all(overloaded[10:])
 
 
 def test_times_without_variation_are_a_steady_state() -> None:
