@@ -63,6 +63,12 @@ def merge_intervals(
 
     Returns: The columns of `by`, `start`, `end` and `intervals` (how many were merged), and the sentence that tells
     what was done ("" when nothing was).
+
+    >>> import polars as pl
+    >>> tasks = pl.DataFrame({"begin": [0.0, 1.0, 5.0], "end": [1.0, 2.0, 6.0], "core": ["a", "a", "a"]})
+    >>> merged, note = merge_intervals(tasks, "begin", "end", ["core"], limit=2)
+    >>> merged.sort("begin").rows(), note
+    ([('a', 0.0, 2.0, 2), ('a', 5.0, 6.0, 1)], '3 intervals drawn as 2: those that touch are merged')
     """
     import polars as pl
 
@@ -178,6 +184,11 @@ def select_columns(
 
     `numbers`, `texts`, `flags`: Columns that must be numeric, that are written as text, that must be boolean.
     `details`: Columns that are taken as numbers where they are numeric, else as text.
+
+    >>> import polars as pl
+    >>> table = pl.DataFrame({"query": ["q1", None], "seconds": [1.0, float("nan")], "other": [1, 2]})
+    >>> select_columns(table, "times", numbers=["seconds"], texts=["query"]).rows()
+    [('q1', 1.0), ('–', None)]
     """
     import polars as pl
 
@@ -255,7 +266,12 @@ def check_unique(frame: pl.DataFrame, chart_name: str, columns: list[str]) -> No
 
 
 def list_categories(frame: pl.DataFrame, column: str) -> list[str]:
-    """The categories of a column in the order of the table."""
+    """The categories of a column in the order of the table.
+
+    >>> import polars as pl
+    >>> list_categories(pl.DataFrame({"side": ["new", None, "old", "new"]}), "side")
+    ['new', 'old']
+    """
     return [value for value in frame.get_column(column).unique(maintain_order=True).to_list() if value is not None]
 
 

@@ -353,7 +353,13 @@ def describe_holes(completeness: pl.DataFrame) -> list[str]:
 
 
 def select_touching(completeness: pl.DataFrame) -> pl.DataFrame:
-    """The holes that make task times wrong: no share, idle time or prediction can be made of such a log."""
+    """The holes that make task times wrong: no share, idle time or prediction can be made of such a log.
+
+    >>> import polars as pl
+    >>> holes = pl.DataFrame({"kind": ["lost tasks", "lost metrics"], "touches": [TASK_FIGURES, "node metrics"]})
+    >>> select_touching(holes)["kind"].to_list()
+    ['lost tasks']
+    """
     import polars as pl
 
     return completeness.filter(pl.col("touches").is_in([TASK_FIGURES, ALL_FIGURES]))

@@ -156,7 +156,15 @@ def _load_binding_estimate(sweep: Path, *, partly: bool) -> tuple[dict[str, Any]
 def estimate_in_flight_per_replica(
     binding: dict[str, Any], points: pl.DataFrame, gpus_per_replica: int
 ) -> float | None:
-    """Requests in flight per replica at the capacity: measured ones, since a load may count arrivals or thinkers."""
+    """Requests in flight per replica at the capacity: measured ones, since a load may count arrivals or thinkers.
+
+    `binding`: The row of `estimates` that asks for most GPUs. `points`: Table `points`, interpolated between its loads.
+
+    >>> import polars as pl
+    >>> points = pl.DataFrame({"n_ok": [900, 900], "gpus": [2, 2], "load": [10.0, 20.0], "in_flight": [8.0, 18.0]})
+    >>> estimate_in_flight_per_replica({"test_gpus": 2, "capacity": 15.0, "capacity_low": None}, points, 1)
+    6.5
+    """
     rows = points.filter((points["n_ok"] > 0) & (points["gpus"] == binding["test_gpus"])).sort("load")
     capacity = binding["capacity_low"] if binding["capacity_low"] is not None else binding["capacity"]
     if capacity is None or not rows.height:

@@ -323,7 +323,16 @@ class Ceiling:
 
 
 def find_ceiling(points: pl.DataFrame) -> Ceiling | None:
-    """The lowest load of one GPU count that was not served; null when all were."""
+    """The lowest load of one GPU count that was not served; null when all were.
+
+    `points`: Table `points`; of it load, load_unit, verdict, reason and ended_high_per_s.
+
+    >>> import polars as pl
+    >>> points = {"load": [4.0, 8.0, 16.0], "load_unit": "users", "verdict": ["valid", "interrupted", "interrupted"]}
+    >>> points |= {"reason": "4.0 % of 900 failed: 36 timeout", "ended_high_per_s": None}
+    >>> find_ceiling(pl.DataFrame(points)).load
+    8.0
+    """
     import polars as pl
 
     failing = points.filter(pl.col("verdict").is_in(FAILING_VERDICTS)).sort("load")

@@ -51,6 +51,13 @@ def summarize_server_metrics(
     A full cache makes requests wait, too, so it comes first. Does not show why a queue is there: a limit of the server
     (`--max-num-seqs`), its computing, or a cache that it does not report. A GPU counts as busy while any kernel runs,
     however small: 'host' is never said of one that is full, and a full one may still be slow.
+
+    >>> import polars as pl
+    >>> samples = {"at_s": range(5), "running": 8, "waiting": [0, 3, 4, 4, 5], "kv_cache": 0.4, "preemptions": 0}
+    >>> samples |= dict.fromkeys(("gpu_busy", "gpu_power_w", "gpu_clock_mhz"))
+    >>> summary = summarize_server_metrics(pl.DataFrame(samples), 0.0, 10.0)
+    >>> summary["server_waiting"], summary["waiting_share"], summary["server_binds"]
+    (4.0, 0.8, 'queue')
     """
     nothing = dict.fromkeys(SERVER_COLUMNS)
     if samples is None:
@@ -123,7 +130,10 @@ def describe_waiting_gpus(points: pl.DataFrame) -> str | None:
 
 
 def find_first_bottleneck(points: pl.DataFrame, gpus: int) -> str | None:
-    """Find the load from which something binds on this many GPUs, and what, as one clause; null where nothing does."""
+    """Find the load from which something binds on this many GPUs, and what, as one clause; null where nothing does.
+
+    `points`: Table `points`.
+    """
     rows = points.filter((points["gpus"] == gpus) & points["server_binds"].is_not_null()).sort("load")
     if not rows.height:
         return None

@@ -132,7 +132,16 @@ def _mean_overlap(starts: Floats, ends: Floats, begin: float, end: float) -> flo
 
 
 def select_kept_requests(requests: pl.DataFrame, users: int | None) -> pl.DataFrame:
-    """Kept requests of one step, without warm-up and tail, in the order they were sent."""
+    """Kept requests of one step, without warm-up and tail, in the order they were sent.
+
+    `requests`: Table `requests` of one step. `users`: Of a closed loop; null for an open one.
+
+    >>> import polars as pl
+    >>> columns = {"request": range(300), "tail": [False] * 290 + [True] * 10, "outcome": "ok", "runtime_s": 1.0}
+    >>> kept = select_kept_requests(pl.DataFrame(columns), 4)
+    >>> int(kept["request"].min()), int(kept["request"].max())
+    (4, 289)
+    """
     main = requests.filter(~requests["tail"]).sort("request")
     runtimes = metrics.metric_values(main, metrics.DEFAULT_METRIC)[:, 0]
     # With sessions each user's whole first one is dropped: contexts have their usual lengths only after it.
