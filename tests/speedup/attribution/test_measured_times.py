@@ -10,7 +10,7 @@ import pytest
 from tests.fakes import eventlogs as made
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.attribution.time_pieces import build_application_row, build_unreadable_row, list_streaming_ids
-from workbench.speedup.fleet.fleet_reader import measure_log
+from workbench.speedup.fleet.measured_logs import measure_log
 from workbench.speedup.tables import APPLICATIONS_MEASURED
 
 ID = "1b671a64-40d5-491e-99b0-da01ff1f3341"

@@ -16,7 +16,7 @@ from tests.eventlog.conftest import local_spark
 from tests.fakes import eventlogs as made
 from tests.speedup.applications import application as content
 from workbench.core.errors import ConfigError, InputError
-from workbench.speedup.fleet import fleet_reader
+from workbench.speedup.fleet import fleet_reader, measured_logs
 from workbench.speedup.fleet.fleet_logs import FactsCache
 from workbench.speedup.fleet.fleet_reader import FleetFilters, MeasuredFleet, measure_fleet
 from workbench.speedup.tables import APPLICATIONS_MEASURED
@@ -151,8 +151,8 @@ def test_a_fault_of_the_method_costs_its_own_row_only(
             raise KeyError("odd plan")
         return real(*args, **more)
 
-    real = fleet_reader.measure_log_times
-    monkeypatch.setattr(fleet_reader, "measure_log_times", measure)
+    real = measured_logs.measure_log_times
+    monkeypatch.setattr(measured_logs, "measure_log_times", measure)
     found = measure_fleet([folder], jobs=1, cache=cache).applications
     assert found["status"].to_list().count("unreadable") == 1
     assert "KeyError: 'odd plan'" in found["reason"].to_list()
@@ -162,11 +162,11 @@ def die(path: str, cache: FactsCache | None = None) -> Any:
     """Stands for a reader that the system kills on one log."""
     if path.endswith("app-2"):
         os._exit(9)
-    return fleet_reader.measure_log(path, cache)
+    return measured_logs.measure_log(path, cache)
 
 
 def test_a_process_that_dies_costs_the_log_that_killed_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fleet_reader, "_measure_in_worker", die)
+    monkeypatch.setattr(fleet_reader, "measure_log", die)
     found = status_of(measure_fleet([folder], jobs=2, use_cache=False))
     assert found["app-2"][0] == "unreadable"
     assert "died" in str(found["app-2"][1])

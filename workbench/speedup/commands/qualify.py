@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.speedup.calibration.factor_model import FactorModel
     from workbench.speedup.fleet.fleet_reader import FleetFilters, MeasuredFleet
     from workbench.speedup.fleet.qualification import Qualification, QualificationTerms
+    from workbench.speedup.fleet.spark_fleet import SparkOptions
 
 
 class Backend(StrEnum):
@@ -26,7 +27,10 @@ class Backend(StrEnum):
     spark = "spark"
 
 
-Logs = Annotated[list[str] | None, typer.Argument(help="Event logs, folders of them, globs or URLs.")]
+Logs = Annotated[
+    list[str] | None,
+    typer.Argument(help="Event logs, folders of them, globs or URLs; @FILE: a list of them, one a line."),
+]
 MoreLogs = Annotated[list[str] | None, typer.Option("--eventlogs", help="The same, as an option.")]
 FactorFile = Annotated[
     Path | None,
@@ -52,6 +56,23 @@ Why = Annotated[bool, typer.Option("--why", help="Print the reason or remark of 
 PerSql = Annotated[bool, typer.Option("--per-sql", help="Print the prediction of each query.")]
 MinRatio = Annotated[float, typer.Option(help="Minimum ratio of a recommended application.")]
 ReadWith = Annotated[Backend, typer.Option(help="Read the logs on this machine, or inside a Spark application.")]
+Master = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="With --backend spark: spark://HOST:PORT, yarn, k8s://…, local[N]; else as set."),
+]
+SparkSettings = Annotated[
+    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="With --backend spark: a Spark setting; repeat.")
+]
+SharedResults = Annotated[
+    str | None,
+    typer.Option(
+        "--results",
+        metavar="DIR",
+        help="With --backend spark: folder or URL that the driver and all executors reach; a run that ended early goes"
+        " on from it.",
+        show_default="below your cache",
+    ),
+]
 Processes = Annotated[int | None, typer.Option(help="Processes of the local backend; one per core by default.")]
 Cache = Annotated[bool, typer.Option(help="Keep the measured times of each log, by its sha256.")]
 MethodChoice = Annotated[Method, typer.Option(help="How predictions are made.")]
@@ -73,6 +94,9 @@ def qualify(
     currency: Currency = "",
     least_ratio: MinRatio = 1.3,
     backend: ReadWith = Backend.local,
+    master: Master = None,
+    conf: SparkSettings = None,
+    results: SharedResults = None,
     jobs: Processes = None,
     cache: Cache = True,
     method: MethodChoice = Method.calibrated,
@@ -96,7 +120,7 @@ def qualify(
     from workbench.speedup.fleet.fleet_reader import FleetFilters
     from workbench.speedup.fleet.qualification import QualificationTerms
 
-    paths = [*(logs or []), *(eventlogs or [])]
+    paths = [path for given in [*(logs or []), *(eventlogs or [])] for path in _expand_list(given)]
     if not paths:
         raise ConfigError("no event log given", do="workbench speedup qualify LOG --factors factors.json")
     if method is Method.calibrated and factors is not None and factors.suffix.lower() == ".csv":
@@ -115,9 +139,36 @@ def qualify(
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
     terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
-    reading = {"backend": backend.value, "jobs": jobs, "use_cache": cache}
+    spark = _build_spark_options(backend, master, conf, results)
+    reading = {"backend": backend.value, "jobs": jobs, "use_cache": cache, "spark": spark}
     printed = {"why": why, "per_sql": per_sql}
     _qualify_with_model(paths, model, filters, terms, overrides, reading, out=out, as_json=as_json, printed=printed)
+
+
+def _expand_list(path: str) -> list[str]:
+    """The logs that a file names, one a line, for `@FILE`; else the path itself."""
+    from workbench.core.data_files import read_text_file
+    from workbench.core.errors import ConfigError
+
+    if not path.startswith("@"):
+        return [path]
+    lines = read_text_file(path[1:], noun="list of event logs", error_type=ConfigError).splitlines()
+    return [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+
+
+def _build_spark_options(
+    backend: Backend, master: str | None, conf: list[str] | None, results: str | None
+) -> SparkOptions | None:
+    from workbench.console.options import parse_pairs
+    from workbench.core.errors import ConfigError
+    from workbench.speedup.fleet.spark_fleet import SparkOptions
+
+    given = {"--master": master, "--conf": conf, "--results": results}
+    if backend is not Backend.spark:
+        if unused := [flag for flag, value in given.items() if value]:
+            raise ConfigError("only the Spark backend reads it", where=unused[0], do="add --backend spark")
+        return None
+    return SparkOptions(master, parse_pairs(conf or [], "--conf"), results)
 
 
 def _qualify_with_model(

@@ -50,16 +50,22 @@ CODE_PATTERNS = (
     "speedup/attribution/*.py",
     "speedup/comparison/comparability.py",
 )
+# Of a file in a listing, by the store: S3, Google, Azure and HTTP have a tag, files a time.
+STAMP_NAMES = ("ETag", "etag", "mtime", "LastModified", "last_modified", "updated", "Last-Modified")
 PART_PREFIX, SEEN_FOLDER = ".part-", "seen"
 
 
 @dataclass(frozen=True)
 class LogCandidate:
-    """A possible log; `reason` says why it cannot be opened."""
+    """A possible log; `reason` says why it cannot be opened.
+
+    `stamp`: Tag or time of its files, which changes when they do; empty where the store gives neither.
+    """
 
     path: str
     size_bytes: int = 0
     reason: str | None = None
+    stamp: str = ""
 
 
 def list_log_candidates(paths: Sequence[str | Path]) -> list[LogCandidate]:
@@ -83,16 +89,35 @@ def _open_store(path: str) -> tuple[Any, str]:
 def _list_opened_candidates(path: str) -> list[LogCandidate]:
     """Logs that only the contents tell apart."""
     try:
-        return [LogCandidate(source.path, source.size_bytes) for source in list_logs(path)]
+        return [_build_opened_candidate(source) for source in list_logs(path)]
     except InputError as error:
         return [LogCandidate(path, reason=error.what)]
+
+
+def _build_opened_candidate(source: LogSource) -> LogCandidate:
+    return LogCandidate(source.path, source.size_bytes, stamp=_stat_fingerprint(source) or "")
+
+
+def _build_file_candidate(store: Any, entry: Mapping[str, Any]) -> LogCandidate:
+    size_bytes = int(entry.get("size") or 0)
+    return LogCandidate(_build_url(store, entry["name"]), size_bytes, stamp=_build_stamp([entry]))
+
+
+def _build_stamp(entries: Sequence[Mapping[str, Any]]) -> str:
+    """Tags or times of files in a store's listing; empty where one has neither.
+
+    >>> _build_stamp([{"size": 3, "ETag": '"9f"'}, {"size": 4, "mtime": 2.5}]), _build_stamp([{"size": 3}])
+    ('"9f" 2.5', '')
+    """
+    stamps = [next((str(entry[name]) for name in STAMP_NAMES if entry.get(name)), "") for entry in entries]
+    return " ".join(stamps) if all(stamps) else ""
 
 
 def _list_candidates_at(path: str) -> list[LogCandidate]:
     store, root = _open_store(path)
     try:
         if not store.exists(root) and OF_FOLDER in path:
-            return [LogCandidate(source.path, source.size_bytes) for source in list_logs(path)]
+            return [_build_opened_candidate(source) for source in list_logs(path)]
         roots = [root] if store.exists(root) or not set(MAGIC) & set(path) else sorted(store.glob(root))
         if not roots or not store.exists(roots[0]):
             raise InputError(
@@ -106,7 +131,7 @@ def _list_candidates_at(path: str) -> list[LogCandidate]:
             elif _file_name(place).endswith(".zip"):
                 candidates += _list_opened_candidates(_build_url(store, place))
             elif len(roots) == 1 or not _is_document(place):
-                candidates.append(LogCandidate(_build_url(store, place), int(info.get("size") or 0)))
+                candidates.append(_build_file_candidate(store, info))
     except OSError as error:
         raise InputError("cannot be read", where=remove_secrets(path), found=remove_secrets(str(error))) from error
     if not candidates:
@@ -139,7 +164,8 @@ def _list_candidates_below(store: Any, folder: str) -> list[LogCandidate]:
                 continue
             size = sum(int(files[name].get("size") or 0) for name in group.names)
             label = f"{OF_FOLDER}{group.application}" if n_rolled > 1 else ""
-            candidates.append(LogCandidate(_build_url(store, place) + label, size))
+            stamp = _build_stamp([files[name] for name in group.names])
+            candidates.append(LogCandidate(_build_url(store, place) + label, size, stamp=stamp))
         if not groups and _file_name(place).startswith(ROLLED_FOLDER):
             candidates.append(LogCandidate(_build_url(store, place), reason="no file with events in it"))
             continue
@@ -148,7 +174,11 @@ def _list_candidates_below(store: Any, folder: str) -> list[LogCandidate]:
             if name.endswith(".zip"):
                 candidates += _list_opened_candidates(_build_url(store, entry["name"]))
             elif not _is_document(name):
-                candidates.append(LogCandidate(_build_url(store, entry["name"]), int(entry.get("size") or 0)))
+                candidates.append(
+                    LogCandidate(
+                        _build_url(store, entry["name"]), int(entry.get("size") or 0), stamp=_build_stamp([entry])
+                    )
+                )
         # Linked folders are skipped, because they may form loops.
         todo += [
             entry["name"]

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
-import importlib
-import importlib.util
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -16,48 +13,19 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
-from workbench.core.errors import ConfigError, MissingToolError, WorkbenchError
+from workbench.core.errors import ConfigError
 from workbench.core.host import count_cores
-from workbench.eventlog.log_redaction import remove_secrets
-from workbench.eventlog.reader import read_event_logs
-from workbench.eventlog.sources import list_logs
-from workbench.speedup.attribution.time_pieces import (
-    NOT_COUNTED,
-    Measured,
-    build_application_row,
-    build_unreadable_row,
-    concat_measured_logs,
-    list_streaming_ids,
-    measure_log_times,
-)
-from workbench.speedup.fleet.fleet_logs import (
-    FactsCache,
-    LogCandidate,
-    hash_log,
-    list_log_candidates,
-    open_default_cache,
-)
-from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
+from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured, concat_measured_logs
+from workbench.speedup.fleet.fleet_logs import FactsCache, LogCandidate, list_log_candidates, open_default_cache
+from workbench.speedup.fleet.measured_logs import MeasuredLog, build_unreadable_log, measure_log
+from workbench.speedup.tables import APPLICATIONS_MEASURED
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from workbench.speedup.fleet.spark_fleet import SparkOptions
 
 Backend = Literal["local", "spark"]
 Progress = Callable[[int, int], None]
-CACHED_TABLES = (APPLICATIONS_MEASURED, EXECUTIONS, PIECES)
 COPY_OF = "the same application as "
-SPARK_PACKAGES = ("pyspark", "pandas", "pyarrow")
-SPARK_SCHEMA = "path string, application binary, executions binary, pieces binary"
-MAX_TASKS = 10_000
-
-
-@dataclass(frozen=True)
-class MeasuredLog:
-    """One log: its row of `APPLICATIONS_MEASURED`, its executions and pieces, and whether they are from the cache."""
-
-    application: pl.DataFrame
-    measured: Measured
-    from_cache: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,23 +67,30 @@ def measure_fleet(
     label: str = "baseline",
     cache: FactsCache | None = None,
     use_cache: bool = True,
-    spark: SparkSession | None = None,
+    spark: SparkOptions | None = None,
     progress: Progress | None = None,
 ) -> MeasuredFleet:
     """Measure the applications of many logs.
 
     `backend`: local: processes on this machine; spark: tasks of a Spark application, which need the paths and this
     package.
-    `spark`: Session of the Spark backend; by default the active one, or a new one.
+    `cache`: Of the local backend; Spark's tasks keep what they measured in `SparkOptions.results`.
+    `use_cache`: Take what an earlier run measured of the same logs.
 
     Returns: Rows in the order of the paths, equal for both backends; unusable logs and copies have their reason.
     Streaming batches count in `streaming_s` and not as executions.
     """
     _check_reading(backend, jobs)
     logs = list_log_candidates(sources)
-    store = (cache or open_default_cache()) if use_cache else None
-    results = _measure_remotely(logs, store, spark) if backend == "spark" else _measure_locally(logs, store, jobs)
-    measured_logs: dict[str, MeasuredLog] = {}
+    readable = [log for log in logs if not log.reason]
+    store = (cache or open_default_cache()) if use_cache and backend == "local" else None
+    if backend == "spark":
+        from workbench.speedup.fleet.spark_fleet import SparkOptions, measure_on_spark
+
+        results = measure_on_spark(readable, spark or SparkOptions(), reuse=use_cache)
+    else:
+        results = _measure_locally(readable, store, jobs)
+    measured_logs = {log.path: build_unreadable_log(log.path, log.reason) for log in logs if log.reason}
     for path, result in results:
         measured_logs[path] = result
         if progress:
@@ -132,62 +107,18 @@ def _check_reading(backend: str, jobs: int | None) -> None:
         raise ConfigError("unknown backend", where="--backend", found=backend, allowed=["local", "spark"])
 
 
-def measure_log(path: str, cache: FactsCache | None = None) -> MeasuredLog:
-    """Measure one log, or load it from the cache; its row has any error. Label and session are empty."""
-    try:
-        source = list_logs(path)[0]
-        key = cache.hash_source(source) if cache else hash_log(source)
-        if cache and (frames := cache.load_tables(key, CACHED_TABLES)) is not None:
-            return _build_cached_log(frames, path)
-        facts = read_event_logs(path, jobs=1)
-        measured = measure_log_times(facts, "", "").select(~pl.col("sql_id").is_in(list_streaming_ids(facts)))
-        row = APPLICATIONS_MEASURED.frame([build_application_row(facts, "", key)])
-    except WorkbenchError as error:
-        detail = error.facts.get("found")
-        return _build_unreadable_log(path, error.what + (f": {detail}" if detail else ""))
-    except Exception as error:  # noqa: BLE001 - one bad log must not stop the reading of the others
-        return _build_unreadable_log(path, f"{type(error).__name__}: {error}")
-    if cache:
-        _store_in_cache(cache, key, row, measured)
-    return MeasuredLog(_set_log_name(row, path), measured)
-
-
-def _store_in_cache(cache: FactsCache, key: str, application: pl.DataFrame, measured: Measured) -> None:
-    cache.store_tables(key, dict(zip(CACHED_TABLES, (application, measured.executions, measured.pieces), strict=True)))
-
-
-def _set_log_name(row: pl.DataFrame, path: str) -> pl.DataFrame:
-    return row.with_columns(log=pl.lit(remove_secrets(path)))
-
-
-def _build_unreadable_log(path: str, reason: str) -> MeasuredLog:
-    row = APPLICATIONS_MEASURED.frame(
-        [build_unreadable_row(remove_secrets(path), remove_secrets(" ".join(reason.split())))]
-    )
-    return MeasuredLog(row, concat_measured_logs([]))
-
-
 def _measure_locally(
     candidates: Sequence[LogCandidate], cache: FactsCache | None, jobs: int | None
 ) -> Iterator[tuple[str, MeasuredLog]]:
-    yield from (
-        (candidate.path, _build_unreadable_log(candidate.path, candidate.reason))
-        for candidate in candidates
-        if candidate.reason
-    )
     # Largest first, so that no large log is read last and alone.
-    paths = [
-        candidate.path
-        for candidate in sorted(candidates, key=lambda candidate: -candidate.size_bytes)
-        if not candidate.reason
-    ]
+    paths = [candidate.path for candidate in sorted(candidates, key=lambda candidate: -candidate.size_bytes)]
     processes = min(jobs or count_cores(), len(paths))
     if processes <= 1:
         yield from ((path, measure_log(path, cache)) for path in paths)
         return
     lost: list[str] = []
     with open_process_pool(processes) as workers:
-        futures = {workers.submit(_measure_in_worker, path, cache): path for path in paths}
+        futures = {workers.submit(measure_log, path, cache): path for path in paths}
         try:
             for future in as_completed(futures):
                 try:
@@ -200,12 +131,9 @@ def _measure_locally(
     for path in lost:
         with open_process_pool(1) as workers:
             try:
-                yield path, workers.submit(_measure_in_worker, path, cache).result()
+                yield path, workers.submit(measure_log, path, cache).result()
             except BrokenProcessPool:
-                yield path, _build_unreadable_log(path, "the process that read it died, probably for lack of memory")
-
-
-_measure_in_worker = measure_log
+                yield path, build_unreadable_log(path, "the process that read it died, probably for lack of memory")
 
 
 def open_process_pool(processes: int) -> ProcessPoolExecutor:
@@ -222,43 +150,6 @@ def _ignore_interrupts() -> None:
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-def _measure_remotely(
-    candidates: Sequence[LogCandidate], cache: FactsCache | None, spark: SparkSession | None
-) -> Iterator[tuple[str, MeasuredLog]]:
-    yield from (
-        (candidate.path, _build_unreadable_log(candidate.path, candidate.reason))
-        for candidate in candidates
-        if candidate.reason
-    )
-    paths = [candidate.path for candidate in candidates if not candidate.reason]
-    cached_logs = {path: result for path in paths if cache and (result := _load_from_cache(path, cache)) is not None}
-    yield from cached_logs.items()
-    if not (uncached_paths := [path for path in paths if path not in cached_logs]):
-        return
-    for path, result in measure_on_spark(uncached_paths, spark):
-        row = result.application.row(0, named=True)
-        if cache and row["sha256"]:
-            _store_in_cache(cache, row["sha256"], result.application.with_columns(log=pl.lit("")), result.measured)
-        yield path, result
-
-
-def _load_from_cache(path: str, cache: FactsCache) -> MeasuredLog | None:
-    """A local log from the cache; remote logs are hashed where they are read."""
-    try:
-        source = list_logs(path)[0]
-        if any(file.local is None for file in source.files):
-            return None
-        frames = cache.load_tables(cache.hash_source(source), CACHED_TABLES)
-    except WorkbenchError:
-        return None
-    return None if frames is None else _build_cached_log(frames, path)
-
-
-def _build_cached_log(frames: Mapping[str, pl.DataFrame], path: str) -> MeasuredLog:
-    application, executions, pieces = (frames[table.name] for table in CACHED_TABLES)
-    return MeasuredLog(_set_log_name(application, path), Measured(executions, pieces), from_cache=True)
 
 
 def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: str) -> MeasuredFleet:
@@ -339,65 +230,3 @@ def _filter_applications(rows: pl.DataFrame, filters: FleetFilters) -> pl.DataFr
         copies = pl.col("reason").is_in((COPY_OF + newest["log"]).implode())
         rows = rows.filter(unknown | pl.col("log").is_in(newest["log"].implode()) | copies.fill_null(False))
     return rows
-
-
-def measure_on_spark(paths: Sequence[str], spark: SparkSession | None = None) -> Iterator[tuple[str, MeasuredLog]]:
-    """Measure each log in a Spark task; yields path and result as tasks end."""
-    if missing := [name for name in SPARK_PACKAGES if importlib.util.find_spec(name) is None]:
-        raise MissingToolError(
-            "the Spark backend needs packages that are not installed",
-            found=missing,
-            do="pip install 'pyspark>=3.5,<3.6' 'pandas<3' pyarrow, or --backend local",
-        )
-    session, ours = (spark, False) if spark is not None else _get_spark_session()
-    try:
-        rows = session.sparkContext.parallelize([(path,) for path in paths], min(len(paths), MAX_TASKS))
-        frame = session.createDataFrame(rows, "path string").mapInPandas(_measure_batches, SPARK_SCHEMA)
-        for row in frame.toLocalIterator(prefetchPartitions=True) if not ours else frame.collect():
-            yield row["path"], unpack_measured_log(row.asDict())
-    finally:
-        if ours:
-            session.stop()
-
-
-def pack_measured_log(result: MeasuredLog) -> dict[str, bytes]:
-    """A result as bytes by name, to leave a Spark task."""
-    frames = {
-        "application": result.application,
-        "executions": result.measured.executions,
-        "pieces": result.measured.pieces,
-    }
-    return {name: frame.write_ipc(None, compression="zstd").getvalue() for name, frame in frames.items()}
-
-
-def unpack_measured_log(packed: Mapping[str, Any]) -> MeasuredLog:
-    """The result of `pack_measured_log`, checked against the declared tables."""
-    names = ("application", "executions", "pieces")
-    application, executions, pieces = (
-        table.check(pl.read_ipc(bytes(packed[name]))) for table, name in zip(CACHED_TABLES, names, strict=True)
-    )
-    return MeasuredLog(application, Measured(executions, pieces))
-
-
-def _get_spark_session() -> tuple[SparkSession, bool]:
-    """The active session, or a new one (second value: true), which is stopped afterwards."""
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        return active, False
-    from workbench.spark import jvm
-
-    for name, value in jvm.build_spark_environment().items():
-        os.environ.setdefault(name, value)
-    return SparkSession.builder.appName("workbench speedup fleet").getOrCreate(), True
-
-
-def _measure_batches(batches: Iterator[Any]) -> Iterator[Any]:
-    """Runs on the executors; yields a pandas frame of one row per path."""
-    pd = importlib.import_module("pandas")
-
-    for batch in batches:
-        for path in batch["path"]:
-            row: dict[str, Any] = {"path": path} | pack_measured_log(measure_log(path))
-            yield pd.DataFrame([row])

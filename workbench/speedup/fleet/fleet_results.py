@@ -1,0 +1,97 @@
+"""Results of logs that Spark tasks measured: one file a log, in a folder or at a URL that driver and executors share.
+
+The file is written whole or not at all, so the folder is at once the result, the progress, and what a run that was
+killed goes on from. A mark beside it says that a task has begun a log: a log with marks and without a result has killed
+the process that read it, or that process was stopped for another reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import re
+import zipfile
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from workbench.core.errors import InputError
+from workbench.core.files import cache_folder
+from workbench.runs.run_stores import Store, open_place
+from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code
+from workbench.speedup.fleet.measured_logs import MeasuredLog, pack_measured_log, unpack_measured_log
+
+MAX_RESULT_BYTES = 256 << 20
+_RESULT = re.compile(r"([0-9a-f]{64})\.zip")
+_MARK = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{8})-\d+\.begun")
+
+
+@dataclass(frozen=True)
+class FleetResults:
+    """The results of one version of the reader; `run` (eight hexadecimal digits) tells the marks of one run apart."""
+
+    store: Store
+    folder: str
+    run: str
+
+    def list_state(self) -> tuple[set[str], Counter[str]]:
+        """Keys that have a result, and how many tasks of this run have begun each of the others."""
+        try:
+            names = [
+                PurePosixPath(path).name for path, is_folder, _ in self.store.list_entries(self.folder) if not is_folder
+            ]
+        except FileNotFoundError:
+            return set(), Counter()
+        measured = {match[1] for name in names if (match := _RESULT.fullmatch(name))}
+        marks = (match for name in names if (match := _MARK.fullmatch(name)) and match[2] == self.run)
+        return measured, Counter(match[1] for match in marks if match[1] not in measured)
+
+    def mark_begun(self, key: str, attempt: int) -> None:
+        """Say that a task begins a log for the `attempt`-th time."""
+        self.store.write_bytes(f"{self.folder}/{key}.{self.run}-{attempt}.begun", b"")
+
+    def write(self, key: str, measured: MeasuredLog, attempt: int) -> None:
+        """Write the result of a log, and remove the mark of the task that made it."""
+        content = io.BytesIO()
+        with zipfile.ZipFile(content, "w") as archive:
+            for name, data in pack_measured_log(measured).items():
+                archive.writestr(name, data)
+        self.store.write_bytes(f"{self.folder}/{key}.zip", content.getvalue())
+        with contextlib.suppress(OSError):
+            self.store.delete_file(f"{self.folder}/{key}.{self.run}-{attempt}.begun")
+
+    def read(self, key: str) -> MeasuredLog | None:
+        """The result of a log; null where it is none, which has it measured again."""
+        try:
+            content = self.store.read_bytes(f"{self.folder}/{key}.zip", MAX_RESULT_BYTES)
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                if sum(member.file_size for member in archive.infolist()) > MAX_RESULT_BYTES:
+                    return None
+                return unpack_measured_log({name: archive.read(name) for name in archive.namelist()})
+        except (FileNotFoundError, zipfile.BadZipFile, KeyError, InputError):
+            return None
+
+    def forget(self, key: str) -> None:
+        """Remove a result, so that the log is measured again."""
+        self.store.delete_file(f"{self.folder}/{key}.zip")
+
+
+def open_results(place: str | Path | None, run: str) -> FleetResults:
+    """The results below a folder or URL; by default below the user's cache, which executors elsewhere do not see."""
+    store, root = open_place(place if place is not None else cache_folder() / "fleet")
+    return FleetResults(store, f"{root}/{hash_reader_code()}", run)
+
+
+def build_keys(candidates: Iterable[LogCandidate], run: str, *, reuse: bool) -> dict[str, LogCandidate]:
+    """Candidates by the name of their result: a digest of path, size and time stamp or tag.
+
+    A log whose store gives neither time nor tag has a name of this run alone, and so has each with `reuse` false.
+    """
+    keys = {}
+    for candidate in candidates:
+        version = candidate.stamp if reuse and candidate.stamp else f"run {run}"
+        text = "\0".join([candidate.path, str(candidate.size_bytes), version])
+        keys[hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()] = candidate
+    return keys
