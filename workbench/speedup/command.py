@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.console.options import ModelCommand, build_group
 from workbench.speedup.commands.compare import compare
 from workbench.speedup.commands.generate import generate
+from workbench.speedup.commands.package import package
 from workbench.speedup.commands.profile import explain, export, profile
 from workbench.speedup.commands.qualify import qualify
 from workbench.speedup.commands.record import record, validate
@@ -22,6 +23,7 @@ app.command(cls=ModelCommand)(profile)
 app.command(cls=ModelCommand)(record)
 app.command()(generate)
 app.command()(qualify)
+app.command()(package)
 app.command()(validate)
 app.command()(export)
 app.command()(explain)

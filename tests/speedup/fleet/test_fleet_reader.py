@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,6 @@ import polars as pl
 import pytest
 
 from tests.conftest import SAMPLES
-from tests.eventlog.conftest import local_spark
 from tests.fakes import eventlogs as made
 from tests.speedup.applications import application as content
 from workbench.core.errors import ConfigError, InputError
@@ -279,26 +277,3 @@ def test_progress_counts_logs(folder: Path, cache: FactsCache) -> None:
     told: list[tuple[int, int]] = []
     measure_fleet([folder], jobs=1, cache=cache, progress=lambda done, all_: told.append((done, all_)))
     assert told == [(number, 4) for number in range(1, 5)]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    for name in ("pandas", "pyarrow"):
-        pytest.importorskip(name, reason=f"Spark's mapInPandas needs {name}")
-    with local_spark(tmp_path_factory.mktemp("warehouse"), "fleet") as session:
-        yield session
-
-
-@pytest.mark.spark
-@pytest.mark.timeout(300)
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_inside_spark_the_rows_are_the_same(spark: Any, folder: Path, cache: FactsCache) -> None:
-    (folder / "empty").touch()
-    sources = [LOGS / "small", LOGS / "failing.zstd", LOGS / "killed", folder]
-    local = measure_fleet(sources, jobs=1, use_cache=False)
-    inside = measure_fleet(sources, backend="spark", spark=spark, cache=cache)
-    assert same(local, inside)
-    assert inside.n_read == local.applications.height
-    again = measure_fleet(sources, backend="spark", spark=spark, cache=cache)
-    assert same(local, again)
-    assert again.n_cached == (local.applications["status"] != "unreadable").sum()

@@ -123,12 +123,12 @@ def pack_by_size(sizes: Mapping[str, int], slots: int) -> list[list[str]]:
     `sizes`: Bytes by name; a larger one has a pack of its own.
 
     >>> pack_by_size({"a": 300 << 20, "b": 5 << 20, "c": 3 << 20, "d": 2 << 20}, 1)
-    [['a'], ['b', 'c'], ['d']]
-    >>> pack_by_size({"a": 1, "b": 1, "c": 1}, 8)
-    [['a'], ['b'], ['c']]
+    [['a'], ['b'], ['c'], ['d']]
+    >>> pack_by_size(dict.fromkeys("abcdefg", 1), 1)
+    [['a', 'b'], ['c', 'd'], ['e', 'f'], ['g']]
     """
     n_packs = PACKS_PER_SLOT * slots
-    max_bytes, max_names = min(MAX_PACK_BYTES, sum(sizes.values()) // n_packs), -(-len(sizes) // n_packs)
+    max_bytes, max_names = min(MAX_PACK_BYTES, sum(sizes.values()) // n_packs), max(1, len(sizes) // n_packs)
     packs: list[list[str]] = []
     pack_bytes = 0
     for name in sorted(sizes, key=lambda name: (-sizes[name], name)):
@@ -268,12 +268,17 @@ def open_context(options: SparkOptions) -> Iterator[SparkContext]:
         return
     from workbench.spark import jvm
 
+    # Only spark-submit reads the Python of executors from the settings.
+    if python := options.settings.get("spark.pyspark.python"):
+        os.environ["PYSPARK_PYTHON"] = python
     for name, value in jvm.build_spark_environment().items():
         os.environ.setdefault(name, value)
     builder = SparkSession.builder
     if options.master is not None:
         builder = builder.master(options.master)
-    for name, value in {**SETTINGS, **options.settings}.items():
+    # Under spark-submit its settings hold, and its JVM runs already.
+    defaults = {} if "PYSPARK_GATEWAY_PORT" in os.environ else SETTINGS
+    for name, value in {**defaults, **options.settings}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     try:
