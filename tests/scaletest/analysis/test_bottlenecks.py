@@ -11,7 +11,8 @@ import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, queue, tables
 from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, NO_ROOM, find_bottlenecks
-from workbench.scaletest.analysis.throughput import StagePassages, build_gpu_timeline
+from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
+from workbench.scaletest.analysis.throughput import StagePassages
 from workbench.scaletest.observation.run_records import Component
 from workbench.scaletest.tables import NODES, REQUESTS
 

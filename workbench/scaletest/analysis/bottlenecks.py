@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from workbench.core.formats import format_seconds
+from workbench.scaletest.analysis.gpu_saturation import Saturation, find_saturation
 from workbench.scaletest.analysis.server_pressure import find_limiter_wait, find_slow_calls
 from workbench.scaletest.analysis.stage_waits import BlindTimes, Stretch, WaitFinding, find_stretch, judge_waits
 from workbench.scaletest.analysis.sustainable_rate import mean_interval
@@ -26,10 +27,8 @@ from workbench.scaletest.analysis.throughput import (
     SCHEDULED,
     STARTED,
     Floats,
-    Saturation,
     StagePassages,
     StageWaits,
-    find_saturation,
 )
 from workbench.scaletest.observation.run_records import Component
 from workbench.scaletest.tables import LIMITS, PRESSURE

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from workbench.core.formats import format_seconds
-from workbench.scaletest.analysis.throughput import count_gpus_between
+from workbench.scaletest.analysis.gpu_saturation import count_gpus_between
 
 # Defaults of kube-scheduler; its backoff queue is ordered by whole seconds.
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 10.0

@@ -25,6 +25,8 @@ from workbench.scaletest.analysis.bottlenecks import (
     find_bottlenecks,
 )
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses, find_disruptions, find_node_losses
+from workbench.scaletest.analysis.gangs import build_gang_table
+from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline, find_gpu_ceiling, find_saturation
 from workbench.scaletest.analysis.queue_simulation import (
     QueueComparison,
     QueueShares,
@@ -54,12 +56,8 @@ from workbench.scaletest.analysis.throughput import (
     SCHEDULED,
     STARTED,
     StagePassages,
-    build_gang_table,
-    build_gpu_timeline,
     build_passages,
     build_throughput_table,
-    find_gpu_ceiling,
-    find_saturation,
 )
 from workbench.scaletest.analysis.time_breakdown import (
     build_milestones,

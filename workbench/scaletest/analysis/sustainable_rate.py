@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from workbench.scaletest.analysis.throughput import Floats, Saturation, StagePassages, count_passages, find_saturation
+from workbench.scaletest.analysis.gpu_saturation import Saturation, find_saturation
+from workbench.scaletest.analysis.throughput import Floats, StagePassages, count_passages
 from workbench.scaletest.tables import RAMP
 
 N_WINDOWS = 10

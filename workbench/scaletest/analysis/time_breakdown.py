@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.scaletest.analysis.throughput import (
-    HOLDING,
-    RESERVED,
-    Floats,
-    count_pods_together,
-    select_queue_transitions,
-)
+from workbench.scaletest.analysis.gangs import count_pods_together
+from workbench.scaletest.analysis.throughput import HOLDING, RESERVED, Floats, select_queue_transitions
 from workbench.scaletest.tables import MILESTONES, PODS, QUANTILES, SHARES, STEPS
 from workbench.stats import quantiles
 
