@@ -17,18 +17,12 @@ from tests.scaletest.making_scenarios import lines_of, scenario
 from tests.scaletest.submission.scripted import CREATED, PATH, Act, Post, ScriptedApi, object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import AbortCriteria, ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
-from workbench.scaletest.submission import (
-    Bursts,
-    ClusterHealth,
-    PlanSubmission,
-    StopRequest,
-    SubmissionOutcome,
-    SubmissionStatus,
-    plan_submission,
-)
+from workbench.scaletest.scenario.workload_plan import draw_plan
+from workbench.scaletest.submission import plan_submission
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest
+from workbench.scaletest.submission.plan_submission import Bursts, PlanSubmission, SubmissionOutcome, SubmissionStatus
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, read_journal
 
 RUN = "st-00c0ffee"

@@ -13,11 +13,10 @@ from workbench.core.formats import format_seconds
 from workbench.core.schema import FiniteModel, validate_model
 from workbench.scaletest.cluster_api.connection import Connection, Target, load_target
 from workbench.scaletest.safety.run_cleanup import CleanupResult
-from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
-from workbench.scaletest.scenario.workload_plan import summarize_plan
-from workbench.scaletest.submission import Bursts, SubmissionOutcome
+from workbench.scaletest.scenario.workload_plan import Plan, summarize_plan
 from workbench.scaletest.submission.object_creation import ApiSubmitter, CommandSubmitter, KubectlSubmitter, Submitter
+from workbench.scaletest.submission.plan_submission import Bursts, SubmissionOutcome
 
 if TYPE_CHECKING:
     from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
