@@ -64,7 +64,7 @@ def assert_covered(found: Analysis) -> None:
     row = found.validity.row(by_predicate=pl.col("condition") == COVERED, named=True)
     assert (row["found"], row["holds"]) == (0, True)
     assert found.pods["scheduled_s"].is_not_null().sum() == JOBS
-    assert found.test.reads_audit_log
+    assert found.conditions.reads_audit_log
 
 
 def test_a_default_client_limit_is_named_with_its_client_and_its_rate(

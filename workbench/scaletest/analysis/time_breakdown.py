@@ -336,23 +336,29 @@ def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFram
 
 
 def _share_of_total(values: Floats) -> list[float | None]:
+    """Share of each segment in all time; null where there is none. `values`: Seconds, [workload, segment]."""
     sums = values.sum(axis=0)
     total = float(sums.sum())
     return [float(part) / total if total > 0 else None for part in sums]
 
 
 def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list[float | None], list[float | None]]:
+    """Interval of each segment's share in the time of the slowest workloads; null for too few workloads.
+
+    `values`: Seconds, [workload, segment], workloads by due time: a block is workloads that follow one another.
+    """
     n, count = len(values), values.shape[1]
     if n < 2 * BLOCKS:
         return [None] * count, [None] * count
     length = -(-n // BLOCKS)
     draws = max(100, min(DRAWS, 20_000_000 // n))
     shares = np.empty((draws, count))
+    tail_begin = int(n * (1 - TAIL_FRACTION))
     for draw in range(draws):
         starts = random.integers(0, n, size=(BLOCKS, 1))
         picked = values[((starts + np.arange(length)) % n).ravel()[:n]]
         total = picked.sum(axis=1)
-        slow = picked[total >= np.partition(total, int(n * (1 - TAIL_FRACTION)))[int(n * (1 - TAIL_FRACTION))]]
+        slow = picked[total >= np.partition(total, tail_begin)[tail_begin]]
         shares[draw] = slow.sum(axis=0) / max(float(slow.sum()), 1e-12)
     low, high = np.quantile(shares, [(1 - SHARE_LEVEL) / 2, (1 + SHARE_LEVEL) / 2], axis=0)
     return [float(bound) for bound in low], [float(bound) for bound in high]

@@ -337,43 +337,46 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
                 holds=False,
             )
         ]
-    widths = ((run.skew["high_s"] - run.skew["low_s"]) / 2).to_list()
-    apart, distance, half = _clock_distance(run.skew)
-    agree = all(width >= 0 for width in widths)
-    precision = f"± {half:.2g} s" if max(widths) <= half else f"± {half:.2g} s, at times only to ± {max(widths):.2g} s"
-    off = f"steps between two clocks are off by the clock offset, {distance:+.3g} s, known to {precision}"
+    # Half of the width of each measurement's bounds; below zero where servers disagree.
+    half_widths = ((run.skew["high_s"] - run.skew["low_s"]) / 2).to_list()
+    least_offset_s, offset_s, half_width = _clock_distance(run.skew)
+    precision = f"± {half_width:.2g} s"
+    if max(half_widths) > half_width:
+        precision += f", at times only to ± {max(half_widths):.2g} s"
+    off = f"steps between two clocks are off by the clock offset, {offset_s:+.3g} s, known to {precision}"
     return [
         _build_condition(
             "agreement of the servers about the time (at least)",
-            min(widths),
+            min(half_widths),
             0,
             "s",
             "the servers disagree about the time: several stand behind the address",
-            holds=agree,
+            holds=all(width >= 0 for width in half_widths),
             grave=True,
         ),
         _build_condition(
             "uncertainty of the clock offset (half of its bounds)",
-            max(widths),
+            max(half_widths),
             MAX_SKEW_HALF_S,
             "s",
             off,
-            holds=max(widths) <= MAX_SKEW_HALF_S,
+            holds=max(half_widths) <= MAX_SKEW_HALF_S,
         ),
         _build_condition(
             "clock offset (at least)",
-            apart,
+            least_offset_s,
             MAX_DISTANCE_S,
             "s",
             off,
-            holds=apart <= MAX_DISTANCE_S,
+            holds=least_offset_s <= MAX_DISTANCE_S,
         ),
     ]
 
 
 def _clock_distance(skew: pl.DataFrame) -> tuple[float, float, float]:
-    """Least distance of the clocks, the middle of the bounds it comes from, and half of their width.
+    """Least offset of the clocks, the middle of the bounds it comes from, and half of their width, in seconds.
 
+    The offset lies between `low_s` and `high_s` of `skew`, so it is at least the distance of that interval from zero.
     The narrowest bounds are used, unless others show that the clocks were far apart for a time.
     """
 
