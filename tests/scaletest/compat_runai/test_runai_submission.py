@@ -117,8 +117,7 @@ def test_delay_and_rate_are_those_that_it_was_begun_with(tmp_path: Path) -> None
     flags = begun(tmp_path, cluster(), delay=4.0, max_rate=7.0, num_processes=5)
     kept = runai_submission.read_pace(tmp_path)
     assert kept == runai_submission.build_pace(flags)
-    bursts = kept.build_bursts(read_plan(tmp_path))
-    assert (bursts.size, bursts.delay_s) == (5, 4.0)
+    assert (kept.get_burst_size(read_plan(tmp_path)), kept.delay) == (5, 4.0)
 
 
 def test_the_limits_are_the_plans(tmp_path: Path) -> None:

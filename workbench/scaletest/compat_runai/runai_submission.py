@@ -29,7 +29,7 @@ from workbench.scaletest.scenario.arrival_processes import Burst
 from workbench.scaletest.scenario.safe_yaml import parse_yaml, read_yaml_file
 from workbench.scaletest.scenario.scenario_file import Scenario, ScenarioLimits
 from workbench.scaletest.scenario.workload_plan import Plan, draw_plan, read_plan
-from workbench.scaletest.submission.plan_submission import Bursts, PlanSubmission, SubmissionOutcome, SubmissionStatus
+from workbench.scaletest.submission.plan_submission import PlanSubmission, SubmissionOutcome, SubmissionStatus
 from workbench.scaletest.test_run.run_console import NotBegunError, SilentRunWatcher, run_in_thread, run_until_stop
 from workbench.scaletest.test_run.run_lifecycle import RunContext, build_run_conditions, check_cluster
 from workbench.scaletest.test_run.run_options import RunOptions, build_options
@@ -271,10 +271,10 @@ class SubmissionPace:
         """The plan's limits at this rate."""
         return plan.scenario.limits.model_copy(update={"rate_per_s": self.max_rate})
 
-    def build_bursts(self, plan: Plan) -> Bursts:
-        """The closed loop."""
+    def get_burst_size(self, plan: Plan) -> int:
+        """Workloads of a burst of the closed loop."""
         arrival = plan.scenario.arrival
-        return Bursts(arrival.size if isinstance(arrival, Burst) else self.num_processes, self.delay)
+        return arrival.size if isinstance(arrival, Burst) else self.num_processes
 
 
 def build_pace(flags: SubmitFlags) -> SubmissionPace:
@@ -395,7 +395,8 @@ def run_submission(
                 limits=pace.build_limits(plan),
                 aborts=plan.scenario.abort,
                 submitter=submitter,
-                bursts=pace.build_bursts(plan) if closed else None,
+                burst_size=pace.get_burst_size(plan) if closed else None,
+                burst_delay_s=pace.delay,
                 asked=context.asked,
                 watcher=watcher,
             )
