@@ -101,8 +101,8 @@ def test_every_log_is_a_row_and_every_query_is_measured(cache: FactsCache) -> No
 
 def test_two_processes_give_the_rows_of_one(cache: FactsCache) -> None:
     sources = [LOGS / "small", LOGS / "killed"]
-    one = measure_fleet(sources, jobs=1, use_cache=False)
-    two = measure_fleet(sources, jobs=2, use_cache=False)
+    one = measure_fleet(sources, jobs=1)
+    two = measure_fleet(sources, jobs=2)
     assert same(one, two)
     assert (one.n_read, one.n_cached) == (one.applications.height, 0)
 
@@ -167,7 +167,7 @@ def die(path: str, cache: FactsCache | None = None) -> Any:
 
 def test_a_process_that_dies_costs_the_log_that_killed_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_reader, "_measure_in_worker", die)
-    found = status_of(measure_fleet([folder], jobs=2, use_cache=False))
+    found = status_of(measure_fleet([folder], jobs=2))
     assert found["app-2"][0] == "unreadable"
     assert "died" in str(found["app-2"][1])
     assert [found[f"app-{number}"][0] for number in (1, 3, 4)] == ["complete"] * 3
@@ -295,7 +295,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def test_inside_spark_the_rows_are_the_same(spark: Any, folder: Path, cache: FactsCache) -> None:
     (folder / "empty").touch()
     sources = [LOGS / "small", LOGS / "failing.zstd", LOGS / "killed", folder]
-    local = measure_fleet(sources, jobs=1, use_cache=False)
+    local = measure_fleet(sources, jobs=1)
     inside = measure_fleet(sources, backend="spark", spark=spark, cache=cache)
     assert same(local, inside)
     assert inside.n_read == local.applications.height

@@ -12,12 +12,7 @@ import polars as pl
 from workbench.core.tables import Table
 from workbench.runs import run_folder
 from workbench.scaletest import tables
-from workbench.scaletest.analysis.bottlenecks import (
-    FULL,
-    NO_ROOM,
-    QUOTA,
-    find_bottlenecks,
-)
+from workbench.scaletest.analysis.bottlenecks import FULL, NO_ROOM, QUOTA, ServerEvidence, find_bottlenecks
 from workbench.scaletest.analysis.disruptions import Disruptions, NodeLosses, find_disruptions, find_node_losses
 from workbench.scaletest.analysis.gangs import build_gang_table
 from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline, find_gpu_ceiling, find_saturation
@@ -206,18 +201,14 @@ class Analysis:
     @cached_property
     def limits(self) -> pl.DataFrame:
         """Table LIMITS."""
-        requests, components = self.read_raw_table(tables.REQUESTS), self.conditions.components
-        gaps, in_turn = self.read_raw_table(tables.GAPS), self.conditions.in_turn
         return find_bottlenecks(
             self.passages,
-            requests,
-            components,
+            ServerEvidence(self.read_raw_table(tables.REQUESTS), self.pressure, self.conditions.components),
             self.gpus,
             self.pods,
-            gaps=gaps,
+            gaps=self.read_raw_table(tables.GAPS),
             beats=self.read_raw_table(tables.BEATS),
-            pressure=self.pressure,
-            in_turn=in_turn,
+            in_turn=self.conditions.in_turn,
         )
 
     @cached_property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,8 @@ from workbench.console.terminal import print_text
 from workbench.speedup.commands import Method
 
 if TYPE_CHECKING:
-    from workbench.speedup.calibration.factor_model import FactorModel
-    from workbench.speedup.fleet.fleet_reader import FleetFilters, MeasuredFleet
-    from workbench.speedup.fleet.qualification import Qualification, QualificationTerms
+    from workbench.speedup.fleet.fleet_reader import MeasuredFleet
+    from workbench.speedup.fleet.qualification import Qualification
 
 
 class Backend(StrEnum):
@@ -89,12 +88,14 @@ def qualify(
 
     Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
     """
+    from workbench.console.terminal import show_progress_count
     from workbench.core.errors import ConfigError
     from workbench.speedup.calibration.factor_model import load_factor_model
     from workbench.speedup.calibration.what_if import parse_factors
     from workbench.speedup.commands import methods
-    from workbench.speedup.fleet.fleet_reader import FleetFilters
-    from workbench.speedup.fleet.qualification import QualificationTerms
+    from workbench.speedup.fleet.fleet_logs import open_default_cache
+    from workbench.speedup.fleet.fleet_reader import FleetFilters, measure_fleet
+    from workbench.speedup.fleet.qualification import QualificationTerms, qualify_applications
 
     paths = [*(logs or []), *(eventlogs or [])]
     if not paths:
@@ -115,29 +116,15 @@ def qualify(
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
     terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
-    reading = {"backend": backend.value, "jobs": jobs, "use_cache": cache}
-    printed = {"why": why, "per_sql": per_sql}
-    _qualify_with_model(paths, model, filters, terms, overrides, reading, out=out, as_json=as_json, printed=printed)
-
-
-def _qualify_with_model(
-    paths: list[str],
-    model: FactorModel,
-    filters: FleetFilters,
-    terms: QualificationTerms,
-    overrides: dict[str, float],
-    reading: dict[str, Any],
-    *,
-    out: Path | None,
-    as_json: bool,
-    printed: dict[str, bool],
-) -> NoReturn:
-    from workbench.console.terminal import show_progress_count
-    from workbench.speedup.fleet.fleet_reader import measure_fleet
-    from workbench.speedup.fleet.qualification import qualify_applications
-
     with show_progress_count("logs read") as progress:
-        fleet = measure_fleet(paths, filters=filters, progress=progress, **reading)
+        fleet = measure_fleet(
+            paths,
+            backend=backend.value,
+            jobs=jobs,
+            filters=filters,
+            cache=open_default_cache() if cache else None,
+            progress=progress,
+        )
     result = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
     if out is not None:
         _write_run(out, result, overrides)
@@ -146,7 +133,7 @@ def _qualify_with_model(
     document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
     document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
     finish_command(
-        lambda: _print_ranking(result, fleet, **printed),
+        lambda: _print_ranking(result, fleet, why=why, per_sql=per_sql),
         document,
         as_json=as_json,
         is_valid=not result.reasons and not result.damaged,

@@ -35,7 +35,6 @@ from workbench.speedup.fleet.fleet_logs import (
     LogCandidate,
     hash_log,
     list_log_candidates,
-    open_default_cache,
 )
 from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
 
@@ -96,9 +95,7 @@ def measure_fleet(
     backend: Backend = "local",
     jobs: int | None = None,
     filters: FleetFilters | None = None,
-    label: str = "baseline",
     cache: FactsCache | None = None,
-    use_cache: bool = True,
     spark: SparkSession | None = None,
     progress: Progress | None = None,
 ) -> MeasuredFleet:
@@ -106,6 +103,7 @@ def measure_fleet(
 
     `backend`: local: processes on this machine; spark: tasks of a Spark application, which need the paths and this
     package.
+    `cache`: Where measured logs are kept, by their sha256; all are read without one.
     `spark`: Session of the Spark backend; by default the active one, or a new one.
 
     Returns: Rows in the order of the paths, equal for both backends; unusable logs and copies have their reason.
@@ -113,16 +111,15 @@ def measure_fleet(
     """
     _check_reading(backend, jobs)
     logs = list_log_candidates(sources)
-    store = (cache or open_default_cache()) if use_cache else None
-    results = _measure_remotely(logs, store, spark) if backend == "spark" else _measure_locally(logs, store, jobs)
+    results = _measure_remotely(logs, cache, spark) if backend == "spark" else _measure_locally(logs, cache, jobs)
     measured_logs: dict[str, MeasuredLog] = {}
     for path, result in results:
         measured_logs[path] = result
         if progress:
             progress(len(measured_logs), len(logs))
-    if store is not None:
-        store.prune()
-    return _gather_logs([measured_logs[log.path] for log in logs], filters or FleetFilters(), label)
+    if cache is not None:
+        cache.prune()
+    return _gather_logs([measured_logs[log.path] for log in logs], filters or FleetFilters())
 
 
 def _check_reading(backend: str, jobs: int | None) -> None:
@@ -157,6 +154,7 @@ def _store_in_cache(cache: FactsCache, key: str, application: pl.DataFrame, meas
 
 
 def _set_log_name(row: pl.DataFrame, path: str) -> pl.DataFrame:
+    """The row of APPLICATIONS_MEASURED with its column `log`: rows of the cache have none, because files move."""
     return row.with_columns(log=pl.lit(remove_secrets(path)))
 
 
@@ -261,7 +259,7 @@ def _build_cached_log(frames: Mapping[str, pl.DataFrame], path: str) -> Measured
     return MeasuredLog(_set_log_name(application, path), Measured(executions, pieces), from_cache=True)
 
 
-def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: str) -> MeasuredFleet:
+def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters) -> MeasuredFleet:
     rows = pl.concat([APPLICATIONS_MEASURED.frame([]), *(result.application for result in results)])
     rows = APPLICATIONS_MEASURED.check(_mark_attempts(_mark_duplicates(rows)))
     applications = _filter_applications(rows, filters)
@@ -270,7 +268,7 @@ def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: s
     for result in results:
         log = result.application["log"][0]
         if log in usable:
-            names = {"label": pl.lit(label), "session": pl.lit(log)}
+            names = {"label": pl.lit("baseline"), "session": pl.lit(log)}
             measured = result.measured
             parts.append(Measured(measured.executions.with_columns(**names), measured.pieces.with_columns(**names)))
     cached = sum(result.from_cache for result in results)
@@ -280,7 +278,10 @@ def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: s
 
 
 def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
-    """Mark all but the best log of each application (equal content, or equal id and start) as duplicates."""
+    """Mark all but the best log of each application (equal content, or equal id and start) as duplicates.
+
+    `rows`: Table APPLICATIONS_MEASURED; so for the functions below.
+    """
     best = {"complete": 0, "incomplete": 1, "damaged": 2, "partial": 3, "contradictory": 4}
     best_logs: dict[tuple[Any, ...], str] = {}
     copies: dict[str, str] = {}
