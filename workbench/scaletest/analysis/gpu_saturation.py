@@ -157,7 +157,7 @@ def build_gpu_timeline(
     Knows of the run's own pods only: what others hold is counted as free. Times are arrivals at our watch.
     """
     gpu_nodes = nodes.filter((pl.col("gpus") > 0) & pl.col("ready"))
-    largest = _max_gpus_per_pod(schedule)
+    largest = float(schedule["gpus_per_pod"].max() or 0.0)  # type: ignore[arg-type]
     if not gpu_nodes.height or largest <= 0:
         return GPUS.frame([])
     gpu_pods = pods.filter((pl.col("gpus") > 0) & pl.col("created_s").is_not_null())
@@ -176,12 +176,6 @@ def build_gpu_timeline(
     }
     shares = [float(part) / float(all_) if all_ > 0 else None for part, all_ in zip(stranded, free, strict=True)]
     return GPUS.frame({name: values.tolist() for name, values in columns.items()} | {"fragmentation": shares})
-
-
-def _max_gpus_per_pod(schedule: pl.DataFrame) -> float:
-    """GPUs of the plan's largest pod; 0 for an empty plan."""
-    largest = schedule["gpus_per_pod"].max()
-    return float(largest) if isinstance(largest, int | float) else 0.0
 
 
 def _gpus_by_node(

@@ -144,7 +144,10 @@ def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imp
 
 
 def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) -> tuple[int, int]:
-    """Steps of an imported run that end before they begin, and all that have both ends."""
+    """Steps of an imported run that end before they begin, and all that have both ends.
+
+    `milestones`: Table MILESTONES. `submissions`: `index, status`.
+    """
     wide = _milestones_wide(milestones).join(
         submissions.select("index", pl.lit(value=True).alias("accepted"), "status"), on="index", how="left"
     )
@@ -154,7 +157,13 @@ def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) 
 
 
 def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
-    """One row per workload, four columns per milestone."""
+    """One row per workload, four columns per milestone.
+
+    `milestones`: Table MILESTONES.
+
+    Returns: `index`, and for each milestone `M` of the run `M|client_s, M|server_s, M|resolution_s, M|gap`: the frame
+    `wide` of the functions below.
+    """
     values = ["client_s", "server_s", "resolution_s", "gap"]
     indexes = milestones.select("index").unique(maintain_order=True)
     for name in sorted(set(milestones["milestone"])):
@@ -165,6 +174,10 @@ def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
+    """Rows of table STEPS of one step, a frame for each clock that has both ends; none where it never began.
+
+    `wide`: As `_milestones_wide` returns it, with `accepted, status` of the submission.
+    """
     if f"{step.begin}|client_s" not in wide.columns:
         return []
     wide = _begin_at_release(_with_milestone(wide, step.end), step)
@@ -215,6 +228,7 @@ def _rows_with_begin(rows: pl.DataFrame, step: Step, begin: pl.Expr, clock: str)
 
 
 def _with_milestone(wide: pl.DataFrame, milestone: str) -> pl.DataFrame:
+    """The frame `wide` with the columns of a milestone, null where the run does not have it."""
     if f"{milestone}|client_s" in wide.columns:
         return wide
     none = pl.lit(None, dtype=pl.Float64)
@@ -223,6 +237,7 @@ def _with_milestone(wide: pl.DataFrame, milestone: str) -> pl.DataFrame:
 
 
 def _build_step_rows(rows: pl.DataFrame, step: Step, clock: str, begin: pl.Expr, end: pl.Expr) -> pl.DataFrame:
+    """Rows of table STEPS from `wide` rows; `begin` and `end` are the step's ends by this clock, in seconds."""
     gap = pl.col(f"{step.end}|gap").fill_null(value=False) & pl.lit(clock == "client")
     ends = [f"{name}|resolution_s" for name in (step.begin, step.end)]
     resolution = pl.lit(0.0) if clock == "client" else pl.max_horizontal(ends).fill_null(0.0)
@@ -277,6 +292,10 @@ def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
     """One row per workload that ran, one column per segment that this run has, in seconds by the client's clock.
 
     Workloads without one of the ends (a resumed run does not know when those before were accepted) are left out.
+
+    `milestones`: `index, milestone, client_s`.
+
+    Returns: `index, due_s`, and a column for each segment of `SEGMENTS`.
     """
     wide = milestones.filter(pl.col("client_s").is_not_null()).pivot("milestone", index="index", values="client_s")
     needed = ("due", "all running" if "all running" in wide.columns else "all scheduled")
@@ -403,7 +422,10 @@ def _first_value(transition: str, column: str) -> pl.Expr:
 
 
 def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Bindings with the microseconds of an Event, by uid, or of the audit log, by name, where there are any."""
+    """Bindings with the microseconds of an Event, by uid, or of the audit log, by name, where there are any.
+
+    `wide`: Rows by pod with `uid, name, server_scheduled_s, scheduled_resolution_s`, the last two of which are refined.
+    """
     is_binding = pl.col("resource").is_in(_FINER) & pl.col("transition").is_in(["scheduled", "bound"])
     bound = transitions.filter(is_binding & pl.col("server_s").is_not_null())
     by_uid = (
@@ -438,7 +460,16 @@ def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
 def build_milestones(
     schedule: pl.DataFrame, submissions: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
 ) -> pl.DataFrame:
-    """Build every milestone that each workload reached."""
+    """Build every milestone that each workload reached.
+
+    `schedule`: `index, name, pods, kind, gang`.
+    `submissions`: `index, status, due_s, sent_s, acked_s`.
+    `transitions`: All columns of the table but `session` and `node`.
+    `pods`: `index, uid`, and of each event (created, scheduled, running) the columns `E_s, server_E_s, E_resolution_s,
+    E_gap`; `ended_s` and `lost_s`.
+
+    Returns: Table MILESTONES. The functions below give rows of it, unsorted; `plan` is `index, name, pods, kind, gang`.
+    """
     plan = schedule.select("index", "name", "pods", "kind", "gang")
     parts = [
         *_submission_milestones(submissions),
@@ -457,6 +488,10 @@ def build_milestones(
 def _milestone_rows(
     frame: pl.DataFrame, milestone: str, *, client: str | None, server: str | None = None
 ) -> pl.DataFrame:
+    """Rows of one milestone.
+
+    `frame`: `index`, the milestone's times in the columns `client` and `server`, and perhaps `resolution_s` and `gap`.
+    """
     none = pl.lit(None, dtype=pl.Float64)
     resolution = pl.col("resolution_s") if "resolution_s" in frame.columns else none
     return frame.select(
@@ -470,6 +505,7 @@ def _milestone_rows(
 
 
 def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
+    """Due, sent and acknowledged, by our clock."""
     sent = submissions.filter(pl.col("status") != "unsent")
     return [
         _milestone_rows(submissions, "due", client="due_s"),
@@ -513,7 +549,10 @@ def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataF
 
 
 def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """The earliest of each workload, by each clock."""
+    """The earliest of each workload, by each clock.
+
+    `rows`: `index, arrival_s, server_s, resolution_s, gap`; the same columns, one row per workload, are returned.
+    """
     return rows.group_by("index").agg(
         pl.col("arrival_s").min(),
         pl.col("gap").sort_by("arrival_s").first(),
@@ -540,6 +579,7 @@ def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: p
 
 
 def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
+    """First and last pod that was made, bound and running."""
     parts = []
     names = {
         "created": ("first pod", "last pod"),

@@ -157,6 +157,7 @@ def _check_replay(replay: TraceFidelity | None) -> list[dict[str, Any]]:
 
 
 def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
+    """Check that every workload of the plan was sent, taken and seen."""
     accepted = run.submissions.filter(pl.col("status").is_in(["created", "known"]))
     seen = set(run.transitions.filter(pl.col("workload").is_not_null())["workload"].to_list())
     unseen = accepted.filter(~pl.col("name").is_in(list(seen))).height
@@ -209,6 +210,7 @@ def _find_first_reason(submissions: pl.DataFrame) -> str:
 
 
 def _check_submission(run: RunTables) -> list[dict[str, Any]]:
+    """Check lateness and rate of sending, and the server's throttling."""
     if run.imported or run.closed:
         return []
     overdue = _find_overdue_workloads(run)
@@ -273,6 +275,7 @@ def _time_span(times: pl.Series) -> float:
 
 
 def _check_watches(run: RunTables) -> list[dict[str, Any]]:
+    """Check the lag of our own watch, and the times without one."""
     if run.imported:
         return []
     lag = run.beats["lag_s"].drop_nulls()
@@ -310,7 +313,10 @@ def _explain_watch_lag(worst: float | None, unseen: int, beats: int) -> str:
 
 
 def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
-    """Times without a watch; one that was reopened immediately and missed nothing does not count."""
+    """Times without a watch; one that was reopened immediately and missed nothing does not count.
+
+    `gaps`: `from_s, to_s, relisted`.
+    """
     lasted = pl.col("to_s") - pl.col("from_s")
     counted = gaps.filter((lasted > SHORT_GAP_S) | pl.col("relisted"))
     total_s = float(counted.select(lasted.sum()).item())
@@ -432,6 +438,7 @@ def describe_saturation(load: pl.DataFrame) -> str | None:
 
 
 def _check_host(run: RunTables) -> list[dict[str, Any]]:
+    """Check whether this machine was saturated, and by whom."""
     use = measure_machine_use(run.load)
     if use is None:
         return []

@@ -164,7 +164,7 @@ JOBS = Table(
 
 
 def build_jobs(records: RunaiFiles) -> pl.DataFrame:
-    """The sampled workloads whose submission is known, in the order of sampled.json."""
+    """Table `upstream_jobs`: the sampled workloads whose submission is known, in the order of sampled.json."""
     submitted = records.by_key
     rows = []
     for sample in records.sampled:

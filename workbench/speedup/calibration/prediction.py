@@ -312,7 +312,12 @@ def build_steps(
 
 
 def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
-    """Mean over sessions of each operator's time per run of the query; a session without it counts as 0."""
+    """Mean over sessions of each operator's time per run of the query; a session without it counts as 0.
+
+    `terms`: As `predict_by_term` returns them.
+
+    Returns: `query, operator, factor, baseline_s, predicted_s`; called `parts` below.
+    """
     n = terms.group_by("query").agg(n=pl.col("session").n_unique())
     return (
         terms.group_by("query", "operator")
@@ -332,7 +337,7 @@ def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
 def _build_query_steps(
     pair: Mapping[str, object], parts: pl.DataFrame, ends: tuple[float, float], model: FactorModel
 ) -> list[dict[str, object]]:
-    """The rows of one query."""
+    """Rows of table STEPS of one query. `pair`: Its row of table PAIRS. `ends`: Its bounds over the prediction."""
     before_s = float(pair["baseline_s"])  # type: ignore[arg-type]
     # Means over sessions, scaled to the query's time in `pairs`.
     scale = before_s / float(parts["baseline_s"].sum())

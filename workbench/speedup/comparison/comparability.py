@@ -317,7 +317,11 @@ def _measure_scanned_tables(facts: Sequence[EventLogFacts], queries: set[str | N
             .select("log_id", "sql_id", table=_table_name_expr(), accumulator_id="accumulator_ids")
         )
         metrics = log_facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS)).select(
-            "log_id", "sql_id", "accumulator_id", "metric_name", value=_metric_value_expr()
+            "log_id",
+            "sql_id",
+            "accumulator_id",
+            "metric_name",
+            value=pl.max_horizontal("total", "driver_value").cast(pl.Float64),
         )
         largest = (
             scans.filter(pl.col("table").is_not_null())
@@ -346,10 +350,6 @@ def select_compared_rows(facts: EventLogFacts) -> tuple[pl.DataFrame, pl.DataFra
         metadata=pl.lit(None, pl.String),
     )
     return slim, facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS))
-
-
-def _metric_value_expr() -> pl.Expr:
-    return pl.max_horizontal(pl.col("total"), pl.col("driver_value")).cast(pl.Float64)
 
 
 def _is_scan(name: str) -> bool:
@@ -478,6 +478,7 @@ def _load_session(path: str, cache: FactsCache) -> SessionFacts | None:
 
 
 def _unpack_session(frames: Mapping[str, pl.DataFrame]) -> SessionFacts:
+    """Facts and measured times from the frames of `CACHED_TABLES`, by name; other tables are empty."""
     empty = {table.name: table.frame([]) for table in log_tables.ALL_TABLES}
     facts = EventLogFacts(**{name: frames.get(name, frame) for name, frame in empty.items()})
     return facts, Measured(frames[EXECUTIONS.name], frames[PIECES.name])

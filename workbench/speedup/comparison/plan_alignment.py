@@ -279,6 +279,7 @@ def _wall_ratio(baseline_s: float | None, candidate_s: float | None) -> float | 
 
 
 def _build_term_rows(costs: tuple[dict[int | str, _Cost], ...]) -> list[dict[str, Any]]:
+    """Rows of table ALIGNED for time outside operators."""
     terms = list(dict.fromkeys(key for cost in costs for key in cost if isinstance(key, str)))
     blank = dict.fromkeys(ALIGNED.schema())
     rows = []
@@ -296,6 +297,7 @@ def _build_term_rows(costs: tuple[dict[int | str, _Cost], ...]) -> list[dict[str
 def _build_plan_sides(
     plans: tuple[_PlanTree, _PlanTree], costs: tuple[dict[int | str, _Cost], ...], aligned: pl.DataFrame
 ) -> pl.DataFrame:
+    """Table PLAN_SIDES: each node of both plans with its row in `aligned`, table ALIGNED."""
     rows = []
     for side, plan, cost in zip(("baseline", "candidate"), plans, costs, strict=True):
         side_rows = aligned.filter(pl.col(f"{side}_node").is_not_null())

@@ -182,6 +182,11 @@ def qualify_applications(
 def _build_application_row(
     row: Mapping[str, Any], predictions: pl.DataFrame | None, model: FactorModel, terms: QualificationTerms, pace: float
 ) -> dict[str, Any]:
+    """Row of table APPLICATIONS.
+
+    `row`: Of table APPLICATIONS_MEASURED. `predictions`: Table PREDICTIONS of this log, null for none. `pace`: As
+    `compare_paces` gives it.
+    """
     empty: dict[str, Any] = dict.fromkeys(APPLICATIONS.schema())
     base = empty | {
         "log": row["log"],
@@ -227,6 +232,7 @@ def _format_pace_caution(pace: float) -> str | None:
 def _predict_application(
     row: Mapping[str, Any], predictions: pl.DataFrame, model: FactorModel, terms: QualificationTerms
 ) -> dict[str, Any]:
+    """Columns of table APPLICATIONS that follow from the log's rows of table PREDICTIONS."""
     wall_s = float(row["wall_s"])
     queries_s = float(predictions["baseline_s"].sum())
     sql_s = min(float(row["sql_wall_s"]), wall_s)
