@@ -164,9 +164,9 @@ def _add_pods(snapshot: Snapshot, pods: list[Json]) -> None:
         _add_milestones(snapshot, "pod", name, milestones)
 
 
-def _min_pods(group: Json) -> int:
-    """The pods that a group waits for; 0 where it does not say."""
-    wanted = (group.get("spec") or {}).get("minMember")
+def _min_pods(manifest: Json) -> int:
+    """The pods that a pod group waits for; 0 where it does not say."""
+    wanted = (manifest.get("spec") or {}).get("minMember")
     return wanted if isinstance(wanted, int) else 0
 
 
@@ -217,11 +217,11 @@ def _keep_earliest(reached: dict[Milestone, int], milestone: Milestone, second: 
         reached[milestone] = min(second, reached.get(milestone, second))
 
 
-def _workload_name(workload: Json) -> str:
+def _workload_name(manifest: Json) -> str:
     """spec.name.value: old command lines put a date behind metadata.name."""
-    name = (workload.get("spec") or {}).get("name")
+    name = (manifest.get("spec") or {}).get("name")
     value = name.get("value") if isinstance(name, dict) else None
-    return str(value) if value else _read_name(workload)
+    return str(value) if value else _read_name(manifest)
 
 
 def _read_name(manifest: Json) -> str:

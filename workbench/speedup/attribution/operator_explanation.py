@@ -14,7 +14,7 @@ from workbench.core.errors import InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured, concat_measured_logs, measure_log_times
-from workbench.speedup.calibration.booking import BookedPieces, Booking
+from workbench.speedup.calibration.booked_times import BookedPieces, Booking
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
 from workbench.speedup.calibration.time_split import ACCELERATED, find_inseparable_columns

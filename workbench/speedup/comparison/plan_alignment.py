@@ -18,7 +18,7 @@ import polars as pl
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.executions import Execution, Node, scan_columns, scan_table_name
 from workbench.speedup.attribution.time_pieces import booked_operator, estimate_work, split_wall_time
-from workbench.speedup.calibration.booking import NodeTimes
+from workbench.speedup.calibration.booked_times import NodeTimes
 from workbench.speedup.tables import ALIGNED, PLAN_SIDES
 
 SHARED = "shared, split by work"

@@ -1,4 +1,4 @@
-"""Booking: the measured wall time of each piece of an execution is assigned to operators and plan nodes.
+"""Booked times: the measured wall time of each piece of an execution, assigned to operators and plan nodes.
 
 A piece of one operator is booked on it; a piece that operators share is split among them by work times price, the
 price being that of a factor model or fitted to the session itself.
