@@ -75,7 +75,7 @@ _SHAPE = {
 
 @dataclass(frozen=True)
 class Step:
-    """A step's name, its ends among `milestones.MILESTONE_ORDER`, and the component that works on it.
+    """A step's name, its ends among `MILESTONE_ORDER`, and the component that works on it.
 
     `expected`: every workload that begins it should end it, so one that does not is infinitely slow. Evictions and
     volumes are not expected: only those that happened are counted.
