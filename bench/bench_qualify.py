@@ -28,7 +28,7 @@ MEASURE = """
 import sys
 from workbench.speedup.fleet.fleet_reader import measure_fleet
 if __name__ == "__main__":
-    found = measure_fleet([sys.argv[1]], jobs=int(sys.argv[2]), use_cache=False)
+    found = measure_fleet([sys.argv[1]], jobs=int(sys.argv[2]))
     assert found.n_read == int(sys.argv[3]), found.n_read
     assert (found.applications["status"] == "complete").all()
 """

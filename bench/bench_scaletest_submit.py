@@ -36,8 +36,8 @@ from workbench.scaletest.local_cluster import cluster_lifecycle, program_builds
 from workbench.scaletest.local_cluster.cluster_record import ClusterSettings, NodePool
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
-from workbench.scaletest.submission import PlanSubmission, SubmissionOutcome
 from workbench.scaletest.submission.object_creation import KubectlSubmitter, Submitter
+from workbench.scaletest.submission.plan_submission import PlanSubmission, SubmissionOutcome
 
 IN_FLIGHT, PROCESSES = 32, 8
 UNLIMITED_PER_S = 10_000.0  # more than is ever reached

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from bench import shape
-from workbench.scaletest import test_run
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster.cluster_lifecycle import start_cluster, stop_cluster
 from workbench.scaletest.local_cluster.cluster_record import ClientLimit, ClusterSettings, NodePool
 from workbench.scaletest.scenario.trace_scenario import ReplayOptions, read_job_trace, write_trace_scenario
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import find_cluster_access
 
 TRACE = Path(__file__).parents[1] / "data" / "samples" / "scaletest" / "traces" / "jobs.csv"
 ROOMY_NODES, FULL_NODES = 40, 8
@@ -35,8 +36,8 @@ def replay_trace(scenario: Path, nodes: int, out: Path) -> dict[str, Any]:
     raised = dict.fromkeys(("kube-controller-manager", "kube-scheduler"), ClientLimit(qps=400, burst=800))
     start_cluster(name, ClusterSettings(pools=(NodePool(nodes=nodes, gpus=8),), client_limits=raised))
     try:
-        context = test_run.RunContext(test_run.find_cluster_access(cluster=name))
-        found = test_run.run_test(scenario, context, out=out)
+        context = RunContext(find_cluster_access(cluster=name))
+        found = run_test(scenario, context, out=out)
     finally:
         stop_cluster(name)
     run = analyse_run(found.folder)

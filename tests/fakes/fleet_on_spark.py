@@ -16,9 +16,7 @@ from workbench.speedup.fleet.spark_fleet import SparkOptions
 def main(master: str, results: str, settings: str, *logs: str) -> None:
     options = SparkOptions(master, json.loads(settings), results)
     try:
-        fleet = measure_fleet(
-            logs, backend="spark", spark=options, progress=lambda done, _: print(done, file=sys.stderr)
-        )
+        fleet = measure_fleet(logs, spark=options)
     except WorkbenchError as error:
         print(json.dumps({"error": error.what, **{name: str(value) for name, value in error.facts.items()}}))
         return

@@ -103,8 +103,8 @@ def test_a_broken_table_is_named(
 def test_an_imported_run_counts_only_what_its_files_tell(tmp_path: Path) -> None:
     found = run(tmp_path)
     found.__dict__["quantiles"] = found.quantiles.filter(pl.col("step") != invariants.TOTAL)
-    imported = Analysis(found.folder, found.test.model_copy(update={"provider": run_records.IMPORTED}))
-    imported.__dict__.update(found.__dict__ | {"test": imported.test})
+    imported = Analysis(found.folder, found.conditions.model_copy(update={"provider": run_records.IMPORTED}))
+    imported.__dict__.update(found.__dict__ | {"conditions": imported.conditions})
     assert check(imported)["holds"].all()
 
 

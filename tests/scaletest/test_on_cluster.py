@@ -14,12 +14,13 @@ import pytest
 import yaml
 
 from tests.scaletest.conftest import fresh_namespace, programs, start_guarded_cluster
-from workbench.scaletest import test_run
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import DEFAULT_LIMITS, NodePool
 from workbench.scaletest.scenario import scenario_file
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
 
 pytestmark = pytest.mark.cluster
 JOBS, RATE_PER_S = 160, 40
@@ -50,11 +51,11 @@ def measured(on: LocalCluster, namespace: str, out: Path) -> Analysis:
         "workloads": [{"kind": "Job", "gpus": 1}],
         "limits": {"rate_per_s": 2 * RATE_PER_S},
     }
-    place = test_run.ClusterAccess(on.measure_kubeconfig, on.measure_context, on)
+    place = ClusterAccess(on.measure_kubeconfig, on.measure_context, on)
     # The namespace goes with all that is in it.
-    chosen = test_run.build_options(cleanup=False, settle_s=10)
+    chosen = build_options(cleanup=False, settle_s=10)
     scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
-    found = test_run.run_test(scenario, test_run.RunContext(place, chosen), out=out)
+    found = run_test(scenario, RunContext(place, chosen), out=out)
     assert (found.outcome.acked, found.drained) == (JOBS, "all are done")
     return analyse_run(found.folder)
 
@@ -63,7 +64,7 @@ def assert_covered(found: Analysis) -> None:
     row = found.validity.row(by_predicate=pl.col("condition") == COVERED, named=True)
     assert (row["found"], row["holds"]) == (0, True)
     assert found.pods["scheduled_s"].is_not_null().sum() == JOBS
-    assert found.test.reads_audit_log
+    assert found.conditions.reads_audit_log
 
 
 def test_a_default_client_limit_is_named_with_its_client_and_its_rate(

@@ -11,7 +11,7 @@ import yaml
 from tests.scaletest.conftest import Scaletest
 from tests.scaletest.scenario.test_scenario_file import SIX_LINES
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.scenario import read_plan
+from workbench.scaletest.scenario.workload_plan import read_plan
 
 
 @pytest.fixture

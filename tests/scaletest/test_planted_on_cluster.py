@@ -14,7 +14,6 @@ import yaml
 
 from tests.fakes.slow_webhook import HOOK, slow_webhook
 from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
-from workbench.scaletest import test_run
 from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, SLOW_CALLS
 from workbench.scaletest.analysis.run_analysis import Analysis, analyse_run
 from workbench.scaletest.analysis.variants import build_league_table, combine_variants
@@ -23,6 +22,8 @@ from workbench.scaletest.local_cluster import simulated_nodes
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.local_cluster.cluster_record import GPU_MODELS, NATIVE_GANGS, NodePool
 from workbench.scaletest.scenario import scenario_file
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 MADE = "pods made"
@@ -59,10 +60,10 @@ def measured(
 ) -> Analysis:
     """A run of a scenario with these fields; the namespace goes with all that is in it."""
     described = {"name": "planted", "namespace": namespace, "limits": {"rate_per_s": 500}, **given}
-    place = test_run.ClusterAccess(on.measure_kubeconfig, on.measure_context, on)
-    chosen = test_run.build_options(cleanup=cleanup, settle_s=6)
+    place = ClusterAccess(on.measure_kubeconfig, on.measure_context, on)
+    chosen = build_options(cleanup=cleanup, settle_s=6)
     scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
-    found = test_run.run_test(scenario, test_run.RunContext(place, chosen), scheduler=scheduler, out=out)
+    found = run_test(scenario, RunContext(place, chosen), scheduler=scheduler, out=out)
     return analyse_run(found.folder)
 
 

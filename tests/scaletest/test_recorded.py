@@ -58,7 +58,7 @@ def test_the_runs_are_valid_and_seen_as_a_whole(recorded: variants.Variants) -> 
 def test_both_sides_had_the_same_plan_but_for_the_scheduler(recorded: variants.Variants) -> None:
     plans = [run.schedule.drop("name", "spec_sha256", "object_bytes") for _, run in recorded.everything]
     assert all(plan.equals(plans[0]) for plan in plans)
-    assert {run.test.schedulers for _, run in recorded.everything} == {(DEFAULT,), (KAI,)}
+    assert {run.conditions.schedulers for _, run in recorded.everything} == {(DEFAULT,), (KAI,)}
 
 
 def test_the_deadlock_of_the_stock_scheduler_and_its_absence_with_kai(recorded: variants.Variants) -> None:

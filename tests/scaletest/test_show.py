@@ -59,7 +59,7 @@ def test_a_program_gets_the_same_figures(tmp_path: Path, scaletest: Scaletest) -
     found = analysis(Plan(np.arange(200) / 20), tmp_path)
     code, out, _ = scaletest("show", tmp_path, "--json")
     document = json.loads(out)
-    assert (code, document["verdict"], document["run"]) == (0, "valid", found.test.run)
+    assert (code, document["verdict"], document["run"]) == (0, "valid", found.conditions.run)
     rows = {(row["step"], row["clock"], row["quantile"]): row["value_s"] for row in document["quantiles"]}
     assert rows["due to running", "client", 0.5] == pytest.approx(0.0155)
 

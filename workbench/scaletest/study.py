@@ -154,7 +154,7 @@ class Study:
             f"{name} stands in the league table; step by step only the first two variants are compared."
             for name in self.found.names[2:]
         ]
-        notes = {note: None for _, run in self.found.everything for note in run.test.notes}
+        notes = {note: None for _, run in self.found.everything for note in run.conditions.notes}
         warnings = [line for name in self.found.names for line in self._list_warnings(name)]
         return (f"Runs: {runs}; {self._describe_cluster()}", *ignored, *notes, *warnings)
 
@@ -171,12 +171,14 @@ class Study:
         ]
 
     def _describe_cluster(self) -> str:
-        test = self.first[self.found.names[0]].test
+        conditions = self.first[self.found.names[0]].conditions
         if self.found.imported:
             return "imported from another tool, in whole seconds; plan and cluster are unknown."
-        nodes = "simulated, so steps after the binding are simulated too" if test.simulated_nodes else "real"
-        where = f"Kubernetes {test.server_version}, {test.provider or 'your cluster'}; its nodes are {nodes}."
-        return f"plan {test.scenario_name}; {where}"
+        nodes = "simulated, so steps after the binding are simulated too" if conditions.simulated_nodes else "real"
+        where = (
+            f"Kubernetes {conditions.server_version}, {conditions.provider or 'your cluster'}; its nodes are {nodes}."
+        )
+        return f"plan {conditions.scenario_name}; {where}"
 
     @property
     def limits(self) -> list[str]:

@@ -133,13 +133,13 @@ def _count_complete_gangs(runs: tuple[Analysis, ...]) -> tuple[float, str, str]:
 def list_next_steps(variants: Variants, comparison: pl.DataFrame, league: pl.DataFrame) -> list[str]:
     """Which variant to choose, which rate to plan with or which limit to raise, and how to test one's own cluster.
 
-    `comparison` and `league` are the tables of these variants.
+    `comparison` and `league` are the tables of these variants. Each of the three kinds is one step at most.
     """
     if variants.reasons:
         return ["Fix what the reasons above name and run again: these runs are not valid.", _OWN_CLUSTER]
     advice = _recommend_limits(variants) or _recommend_rate(variants)
     choice = recommend_scheduler(league) if league.height > 2 else _recommend_variant(variants, comparison)
-    return [*choice, *advice, _OWN_CLUSTER][:3]
+    return [*choice, *advice, _OWN_CLUSTER]
 
 
 def recommend_scheduler(league: pl.DataFrame) -> list[str]:

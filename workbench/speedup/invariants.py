@@ -98,6 +98,7 @@ def _interval_columns(name: str) -> tuple[str, str, str]:
 
 
 def _max_saved_deviation(rows: pl.DataFrame) -> float:
+    """Largest distance in seconds. `rows`: `baseline_s, predicted_s, saved_s`."""
     off = (pl.col("baseline_s") - pl.col("predicted_s") - pl.col("saved_s")).abs().max()
     return float(rows.select(off).item() or 0.0)
 
@@ -120,12 +121,16 @@ def _distance_from_one(shares: pl.Series) -> float:
 
 
 def _count_outside_interval(frame: pl.DataFrame, value: str, low: str, high: str) -> float:
-    """Number of rows whose figure lies outside its interval."""
+    """Number of rows whose figure lies outside its interval.
+
+    `frame`: Three columns of one unit, whose names are given.
+    """
     inside = pl.col(value).is_between(pl.col(low) * (1 - ROUNDING), pl.col(high) * (1 + ROUNDING))
     return float(frame.filter(pl.col(low).is_not_null() & pl.col(high).is_not_null()).select((~inside).sum()).item())
 
 
 def _max_ratio_deviation(pairs: pl.DataFrame) -> float:
+    """Largest relative distance. `pairs`: `baseline_s, candidate_s, ratio`."""
     off = (pl.col("baseline_s") / pl.col("candidate_s") / pl.col("ratio") - 1).abs().max()
     return float(pairs.select(off).item() or 0.0)
 

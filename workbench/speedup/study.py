@@ -26,6 +26,7 @@ from workbench.speedup.calibration.prediction import select_counted_runs
 from workbench.speedup.calibration.what_if import WhatIf, parse_factors
 from workbench.speedup.comparison.pair import Pair, load_recorded_pair
 from workbench.speedup.config import FleetConfig, NotebookConfig, PairConfig, ProfileConfig
+from workbench.speedup.fleet.fleet_logs import open_default_cache
 from workbench.speedup.fleet.fleet_reader import measure_fleet
 from workbench.speedup.fleet.qualification import (
     Qualification,
@@ -250,7 +251,7 @@ def _study_fleet(config: FleetConfig | NotebookConfig, run: Run) -> FleetStudy:
     for path in config.logs:
         if not set("*?[") & set(path):
             run.add_input(path, digest=False)
-    fleet = measure_fleet(config.logs)
+    fleet = measure_fleet(config.logs, cache=open_default_cache())
     qualified = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
     return FleetStudy(qualified, model, pair)
 

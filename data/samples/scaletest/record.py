@@ -20,7 +20,6 @@ from typing import Any
 
 import polars as pl
 
-from workbench.scaletest import test_run
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.run_analysis import analyse_run
 from workbench.scaletest.local_cluster import kai_scheduler
@@ -42,6 +41,8 @@ from workbench.scaletest.tables import (
     TRANSITIONS,
 )
 from workbench.scaletest.test_run.run_console import open_watcher
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import build_options, find_cluster_access
 from workbench.scaletest.test_run.variant_turns import run_variants
 
 HERE = Path(__file__).parent
@@ -95,8 +96,8 @@ def _choose_settings(what: str) -> dict[str, Any]:
 
 
 def _in_turn(scenario: Path, schedulers: list[str], name: str, out: Path, repeat: int, told: Any) -> None:
-    options = test_run.build_options(settle_s=10)
-    context = test_run.RunContext(test_run.find_cluster_access(cluster=CLUSTER), options, watcher=told)
+    options = build_options(settle_s=10)
+    context = RunContext(find_cluster_access(cluster=CLUSTER), options, watcher=told)
     found = run_variants(scenario, context, schedulers, repeat=repeat, out=out / "work")
     keep(found.folder, out / name)
 
@@ -105,9 +106,9 @@ def _copies(out: Path, repeat: int, told: Any) -> None:
     goal = out / "copies"
     goal.mkdir(parents=True, exist_ok=True)
     for number in range(repeat):
-        options = test_run.build_options(settle_s=5)
-        context = test_run.RunContext(test_run.find_cluster_access(cluster=CLUSTER), options, watcher=told)
-        found = test_run.run_test(COPIED, context, out=out / "work")
+        options = build_options(settle_s=5)
+        context = RunContext(find_cluster_access(cluster=CLUSTER), options, watcher=told)
+        found = run_test(COPIED, context, out=out / "work")
         quantiles = analyse_run(found.folder).quantiles
         QUANTILES.check(quantiles).write_parquet(goal / f"run-{number}.parquet", compression="zstd")
 

@@ -10,10 +10,11 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, queue, tables
-from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, NO_ROOM, find_bottlenecks
-from workbench.scaletest.analysis.throughput import StagePassages, build_gpu_timeline
+from workbench.scaletest.analysis.bottlenecks import BOTTLENECK, CLIENT_LIMIT, NO_ROOM, ServerEvidence, find_bottlenecks
+from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
+from workbench.scaletest.analysis.throughput import StagePassages
 from workbench.scaletest.observation.run_records import Component
-from workbench.scaletest.tables import NODES, REQUESTS
+from workbench.scaletest.tables import NODES, PRESSURE, REQUESTS
 
 CLIENT = "system:serviceaccount:kube-system:job-controller"
 HELD = (Component(name="kube-controller-manager", client_qps=20, client_burst=30),)
@@ -167,7 +168,7 @@ def blamed(created: np.ndarray, scheduled: np.ndarray, **gpus: pl.DataFrame) -> 
     """Who is found to hold pods up that came and were bound at these times."""
     end, bound = float(scheduled.max()) + 1, np.sort(scheduled)
     passages = StagePassages(created, created, created, created, bound, bound, np.zeros(0), end)
-    return find_bottlenecks(passages, REQUESTS.frame([]), (), **gpus).to_dicts()
+    return find_bottlenecks(passages, ServerEvidence(REQUESTS.frame([]), PRESSURE.frame([]), ()), **gpus).to_dicts()
 
 
 def test_a_full_cluster_is_not_blamed_on_the_scheduler() -> None:

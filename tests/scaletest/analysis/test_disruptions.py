@@ -9,7 +9,7 @@ import pytest
 from tests.scaletest.making_scenarios import scenario
 from workbench.scaletest.analysis.disruptions import Disruptions, find_disruptions
 from workbench.scaletest.analysis.time_breakdown import build_pod_table
-from workbench.scaletest.scenario import draw_plan
+from workbench.scaletest.scenario.workload_plan import draw_plan
 from workbench.scaletest.tables import SUBMISSIONS, TRANSITIONS
 
 ARRIVAL = {"process": "constant", "rate_per_s": 1, "n": 4}

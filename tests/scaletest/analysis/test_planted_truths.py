@@ -342,7 +342,7 @@ def test_a_watch_that_is_late_is_not_the_clusters_time(lag: str, tmp_path: Path)
     beats = found.read_raw_table(BEATS)
     own = np.interp(beats["sent_s"].to_numpy(), at, late_s)
     BEATS.write(beats.with_columns(lag_s=pl.Series(own)), tmp_path / "tables")
-    found = type(found)(tmp_path, found.test)
+    found = type(found)(tmp_path, found.conditions)
     assert found.limits.is_empty()
     assert any("our own watch was" in reason for reason in found.reasons)
     assert "controller" not in found.answer
@@ -352,7 +352,7 @@ def test_lateness_that_a_throttling_server_caused_is_not_the_submitters(tmp_path
     found = analysis(TRUTHS["an API server that throttles"].plan, tmp_path)
     late = found.submissions.with_columns(sent_s=pl.col("due_s") + pl.col("index") / 10)
     SUBMISSIONS.write(late, tmp_path / "tables")
-    told = type(found)(tmp_path, found.test).warnings
+    told = type(found)(tmp_path, found.conditions).warnings
     assert any("sent late" in line and "the API server throttled the client" in line for line in told)
     assert not any("this machine was full" in line for line in told)
 
@@ -375,7 +375,7 @@ def test_half_of_the_nodes_gone_is_less_room_from_then_on(tmp_path: Path) -> Non
     kept = pl.concat_str(pl.lit("sim-"), 5 + pl.int_range(pl.len()) % 5)
     moved = pl.when(pl.col("node").is_not_null() & (pl.col("arrival_s") >= 15)).then(kept).otherwise("node")
     TRANSITIONS.write(found.transitions.with_columns(node=moved), tmp_path / "tables")
-    found = type(found)(tmp_path, found.test)
+    found = type(found)(tmp_path, found.conditions)
     assert found.gpus.filter(pl.col("at_s") < 14)["capacity"].unique().to_list() == [80]
     assert found.gpus.filter(pl.col("at_s") > 16)["capacity"].unique().to_list() == [40]
     assert dict(found.limits.select("step", "kind").iter_rows()) == {SCHEDULED: NO_ROOM}

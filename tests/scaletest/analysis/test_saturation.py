@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, tables
-from workbench.scaletest.analysis.throughput import build_gang_table, build_gpu_timeline, find_saturation
+from workbench.scaletest.analysis.gangs import build_gang_table
+from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline, find_saturation
 from workbench.scaletest.tables import GPUS, NODES, PODS
 
 NODE = {"ready": True, "simulated": True, "cpus": 64.0, "memory_bytes": 1 << 39, "pods": 250}

@@ -11,6 +11,7 @@ import polars as pl
 import pytest
 
 from tests.fakes.scale_runs import Plan, analysis, queue, ramp_of, tables
+from workbench.scaletest.analysis.gpu_saturation import build_gpu_timeline
 from workbench.scaletest.analysis.sustainable_rate import (
     NOT_SUSTAINED,
     SUSTAINED,
@@ -18,7 +19,7 @@ from workbench.scaletest.analysis.sustainable_rate import (
     build_ramp_table,
     find_sustainable_rate,
 )
-from workbench.scaletest.analysis.throughput import StagePassages, build_gpu_timeline
+from workbench.scaletest.analysis.throughput import StagePassages
 from workbench.scaletest.charts import chart_ramp
 from workbench.scaletest.tables import NODES, STEPS
 

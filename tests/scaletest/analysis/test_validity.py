@@ -95,7 +95,7 @@ def resumed(folder: Path, late_s: float = 0.0, at_s: float = 15.0) -> Analysis:
     again = Begun("st-00000001", ORIGIN + round(at_s * NS_PER_S), ORIGIN, resumed=True)
     lines = map(run_records.encode_line, [*begun, again, Stopped(ORIGIN + 21 * NS_PER_S, "finished")])
     (folder / run_records.JOURNAL).write_bytes(b"".join(lines))
-    return Analysis(folder, found.test)
+    return Analysis(folder, found.conditions)
 
 
 def test_what_was_due_while_no_submitter_ran_is_not_the_submitters_lateness(tmp_path: Path) -> None:
@@ -123,7 +123,7 @@ def test_what_was_sent_before_the_submitter_died_still_counts(tmp_path: Path) ->
         pl.when(late).then(pl.col("sent_s") + 0.2).otherwise("sent_s").alias("sent_s")
     )
     SUBMISSIONS.write(worse, tmp_path / "tables")
-    row = condition(Analysis(tmp_path, found.test), LATE)
+    row = condition(Analysis(tmp_path, found.conditions), LATE)
     assert row["found"] == pytest.approx(0.2005)
     assert not row["holds"]
 

@@ -18,8 +18,8 @@ from workbench.scaletest import invariants
 from workbench.scaletest.analysis import variants
 from workbench.scaletest.analysis.time_breakdown import STEP_NAMES
 from workbench.scaletest.analysis.variants import ONE_RUN_NOTE, Session, VariantRun, compare_variants
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
+from workbench.scaletest.scenario.workload_plan import draw_plan
 from workbench.scaletest.tables import NODES, QUANTILES
 from workbench.scaletest.test_run.run_lifecycle import replace_schedulers
 

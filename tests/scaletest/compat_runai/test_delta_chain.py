@@ -17,7 +17,6 @@ from typer.testing import CliRunner, Result
 from tests.scaletest.conftest import delete_namespace
 from tests.scaletest.making_scenarios import lines_of
 from workbench.core.errors import ConfigError
-from workbench.scaletest import test_run
 from workbench.scaletest.analysis import raw_tables
 from workbench.scaletest.command import app
 from workbench.scaletest.compat_runai import delta_chain, runai_files, runai_submission
@@ -29,6 +28,8 @@ from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.simulated_runai import stand_in_process
 from workbench.scaletest.tables import MILESTONES, TRANSITIONS
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
 
 pytestmark = pytest.mark.cluster
 MEASURED = {step.name for step in STEPS if step.needs is None}
@@ -144,9 +145,9 @@ def test_a_command_is_no_way_around_the_guard_of_namespaces(
     runai_cluster: LocalCluster, project: str, tmp_path: Path
 ) -> None:
     """As on a cluster that is not ours: nobody sets up there, and the namespace was not made for tests."""
-    who = test_run.ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context)
+    who = ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context)
     words = (shutil.which("true") or "true", "{name}")
-    context = test_run.RunContext(who, runai_submission.build_run_options("command", None, words, closed=False))
+    context = RunContext(who, runai_submission.build_run_options("command", None, words, closed=False))
     flags = SubmitFlags(workload_type="training", num_workloads=2, project=project)
     with pytest.raises(ConfigError) as told:
         runai_submission.run_submission(context, flags, tmp_path / "o", tell=print)
@@ -169,9 +170,9 @@ def test_a_run_with_the_stand_in_has_the_whole_chain_and_is_exported(
         "arrival": {"process": "constant", "rate_per_s": 10, "n": 6},
         "workloads": entries,
     }
-    on = test_run.ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context, runai_cluster)
+    on = ClusterAccess(runai_cluster.measure_kubeconfig, runai_cluster.measure_context, runai_cluster)
     made = scenario_file.parse_scenario(json.dumps(given))
-    found = test_run.run_test(made, test_run.RunContext(on, test_run.build_options(settle_s=2)), out=tmp_path / "runs")
+    found = run_test(made, RunContext(on, build_options(settle_s=2)), out=tmp_path / "runs")
     assert found.outcome.acked == 6
     counts = dict(MILESTONES.read(found.folder / "tables").group_by("milestone").len().iter_rows())
     assert [counts.get(name) for name in ("job", "last pod", "podgroup", "all scheduled")] == [6, 6, 6, 6]

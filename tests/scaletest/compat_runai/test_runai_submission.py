@@ -13,14 +13,14 @@ from tests.scaletest.conftest import Scaletest
 from tests.scaletest.safety.facts_of_clusters import cluster
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
-from workbench.scaletest import scenario
 from workbench.scaletest.compat_runai import runai_submission
 from workbench.scaletest.compat_runai.runai_submission import SavingWatcher, SubmitFlags, build_scenario
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.safety import ClusterFacts
-from workbench.scaletest.scenario import Plan
-from workbench.scaletest.submission import SubmissionStatus
-from workbench.scaletest.test_run import ClusterAccess, RunContext, build_options
+from workbench.scaletest.safety.cluster_facts import ClusterFacts
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan, read_plan
+from workbench.scaletest.submission.plan_submission import SubmissionStatus
+from workbench.scaletest.test_run.run_lifecycle import RunContext
+from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
 
 NS = 1_000_000_000
 
@@ -52,9 +52,7 @@ def test_a_cluster_is_never_guessed(scaletest: Scaletest, tmp_path: Path) -> Non
 
 
 def plan() -> Plan:
-    return scenario.draw_plan(
-        build_scenario(SubmitFlags(workload_type="training", num_workloads=3, project="my-runai-tests"))
-    )
+    return draw_plan(build_scenario(SubmitFlags(workload_type="training", num_workloads=3, project="my-runai-tests")))
 
 
 def test_only_what_was_accepted_is_in_submitted_json(tmp_path: Path) -> None:
@@ -109,7 +107,7 @@ def test_resuming_nothing_is_refused(tmp_path: Path) -> None:
 def begun(folder: Path, found: ClusterFacts, **changed: Any) -> SubmitFlags:
     """A submission's folder, as it is before the first request."""
     flags = SubmitFlags(workload_type="training", num_workloads=changed.pop("num_workloads", 3), **changed)
-    made = scenario.draw_plan(build_scenario(flags))
+    made = draw_plan(build_scenario(flags))
     context = RunContext(ClusterAccess(None, "lab"), build_options(closed=True))
     runai_submission._create_run_folder(folder, made, found, context, runai_submission.build_pace(flags))
     return flags
@@ -119,14 +117,13 @@ def test_delay_and_rate_are_those_that_it_was_begun_with(tmp_path: Path) -> None
     flags = begun(tmp_path, cluster(), delay=4.0, max_rate=7.0, num_processes=5)
     kept = runai_submission.read_pace(tmp_path)
     assert kept == runai_submission.build_pace(flags)
-    bursts = kept.build_bursts(scenario.read_plan(tmp_path))
-    assert (bursts.size, bursts.delay_s) == (5, 4.0)
+    assert (kept.get_burst_size(read_plan(tmp_path)), kept.delay) == (5, 4.0)
 
 
 def test_the_limits_are_the_plans(tmp_path: Path) -> None:
     """Those of the flags of a resumption, where there are none, would end it at 1000 objects and never in time."""
     begun(tmp_path, cluster(), num_workloads=1500, num_processes=100, max_rate=200.0)
-    found = runai_submission.read_pace(tmp_path).build_limits(scenario.read_plan(tmp_path))
+    found = runai_submission.read_pace(tmp_path).build_limits(read_plan(tmp_path))
     assert (found.objects, found.rate_per_s, found.in_flight) == (1500, 200.0, 100)
     assert found.wall_clock_s == 1800.0
 

@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest import scenario
 from workbench.scaletest.compat_runai.runai_submission import SubmitFlags, build_scenario
+from workbench.scaletest.scenario.workload_plan import draw_plan
 
 # Of the shape of the old tool's templates, with a field of somebody's own.
 TEMPLATE = """\
@@ -48,21 +48,21 @@ def written(folder: Path, text: str = TEMPLATE) -> Path:
 
 
 def bodies(of: SubmitFlags) -> list[Any]:
-    plan = scenario.draw_plan(build_scenario(of))
+    plan = draw_plan(build_scenario(of))
     return [orjson.loads(one.requests()[0].body) for one in plan.iterate_workloads()]
 
 
 @pytest.mark.parametrize(("number", "processes"), [(10, 8), (5, 8), (8, 8), (1, 1), (17, 3)])
 def test_exactly_so_many_are_planned_in_bursts(number: int, processes: int) -> None:
     """The old tool submits whole bursts only: 8 of 10, and none of 5."""
-    plan = scenario.draw_plan(build_scenario(flags(num_workloads=number, num_processes=processes, delay=2.0)))
+    plan = draw_plan(build_scenario(flags(num_workloads=number, num_processes=processes, delay=2.0)))
     due = plan.schedule["due_s"].to_list()
     assert len(due) == number
     assert due == [index // processes * 2.0 for index in range(number)]
 
 
 def test_without_a_delay_bursts_follow_at_the_highest_rate() -> None:
-    plan = scenario.draw_plan(build_scenario(flags(num_workloads=20, num_processes=5, max_rate=50)))
+    plan = draw_plan(build_scenario(flags(num_workloads=20, num_processes=5, max_rate=50)))
     assert sorted(set(plan.schedule["due_s"])) == pytest.approx([0.0, 0.1, 0.2, 0.3])
 
 
@@ -105,7 +105,7 @@ def test_workloads_of_our_own_have_the_shape_of_the_platforms() -> None:
 
 
 def test_the_plan_counts_masters_and_workers() -> None:
-    plan = scenario.draw_plan(build_scenario(flags(workload_type="distributed", num_workers=4, num_gpus="2")))
+    plan = draw_plan(build_scenario(flags(workload_type="distributed", num_workers=4, num_gpus="2")))
     assert set(plan.schedule["pods"]) == {5}
     assert set(plan.schedule["gpus_per_pod"]) == {2.0}
 

@@ -8,7 +8,7 @@ import yaml
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import InputError
 from workbench.scaletest.local_cluster.control_plane import add_lifetime_stage
-from workbench.scaletest.scenario import draw_plan
+from workbench.scaletest.scenario.workload_plan import draw_plan
 
 # Made by hand in the shape of what kwokctl 0.8 writes.
 WRITTEN = """

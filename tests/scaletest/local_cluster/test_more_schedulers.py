@@ -13,7 +13,6 @@ import yaml
 from tests.scaletest.conftest import QUICK, fresh_namespace, programs, start_guarded_cluster
 from tests.scaletest.test_planted_on_cluster import constant, measured
 from workbench.core.errors import ConfigError, InputError, MissingToolError
-from workbench.scaletest import test_run
 from workbench.scaletest.analysis.bottlenecks import QUOTA
 from workbench.scaletest.local_cluster import cluster_lifecycle, component_processes, program_builds, second_schedulers
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
@@ -32,6 +31,8 @@ from workbench.scaletest.local_cluster.second_schedulers import build_configurat
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.scenario.scheduler_recipes import find_recipe
 from workbench.scaletest.tables import REQUESTS
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
 from workbench.scaletest.test_run.variant_turns import order_turns
 
 STAGES = "".join(
@@ -154,10 +155,10 @@ def test_gangs_of_kueue_that_never_end_are_cleaned_up(mixed_cluster: LocalCluste
         "workloads": [{"kind": "Gang", "pods": 4, "gpus": 1}],
         "limits": {"rate_per_s": 500},
     }
-    place = test_run.ClusterAccess(mixed_cluster.measure_kubeconfig, mixed_cluster.measure_context, mixed_cluster)
+    place = ClusterAccess(mixed_cluster.measure_kubeconfig, mixed_cluster.measure_context, mixed_cluster)
     scenario = scenario_file.parse_scenario(yaml.safe_dump(described))
-    context = test_run.RunContext(place, test_run.build_options(settle_s=3))
-    found = test_run.run_test(scenario, context, scheduler="kueue", out=tmp_path)
+    context = RunContext(place, build_options(settle_s=3))
+    found = run_test(scenario, context, scheduler="kueue", out=tmp_path)
     assert found.cleaned is not None
     assert (found.cleaned.complete, sum(found.cleaned.found.values())) == (True, 12)
 

@@ -9,11 +9,13 @@ import polars as pl
 import pytest
 
 from tests.scaletest.making_scenarios import lines_of, scenario
-from workbench.scaletest import tables, test_run
+from workbench.scaletest import tables
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import parse_timestamp
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.observation import run_records
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
 
 pytestmark = pytest.mark.cluster
 
@@ -29,8 +31,8 @@ def test_every_pod_is_created_scheduled_and_running_and_is_its_workloads(
     arrival = {"process": "constant", "rate_per_s": 100, "n": count}
     job = {"kind": "Job", "gpus": 1, "lifetime": 1}
     given = scenario(job, namespace=namespace, arrival=arrival, limits={"rate_per_s": 200})
-    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
-    done = test_run.run_test(given, test_run.RunContext(on, test_run.build_options(settle_s=10)), out=tmp_path)
+    on = ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    done = run_test(given, RunContext(on, build_options(settle_s=10)), out=tmp_path)
     assert threading.active_count() == threads
     folder, run = done.folder, done.run
     rows: list[run_records.Seen] = lines_of(folder, run_records.Seen)

@@ -8,7 +8,7 @@ import yaml
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.scaletest.safety.cluster_setup import build_setup_objects, format_next_steps, format_setup_yaml
-from workbench.scaletest.scenario import Plan, draw_plan
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan
 
 
 def plan(**more: Any) -> Plan:

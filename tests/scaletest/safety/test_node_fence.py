@@ -12,8 +12,7 @@ from workbench.core.errors import ConfigError
 from workbench.scaletest.safety import confirmation
 from workbench.scaletest.safety.cluster_facts import Finding, raise_refusals
 from workbench.scaletest.safety.preflight import check_capacity
-from workbench.scaletest.scenario import draw_plan
-from workbench.scaletest.scenario.workload_plan import summarize_plan
+from workbench.scaletest.scenario.workload_plan import draw_plan, summarize_plan
 
 BOX = {"kind": "Template", "template": {"apiVersion": "x.io/v1", "kind": "Box", "spec": {}}}
 

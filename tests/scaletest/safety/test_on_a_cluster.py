@@ -14,9 +14,11 @@ from workbench.core.errors import ConfigError
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.safety import Finding, inspect_cluster, run_preflight, set_up_cluster
-from workbench.scaletest.scenario import Plan, draw_plan
+from workbench.scaletest.safety.cluster_facts import Finding, inspect_cluster
+from workbench.scaletest.safety.cluster_setup import set_up_cluster
+from workbench.scaletest.safety.preflight import run_preflight
 from workbench.scaletest.scenario.workload_objects import list_rules, select_namespace_rules
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan
 
 pytestmark = pytest.mark.cluster
 MIX: list[dict[str, Any]] = [{"kind": "Job", "lifetime": 5}, {"kind": "Gang", "pods": 3}]

@@ -9,16 +9,16 @@ import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from tests.scaletest.observation.scripted import scripted
-from workbench.scaletest import scenario as scaletest_scenario
 from workbench.scaletest.safety.cluster_facts import Finding
 from workbench.scaletest.safety.preflight import _check_quota_fit, _check_suspensions, _list_absent_resources
+from workbench.scaletest.scenario.workload_plan import draw_plan
 
 ROOM = {"count/pods": "100", "count/jobs.batch": "100"}
 
 
 def room(gpus: str, used: str = "0", **entry: Any) -> Finding:
     """What is found of a quota of GPUs for 20 Jobs in two seconds, of 2 GPUs each."""
-    plan = scaletest_scenario.draw_plan(scenario({"kind": "Job", "gpus": 2, **entry}), RUN)
+    plan = draw_plan(scenario({"kind": "Job", "gpus": 2, **entry}), RUN)
     quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": gpus}}}
     quota["status"] = {"used": {"requests.nvidia.com/gpu": used}}
     return _check_quota_fit(plan, plan.namespaces[0], [quota], [{}])
@@ -49,7 +49,7 @@ def test_the_quota_of_gpus_is_held_against_what_pods_ask_for(
 
 
 def test_a_share_of_a_gpu_is_no_request_of_one() -> None:
-    plan = scaletest_scenario.draw_plan(scenario({"kind": "Job", "fraction": 0.5}, schedulers=["kai"]), RUN)
+    plan = draw_plan(scenario({"kind": "Job", "fraction": 0.5}, schedulers=["kai"]), RUN)
     quota = {"spec": {"hard": ROOM | {"requests.nvidia.com/gpu": "0"}}}
     assert _check_quota_fit(plan, plan.namespaces[0], [quota], [{}]).level == "ok"
 
@@ -70,7 +70,7 @@ def training(**head: Any) -> dict[str, Any]:
     ],
 )
 def test_resources_that_the_cluster_does_not_serve_are_named(entry: dict[str, Any], absent: list[str]) -> None:
-    plan = scaletest_scenario.draw_plan(scenario(entry), RUN)
+    plan = draw_plan(scenario(entry), RUN)
 
     async def ask() -> list[str]:
         async with scripted() as (api, connection):
@@ -86,7 +86,7 @@ def test_an_entry_that_is_made_suspended_is_named_unless_a_recipe_queues_it(
 ) -> None:
     job = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"suspend": True, "template": {"spec": {"containers": []}}}}
     made = scenario({"kind": "Template", "template": job}, schedulers=schedulers)
-    found = _check_suspensions(scaletest_scenario.draw_plan(made, RUN))
+    found = _check_suspensions(draw_plan(made, RUN))
     assert [(one.level, one.text) for one in found] == n_findings * [
         ("warning", "template-0: made suspended and without a queue, so nothing makes their pods")
     ]

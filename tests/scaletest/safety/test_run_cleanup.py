@@ -17,9 +17,10 @@ from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.api_discovery import PODS, ApiResource
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.safety import run_cleanup, set_up_cluster, write_run_record
-from workbench.scaletest.safety.run_cleanup import list_run_records
-from workbench.scaletest.scenario import Plan, draw_plan
+from workbench.scaletest.safety import run_cleanup
+from workbench.scaletest.safety.cluster_setup import set_up_cluster
+from workbench.scaletest.safety.run_cleanup import list_run_records, write_run_record
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan
 
 NOWHERE = Connection(Target("http://127.0.0.1:9", "nowhere", None, dict))
 

@@ -9,7 +9,8 @@ import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.scenario import draw_plan, manifest_rules
+from workbench.scaletest.scenario import manifest_rules
+from workbench.scaletest.scenario.workload_plan import draw_plan
 
 POD = {"containers": [{"name": "main", "image": "x"}]}
 PRIVILEGED = {"securityContext": {"privileged": True}}

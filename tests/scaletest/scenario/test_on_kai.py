@@ -12,8 +12,12 @@ import pytest
 from tests.scaletest.making_scenarios import scenario
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
-from workbench.scaletest.safety import inspect_cluster, run_cleanup, run_preflight, set_up_cluster, write_run_record
-from workbench.scaletest.scenario import Plan, draw_plan
+from workbench.scaletest.safety import run_cleanup
+from workbench.scaletest.safety.cluster_facts import inspect_cluster
+from workbench.scaletest.safety.cluster_setup import set_up_cluster
+from workbench.scaletest.safety.preflight import run_preflight
+from workbench.scaletest.safety.run_cleanup import write_run_record
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan
 
 pytestmark = pytest.mark.cluster
 

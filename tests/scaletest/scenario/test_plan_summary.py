@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from tests.scaletest.making_scenarios import RUN, scenario
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.workload_objects import (
     list_kinds,
     list_rules,
@@ -16,6 +15,7 @@ from workbench.scaletest.scenario.workload_objects import (
 )
 from workbench.scaletest.scenario.workload_plan import (
     PlanSummary,
+    draw_plan,
     format_plan,
     format_rights,
     format_schedule,

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from tests.scaletest.making_scenarios import refused, scenario
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
 from workbench.scaletest.scenario.workload_objects import list_kinds
-from workbench.scaletest.scenario.workload_plan import summarize_plan
+from workbench.scaletest.scenario.workload_plan import draw_plan, summarize_plan
 
 SIX_LINES = """name: first-test
 arrival: {process: constant, rate_per_s: 10, n: 100}

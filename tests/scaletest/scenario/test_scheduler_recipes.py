@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.scaletest.scenario import draw_plan, read_plan, scenario_file
+from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.scenario.scheduler_recipes import (
     find_recipe,
     list_shipped_recipes,
@@ -17,6 +17,7 @@ from workbench.scaletest.scenario.scheduler_recipes import (
     resolve_schedulers,
 )
 from workbench.scaletest.scenario.workload_objects import list_kinds, list_rules
+from workbench.scaletest.scenario.workload_plan import draw_plan, read_plan
 
 OWN = """
 name: mine

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from tests.scaletest.making_scenarios import RUN, scenario
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.cluster_api import api_discovery
-from workbench.scaletest.scenario import Plan, draw_plan, read_plan
 from workbench.scaletest.scenario import scenario_file as scenarios
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan, read_plan
 
 MIXED: list[dict[str, Any]] = [
     {"kind": "Job", "weight": 3, "parallelism": 2, "completions": 4, "lifetime": 30},

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from workbench.scaletest.cluster_api.connection import NS_PER_S
 from workbench.scaletest.scenario.scenario_file import AbortCriteria
-from workbench.scaletest.submission import ClusterHealth
-from workbench.scaletest.submission.abort_criteria import Watchdog
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, Watchdog
 from workbench.scaletest.submission.object_creation import Reply
 
 

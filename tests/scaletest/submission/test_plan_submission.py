@@ -17,18 +17,12 @@ from tests.scaletest.making_scenarios import lines_of, scenario
 from tests.scaletest.submission.scripted import CREATED, PATH, Act, Post, ScriptedApi, object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, InputError
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import AbortCriteria, ScenarioLimits
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload
-from workbench.scaletest.submission import (
-    Bursts,
-    ClusterHealth,
-    PlanSubmission,
-    StopRequest,
-    SubmissionOutcome,
-    SubmissionStatus,
-    plan_submission,
-)
+from workbench.scaletest.scenario.workload_plan import draw_plan
+from workbench.scaletest.submission import plan_submission
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest
+from workbench.scaletest.submission.plan_submission import PlanSubmission, SubmissionOutcome, SubmissionStatus
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, read_journal
 
 RUN = "st-00c0ffee"
@@ -431,7 +425,7 @@ def test_nothing_created_for_long_ends_it_and_429s_alone_do_not(tmp_path: Path) 
 
 @pytest.mark.parametrize("count", [21, 5])
 def test_a_closed_loop_waits_for_each_burst_and_sends_exactly_all(count: int, tmp_path: Path) -> None:
-    found, server = submitted(tmp_path, plan(RUN, count), bursts=Bursts(size=8, delay_s=0.02))
+    found, server = submitted(tmp_path, plan(RUN, count), burst_size=8, burst_delay_s=0.02)
     assert (found.acked, server.in_flight_most <= 8, len(server.posts)) == (count, True, count)
     for later in server.posts[8:9]:
         assert later.at_s - max(one.at_s for one in server.posts[:8]) >= 0.02

@@ -20,8 +20,9 @@ from tests.scaletest.submission.scripted import object_of, plan, scripted_api
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
-from workbench.scaletest.submission import PlanSubmission, SubmissionOutcome, object_creation, plan_submission
+from workbench.scaletest.submission import object_creation, plan_submission
 from workbench.scaletest.submission.object_creation import CommandSubmitter, KubectlSubmitter
+from workbench.scaletest.submission.plan_submission import PlanSubmission, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import SubmissionJournal
 
 RUN = "st-00c0ffee"

@@ -12,9 +12,9 @@ import pytest
 from tests.scaletest.making_scenarios import scenario
 from workbench.scaletest.cluster_api.connection import now_ns
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import AbortCriteria
-from workbench.scaletest.submission import ClusterHealth, StopRequest
+from workbench.scaletest.scenario.workload_plan import draw_plan
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest
 from workbench.scaletest.test_run.drain import (
     OVERTIME_S,
     DrainTarget,

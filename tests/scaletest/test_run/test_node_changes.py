@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tests.scaletest.local_cluster.test_cluster_command import MADE
 from tests.scaletest.making_scenarios import scenario
 from workbench.core.errors import ConfigError
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import NodeChange
+from workbench.scaletest.scenario.workload_plan import draw_plan
 from workbench.scaletest.test_run.node_changes import check_node_changes, list_node_states
 from workbench.scaletest.test_run.run_options import ClusterAccess
 

@@ -12,22 +12,20 @@ from typer.testing import CliRunner
 from workbench.core.errors import ConfigError, MissingToolError
 from workbench.scaletest.cluster_api.connection import Target
 from workbench.scaletest.command import app
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
-from workbench.scaletest.submission import SubmissionOutcome, SubmissionStatus
-from workbench.scaletest.test_run import (
+from workbench.scaletest.scenario.workload_plan import draw_plan
+from workbench.scaletest.submission.plan_submission import SubmissionOutcome, SubmissionStatus
+from workbench.scaletest.test_run.run_console import format_status
+from workbench.scaletest.test_run.run_lifecycle import RunContext
+from workbench.scaletest.test_run.run_options import (
     ClusterAccess,
-    RunContext,
     RunOptions,
     RunResult,
-    build_options,
-    find_cluster_access,
-)
-from workbench.scaletest.test_run.run_console import format_status
-from workbench.scaletest.test_run.run_options import (
     _format_aftermath,
     _format_submission,
     build_limits,
+    build_options,
+    find_cluster_access,
 )
 
 SCENARIO = """
@@ -68,9 +66,10 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         told.update(rest, given=given, on=context.place, confirmed=context.confirmed, options=context.options)
         return result(verdict=told.get("verdict", "valid"))
 
-    monkeypatch.setattr("workbench.scaletest.test_run.run_test", run)
+    monkeypatch.setattr("workbench.scaletest.test_run.run_lifecycle.run_test", run)
     monkeypatch.setattr(
-        "workbench.scaletest.test_run.find_cluster_access", lambda **where: ClusterAccess(None, str(where["context"]))
+        "workbench.scaletest.test_run.run_options.find_cluster_access",
+        lambda **where: ClusterAccess(None, str(where["context"])),
     )
     return told
 

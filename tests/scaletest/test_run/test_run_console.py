@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from workbench.scaletest.submission import StopRequest
+from workbench.scaletest.submission.abort_criteria import StopRequest
 from workbench.scaletest.test_run.run_console import NotBegunError, SilentRunWatcher, run_in_thread, run_until_stop
 
 

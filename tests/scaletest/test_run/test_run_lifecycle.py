@@ -19,13 +19,14 @@ from tests.conftest import ROOT
 from tests.scaletest.conftest import reasons_of_the_run
 from tests.scaletest.making_scenarios import lines_of
 from workbench.runs import run_folder
-from workbench.scaletest import test_run
 from workbench.scaletest.cluster_api import api_discovery
 from workbench.scaletest.cluster_api.connection import Connection, load_target
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.tables import LIMITS, SUBMISSIONS
+from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, build_options
 
 pytestmark = pytest.mark.cluster
 HANG_S = 180.0
@@ -73,8 +74,8 @@ def test_a_test_is_measured_worked_out_and_cleaned_up(
     given = scenario_file.parse_scenario(
         yaml.safe_dump(described(namespace, workloads=workloads, limits={"rate_per_s": 60}))
     )
-    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
-    found = test_run.run_test(given, test_run.RunContext(on, test_run.build_options(settle_s=10)), out=tmp_path)
+    on = ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    found = run_test(given, RunContext(on, build_options(settle_s=10)), out=tmp_path)
     # What it measured, and whether that is valid, depends on the machine.
     assert (found.outcome.reason, found.outcome.acked, found.outcome.objects) == ("finished", 40, 56)
     assert found.exit_code == (1 if found.reasons else 0)
@@ -98,9 +99,9 @@ def test_jobs_whose_pods_come_one_after_the_other_are_waited_for_and_no_rate_is_
     jobs = [{"kind": "Job", "gpus": 1, "parallelism": 1, "completions": 3, "lifetime": 4}]
     arrival = {"process": "constant", "rate_per_s": 10, "n": 10}
     given = scenario_file.parse_scenario(yaml.safe_dump(described(namespace, workloads=jobs, arrival=arrival)))
-    on = test_run.ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
+    on = ClusterAccess(local_cluster.measure_kubeconfig, local_cluster.measure_context, local_cluster)
     # Less than a pod lives: nothing changes for longer than that between two of a Job's pods.
-    found = test_run.run_test(given, test_run.RunContext(on, test_run.build_options(settle_s=2)), out=tmp_path)
+    found = run_test(given, RunContext(on, build_options(settle_s=2)), out=tmp_path)
     assert (found.pods_seen, reasons_of_the_run(found.reasons)) == (30, [])
     assert run_records.read_conditions(found.folder).in_turn
     assert "Jobs with completions above parallelism" in found.answer

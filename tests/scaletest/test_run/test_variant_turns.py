@@ -19,12 +19,15 @@ from workbench.scaletest.commands.run import _print_turns
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.safety.run_cleanup import CleanupResult
-from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_file
-from workbench.scaletest.submission import StopRequest, SubmissionOutcome
+from workbench.scaletest.scenario import scenario_file
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan, read_plan
+from workbench.scaletest.submission.abort_criteria import StopRequest
+from workbench.scaletest.submission.plan_submission import SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import lock_test_folder
-from workbench.scaletest.test_run import ClusterAccess, RunContext, RunResult, variant_turns
+from workbench.scaletest.test_run import variant_turns
 from workbench.scaletest.test_run.run_console import SilentRunWatcher
-from workbench.scaletest.test_run.run_lifecycle import replace_schedulers
+from workbench.scaletest.test_run.run_lifecycle import RunContext, replace_schedulers
+from workbench.scaletest.test_run.run_options import ClusterAccess, RunResult
 
 GIVEN = scenario_file.parse_scenario(
     "{name: a, arrival: {process: constant, rate_per_s: 1, n: 2}, workloads: [{kind: Pod, gpus: 1, lifetime: 1}]}"

@@ -15,14 +15,17 @@ from workbench.runs import run_folder
 from workbench.scaletest.analysis import raw_tables, run_analysis
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.safety import ClusterFacts
+from workbench.scaletest.safety.cluster_facts import ClusterFacts
 from workbench.scaletest.safety.run_cleanup import CleanupResult
-from workbench.scaletest.scenario import draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
-from workbench.scaletest.submission import StopRequest, SubmissionOutcome
+from workbench.scaletest.scenario.workload_plan import draw_plan
+from workbench.scaletest.submission.abort_criteria import StopRequest
+from workbench.scaletest.submission.plan_submission import SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import lock_test_folder
-from workbench.scaletest.test_run import ClusterAccess, RunContext, RunResult, build_options, resume_test, run_lifecycle
+from workbench.scaletest.test_run import run_lifecycle
 from workbench.scaletest.test_run.run_console import SilentRunWatcher, run_in_thread
+from workbench.scaletest.test_run.run_lifecycle import RunContext, resume_test
+from workbench.scaletest.test_run.run_options import ClusterAccess, RunResult, build_options
 
 GIVEN = parse_scenario(
     "{name: a, namespace: tests, arrival: {process: constant, rate_per_s: 1, n: 2}, abort: {keep_sampling_s: 0.2},"

@@ -12,9 +12,9 @@ from tests.scaletest.submission.scripted import scripted_api
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.safety import run_cleanup
 from workbench.scaletest.safety.run_cleanup import CleanupResult
-from workbench.scaletest.scenario import Plan, draw_plan
 from workbench.scaletest.scenario.scenario_file import parse_scenario
-from workbench.scaletest.test_run import ClusterAccess
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan
+from workbench.scaletest.test_run.run_options import ClusterAccess
 from workbench.scaletest.test_run.workload_deletion import empty_run
 
 GIVEN = parse_scenario(

@@ -19,7 +19,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.operator_explanation import explain_operator, read_sessions, read_single_log
-from workbench.speedup.calibration.factor_model import Booking
+from workbench.speedup.calibration.booked_times import Booking
 from workbench.speedup.calibration.factors import map_columns_to_terms
 from workbench.speedup.calibration.time_split import find_inseparable_columns
 from workbench.speedup.comparison.plan_alignment import PlanAlignment, align_plans

@@ -108,7 +108,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> MeasuredFleet:
     if not SHARED.is_dir():
         pytest.skip("reference inputs are not on this machine")
     folders = [SHARED / "data" / "eventlogs", *([Path(MORE)] if MORE else [])]
-    return measure_fleet(folders, use_cache=False)
+    return measure_fleet(folders)
 
 
 @pytest.fixture(scope="module")

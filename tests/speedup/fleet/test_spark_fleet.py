@@ -252,12 +252,12 @@ def test_inside_spark_the_rows_are_the_same(spark: Any, tmp_path: Path) -> None:
     folder = write_logs(tmp_path / "logs", 4)
     (folder / "empty").touch()
     sources = [LOGS / "small", LOGS / "failing.zstd", LOGS / "killed", folder]
-    local = measure_fleet(sources, jobs=1, use_cache=False)
+    local = measure_fleet(sources, jobs=1)
     options = SparkOptions(session=spark, results=tmp_path / "results")
-    inside = measure_fleet(sources, backend="spark", spark=options)
+    inside = measure_fleet(sources, spark=options)
     assert same(local, inside)
     assert inside.n_read == local.applications.height
-    again = measure_fleet(sources, backend="spark", spark=options)
+    again = measure_fleet(sources, spark=options)
     assert same(local, again)
     # What could not be read may be readable now.
     assert again.n_cached == (local.applications["status"] != "unreadable").sum()

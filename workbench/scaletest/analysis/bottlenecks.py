@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from workbench.core.formats import format_seconds
+from workbench.scaletest.analysis.gpu_saturation import Saturation, find_saturation
 from workbench.scaletest.analysis.server_pressure import find_limiter_wait, find_slow_calls
 from workbench.scaletest.analysis.stage_waits import BlindTimes, Stretch, WaitFinding, find_stretch, judge_waits
 from workbench.scaletest.analysis.sustainable_rate import mean_interval
@@ -26,13 +27,11 @@ from workbench.scaletest.analysis.throughput import (
     SCHEDULED,
     STARTED,
     Floats,
-    Saturation,
     StagePassages,
     StageWaits,
-    find_saturation,
 )
 from workbench.scaletest.observation.run_records import Component
-from workbench.scaletest.tables import LIMITS, PRESSURE
+from workbench.scaletest.tables import LIMITS
 
 CLIENT_LIMIT, SLOW_CALLS, NO_ROOM, BOTTLENECK = "client limit", "slow calls", "no room", "bottleneck"
 QUOTA = "quota"
@@ -74,24 +73,41 @@ _WORKERS = {MADE: ("kube-controller-manager",), SCHEDULED: ("kube-scheduler", "k
 _TWO_CLIENTS = frozenset({"kube-scheduler"})
 
 
+@dataclass(frozen=True)
+class ServerEvidence:
+    """Evidence from the servers themselves, and the configured limits of their clients.
+
+    `requests`: Table REQUESTS, empty without an audit log.
+    `pressure`: Table PRESSURE; empty, no webhook is named, and a client limit only with an audit log.
+    """
+
+    requests: pl.DataFrame
+    pressure: pl.DataFrame
+    components: Sequence[Component]
+
+    def within(self, stretch: Stretch) -> ServerEvidence:
+        """Return the evidence of whole seconds of a stretch, and of the looks that overlap it."""
+        at, begin, end = pl.col("at_s"), stretch.begin_s, stretch.end_s
+        looks = self.pressure.filter((at > begin) & (at - pl.col("over_s") < end))
+        return ServerEvidence(self.requests.filter((at >= begin) & (at + 1 <= end)), looks, self.components)
+
+
 def find_bottlenecks(
     passages: StagePassages,
-    requests: pl.DataFrame,
-    components: Sequence[Component],
+    evidence: ServerEvidence,
     gpus: pl.DataFrame | None = None,
     pods: pl.DataFrame | None = None,
     *,
     gaps: pl.DataFrame | None = None,
     beats: pl.DataFrame | None = None,
-    pressure: pl.DataFrame | None = None,
     in_turn: bool = False,
 ) -> pl.DataFrame:
     """Each stage that work waited for: whether it held work back, at which rate, and the client that was at its limit.
 
+    `gpus`, `pods`: As for `find_saturation`, and `unschedulable` of table PODS.
     `gaps`: Table GAPS; seconds in which the pods' watch was away are no evidence.
     `beats`: Table BEATS: by how much our watch was late, which is no wait at the stages that begin with our own
     requests.
-    `pressure`: Table PRESSURE; without it no webhook is named, and a client limit only with an audit log.
     `in_turn`: Some pods are created only when others of their workload have ended; the stage `pods made` is left out
     then.
 
@@ -120,16 +136,17 @@ def find_bottlenecks(
         finding = judge_waits(waits, stretch, passages.end_s)
         if finding is not None:
             stage = _Stage(step, waits, stretch or _span_stretch(waits), finding, where, pods)
-            rows.append(
-                _build_row(stage, _Evidence(requests, PRESSURE.frame([]) if pressure is None else pressure, components))
-            )
+            rows.append(_build_row(stage, evidence))
     frame = LIMITS.frame(rows)
     first = pl.col("kind").is_in([*HELD_BACK, STOPPED])
     return frame.sort([first, pl.col("end_s") - pl.col("begin_s")], descending=True)
 
 
 def _subtract_lag(waits: StageWaits, beats: pl.DataFrame | None) -> StageWaits:
-    """Waits from our requests to what our watch saw, without the watch's own lag at that time, by the heartbeat."""
+    """Waits from our requests to what our watch saw, without the watch's own lag at that time, by the heartbeat.
+
+    `beats`: `sent_s, ack_s, lag_s`.
+    """
     timed_beats = None if beats is None else beats.filter(pl.col("lag_s").is_not_null()).sort("sent_s")
     if timed_beats is None or not timed_beats.height:
         return waits
@@ -141,6 +158,7 @@ def _subtract_lag(waits: StageWaits, beats: pl.DataFrame | None) -> StageWaits:
 
 
 def _list_blind_times(gaps: pl.DataFrame | None) -> BlindTimes:
+    """Times without a watch of pods. `gaps`: `resource, from_s, to_s, relisted`."""
     if gaps is None or not gaps.height:
         return BlindTimes()
     lasted = pl.col("to_s") - pl.col("from_s")
@@ -184,22 +202,7 @@ class _Stage:
         return float(waiting["unschedulable"].mean() or 0.0) if waiting.height else 0.0  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True)
-class _Evidence:
-    """Evidence from the servers themselves: tables REQUESTS and PRESSURE, and the configured limits."""
-
-    requests: pl.DataFrame
-    pressure: pl.DataFrame
-    components: Sequence[Component]
-
-    def within(self, stretch: Stretch) -> _Evidence:
-        """Return the evidence of whole seconds of a stretch, and of the looks that overlap it."""
-        at, begin, end = pl.col("at_s"), stretch.begin_s, stretch.end_s
-        looks = self.pressure.filter((at > begin) & (at - pl.col("over_s") < end))
-        return _Evidence(self.requests.filter((at >= begin) & (at + 1 <= end)), looks, self.components)
-
-
-def _build_row(stage: _Stage, evidence: _Evidence) -> dict[str, Any]:
+def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
     stretch, nature = stage.stretch, stage.finding.nature
     stretch_evidence = evidence.within(stretch)
     inside = stretch_evidence.requests
@@ -249,7 +252,10 @@ def _build_row(stage: _Stage, evidence: _Evidence) -> dict[str, Any]:
 def _find_client_limit(
     step: str, stretch: Stretch, inside: pl.DataFrame, components: Sequence[Component]
 ) -> dict[str, Any]:
-    """The client that does the stage's work, if its requests are at its limit."""
+    """The client that does the stage's work, if its requests are at its limit: columns of table LIMITS, or none.
+
+    `inside`: Rows of table REQUESTS in the whole seconds of the stretch.
+    """
     workers = inside.filter(_does_work(step)).group_by("client").agg(pl.col("requests").sum())
     for client in workers.sort("requests", "client", descending=[True, False])["client"].head(3):
         component = find_component(client, components)
@@ -279,7 +285,7 @@ def _does_work(step: str) -> pl.Expr:
     )
 
 
-def _find_limiter(step: str, evidence: _Evidence) -> dict[str, Any]:
+def _find_limiter(step: str, evidence: ServerEvidence) -> dict[str, Any]:
     """The component that does the stage's work, if its own metrics say that its requests waited for its limit."""
     for name in _WORKERS.get(step, ()):
         wait_s = find_limiter_wait(evidence.pressure, name)
@@ -291,7 +297,10 @@ def _find_limiter(step: str, evidence: _Evidence) -> dict[str, Any]:
 
 
 def _request_rates(requests: pl.DataFrame, component: Component, stretch: Stretch) -> Iterator[Floats]:
-    """Requests of a client per second, as its limit may count them: all, or all but events."""
+    """Requests of a client per second, as its limit may count them: all, or all but events.
+
+    `requests`: `at_s, resource, requests`, in the stretch's seconds. Yields one rate for each second, with zeros.
+    """
     seconds = max(1, int(stretch.end_s - stretch.begin_s) - 1)
     without = requests.filter(pl.col("resource") != "events")
     for rows in (without,) if component.name in _TWO_CLIENTS else (requests, without):

@@ -74,6 +74,12 @@ def find_disruptions(
 
     Workloads that the scenario itself deletes are left out, and so are pods that go when their workload has ended.
     Knows only what the watches saw.
+
+    `schedule`: `index, name, kind, pods, lifetime_s, delete_after_s`.
+    `submissions`: `index, status`.
+    `transitions`: `resource, transition, uid, workload, owner, arrival_s, reason`.
+    `pods`: `index, uid, attempt, ended_s, lost_s`.
+    `planned`: Whether the scenario itself changes nodes.
     """
     plan = schedule.select("index", "name", "kind", "pods", "lifetime_s", "delete_after_s")
     ends = _find_ends(plan, transitions, pods)
@@ -123,7 +129,7 @@ def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
 
 
 def _classify_losses(lost: pl.DataFrame, transitions: pl.DataFrame) -> dict[str, int]:
-    """Lost pods by cause."""
+    """Number of lost pods by cause. `lost`: `uid`. `transitions`: `resource, transition, uid, owner, reason`."""
     about = transitions.filter(pl.col("resource").is_in(["pod", "event"])).with_columns(
         pl.when(pl.col("resource") == "event").then("owner").otherwise("uid").alias("uid")
     )
@@ -178,6 +184,9 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
     """Which nodes took no pods for a part of a run? Null where all did, or nothing was seen of them.
 
     A node that came during the run, and took pods from then on, is not lost. Knows nodes that were seen only.
+
+    `nodes`: `name, gpus` of table NODES. `changes`: `at_s, name, ready, gpus` of table NODE_CHANGES.
+    `end_s`: End of the run.
     """
     if not changes.height or end_s <= 0:
         return None
@@ -211,7 +220,10 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
 
 
 def _count_usable_gpus(changes: pl.DataFrame, end_s: float) -> tuple[int, int]:
-    """Least and most GPUs of nodes that took pods, from the first list of all nodes on."""
+    """Least and most GPUs of nodes that took pods, from the first list of all nodes on.
+
+    `changes`: `at_s, name, ready, gpus`, by time.
+    """
     usable: dict[str, int] = {}
     seen: list[int] = []
     for at_s, name, ready, gpus in changes.select("at_s", "name", "ready", "gpus").iter_rows():

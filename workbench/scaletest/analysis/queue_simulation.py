@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from workbench.core.formats import format_seconds
-from workbench.scaletest.analysis.throughput import count_gpus_between
+from workbench.scaletest.analysis.gpu_saturation import count_gpus_between
 
 # Defaults of kube-scheduler; its backoff queue is ordered by whole seconds.
 MIN_BACKOFF_S, MAX_BACKOFF_S = 1.0, 10.0
@@ -220,6 +220,8 @@ def measure_queue_shares(
 
     `quotas`: GPUs of each queue; all of the run's queues, or they count as equal.
 
+    `schedule`: `index, queue`. `pods`: `index, gpus, created_s, scheduled_s, ended_s`.
+
     Returns: None for a run with one queue, or whose queues never waited together.
 
     The distance of two divisions is the total variation distance. Only GPUs are looked at, and only times in which
@@ -312,6 +314,9 @@ def measure_trace_fidelity(schedule: pl.DataFrame, pods: pl.DataFrame, speed: fl
 
     Evicted pods are left out: they end before their time. Does not show whether pods wait as they did in the trace,
     which is what a scheduler is tested for.
+
+    `schedule`: `index, pods, lifetime_s`. `pods`: `index, gpus, scheduled_s, ended_s, evicted`.
+    `speed`: Seconds of the trace in one of the test.
     """
     ended = (
         pods.filter(pl.col("scheduled_s").is_not_null() & pl.col("ended_s").is_not_null() & ~pl.col("evicted"))

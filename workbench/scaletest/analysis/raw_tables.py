@@ -55,7 +55,10 @@ def write_raw_tables(folder: str | Path) -> None:
 
 
 def _read_lines(path: Path, kinds: Any) -> pl.DataFrame:
-    """Read a file of these kinds of records, one column per field; a line that a kill cut off is left out."""
+    """Read a file of these kinds of records, one column per field; a line that a kill cut off is left out.
+
+    Columns: `type`, and each field of these records that some table holds.
+    """
     schema: dict[str, Any] = {"type": pl.String}
     for field in (field for kind in get_args(kinds) for field in msgspec.structs.fields(kind)):
         scalars = [kind for kind in get_args(field.type) or (field.type,) if kind in _DTYPES]
@@ -76,6 +79,7 @@ def _read_lines(path: Path, kinds: Any) -> pl.DataFrame:
 
 
 def _find_origin(journal: pl.DataFrame, place: Path) -> int:
+    """Nanoseconds since 1970 of the run's first start, which all seconds of its tables are counted from."""
     begun = journal.filter(pl.col("type") == "begun")["origin_ns"].drop_nulls()
     if not len(begun):
         raise InputError("nothing was submitted", where=place / run_records.JOURNAL, found="no begin")
@@ -98,7 +102,10 @@ def _server_seconds(name: str, origin: int) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _build_submissions(schedule: pl.DataFrame, journal: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """One row per planned workload. Of several endings (a crash, a second try) the first that the server has counts."""
+    """Table SUBMISSIONS. Of several endings (a crash, a second try) the first that the server has counts.
+
+    `schedule`: `index, name, due_s`. `journal`: Lines of the journal; so below for `observed` and `health`.
+    """
     created, _ = _server_seconds("created", origin)
     ended = (
         journal.filter(pl.col("type").is_in(["acked", "failed"]))
@@ -147,7 +154,7 @@ def _build_submissions(schedule: pl.DataFrame, journal: pl.DataFrame, origin: in
 
 
 def _build_transitions(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Build every transition once; a restarted sampler sees old ones again, later and less exactly."""
+    """Table TRANSITIONS; a restarted sampler sees old transitions again, later and less exactly."""
     at, resolution = _server_seconds("server", origin)
     frame = observed.filter(pl.col("type") == "seen").with_columns(
         pl.when(pl.col("resource") != "audit").then(_seconds_since("arrival_ns", origin)).alias("arrival_s"),
@@ -161,9 +168,9 @@ def _build_transitions(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_nodes(observed: pl.DataFrame) -> pl.DataFrame:
-    """Each node with the most that it ever offered, ready when it ever was: one that came up late has capacity, too.
+    """Table NODES: the most that each node ever offered, ready when it ever was.
 
-    A deleted node has a final row: not ready, without capacity.
+    One that came up late has capacity, too; a deleted node has a final row: not ready, without capacity.
     """
     by_node = observed.filter(pl.col("type") == "node").group_by("name", maintain_order=True)
     return NODES.check(
@@ -176,6 +183,7 @@ def _build_nodes(observed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Table NODE_CHANGES; a cordoned node is not ready for pods."""
     rows = observed.filter((pl.col("type") == "node") & pl.col("arrival_ns").is_not_null())
     return NODE_CHANGES.check(
         rows.select(
@@ -188,6 +196,7 @@ def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Table GAPS."""
     rows = health.filter(pl.col("type") == "gap")
     return GAPS.check(
         rows.select(
@@ -202,6 +211,7 @@ def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_beats(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Table BEATS."""
     rows = health.filter(pl.col("type") == "beat")
     return BEATS.check(
         rows.select(
@@ -213,6 +223,7 @@ def _build_beats(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_skew(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Table SKEW."""
     rows = health.filter(pl.col("type") == "skew")
     return SKEW.check(
         rows.select(
@@ -225,6 +236,7 @@ def _build_skew(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Table LOAD."""
     rows = health.filter(pl.col("type") == "load")
     return LOAD.check(
         rows.select(
@@ -240,6 +252,7 @@ def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_pressure(health: pl.DataFrame, origin: int) -> pl.DataFrame:
+    """Table PRESSURE; a value is the mean of what was counted, else a level."""
     rows = health.filter(pl.col("type") == "pressure").with_columns(pl.col("subject").fill_null(""))
     counted = pl.col("count").is_not_null()
     measures = rows.select(

@@ -82,6 +82,8 @@ def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | Non
     `call_s`, `low_s`: Typical duration of a call, and the first quartile. A webhook's figures do not say for which
     resource it was called: one that takes longer than the whole call, or that the quicker calls did not wait for, was
     another's.
+
+    `pressure`: `measure, subject, n, mean_s` of table PRESSURE, in the time in question; so for the functions below.
     """
     for measure, text in _TEXTS.items():
         for row in _sum_up(pressure, measure).iter_rows(named=True):
@@ -100,7 +102,7 @@ def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
 
 
 def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """Calls, time and mean by subject, most time first."""
+    """Calls of one measure by subject, most time first: `subject, n, spent_s, mean_s`."""
     calls = pressure.filter((pl.col("measure") == measure) & pl.col("n").is_not_null() & pl.col("mean_s").is_not_null())
     spent = (pl.col("n") * pl.col("mean_s")).sum().alias("spent_s")
     sums = calls.group_by("subject", maintain_order=True).agg(pl.col("n").sum(), spent)
@@ -147,7 +149,10 @@ def build_component_table(pressure: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def count_throttled(submissions: pl.DataFrame) -> tuple[int, int, float]:
-    """Requests of ours that were answered with 429, all requests, and seconds waited because of them."""
+    """Requests of ours that were answered with 429, all requests, and seconds waited because of them.
+
+    `submissions`: `throttled, attempts, throttled_s`.
+    """
     return (
         int(submissions["throttled"].sum()),
         int(submissions["attempts"].sum()),
@@ -164,7 +169,10 @@ def describe_throttling(submissions: pl.DataFrame) -> str | None:
 
 
 def describe_throttled_clients(requests: pl.DataFrame) -> list[str]:
-    """Clients of the audit log, other than the load's, that got answers of 429."""
+    """Clients of the audit log, other than the load's, that got answers of 429.
+
+    `requests`: `client, code, requests` of table REQUESTS.
+    """
     by_client = requests.group_by("client").agg(
         pl.col("requests").sum().alias("all"),
         pl.col("requests").filter(pl.col("code") == THROTTLED).sum().alias("throttled"),
@@ -176,7 +184,11 @@ def describe_throttled_clients(requests: pl.DataFrame) -> list[str]:
 def describe_pressure(
     submissions: pl.DataFrame, requests: pl.DataFrame, pressure: pl.DataFrame, *, saturated: bool = False
 ) -> list[str]:
-    """Describe what the API server did to the load and to others: throttled, queued, or was slow to accept."""
+    """Describe what the API server did to the load and to others: throttled, queued, or was slow to accept.
+
+    `submissions`: `sent_s, acked_s, throttled, attempts, throttled_s`.
+    `requests`, `pressure`: Tables of these names. `saturated`: Whether this machine was.
+    """
     throttled = describe_throttling(submissions)
     sentences = [f"The API server {throttled}."] if throttled else []
     sentences += [f"{line}." for line in describe_throttled_clients(requests)]
@@ -220,6 +232,7 @@ def build_call_table(requests: pl.DataFrame) -> pl.DataFrame:
 
 
 def _weighted_quantile(values: Any, weights: Any, share: float) -> float:
+    """The smallest value up to which this share of the weights lies. `values`, `weights`: One of each for a row."""
     order = np.argsort(values)
     reached = np.cumsum(weights[order]) >= share * weights.sum()
     return float(values[order][int(np.argmax(reached))])

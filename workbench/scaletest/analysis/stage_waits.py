@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -223,6 +223,7 @@ def _sort_waits(waits: StageWaits) -> tuple[Floats, Floats]:
 
 
 def _describe_waits(finite_waits: Floats, last_s: float | None) -> WaitFinding:
+    """Quantiles of the waits, in seconds, as a finding whose nature is still to be judged."""
     if not len(finite_waits):
         return WaitFinding("delay", last_s=last_s)
     low, median, high = (float(quantile) for quantile in np.quantile(finite_waits, [0.05, 0.5, 0.95]))
@@ -270,7 +271,10 @@ def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | N
 
 
 def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
-    """Whether waits grew from the group with the shortest median wait to the later one with the longest."""
+    """Whether waits grew from the group with the shortest median wait to the later one with the longest.
+
+    `came_s`, `wait`: Arrivals in order and waits, in seconds, one of each for an object; so below.
+    """
     parts, medians = _split_groups(wait)
     if not parts or _find_change(came_s, wait) is not None:
         return False
@@ -311,7 +315,10 @@ def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> 
 
 
 def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:
-    """Nothing left any more for most of the stretch, to the end of the run, while work waited."""
+    """Nothing left any more for most of the stretch, to the end of the run, while work waited.
+
+    `left_s`: When each object left, in seconds, infinite for never. `last_s`: When the last one of the run left.
+    """
     waiting = int((~np.isfinite(left_s)).sum())
     since = stretch.begin_s if last_s is None else max(last_s, stretch.begin_s)
     silent = min(end_s, stretch.end_s) - since
@@ -350,6 +357,21 @@ def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:
     return None if steady else "unclear"
 
 
+class _Obstacle(NamedTuple):
+    """One object that did not get on, and why.
+
+    `about`: pods, workloads or nodes. `uid`: Its uid, or the name of a workload that was refused.
+    `waiting`: It was never scheduled, started or made. `text`: The message, shortened.
+    """
+
+    about: str
+    reason: str
+    uid: str
+    at_s: float | None
+    waiting: bool
+    text: str
+
+
 def classify_reason(text: str | None) -> str:
     """Classify what a message of the cluster is about.
 
@@ -375,7 +397,7 @@ def find_obstacles(transitions: pl.DataFrame, submissions: pl.DataFrame, pods: p
     rows = [*_list_refusals(submissions), *_list_told(transitions, pods), *_list_suspended(transitions)]
     if not rows:
         return OBSTACLES.frame([])
-    frame = pl.DataFrame(rows, schema=["about", "reason", "uid", "at_s", "waiting", "text"], orient="row")
+    frame = pl.DataFrame(rows, schema=list(_Obstacle._fields), orient="row")
     counted = frame.unique(["about", "reason", "uid"], keep="first", maintain_order=True)
     grouped = counted.group_by("about", "reason", maintain_order=True).agg(
         pl.len().alias("objects"),
@@ -387,15 +409,21 @@ def find_obstacles(transitions: pl.DataFrame, submissions: pl.DataFrame, pods: p
     return OBSTACLES.frame(grouped.sort("waiting", "objects", descending=True).to_dicts())
 
 
-def _list_refusals(submissions: pl.DataFrame) -> list[tuple[Any, ...]]:
+def _list_refusals(submissions: pl.DataFrame) -> list[_Obstacle]:
+    """Our own requests that were refused. `submissions`: `name, status, sent_s, reason`."""
     failed = submissions.filter(pl.col("status") == "failed")
     return [
-        ("workloads", classify_reason(reason), name, sent_s, True, _shorten(reason))
+        _Obstacle("workloads", classify_reason(reason), name, sent_s, waiting=True, text=_shorten(reason))
         for name, sent_s, reason in failed.select("name", "sent_s", "reason").iter_rows()
     ]
 
 
-def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[tuple[Any, ...]]:
+def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[_Obstacle]:
+    """Objects of which a condition or an event gives a reason.
+
+    `transitions`: `resource, transition, uid, owner, arrival_s, reason`.
+    `pods`: `uid, scheduled_s, running_s, ended_s`.
+    """
     reports = transitions.filter(
         pl.col("transition").is_in(_TELLING) & pl.col("resource").is_in(["pod", "job", "event"])
     )
@@ -409,17 +437,20 @@ def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[tuple[Any,
         text = row["reason"] or row["transition"]
         reason = NODE_LOST if row["transition"] == "node-lost" else classify_reason(text)
         open_uids = never if reason in (NO_NODE, GATED) else open_pods
-        rows.append((about, reason, uid, row["arrival_s"], uid in open_uids or about == "workloads", _shorten(text)))
+        is_waiting = uid in open_uids or about == "workloads"
+        rows.append(_Obstacle(about, reason, uid, row["arrival_s"], is_waiting, _shorten(text)))
     return rows
 
 
-def _list_suspended(transitions: pl.DataFrame) -> list[tuple[Any, ...]]:
-    """Objects that were suspended at the end."""
+def _list_suspended(transitions: pl.DataFrame) -> list[_Obstacle]:
+    """Objects that were suspended at the end. `transitions`: `uid, transition, arrival_s`."""
     turns = transitions.filter(pl.col("transition").is_in(["suspended", "resumed"])).sort("arrival_s")
     last = turns.group_by("uid", maintain_order=True).agg(pl.col("transition", "arrival_s").last())
     suspensions = last.filter(pl.col("transition") == "suspended").select("uid", "arrival_s")
     text = "suspend is true, and neither a queue nor a controller set it to false"
-    return [("workloads", SUSPENDED, uid, at_s, True, text) for uid, at_s in suspensions.iter_rows()]
+    return [
+        _Obstacle("workloads", SUSPENDED, uid, at_s, waiting=True, text=text) for uid, at_s in suspensions.iter_rows()
+    ]
 
 
 def _shorten(text: str | None) -> str:

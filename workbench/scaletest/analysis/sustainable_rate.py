@@ -29,7 +29,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from workbench.scaletest.analysis.throughput import Floats, Saturation, StagePassages, count_passages, find_saturation
+from workbench.scaletest.analysis.gpu_saturation import Saturation, find_saturation
+from workbench.scaletest.analysis.throughput import Floats, StagePassages, count_passages
 from workbench.scaletest.tables import RAMP
 
 N_WINDOWS = 10
@@ -195,11 +196,16 @@ def list_arrival_steps(schedule: pl.DataFrame, passages: StagePassages, steps: p
 
 
 def _through_fraction(part: pl.DataFrame, waits: pl.DataFrame) -> float:
+    """Share of a step's pods whose workload was scheduled.
+
+    `part`: `index, pods` of the step. `waits`: `index, duration_s` from due to scheduled, null for never.
+    """
     through_part = part.join(waits.filter(pl.col("duration_s").is_not_null()), on="index", how="semi")
     return int(through_part["pods"].sum()) / max(1, int(part["pods"].sum()))
 
 
 def _mean_lag(rows: pl.DataFrame) -> float:
+    """Mean seconds from due to accepted, over pods. `rows`: `pods, duration_s`, one row for a workload."""
     mean_s = rows.select((pl.col("duration_s") * pl.col("pods")).sum() / pl.col("pods").sum()).item()
     return float(mean_s) if mean_s is not None and math.isfinite(mean_s) else 0.0
 

@@ -163,7 +163,7 @@ def format_run_json(run: Analysis) -> str:
     rate = run.sustainable
     document: dict[str, Any] = {
         "folder": str(run.folder),
-        "run": run.test.run,
+        "run": run.conditions.run,
         "answer": run.answer,
         "verdict": "invalid" if run.reasons else "valid",
         "reasons": list(run.reasons),

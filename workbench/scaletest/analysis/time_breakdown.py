@@ -8,13 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from workbench.scaletest.analysis.throughput import (
-    HOLDING,
-    RESERVED,
-    Floats,
-    count_pods_together,
-    select_queue_transitions,
-)
+from workbench.scaletest.analysis.gangs import count_pods_together
+from workbench.scaletest.analysis.throughput import HOLDING, RESERVED, Floats, select_queue_transitions
 from workbench.scaletest.tables import MILESTONES, PODS, QUANTILES, SHARES, STEPS
 from workbench.stats import quantiles
 
@@ -80,7 +75,7 @@ _SHAPE = {
 
 @dataclass(frozen=True)
 class Step:
-    """A step's name, its ends among `milestones.MILESTONE_ORDER`, and the component that works on it.
+    """A step's name, its ends among `MILESTONE_ORDER`, and the component that works on it.
 
     `expected`: every workload that begins it should end it, so one that does not is infinitely slow. Evictions and
     volumes are not expected: only those that happened are counted.
@@ -149,7 +144,10 @@ def build_step_table(milestones: pl.DataFrame, submissions: pl.DataFrame, *, imp
 
 
 def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) -> tuple[int, int]:
-    """Steps of an imported run that end before they begin, and all that have both ends."""
+    """Steps of an imported run that end before they begin, and all that have both ends.
+
+    `milestones`: Table MILESTONES. `submissions`: `index, status`.
+    """
     wide = _milestones_wide(milestones).join(
         submissions.select("index", pl.lit(value=True).alias("accepted"), "status"), on="index", how="left"
     )
@@ -159,7 +157,13 @@ def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) 
 
 
 def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
-    """One row per workload, four columns per milestone."""
+    """One row per workload, four columns per milestone.
+
+    `milestones`: Table MILESTONES.
+
+    Returns: `index`, and for each milestone `M` of the run `M|client_s, M|server_s, M|resolution_s, M|gap`: the frame
+    `wide` of the functions below.
+    """
     values = ["client_s", "server_s", "resolution_s", "gap"]
     indexes = milestones.select("index").unique(maintain_order=True)
     for name in sorted(set(milestones["milestone"])):
@@ -170,6 +174,10 @@ def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
+    """Rows of table STEPS of one step, a frame for each clock that has both ends; none where it never began.
+
+    `wide`: As `_milestones_wide` returns it, with `accepted, status` of the submission.
+    """
     if f"{step.begin}|client_s" not in wide.columns:
         return []
     wide = _begin_at_release(_with_milestone(wide, step.end), step)
@@ -220,6 +228,7 @@ def _rows_with_begin(rows: pl.DataFrame, step: Step, begin: pl.Expr, clock: str)
 
 
 def _with_milestone(wide: pl.DataFrame, milestone: str) -> pl.DataFrame:
+    """The frame `wide` with the columns of a milestone, null where the run does not have it."""
     if f"{milestone}|client_s" in wide.columns:
         return wide
     none = pl.lit(None, dtype=pl.Float64)
@@ -228,6 +237,7 @@ def _with_milestone(wide: pl.DataFrame, milestone: str) -> pl.DataFrame:
 
 
 def _build_step_rows(rows: pl.DataFrame, step: Step, clock: str, begin: pl.Expr, end: pl.Expr) -> pl.DataFrame:
+    """Rows of table STEPS from `wide` rows; `begin` and `end` are the step's ends by this clock, in seconds."""
     gap = pl.col(f"{step.end}|gap").fill_null(value=False) & pl.lit(clock == "client")
     ends = [f"{name}|resolution_s" for name in (step.begin, step.end)]
     resolution = pl.lit(0.0) if clock == "client" else pl.max_horizontal(ends).fill_null(0.0)
@@ -282,6 +292,10 @@ def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
     """One row per workload that ran, one column per segment that this run has, in seconds by the client's clock.
 
     Workloads without one of the ends (a resumed run does not know when those before were accepted) are left out.
+
+    `milestones`: `index, milestone, client_s`.
+
+    Returns: `index, due_s`, and a column for each segment of `SEGMENTS`.
     """
     wide = milestones.filter(pl.col("client_s").is_not_null()).pivot("milestone", index="index", values="client_s")
     needed = ("due", "all running" if "all running" in wide.columns else "all scheduled")
@@ -341,23 +355,29 @@ def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFram
 
 
 def _share_of_total(values: Floats) -> list[float | None]:
+    """Share of each segment in all time; null where there is none. `values`: Seconds, [workload, segment]."""
     sums = values.sum(axis=0)
     total = float(sums.sum())
     return [float(part) / total if total > 0 else None for part in sums]
 
 
 def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list[float | None], list[float | None]]:
+    """Interval of each segment's share in the time of the slowest workloads; null for too few workloads.
+
+    `values`: Seconds, [workload, segment], workloads by due time: a block is workloads that follow one another.
+    """
     n, count = len(values), values.shape[1]
     if n < 2 * BLOCKS:
         return [None] * count, [None] * count
     length = -(-n // BLOCKS)
     draws = max(100, min(DRAWS, 20_000_000 // n))
     shares = np.empty((draws, count))
+    tail_begin = int(n * (1 - TAIL_FRACTION))
     for draw in range(draws):
         starts = random.integers(0, n, size=(BLOCKS, 1))
         picked = values[((starts + np.arange(length)) % n).ravel()[:n]]
         total = picked.sum(axis=1)
-        slow = picked[total >= np.partition(total, int(n * (1 - TAIL_FRACTION)))[int(n * (1 - TAIL_FRACTION))]]
+        slow = picked[total >= np.partition(total, tail_begin)[tail_begin]]
         shares[draw] = slow.sum(axis=0) / max(float(slow.sum()), 1e-12)
     low, high = np.quantile(shares, [(1 - SHARE_LEVEL) / 2, (1 + SHARE_LEVEL) / 2], axis=0)
     return [float(bound) for bound in low], [float(bound) for bound in high]
@@ -402,7 +422,10 @@ def _first_value(transition: str, column: str) -> pl.Expr:
 
 
 def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Bindings with the microseconds of an Event, by uid, or of the audit log, by name, where there are any."""
+    """Bindings with the microseconds of an Event, by uid, or of the audit log, by name, where there are any.
+
+    `wide`: Rows by pod with `uid, name, server_scheduled_s, scheduled_resolution_s`, the last two of which are refined.
+    """
     is_binding = pl.col("resource").is_in(_FINER) & pl.col("transition").is_in(["scheduled", "bound"])
     bound = transitions.filter(is_binding & pl.col("server_s").is_not_null())
     by_uid = (
@@ -437,7 +460,16 @@ def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
 def build_milestones(
     schedule: pl.DataFrame, submissions: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
 ) -> pl.DataFrame:
-    """Build every milestone that each workload reached."""
+    """Build every milestone that each workload reached.
+
+    `schedule`: `index, name, pods, kind, gang`.
+    `submissions`: `index, status, due_s, sent_s, acked_s`.
+    `transitions`: All columns of the table but `session` and `node`.
+    `pods`: `index, uid`, and of each event (created, scheduled, running) the columns `E_s, server_E_s, E_resolution_s,
+    E_gap`; `ended_s` and `lost_s`.
+
+    Returns: Table MILESTONES. The functions below give rows of it, unsorted; `plan` is `index, name, pods, kind, gang`.
+    """
     plan = schedule.select("index", "name", "pods", "kind", "gang")
     parts = [
         *_submission_milestones(submissions),
@@ -456,6 +488,10 @@ def build_milestones(
 def _milestone_rows(
     frame: pl.DataFrame, milestone: str, *, client: str | None, server: str | None = None
 ) -> pl.DataFrame:
+    """Rows of one milestone.
+
+    `frame`: `index`, the milestone's times in the columns `client` and `server`, and perhaps `resolution_s` and `gap`.
+    """
     none = pl.lit(None, dtype=pl.Float64)
     resolution = pl.col("resolution_s") if "resolution_s" in frame.columns else none
     return frame.select(
@@ -469,6 +505,7 @@ def _milestone_rows(
 
 
 def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
+    """Due, sent and acknowledged, by our clock."""
     sent = submissions.filter(pl.col("status") != "unsent")
     return [
         _milestone_rows(submissions, "due", client="due_s"),
@@ -512,7 +549,10 @@ def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataF
 
 
 def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """The earliest of each workload, by each clock."""
+    """The earliest of each workload, by each clock.
+
+    `rows`: `index, arrival_s, server_s, resolution_s, gap`; the same columns, one row per workload, are returned.
+    """
     return rows.group_by("index").agg(
         pl.col("arrival_s").min(),
         pl.col("gap").sort_by("arrival_s").first(),
@@ -539,6 +579,7 @@ def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: p
 
 
 def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
+    """First and last pod that was made, bound and running."""
     parts = []
     names = {
         "created": ("first pod", "last pod"),

@@ -157,6 +157,7 @@ def _check_replay(replay: TraceFidelity | None) -> list[dict[str, Any]]:
 
 
 def _check_coverage(run: RunTables) -> list[dict[str, Any]]:
+    """Check that every workload of the plan was sent, taken and seen."""
     accepted = run.submissions.filter(pl.col("status").is_in(["created", "known"]))
     seen = set(run.transitions.filter(pl.col("workload").is_not_null())["workload"].to_list())
     unseen = accepted.filter(~pl.col("name").is_in(list(seen))).height
@@ -209,6 +210,7 @@ def _find_first_reason(submissions: pl.DataFrame) -> str:
 
 
 def _check_submission(run: RunTables) -> list[dict[str, Any]]:
+    """Check lateness and rate of sending, and the server's throttling."""
     if run.imported or run.closed:
         return []
     overdue = _find_overdue_workloads(run)
@@ -273,6 +275,7 @@ def _time_span(times: pl.Series) -> float:
 
 
 def _check_watches(run: RunTables) -> list[dict[str, Any]]:
+    """Check the lag of our own watch, and the times without one."""
     if run.imported:
         return []
     lag = run.beats["lag_s"].drop_nulls()
@@ -310,7 +313,10 @@ def _explain_watch_lag(worst: float | None, unseen: int, beats: int) -> str:
 
 
 def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
-    """Times without a watch; one that was reopened immediately and missed nothing does not count."""
+    """Times without a watch; one that was reopened immediately and missed nothing does not count.
+
+    `gaps`: `from_s, to_s, relisted`.
+    """
     lasted = pl.col("to_s") - pl.col("from_s")
     counted = gaps.filter((lasted > SHORT_GAP_S) | pl.col("relisted"))
     total_s = float(counted.select(lasted.sum()).item())
@@ -337,43 +343,46 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
                 holds=False,
             )
         ]
-    widths = ((run.skew["high_s"] - run.skew["low_s"]) / 2).to_list()
-    apart, distance, half = _clock_distance(run.skew)
-    agree = all(width >= 0 for width in widths)
-    precision = f"± {half:.2g} s" if max(widths) <= half else f"± {half:.2g} s, at times only to ± {max(widths):.2g} s"
-    off = f"steps between two clocks are off by the clock offset, {distance:+.3g} s, known to {precision}"
+    # Half of the width of each measurement's bounds; below zero where servers disagree.
+    half_widths = ((run.skew["high_s"] - run.skew["low_s"]) / 2).to_list()
+    least_offset_s, offset_s, half_width = _clock_distance(run.skew)
+    precision = f"± {half_width:.2g} s"
+    if max(half_widths) > half_width:
+        precision += f", at times only to ± {max(half_widths):.2g} s"
+    off = f"steps between two clocks are off by the clock offset, {offset_s:+.3g} s, known to {precision}"
     return [
         _build_condition(
             "agreement of the servers about the time (at least)",
-            min(widths),
+            min(half_widths),
             0,
             "s",
             "the servers disagree about the time: several stand behind the address",
-            holds=agree,
+            holds=all(width >= 0 for width in half_widths),
             grave=True,
         ),
         _build_condition(
             "uncertainty of the clock offset (half of its bounds)",
-            max(widths),
+            max(half_widths),
             MAX_SKEW_HALF_S,
             "s",
             off,
-            holds=max(widths) <= MAX_SKEW_HALF_S,
+            holds=max(half_widths) <= MAX_SKEW_HALF_S,
         ),
         _build_condition(
             "clock offset (at least)",
-            apart,
+            least_offset_s,
             MAX_DISTANCE_S,
             "s",
             off,
-            holds=apart <= MAX_DISTANCE_S,
+            holds=least_offset_s <= MAX_DISTANCE_S,
         ),
     ]
 
 
 def _clock_distance(skew: pl.DataFrame) -> tuple[float, float, float]:
-    """Least distance of the clocks, the middle of the bounds it comes from, and half of their width.
+    """Least offset of the clocks, the middle of the bounds it comes from, and half of their width, in seconds.
 
+    The offset lies between `low_s` and `high_s` of `skew`, so it is at least the distance of that interval from zero.
     The narrowest bounds are used, unless others show that the clocks were far apart for a time.
     """
 
@@ -429,6 +438,7 @@ def describe_saturation(load: pl.DataFrame) -> str | None:
 
 
 def _check_host(run: RunTables) -> list[dict[str, Any]]:
+    """Check whether this machine was saturated, and by whom."""
     use = measure_machine_use(run.load)
     if use is None:
         return []

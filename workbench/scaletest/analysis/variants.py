@@ -323,7 +323,7 @@ def read_variants(folder: str | Path) -> Variants:
             )
         run = analyse_run(place)
         # The scheduler of an imported run is unknown.
-        name = next(iter(run.test.schedulers), "imported" if run.imported else "run")
+        name = next(iter(run.conditions.schedulers), "imported" if run.imported else "run")
         return Variants(place, (name,), {name: (run,)})
     session = read_session(place)
     folders = {name: _folders_by_turn(place, session, name) for name in session.sides}
@@ -347,7 +347,7 @@ def combine_variants(a: Sequence[str | Path], b: Sequence[str | Path], names: tu
     """Two variants from any run folders."""
     runs = {name: tuple(analyse_run(folder) for folder in side) for name, side in zip(names, (a, b), strict=True)}
     all_runs = [run for side in runs.values() for run in side]
-    plans = {run.test.scenario_sha256 for run in all_runs}
+    plans = {run.conditions.scenario_sha256 for run in all_runs}
     # Runs of one scenario with different schedulers have different hashes.
     if len(plans) > 1 and len({_hash_plan(run) for run in all_runs}) > 1:
         raise InputError(
@@ -363,7 +363,7 @@ def _hash_plan(run: Analysis) -> str:
     """Hash of a run's scenario without its schedulers; including them if the folder has only the hash."""
     path = run.folder / run_records.SCENARIO_FILE
     if not path.is_file():
-        return run.test.scenario_sha256
+        return run.conditions.scenario_sha256
     return scenario_file.hash_scenario(scenario_file.load_scenario(path).model_copy(update={"schedulers": ()}))
 
 

@@ -40,7 +40,7 @@ def cleanup(
 
     from workbench.console.finish import finish_command
     from workbench.core.errors import ConfigError
-    from workbench.scaletest.test_run import find_cluster_access
+    from workbench.scaletest.test_run.run_options import find_cluster_access
 
     if (run is None) != show:
         raise ConfigError("give a run's id, or --list", where="RUN", do="workbench scaletest cleanup --list")

@@ -12,8 +12,8 @@ from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOp
 
 if TYPE_CHECKING:
     from workbench.scaletest.cluster_api.connection import Target
-    from workbench.scaletest.safety import ClusterFacts, Finding
-    from workbench.scaletest.scenario import Plan
+    from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding
+    from workbench.scaletest.scenario.workload_plan import Plan
 
 
 def plan(
@@ -45,7 +45,8 @@ def plan(
     from workbench.console.finish import finish_command
     from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
-    from workbench.scaletest.scenario import draw_plan, scenario_file
+    from workbench.scaletest.scenario import scenario_file
+    from workbench.scaletest.scenario.workload_plan import draw_plan
 
     if example:
         print_text(scenario_file.read_example().rstrip("\n"))
@@ -64,7 +65,7 @@ def plan(
         return
     checked = None
     if any(value is not None for value in (cluster, context, kubeconfig)):
-        from workbench.scaletest.test_run import find_cluster_access
+        from workbench.scaletest.test_run.run_options import find_cluster_access
 
         target = find_cluster_access(cluster, kubeconfig, context).target
         checked = _check_cluster(target, drawn, sets_up=cluster is not None)
@@ -82,7 +83,8 @@ def _check_cluster(target: Target, plan: Plan, *, sets_up: bool) -> tuple[Cluste
     import asyncio
 
     from workbench.scaletest.cluster_api.connection import Connection
-    from workbench.scaletest.safety import inspect_cluster, run_preflight
+    from workbench.scaletest.safety.cluster_facts import inspect_cluster
+    from workbench.scaletest.safety.preflight import run_preflight
 
     async def check() -> tuple[ClusterFacts, list[Finding]]:
         async with Connection(target, max_connections=16) as api:
@@ -200,8 +202,9 @@ def setup(
     from workbench.console.terminal import print_text
     from workbench.scaletest.cluster_api.connection import Connection
     from workbench.scaletest.safety import cluster_setup, confirmation
-    from workbench.scaletest.scenario import draw_plan, scenario_file
-    from workbench.scaletest.test_run import find_cluster_access
+    from workbench.scaletest.scenario import scenario_file
+    from workbench.scaletest.scenario.workload_plan import draw_plan
+    from workbench.scaletest.test_run.run_options import find_cluster_access
 
     plan = draw_plan(scenario_file.load_scenario(scenario))
     access = find_cluster_access(cluster, kubeconfig, context)

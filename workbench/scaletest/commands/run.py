@@ -13,7 +13,7 @@ from workbench.scaletest.commands import ClusterOption, ConfirmOption, ContextOp
 
 if TYPE_CHECKING:
     from workbench.scaletest.scenario.scenario_file import Scenario
-    from workbench.scaletest.test_run import RunOptions, RunResult
+    from workbench.scaletest.test_run.run_options import RunOptions, RunResult
     from workbench.scaletest.test_run.variant_turns import VariantTurns
 
 
@@ -135,39 +135,41 @@ def _start_runs(
     out: Path | None,
 ) -> RunResult | VariantTurns:
     from workbench.core.errors import ConfigError
-    from workbench.scaletest import test_run
     from workbench.scaletest.test_run import variant_turns
     from workbench.scaletest.test_run.run_console import open_watcher
+    from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+    from workbench.scaletest.test_run.run_options import RunOptions, find_cluster_access
 
     if len(schedulers) == 1 and repeat is not None:
         raise ConfigError("--repeat needs several schedulers", where="--repeat", do="name two: --scheduler A,B")
     if len(schedulers) > 1 and settings.get("cleanup") is False:
         raise ConfigError("each turn starts on an emptied cluster", where="--no-cleanup", do="remove this option")
-    options: RunOptions = settings.build_model(test_run.RunOptions)
-    access = test_run.find_cluster_access(**where)
+    options: RunOptions = settings.build_model(RunOptions)
+    access = find_cluster_access(**where)
     with open_watcher() as watcher:
-        context = test_run.RunContext(access, options, confirm, format_command_line(), watcher)
+        context = RunContext(access, options, confirm, format_command_line(), watcher)
         if len(schedulers) > 1:
             times = variant_turns.DEFAULT_REPEAT if repeat is None else repeat
             return variant_turns.run_variants(scenario, context, schedulers, repeat=times, out=out)
-        return test_run.run_test(scenario, context, scheduler=schedulers[0], out=out)
+        return run_test(scenario, context, scheduler=schedulers[0], out=out)
 
 
 def _resume_run(
     folder: Path, where: dict[str, Any], confirm: str | None, cleanup: bool | None
 ) -> RunResult | VariantTurns:
-    from workbench.scaletest import test_run
     from workbench.scaletest.analysis import variants
     from workbench.scaletest.test_run import variant_turns
     from workbench.scaletest.test_run.run_console import open_watcher
+    from workbench.scaletest.test_run.run_lifecycle import resume_test
+    from workbench.scaletest.test_run.run_options import find_cluster_access
 
-    access = test_run.find_cluster_access(**where) if any(value is not None for value in where.values()) else None
+    access = find_cluster_access(**where) if any(value is not None for value in where.values()) else None
     with open_watcher() as watcher:
         if (folder / variants.SESSION_FILE).is_file():
             return variant_turns.resume_variants(
                 folder, access, confirmed=confirm, watcher=watcher, command=format_command_line()
             )
-        return test_run.resume_test(folder, access, confirmed=confirm, cleanup=cleanup, watcher=watcher)
+        return resume_test(folder, access, confirmed=confirm, cleanup=cleanup, watcher=watcher)
 
 
 def _print_turns(turns: VariantTurns, as_json: bool) -> NoReturn:

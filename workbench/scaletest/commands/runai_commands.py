@@ -21,7 +21,7 @@ from workbench.scaletest.commands import (
 
 if TYPE_CHECKING:
     from workbench.scaletest.compat_runai.run_import import ImportResult
-    from workbench.scaletest.test_run import ClusterAccess
+    from workbench.scaletest.test_run.run_options import ClusterAccess
 
 _MAX_ROWS_PRINTED = 20
 
@@ -181,7 +181,7 @@ def submit(
     from workbench.scaletest.compat_runai import runai_submission
     from workbench.scaletest.compat_runai.runai_submission import SubmitFlags
     from workbench.scaletest.submission.object_creation import parse_command
-    from workbench.scaletest.test_run import RunContext
+    from workbench.scaletest.test_run.run_lifecycle import RunContext
 
     flags = settings.build_model(SubmitFlags)
     runai_submission.check_flags(flags, resume=resume)
@@ -198,7 +198,7 @@ def submit(
 def _find_access(cluster: str | None, context: str | None, kubeconfig: Path | None) -> ClusterAccess:
     """The cluster; without options the only context of the usual kubeconfig."""
     from workbench.scaletest.cluster_api.connection import load_target
-    from workbench.scaletest.test_run import ClusterAccess, find_cluster_access
+    from workbench.scaletest.test_run.run_options import ClusterAccess, find_cluster_access
 
     if cluster is None:
         return ClusterAccess(kubeconfig, load_target(kubeconfig, context).context)

@@ -17,6 +17,8 @@ from workbench.scaletest.observation import object_ledger, run_records
 from workbench.scaletest.observation.object_ledger import TRANSITIONS_BY_REASON, Pod
 
 Json = dict[str, Any]
+# Objects of one namespace as the API gives them, by list: workloads, jobs, pods, groups (Run:ai's pod groups) and
+# events, the last of which may be missing.
 Lists = dict[str, list[Json]]
 POD_LABELS = ("release", "job-name", "training.kubeflow.org/job-name")
 _GROUP_LABELS = ("release", "workloadName")
@@ -24,6 +26,7 @@ _EVICTED = ("preempted", "reclaim")
 _GROUP = re.compile(r"\bpg-[\w.-]{1,250}")
 _PVC_EVENTS: dict[str, Milestone] = {"ExternalProvisioning": "pvc_request", "ProvisioningSucceeded": "pvc_bind"}
 
+# List -> resource of its observations.
 _RESOURCES = {"workloads": "workload", "jobs": "job", "pods": "pod", "groups": "podgroup"}
 
 
@@ -32,6 +35,8 @@ class Snapshot:
     """Lists of one namespace, put together by workload.
 
     `milestones`: Per workload: seconds since 1970 of each milestone that was found.
+    `foreign`: Number of objects by kind that belong to no workload of the namespace.
+    `counts`: Length of each list.
     `short`: Workloads with fewer pods than their pod group wants: their last pod is still to come.
     """
 
@@ -44,20 +49,28 @@ class Snapshot:
     @property
     def complete(self) -> list[str]:
         """Workloads with all times that sampled.json must have."""
-        return [name for name, at in self.milestones.items() if all(milestone in at for milestone in REQUIRED)]
+        return [
+            name for name, reached in self.milestones.items() if all(milestone in reached for milestone in REQUIRED)
+        ]
 
     @property
     def lacking(self) -> dict[str, int]:
         """How many workloads lack a milestone, by its key."""
         counts = Counter(
-            FIELDS[milestone] for at in self.milestones.values() for milestone in REQUIRED if milestone not in at
+            FIELDS[milestone]
+            for reached in self.milestones.values()
+            for milestone in REQUIRED
+            if milestone not in reached
         )
         return dict(counts)
 
     @property
     def measured(self) -> dict[str, int]:
         """How many workloads have a milestone of their own, not sampled.json's fallback for it, by its key."""
-        return {FIELDS[milestone]: sum(milestone in at for at in self.milestones.values()) for milestone in FALLBACKS}
+        return {
+            FIELDS[milestone]: sum(milestone in reached for reached in self.milestones.values())
+            for milestone in FALLBACKS
+        }
 
     def build_rows(self) -> list[dict[str, Any]]:
         """Complete workloads as rows of `upstream_jobs` without their submission."""
@@ -95,14 +108,14 @@ def join_lists(
     for manifest in lists["jobs"]:
         _add_milestones(snapshot, "job", _read_name(manifest), {"job": _creation_second(manifest)})
     _add_pods(snapshot, lists["pods"])
-    by_group = {}
+    owners_by_group = {}
     pod_counts = Counter(_find_label(pod, POD_LABELS) or "" for pod in lists["pods"])
     for manifest in lists["pod groups"]:
-        by_group[_read_name(manifest)] = owner = _find_label(manifest, _GROUP_LABELS) or ""
+        owners_by_group[_read_name(manifest)] = owner = _find_label(manifest, _GROUP_LABELS) or ""
         _add_milestones(snapshot, "pod group", owner, {"podgroup": _creation_second(manifest)})
         if owner in snapshot.milestones and pod_counts[owner] < _min_pods(manifest):
             snapshot.short.append(owner)
-    _add_events(snapshot, events, by_group, _workloads_by_claim(lists["pods"]))
+    _add_events(snapshot, events, owners_by_group, _workloads_by_claim(lists["pods"]))
     return snapshot
 
 
@@ -116,19 +129,21 @@ def find_pod_group(message: str) -> str | None:
     return named[-1].rstrip(".") if named else None
 
 
-def map_owner_names(shot: Snapshot, lists: Lists) -> dict[str, str]:
+def map_owner_names(snapshot: Snapshot, lists: Lists) -> dict[str, str]:
     """uid of each object of a known workload -> the workload's name; of a claim `claim/NAME`, for events name it so."""
     named = [
-        *((workload, _workload_name(workload)) for workload in lists["workloads"]),
-        *((job, _read_name(job)) for job in lists["jobs"]),
-        *((pod, _find_label(pod, POD_LABELS) or "") for pod in lists["pods"]),
-        *((group, _find_label(group, _GROUP_LABELS) or "") for group in lists["groups"]),
+        *((manifest, _workload_name(manifest)) for manifest in lists["workloads"]),
+        *((manifest, _read_name(manifest)) for manifest in lists["jobs"]),
+        *((manifest, _find_label(manifest, POD_LABELS) or "") for manifest in lists["pods"]),
+        *((manifest, _find_label(manifest, _GROUP_LABELS) or "") for manifest in lists["groups"]),
     ]
     names_by_uid = {
-        str((manifest.get("metadata") or {}).get("uid")): name for manifest, name in named if name in shot.milestones
+        str((manifest.get("metadata") or {}).get("uid")): name
+        for manifest, name in named
+        if name in snapshot.milestones
     }
     claims = _workloads_by_claim(lists["pods"])
-    return names_by_uid | {f"claim/{claim}": name for claim, name in claims.items() if name in shot.milestones}
+    return names_by_uid | {f"claim/{claim}": name for claim, name in claims.items() if name in snapshot.milestones}
 
 
 def _add_pods(snapshot: Snapshot, pods: list[Json]) -> None:
@@ -139,19 +154,19 @@ def _add_pods(snapshot: Snapshot, pods: list[Json]) -> None:
         if name not in snapshot.milestones:
             snapshot.foreign["pod"] += len(workload_pods)
             continue
-        seconds = [at for at in map(_creation_second, workload_pods) if at is not None]
+        seconds = [second for second in map(_creation_second, workload_pods) if second is not None]
         first = min(workload_pods, key=_read_name)
-        at = {
+        milestones: dict[Milestone, int | None] = {
             "first_pod": min(seconds, default=None),
             "last_pod": max(seconds, default=None),
             "decision": _find_decision_second(first),
         }
-        _add_milestones(snapshot, "pod", name, at)  # type: ignore[arg-type]
+        _add_milestones(snapshot, "pod", name, milestones)
 
 
-def _min_pods(group: Json) -> int:
-    """The pods that a group waits for; 0 where it does not say."""
-    wanted = (group.get("spec") or {}).get("minMember")
+def _min_pods(manifest: Json) -> int:
+    """The pods that a pod group waits for; 0 where it does not say."""
+    wanted = (manifest.get("spec") or {}).get("minMember")
     return wanted if isinstance(wanted, int) else 0
 
 
@@ -178,34 +193,35 @@ def _add_events(snapshot: Snapshot, events: Iterable[Json], groups: dict[str, st
     for event in events:
         count += 1
         reason, message = str(event.get("reason")), str(event.get("message"))[:4000]
-        at = _parse_second(event.get("firstTimestamp")) or _parse_second(event.get("eventTime"))
+        second = _parse_second(event.get("firstTimestamp")) or _parse_second(event.get("eventTime"))
         if reason == "Evict" and any(word in message for word in _EVICTED):
-            _add_milestones(snapshot, "eviction", groups.get(find_pod_group(message) or "", ""), {"eviction": at})
+            _add_milestones(snapshot, "eviction", groups.get(find_pod_group(message) or "", ""), {"eviction": second})
         elif reason in _PVC_EVENTS:
             claim = str((event.get("involvedObject") or {}).get("name"))
-            _add_milestones(snapshot, "volume", claims.get(claim, ""), {_PVC_EVENTS[reason]: at})
+            _add_milestones(snapshot, "volume", claims.get(claim, ""), {_PVC_EVENTS[reason]: second})
     snapshot.counts["events"] = count
 
 
-def _add_milestones(snapshot: Snapshot, kind: str, workload: str, at: dict[Milestone, int | None]) -> None:
-    milestones = snapshot.milestones.get(workload)
-    if milestones is None:
+def _add_milestones(snapshot: Snapshot, kind: str, workload: str, milestones: dict[Milestone, int | None]) -> None:
+    """Add what an object of a kind shows of its workload; one of no known workload is counted as foreign."""
+    reached = snapshot.milestones.get(workload)
+    if reached is None:
         snapshot.foreign[kind] += 1
         return
-    for milestone, second in at.items():
-        _keep_earliest(milestones, milestone, second)
+    for milestone, second in milestones.items():
+        _keep_earliest(reached, milestone, second)
 
 
-def _keep_earliest(at: dict[Milestone, int], milestone: Milestone, second: int | None) -> None:
+def _keep_earliest(reached: dict[Milestone, int], milestone: Milestone, second: int | None) -> None:
     if second is not None:
-        at[milestone] = min(second, at.get(milestone, second))
+        reached[milestone] = min(second, reached.get(milestone, second))
 
 
-def _workload_name(workload: Json) -> str:
+def _workload_name(manifest: Json) -> str:
     """spec.name.value: old command lines put a date behind metadata.name."""
-    name = (workload.get("spec") or {}).get("name")
+    name = (manifest.get("spec") or {}).get("name")
     value = name.get("value") if isinstance(name, dict) else None
-    return str(value) if value else _read_name(workload)
+    return str(value) if value else _read_name(manifest)
 
 
 def _read_name(manifest: Json) -> str:
@@ -226,7 +242,7 @@ def _parse_second(text: object) -> int | None:
     return None if timestamp is None else timestamp.ns // connection.NS_PER_S
 
 
-def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: int) -> int:
+def append_observations(folder: Path, lists: Lists, snapshot: Snapshot, arrival_ns: int) -> int:
     """Write what is new to observed.jsonl; how many lines that were."""
     path = folder / run_records.OBSERVED
     keys = {
@@ -236,7 +252,7 @@ def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: 
     }
     new = [
         observation
-        for observation in _iterate_observations(lists, shot, arrival_ns)
+        for observation in _iterate_observations(lists, snapshot, arrival_ns)
         if (observation.resource, observation.uid, observation.transition) not in keys
     ]
     with path.open("ab") as file:
@@ -244,30 +260,34 @@ def append_observations(folder: Path, lists: Lists, shot: Snapshot, arrival_ns: 
     return len(new)
 
 
-def _iterate_observations(lists: Lists, shot: Snapshot, arrival_ns: int) -> Iterator[run_records.Seen]:
-    owners = map_owner_names(shot, lists)
+def _iterate_observations(lists: Lists, snapshot: Snapshot, arrival_ns: int) -> Iterator[run_records.Seen]:
+    """Observations of all transitions that the lists show.
+
+    All have `gap=True`: a look shows that a transition has happened, and not when, so `arrival_ns` is an upper bound.
+    """
+    owners = map_owner_names(snapshot, lists)
     for kind, resource in _RESOURCES.items():
-        for thing in lists[kind]:
-            yield from _object_observations(thing, resource, owners, arrival_ns)
+        for manifest in lists[kind]:
+            yield from _object_observations(manifest, resource, owners, arrival_ns)
     for event in lists.get("events", ()):
         yield from _event_observations(event, owners, arrival_ns)
 
 
 def _object_observations(
-    thing: Json, resource: str, owners: dict[str, str], arrival_ns: int
+    manifest: Json, resource: str, owners: dict[str, str], arrival_ns: int
 ) -> Iterator[run_records.Seen]:
-    about = thing.get("metadata") or {}
-    uid = str(about.get("uid", ""))
+    metadata = manifest.get("metadata") or {}
+    uid = str(metadata.get("uid", ""))
     if uid not in owners:
         return
-    references = about.get("ownerReferences") or [{}]
-    for step in _object_transitions(thing, resource):
+    references = metadata.get("ownerReferences") or [{}]
+    for step in _object_transitions(manifest, resource):
         yield run_records.Seen(
             resource=resource,
             transition=step.transition,
             uid=uid,
-            name=str(about.get("name", "")),
-            namespace=str(about.get("namespace", "")),
+            name=str(metadata.get("name", "")),
+            namespace=str(metadata.get("namespace", "")),
             arrival_ns=arrival_ns,
             workload=owners[uid],
             owner=references[0].get("uid"),
@@ -279,19 +299,19 @@ def _object_observations(
         )
 
 
-def _object_transitions(thing: Json, resource: str) -> Iterable[object_ledger.Transition]:
+def _object_transitions(manifest: Json, resource: str) -> Iterable[object_ledger.Transition]:
     if resource != "pod":
-        return [object_ledger.Transition("created", thing["metadata"].get("creationTimestamp"))]
+        return [object_ledger.Transition("created", manifest["metadata"].get("creationTimestamp"))]
     try:
-        return object_ledger.pod_transitions(msgspec.convert(thing, Pod))
+        return object_ledger.pod_transitions(msgspec.convert(manifest, Pod))
     except msgspec.ValidationError:
         return []
 
 
 def _event_observations(event: Json, owners: dict[str, str], arrival_ns: int) -> Iterator[run_records.Seen]:
     transition = TRANSITIONS_BY_REASON.get(str(event.get("reason")))
-    about, metadata = event.get("involvedObject") or {}, event.get("metadata") or {}
-    workload = owners.get(str(about.get("uid"))) or owners.get(f"claim/{about.get('name')}")
+    subject, metadata = event.get("involvedObject") or {}, event.get("metadata") or {}
+    workload = owners.get(str(subject.get("uid"))) or owners.get(f"claim/{subject.get('name')}")
     if transition is None or workload is None:
         return
     named = find_pod_group(str(event.get("message"))) if transition == "evicted" else None
@@ -303,8 +323,8 @@ def _event_observations(event: Json, owners: dict[str, str], arrival_ns: int) ->
         namespace=str(metadata.get("namespace", "")),
         arrival_ns=arrival_ns,
         workload=workload,
-        owner=about.get("uid"),
-        owner_name=about.get("name"),
+        owner=subject.get("uid"),
+        owner_name=subject.get("name"),
         server=event.get("eventTime") or event.get("firstTimestamp"),
         gap=True,
         reason=f"{event.get('reason')} by {named}" if named else None,

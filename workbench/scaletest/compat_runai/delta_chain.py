@@ -164,7 +164,7 @@ JOBS = Table(
 
 
 def build_jobs(records: RunaiFiles) -> pl.DataFrame:
-    """The sampled workloads whose submission is known, in the order of sampled.json."""
+    """Table `upstream_jobs`: the sampled workloads whose submission is known, in the order of sampled.json."""
     submitted = records.by_key
     rows = []
     for sample in records.sampled:
@@ -202,7 +202,7 @@ def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
     Returns: Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
 
     Both sides are cut to whole seconds first, so a delta is true to within 1 s. How `upstream_s` differs from
-    `delta_s` on purpose stands in `differences.DIFFERENCES`.
+    `delta_s` on purpose stands in `DIFFERENCES`.
     """
     parts = [_delta_columns(step, number) for number, step in enumerate(STEPS)]
     keys = ["row", "name", "namespace", "kept"]

@@ -171,7 +171,7 @@ def _seconds_since(ns: int, origin_ns: int) -> float:
 
 
 def _build_schedule(submitted: list[SubmittedJob], details: SubmissionDetails, origin_ns: int) -> pl.DataFrame:
-    """The plan, reconstructed: in a closed loop, workloads are due when they are sent."""
+    """Table SCHEDULE, reconstructed: in a closed loop, workloads are due when they are sent."""
     same: dict[str, Any] = {
         "entry": details.workload_type,
         "kind": f"{details.workload_type.capitalize()}Workload",
@@ -202,6 +202,7 @@ def _build_schedule(submitted: list[SubmittedJob], details: SubmissionDetails, o
 
 
 def _build_submissions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+    """Table SUBMISSIONS: all were created, those that were sampled at a known second."""
     created = {(sample.name, sample.project): sample.at_s["workload"] for sample in records.sampled}
     rows = []
     for i, job in enumerate(records.submitted):
@@ -228,6 +229,7 @@ def _build_submissions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
 
 
 def _build_transitions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
+    """Table TRANSITIONS of the sampled workloads that were submitted."""
     jobs_by_key = records.by_key
     rows = [
         row
@@ -269,7 +271,7 @@ def _workload_transitions(sample: SampledJob, origin_ns: int) -> list[dict[str, 
 
 
 def _build_milestones(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
-    """Milestones straight from the file, without pods. Due times are unknown."""
+    """Table MILESTONES straight from the file, without pods. Due times are unknown."""
     indexes = {(job.name, job.project): i for i, job in enumerate(records.submitted)}
     rows = [
         _build_milestone(i, "sent", _seconds_since(job.at_ns, origin_ns), None)

@@ -274,6 +274,7 @@ def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compat
 
 
 def _build_rows(jobs: pl.DataFrame) -> list[list[str]]:
+    """Rows of times.csv with headings, all as text. `jobs`: Table `upstream_jobs`; so below."""
     heads = [*_NAMES.values(), *(f"{name} (UTC)" for name in HEADINGS.values())]
     rows = [[*heads, *(f"{step.name} (s)" for step in STEPS)]]
     by_job = _values_by_job(jobs, "delta_s")
@@ -284,6 +285,7 @@ def _build_rows(jobs: pl.DataFrame) -> list[list[str]]:
 
 
 def _build_old_rows(jobs: pl.DataFrame) -> list[list[str]]:
+    """Rows of times.csv as the old tool writes them."""
     rows = [_OLD_HEADINGS.split(",")]
     by_job, clamped = _values_by_job(jobs, "upstream_s"), _values_by_job(jobs, "clamped")
     for row in jobs.iter_rows(named=True):
@@ -295,6 +297,7 @@ def _build_old_rows(jobs: pl.DataFrame) -> list[list[str]]:
 
 
 def _values_by_job(jobs: pl.DataFrame, name: str) -> dict[int, list[int | None]]:
+    """Values of a column of table `upstream_deltas` by the workload's `row`, in the order of the steps."""
     grouped = build_deltas(jobs).group_by("row", maintain_order=True).agg(name)
     return dict(zip(grouped["row"].to_list(), grouped[name].to_list(), strict=True))
 
@@ -435,7 +438,10 @@ def build_view(folder: str | Path) -> RunaiView:
 
 
 def add_backend_times(jobs: pl.DataFrame, backend: BackendQuery) -> pl.DataFrame:
-    """Return the jobs with the backend's times, by name and namespace; null where it has none."""
+    """Return the jobs with the backend's times, by name and namespace; null where it has none.
+
+    `jobs`: `name, namespace`; the column `backend_at_s` is added.
+    """
     seconds = backend.query_seconds(sorted(set(jobs["namespace"])))
     keys = jobs.select("name", "namespace").iter_rows()
     return jobs.with_columns(pl.Series("backend_at_s", [seconds.get(key) for key in keys], dtype=pl.Int64))
@@ -473,7 +479,10 @@ def _view_of_tables(place: Path) -> RunaiView:
 
 
 def _replace_missing_groups(wide: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Use the first pod's creation, and count uses, where no workload has a PodGroup and none needs one."""
+    """Use the first pod's creation, and count uses, where no workload has a PodGroup and none needs one.
+
+    `wide`: As `_jobs_wide` returns it.
+    """
     group, first = (delta_chain.milestone_column(name) for name in ("podgroup", "first_pod"))
     needed = wide["kind"].str.ends_with("Workload").any()
     if needed or wide[group].null_count() < wide.height:
@@ -507,6 +516,11 @@ def _whole_ns(column: str, origin_ns: int) -> pl.Expr:
 def _jobs_wide(
     schedule: pl.DataFrame, submissions: pl.DataFrame, reached: pl.DataFrame, origin_ns: int
 ) -> pl.DataFrame:
+    """One row per accepted workload with the second of each milestone: table `upstream_jobs` before it is judged.
+
+    `schedule`: `index, name, namespace, kind`. `submissions`: `index, status, sent_s, created_s`.
+    `reached`: `index, milestone, server_s` of table MILESTONES. `origin_ns`: The run's start since 1970.
+    """
     taken = submissions.filter(pl.col("status").is_in(["created", "known"]) & pl.col("sent_s").is_not_null())
     sent_us = _whole_ns("sent_s", origin_ns) // 1000
     jobs = schedule.select("index", "name", "namespace", "kind").join(
@@ -526,7 +540,10 @@ def _jobs_wide(
 
 
 def _find_decisions(transitions: pl.DataFrame, pods: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
-    """The scheduler's last word on the first pod of the first attempt: bound, else unschedulable."""
+    """The scheduler's last word on the first pod of the first attempt: bound, else unschedulable.
+
+    Returns: `index, decision_at_s`.
+    """
     first = pods.filter(pl.col("attempt") == 1).sort("index", "name").unique("index", keep="first", maintain_order=True)
     decisions = transitions.filter(
         (pl.col("resource") == "pod") & pl.col("transition").is_in(["scheduled", "unschedulable"])
@@ -538,7 +555,12 @@ def _find_decisions(transitions: pl.DataFrame, pods: pl.DataFrame, origin_ns: in
 
 
 def _find_evictions(wide: pl.DataFrame, transitions: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
-    """First eviction of others for a workload's pod group, as the scheduler's events tell it."""
+    """First eviction of others for a workload's pod group, as the scheduler's events tell it.
+
+    `wide`: `index, name`.
+
+    Returns: `index, eviction_at_s`.
+    """
     groups = transitions.filter((pl.col("resource") == "podgroup") & (pl.col("transition") == "created"))
     owners = transitions.filter(pl.col("resource").is_in(["workload", "job"]) & pl.col("workload").is_not_null())
     names = owners.unique("uid").select(pl.col("uid").alias("owner"), pl.col("workload").alias("of_owner"))

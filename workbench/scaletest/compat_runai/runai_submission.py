@@ -17,23 +17,19 @@ from pydantic import Field
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import StrictModel, validate_model
 from workbench.runs import run_folder
-from workbench.scaletest import safety, scenario
 from workbench.scaletest.cluster_api.connection import Connection, Target
 from workbench.scaletest.compat_runai import runai_files
 from workbench.scaletest.compat_runai.runai_files import SentWorkload, find_project
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.safety import ClusterFacts
-from workbench.scaletest.safety.cluster_setup import apply_object, build_role_objects
-from workbench.scaletest.scenario import Plan
+from workbench.scaletest.safety.cluster_facts import ClusterFacts
+from workbench.scaletest.safety.cluster_setup import apply_object, build_role_objects, set_up_cluster
+from workbench.scaletest.safety.confirmation import confirm_cluster
+from workbench.scaletest.safety.run_cleanup import write_run_record
 from workbench.scaletest.scenario.arrival_processes import Burst
 from workbench.scaletest.scenario.safe_yaml import parse_yaml, read_yaml_file
 from workbench.scaletest.scenario.scenario_file import Scenario, ScenarioLimits
-from workbench.scaletest.submission import (
-    Bursts,
-    PlanSubmission,
-    SubmissionOutcome,
-    SubmissionStatus,
-)
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan, read_plan
+from workbench.scaletest.submission.plan_submission import PlanSubmission, SubmissionOutcome, SubmissionStatus
 from workbench.scaletest.test_run.run_console import NotBegunError, SilentRunWatcher, run_in_thread, run_until_stop
 from workbench.scaletest.test_run.run_lifecycle import RunContext, build_run_conditions, check_cluster
 from workbench.scaletest.test_run.run_options import RunOptions, build_options
@@ -275,10 +271,10 @@ class SubmissionPace:
         """The plan's limits at this rate."""
         return plan.scenario.limits.model_copy(update={"rate_per_s": self.max_rate})
 
-    def build_bursts(self, plan: Plan) -> Bursts:
-        """The closed loop."""
+    def get_burst_size(self, plan: Plan) -> int:
+        """Workloads of a burst of the closed loop."""
         arrival = plan.scenario.arrival
-        return Bursts(arrival.size if isinstance(arrival, Burst) else self.num_processes, self.delay)
+        return arrival.size if isinstance(arrival, Burst) else self.num_processes
 
 
 def build_pace(flags: SubmitFlags) -> SubmissionPace:
@@ -373,7 +369,7 @@ def run_submission(
     watcher = SavingWatcher(out, plan, tell)
 
     async def prepare(api: Connection) -> ClusterFacts:
-        facts = await safety.confirm_cluster(api, plan.scenario, context.confirmed)
+        facts = await confirm_cluster(api, plan.scenario, context.confirmed)
         if resume:
             check_same_cluster(out, facts)
         if place.admin is not None:
@@ -391,7 +387,7 @@ def run_submission(
             tell(UNWATCHED if submitter.labelled else f"{UNWATCHED}; {UNLABELLED}")
             if not resume:
                 _create_run_folder(out, plan, facts, context, pace)
-            await safety.write_run_record(api, plan)
+            await write_run_record(api, plan)
             submission = PlanSubmission(
                 api,
                 out,
@@ -399,7 +395,8 @@ def run_submission(
                 limits=pace.build_limits(plan),
                 aborts=plan.scenario.abort,
                 submitter=submitter,
-                bursts=pace.build_bursts(plan) if closed else None,
+                burst_size=pace.get_burst_size(plan) if closed else None,
+                burst_delay_s=pace.delay,
                 asked=context.asked,
                 watcher=watcher,
             )
@@ -459,20 +456,20 @@ def _load_or_draw_plan(flags: SubmitFlags, out: Path, *, resume: bool) -> Plan:
     if resume:
         if not begun:
             raise ConfigError("no submission to resume", where=out, do="remove --resume")
-        return scenario.read_plan(out)
+        return read_plan(out)
     if begun:
         raise ConfigError(
             "the folder holds a submission already",
             where=f"-o, --output-dir {out}",
             do="choose another folder, or add --resume",
         )
-    return scenario.draw_plan(build_scenario(flags))
+    return draw_plan(build_scenario(flags))
 
 
 async def _set_up_namespace(admin: Target, plan: Plan) -> None:
     """Namespace and rights, to look at what the workloads become too."""
     async with Connection(admin) as api:
-        await safety.set_up_cluster(api, plan, quota=False)
+        await set_up_cluster(api, plan, quota=False)
         look = ["get", "list", "watch"]
         rules = [
             {"apiGroups": ["run.ai"], "resources": ["*"], "verbs": look},

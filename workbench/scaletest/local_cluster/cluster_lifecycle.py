@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 import psutil
@@ -49,6 +49,7 @@ KUBECONFIG, MEASURE_KUBECONFIG = "kubeconfig", "measure.kubeconfig"
 _MARKER = ".workbench-cluster"
 UP_COMMAND = "workbench scaletest cluster up"
 _ATTEMPTS = 3
+Result = TypeVar("Result")
 
 
 def _start_new_cluster(
@@ -215,7 +216,7 @@ def remove_cluster(name: str) -> bool:
     return has_remains
 
 
-def run_coroutine(work: Coroutine[Any, Any, str]) -> str:
+def run_coroutine(work: Coroutine[Any, Any, Result]) -> Result:
     """Run a coroutine; in a thread if an event loop is already running, as in a notebook.
 
     Raises the first error of an exception group.
@@ -533,12 +534,12 @@ def _build_component_status(record: ClusterRecord, part: ClusterPart, alive: lis
 
 
 def _count_ready_nodes(record: ClusterRecord) -> int | None:
-    async def ask_count() -> str:
+    async def ask_count() -> int:
         async with Connection(load_target(record.folder / KUBECONFIG, identities.admin_context(record.name))) as api:
-            return str((await simulated_nodes.count_ready_nodes(api))[0])
+            return (await simulated_nodes.count_ready_nodes(api))[0]
 
     try:
-        return int(run_coroutine(ask_count()))
+        return run_coroutine(ask_count())
     except WorkbenchError:
         return None
 

@@ -115,13 +115,14 @@ class RequestCounts:
 
 
 def merge_counts(older: pl.DataFrame, newer: pl.DataFrame) -> pl.DataFrame:
-    """Merge the rows of two samplers of one run."""
+    """Merge the rows of two samplers of one run, each of table REQUESTS."""
     import polars as pl
 
     return _sum_duplicates(pl.concat([older, newer]))
 
 
 def _sum_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
+    """Table REQUESTS with one row per key: requests are summed, quantiles are those of the larger row."""
     import polars as pl
 
     key, count = list(tables.REQUESTS.key), pl.col("requests")

@@ -402,6 +402,7 @@ def _median(values: pl.Series) -> float:
 
 
 def _choose_jobs(trace: JobTrace, options: ReplayOptions) -> tuple[pl.DataFrame, int]:
+    """The jobs to replay, from second 0 on, and how many of them are cut to `max_run_s`."""
     jobs = trace.jobs.slice(options.skip, options.n)
     if not jobs.height:
         raise ConfigError(
@@ -418,7 +419,7 @@ def _choose_jobs(trace: JobTrace, options: ReplayOptions) -> tuple[pl.DataFrame,
 
 
 def _choose_speed(jobs: pl.DataFrame, speed: float | None) -> float:
-    """Seconds of the trace in one of the test."""
+    """Seconds of the trace in one of the test. `jobs`: `submit_s, run_s`, by time."""
     median_s, span_s = _median(jobs["run_s"]), float(jobs["submit_s"][-1])
     if speed is None:
         chosen = max(1.0, min(span_s / _SUBMISSION_S, median_s / _MEDIAN_RUN_S))
@@ -440,6 +441,7 @@ def _name_entry(shape: dict[str, int]) -> str:
 
 
 def _write_files(jobs: pl.DataFrame, trace: JobTrace, folder: Path, speed: float) -> None:
+    """Write the table of jobs and the scenario. `jobs`: `submit_s, entry, run_s, pods, gpus_per_pod`, by time."""
     shapes = (
         jobs.group_by("entry", "pods", "gpus_per_pod")
         .agg(pl.len(), pl.col("run_s").mean())

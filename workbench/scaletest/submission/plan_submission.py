@@ -197,20 +197,13 @@ class WorkloadTally:
     failing_ns: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Bursts:
-    """Closed loop instead of due times: a burst, all of it awaited, then a delay."""
-
-    size: int
-    delay_s: float = 0.0
-
-
 @dataclass
 class PlanSubmission:
     """Submission of a plan's workloads with a journal; `submit` continues where an earlier process of the run stopped.
 
     Open loop: a workload is sent when it is due, whatever happens to earlier ones. Delays (requests in flight, the rate
-    limit, 429) count as lateness or latency; the due time stays.
+    limit, 429) count as lateness or latency; the due time stays. Closed loop, with `burst_size`: a burst, all of it
+    awaited, then `burst_delay_s`; due times are not kept.
 
     `folder`: Folder of the journal.
     `limits`: Objects, wall clock and pending pods end the submission; its rate, here of workloads and averaged over
@@ -225,7 +218,8 @@ class PlanSubmission:
     limits: ScenarioLimits = field(default_factory=ScenarioLimits)
     aborts: AbortCriteria = field(default_factory=AbortCriteria)
     submitter: Submitter | None = None
-    bursts: Bursts | None = None
+    burst_size: int | None = None
+    burst_delay_s: float = 0.0
     asked: StopRequest = field(default_factory=StopRequest)
     health: Callable[[], ClusterHealth] = ClusterHealth
     watcher: SilentWatcher = field(default_factory=SilentWatcher)
@@ -286,8 +280,8 @@ class PlanSubmission:
 
     async def _dispatch_workloads(self) -> None:
         missing = (item for item in self._planned if item.index not in self._before.done)
-        if self.bursts is not None:
-            await self._dispatch_bursts(list(missing), self.bursts)
+        if self.burst_size is not None:
+            await self._dispatch_bursts(list(missing), self.burst_size)
             return
         queue: asyncio.Queue[PlannedWorkload | None] = asyncio.Queue(2 * ANNOUNCE_BATCH)
         feeding = asyncio.create_task(self._announce_due_workloads(missing, queue))
@@ -331,10 +325,10 @@ class PlanSubmission:
             await queue.put(item)
         return []
 
-    async def _dispatch_bursts(self, pending: list[PlannedWorkload], bursts: Bursts) -> None:
+    async def _dispatch_bursts(self, pending: list[PlannedWorkload], size: int) -> None:
         """Closed loop: send a burst, wait for all of it, then pause."""
         while pending:
-            batch, pending = pending[: bursts.size], pending[bursts.size :]
+            batch, pending = pending[:size], pending[size:]
             at_ns = now_ns()
             await self._journal.write_durably(Intent(item.index, at_ns) for item in batch)
             for item in batch:
@@ -342,7 +336,7 @@ class PlanSubmission:
             while self._tasks:
                 await asyncio.wait(set(self._tasks))
             if pending:
-                await self._ending.sleep(bursts.delay_s)
+                await self._ending.sleep(self.burst_delay_s)
 
     async def _begin_workload(self, item: PlannedWorkload) -> None:
         """Send a workload, as soon as the rate's limit lets it and there is room."""

@@ -13,8 +13,7 @@ from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import LineTail, Seen
 from workbench.scaletest.scenario.arrival_processes import Trace
 from workbench.scaletest.scenario.scenario_file import AbortCriteria, Scenario
-from workbench.scaletest.submission import ClusterHealth, StopRequest
-from workbench.scaletest.submission.abort_criteria import find_health_problem
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest, find_health_problem
 
 if TYPE_CHECKING:
     import polars as pl

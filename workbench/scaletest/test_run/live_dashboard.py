@@ -216,10 +216,11 @@ class Dashboard:
 
 def run_live_test(config: NotebookConfig, folder: Path) -> Path:
     """Run the notebook's scenario on a local cluster, which is brought up when it is not there, and followed live."""
-    from workbench.scaletest import test_run
     from workbench.scaletest.local_cluster.cluster_lifecycle import find_cluster, start_cluster
     from workbench.scaletest.local_cluster.cluster_record import ClusterSettings
     from workbench.scaletest.scenario.scenario_file import expand_scheduler_name
+    from workbench.scaletest.test_run.run_lifecycle import RunContext, run_test
+    from workbench.scaletest.test_run.run_options import find_cluster_access
     from workbench.scaletest.test_run.variant_turns import run_variants
 
     out = folder / "live"
@@ -227,12 +228,12 @@ def run_live_test(config: NotebookConfig, folder: Path) -> Path:
         find_cluster(config.cluster)
     except ConfigError:
         start_cluster(config.cluster, ClusterSettings(scheduler="kai" if "kai" in config.schedulers else "default"))
-    context = test_run.RunContext(test_run.find_cluster_access(cluster=config.cluster))
+    context = RunContext(find_cluster_access(cluster=config.cluster))
     schedulers = [name for short_name in config.schedulers if (name := expand_scheduler_name(short_name))]
     with show_dashboard_per_run(out):
         if len(config.schedulers) > 1:
             return run_variants(config.scenario, context, schedulers, repeat=config.repeat, out=out).folder
-        return test_run.run_test(config.scenario, context, scheduler=next(iter(schedulers), None), out=out).folder
+        return run_test(config.scenario, context, scheduler=next(iter(schedulers), None), out=out).folder
 
 
 @contextlib.contextmanager

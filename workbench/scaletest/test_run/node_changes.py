@@ -13,8 +13,8 @@ from workbench.core.errors import ConfigError, RunFailedError
 from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, now_ns
 from workbench.scaletest.local_cluster import simulated_nodes
 from workbench.scaletest.local_cluster.cluster_record import NodePool
-from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.scenario_file import NodeChange
+from workbench.scaletest.scenario.workload_plan import Plan
 from workbench.scaletest.submission.submission_journal import read_journal
 from workbench.scaletest.test_run.run_options import ClusterAccess
 

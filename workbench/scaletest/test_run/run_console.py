@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 from workbench.console import terminal
 from workbench.core import signals
 from workbench.core.formats import format_seconds
-from workbench.scaletest.submission import SilentWatcher, StopRequest, SubmissionStatus
+from workbench.scaletest.submission.abort_criteria import StopRequest
+from workbench.scaletest.submission.plan_submission import SilentWatcher, SubmissionStatus
 
 STOPPING = "stopping: nothing more is sent; Ctrl-C again ends it immediately"
 ENDING = "ending immediately"

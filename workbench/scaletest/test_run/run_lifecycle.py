@@ -14,28 +14,23 @@ from pydantic import ValidationError
 
 from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.runs import run_folder
-from workbench.scaletest import scenario
 from workbench.scaletest.cluster_api.connection import NS_PER_S, ApiError, Connection, UnreachableError, now_ns
 from workbench.scaletest.local_cluster import kueue_queues
 from workbench.scaletest.local_cluster.component_processes import list_component_pids
 from workbench.scaletest.observation import run_records, sampler_process
 from workbench.scaletest.observation.run_records import Component, Note, RunConditions
-from workbench.scaletest.safety import (
-    ClusterFacts,
-    Finding,
-    confirm_cluster,
-    raise_refusals,
-    run_cleanup,
-    run_preflight,
-    set_up_cluster,
-    write_run_record,
-)
-from workbench.scaletest.safety.confirmation import check_command_fence
-from workbench.scaletest.scenario import Plan, draw_plan, read_plan, scenario_file
+from workbench.scaletest.safety import run_cleanup
+from workbench.scaletest.safety.cluster_facts import ClusterFacts, Finding, raise_refusals
+from workbench.scaletest.safety.cluster_setup import set_up_cluster
+from workbench.scaletest.safety.confirmation import check_command_fence, confirm_cluster
+from workbench.scaletest.safety.preflight import run_preflight
+from workbench.scaletest.safety.run_cleanup import write_run_record
+from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.workload_objects import list_kinds
-from workbench.scaletest.scenario.workload_plan import summarize_plan
-from workbench.scaletest.submission import ClusterHealth, PlanSubmission, StopRequest, SubmissionOutcome
+from workbench.scaletest.scenario.workload_plan import Plan, draw_plan, read_plan, summarize_plan
+from workbench.scaletest.submission.abort_criteria import ClusterHealth, StopRequest
+from workbench.scaletest.submission.plan_submission import PlanSubmission, SubmissionOutcome
 from workbench.scaletest.submission.submission_journal import SubmissionJournal, lock_test_folder, read_journal
 from workbench.scaletest.test_run.drain import (
     ABORTED,
@@ -208,7 +203,8 @@ class RunLifecycle:
             limits=build_limits(self.plan, self.options),
             aborts=self.plan.scenario.abort,
             submitter=self.options.build_submitter(self.api, self.place),
-            bursts=self.options.bursts,
+            burst_size=self.options.processes if self.options.closed else None,
+            burst_delay_s=self.options.delay_s,
             asked=self.asked,
             health=care,
             watcher=self.watcher,
@@ -338,7 +334,7 @@ def format_announcement(test_scenario: Scenario, schedulers: Sequence[str], repe
     Source of the time: from the first workload to the end of the last pod, if every pod runs at once; where some run
     until they are deleted, to the last workload. Does not show: the time until pods have room, and the cleanup.
     """
-    size = summarize_plan(scenario.draw_plan(test_scenario, scheduler=schedulers[0]))
+    size = summarize_plan(draw_plan(test_scenario, scheduler=schedulers[0]))
     least_s = max(size.submission_s, size.ends_s or 0.0)
     minutes = f"{least_s / 60:.1f} min" if least_s >= 90 else f"{least_s:.0f} s"
     return (

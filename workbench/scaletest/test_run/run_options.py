@@ -13,11 +13,10 @@ from workbench.core.formats import format_seconds
 from workbench.core.schema import FiniteModel, validate_model
 from workbench.scaletest.cluster_api.connection import Connection, Target, load_target
 from workbench.scaletest.safety.run_cleanup import CleanupResult
-from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.scenario_file import ScenarioLimits
-from workbench.scaletest.scenario.workload_plan import summarize_plan
-from workbench.scaletest.submission import Bursts, SubmissionOutcome
+from workbench.scaletest.scenario.workload_plan import Plan, summarize_plan
 from workbench.scaletest.submission.object_creation import ApiSubmitter, CommandSubmitter, KubectlSubmitter, Submitter
+from workbench.scaletest.submission.plan_submission import SubmissionOutcome
 
 if TYPE_CHECKING:
     from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
@@ -109,11 +108,6 @@ class RunOptions(FiniteModel):
                 raise ConfigError("which command?", where="--submit-command", do="like 'runai submit {name} -g {gpus}'")
             return CommandSubmitter(self.submit_command)
         return ApiSubmitter(api)
-
-    @property
-    def bursts(self) -> Bursts | None:
-        """The closed loop; null for an open one."""
-        return Bursts(self.processes, self.delay_s) if self.closed else None
 
 
 def build_options(**fields: Any) -> RunOptions:

@@ -24,10 +24,11 @@ from workbench.scaletest.analysis.variants import MAX_REPEAT, Session, VariantRu
 from workbench.scaletest.cluster_api.connection import Connection
 from workbench.scaletest.local_cluster import second_schedulers
 from workbench.scaletest.observation import run_records
-from workbench.scaletest.scenario import read_plan, scenario_file
+from workbench.scaletest.scenario import scenario_file
 from workbench.scaletest.scenario.scenario_file import Scenario
 from workbench.scaletest.scenario.scheduler_recipes import find_recipe
-from workbench.scaletest.submission import StopRequest
+from workbench.scaletest.scenario.workload_plan import read_plan
+from workbench.scaletest.submission.abort_criteria import StopRequest
 from workbench.scaletest.submission.submission_journal import lock_test_folder
 from workbench.scaletest.test_run.run_console import SilentRunWatcher
 from workbench.scaletest.test_run.run_lifecycle import (

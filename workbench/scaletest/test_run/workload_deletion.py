@@ -12,8 +12,8 @@ from workbench.scaletest.cluster_api.connection import NS_PER_S, Connection, Unr
 from workbench.scaletest.observation import run_records
 from workbench.scaletest.observation.run_records import Acked, LineTail
 from workbench.scaletest.safety import run_cleanup
-from workbench.scaletest.scenario import Plan
 from workbench.scaletest.scenario.workload_objects import ObjectRequest, PlannedWorkload, list_kinds
+from workbench.scaletest.scenario.workload_plan import Plan
 from workbench.scaletest.submission.submission_journal import read_journal
 from workbench.scaletest.test_run.run_options import ClusterAccess
 

@@ -115,7 +115,11 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
 
 
 def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.DataFrame) -> pl.DataFrame:
-    """The overview without shares, and with what the task time is at most where that is known."""
+    """The overview without shares, and with what the task time is at most where that is known.
+
+    `overview`: Table OVERVIEW. `missing`: `kind, stage_id, stage_attempt_id, n_expected, n_found` of the log's
+    completeness.
+    """
     high_s, n_missing = None, pl.col("n_expected") - pl.col("n_found")
     of_stages, by_number = (missing.filter(kind=kind) for kind in ("task ends", "tasks"))
     are_all = of_stages.height + by_number.height == missing.height
@@ -128,6 +132,7 @@ def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.D
 
 
 def _format_partial_answer(overview: pl.DataFrame, missing: pl.DataFrame) -> str:
+    """Answer of a profile with holes. `overview`: Table OVERVIEW. `missing`: The log's holes."""
     row = overview.row(0, named=True)
     first, *more = describe_holes(missing)
     opening = f"{first[0].upper()}{first[1:]}" + (f", and {len(more)} more below" if more else "")
@@ -155,6 +160,7 @@ def _seconds_expr(column: str, zero_ms: int = 0) -> pl.Expr:
 
 
 def _build_stage_spans(facts: EventLogFacts, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
+    """Table STAGE_SPANS; seconds from `zero_ms` on, of these SQL executions or of all."""
     names = facts.sql_executions.select("sql_id", query=_query_name_expr())
     joined = (
         facts.stage_tasks.join(facts.stages, on=["stage_id", "stage_attempt_id"], how="inner")
@@ -199,6 +205,7 @@ def _query_name_expr() -> pl.Expr:
 
 
 def _build_queries(facts: EventLogFacts, spans: pl.DataFrame, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
+    """Table QUERIES. `spans`: `sql_id, task_time_s, n_tasks, n_failed_tasks` of table STAGE_SPANS."""
     work = spans.group_by("sql_id").agg(
         pl.col("task_time_s").sum(),
         pl.len().cast(pl.Int64).alias("n_stages"),
@@ -237,6 +244,7 @@ def _operator_name_expr() -> pl.Expr:
 
 
 def _build_operator_times(facts: EventLogFacts, sql_ids: Sequence[int]) -> pl.DataFrame:
+    """Table OPERATOR_TIMES of these SQL executions, or of all."""
     metrics = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES)))
     if sql_ids:
         metrics = metrics.filter(pl.col("sql_id").is_in(list(sql_ids)))
@@ -271,7 +279,12 @@ def _metric_name_expr() -> pl.Expr:
 
 
 def _build_coverage(facts: EventLogFacts, spans: pl.DataFrame) -> pl.DataFrame:
-    """Task time by what the log says about it; spans of a stage nest, so their sum is capped at its task time."""
+    """Table COVERAGE: task time by what the log says about it.
+
+    Spans of a stage nest, so their sum is capped at the stage's task time.
+
+    `spans`: `stage_id, stage_attempt_id, sql_id, task_time_s` of table STAGE_SPANS.
+    """
     key = ["stage_id", "stage_attempt_id"]
     timed = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES))).select(
         "accumulator_id",
@@ -304,6 +317,7 @@ def _build_coverage(facts: EventLogFacts, spans: pl.DataFrame) -> pl.DataFrame:
 
 
 def _count_failures(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:
+    """Table FAILURE_COUNTS; seconds from `zero_ms` on."""
     first_line = pl.col("message").fill_null("").str.split("\n").list.first().fill_null("").str.slice(0, 200)
     counted = (
         facts.failures.with_columns(message=first_line, reason=pl.col("reason").fill_null("unknown"))
@@ -322,6 +336,7 @@ def _build_overview(
     spans: pl.DataFrame,
     queries: pl.DataFrame,
 ) -> pl.DataFrame:
+    """Table OVERVIEW, one row. `spans`, `queries`: Tables STAGE_SPANS and QUERIES."""
     wall_s: float | None = None
     slot_s: float | None = None
     if time.start_ms is not None and time.end_ms is not None and not time.contradictions:
@@ -385,6 +400,7 @@ def _list_invalid_reasons(
 def _format_answer(
     overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame, *, is_contradictory: bool
 ) -> str:
+    """Answer of a whole log. `overview`, `queries`, `coverage`: Tables of these names."""
     row = overview.row(0, named=True)
     wall_s, busy_s, slots = row["wall_time_s"], row["busy_time_s"], row["n_task_slots"]
     unknown = "The log's times contradict each other" if is_contradictory else NO_START

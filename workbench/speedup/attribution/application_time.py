@@ -116,7 +116,10 @@ def parse_size(text: str | None) -> int | None:
 
 
 def _find_peak_executors(executors: pl.DataFrame) -> tuple[int | None, int | None]:
-    """Largest number of executors, and of cores, registered at one time."""
+    """Largest number of executors, and of cores, registered at one time.
+
+    `executors`: `total_cores, added_time_ms, removed_time_ms`, null for one that stayed.
+    """
     if not executors.height:
         return None, None
     moves = []

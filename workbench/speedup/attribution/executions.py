@@ -230,6 +230,7 @@ def _merge_plan_nodes(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:
 
 
 def _group_by_execution(frame: pl.DataFrame) -> dict[tuple[int, int], list[dict[str, Any]]]:
+    """Rows by log and SQL execution. `frame`: `log_id, sql_id`, and any others."""
     groups: dict[tuple[int, int], list[dict[str, Any]]] = defaultdict(list)
     for row in frame.iter_rows(named=True):
         groups[row["log_id"], row["sql_id"]].append(row)
@@ -237,7 +238,10 @@ def _group_by_execution(frame: pl.DataFrame) -> dict[tuple[int, int], list[dict[
 
 
 def _sum_metrics_by_stage(facts: EventLogFacts) -> pl.DataFrame:
-    """Total of each metric by stage of its execution; the driver's own values are under stage -1."""
+    """Total of each metric by stage of its execution; the driver's own values are under stage -1.
+
+    Returns: `log_id, sql_id, accumulator_id, stage_id, metric_name, metric_type, total`; times are in seconds.
+    """
     named = facts.node_metrics.select(
         "log_id", "sql_id", "accumulator_id", "metric_name", "metric_type", "driver_value"
     ).unique(["log_id", "sql_id", "accumulator_id"], keep="first", maintain_order=True)

@@ -14,9 +14,10 @@ from workbench.core.errors import InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured, concat_measured_logs, measure_log_times
-from workbench.speedup.calibration.factor_model import Booking, FactorModel
+from workbench.speedup.calibration.booked_times import BookedPieces, Booking
+from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
-from workbench.speedup.calibration.time_split import ACCELERATED, Floats, PieceArrays, find_inseparable_columns
+from workbench.speedup.calibration.time_split import ACCELERATED, find_inseparable_columns
 from workbench.speedup.comparison.pair import EXCLUSION_REASON
 from workbench.speedup.recording import recording_plan
 from workbench.speedup.recording.recording_plan import JOURNAL
@@ -67,13 +68,12 @@ def explain_operator(
     names = map_columns_to_terms(all_columns, groups)
     term = _find_term(operator, names)
     booked = booking.book_query(query)
-    rows, pieces, prices, values = booked.rows, booked.pieces, booked.prices, booked.values
-    columns = [i for i, name in enumerate(pieces.columns) if names[name] == term]
-    if not columns or not values[:, columns].sum():
-        present = [names[name] for i, name in enumerate(pieces.columns) if values[:, i].sum() > 0]
+    columns = [i for i, name in enumerate(booked.pieces.columns) if names[name] == term]
+    if not columns or not booked.values[:, columns].sum():
+        present = [names[name] for i, name in enumerate(booked.pieces.columns) if booked.values[:, i].sum() > 0]
         raise _unknown_name_error(f"the operator takes no time in {query}", operator, sorted(set(present)))
-    parts = _build_parts(rows, pieces, values, columns, prices)
-    sums = _sum_by_session(rows, parts)
+    parts = _build_parts(booked, columns)
+    sums = _sum_by_session(booked.rows, parts)
     factor = (
         next((model_term.model_dump() for model_term in model.terms if model_term.operator == term), None)
         if model
@@ -96,12 +96,12 @@ def _find_term(operator: str, names: dict[str, str]) -> str:
     raise _unknown_name_error("no such operator in these logs", operator, sorted(set(names.values())))
 
 
-def _build_parts(
-    rows: pl.DataFrame, pieces: PieceArrays, values: Floats, columns: list[int], prices: Floats
-) -> pl.DataFrame:
+def _build_parts(booked: BookedPieces, columns: list[int]) -> pl.DataFrame:
+    """Table EXPLAINED of the pieces with time in these columns of `booked`."""
+    pieces, values, prices = booked.pieces, booked.values, booked.prices
     part_rows = []
     wanted = {pieces.columns[i].removesuffix(ACCELERATED) for i in columns}
-    for i, row in enumerate(rows.iter_rows(named=True)):
+    for i, row in enumerate(booked.rows.iter_rows(named=True)):
         part_s = float(values[i, columns].sum())
         if part_s <= 0:
             continue
@@ -127,7 +127,12 @@ def _build_parts(
 
 
 def _sum_by_session(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    """The operator's and the query's time by session."""
+    """The operator's and the query's time by session.
+
+    `rows`: `label, session, query_s`. `parts`: Table EXPLAINED.
+
+    Returns: `label, session, query_s, operator_s`.
+    """
     key = ["label", "session"]
     query_times = rows.group_by(key, maintain_order=True).agg(pl.col("query_s").first())
     operator_times = parts.group_by(key).agg(operator_s=pl.col("part_s").sum())

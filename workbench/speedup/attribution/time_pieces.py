@@ -574,6 +574,10 @@ def _count_streaming_batches(facts: EventLogFacts) -> int:
 def _measure_application_times(
     facts: EventLogFacts, streaming: list[int], last_work: pl.DataFrame, start_ms: int, end_ms: int
 ) -> dict[str, float]:
+    """Seconds in which SQL, only streaming batches, and only jobs outside SQL ran: columns of APPLICATIONS_MEASURED.
+
+    `streaming`: Executions of streaming batches. `last_work`: As `_find_last_stage_ends` returns it.
+    """
     of_stream = set(streaming)
     sql: Spans = []
     batches: Spans = []
@@ -597,7 +601,10 @@ def _measure_application_times(
 
 
 def _find_last_stage_ends(facts: EventLogFacts) -> pl.DataFrame:
-    """End of the last stage of each SQL execution: its end, where the log does not hold one."""
+    """End of the last stage of each SQL execution: its end, where the log does not hold one.
+
+    Returns: `sql_id, last_finish_time_ms`.
+    """
     keys = ["stage_id", "stage_attempt_id"]
     stages = facts.stages.filter(pl.col("sql_id").is_not_null()).select("sql_id", *keys)
     return stages.join(facts.stage_tasks, on=keys).group_by("sql_id").agg(pl.col("last_finish_time_ms").max())

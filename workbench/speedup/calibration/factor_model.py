@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,17 +12,8 @@ from pydantic import Field
 from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.schema import StrictModel, read_model_file
-from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factors import Factors
-from workbench.speedup.calibration.time_split import (
-    ACCELERATED,
-    Floats,
-    PieceArrays,
-    PlanCorrection,
-    build_piece_arrays,
-    fit_session_prices,
-    split_times,
-)
+from workbench.speedup.calibration.time_split import Floats, PlanCorrection
 from workbench.speedup.compat_rapids_tools import seed_factors
 from workbench.speedup.rapids_facts import list_known_operators
 
@@ -37,8 +26,6 @@ EXECS = {
     "Scan orc": ("FileSourceScanExec", "BatchScanExec"),
     "Exchange": ("ShuffleExchangeExec",),
 }
-SHARED = "shared, split by prices"
-NodeTimes = dict[int | str, tuple[float, str]]
 
 
 class Term(StrictModel):
@@ -113,22 +100,25 @@ class FactorModel(StrictModel):
         for name, value in chosen.items():
             _check_override(name, value, operators)
         log_factor = [float(np.log(chosen[t.operator])) if t.operator in chosen else t.log_factor for t in self.terms]
+        # A factor that is overridden changes the candidate's price of work by as much.
         prices = [
             np.nan if t.log_price is None else t.log_price - (log_factor[i] - t.log_factor)
             for i, t in enumerate(self.terms)
         ]
         return Factors(
-            tuple(operators),
-            np.array(log_factor),
-            np.array(log_factor),
-            np.array([np.nan if t.log_se is None else t.log_se for t in self.terms]),
-            np.full(len(operators), np.nan),
-            np.zeros(len(operators)),
-            np.array(prices),
-            self.log_overall,
-            self.spread,
-            self.time_weight,
-            self.calibration,
+            terms=tuple(operators),
+            # The file has only the shrunk factors: raw ones, degrees of freedom and shrinkage are unknown, and a
+            # prediction needs none of them.
+            log_raw=np.array(log_factor),
+            degrees=np.full(len(operators), np.nan),
+            shrinkage=np.zeros(len(operators)),
+            log_factor=np.array(log_factor),
+            log_se=np.array([np.nan if t.log_se is None else t.log_se for t in self.terms]),
+            log_price=np.array(prices),
+            log_overall=self.log_overall,
+            spread=self.spread,
+            time_weight=self.time_weight,
+            calibration=self.calibration,
         )
 
     def build_correction(self) -> PlanCorrection | None:
@@ -210,7 +200,6 @@ def upstream_exec_names(operator: str) -> tuple[str, ...]:
 
 def export_parquet(model: FactorModel, path: str | Path) -> list[str]:
     """Write every term with its standard error and its pair as Parquet; there are no notes."""
-    import polars as pl
 
     origin = {
         "baseline": model.baseline,
@@ -225,79 +214,3 @@ def export_parquet(model: FactorModel, path: str | Path) -> list[str]:
     with files.replace_atomically(Path(path)) as temporary:
         pl.DataFrame(rows, infer_schema_length=None).write_parquet(temporary)
     return []
-
-
-@dataclass(frozen=True)
-class BookedPieces:
-    """Pieces of one query: `rows` with the weight of their run, `values` [piece, column] in weighted wall seconds."""
-
-    rows: pl.DataFrame
-    pieces: PieceArrays
-    prices: Floats
-    values: Floats
-
-
-class Booking:
-    """Books the executions that count; prices are those of a model, or else fitted to each session by itself."""
-
-    def __init__(self, measured: Measured, model: FactorModel | None = None) -> None:
-        self.measured, self.model = measured, model
-        self.all_pieces = build_piece_arrays(measured)
-        self.queries = sorted(set(measured.executions.filter(COUNTS)["query"]))
-        self._session_prices = None if model else fit_session_prices(self.all_pieces, self.queries)
-
-    def book_query(self, query: str) -> BookedPieces:
-        """The pieces of all runs of a query, weighted so that a session's runs add up to their median."""
-        of_query = self.measured.select(pl.col("query") == query, COUNTS)
-        rows, pieces = _list_piece_rows(of_query), build_piece_arrays(of_query)
-        prices = self._price_rows(rows)[:, [self.all_pieces.columns.index(name) for name in pieces.columns]]
-        alone = replace(pieces, keys=rows.select("label", "session", "query"), owner=np.arange(rows.height))
-        return BookedPieces(rows, pieces, prices, split_times(alone, prices))
-
-    def book_nodes(self, query: str, sql_id: int) -> NodeTimes:
-        """Wall seconds and basis by node of one execution, and by term for time outside operators."""
-        booked = self.book_query(query)
-        times: dict[int | str, float] = defaultdict(float)
-        bases: dict[int | str, dict[str, None]] = defaultdict(dict)
-        place = {name: i for i, name in enumerate(booked.pieces.columns)}
-        for i, row in enumerate(booked.rows.iter_rows(named=True)):
-            if row["sql_id"] != sql_id:
-                continue
-            if row["term"] is not None or not row["node_ids"]:
-                times[row["term"] or "unattributed"] += row["wall_s"]
-                bases[row["term"] or "unattributed"][row["basis"]] = None
-                continue
-            names = [name + ACCELERATED * fast for name, fast in zip(row["operators"], row["accelerated"], strict=True)]
-            for name in dict.fromkeys(names):
-                works = zip(row["node_ids"], row["work"], names, strict=True)
-                node_works = [(node, work) for node, work, other in works if other == name]
-                total = sum(work for _, work in node_works)
-                time_s = float(booked.values[i, place[name]]) / row["run_weight"]
-                for node, work in node_works:
-                    times[node] += time_s * (work / total if total else 1 / len(node_works))
-                    bases[node][row["basis"] if len(names) == 1 else SHARED] = None
-        return {key: (time_s, ", ".join(bases[key])) for key, time_s in times.items()}
-
-    def _price_rows(self, rows: pl.DataFrame) -> Floats:
-        """Prices by piece (row) and column: of the model, or else of the piece's own session."""
-        if self.model is not None:
-            return np.tile(self.model.get_column_prices(self.all_pieces.columns), (rows.height, 1))
-        key = ("label", "session", "query")
-        place = {owner: i for i, owner in enumerate(self.all_pieces.keys.select(key).iter_rows())}
-        assert self._session_prices is not None
-        return self._session_prices[[place[owner] for owner in rows.select(key).iter_rows()]]
-
-
-def _list_piece_rows(measured: Measured) -> pl.DataFrame:
-    """The pieces in the order of `build_piece_arrays`, with the weight of their run."""
-    group = ["label", "session"]
-    weights = measured.executions.select(
-        *group,
-        "sql_id",
-        "query",
-        run="number",
-        run_weight=pl.col("wall_s").median().over(group) / pl.col("wall_s").sum().over(group),
-        query_s=pl.col("wall_s").median().over(group),
-    )
-    joined = measured.pieces.filter(pl.col("wall_s") > 0).join(weights, on=[*group, "sql_id"])
-    return joined.sort(*group, "sql_id", "piece")

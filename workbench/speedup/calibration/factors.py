@@ -227,7 +227,11 @@ def arrange_paired_times(
     groups: Sequence[Sequence[str]] = (),
     noise: RunNoise | None = None,
 ) -> PairedTimes:
-    """Times of both sides, split by the prices, as arrays by session, query and term."""
+    """Times of both sides, split by the prices, as arrays by session, query and term.
+
+    `prices`: Seconds per unit of work, [owner, column] or [column].
+    `groups`: Columns that share one term.
+    """
     name_of = map_columns_to_terms(pieces.columns, groups)
     terms = tuple(sorted(set(name_of.values())))
     gather = np.zeros((len(pieces.columns), len(terms)))
@@ -255,6 +259,10 @@ def _average_features(pieces: PieceArrays, label: str, queries: Sequence[str]) -
 
 
 def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
+    """Values of one side as [session, query, term], NaN where a session lacks a query.
+
+    `keys`: `label, session, query`, one row for each row of `by_term`, [owner, term].
+    """
     side_keys = keys.with_row_index("row").filter(pl.col("label") == label)
     sessions = sorted(set(side_keys["session"]))
     cube = np.full((len(sessions), len(queries), by_term.shape[1]), np.nan)
@@ -266,12 +274,12 @@ def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: S
 
 
 def query_wall_times(cube: Floats) -> Floats:
-    """Wall time by query: the geometric mean over sessions."""
+    """Wall seconds by query: the geometric mean over sessions. `cube`: [session, query, term]."""
     return np.asarray(np.exp(np.nanmean(np.log(cube.sum(axis=2)), axis=0)))
 
 
 def average_parts(cube: Floats) -> Floats:
-    """Parts [query, term] that add up to `query_wall_times`."""
+    """Parts [query, term] that add up to `query_wall_times`. `cube`: Seconds, [session, query, term]."""
     mean = np.nanmean(cube, axis=0)
     return np.asarray(mean / mean.sum(axis=1, keepdims=True) * query_wall_times(cube)[:, None])
 
@@ -328,22 +336,25 @@ def _fit_terms(both: PairedTimes) -> Factors:
     work = (both.work * weight[:, None]).sum(axis=0)
     is_priced = (work > 0) & ((both.work > 0).sum(axis=0) >= 2)
     return Factors(
-        both.terms,
-        raw,
-        (1 - shrinkage) * raw + shrinkage * overall,
-        np.sqrt((1 - shrinkage) ** 2 * variance + shrinkage**2 * spread**2),
-        _welch_degrees_of_freedom(v_base, _count_samples(both, len(base)), v_cand, _count_samples(both, len(cand))),
-        shrinkage,
-        np.where(is_priced, np.log(mean_cand) - np.log(np.where(is_priced, work, 1)), np.nan),
-        overall,
-        spread,
-        1.0,
-        0.0,
+        terms=both.terms,
+        log_raw=raw,
+        log_factor=(1 - shrinkage) * raw + shrinkage * overall,
+        log_se=np.sqrt((1 - shrinkage) ** 2 * variance + shrinkage**2 * spread**2),
+        degrees=_welch_degrees_of_freedom(
+            v_base, _count_samples(both, len(base)), v_cand, _count_samples(both, len(cand))
+        ),
+        shrinkage=shrinkage,
+        log_price=np.where(is_priced, np.log(mean_cand) - np.log(np.where(is_priced, work, 1)), np.nan),
+        log_overall=overall,
+        spread=spread,
+        # Both are set by `_apply_time_weight`.
+        time_weight=1.0,
+        calibration=0.0,
     )
 
 
 def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) -> Floats:
-    """Log of predicted over measured time of each query, with factors from all the others, for several weights."""
+    """Log of predicted over measured time, [weight, query], with factors from all other queries."""
     parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
     errors = np.zeros((len(time_weights), len(both.queries)))
     for i in range(len(both.queries)):
@@ -356,13 +367,19 @@ def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) 
 
 
 def _weighted_sums(cube: Floats, weight: Floats) -> Floats:
-    """Weighted sum over queries by session and term; a missing query counts as in the other sessions."""
+    """Weighted sums over queries, [session, term]; a missing query counts as in the other sessions.
+
+    `cube`: Seconds, [session, query, term]. `weight`: One over seconds, by query.
+    """
     filled = np.where(np.isnan(cube), np.nanmean(cube, axis=0, keepdims=True), cube)
     return np.asarray((filled * weight[None, :, None]).sum(axis=1))
 
 
 def _relative_variance(cube: Floats, sums: Floats, mean: Floats, weight: Floats, noise: RunNoise | None) -> Floats:
-    """Variance of the mean over sessions, relative to it squared; with one session from `noise`, or unknown."""
+    """Variance by term of the mean over sessions, relative to it squared; with one session from `noise`, or unknown.
+
+    `sums`: [session, term], whose mean is `mean`; the others as in `_weighted_sums`.
+    """
     if len(sums) < 2 and noise is not None:
         shares = np.nan_to_num(cube[0]) * weight[:, None] / mean
         return np.asarray(noise.session_log_sd**2 + noise.query_log_sd**2 * (shares**2).sum(axis=0))
@@ -377,14 +394,17 @@ def _count_samples(both: PairedTimes, n_sessions: int) -> int:
 
 
 def _welch_degrees_of_freedom(v_base: Floats, n_base: int, v_cand: Floats, n_cand: int) -> Floats:
-    """Degrees of freedom by Welch and Satterthwaite."""
+    """Degrees of freedom by term (Welch and Satterthwaite), from variances and samples of both sides."""
     with np.errstate(invalid="ignore", divide="ignore"):
         degrees = (v_base + v_cand) ** 2 / (v_base**2 / (n_base - 1) + v_cand**2 / (n_cand - 1))
     return np.where(np.isfinite(degrees), degrees, float(max(min(n_base, n_cand) - 1, 1)))
 
 
 def _booking_variance(both: PairedTimes, weight: Floats, mean_base: Floats, mean_cand: Floats) -> Floats:
-    """Relative variance of a term's sums if a share of each query's wall time is booked on the wrong term."""
+    """Relative variance by term if a share of each query's wall time is booked on the wrong term.
+
+    `weight`: By query. `mean_base`, `mean_cand`: Weighted sums by term, averaged over sessions.
+    """
     variance = np.zeros(len(both.terms))
     for cube, mean in ((both.baseline, mean_base), (both.candidate, mean_cand)):
         present = np.nanmean(cube, axis=0) > 0
@@ -394,7 +414,11 @@ def _booking_variance(both: PairedTimes, weight: Floats, mean_base: Floats, mean
 
 
 def _spread_between_terms(raw: Floats, variance: Floats, time: Floats, overall: float) -> float:
-    """Spread of factors between terms beyond chance, weighted by time."""
+    """Spread of log factors between terms beyond chance, weighted by time.
+
+    `raw`, `variance`, `time`: Log factor, its variance and weighted time, by term.
+    `overall`: The engine-wide log factor.
+    """
     weight = time / time.sum()
     seen = float((weight * (raw - overall) ** 2).sum() - (weight * np.minimum(variance, 1.0)).sum())
     return float(np.clip(np.sqrt(max(seen, 0.0)), MIN_SPREAD, MAX_SPREAD))

@@ -157,7 +157,8 @@ class _Calibration:
             variance = measure_jackknife_variance(self.pieces, self.times, *labels, self.groups)
             self.times = replace(self.times, jackknife_variance=variance)
         self.factors = fit_factors(self.times)
-        self.n_passes = _min_executions_per_query(counted)
+        by_query = counted.executions.group_by("label", "session", "query").len()
+        self.n_passes = int(by_query["len"].min() or 0)  # type: ignore[arg-type]
 
     def build_result(self, engines: tuple[str, str]) -> CalibrationResult:
         table = self._build_factor_table()
@@ -257,10 +258,6 @@ class _Calibration:
         )
 
 
-def _min_executions_per_query(counted: Measured) -> int:
-    return int(counted.executions.group_by("label", "session", "query").len()["len"].min() or 0)  # type: ignore[arg-type]
-
-
 def _name_runs(both: PairedTimes) -> str:
     """Which runs count, for the column `runs`."""
     return "warm" if both.noise is None else "first"
@@ -286,6 +283,7 @@ def _average_by_session(cube: np.ndarray[Any, np.dtype[np.float64]]) -> list[flo
 
 
 def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
+    """Table PAIRS: the ratio of each query with its interval and verdict."""
     base, cand = both.baseline.sum(axis=2), both.candidate.sum(axis=2)
     sessions = [(base[:, i][~np.isnan(base[:, i])], cand[:, i][~np.isnan(cand[:, i])]) for i in range(base.shape[1])]
     intervals = [_query_ratio_interval(*times, both, level) for times in sessions]
@@ -311,7 +309,10 @@ def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
 
 
 def _query_ratio_interval(base: Any, cand: Any, both: PairedTimes, level: float) -> stats.Interval:
-    """Ratio of one query; with a single run on a side from the noise, where it is given."""
+    """Ratio of one query; with a single run on a side from the noise, where it is given.
+
+    `base`, `cand`: Seconds of the query in each session of the side.
+    """
     if both.noise is None or min(len(base), len(cand)) > 1:
         return stats.welch_log_ratio(base, cand, level=level)
     estimate = float(np.log(base).mean() - np.log(cand).mean())
@@ -508,7 +509,10 @@ def _t_quantile(level: float, degrees: int) -> float:
 
 
 def _predict_constant(base: Floats, cand: Floats, level: float) -> tuple[Floats, Floats]:
-    """The constant predictor: the mean of the other log ratios, with the half widths of its prediction interval."""
+    """The constant predictor: the mean of the other log ratios, with the half widths of its prediction interval.
+
+    `base`, `cand`: Seconds by query; so are the predictions, and the half widths are of their logs.
+    """
     logs = np.log(base) - np.log(cand)
     n = len(logs) - 1
     others = [np.delete(logs, i) for i in range(len(logs))]
@@ -526,6 +530,10 @@ def _build_validation_rows(
     half: Floats | None = None,
     time_weight: list[float] | None = None,
 ) -> pl.DataFrame:
+    """Rows of table VALIDATION of one predictor.
+
+    `base`, `cand`, `predicted`: Seconds by query. `half`: Half width of the log of `predicted`, by query.
+    """
     log_error = np.log(predicted) - np.log(cand)
     none = [None] * len(queries)
     return tables.VALIDATION.frame(
@@ -547,6 +555,7 @@ def _build_validation_rows(
 
 
 def _score_predictors(validation: pl.DataFrame, level: float, seed: int, noise_variance: float | None) -> pl.DataFrame:
+    """Table SCORES. `validation`: Table VALIDATION, with the constant predictor."""
     constant = validation.filter(pl.col("predictor") == CONSTANT)
     reference = constant["log_error"].abs()
     rows = []
@@ -597,7 +606,10 @@ def compute_skill(mean_square: float, constant_mean_square: float, noise_varianc
 def _bootstrap_error_intervals(
     errors: Floats, constant: Floats, level: float, seed: int
 ) -> tuple[float, float, float, float]:
-    """Bootstrap intervals of the mean error and of its ratio to the constant predictor's."""
+    """Bootstrap intervals of the mean error and of its ratio to the constant predictor's.
+
+    `errors`, `constant`: Absolute log errors of both predictors, query by query.
+    """
     picks = np.random.default_rng(seed).integers(0, len(errors), size=(N_BOOTSTRAP_DRAWS, len(errors)))
     means = errors[picks].mean(axis=1)
     ratios = means / constant[picks].mean(axis=1)

@@ -70,12 +70,17 @@ def predict_queries(
     unsupported = _find_unsupported_operators(model, fitted)
     noise = pieces.keys.join(measure_run_noise(ready), on=["session", "query"], how="left", maintain_order="left")
     half = _prediction_half_widths(model, pieces, parts, unknown, 2 * noise["variance"].to_numpy(), level)
-    rows = [
-        _build_prediction_row(
-            pieces, i, runs[i], parts[i], float(predicted[i]), float(half[i]), fitted, unsupported, unknown
-        )
-        for i in range(pieces.keys.height)
-    ]
+    rows = []
+    for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows()):
+        n_executions, total_s = runs[i]
+        times = _build_interval_columns(total_s, float(parts[i].sum()) / float(predicted[i]), float(half[i]))
+        row = {"session": session, "query": query, "n_executions": n_executions, **times}
+        for kind, operators in (("unsupported", unsupported), ("unknown", unknown)):
+            seconds = {name: float(parts[i, j]) for j, name in enumerate(fitted.terms) if name in operators}
+            largest = sorted(((part_s, name) for name, part_s in seconds.items() if part_s > 0), reverse=True)
+            row[f"{kind}_share"] = sum(seconds.values()) / float(parts[i].sum())
+            row[f"{kind}_operators"] = [name for _, name in largest]
+        rows.append(row)
     return PREDICTIONS.frame(rows)
 
 
@@ -151,7 +156,7 @@ def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays]:
 
 
 def _count_query_runs(measured: Measured, pieces: PieceArrays) -> list[tuple[int, float]]:
-    """Number of runs of each query, and their total time."""
+    """Number of runs of each query, and their total time in seconds, in the order of `pieces.keys`."""
     counted = measured.executions.filter(COUNTS)
     runs = counted.group_by("label", "session", "query").agg(n=pl.len(), total_s=pl.col("wall_s").sum())
     joined = pieces.keys.join(runs, on=["label", "session", "query"], how="left", maintain_order="left")
@@ -222,6 +227,10 @@ def is_of_recording(model: FactorModel, queries: pl.Series) -> bool:
 def _prediction_half_widths(
     model: FactorModel, pieces: PieceArrays, parts: Floats, unknown: frozenset[str], noise: Floats, level: float
 ) -> Floats:
+    """Half width of the log ratio of each query.
+
+    `parts`: Wall seconds by row of `pieces.keys` and term. `noise`: Variance of the log ratio from the runs, by row.
+    """
     from scipy.special import stdtrit
 
     operators = [term.operator for term in model.terms]
@@ -250,44 +259,18 @@ def session_half_width(model: FactorModel, level: float) -> float:
     return float(stdtrit(degrees, (1 + level) / 2)) * (model.overall_log_se or 0.0)
 
 
-def _build_prediction_row(
-    pieces: PieceArrays,
-    i: int,
-    runs: tuple[int, float],
-    parts: Floats,
-    predicted_s: float,
-    half: float,
-    fitted: Factors,
-    unsupported: frozenset[str],
-    unknown: frozenset[str],
-) -> dict[str, object]:
-    n, total_s = runs
-    key = pieces.keys.row(i, named=True)
-    one_s = float(parts.sum())
-    ratio = one_s / predicted_s
-
-    def list_most_costly(names: frozenset[str]) -> list[str]:
-        took = sorted(((float(parts[j]), name) for j, name in enumerate(fitted.terms) if name in names), reverse=True)
-        return [name for seconds, name in took if seconds > 0]
-
-    def share_of_time(names: frozenset[str]) -> float:
-        return sum(float(parts[j]) for j, name in enumerate(fitted.terms) if name in names) / one_s
-
+def _build_interval_columns(baseline_s: float, ratio: float, half: float) -> dict[str, float]:
+    """Predicted time and ratio of a query, with intervals; `half` is the half width of the log ratio."""
+    lower, upper = float(np.exp(-half)), float(np.exp(half))
+    predicted_s = baseline_s / ratio
     return {
-        "session": key["session"],
-        "query": key["query"],
-        "n_executions": n,
-        "baseline_s": total_s,
-        "predicted_s": total_s / ratio,
-        "predicted_low_s": total_s / ratio * float(np.exp(-half)),
-        "predicted_high_s": total_s / ratio * float(np.exp(half)),
+        "baseline_s": baseline_s,
+        "predicted_s": predicted_s,
+        "predicted_low_s": predicted_s * lower,
+        "predicted_high_s": predicted_s * upper,
         "ratio": ratio,
-        "ratio_low": ratio * float(np.exp(-half)),
-        "ratio_high": ratio * float(np.exp(half)),
-        "unsupported_share": share_of_time(unsupported),
-        "unknown_share": share_of_time(unknown),
-        "unsupported_operators": list_most_costly(unsupported),
-        "unknown_operators": list_most_costly(unknown),
+        "ratio_low": ratio * lower,
+        "ratio_high": ratio * upper,
     }
 
 
@@ -329,7 +312,12 @@ def build_steps(
 
 
 def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
-    """Mean over sessions of each operator's time per run of the query; a session without it counts as 0."""
+    """Mean over sessions of each operator's time per run of the query; a session without it counts as 0.
+
+    `terms`: As `predict_by_term` returns them.
+
+    Returns: `query, operator, factor, baseline_s, predicted_s`; called `parts` below.
+    """
     n = terms.group_by("query").agg(n=pl.col("session").n_unique())
     return (
         terms.group_by("query", "operator")
@@ -349,7 +337,7 @@ def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
 def _build_query_steps(
     pair: Mapping[str, object], parts: pl.DataFrame, ends: tuple[float, float], model: FactorModel
 ) -> list[dict[str, object]]:
-    """The rows of one query."""
+    """Rows of table STEPS of one query. `pair`: Its row of table PAIRS. `ends`: Its bounds over the prediction."""
     before_s = float(pair["baseline_s"])  # type: ignore[arg-type]
     # Means over sessions, scaled to the query's time in `pairs`.
     scale = before_s / float(parts["baseline_s"].sum())

@@ -289,6 +289,7 @@ def sum_work(pieces: PieceArrays) -> Floats:
 
 
 def _sum_by_owner(pieces: PieceArrays, value: Floats) -> Floats:
+    """Values [piece, column] summed to [owner, column]."""
     out = np.zeros((pieces.keys.height, value.shape[1]))
     np.add.at(out, pieces.owner, value)
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,9 +14,8 @@ from workbench.console.terminal import print_text
 from workbench.speedup.commands import Method
 
 if TYPE_CHECKING:
-    from workbench.speedup.calibration.factor_model import FactorModel
-    from workbench.speedup.fleet.fleet_reader import FleetFilters, MeasuredFleet
-    from workbench.speedup.fleet.qualification import Qualification, QualificationTerms
+    from workbench.speedup.fleet.fleet_reader import MeasuredFleet
+    from workbench.speedup.fleet.qualification import Qualification
     from workbench.speedup.fleet.spark_fleet import SparkOptions
 
 
@@ -113,12 +112,14 @@ def qualify(
 
     Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
     """
+    from workbench.console.terminal import show_progress_count
     from workbench.core.errors import ConfigError
     from workbench.speedup.calibration.factor_model import load_factor_model
     from workbench.speedup.calibration.what_if import parse_factors
     from workbench.speedup.commands import methods
-    from workbench.speedup.fleet.fleet_reader import FleetFilters
-    from workbench.speedup.fleet.qualification import QualificationTerms
+    from workbench.speedup.fleet.fleet_logs import open_default_cache
+    from workbench.speedup.fleet.fleet_reader import FleetFilters, measure_fleet
+    from workbench.speedup.fleet.qualification import QualificationTerms, qualify_applications
 
     paths = [path for given in [*(logs or []), *(eventlogs or [])] for path in _expand_list(given)]
     if not paths:
@@ -139,10 +140,30 @@ def qualify(
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
     terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
-    spark = _build_spark_options(backend, master, conf, results)
-    reading = {"backend": backend.value, "jobs": jobs, "use_cache": cache, "spark": spark}
-    printed = {"why": why, "per_sql": per_sql}
-    _qualify_with_model(paths, model, filters, terms, overrides, reading, out=out, as_json=as_json, printed=printed)
+    spark = _build_spark_options(backend, master, conf, results, reuse=cache)
+    with show_progress_count("logs read") as progress:
+        fleet = measure_fleet(
+            paths,
+            jobs=jobs,
+            filters=filters,
+            cache=open_default_cache() if cache else None,
+            spark=spark,
+            progress=progress,
+        )
+    result = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
+    if out is not None:
+        _write_run(out, result, overrides)
+    document: dict[str, object] = {"answer": result.answer, "out": out}
+    document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
+    document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
+    document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
+    finish_command(
+        lambda: _print_ranking(result, fleet, why=why, per_sql=per_sql),
+        document,
+        as_json=as_json,
+        is_valid=not result.reasons and not result.damaged,
+        written=[out] if out else [],
+    )
 
 
 def _expand_list(path: str) -> list[str]:
@@ -157,7 +178,7 @@ def _expand_list(path: str) -> list[str]:
 
 
 def _build_spark_options(
-    backend: Backend, master: str | None, conf: list[str] | None, results: str | None
+    backend: Backend, master: str | None, conf: list[str] | None, results: str | None, *, reuse: bool
 ) -> SparkOptions | None:
     from workbench.console.options import parse_pairs
     from workbench.core.errors import ConfigError
@@ -168,41 +189,7 @@ def _build_spark_options(
         if unused := [flag for flag, value in given.items() if value]:
             raise ConfigError("only the Spark backend reads it", where=unused[0], do="add --backend spark")
         return None
-    return SparkOptions(master, parse_pairs(conf or [], "--conf"), results)
-
-
-def _qualify_with_model(
-    paths: list[str],
-    model: FactorModel,
-    filters: FleetFilters,
-    terms: QualificationTerms,
-    overrides: dict[str, float],
-    reading: dict[str, Any],
-    *,
-    out: Path | None,
-    as_json: bool,
-    printed: dict[str, bool],
-) -> NoReturn:
-    from workbench.console.terminal import show_progress_count
-    from workbench.speedup.fleet.fleet_reader import measure_fleet
-    from workbench.speedup.fleet.qualification import qualify_applications
-
-    with show_progress_count("logs read") as progress:
-        fleet = measure_fleet(paths, filters=filters, progress=progress, **reading)
-    result = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
-    if out is not None:
-        _write_run(out, result, overrides)
-    document: dict[str, object] = {"answer": result.answer, "out": out}
-    document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
-    document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
-    document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
-    finish_command(
-        lambda: _print_ranking(result, fleet, **printed),
-        document,
-        as_json=as_json,
-        is_valid=not result.reasons and not result.damaged,
-        written=[out] if out else [],
-    )
+    return SparkOptions(master, parse_pairs(conf or [], "--conf"), results, reuse)
 
 
 def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) -> None:

@@ -98,8 +98,11 @@ def validate(
     if method is Method.calibrated:
         pair = methods.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate, first_runs.value)
         methods.validate_calibrated_model(pair, out=output, level=level, seed=seed, as_json=as_json)
-    if recording is not None or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
-        raise ConfigError("the seed method takes one log per side", do="give --cpu_log LOG --gpu_log LOG --output DIR")
-    logs = (cpu_log or [""])[0], (gpu_log or [""])[0]
-    profiles = cpu_profile, gpu_profile
-    methods.validate_seed_method(logs, output, speedups=speedups, profiles=profiles, jar=jar, verbose=verbose)
+    else:
+        if recording is not None or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
+            raise ConfigError(
+                "the seed method takes one log per side", do="give --cpu_log LOG --gpu_log LOG --output DIR"
+            )
+        logs = (cpu_log or [""])[0], (gpu_log or [""])[0]
+        profiles = cpu_profile, gpu_profile
+        methods.validate_seed_method(logs, output, speedups=speedups, profiles=profiles, jar=jar, verbose=verbose)

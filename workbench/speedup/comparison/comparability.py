@@ -77,8 +77,13 @@ CACHED_TABLES = (*KEPT_TABLES, EXECUTIONS, PIECES)
 SessionFacts = tuple[EventLogFacts, Measured]
 
 
+# Rows and bytes of files of a table's largest scan; null where no metric tells them.
+ScanSize = tuple[float | None, float | None]
+
+
 @dataclass(frozen=True)
 class _Side:
+    label: str
     facts: Sequence[EventLogFacts]
     settings: list[SessionSettings]
     engines: list[str]
@@ -111,7 +116,7 @@ def check_comparability(
     for label, facts in (("baseline", baseline), ("candidate", candidate)):
         if not facts:
             raise InputError("a side has no event log", where=label, do="give at least one log for each side")
-    sides = _build_side(baseline), _build_side(candidate)
+    sides = _build_side("baseline", baseline), _build_side("candidate", candidate)
     rows = [
         _compare_applications(*sides),
         _compare_engines(*sides),
@@ -130,8 +135,9 @@ def list_invalid_reasons(comparability: pl.DataFrame) -> tuple[str, ...]:
     return tuple(f"{name}: {reason}" for name, reason in wrong.select("property", "why").iter_rows())
 
 
-def _build_side(facts: Sequence[EventLogFacts]) -> _Side:
+def _build_side(label: str, facts: Sequence[EventLogFacts]) -> _Side:
     return _Side(
+        label,
         facts,
         [read_session_settings(log_facts, log_id=log_facts.logs["log_id"][0]) for log_facts in facts],
         sorted({engine for log_facts in facts for engine in log_facts.applications["engine"]}),
@@ -139,21 +145,21 @@ def _build_side(facts: Sequence[EventLogFacts]) -> _Side:
     )
 
 
-def _build_row(name: str, texts: list[str], severity: Severity, reason: str) -> dict[str, Any]:
-    return {"property": name, "baseline": texts[0], "candidate": texts[1], "severity": severity, "why": reason}
+def _build_row(name: str, texts: Sequence[str], severity: Severity, reason: str) -> dict[str, Any]:
+    baseline, candidate = texts
+    return {"property": name, "baseline": baseline, "candidate": candidate, "severity": severity, "why": reason}
 
 
 def _compare_setting(
     name: str, value: Callable[[SessionSettings], str], reason: str, baseline: _Side, candidate: _Side
 ) -> dict[str, Any]:
-    side_values = [list(dict.fromkeys(value(settings) for settings in side.settings)) for side in (baseline, candidate)]
-    texts = [" / ".join(values) for values in side_values]
-    uneven = [label for label, values in zip(("baseline", "candidate"), side_values, strict=True) if len(values) > 1]
-    if uneven:
+    values = {
+        side.label: list(dict.fromkeys(value(settings) for settings in side.settings)) for side in (baseline, candidate)
+    }
+    texts = [" / ".join(side_values) for side_values in values.values()]
+    if uneven := [label for label, side_values in values.items() if len(side_values) > 1]:
         return _build_row(name, texts, "warning", f"sessions of the {' and the '.join(uneven)} differ; {reason}")
-    if texts[0] == texts[1]:
-        return _build_row(name, texts, "ok", reason)
-    return _build_row(name, texts, "warning", reason)
+    return _build_row(name, texts, "ok" if len(set(texts)) == 1 else "warning", reason)
 
 
 def _format_count(value: int | None) -> str:
@@ -161,11 +167,7 @@ def _format_count(value: int | None) -> str:
 
 
 def _compare_applications(baseline: _Side, candidate: _Side) -> dict[str, Any]:
-    ids = [
-        {(app_id, start) for log_facts in side.facts for app_id, start in _application_ids(log_facts)}
-        for side in (baseline, candidate)
-    ]
-    both = {app_id for app_id, _ in ids[0] & ids[1]}
+    both = {app_id for app_id, _ in _application_ids(baseline) & _application_ids(candidate)}
     texts = [f"{len(side.facts)} session(s)" for side in (baseline, candidate)]
     if both:
         return _build_row("applications", texts, "invalid", f"the same application is on both sides: {', '.join(both)}")
@@ -174,15 +176,17 @@ def _compare_applications(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     return _build_row("applications", texts, "ok", "each session is a fresh driver")
 
 
-def _application_ids(facts: EventLogFacts) -> list[tuple[str, int | None]]:
-    applications = facts.applications.filter(pl.col("app_id").is_not_null())
-    return list(applications.select("app_id", "start_time_ms").iter_rows())
+def _application_ids(side: _Side) -> set[tuple[str, int | None]]:
+    """Ids of applications with their start times, which tell apart applications with one id."""
+    ids: set[tuple[str, int | None]] = set()
+    for log_facts in side.facts:
+        ids |= set(log_facts.applications.drop_nulls("app_id").select("app_id", "start_time_ms").iter_rows())
+    return ids
 
 
 def _compare_engines(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     texts = [" / ".join(side.engines) for side in (baseline, candidate)]
-    mixed = [label for label, side in (("baseline", baseline), ("candidate", candidate)) if len(side.engines) > 1]
-    if mixed:
+    if mixed := [side.label for side in (baseline, candidate) if len(side.engines) > 1]:
         return _build_row(
             "engine", texts, "invalid", f"sessions of the {' and the '.join(mixed)} ran on different engines"
         )
@@ -206,8 +210,8 @@ def _accelerated_share(facts: Sequence[EventLogFacts]) -> float:
 def _compare_acceleration(baseline: _Side, candidate: _Side, *, named: bool) -> dict[str, Any]:
     name = "accelerated operators"
     texts = [f"{side.accelerated_share:.0%}" for side in (baseline, candidate)]
-    fast = [side.accelerated_share >= ACCELERATED_SHARE for side in (baseline, candidate)]
-    if fast[0] and not fast[1]:
+    plain = [side for side in (baseline, candidate) if side.accelerated_share < ACCELERATED_SHARE]
+    if [side.label for side in plain] == ["candidate"]:
         if named:
             return _build_row(name, texts, "ok", "the baseline is the accelerated side, as named")
         return _build_row(
@@ -217,12 +221,7 @@ def _compare_acceleration(baseline: _Side, candidate: _Side, *, named: bool) -> 
             "the two sides look swapped: the baseline ran on an accelerator, the candidate did not; swap the logs, or "
             "name the sides with --baseline and --candidate",
         )
-    idle = [
-        label
-        for label, side, ran in zip(("baseline", "candidate"), (baseline, candidate), fast, strict=True)
-        if side.engines != ["spark"] and not ran
-    ]
-    if idle:
+    if idle := [side.label for side in plain if side.engines != ["spark"]]:
         return _build_row(
             name, texts, "warning", f"the accelerator of the {' and the '.join(idle)} was enabled but ran no operator"
         )
@@ -235,25 +234,26 @@ def _compare_data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     Filters pushed into the files change the rows, and another compression changes the file sizes.
     """
     queries = _list_query_descriptions(baseline) & _list_query_descriptions(candidate)
-    sides = [_measure_scanned_tables(side.facts, queries) for side in (baseline, candidate)]
-    common = sorted(set(sides[0]) & set(sides[1]))
-    texts = [_format_data(side, common) for side in sides]
+    baseline_sizes = _measure_scanned_tables(baseline.facts, queries)
+    candidate_sizes = _measure_scanned_tables(candidate.facts, queries)
+    common = sorted(baseline_sizes.keys() & candidate_sizes.keys())
+    texts = [_format_data(sizes, common) for sizes in (baseline_sizes, candidate_sizes)]
     if not common:
         return _build_row(
             "data", texts, "warning", "no table is scanned on both sides, so their data cannot be compared"
         )
     different, layout = [], []
     for table in common:
-        rows, files = (_differs_beyond_tolerance(sides[0][table][i], sides[1][table][i]) for i in (0, 1))
-        if rows and files is not False:
+        rows_differ, files_differ = map(_differs_beyond_tolerance, baseline_sizes[table], candidate_sizes[table])
+        if rows_differ and files_differ is not False:
             different.append(table)
-        elif files:
+        elif files_differ:
             layout.append(table)
     if different:
         return _build_row("data", texts, "invalid", f"the sides read different data: {', '.join(different[:5])}")
     if layout:
         return _build_row("data", texts, "warning", f"the same rows in different files: {', '.join(layout[:5])}")
-    missing = sorted(set(sides[0]) ^ set(sides[1]))
+    missing = sorted(baseline_sizes.keys() ^ candidate_sizes.keys())
     if missing:
         return _build_row("data", texts, "warning", f"tables read on one side only: {', '.join(missing[:5])}")
     return _build_row("data", texts, "ok", "rows and files of the largest scan of each table agree within 1 %")
@@ -261,15 +261,14 @@ def _compare_data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
 
 def _compare_holes(baseline: _Side, candidate: _Side) -> dict[str, Any]:
     """Logs of which something is missing: what is compared is then what is left of them."""
-    side_holes = [_list_holes(side.facts) for side in (baseline, candidate)]
-    texts = [
-        f"{len(holes)} of {len(side.facts)} log(s)"
-        for holes, side in zip(side_holes, (baseline, candidate), strict=True)
-    ]
-    if hole_texts := list(
-        dict.fromkeys(sentence for holes in side_holes for sentences in holes for sentence in sentences)
-    ):
-        return _build_row("logs with holes", texts, "invalid", format_items(hole_texts, MAX_HOLES))
+    texts, sentences = [], dict[str, None]()
+    for side in (baseline, candidate):
+        damaged_logs = _list_holes(side.facts)
+        texts.append(f"{len(damaged_logs)} of {len(side.facts)} log(s)")
+        for log_holes in damaged_logs:
+            sentences |= dict.fromkeys(log_holes)
+    if sentences:
+        return _build_row("logs with holes", texts, "invalid", format_items(list(sentences), MAX_HOLES))
     return _build_row("logs with holes", texts, "ok", "what is missing of a log would be missing of its times")
 
 
@@ -286,27 +285,27 @@ def _list_holes(facts: Sequence[EventLogFacts]) -> list[list[str]]:
 
 
 def _differs_beyond_tolerance(first: float | None, second: float | None) -> bool | None:
+    """Whether two sizes differ; null where one of them is unknown."""
     if not first or not second:
         return None
     return abs(first - second) / max(first, second) > DATA_TOLERANCE
 
 
-def _format_data(side: dict[str, tuple[float | None, float | None]], common: list[str]) -> str:
-    tables = {name: side[name] for name in common or sorted(side)}
-    rows = sum(rows or 0 for rows, _ in tables.values())
-    files = sum(files or 0 for _, files in tables.values())
-    return f"{len(tables)} table(s), {format_number(round(rows))} rows, {format_bytes(files)}"
+def _format_data(sizes: dict[str, ScanSize], common: list[str]) -> str:
+    """Rows and bytes of the common tables; of all, without common ones."""
+    shown = [sizes[table] for table in common or sorted(sizes)]
+    n_rows = sum(rows or 0 for rows, _ in shown)
+    n_bytes = sum(file_bytes or 0 for _, file_bytes in shown)
+    return f"{len(shown)} table(s), {format_number(round(n_rows))} rows, {format_bytes(n_bytes)}"
 
 
 def _list_query_descriptions(side: _Side) -> set[str | None]:
     return {text for log_facts in side.facts for text in log_facts.sql_executions["description"]}
 
 
-def _measure_scanned_tables(
-    facts: Sequence[EventLogFacts], queries: set[str | None]
-) -> dict[str, tuple[float | None, float | None]]:
+def _measure_scanned_tables(facts: Sequence[EventLogFacts], queries: set[str | None]) -> dict[str, ScanSize]:
     """Rows and file bytes of each table's largest scan in these queries, over all sessions."""
-    sizes: dict[str, tuple[float | None, float | None]] = {}
+    sizes: dict[str, ScanSize] = {}
     for log_facts in facts:
         ran = log_facts.sql_executions.filter(
             pl.col("description").is_in([text for text in queries if text is not None])
@@ -318,16 +317,20 @@ def _measure_scanned_tables(
             .select("log_id", "sql_id", table=_table_name_expr(), accumulator_id="accumulator_ids")
         )
         metrics = log_facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS)).select(
-            "log_id", "sql_id", "accumulator_id", "metric_name", value=_metric_value_expr()
+            "log_id",
+            "sql_id",
+            "accumulator_id",
+            "metric_name",
+            value=pl.max_horizontal("total", "driver_value").cast(pl.Float64),
         )
-        values = (
+        largest = (
             scans.filter(pl.col("table").is_not_null())
             .explode("accumulator_id")
             .join(metrics, on=["log_id", "sql_id", "accumulator_id"])
             .group_by("table", "metric_name")
             .agg(pl.col("value").max())
         )
-        for table, metric, value in values.iter_rows():
+        for table, metric, value in largest.iter_rows():
             rows, files = sizes.get(table, (None, None))
             if metric == "number of output rows":
                 rows = max(rows or 0.0, float(value or 0))
@@ -349,10 +352,6 @@ def select_compared_rows(facts: EventLogFacts) -> tuple[pl.DataFrame, pl.DataFra
     return slim, facts.node_metrics.filter(pl.col("metric_name").is_in(SCAN_METRICS))
 
 
-def _metric_value_expr() -> pl.Expr:
-    return pl.max_horizontal(pl.col("total"), pl.col("driver_value")).cast(pl.Float64)
-
-
 def _is_scan(name: str) -> bool:
     return engines.classify_operator(name).name.startswith("Scan")
 
@@ -366,17 +365,16 @@ def _table_name_expr() -> pl.Expr:
 
 
 def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -> dict[str, Any]:
-    runs = [_count_most_runs(side.facts) for side in (baseline, candidate)]
-    texts = [f"at most {n_runs} run(s) of a query in a session" for n_runs in runs]
+    runs = {side.label: _count_most_runs(side.facts) for side in (baseline, candidate)}
+    texts = [f"at most {n_runs} run(s) of a query in a session" for n_runs in runs.values()]
     if first_runs:
         reason = "first runs are compared: start-up, code generation and cold caches are part of all times and factors"
         return _build_row("warm runs", texts, "warning", reason)
-    cold = [label for label, n_runs in zip(("baseline", "candidate"), runs, strict=True) if n_runs < 2]
-    if cold:
+    if cold := [label for label, n_runs in runs.items() if n_runs < 2]:
         return _build_row(
             "warm runs", texts, "invalid", f"every query of the {' and the '.join(cold)} ran once: all runs are cold"
         )
-    if runs[0] != runs[1]:
+    if len(set(runs.values())) > 1:
         return _build_row(
             "warm runs", texts, "warning", "later runs are warmer: code is compiled and caches are filled"
         )
@@ -480,6 +478,7 @@ def _load_session(path: str, cache: FactsCache) -> SessionFacts | None:
 
 
 def _unpack_session(frames: Mapping[str, pl.DataFrame]) -> SessionFacts:
+    """Facts and measured times from the frames of `CACHED_TABLES`, by name; other tables are empty."""
     empty = {table.name: table.frame([]) for table in log_tables.ALL_TABLES}
     facts = EventLogFacts(**{name: frames.get(name, frame) for name, frame in empty.items()})
     return facts, Measured(frames[EXECUTIONS.name], frames[PIECES.name])

@@ -18,7 +18,7 @@ import polars as pl
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.executions import Execution, Node, scan_columns, scan_table_name
 from workbench.speedup.attribution.time_pieces import booked_operator, estimate_work, split_wall_time
-from workbench.speedup.calibration.factor_model import NodeTimes
+from workbench.speedup.calibration.booked_times import NodeTimes
 from workbench.speedup.tables import ALIGNED, PLAN_SIDES
 
 SHARED = "shared, split by work"
@@ -146,6 +146,7 @@ def _scan_source(node: Node) -> str:
 
 
 def _match_nodes(first: _PlanTree, second: _PlanTree) -> dict[int, int]:
+    """Node of the first plan -> node of the second that does the same work; nodes without a counterpart are absent."""
     matches: dict[int, int] = {}
     by_name: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_label(plan, key), plan.tables[key])  # noqa: E731
     by_family: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_family(plan, key), plan.tables[key])  # noqa: E731
@@ -160,6 +161,7 @@ def _match_nodes(first: _PlanTree, second: _PlanTree) -> dict[int, int]:
             if key not in taken:
                 groups[signature(second, key)][1].append(key)
         for ours, theirs in groups.values():
+            # Of different numbers of alike nodes, those left over on one side stay unmatched.
             matches |= dict(zip(ours, theirs, strict=False))
     return matches | _match_similar_nodes(first, second, matches)
 
@@ -277,6 +279,7 @@ def _wall_ratio(baseline_s: float | None, candidate_s: float | None) -> float | 
 
 
 def _build_term_rows(costs: tuple[dict[int | str, _Cost], ...]) -> list[dict[str, Any]]:
+    """Rows of table ALIGNED for time outside operators."""
     terms = list(dict.fromkeys(key for cost in costs for key in cost if isinstance(key, str)))
     blank = dict.fromkeys(ALIGNED.schema())
     rows = []
@@ -294,6 +297,7 @@ def _build_term_rows(costs: tuple[dict[int | str, _Cost], ...]) -> list[dict[str
 def _build_plan_sides(
     plans: tuple[_PlanTree, _PlanTree], costs: tuple[dict[int | str, _Cost], ...], aligned: pl.DataFrame
 ) -> pl.DataFrame:
+    """Table PLAN_SIDES: each node of both plans with its row in `aligned`, table ALIGNED."""
     rows = []
     for side, plan, cost in zip(("baseline", "candidate"), plans, costs, strict=True):
         side_rows = aligned.filter(pl.col(f"{side}_node").is_not_null())

@@ -16,7 +16,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.speedup.attribution.executions import Execution, read_executions
 from workbench.speedup.attribution.operator_explanation import is_recording, measure_single_log, read_single_log
-from workbench.speedup.calibration.factor_model import Booking, NodeTimes
+from workbench.speedup.calibration.booked_times import Booking, NodeTimes
 from workbench.speedup.calibration.factors import WARM_RUN_NOISE, natural_sort_key
 from workbench.speedup.charts import chart_plan_alignment
 from workbench.speedup.comparison.comparability import check_comparability, list_invalid_reasons

@@ -226,9 +226,8 @@ def _build_application_estimate(
     unique = [last[stage_id] for stage_id in immutable_order(stage.stage_id for stage in listed)]
     duration = log.duration_ms or 0
     all_task_ms = sum(sums.duration_ms for sums in log.stage_sums.values())
-    sql_ms, unsupported_ms = (
-        (sum(values) for values in zip(*_list_stage_times(unique), strict=True)) if unique else (0, 0)
-    )
+    sql_ms = sum(stage.task_time_ms for stage in unique)
+    unsupported_ms = sum(stage.unsupported_ms for stage in unique)
     overhead = _sum_idle_ms(log, log.start_ms + duration)
     factor = _average_factor(unique)
     estimate = _compute_estimate(
@@ -264,10 +263,6 @@ def _build_application_estimate(
         ),
         tuple(log.warnings + _list_unknown_operators(plans)),
     )
-
-
-def _list_stage_times(stages: Sequence[StageEstimate]) -> list[tuple[int, int]]:
-    return [(stage.task_time_ms, stage.unsupported_ms) for stage in stages]
 
 
 def _list_unknown_operators(plans: list[QueryPlan]) -> list[str]:

@@ -92,11 +92,11 @@ class OperatorEstimate:
     sql_id: int
     node_id: int
     name: str
-    expression: str
     factor: float
-    duration_ms: int | None
-    kind: str
     supported: bool
+    kind: str = "Exec"
+    expression: str = ""
+    duration_ms: int | None = None
     children: list[OperatorEstimate] | None = None
     stages: list[int] = field(default_factory=list)
     removed: bool = False
@@ -153,9 +153,9 @@ class OperatorBuilder:
         for child in children:
             child.stages = immutable_order([*child.stages, *stages])
         factors = [child.factor for child in children if not child.removed]
-        span = self._build_checked_operator(
-            query,
-            node,
+        estimate = OperatorEstimate(
+            query.sql_id,
+            node.node_id,
             node.name,
             round_average(factors),
             any(child.supported for child in children),
@@ -163,6 +163,7 @@ class OperatorBuilder:
             unsupported=[expression for child in children for expression in child.unsupported],
             expression=node.name,
         )
+        span = _check_text(estimate, node)
         span.children = children
         span.stages = immutable_order([stage for child in children for stage in child.stages] + stages)
         span.removed |= node.node_id in repeated or all(child.removed for child in children)
@@ -173,7 +174,7 @@ class OperatorBuilder:
         try:
             operator = self._build_from_text(query, node, name)
         except UnreadableTextError:
-            operator = self._build_checked_operator(query, node, name, 1.0, False)
+            operator = _check_text(OperatorEstimate(query.sql_id, node.node_id, name, 1.0, supported=False), node)
         operator.stages = self.log.list_node_stages(node)
         operator.removed |= node.node_id in repeated
         operator.reason = self.support.get_reason(operator.name)
@@ -222,16 +223,18 @@ class OperatorBuilder:
             ok = ok and all(self.support.is_expression_supported(function) for function in names)
             return self._build_from_table(query, node, "SortMergeJoinExec", ok=ok, name="SortMergeJoin")
         if name == "Subquery":
-            return self._build_checked_operator(
-                query, node, node.name, 1.0, False, duration_ms=find_driver_time(self.log, node, "time to collect")
-            )
+            time = find_driver_time(self.log, node, "time to collect")
+            estimate = OperatorEstimate(query.sql_id, node.node_id, node.name, 1.0, supported=False, duration_ms=time)
+            return _check_text(estimate, node)
         if name == "WindowGroupLimit":
             return self._build_window_group_limit(query, node)
         if "WriteFiles" in name:
-            return self._create_operator(
-                query, node, "WriteFiles", self.support.get_factor("WriteFilesExec"), True, kind="WriteExec"
+            factor = self.support.get_factor("WriteFilesExec")
+            return _set_flags(
+                OperatorEstimate(query.sql_id, node.node_id, "WriteFiles", factor, supported=True, kind="WriteExec")
             )
-        operator = self._build_checked_operator(query, node, name, 1.0, name == REUSED_NODE)
+        estimate = OperatorEstimate(query.sql_id, node.node_id, name, 1.0, name == REUSED_NODE)
+        operator = _check_text(estimate, node)
         operator.known = name in REMOVED_OPERATORS or name in IGNORED_OPERATORS or operator.dataset
         return operator
 
@@ -251,9 +254,16 @@ class OperatorBuilder:
         """An operator that is supported when the table lists it so and nothing in it stands against it."""
         ok = ok and self.support.is_exec_supported(entry)
         factor = self.support.get_factor(entry) if ok else 1.0
-        return self._build_checked_operator(
-            query, node, name or node.name, factor, ok, unsupported=unsupported or [], duration_ms=duration_ms
+        estimate = OperatorEstimate(
+            query.sql_id,
+            node.node_id,
+            name or node.name,
+            factor,
+            ok,
+            unsupported=unsupported or [],
+            duration_ms=duration_ms,
         )
+        return _check_text(estimate, node)
 
     def _build_window_group_limit(self, query: Query, node: PlanNode) -> OperatorEstimate:
         names = texts.find_ranking_functions(node.text.replace("WindowGroupLimit ", "", 1))
@@ -271,108 +281,69 @@ class OperatorBuilder:
         read = parse_read(node)
         ok = not self.support.list_unsupported_types(read)
         factor = max(self.support.get_factor(entry) if ok else 0.0, 1.0)
-        return self._build_checked_operator(
-            query,
-            node,
+        estimate = OperatorEstimate(
+            query.sql_id,
+            node.node_id,
             f"{node.name} {read.data_format}",
             factor,
             ok,
             expression=f"Format: {read.data_format}",
             duration_ms=sum_task_time(self.log, node, "scan time"),
         )
+        return _check_text(estimate, node)
 
     def _build_file_scan(self, query: Query, node: PlanNode) -> OperatorEstimate:
         name = node.name.strip()
         if is_rdd_name(name):
             end = name.find("ExistingRDD")
             short = name[: end + len("ExistingRDD")] if end >= 0 else name
-            return self._create_operator(query, node, short, 1.0, False, kind="ReadRDD")
+            return _set_flags(OperatorEstimate(query.sql_id, node.node_id, short, 1.0, supported=False, kind="ReadRDD"))
         entry = "HiveTableScanExec" if is_hive_scan(node.name) else "FileSourceScanExec"
         ok = not self.support.list_unsupported_types(parse_read(node))
         factor = max(self.support.get_factor(entry) if ok else 0.0, 1.0)
         time = sum_task_time(self.log, node, "scan time")
-        return self._create_operator(query, node, name, factor, ok, kind="ReadExec", duration_ms=time)
+        return _set_flags(
+            OperatorEstimate(query.sql_id, node.node_id, name, factor, ok, kind="ReadExec", duration_ms=time)
+        )
 
     def _build_write(self, query: Query, node: PlanNode) -> OperatorEstimate:
         write = parse_write(node)
         ok = self.support.is_write_supported(write.data_format)
         if write.delta:
-            listed = self.support.is_exec_supported(write.entry)
-            factor = self.support.get_factor(write.entry) if ok and listed else 1.0
-            name, ok = node.name.replace("Execute ", ""), ok and listed
-            return self._create_operator(
-                query, node, name, factor, ok, kind="WriteExec", expression=f"Format: {write.data_format}"
-            )
-        kind = write.data_format.lower().strip()
+            ok = ok and self.support.is_exec_supported(write.entry)
+            name, data_format = node.name.replace("Execute ", ""), write.data_format
+        else:
+            data_format = write.data_format.lower().strip()
+            name = f"{node.name.strip()} {data_format}"
         factor = self.support.get_factor(write.entry) if ok else 1.0
-        name = f"{node.name.strip()} {kind}"
-        return self._create_operator(query, node, name, factor, ok, kind="WriteExec", expression=f"Format: {kind}")
-
-    # --- flags -------------------------------------------------------------------------------------------------
-
-    def _build_checked_operator(
-        self,
-        query: Query,
-        node: PlanNode,
-        name: str,
-        factor: float,
-        supported: bool,
-        *,
-        expression: str = "",
-        duration_ms: int | None = None,
-        unsupported: list[Unsupported] | None = None,
-    ) -> OperatorEstimate:
-        """An operator whose text is searched for user functions and typed datasets."""
-        udf = (
-            not any(part in node.name for part in UDF_CHECK_SKIPPED) and re.fullmatch(".*UDF.*", node.text) is not None
-        )
-        by_name = is_rdd_name(node.name)
-        by_text = not by_name and is_rdd_text(node.text)
-        return self._create_operator(
-            query,
-            node,
-            name,
-            factor,
-            supported,
-            expression=expression,
-            duration_ms=duration_ms,
-            # Inside a typed lambda the patterns find nothing that could be trusted.
-            unsupported=[] if by_text else unsupported or [],
-            dataset=by_name or by_text,
-            udf=udf,
+        expression = f"Format: {data_format}"
+        return _set_flags(
+            OperatorEstimate(query.sql_id, node.node_id, name, factor, ok, kind="WriteExec", expression=expression)
         )
 
-    def _create_operator(
-        self,
-        query: Query,
-        node: PlanNode,
-        name: str,
-        factor: float,
-        supported: bool,
-        *,
-        kind: str = "Exec",
-        expression: str = "",
-        duration_ms: int | None = None,
-        unsupported: list[Unsupported] | None = None,
-        dataset: bool = False,
-        udf: bool = False,
-    ) -> OperatorEstimate:
-        all_rdd = dataset or kind == "ReadRDD"
-        return OperatorEstimate(
-            query.sql_id,
-            node.node_id,
-            name,
-            expression,
-            factor,
-            duration_ms,
-            "Exec" if udf or dataset else kind,
-            supported and not udf and not all_rdd,
-            removed=name in REMOVED_OPERATORS,
-            unsupported=unsupported or [],
-            dataset=all_rdd,
-            udf=udf,
-            ignored=udf or all_rdd or name in IGNORED_OPERATORS,
-        )
+
+def _check_text(operator: OperatorEstimate, node: PlanNode) -> OperatorEstimate:
+    """Search the operator's text for user functions and typed datasets, and set its flags."""
+    skipped = any(part in node.name for part in UDF_CHECK_SKIPPED)
+    operator.udf = not skipped and re.fullmatch(".*UDF.*", node.text) is not None
+    operator.dataset = is_rdd_name(node.name)
+    if not operator.dataset and is_rdd_text(node.text):
+        operator.dataset = True
+        # Inside a typed lambda the patterns find nothing that could be trusted.
+        operator.unsupported = []
+    return _set_flags(operator)
+
+
+def _set_flags(operator: OperatorEstimate) -> OperatorEstimate:
+    """Set the flags that follow from the operator's name and kind, and from user functions and typed datasets in it."""
+    if operator.udf or operator.dataset:
+        operator.kind = "Exec"
+    operator.dataset |= operator.kind == "ReadRDD"
+    opaque = operator.udf or operator.dataset
+    operator.supported &= not opaque
+    operator.removed = operator.name in REMOVED_OPERATORS
+    operator.ignored = opaque or operator.name in IGNORED_OPERATORS
+    return operator
 
 
 def _find_repeated_nodes(nodes: list[PlanNode], children: dict[int, list[PlanNode]]) -> set[int]:

@@ -9,21 +9,20 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from workbench.core.errors import ConfigError
 from workbench.core.host import count_cores
 from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured, concat_measured_logs
-from workbench.speedup.fleet.fleet_logs import FactsCache, LogCandidate, list_log_candidates, open_default_cache
+from workbench.speedup.fleet.fleet_logs import FactsCache, LogCandidate, list_log_candidates
 from workbench.speedup.fleet.measured_logs import MeasuredLog, build_unreadable_log, measure_log
 from workbench.speedup.tables import APPLICATIONS_MEASURED
 
 if TYPE_CHECKING:
     from workbench.speedup.fleet.spark_fleet import SparkOptions
 
-Backend = Literal["local", "spark"]
 Progress = Callable[[int, int], None]
 COPY_OF = "the same application as "
 
@@ -61,50 +60,39 @@ class MeasuredFleet:
 def measure_fleet(
     sources: Sequence[str | Path],
     *,
-    backend: Backend = "local",
     jobs: int | None = None,
     filters: FleetFilters | None = None,
-    label: str = "baseline",
     cache: FactsCache | None = None,
-    use_cache: bool = True,
     spark: SparkOptions | None = None,
     progress: Progress | None = None,
 ) -> MeasuredFleet:
-    """Measure the applications of many logs.
+    """Measure the applications of many logs, in processes of this machine or as tasks of a Spark application.
 
-    `backend`: local: processes on this machine; spark: tasks of a Spark application, which need the paths and this
-    package.
-    `cache`: Of the local backend; Spark's tasks keep what they measured in `SparkOptions.results`.
-    `use_cache`: Take what an earlier run measured of the same logs.
+    `jobs`: Processes of this machine; one per core by default.
+    `cache`: Where they keep measured logs, by their sha256; all are read without one.
+    `spark`: Read in Spark's tasks, which keep what they measured in `SparkOptions.results`.
 
-    Returns: Rows in the order of the paths, equal for both backends; unusable logs and copies have their reason.
+    Returns: Rows in the order of the paths, equal in both ways; unusable logs and copies have their reason.
     Streaming batches count in `streaming_s` and not as executions.
     """
-    _check_reading(backend, jobs)
+    if jobs is not None and jobs < 1:
+        raise ConfigError("jobs must be at least 1", where="--jobs", found=jobs)
     logs = list_log_candidates(sources)
     readable = [log for log in logs if not log.reason]
-    store = (cache or open_default_cache()) if use_cache and backend == "local" else None
-    if backend == "spark":
-        from workbench.speedup.fleet.spark_fleet import SparkOptions, measure_on_spark
+    if spark is not None:
+        from workbench.speedup.fleet.spark_fleet import measure_on_spark
 
-        results = measure_on_spark(readable, spark or SparkOptions(), reuse=use_cache)
+        results = measure_on_spark(readable, spark)
     else:
-        results = _measure_locally(readable, store, jobs)
+        results = _measure_locally(readable, cache, jobs)
     measured_logs = {log.path: build_unreadable_log(log.path, log.reason) for log in logs if log.reason}
     for path, result in results:
         measured_logs[path] = result
         if progress:
             progress(len(measured_logs), len(logs))
-    if store is not None:
-        store.prune()
-    return _gather_logs([measured_logs[log.path] for log in logs], filters or FleetFilters(), label)
-
-
-def _check_reading(backend: str, jobs: int | None) -> None:
-    if jobs is not None and jobs < 1:
-        raise ConfigError("jobs must be at least 1", where="--jobs", found=jobs)
-    if backend not in ("local", "spark"):
-        raise ConfigError("unknown backend", where="--backend", found=backend, allowed=["local", "spark"])
+    if cache is not None:
+        cache.prune()
+    return _gather_logs([measured_logs[log.path] for log in logs], filters or FleetFilters())
 
 
 def _measure_locally(
@@ -152,7 +140,7 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: str) -> MeasuredFleet:
+def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters) -> MeasuredFleet:
     rows = pl.concat([APPLICATIONS_MEASURED.frame([]), *(result.application for result in results)])
     rows = APPLICATIONS_MEASURED.check(_mark_attempts(_mark_duplicates(rows)))
     applications = _filter_applications(rows, filters)
@@ -161,7 +149,7 @@ def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: s
     for result in results:
         log = result.application["log"][0]
         if log in usable:
-            names = {"label": pl.lit(label), "session": pl.lit(log)}
+            names = {"label": pl.lit("baseline"), "session": pl.lit(log)}
             measured = result.measured
             parts.append(Measured(measured.executions.with_columns(**names), measured.pieces.with_columns(**names)))
     cached = sum(result.from_cache for result in results)
@@ -171,7 +159,10 @@ def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters, label: s
 
 
 def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
-    """Mark all but the best log of each application (equal content, or equal id and start) as duplicates."""
+    """Mark all but the best log of each application (equal content, or equal id and start) as duplicates.
+
+    `rows`: Table APPLICATIONS_MEASURED; so for the functions below.
+    """
     best = {"complete": 0, "incomplete": 1, "damaged": 2, "partial": 3, "contradictory": 4}
     best_logs: dict[tuple[Any, ...], str] = {}
     copies: dict[str, str] = {}

@@ -60,10 +60,12 @@ def _store_in_cache(cache: FactsCache, key: str, application: pl.DataFrame, meas
 
 
 def _set_log_name(row: pl.DataFrame, path: str) -> pl.DataFrame:
+    """The row of APPLICATIONS_MEASURED with its column `log`: rows of the cache have none, because files move."""
     return row.with_columns(log=pl.lit(remove_secrets(path)))
 
 
 def build_unreadable_log(path: str, reason: str) -> MeasuredLog:
+    """A log that could not be read: its row has the reason."""
     row = APPLICATIONS_MEASURED.frame(
         [build_unreadable_row(remove_secrets(path), remove_secrets(" ".join(reason.split())))]
     )
@@ -71,6 +73,7 @@ def build_unreadable_log(path: str, reason: str) -> MeasuredLog:
 
 
 def build_cached_log(frames: Mapping[str, pl.DataFrame], path: str) -> MeasuredLog:
+    """A log from the tables of the cache, under the path that it has now."""
     application, executions, pieces = (frames[table.name] for table in CACHED_TABLES)
     return MeasuredLog(_set_log_name(application, path), Measured(executions, pieces), from_cache=True)
 

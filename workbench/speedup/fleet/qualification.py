@@ -182,6 +182,11 @@ def qualify_applications(
 def _build_application_row(
     row: Mapping[str, Any], predictions: pl.DataFrame | None, model: FactorModel, terms: QualificationTerms, pace: float
 ) -> dict[str, Any]:
+    """Row of table APPLICATIONS.
+
+    `row`: Of table APPLICATIONS_MEASURED. `predictions`: Table PREDICTIONS of this log, null for none. `pace`: As
+    `compare_paces` gives it.
+    """
     empty: dict[str, Any] = dict.fromkeys(APPLICATIONS.schema())
     base = empty | {
         "log": row["log"],
@@ -227,6 +232,7 @@ def _format_pace_caution(pace: float) -> str | None:
 def _predict_application(
     row: Mapping[str, Any], predictions: pl.DataFrame, model: FactorModel, terms: QualificationTerms
 ) -> dict[str, Any]:
+    """Columns of table APPLICATIONS that follow from the log's rows of table PREDICTIONS."""
     wall_s = float(row["wall_s"])
     queries_s = float(predictions["baseline_s"].sum())
     sql_s = min(float(row["sql_wall_s"]), wall_s)
@@ -285,7 +291,10 @@ def classify_recommendation(ratio: float, ratio_low: float, min_ratio: float) ->
 def _sum_errors(
     predictions: pl.DataFrame, model: FactorModel, terms: QualificationTerms
 ) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Half widths below and above the queries' sum: their own errors are independent, the common one is added."""
+    """Half widths in seconds, below and above the queries' sum; their own errors are independent, the common is added.
+
+    `predictions`: `query, predicted_s, predicted_low_s, predicted_high_s` of `predict_queries`.
+    """
     from scipy.special import stdtrit
 
     by_query = predictions.group_by("query").agg(pl.col("predicted_s", "predicted_low_s", "predicted_high_s").sum())
@@ -324,20 +333,27 @@ def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: l
 def _estimate_costs(
     wall_s: float, predicted: float, low: float, high: float, terms: QualificationTerms
 ) -> dict[str, float]:
+    """Costs of an application that takes `wall_s` on the baseline, and `predicted` on the candidate, all in seconds."""
     if terms.baseline_price_per_h is None or terms.candidate_price_per_h is None:
         return {}
-    now, then = wall_s / 3600 * terms.baseline_price_per_h, terms.candidate_price_per_h / 3600
+    baseline_cost = wall_s / 3600 * terms.baseline_price_per_h
+    candidate_price_per_s = terms.candidate_price_per_h / 3600
     return {
-        "baseline_cost": now,
-        "predicted_cost": predicted * then,
-        "saved_cost": now - predicted * then,
-        "saved_cost_low": now - high * then,
-        "saved_cost_high": now - low * then,
+        "baseline_cost": baseline_cost,
+        "predicted_cost": predicted * candidate_price_per_s,
+        "saved_cost": baseline_cost - predicted * candidate_price_per_s,
+        "saved_cost_low": baseline_cost - high * candidate_price_per_s,
+        "saved_cost_high": baseline_cost - low * candidate_price_per_s,
     }
 
 
 def _build_operators_at_stake(predictions: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    """Time of the operators that predictions call unsupported or unknown."""
+    """Time of the operators that predictions call unsupported or unknown.
+
+    `predictions`: `session, query, n_executions, unsupported_operators, unknown_operators` of `predict_queries`.
+    `parts`: `session, query, operator, baseline_s` of `predict_by_term`; its `baseline_s` is wall seconds of one run
+    of the query (median over the log's runs), so the table's `baseline_s` is that times `n_executions`, summed.
+    """
     key = ["session", "query"]
     times = parts.join(predictions.select(*key, "n_executions"), on=key)
     frames = []

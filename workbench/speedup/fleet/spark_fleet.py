@@ -50,30 +50,28 @@ class SparkOptions:
     `master`: Master of a new session; null: as Spark's own configuration says.
     `settings`: Spark settings of a new session, over those of `SETTINGS`.
     `results`: Folder or URL of the results; null: in the user's cache, where executors of other machines do not reach.
+    `reuse`: Take the results that an earlier run left for the same path, size and time, but of unreadable logs.
     `session`: Session to use and to leave running; by default the active one, or a new one.
     """
 
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     results: str | Path | None = None
+    reuse: bool = True
     session: SparkSession | None = None
 
 
-def measure_on_spark(
-    candidates: Sequence[LogCandidate], options: SparkOptions, *, reuse: bool = True
-) -> Iterator[tuple[str, MeasuredLog]]:
+def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) -> Iterator[tuple[str, MeasuredLog]]:
     """Measure each log in a Spark task; yields path and result as they are written, earlier runs' results first.
 
     The driver plans, looks at the folder of results and reads what is new; Spark carries keys and seconds only. A log
     that ends its process is tried alone, and then alone in a job; a third time makes it an unreadable log.
-
-    `reuse`: Take the results that an earlier run left for the same path, size and time; unreadable logs are read again.
     """
     run = secrets.token_hex(4)
     results = open_results(options.results, run)
     if is_url(options.results):
         check_writable(str(options.results))
-    waiting = build_keys(candidates, run, reuse=reuse)
+    waiting = build_keys(candidates, run, reuse=options.reuse)
     for key, result in _read_new_results(results, set(waiting)):
         if result.application["status"][0] == "unreadable":
             results.forget(key)

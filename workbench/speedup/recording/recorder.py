@@ -323,7 +323,9 @@ def format_outcome(outcome: RecordingOutcome) -> str:
         f"{len(recording.suite.queries)} queries, "
         + " and ".join(f"{name} of {format_bytes(size)}" for name, size in sizes.items() if size)
     ]
-    lines += [f"  {row['label']}: {_format_side(row)}" for row in _sum_by_side(outcome).iter_rows(named=True)]
+    for row in _sum_by_side(outcome).iter_rows(named=True):
+        times = f"{row['duration_s']:.2f} s for {row['n_queries']} queries (sum of their median warm times)"
+        lines.append(f"  {row['label']}: {times}")
     warnings = sorted({warning.split(":")[0] for session in recording.sessions for warning in session.warnings})
     lines += [f"warning: {text} (see {recording.folder / 'recording.json'})" for text in warnings]
     lines += [f"failed: {reason}" for reason in outcome.reasons[:MAX_REASONS]]
@@ -370,7 +372,3 @@ def _sum_by_side(outcome: RecordingOutcome) -> pl.DataFrame:
         .agg(pl.col("duration_s").sum(), n_queries=pl.len())
         .sort(pl.col("label").replace_strict({name: place for place, name in enumerate(recording.labels)}))
     )
-
-
-def _format_side(row: dict[str, object]) -> str:
-    return f"{row['duration_s']:.2f} s for {row['n_queries']} queries (sum of their median warm times)"

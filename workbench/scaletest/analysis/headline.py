@@ -1,0 +1,143 @@
+"""Headline of a run: the rate and its bound, the waiting time of the slowest workloads, and what qualifies them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from workbench.core.formats import format_number, format_seconds
+from workbench.scaletest.analysis.bottlenecks import (
+    CLIENT_LIMIT,
+    HELD_BACK,
+    NO_ROOM,
+    QUOTA,
+    SLOW_CALLS,
+    STOPPED,
+)
+from workbench.scaletest.analysis.gpu_saturation import find_gpu_ceiling
+from workbench.scaletest.analysis.server_pressure import describe_throttling
+from workbench.scaletest.analysis.stage_waits import TOLD_FRACTION
+from workbench.scaletest.analysis.sustainable_rate import SustainableRate
+from workbench.scaletest.analysis.throughput import MADE, RELEASED, SCHEDULED, STARTED
+from workbench.scaletest.analysis.validity import describe_saturation
+
+if TYPE_CHECKING:
+    from workbench.scaletest.analysis.run_analysis import Analysis
+
+_WHO = {MADE: "the controller that makes the pods", SCHEDULED: "the scheduler", STARTED: "the kubelets"}
+_CALLS = {MADE: "pod that was created", SCHEDULED: "binding", STARTED: "status of a pod"}
+_NEVER = {
+    RELEASED: "never released from their queue",
+    MADE: "never made",
+    SCHEDULED: "never scheduled",
+    STARTED: "never started",
+}
+
+
+def build_headline(analysis: Analysis) -> str:
+    """Two sentences: the rate with its bound, and the waiting with what qualifies it.
+
+    Where nothing passed a stage, or nothing more, that comes first and there is no rate. Nodes that took no pods stand
+    before all.
+    """
+    silent = analysis.unfinished.filter(pl.col("silent"))["sentence"].to_list()
+    lost = f"{analysis.node_losses.sentence}. " if analysis.node_losses is not None else ""
+    if silent:
+        return f"{lost}No rate: {silent[0]}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
+    return f"{lost}{_describe_rate(analysis)}. {_describe_waiting(analysis)}{_describe_caveats(analysis)}."
+
+
+def _describe_rate(analysis: Analysis) -> str:
+    rate, bound = analysis.sustainable, find_bound(analysis)
+    ceiling = find_gpu_ceiling(analysis.schedule, analysis.gpus)
+    offered = analysis.ramp["offered_per_s"].max()
+    if rate.words is None and bound == "its GPUs" and ceiling is not None and isinstance(offered, float):
+        allowed = f"{ceiling.gpus:,.6g} GPUs and {ceiling.gpu_s_per_pod:.3g} GPU-seconds per pod"
+        return (
+            f"The GPUs allow {ceiling.pods_per_s:.3g} pods/s ({allowed}) of the {offered:.3g} offered; "
+            "the scheduler's own rate is not decided, because pods waited for room"
+        )
+    throttled = describe_throttling(analysis.submissions)
+    if rate.words is None and throttled and not analysis.limits["kind"].is_in(HELD_BACK).any():
+        return f"The sustainable rate is not decided: the API server {throttled}"
+    return f"{rate.text}{_describe_bound(rate, bound)}{_describe_slow_start(analysis)}"
+
+
+def _describe_bound(rate: SustainableRate, bound: str | None) -> str:
+    if bound is None:
+        return ""
+    return (
+        f", bound by {bound}" if rate.high_per_s is not None or rate.words is None else f"; meanwhile {bound} held back"
+    )
+
+
+def find_bound(analysis: Analysis) -> str | None:
+    """Find what held back the scheduling of pods, slowest first; null where nothing did."""
+    limits = analysis.limits.filter(pl.col("kind").is_in(HELD_BACK) & pl.col("step").is_in([RELEASED, MADE, SCHEDULED]))
+    if not limits.height:
+        return None
+    return _name_bound(analysis, limits.sort("rate_per_s").row(0, named=True))
+
+
+def _name_bound(analysis: Analysis, row: dict[str, Any]) -> str:
+    if row["kind"] == CLIENT_LIMIT:
+        is_configured = row["configured_per_s"] is not None
+        limit = f" ({format_number(row['configured_per_s'])} requests/s)" if is_configured else ""
+        return f"the client limit of {row['client']}{limit}"
+    if row["kind"] == SLOW_CALLS:
+        cause = f": {row['cause']}" if row["cause"] else ""
+        return f"the API server, which took {format_seconds(row['call_s'])} for each {_CALLS[row['step']]}{cause}"
+    if row["kind"] == QUOTA:
+        return f"the quota of its queue ({row['rate_per_s']:.3g} pods/s)"
+    if row["kind"] == NO_ROOM:
+        return "its GPUs" if analysis.gpus.height else "the room on its nodes"
+    return f"{_WHO[row['step']]} ({row['rate_per_s']:.3g} pods/s)"
+
+
+def _describe_slow_start(analysis: Analysis) -> str:
+    """Scheduled is not started: a start that cannot follow belongs to the rate."""
+    rows = analysis.limits.filter((pl.col("step") == STARTED) & pl.col("kind").is_in(HELD_BACK))
+    return f"; pods start at {rows['rate_per_s'][0]:.3g}/s only" if rows.height else ""
+
+
+def _describe_waiting(analysis: Analysis) -> str:
+    """The highest known quantile from due to scheduled."""
+    for share, text in (
+        (0.95, "95 % of the workloads were scheduled"),
+        (0.5, "Half of the workloads were scheduled"),
+    ):
+        duration_s = analysis.quantile("due to scheduled", share)
+        if duration_s is not None:
+            lost = "" if share == 0.95 else ", and more than 5 % never were"
+            return f"{text} within {format_seconds(duration_s)} of being due{lost}"
+    if not analysis.steps.height:
+        return "No workload was scheduled"
+    return "More than half of the workloads were never scheduled"
+
+
+def _describe_caveats(analysis: Analysis) -> str:
+    caveats = []
+    for row in analysis.unfinished.filter(~pl.col("silent")).iter_rows(named=True):
+        if row["waiting"] >= TOLD_FRACTION * row["came"]:
+            caveats.append(f"{row['waiting']:,} of {row['came']:,} pods were {_NEVER[row['step']]}")
+    for row in analysis.limits.filter(pl.col("kind") == STOPPED).iter_rows(named=True):
+        if row["step"] not in analysis.unfinished["step"].to_list():
+            caveats.append(f"no {row['step']} for up to {row['end_s'] - row['begin_s']:.0f} s at a time")
+    if analysis.disruptions is not None and (lost := analysis.disruptions.sentence) is not None:
+        caveats.append(lost)
+    if analysis.gangs.height:
+        caveats.append(f"{int(analysis.gangs['complete'].sum())} of {analysis.gangs.height} gangs were ever complete")
+    busy = describe_saturation(analysis.read_load())
+    return "".join(f"; {caveat}" for caveat in [*caveats, *([busy] if busy else [])])
+
+
+def describe_decisions(analysis: Analysis) -> str:
+    """Describe decisions of imported runs, whose files have the time of a decision but not its outcome."""
+    p95_s = analysis.quantile("sent to decided", 0.95, "mixed")
+    if p95_s is None:
+        return "The sampled workloads have no time of decision"
+    return (
+        "95 % of the sampled workloads were decided (scheduled or unschedulable) within "
+        f"{format_seconds(p95_s)} of submission"
+    )
