@@ -159,7 +159,7 @@ class SqlAssembler:
             self.rows.add_failure(
                 "sql", sql_id=sql.sql_id, time_ms=end.time_ms if end else None, reason="query failed", message=error
             )
-        self.rows.ledger.metrics_planned |= sql.metrics.keys()
+        self.rows.ledger.metrics_planned.update(sql.metrics)
         self._write_plans(sql)
         self._write_node_metrics(sql)
 
