@@ -1,4 +1,4 @@
-"""A fleet of logs on a standalone Spark of two one-core executors, beside two processes, one executor, and the JVM tool.
+"""A fleet of logs on a standalone Spark of two one-core executors, beside two processes, one executor, the JVM tool.
 
     python -m bench.bench_fleet_spark [LOG] [--logs 200] [--mb 12.5] [--trials 5] [--peer-logs 40] [--json FILE]
 

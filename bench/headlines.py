@@ -28,6 +28,7 @@ ALL = (
     Headline("suite", "house", ("bench_house", "suite"), 50, repeats=False, only_named=True),
     Headline("eventlog", "eventlog", ("bench_eventlog",), 16.5),
     Headline("fleet", "speedup", ("bench_qualify", "--logs", "40"), 5),
+    Headline("fleet-spark", "speedup", ("bench_fleet_spark",), 20, only_named=True),
     Headline("lore", "lore", ("bench_lore",), 5.5),
     Headline("lore-times", "lore", ("bench_lore_times",), 30, repeats=False, only_named=True),
     Headline("lore-cost", "lore", ("bench_lore_cost",), 20, repeats=False, only_named=True),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from workbench.core.errors import WorkbenchError
@@ -12,6 +14,7 @@ from workbench.speedup.fleet.fleet_results import open_results
 from workbench.speedup.fleet.measured_logs import build_unreadable_log, measure_log
 
 MAX_BEGUN = 3
+WRITERS, MAX_WAITING = 4, 8
 KILLED = "the process that read it died, probably for lack of memory"
 
 
@@ -45,27 +48,49 @@ def measure_pack(
         return
     results = open_results(place, run)
     measured, begun = results.list_state() if is_retry else (set(), {})
+    todo = []
     for log in pack:
+        attempt = max(log.begun, begun.get(log.key, 0))
         if log.key in measured:
             continue
-        attempt = max(log.begun, begun.get(log.key, 0))
-        started = time.monotonic()
-        if attempt > log.begun and attempt < MAX_BEGUN:
+        if log.begun < attempt < MAX_BEGUN:
             yield LogOutcome(log.key, "postponed", 0.0)
-            continue
-        try:
-            if attempt >= MAX_BEGUN:
-                results.write(log.key, build_unreadable_log(log.path, KILLED), attempt)
-                yield LogOutcome(log.key, "unreadable", 0.0)
-                continue
-            results.mark_begun(log.key, attempt + 1)
-            result = measure_log(log.path)
-            results.write(log.key, result, attempt + 1)
-        except (OSError, WorkbenchError) as error:
-            yield LogOutcome(log.key, f"no result written: {error}", 0.0)
-            return
-        outcome = "unreadable" if result.application["status"][0] == "unreadable" else "measured"
-        yield LogOutcome(log.key, outcome, time.monotonic() - started)
+        else:
+            todo.append(log._replace(begun=attempt))
+    # Requests of a store take as long as a small log does: marks are written one log ahead, results one behind. A log
+    # whose neighbour ended the process may have a mark, too; it is tried alone then, as that is.
+    with ThreadPoolExecutor(WRITERS) as writers:
+        marks: deque[Future[None] | None] = deque()
+        written: deque[tuple[PlannedLog, str, float, Future[None]]] = deque()
+        for number, log in enumerate(todo):
+            for following in todo[number + len(marks) : number + 2]:
+                is_tried = following.begun < MAX_BEGUN
+                attempt = following.begun + 1
+                marks.append(writers.submit(results.mark_begun, following.key, attempt) if is_tried else None)
+            mark = marks.popleft()
+            started_s = time.monotonic()
+            try:
+                if mark is not None:
+                    mark.result()
+            except (OSError, WorkbenchError) as error:
+                yield LogOutcome(log.key, f"no result written: {error}", 0.0)
+                return
+            result = build_unreadable_log(log.path, KILLED) if mark is None else measure_log(log.path)
+            outcome = "unreadable" if result.application["status"][0] == "unreadable" else "measured"
+            future = writers.submit(results.write, log.key, result, log.begun + 1)
+            written.append((log, outcome, time.monotonic() - started_s, future))
+            if len(written) > MAX_WAITING:
+                yield _wait_for_result(*written.popleft())
+        while written:
+            yield _wait_for_result(*written.popleft())
+
+
+def _wait_for_result(log: PlannedLog, outcome: str, seconds: float, future: Future[None]) -> LogOutcome:
+    try:
+        future.result()
+    except (OSError, WorkbenchError) as error:
+        return LogOutcome(log.key, f"no result written: {error}", seconds)
+    return LogOutcome(log.key, outcome, seconds)
 
 
 def _describe_version() -> str:
