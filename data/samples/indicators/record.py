@@ -24,9 +24,9 @@ sys.path.insert(0, str(HERE.parents[2]))
 from workbench.core.errors import RunFailedError  # noqa: E402
 from workbench.indicators.analysis.effects import compare_session  # noqa: E402
 from workbench.indicators.analysis.observations import load_observations  # noqa: E402
-from workbench.indicators.config import session_config  # noqa: E402
 from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result  # noqa: E402
 from workbench.indicators.measurement.rounds import measure_session  # noqa: E402
+from workbench.indicators.measurement.session_config import session_config  # noqa: E402
 from workbench.indicators.measurement.session_plan import build_session_plan  # noqa: E402
 from workbench.indicators.measurement.session_progress import SilentWatcher  # noqa: E402
 from workbench.indicators.measurement.stack_variants import Variant, install_variants  # noqa: E402

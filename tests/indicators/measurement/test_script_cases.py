@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.indicators.config import session_config
 from workbench.indicators.measurement import script_cases, sessions
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_python_variants
 

@@ -12,9 +12,9 @@ import pytest
 from tests.indicators.measurement.making import SCRIPT, Tiny, session, two_sides
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.compat_thoth import amun_specification
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result
 from workbench.indicators.measurement import session_plan, stack_variants
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm
 

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.files import read_up_to
-from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, SESSION_FILE
-from workbench.indicators.store.session_import import OUTSIDE, is_inside
+from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, OUTSIDE, SESSION_FILE, is_inside
 
 MAX_FILES = 100_000
 MAX_DEPTH = 50

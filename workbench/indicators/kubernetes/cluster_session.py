@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.core.errors import ConfigError
-from workbench.indicators.config import SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster
 from workbench.indicators.kubernetes.job_manifests import (
@@ -33,6 +32,7 @@ from workbench.indicators.kubernetes.job_submission import (
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.rounds import Judge
+from workbench.indicators.measurement.session_config import SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, load_cases, solve_stacks
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
 from workbench.indicators.stacks import stack_sets

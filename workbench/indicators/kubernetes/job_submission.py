@@ -17,7 +17,6 @@ from typing import Any
 from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.core.schema import read_model_file
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import (
     Cluster,
@@ -40,6 +39,7 @@ from workbench.indicators.kubernetes.job_manifests import (
 )
 from workbench.indicators.kubernetes.result_collection import Collection, collect_results
 from workbench.indicators.measurement.rounds import Judge
+from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_plan import (
     build_session_plan,
     build_specification,

@@ -14,7 +14,6 @@ from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.redaction import is_secret_name
 from workbench.core.schema import validate_model
 from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Better, Case, Indicator
 from workbench.indicators.contract.script_declaration import (
@@ -28,6 +27,7 @@ from workbench.indicators.contract.script_declaration import (
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.launcher_client import build_clean_environment, run_once
 from workbench.indicators.measurement.run_messages import RunCommand, RunEnd, RunLimits
+from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.stack_variants import Variant
 
 SCRIPTS = "scripts.json"

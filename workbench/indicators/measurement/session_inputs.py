@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from workbench.core.data_files import read_json_file
 from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.config import SessionConfig, session_config
 from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator
 from workbench.indicators.contract.script_declaration import ScriptDeclaration
@@ -23,6 +22,7 @@ from workbench.indicators.measurement.script_cases import (
     read_declarations,
     run_as_configured,
 )
+from workbench.indicators.measurement.session_config import SessionConfig, session_config
 from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.shipped.registry import load_indicator

@@ -15,11 +15,11 @@ from pydantic_core import PydanticSerializationError
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, Status, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator, result
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.run_messages import RunEnd
+from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm, PlannedCase, PlannedMetric, Pressure, Result, RunDetails, Session
 

@@ -12,15 +12,16 @@ from workbench.core import locks
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.indicators.analysis import effects
 from workbench.indicators.analysis.observations import Observations, load_observations, select_clock
-from workbench.indicators.config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import session_plan
 from workbench.indicators.measurement.machine_facts import equalize_conditions
 from workbench.indicators.measurement.rounds import Judge, measure_session
 from workbench.indicators.measurement.run_messages import RunLimits
 from workbench.indicators.measurement.script_cases import write_declarations
+from workbench.indicators.measurement.session_config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_report import format_answer
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import CHECKS, DIMENSIONS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
@@ -195,8 +196,6 @@ def judge_session(run: run_folder.Run, session: Session) -> SessionOutcome:
         *(((DIMENSIONS, comparison.dimensions),) if comparison.dimensions is not None else ()),
     ):
         run.write_table(table, frame)
-    from workbench.indicators.summary import format_answer
-
     row = comparison.judgement.row(0, named=True)
     run.conclude(row["verdict"], row["reasons"], format_answer(outcome))
     run.end("cancelled" if outcome.interrupted else "succeeded")

@@ -24,15 +24,15 @@ from workbench.core.schema import FiniteModel, read_model_file
 from workbench.indicators.analysis import effects, version_search
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.analysis.version_search import SearchResult, Step
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.measurement import sessions
+from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_report import count_more_rounds
 from workbench.indicators.measurement.sessions import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_stack_set
 from workbench.indicators.stacks import environments, stack_sets, stack_solver
 from workbench.indicators.stacks.stack_sets import Stack, StackSet
 from workbench.indicators.store import archive
-from workbench.indicators.summary import count_more_rounds
 from workbench.runs import run_folder
 from workbench.stats import Interval, Verdict
 from workbench.stats.verdicts import DIFFERENT, SAME, UNDECIDED

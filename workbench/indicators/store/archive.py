@@ -29,6 +29,7 @@ CONTROL = "control"
 """Arm that runs the baseline's lock from a separate environment; any difference is measurement error."""
 STANDS_FOR = "stands for"
 """Note of a control: the followed stack that has the reference's lock in this session."""
+OUTSIDE = "link to a target outside the given folder"
 
 
 class Arm(FiniteModel):
@@ -360,3 +361,11 @@ def parse_time(text: Any) -> datetime | None:
     except (TypeError, ValueError):
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a (resolved) folder after following links; files outside are not read."""
+    try:
+        return path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # links in a circle
+        return False

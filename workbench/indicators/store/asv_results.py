@@ -23,8 +23,8 @@ from workbench.core.schema import validate_model
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
-from workbench.indicators.store.archive import Arm, Hardware
-from workbench.indicators.store.session_import import OUTSIDE, ImportedCase, ImportedRun, ImportReport, is_inside
+from workbench.indicators.store.archive import OUTSIDE, Arm, Hardware, is_inside
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
 RESULT_VERSION = 2
 MAX_BYTES = 64 << 20

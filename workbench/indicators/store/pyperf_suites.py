@@ -227,8 +227,8 @@ def is_suite(path: Path) -> bool:
 def _list_files(path: Path) -> list[Path]:
     if path.is_dir():
         suites = [file for file in sorted(path.iterdir()) if is_suite(file)]
-        if outside := [file for file in suites if not session_import.is_inside(file, path.resolve())]:
-            raise InputError(session_import.OUTSIDE, where=outside[0], do="name the file itself")
+        if outside := [file for file in suites if not archive.is_inside(file, path.resolve())]:
+            raise InputError(archive.OUTSIDE, where=outside[0], do="name the file itself")
         if not suites:
             raise InputError("no pyperf suites in this folder", where=path, allowed="*.json written by pyperf with -o")
         return suites

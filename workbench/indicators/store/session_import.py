@@ -29,7 +29,6 @@ from workbench.indicators.store.archive import (
 UNKNOWN = "unknown"
 NOT_INTERLEAVED = "imported: the order of these runs is unknown, so no verdict follows from them"
 NOT_TOLD = "imported: threads, time limit and memory limit are unknown"
-OUTSIDE = "link to a target outside the given folder"
 MAX_FLAGS = 1000
 
 
@@ -258,14 +257,6 @@ def _build_result(session: Session, run: ImportedRun, label: str, number: int, p
         hwinfo=_mapping_or_empty(run.document.get("hwinfo")),
         workbench=measured,
     )
-
-
-def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path lies in a (resolved) folder after following links; files outside are not read."""
-    try:
-        return path.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):  # links in a circle
-        return False
 
 
 def compute_elapsed_s(start: Any, end: Any) -> float | None:
