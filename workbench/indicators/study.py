@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from workbench.indicators import summary
-from workbench.indicators.analysis.dimension_effects import format_dimension_effects
-from workbench.indicators.analysis.effects import Comparison, compare_session
+from workbench.indicators.analysis.effects import Comparison, compare_session, format_dimension_effects
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix
 from workbench.indicators.config import NotebookConfig
@@ -261,7 +260,7 @@ def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | N
 def _measure_live_session(config: NotebookConfig, run: Run, indicator: type[Indicator] | None) -> Comparison:
     from workbench.indicators.measurement import sessions
     from workbench.indicators.measurement.session_progress import select_watcher
-    from workbench.indicators.shipped.registry import parse_case
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     cases = [parse_case(text) for text in config.indicators] + (
         [Case.from_parameters(indicator)] if indicator is not None else []

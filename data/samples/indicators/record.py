@@ -30,7 +30,7 @@ from workbench.indicators.measurement.session_config import session_config  # no
 from workbench.indicators.measurement.session_plan import build_session_plan  # noqa: E402
 from workbench.indicators.measurement.session_progress import SilentWatcher  # noqa: E402
 from workbench.indicators.measurement.stack_variants import Variant, install_variants  # noqa: E402
-from workbench.indicators.shipped.registry import parse_case  # noqa: E402
+from workbench.indicators.shipped.indicator_classes import parse_case  # noqa: E402
 from workbench.indicators.stacks.environments import ensure_environment  # noqa: E402
 from workbench.indicators.stacks.stack_request import build_stack_request  # noqa: E402
 from workbench.indicators.stacks.stack_sets import Stack  # noqa: E402

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.indicators.analysis.machine_load import describe_load
-from workbench.indicators.analysis.observations import Observations
+from workbench.indicators.analysis.observations import Observations, describe_load
 from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import DRIFT, JUDGEMENTS
 from workbench.stats import MAX_PAIRS, Interval, adjust_holm, count_required_pairs, decide_beyond

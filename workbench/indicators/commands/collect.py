@@ -74,7 +74,7 @@ def _load_cases(folder: Path, specs: list[str]) -> list[Case]:
     from workbench.core.errors import ConfigError
     from workbench.indicators.contract.indicator import Case
     from workbench.indicators.measurement.session_inputs import find_declaration
-    from workbench.indicators.shipped.registry import load_indicator
+    from workbench.indicators.shipped.indicator_classes import load_indicator
     from workbench.indicators.store import archive
 
     by_name = {declaration.__name__: declaration for declaration in map(load_indicator, specs)}

@@ -107,7 +107,7 @@ def _split_words(name: str) -> list[str]:
 
 
 def _refuse_taken_name(title: str) -> None:
-    from workbench.indicators.shipped.registry import list_shipped_indicators
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
 
     taken = {
         indicator.__name__.lower(): indicator.__name__

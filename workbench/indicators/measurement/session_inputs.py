@@ -25,7 +25,7 @@ from workbench.indicators.measurement.script_cases import (
 from workbench.indicators.measurement.session_config import SessionConfig, session_config
 from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant
-from workbench.indicators.shipped.registry import load_indicator
+from workbench.indicators.shipped.indicator_classes import load_indicator
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id
 
@@ -133,7 +133,7 @@ def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[Stack
 
 def load_cases(config: SessionConfig, cases: Sequence[Case] | None, *, has_scripts: bool = False) -> list[Case]:
     """The cases of classes defined in a notebook, or those that `config.indicators` names; refused without any."""
-    from workbench.indicators.shipped.registry import parse_case
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
     if not session_cases and not has_scripts:
@@ -187,7 +187,7 @@ def _gather_from_specification(
 ) -> SessionInputs:
     from workbench.indicators.compat_thoth import amun_specification
     from workbench.indicators.measurement.stack_variants import build_stack_set
-    from workbench.indicators.shipped.registry import parse_case
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     if config.stacks or config.stack or config.python:
         raise ConfigError("the specification has its own lock", where="--specification", do="leave out other stacks")
@@ -275,7 +275,7 @@ def _read_first_specification(folder: Path, session: Session) -> dict[str, Any]:
 
 
 def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list[Case]:
-    from workbench.indicators.shipped.registry import parse_case
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     if config.specification is None:
         scripts = build_cases(read_declarations(folder))

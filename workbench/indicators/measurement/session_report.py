@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.console.tables import format_table
 from workbench.core.formats import NULL
-from workbench.indicators.analysis.dimension_effects import format_dimension_effects
+from workbench.indicators.analysis.effects import format_dimension_effects
 from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
 

@@ -189,7 +189,7 @@ def _find_declaration(name: str, version: str) -> Mapping[str, Any]:
 
     The name is looked up among known indicators; no other code is imported.
     """
-    from workbench.indicators.shipped.registry import list_shipped_indicators
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
 
     indicators = {indicator.__name__: indicator for indicator in list_shipped_indicators()}
     if name in indicators and indicators[name].version() == version:

@@ -29,7 +29,7 @@ from workbench.indicators.measurement.rounds import measure_session  # noqa: E40
 from workbench.indicators.measurement.session_config import session_config  # noqa: E402
 from workbench.indicators.measurement.session_plan import build_session_plan  # noqa: E402
 from workbench.indicators.measurement.stack_variants import install_variants  # noqa: E402
-from workbench.indicators.shipped.registry import parse_case  # noqa: E402
+from workbench.indicators.shipped.indicator_classes import parse_case  # noqa: E402
 from workbench.indicators.stacks.stack_request import build_stack_request  # noqa: E402
 from workbench.indicators.stacks.stack_sets import Stack  # noqa: E402
 from workbench.indicators.stacks.stack_solver import solve_request  # noqa: E402
