@@ -30,7 +30,7 @@ from workbench.indicators.measurement.session_progress import SessionWatcher, Si
 from workbench.indicators.measurement.session_report import count_more_rounds
 from workbench.indicators.measurement.sessions import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_stack_set
-from workbench.indicators.stacks import environments, stack_sets, stack_solver
+from workbench.indicators.stacks import environments, stack_sets, version_ranges
 from workbench.indicators.stacks.stack_sets import Stack, StackSet
 from workbench.indicators.store import archive
 from workbench.runs import run_folder
@@ -66,11 +66,11 @@ class BisectionPlan(FiniteModel):
 
     format_version: Literal[1] = FORMAT_VERSION
     package: Text
-    versions: Annotated[tuple[Text, ...], Field(min_length=2, max_length=stack_solver.MAX_VERSIONS)]
+    versions: Annotated[tuple[Text, ...], Field(min_length=2, max_length=version_ranges.MAX_VERSIONS)]
     yanked: tuple[Text, ...] = ()
     requirements: tuple[Text, ...] = ()
     metric: Text | None = None
-    max_probes: int | None = Field(None, ge=0, le=stack_solver.MAX_VERSIONS, description="Limit of versions to try.")
+    max_probes: int | None = Field(None, ge=0, le=version_ranges.MAX_VERSIONS, description="Limit of versions to try.")
     config: SessionConfig
     created_at: Text
 
@@ -128,10 +128,10 @@ def start_bisection(
             found=targets or "none",
             allowed="one, such as --indicator sort",
         )
-    ends = stack_solver.parse_range(versions)
-    fixed = stack_solver.parse_fixed_requirements(requirements, stack_solver.parse_package(package).name)
-    version_range = stack_solver.find_version_range(
-        package, ends, [stack_solver.parse_version(text.strip(), "--versions") for text in named]
+    ends = version_ranges.parse_range(versions)
+    fixed = version_ranges.parse_fixed_requirements(requirements, version_ranges.parse_package(package).name)
+    version_range = version_ranges.find_version_range(
+        package, ends, [version_ranges.parse_version(text.strip(), "--versions") for text in named]
     )
     plan = BisectionPlan(
         package=version_range.package,
@@ -145,7 +145,7 @@ def start_bisection(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     limit = config.max_download_bytes
-    solved = stack_solver.solve_version_range(version_range, fixed, max_download_bytes=limit, progress=progress)
+    solved = version_ranges.solve_version_range(version_range, fixed, max_download_bytes=limit, progress=progress)
     _check_ends(_combine(Path("-"), plan, solved))
     return _combine(_write_search(Path(out) if out is not None else default_out(), plan, solved), plan, solved)
 
@@ -199,7 +199,7 @@ def load_bisection(folder: str | Path) -> Bisection:
 def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
     by_name = {stack.name: stack for stack in solved.stacks}
     reasons = {rejection.point: rejection.reason for rejection in solved.rejected}
-    names = {place: stack_solver.name_version(plan.package, text) for place, text in enumerate(plan.versions)}
+    names = {place: version_ranges.name_version(plan.package, text) for place, text in enumerate(plan.versions)}
     stacks = {place: by_name[name] for place, name in names.items() if name in by_name}
     unsolved = {place: reasons.get(name, "no stack") for place, name in names.items() if name not in by_name}
     return Bisection(folder, plan, stacks, unsolved, solved)
