@@ -128,7 +128,7 @@ def copies(out: Path, design: str, *, rounds: int = 30, seed: int = 1, hog: bool
     plan = build_session_plan(
         session_id(), session_config(rounds=(rounds,), seed=seed, design=design), [base, *more, control], cases
     )
-    watcher = Halfway(base.python)
+    watcher = Halfway(base.interpreter)
     try:
         session = measure_session(out, plan, [base, *more, control], cases, watcher=watcher if hog else None)
         if hog and not watcher.alive():
@@ -140,7 +140,7 @@ def copies(out: Path, design: str, *, rounds: int = 30, seed: int = 1, hog: bool
 
 def _copy(side: Variant, stack: Stack, number: int) -> Variant:
     arm = side.arm.model_copy(update={"name": f"copy {number}"})
-    return replace(side, arm=arm, python=str(ensure_environment(stack, copy=number).python))
+    return replace(side, arm=arm, interpreter=str(ensure_environment(stack, copy=number).python))
 
 
 def session_id() -> str:

@@ -47,7 +47,7 @@ from workbench.indicators.measurement.session_plan import (
     order_runs,
 )
 from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
-from workbench.indicators.measurement.stack_variants import Variant, build_stack_variant, order_copies
+from workbench.indicators.measurement.stack_variants import Variant, build_stack_variant, order_variants
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Hardware, Session, inspection_id
@@ -128,8 +128,8 @@ def build_session(
 ) -> tuple[Session, list[Variant]]:
     """Build the plan and its variants without writing files."""
     by_name = {stack.name: stack for stack in stacks}
-    names = order_copies([stack.name for stack in stacks], config.baseline)
-    variants = [build_stack_variant(by_name[name], copy) for name, copy in names]
+    names = order_variants([stack.name for stack in stacks], config.baseline)
+    variants = [build_stack_variant(by_name[name], is_control=is_control) for name, is_control in names]
     notes = ["cluster: each round runs in a separate pod; values of different rounds are never compared"]
     if options.gpus:
         notes.append(

@@ -304,20 +304,22 @@ def equalize_conditions(
     results = []
     copies = _tidy_copies(root or cache_folder() / "indicators" / "bytecode")
     read = [str(copies)] if copies.is_dir() else []
-    with Launcher(RunLimits(), [variant.python for variant in variants], folders=read) as launcher:
+    with Launcher(RunLimits(), [variant.interpreter for variant in variants], folders=read) as launcher:
 
         def probe(variant: Variant, more: Mapping[str, str], scanner: Launcher = launcher) -> dict[str, Any] | None:
             variables = {**environment, **variant.environment, **more}
             count = variant.arm.threads or threads
-            return _probe_interpreter(scanner, variant.python, build_clean_environment(count, variables), cores[:count])
+            return _probe_interpreter(
+                scanner, variant.interpreter, build_clean_environment(count, variables), cores[:count]
+            )
 
         for variant in variants:
             count = variant.arm.threads or threads
-            key = (variant.python, count, tuple(sorted(variant.environment.items())))
+            key = (variant.interpreter, count, tuple(sorted(variant.environment.items())))
             if key not in cache:
                 facts = probe(variant, {})
                 expected = build_clean_environment(count, {**environment, **variant.environment})
-                identity = f"{variant.python}\0{variant.arm.python}"
+                identity = f"{variant.interpreter}\0{variant.arm.python}"
                 folder = copies / hashlib.sha256(identity.encode()).hexdigest()[:24]
                 there = facts and facts["missing"] and (folder / MARKER).is_file()
                 copy_facts = probe(variant, {PREFIX: str(folder)}) if there else None
@@ -370,7 +372,7 @@ def _settle_variant(
         return conditions, {}
     n_uncompiled = _count_left(folder, copy_facts)
     if n_uncompiled is None:
-        n_uncompiled = _compile_copy(variant.python, facts["folders"], missing, folder)
+        n_uncompiled = _compile_copy(variant.interpreter, facts["folders"], missing, folder)
     name = variant.arm.stack
     if n_uncompiled is None:
         note(f"{name}: {len(missing)} of {facts['total']} modules without byte code, and no copy could be compiled")

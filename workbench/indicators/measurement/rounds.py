@@ -168,7 +168,7 @@ def measure_session(
     with (
         _catch_interrupt() as interrupted,
         Launcher(
-            limits, [variant.python for variant in variants], cpus=cpus, folders=_list_folders(variants)
+            limits, [variant.interpreter for variant in variants], cpus=cpus, folders=_list_folders(variants)
         ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
@@ -285,7 +285,7 @@ class _SessionRunner:
         """
         pairs = dict.fromkeys((slot.case, slot.arm) for slot in slots if not self.state.is_done(slot))
         # The control of existing environments is the baseline's own interpreter.
-        commands = {(case, self.variants[arm].python): (case, arm) for case, arm in pairs}
+        commands = {(case, self.variants[arm].interpreter): (case, arm) for case, arm in pairs}
         for case, arm in commands.values():
             if self.interrupted.is_set():
                 return
@@ -295,7 +295,7 @@ class _SessionRunner:
     def _build_command(self, session: Session, variant: Variant, case: Case) -> RunCommand:
         threads = session.count_threads(variant.arm)
         return RunCommand(
-            python=variant.python,
+            python=variant.interpreter,
             sources=case.sources,
             environment=build_clean_environment(threads, {**case.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,

@@ -130,7 +130,7 @@ def _declare(
         try:
             variables = {**script.variables, **variant.environment}
             threads = variant.arm.threads or config.threads
-            ended = run_as_configured(variant.python, script.sources, variables, config, threads)
+            ended = run_as_configured(variant.interpreter, script.sources, variables, config, threads)
             if ended.outcome != "exited":
                 last = ended.stderr.decode("utf-8", errors="replace").strip().splitlines()[-1:]
                 raise DocumentError("invalid document", f"{ended.outcome}: {ended.detail} {' '.join(last)}"[:300])

@@ -211,7 +211,7 @@ def _gather_from_specification(
     if config.indicators:
         cases = [_bind_case(parse_case(text), first.sources) for text in config.indicators]
         return SessionInputs(variants, cases, config, environment, notes, stacks)
-    case, notice = probe_script(variants[0].python, first.sources, environment, config)
+    case, notice = probe_script(variants[0].interpreter, first.sources, environment, config)
     return SessionInputs(variants, [case], config, environment, [*notes, *([notice] if notice else [])], stacks)
 
 
