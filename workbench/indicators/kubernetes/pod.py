@@ -134,8 +134,8 @@ class Round:
             timeout_s=self.plan["timeout_s"],
             cpu_s=self.plan["cpu_s"],
             cpus=self.cpus,
-            stdout_bytes=self.plan["stdout_bytes"],
-            stderr_bytes=self.plan["stderr_bytes"],
+            max_stdout_bytes=self.plan["stdout_bytes"],
+            kept_stderr_bytes=self.plan["stderr_bytes"],
         )
 
 

@@ -108,7 +108,7 @@ def _run_and_watch(
         exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
         signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
         stdout=bytes(watched.stdout),
-        stderr=bytes(watched.stderr[-command.stderr_bytes :]),
+        stderr=bytes(watched.stderr[-command.kept_stderr_bytes :]),
         stdout_bytes=watched.stdout_bytes,
         usage=usage,
         started_at=started_at,
@@ -218,7 +218,7 @@ def _watch_process(
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             watched.ended_by = "timeout"
-        elif watched.stdout_bytes > command.stdout_bytes:
+        elif watched.stdout_bytes > command.max_stdout_bytes:
             watched.ended_by = "too long"
         elif requests is not None and requests.is_closed():
             watched.ended_by = "stopped"
@@ -244,11 +244,11 @@ def _read_output(watched: WatchedRun, command: RunCommand, descriptor: int) -> b
         return False
     if watched.pipes[descriptor] == "stdout":
         watched.stdout_bytes += len(chunk)
-        watched.stdout += chunk[: max(0, command.stdout_bytes + 1 - len(watched.stdout))]
+        watched.stdout += chunk[: max(0, command.max_stdout_bytes + 1 - len(watched.stdout))]
     else:
         watched.stderr += chunk
-        if len(watched.stderr) > 4 * command.stderr_bytes:
-            del watched.stderr[: -command.stderr_bytes]
+        if len(watched.stderr) > 4 * command.kept_stderr_bytes:
+            del watched.stderr[: -command.kept_stderr_bytes]
     return True
 
 
@@ -259,7 +259,7 @@ def _drain_outputs(watched: WatchedRun, command: RunCommand) -> None:
             pass
         if descriptor in watched.pipes:
             os.close(descriptor)
-    if watched.stdout_bytes > command.stdout_bytes and watched.ended_by is None:
+    if watched.stdout_bytes > command.max_stdout_bytes and watched.ended_by is None:
         watched.ended_by = "too long"
 
 
@@ -320,7 +320,7 @@ def _classify_end(
     if watched.ended_by == "timeout":
         return "timeout", f"killed after {command.timeout_s:g} s"
     if watched.ended_by == "too long":
-        return "too long", f"more than {command.stdout_bytes:,} bytes on stdout"
+        return "too long", f"more than {command.max_stdout_bytes:,} bytes on stdout"
     if watched.ended_by:
         return watched.ended_by, "the workbench went away"
     if status == 0:
