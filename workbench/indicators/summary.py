@@ -154,7 +154,8 @@ def build_recommendation_document(recommendation: Recommendation, folder: Path) 
         "excluded": recommendation.excluded.to_dicts(),
         "proposals": recommendation.proposals.to_dicts(),
         "justification": [
-            {"stack": stack, **justification.model_dump(mode="json")} for stack, justification in recommendation.said
+            {"stack": sentence.stack, **sentence.justification.model_dump(mode="json")}
+            for sentence in recommendation.sentences
         ],
         "unmeasured": recommendation.unmeasured,
     }
@@ -218,7 +219,7 @@ def _format_reasons(recommendation: Recommendation) -> list[str]:
 def _select_sentences(recommendation: Recommendation) -> list[Justification]:
     """Select all sentences about the answer and the session; of stacks as good, only the mix and the warnings."""
     shown = []
-    for stack, sentence in recommendation.said[1:]:
+    for stack, sentence in recommendation.sentences[1:]:
         of_answer = stack in (None, recommendation.answer.stack)
         of_others = stack in (*recommendation.answer.as_good, *recommendation.answer.undecided) and (
             sentence.evidence.metric == MIX or sentence.type == "WARNING"

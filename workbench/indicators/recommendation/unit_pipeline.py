@@ -307,7 +307,7 @@ class Accepted:
     stack: Candidate
     scores: list[tuple[str, float]] = field(default_factory=list)
     measured: float = 0.0
-    said: list[Justification] = field(default_factory=list)
+    sentences: list[Justification] = field(default_factory=list)
 
     @property
     def score(self) -> float:
@@ -411,7 +411,7 @@ def _run_step(unit: Step, contender: Accepted) -> None:
         ) from None
     contender.scores.append((unit.label, value))
     contender.measured += value if unit.measured else 0.0
-    contender.said += _check_sentences(unit, sentences)
+    contender.sentences += _check_sentences(unit, sentences)
 
 
 def _run_stride(unit: Stride, contender: Accepted) -> None:
@@ -424,7 +424,7 @@ def _run_stride(unit: Stride, contender: Accepted) -> None:
 def _run_wrap(unit: Wrap, contender: Accepted) -> None:
     with _blame_unit(unit, may_refuse=True):
         sentences = unit.run(contender.stack)
-    contender.said += _check_sentences(unit, sentences)
+    contender.sentences += _check_sentences(unit, sentences)
 
 
 def _check_score(unit: Step, score: Any) -> float:
