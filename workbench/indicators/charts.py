@@ -332,6 +332,7 @@ def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, factors: str
 
 
 def _build_mix_layers(base: Any, margin: float) -> list[Any]:
+    """Margin band, intervals, points and texts of the mix chart; `margin` is a share."""
     import altair as alt
 
     x = alt.X(

@@ -74,7 +74,7 @@ class LiveMix:
 
     @cached_property
     def logs(self) -> pl.DataFrame:
-        """Data of the chart, the same for all weights."""
+        """Data of the chart (see `build_round_log_ratios`), the same for all weights."""
         return build_round_log_ratios(self.comparison)
 
     def chart(self, *, sliders: bool = True) -> alt.LayerChart | CellDisplay:
@@ -201,7 +201,7 @@ class Study:
         return summary.list_next_steps(self.comparison, self.recommendation, folder, live=self.config.live)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        """The tables of the run folder."""
+        """The tables of the run folder, each with its declaration."""
         comparison, recommendation = self.comparison, self.recommendation
         return [
             (RUNS, comparison.observed.runs),

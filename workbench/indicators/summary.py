@@ -92,6 +92,7 @@ def _format_repetition(comparison: Comparison) -> str:
 
 
 def _format_decision(recommendation: Recommendation, folder: str) -> str:
+    """The first next step: install or keep a stack, or measure more."""
     answer = recommendation.answer
     if answer.stack is None:
         return "Choose nothing yet; the table of excluded stacks shows which constraint or check excluded each."
@@ -169,6 +170,7 @@ def _format_question(recommendation: Recommendation) -> str:
 
 
 def _build_stack_table(recommendation: Recommendation) -> pl.DataFrame:
+    """Columns of RECOMMENDATIONS that a terminal shows, figures as percents and text."""
     mark = pl.when(pl.col("recommended")).then(pl.lit("*")).otherwise(pl.lit("")).alias("pick")
     base = pl.when(pl.col("baseline")).then(pl.lit("baseline")).otherwise(pl.col("verdict")).alias("verdict")
     source = pl.when(pl.col("predicted")).then(pl.lit("predicted")).otherwise(pl.lit("measured")).alias("source")

@@ -168,7 +168,11 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
 
 
 def is_decided(effect_table: pl.DataFrame) -> bool:
-    """Whether every effect but the control's is decided, so that more rounds would not help."""
+    """Whether every effect but the control's is decided, so that more rounds would not help.
+
+    `effect_table` is EFFECTS (`control`, `verdict`, `ratio`); effects without a ratio cannot be decided and do not
+    count.
+    """
     import polars as pl
 
     open_ = effect_table.filter(~pl.col("control") & (pl.col("verdict") == UNDECIDED) & pl.col("ratio").is_not_null())
@@ -263,6 +267,7 @@ def format_ratio(interval: Interval) -> str:
 
 
 def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iterator[_EffectRow]:
+    """Every metric of every arm but the baseline, of the first `rounds` rounds (null: all)."""
     session, problems = observations.session, _list_check_problems(observations)
     series, others = _build_series(observations, "value", rounds), _build_series(observations, "other_value", rounds)
     parts = dict(observations.values.select("metric", "cpu_part").unique(keep="any").iter_rows())
@@ -319,6 +324,7 @@ def _estimate_interval(logs: Sequence[float] | Floats, session: Session, level: 
 
 
 def _estimate_other(others: Series, metric: PlannedMetric, session: Session, arm: Arm) -> Interval | None:
+    """The ratio by the other clock; null where it has no values of the arm or the baseline."""
     if (session.baseline, metric.name) not in others or (arm.name, metric.name) not in others:
         return None
     return _estimate_interval(_build_log_ratios(others, metric, session.baseline, arm.name), session)
@@ -343,6 +349,7 @@ def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tu
 
 
 def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
+    """Cells of EFFECTS about the ratio by both clocks; those about verdicts come on top."""
     interval, other = row.interval, row.other
     reason = "; ".join(row.problems)[:1000] or (interval.reason if interval.low is None else None)
     return {
@@ -443,21 +450,27 @@ def _estimate_levels(session: Session, series: Series, metric: PlannedMetric, ar
 
 
 def _build_design(arms: Sequence[Arm], columns: Sequence[tuple[str, str]]) -> Floats:
-    """One row an arm: 1 where it has the level of a column."""
+    """Design matrix of the dimensions, (arms, columns): 1 where the arm has the level of a column, else 0."""
     return np.array([[float(arm.factors[name] == level) for name, level in columns] for arm in arms]).reshape(
         len(arms), len(columns)
     )
 
 
 def _fit_rounds(design: Floats, logs: Floats) -> tuple[Floats, Floats]:
-    """Effects (rounds x columns) and what is left of each arm (rounds x arms), after each round's own level."""
+    """Fit the additive model to each round by least squares.
+
+    `design`: (arms, columns). `logs`: Log of how good each value is, (rounds, arms).
+
+    Returns: Effects, (rounds, columns), as log ratios to the baseline's levels; and what is left of each arm, (rounds,
+    arms).
+    """
     full = np.hstack([np.ones((len(design), 1)), design])
     solved = logs @ np.linalg.pinv(full).T
     return solved[:, 1:], logs - solved @ full.T
 
 
 def _is_estimable(design: Floats, place: int) -> bool:
-    """Whether the arms tell this column's effect from the others and from the round's level."""
+    """Whether the arms tell the effect of a column of `design` (arms, columns) from all others."""
     full = np.hstack([np.ones((len(design), 1)), design])
     wanted = np.zeros(full.shape[1])
     wanted[place + 1] = 1
@@ -468,6 +481,10 @@ def _is_estimable(design: Floats, place: int) -> bool:
 def _explain_missing(
     design: Floats, place: int, columns: Sequence[tuple[str, str]], count: int, fitted: bool
 ) -> str | None:
+    """Why the level of a column has no estimate; null if it has one.
+
+    `count` is the number of arms with values that have the level, `fitted` whether any round was fitted.
+    """
     if not count:
         return "no arm of this level has values"
     if not fitted:
@@ -485,9 +502,11 @@ def _explain_missing(
 def _find_worst_arm(
     residuals: Floats, arms: Sequence[Arm], column: tuple[str, str], session: Session
 ) -> tuple[str, Interval] | None:
-    """The arm of a level that deviates most from the model, with the interval of its deviation.
+    """The arm of a level that deviates most from the model, with the ratio by which it does; null if none deviates.
 
-    Its level is shared by all arms of the column, so that one that stands out by chance seldom has this interval.
+    `residuals`: What the model leaves of the arms, (rounds, arms), as log ratios. `column`: Dimension and level.
+    The confidence is raised for the number of arms of the level: one that stands out by chance seldom has this
+    interval.
     """
     places = [place for place, arm in enumerate(arms) if arm.factors[column[0]] == column[1]]
     # An arm that the model fits by construction (alone in its cell) leaves nothing.
@@ -542,12 +561,14 @@ def _build_dimension_rows(session: Session, series: Series, levels: Sequence[_Le
 
 
 def _describe_interval(interval: Interval | None) -> Mapping[str, Any]:
+    """Cells of DIMENSIONS about a level's effect."""
     if interval is None:
         return {"ratio": None, "low": None, "high": None, "n": 0}
     return {"ratio": interval.estimate, "low": interval.low, "high": interval.high, "n": interval.n}
 
 
 def _describe_interaction(worst: tuple[str, Interval] | None, margin: float) -> Mapping[str, Any]:
+    """Cells of DIMENSIONS about the arm that deviates most from the model."""
     if worst is None:
         return {"interaction_arm": None, "interaction": None, "interaction_low": None, "interaction_high": None,
                 "is_additive": None}  # fmt: skip
@@ -563,7 +584,7 @@ def _describe_interaction(worst: tuple[str, Interval] | None, margin: float) -> 
 
 
 def format_dimension_effects(table: pl.DataFrame) -> list[str]:
-    """Sentences: what each level is worth, whatever the other dimensions, or only on average."""
+    """Sentences on table DIMENSIONS: what each level is worth, whatever the other dimensions, or only on average."""
     lines = []
     for row in table.iter_rows(named=True):
         head = f"{row['metric']}: {row['dimension']} {row['level']} against {row['base_level']}"

@@ -113,6 +113,7 @@ def build_observations(session: Session, results: Iterable[tuple[str, int, Resul
 
 
 def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
+    """Cells of RUNS for a run, without its identity; those about its values are null unless it is `ok`."""
     measured, arm = result.workbench, session.get_arm(result.workbench.arm)
     document = result.stdout if isinstance(result.stdout, dict) else {}
     ok = measured.status == "ok"
@@ -146,6 +147,7 @@ def _build_run_row(session: Session, result: Result) -> dict[str, Any]:
 
 
 def _build_value_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]:
+    """Cells of OBSERVATIONS, one row per metric that has a value."""
     rows = []
     for metric in case.metrics:
         value = result.metric_value(metric.field)
@@ -158,6 +160,7 @@ def _build_value_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]
 
 
 def _build_check_rows(case: PlannedCase, result: Result) -> list[dict[str, Any]]:
+    """Cells of CHECKS, one row per check of the document."""
     checks = result.stdout.get("@checks") if isinstance(result.stdout, dict) and result.workbench.status == "ok" else {}
     rows = []
     for field in checks or {}:
@@ -186,7 +189,10 @@ def build_load_cells(measured: RunDetails, cpu_s: float | None) -> dict[str, Any
 
 
 def summarize_load(runs: pl.DataFrame, case: str, arms: tuple[str, ...]) -> dict[str, Any]:
-    """Columns of EFFECTS about the machine during the runs of two arms of a case; null where it did not tell."""
+    """Columns of EFFECTS about the machine during the runs of two arms of a case; null where it did not tell.
+
+    `runs` is RUNS. Loads are shares of the run's cores, `stolen` is a share of the time, `mhz_*` are clocks in MHz.
+    """
     import polars as pl
 
     pair_runs = runs.filter((pl.col("case") == case) & pl.col("arm").is_in(arms))
@@ -223,6 +229,7 @@ def describe_load(cells: dict[str, Any]) -> list[str]:
 
 
 def _subtract(after: float | None, before: float | None) -> float | None:
+    """Increase of a counter, never below 0; null unless both readings are known."""
     return None if after is None or before is None else max(0.0, after - before)
 
 

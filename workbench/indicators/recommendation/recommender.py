@@ -80,7 +80,7 @@ def add_estimates(candidates: list[Candidate], figures: RatioEstimates, scores: 
 
 
 def build_package_table(candidates: list[Candidate]) -> pl.DataFrame:
-    """Table PACKAGES, for queries by name."""
+    """Table STACK_PACKAGES, for queries by name: one row per candidate and package."""
     return PACKAGES.frame(
         [
             {
@@ -178,6 +178,7 @@ def recommend(
 def _build_question(
     comparison: Comparison, request: RecommendationRequest, stack_set: StackSet | None, database: Queries | None
 ) -> Question:  # fmt: skip
+    """The ratios of all stacks by the mix, and what the units of the recommendation see."""
     mix = _select_mix(comparison, request)
     session, facts = comparison.observed.session, Facts(comparison, mix.weights)
     everything = list_candidates(facts, stack_set)
@@ -222,6 +223,7 @@ def _select_mix(comparison: Comparison, request: RecommendationRequest) -> Mix:
 
 
 def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate], *, predict: bool) -> RatioEstimates:
+    """Ratios from the rounds of measured stacks; to predict others, from a model of versions."""
     session = facts.comparison.observed.session
     level = session.level
     if not predict:
@@ -310,6 +312,7 @@ def _list_session_folders(folder: Path) -> Iterator[Path]:
 
 
 def _format_sessions(sessions: Sequence[Session]) -> str:
+    """How sessions differ from the oldest of them, in words."""
     first, texts = sessions[0], []
     for other in sessions[1:6]:
         differences = list_differences(first, other)

@@ -156,6 +156,7 @@ class Context:
             raise InputError("the query failed", where=name[:200], found=str(error)[:300]) from None
 
     def _find_table(self, name: str) -> pl.DataFrame:
+        """The answer of a named query of the database; refused without a database."""
         if self.database is not None:
             return self.database(name)
         raise InputError(
@@ -398,6 +399,7 @@ def _run_units(units: Sequence[Unit], through: Callable[[Any, Accepted], None], 
 
 
 def _run_step(unit: Step, contender: Accepted) -> None:
+    """Add a step's score and sentences to a contender; a wrong answer is refused with the unit's name."""
     with _blame_unit(unit, may_refuse=True):
         answer = unit.run(contender.stack)
     try:
