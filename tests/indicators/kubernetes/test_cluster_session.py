@@ -75,7 +75,8 @@ def test_a_session_of_a_cluster_ends_in_the_tables_of_every_session(planned: Pat
     assert {path.stem for path in (planned / "tables").glob("*.parquet")} >= {"runs", "effects", "judgements"}
     # One that was interrupted goes on there.
     stopped = outcome.session.model_copy(update={"stop_reason": "interrupted"})
-    told = session_report.format_session(replace(outcome, session=stopped)).splitlines()[-1]
+    compared = replace(outcome.compared, observed=replace(outcome.compared.observed, session=stopped))
+    told = session_report.format_session(replace(outcome, compared=compared)).splitlines()[-1]
     assert told == f"next: workbench indicators run --resume {planned} --backend kubernetes"
 
 

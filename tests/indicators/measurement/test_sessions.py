@@ -20,7 +20,7 @@ from workbench.indicators.measurement.launcher_client import Launcher
 from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import SessionOutcome, lock_session, resume_session, start_session
 from workbench.indicators.store import archive
-from workbench.indicators.store.archive import read_session, write_session
+from workbench.indicators.store.archive import write_session
 from workbench.indicators.tables import EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
 from workbench.runs import run_folder
 
@@ -109,9 +109,7 @@ def test_a_session_without_a_single_run_is_invalid_and_no_error(tmp_path: Path) 
     from workbench.indicators.analysis import effects
     from workbench.indicators.analysis.observations import load_observations
 
-    empty = SessionOutcome(
-        found.folder, read_session(found.folder), effects.compare_session(load_observations(found.folder))
-    )
+    empty = SessionOutcome(found.folder, effects.compare_session(load_observations(found.folder)))
     assert not empty.compared.valid
     assert "0 runs" in session_report.format_session(empty)
     assert json.loads(json.dumps(session_report.build_session_document(empty)))["judgement"]["runs"] == 0

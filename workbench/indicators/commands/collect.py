@@ -100,7 +100,7 @@ def _write_outcome(folder: Path, collection: Collection) -> tuple[str, ...]:
     if not (folder / run_folder.RECORD_FILE).is_file() or not (collection.new or collection.present):
         return ()
     run = run_folder.load_run(folder)
-    sessions.judge_session(run, collection.session)
+    sessions.judge_session(run)
     return (run.record["verdict"], run.record["answer"])
 
 

@@ -42,11 +42,15 @@ def lock_session(folder: Path) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class SessionOutcome:
-    """A measured session: its folder, its plan with how it ended, and its comparison."""
+    """A measured session: its folder, and its comparison with all tables."""
 
     folder: Path
-    session: Session
     compared: effects.Comparison
+
+    @property
+    def session(self) -> Session:
+        """The plan, with how it ended."""
+        return self.compared.observed.session
 
     @property
     def interrupted(self) -> bool:
@@ -172,20 +176,20 @@ def measure_and_judge(run: run_folder.Run, measure: Callable[[Judge], Session]) 
     # Outside the code that writes run.json: a session that another process measures has not failed.
     with lock_session(run.folder):
         try:
-            session = measure(Judge(is_session_decided, count_verdicts))
+            measure(Judge(is_session_decided, count_verdicts))
         except WorkbenchError as error:
             run.end("failed", {"error": str(error)})
             raise
         except BaseException:
             run.end("cancelled")
             raise
-        return judge_session(run, session)
+        return judge_session(run)
 
 
-def judge_session(run: run_folder.Run, session: Session) -> SessionOutcome:
-    """Compare what a session has measured, and write tables, verdict and answer into its run folder."""
+def judge_session(run: run_folder.Run) -> SessionOutcome:
+    """Compare what the session in a run folder has measured, and write tables, verdict and answer there."""
     comparison = effects.compare_session(load_observations(run.folder))
-    outcome = SessionOutcome(run.folder, session, comparison)
+    outcome = SessionOutcome(run.folder, comparison)
     for table, frame in (
         (RUNS, comparison.observed.runs),
         (OBSERVATIONS, comparison.observed.values),

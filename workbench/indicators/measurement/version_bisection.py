@@ -504,7 +504,7 @@ def _load_session(folder: Path, watcher: SessionWatcher) -> SessionOutcome:
     session = archive.read_session(folder)
     if run_folder.load_run(folder).status != "succeeded" or session.stop_reason in (None, "interrupted"):
         return sessions.resume_session(folder, watcher=watcher)
-    return SessionOutcome(folder, session, effects.compare_session(load_observations(folder)))
+    return SessionOutcome(folder, effects.compare_session(load_observations(folder)))
 
 
 def format_bisection_answer(outcome: BisectionOutcome) -> str:
