@@ -241,7 +241,7 @@ def build_round_log_ratios(comparison: Comparison) -> pl.DataFrame:
     """
     session, values = comparison.observed.session, comparison.observed.values
     baseline = session.baseline
-    arms = {arm.name: arm.stack for arm in session.arms if not arm.copy_number}
+    arms = {arm.name: arm.stack for arm in session.arms if not arm.is_control}
     sign = pl.when(pl.col("better") == "lower").then(-1.0).otherwise(1.0)
     logs = values.filter((pl.col("value") > 0) & pl.col("arm").is_in(list(arms))).select(
         "arm", "metric", "round", (sign * pl.col("value").log()).alias("log")

@@ -145,11 +145,11 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     """
     session = observations.session
     rows = list(_iterate_effect_rows(observations, rounds))
-    control = {row.metric.name: row for row in rows if row.arm.copy_number}
+    control = {row.metric.name: row for row in rows if row.arm.is_control}
     loads: dict[tuple[str, str], dict[str, Any]] = {}
     table: list[dict[str, Any]] = []
     for of_control in (False, True):
-        family = [row for row in rows if bool(row.arm.copy_number) == of_control]
+        family = [row for row in rows if row.arm.is_control == of_control]
         for row, (decision, other) in zip(family, _decide_rows(family, session), strict=True):
             beside = None if of_control else control.get(row.metric.name)
             load = loads.setdefault(
@@ -358,7 +358,7 @@ def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
         "arm": row.arm.name,
         "stack": row.arm.stack,
         "baseline": session.baseline,
-        "control": bool(row.arm.copy_number),
+        "control": row.arm.is_control,
         "ratio": interval.estimate,
         "low": interval.low,
         "high": interval.high,
@@ -408,7 +408,7 @@ def estimate_dimension_effects(observations: Observations) -> pl.DataFrame:
     Source: two-way layout without interaction (Scheffé, The Analysis of Variance, 1959).
     """
     session = observations.session
-    arms = [arm for arm in session.arms if arm.factors and not arm.copy_number]
+    arms = [arm for arm in session.arms if arm.factors and not arm.is_control]
     base = session.get_arm(session.baseline)
     arms = [arm for arm in arms if arm.factors.keys() == base.factors.keys()]
     if not base.factors or len(arms) < 2:
@@ -520,7 +520,7 @@ def _find_worst_arm(
 
 def _build_dimension_rows(session: Session, series: Series, levels: Sequence[_Level]) -> Iterator[dict[str, Any]]:
     """Rows of DIMENSIONS: each level with its verdict, by Holm over all levels and metrics."""
-    control = next((arm.name for arm in session.arms if arm.copy_number), None)
+    control = session.control
     estimates = [entry for entry in levels if entry.interval is not None]
     decisions = decide_beyond(
         [entry.interval for entry in estimates if entry.interval is not None],
@@ -533,7 +533,9 @@ def _build_dimension_rows(session: Session, series: Series, levels: Sequence[_Le
         verdict = UNDECIDED if decision is None else decision.verdict
         margin, reason = level.metric.tolerance, level.reason
         if verdict == SAME:
-            control_logs = [] if control is None else _build_log_ratios(series, level.metric, session.baseline, control)
+            control_logs = (
+                [] if control is None else _build_log_ratios(series, level.metric, session.baseline, control.name)
+            )
             reason = judgement.find_obstacle(
                 None if control is None else _estimate_interval(control_logs, session), margin, diluted=False
             )

@@ -92,7 +92,7 @@ def _list_invalid_reasons(session: Session, table: pl.DataFrame, runs: pl.DataFr
     reasons = []
     if session.design != "rounds":
         reasons.append("measured in blocks, one stack after the other: drift looks like a difference of stacks")
-    if any(arm.copy_number for arm in session.arms):
+    if session.control is not None:
         reasons += _check_control(table)
     else:
         reasons.append("no control: the measurement error of this session is unknown")

@@ -125,7 +125,7 @@ def _declare(
         )  # fmt: skip
     reasons = []
     for variant in fitting:
-        if variant.arm.copy_number:
+        if variant.arm.is_control:
             continue
         try:
             variables = {**script.variables, **variant.environment}

@@ -489,7 +489,7 @@ def _find_run_problem(outcome: SessionOutcome) -> str | None:
 
 
 def _find_candidate(session: archive.Session) -> archive.Arm:
-    return next(arm for arm in session.arms if arm.name != session.baseline and not arm.copy_number)
+    return next(arm for arm in session.arms if arm.name != session.baseline and not arm.is_control)
 
 
 def _list_sessions(root: Path) -> Iterator[tuple[Path, tuple[str, str]]]:

@@ -389,10 +389,10 @@ def choose_recommendation(
 def _estimate_control(question: Question) -> Interval | None:
     """Ratio of the baseline's two copies over the mix; null without a control, or for predicted figures."""
     session = question.context.session
-    control = next((arm.name for arm in session.arms if arm.copy_number), None)
+    control = session.control
     if control is None or not isinstance(question.figures, PairedEstimates):
         return None
-    ratio = question.figures.estimate_ratio(control, session.baseline)
+    ratio = question.figures.estimate_ratio(control.name, session.baseline)
     return ratio if ratio.estimate is not None else None
 
 

@@ -47,7 +47,7 @@ def list_candidates(facts: Facts, stack_set: StackSet | None) -> list[Candidate]
     """List every stack once: the session's arms without the control, then solved stacks that were not measured."""
     session = facts.comparison.observed.session
     solved = stack_set.by_arm_key if stack_set is not None else {}
-    arms = [arm for arm in session.arms if not arm.copy_number]
+    arms = [arm for arm in session.arms if not arm.is_control]
     twice = {name for name, count in Counter(arm.stack for arm in arms).items() if count > 1}
     measured = [
         _build_candidate(

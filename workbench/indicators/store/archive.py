@@ -54,6 +54,11 @@ class Arm(FiniteModel):
     threads: int | None = None
 
     @property
+    def is_control(self) -> bool:
+        """Whether this is the baseline once more."""
+        return self.copy_number > 0
+
+    @property
     def python_minor(self) -> str:
         """The Python version without its patch release, such as 3.12."""
         return ".".join(self.python.split(".")[:2])
@@ -150,6 +155,11 @@ class Session(FiniteModel):
         if self.method == "sequence":
             return 1 - self.alpha
         return 1 - self.alpha / max(1, len(self.looks))
+
+    @property
+    def control(self) -> Arm | None:
+        """The arm that is the baseline once more; null in sessions without one."""
+        return next((arm for arm in self.arms if arm.is_control), None)
 
     def count_threads(self, arm: Arm) -> int:
         """Threads of the runs of an arm; raises as `run_threads` does."""
