@@ -73,7 +73,7 @@ def _load_cases(folder: Path, specs: list[str]) -> list[Case]:
     """The cases of a session: shipped indicators by name, and the given classes."""
     from workbench.core.errors import ConfigError
     from workbench.indicators.contract.indicator import Case
-    from workbench.indicators.measurement.session_inputs import find_declaration
+    from workbench.indicators.measurement.script_cases import find_declaration
     from workbench.indicators.shipped.indicator_classes import load_indicator
     from workbench.indicators.store import archive
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from workbench.core import files
 from workbench.core.data_files import read_json_file, read_text_file
@@ -28,7 +28,9 @@ from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.launcher_client import build_clean_environment, run_once
 from workbench.indicators.measurement.run_messages import RunCommand, RunEnd, RunLimits
 from workbench.indicators.measurement.session_config import SessionConfig
+from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.shipped.indicator_classes import load_indicator
 
 SCRIPTS = "scripts.json"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -153,6 +155,66 @@ def run_as_configured(
         python, sources, build_clean_environment(threads, environment), timeout_s=config.timeout_s, cpus=cpus
     )
     return run_once(command, RunLimits(memory_bytes, config.processes, network=config.network))
+
+
+def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[Indicator]:
+    """Return the same declaration with another script and files; as its requirements are unknown, it has none."""
+    files: Mapping[str, Any] = {name: text for name, text in sources.items() if name != "script.py"}
+    namespace: dict[str, Any] = {
+        "__module__": indicator.__module__,
+        "__doc__": indicator.__doc__,
+        "__annotations__": {"script": ClassVar[str], "files": ClassVar[Any], "requires": ClassVar[Any]},
+        "script": sources["script.py"],
+        "files": files,
+        "requires": (),
+    }
+    subclass: type[Indicator] = type(indicator.__name__, (indicator,), namespace)
+    return subclass
+
+
+def probe_script(
+    python: str, sources: Mapping[str, str], environment: Mapping[str, str], config: SessionConfig
+) -> tuple[Case, str | None]:
+    """Find the case of a script by running it once; return it with a notice, if any.
+
+    A script that fails or names an undeclared indicator gets the case `Undeclared`: its runs are kept with their
+    status.
+    """
+    ended = run_as_configured(python, sources, environment, config, config.threads)
+    unknown = Case.from_parameters(bind_script(Undeclared, sources))
+    try:
+        document = parse_document(ended.stdout)
+        indicator, notice = _find_class(document)
+        valid_document = validate_document({**document, "name": indicator.__name__}, indicator)
+    except DocumentError as error:
+        reason = error.reason if ended.outcome == "exited" else f"{ended.outcome}: {ended.detail}"
+        return unknown, f"the first run of the script printed no valid document: {reason}"
+    except (ConfigError, InputError) as error:
+        return (
+            unknown,
+            f"{error.facts['found']}: no indicator of this name is declared; its runs are kept without values",
+        )
+    return Case(bind_script(indicator, sources), dict(valid_document.parameters)), notice
+
+
+def find_declaration(name: str) -> type[Indicator]:
+    """Find the shipped or Thoth indicator that a document names; no code is imported."""
+    if ":" in name or name.endswith(".py"):
+        raise ConfigError("not a name for an indicator", found=name[:80])
+    return load_indicator(name)
+
+
+def reload_case(name: str, sources: Mapping[str, str], parameters: Mapping[str, Any]) -> Case:
+    """The case of a session that was started from a specification."""
+    indicator = Undeclared if name == Undeclared.__name__ else find_declaration(name)
+    return Case(bind_script(indicator, sources), parameters)
+
+
+def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None]:
+    name = str(document.get("name"))[:80]
+    if name in {model.__name__ for model in thoth_indicators.MODELS}:
+        return thoth_indicators.find_model(document)
+    return find_declaration(name), None
 
 
 def _infer_declaration(
