@@ -105,6 +105,7 @@ def _write_outcome(folder: Path, collection: Collection) -> tuple[str, ...]:
 
 
 def _build_counts(collection: Collection) -> dict[str, int]:
+    """Counts to print; those of problems only if there are any."""
     counts = {
         "runs collected": len(collection.new),
         "runs collected before": collection.present,

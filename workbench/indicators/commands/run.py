@@ -160,6 +160,7 @@ class RunBackend:
 def _refuse_conflicting_options(
     settings: OptionValues, place: RunBackend, out: Path | None, resume: Path | None, *, fetch_script: bool
 ) -> None:
+    """Refuse options that do not fit the backend, or a session that is resumed."""
     from workbench.core.errors import ConfigError
 
     allowed = ("process", "kubernetes", "manifests")
@@ -189,6 +190,7 @@ def _refuse_conflicting_options(
 
 
 def _write_manifests(settings: OptionValues, out: Path | None, place: RunBackend, as_json: bool) -> NoReturn:
+    """Plan a session, write its manifests, and print the commands that run it."""
     from workbench.indicators.kubernetes.cluster_session import format_instructions, plan_cluster_session
     from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
     from workbench.indicators.measurement.session_config import SessionConfig
@@ -202,6 +204,7 @@ def _write_manifests(settings: OptionValues, out: Path | None, place: RunBackend
 def _measure_on_cluster(
     settings: OptionValues, out: Path | None, resume: Path | None, place: RunBackend, watcher: SessionWatcher
 ) -> SessionOutcome:
+    """Plan a session for a cluster or read a planned one, and make its missing rounds there."""
     from workbench.indicators.kubernetes import cluster_session
     from workbench.indicators.kubernetes.cluster_client import connect_cluster
     from workbench.indicators.kubernetes.job_manifests import parse_cluster_options

@@ -133,6 +133,7 @@ class _OutputOptions:
 
 
 def _merge_decision_options(decision: str | None, decision_type: str | None) -> str | None:
+    """The decision, which has an older option; refused if both are given and differ."""
     from workbench.core.errors import ConfigError
 
     names = {"all": "grid", "random": "random"}

@@ -143,6 +143,7 @@ def _parse_lock_version(entry: Any) -> str:
 
 
 def _read_python_version(specification: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """Python's version as the specification asks for it, else as the run told; empty if unknown."""
     requirements = _get_python_part(specification).get("requirements")
     requires = requirements.get("requires") if isinstance(requirements, Mapping) else None
     environment = document.get("runtime_environment")
@@ -222,6 +223,7 @@ class _CheckedDocument:
 def _classify_raw_run(
     raw: RawRun, indicators: Mapping[str, type[Indicator]], notices: dict[str, int]
 ) -> _CheckedDocument:
+    """Status of a run, and the case that its document belongs to; notices are counted in `notices`."""
     document = _clean_result(raw.result)
     printed = document["stdout"]
     component = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
@@ -409,6 +411,7 @@ def _is_inspection(path: Path) -> bool:
 
 
 def _read_inspection(folder: Path, problems: ReadProblems, root: Path) -> Iterator[RawRun]:
+    """The runs of an inspection's folder in order of their numbers; unreadable ones become problems."""
     path = folder / "build" / "specification"
     specification: Mapping[str, Any] = {}
     if not is_inside(path, root):

@@ -77,6 +77,7 @@ def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) ->
 
 
 def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
+    """Refuse a lock for another minor version of Python, unless `python_version` is ignored."""
     from workbench.indicators.stacks.package_index import this_python_version
 
     here = ".".join(this_python_version().split(".")[:2])
@@ -91,6 +92,7 @@ def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
 
 
 def _is_applicable(entry: Any, where: str) -> bool:
+    """Whether the marker of a package holds for this machine."""
     markers = entry.get("markers") if isinstance(entry, Mapping) else None
     if markers is None:
         return True
@@ -103,6 +105,7 @@ def _is_applicable(entry: Any, where: str) -> bool:
 
 
 def _build_package(name: str, entry: Any, where: str) -> Package:
+    """A package of the lock; refused without an exact version or without hashes."""
     from packaging.utils import canonicalize_name
     from pydantic import ValidationError
 
@@ -152,6 +155,7 @@ def read_specifications(path: str | Path, *, ignored: Collection[str] = (), fetc
 
 
 def _list_files(path: Path) -> list[Path]:
+    """The specification files at a path, in order."""
     if not path.is_dir():
         return [path]
     for candidate in (path / "build" / "specification", path / "specification"):
@@ -184,6 +188,7 @@ def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Spe
 
 
 def _read_document(path: Path) -> dict[str, Any]:
+    """The document of a file, which must be an object with known keys."""
     try:
         with path.open("rb") as file:
             raw = file.read(MAX_BYTES + 1)
@@ -205,6 +210,7 @@ def _read_document(path: Path) -> dict[str, Any]:
 
 
 def _parse_text(text: str, path: Path) -> Any:
+    """Data of JSON or YAML text; YAML aliases are refused."""
     if path.suffix not in (".yaml", ".yml"):
         try:
             return json.loads(text)
@@ -297,6 +303,7 @@ def _read_script(specification: Mapping[str, Any], path: Path, fetch: bool) -> t
 
 
 def _fetch_script(url: str, path: Path, fetch: bool) -> tuple[str, list[str]]:
+    """Download a script; refused without `fetch`, which says that the user has read it."""
     if redaction.has_user_info(url):
         # It would be written down with the notes, and told in errors.
         raise ConfigError(
@@ -365,6 +372,7 @@ def _normalise_inner_path(text: str, where: str) -> str:
 
 
 def _read_environment(document: Mapping[str, Any], path: Path) -> dict[str, str]:
+    """Variables of the runs; secrets are refused, since they would be written into results."""
     listed = document.get("environment") or []
     if not isinstance(listed, list):
         raise InputError("not a list of variables", where=f"{path}, environment", allowed="name and value each")

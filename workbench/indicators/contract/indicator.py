@@ -416,6 +416,7 @@ class Case:
 
 
 def _check_field(name: str, field: FieldInfo, where: str) -> None:
+    """Refuse a declared field without a role, with a name that is taken, or with a type that no column has."""
     if not NAME_PATTERN.fullmatch(name):
         raise ConfigError(
             "not a name for a field", where=where, allowed="a letter, then letters, digits, _; at most 63"
@@ -455,6 +456,7 @@ def _check_bound(cls: type[Indicator], field: FieldInfo, where: str) -> None:
 
 
 def _validate_parameter(cls: type[Indicator], name: str, value: Any, where: str) -> Value:
+    """A parameter's value by its declared type and bounds."""
     try:
         valid_value: Value = getattr(
             cls.__pydantic_validator__.validate_assignment(cls.model_construct(), name, value), name

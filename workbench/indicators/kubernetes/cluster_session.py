@@ -159,6 +159,7 @@ def format_instructions(folder: str | Path) -> str:
 
 
 def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.StackSet:
+    """The stacks of a session on a cluster; refuses settings that only this machine can honour."""
     unfit = ("python", "specification", "network", "script", "pytest", "pyperf", "better", "reference")
     if conflicts := [f"--{name}" for name in unfit if getattr(config, name)]:
         raise ConfigError(

@@ -409,6 +409,7 @@ class SessionWatch:
             self.sleep(self.poll_s)
 
     def _check_once(self) -> str | None:
+        """Look at the Job and its pods once; why the session is over, or null while it runs."""
         try:
             # The Job is read before its pods, so that its final state applies to all of them.
             job = self.cluster.get_job(build_object_name(self.session.session_id))
@@ -433,6 +434,7 @@ class SessionWatch:
         return False
 
     def _note_waiting_pod(self, pod: Object) -> None:
+        """Report once why a pod waits; raises if it can never start."""
         problem = find_waiting_reason(pod)
         if problem is None:
             return

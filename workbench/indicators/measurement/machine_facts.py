@@ -228,6 +228,7 @@ def assign_cores(
 
 
 def _list_sibling_cores(core: int, root: Path) -> frozenset[int]:
+    """Numbers of the hardware threads that share a core with this one, itself among them."""
     path = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
     with contextlib.suppress(OSError, ValueError):
         siblings: set[int] = set()
@@ -428,6 +429,7 @@ def _has_byte_code(folder: Path, module: Path) -> bool:
 
 
 def _copy_byte_code(top: Path, folder: Path) -> None:
+    """Copy the byte code below a folder to the same path below `folder`, unless that has it as new."""
     for cache in top.rglob("__pycache__"):
         target = folder / cache.parent.relative_to("/")
         target.mkdir(parents=True, exist_ok=True)

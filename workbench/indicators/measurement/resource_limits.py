@@ -106,6 +106,10 @@ def _memory_settings(memory_bytes: int) -> list[tuple[dict[str, str], bool]]:
 
 
 def _enter_group(parent: Path, settings: list[tuple[dict[str, str], bool]]) -> Path | None:
+    """Move this process into a new control group below `parent`; null where that cannot be done.
+
+    `settings`: Files and values to write, each with whether it is worth a group: one of those must succeed.
+    """
     folder = parent / f"{PREFIX}{os.getpid()}"
     try:
         folder.mkdir(exist_ok=True)
@@ -121,6 +125,7 @@ def _enter_group(parent: Path, settings: list[tuple[dict[str, str], bool]]) -> P
 
 
 def _write_settings(folder: Path, values: dict[str, str]) -> bool:
+    """Write values to files of a control group; false as soon as one cannot be written."""
     try:
         for name, value in values.items():
             # Without O_CREAT: a file that the kernel does not have must not be made.

@@ -149,6 +149,7 @@ def find_closed_folder(path: str) -> str | None:
 
 
 def _cover_folder(top: str, folders: list[str]) -> None:
+    """Cover a top folder by an empty, read-only one in which only these folders below it can be seen."""
     if top in folders:
         raise OSError(f"{top} itself is closed to other users")
     # Opened before they are covered; a folder inside another one needs no entry of its own.
@@ -208,6 +209,7 @@ def isolate_network() -> str | None:
 
 
 def _enter_empty_network() -> None:
+    """Move this process into a network of its own, which has nothing but a loopback."""
     user, group = os.geteuid(), os.getegid()
     unshare_namespaces(CLONE_NEWNET | (CLONE_NEWUSER if user else 0))
     if user:

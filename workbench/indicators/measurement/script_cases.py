@@ -82,6 +82,7 @@ def read_declarations(folder: Path) -> list[ScriptDeclaration]:
 
 
 def _parse_directions(texts: Sequence[str]) -> dict[str, Better]:
+    """Results by name, with the direction that is better."""
     directions: dict[str, Better] = {}
     for text in texts:
         name, _, word = text.partition("=")
@@ -119,6 +120,7 @@ def _read_suite(text: str, kind: str) -> ScriptDeclaration:
 def _declare(
     script: ScriptDeclaration, where: str, config: SessionConfig, variants: Sequence[Variant], better: dict[str, Better]
 ) -> tuple[ScriptDeclaration, list[str]]:
+    """Run a script once, and declare it by its document; return notes on how it is compared."""
     fitting = [candidate for candidate in variants if all(need in candidate.arm.packages for need in script.requires)]
     if not fitting:
         raise ConfigError(
@@ -211,6 +213,7 @@ def reload_case(name: str, sources: Mapping[str, str], parameters: Mapping[str, 
 
 
 def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None]:
+    """The class that a document's name means, with a notice about documents of the old contract."""
     name = str(document.get("name"))[:80]
     if name in {model.__name__ for model in thoth_indicators.MODELS}:
         return thoth_indicators.find_model(document)

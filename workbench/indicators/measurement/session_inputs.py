@@ -168,6 +168,7 @@ def solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
 def _install_variants(
     config: SessionConfig, stacks: StackSet | None, baseline: str | None, offline: bool, progress: Progress
 ) -> list[Variant]:
+    """Install the stacks, or probe the existing environments; the baseline comes first, the control last."""
     if stacks is None:
         return stack_variants.build_python_variants(stack_variants.parse_pythons(config.python), baseline)
     wanted = baseline if baseline is None or stacks.variations else stacks.get_stack(baseline).name
@@ -183,6 +184,7 @@ def _install_variants(
 def _gather_from_specification(
     config: SessionConfig, fetch_script: bool, offline: bool, progress: Progress
 ) -> SessionInputs:
+    """The inputs that Amun specifications name: a stack by each lock, one script for all."""
     from workbench.indicators.compat_thoth import amun_specification
     from workbench.indicators.measurement.stack_variants import build_stack_set
     from workbench.indicators.shipped.indicator_classes import parse_case
@@ -273,6 +275,7 @@ def _read_first_specification(folder: Path, session: Session) -> dict[str, Any]:
 
 
 def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list[Case]:
+    """The cases of a started session, from its configuration and folder."""
     from workbench.indicators.shipped.indicator_classes import parse_case
 
     if config.specification is None:
@@ -293,6 +296,7 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
 
 
 def _reload_environment(folder: Path, session: Session, config: SessionConfig) -> dict[str, str]:
+    """Variables of the runs of a session that was started from a specification."""
     if config.specification is None:
         return {}
     return {

@@ -62,6 +62,7 @@ def count_max_rounds(session: Session) -> int:
 
 
 def _order_in_rounds(session: Session) -> Iterator[tuple[int, str, str]]:
+    """Runs as (round, case, arm), in random order within each round."""
     for number in range(count_max_rounds(session)):
         # Not seed + number: then seeds 1 and 2 would share rounds.
         draw = random.Random(f"{session.seed}:{number}")  # noqa: S311 - an order, no secret
@@ -71,6 +72,7 @@ def _order_in_rounds(session: Session) -> Iterator[tuple[int, str, str]]:
 
 
 def _order_in_blocks(session: Session) -> Iterator[tuple[int, str, str]]:
+    """Runs as (round, case, arm), one arm after the other."""
     for arm in session.arms:
         for case in session.cases:
             for number in range(count_max_rounds(session)):
@@ -104,6 +106,8 @@ class Undeclared(Indicator):
 
 @dataclass(frozen=True)
 class _OutputCheck:
+    """Status of a run with its reason, and its document (or its output as text)."""
+
     status: Status
     reason: str | None
     document: Any
@@ -159,6 +163,7 @@ def build_run_document(
 
 
 def _check_output(case: Case, ended: RunEnd) -> _OutputCheck:
+    """Judge what a run printed; the end of its process takes precedence."""
     try:
         document = redaction.redact_value(parse_document(ended.stdout))
     except DocumentError as error:
@@ -263,6 +268,7 @@ def build_session_plan(
 
 
 def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
+    """A case with its metrics, and the arms that it does not apply to."""
     indicator = case.indicator
     skipped = {}
     for arm in arms:

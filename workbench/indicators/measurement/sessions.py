@@ -129,6 +129,7 @@ def _equalize_inputs(parts: SessionInputs, watcher: SessionWatcher) -> SessionIn
 def _measure_here(
     run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
 ) -> SessionOutcome:
+    """Make the missing runs on this machine, and judge the session."""
     limits = RunLimits(processes=parts.config.processes, network=parts.config.network)
     return measure_and_judge(
         run,

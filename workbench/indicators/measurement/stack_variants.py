@@ -156,6 +156,7 @@ def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _build_python_variant(name: str, path: str) -> Variant:
+    """The variant of an existing environment, by the path of its interpreter or folder."""
     interpreter = Path(path).expanduser()
     if interpreter.is_dir():
         interpreter = interpreter / "bin" / "python"
@@ -169,6 +170,7 @@ def _build_python_variant(name: str, path: str) -> Variant:
 
 
 def _probe_python(name: str, interpreter: str) -> tuple[str, str, list[Any]]:
+    """Version, prefix, and packages as (name, version), as an interpreter tells them."""
     try:
         process = subprocess.run(  # noqa: S603
             [interpreter, "-I", "-B", "-c", _PROBE],
@@ -252,6 +254,7 @@ def build_stack_set(stacks: Sequence[Stack], requirements: Sequence[str]) -> Sta
 
 
 def _check_different_stacks(stacks: list[Stack], texts: Sequence[str]) -> list[Stack]:
+    """Refuse two equal locks; `texts` are the requirements that they come from."""
     keys = [stack.key for stack in stacks]
     for number, key in enumerate(keys):
         if key in keys[:number]:

@@ -151,6 +151,7 @@ def start_bisection(
 
 
 def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
+    """Make the folder of a search with its stacks and its plan."""
     name = f"bisect-{plan.package}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     folder = out.absolute() / name
     try:
@@ -337,6 +338,7 @@ class _VersionSearch:
         return None
 
     def _evaluate(self) -> None:
+        """Find the step between versions, and measure it directly where its verdict is open."""
         assert self.margin is not None
         levels, n_compared = self._list_levels(), len(self.bisection.stacks) - 1
         result = version_search.evaluate_levels(levels, margin=self.margin, n_compared=n_compared)

@@ -123,6 +123,7 @@ def _check_variables(env: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _check_indexes(matrix: StackMatrix) -> None:
+    """Refuse credentials in addresses, and packages of an unknown index."""
     for name, url in matrix.indexes.items():
         if has_user_info(url):
             user = f"UV_INDEX_{name.upper().replace('-', '_')}_USERNAME and _PASSWORD"
@@ -207,6 +208,11 @@ def iterate_arms(matrix: StackMatrix) -> Iterator[MatrixArm]:
 
 
 def _build_arm(matrix: StackMatrix, python: str | None, levels: Iterable[Any]) -> MatrixArm:
+    """The arm of one combination of levels.
+
+    `levels`: In the order of versions, then indexes of all packages, then variables, then threads. A dimension with a
+    single level is no factor.
+    """
     names, values = list(matrix.packages), iter(levels)
     versions = {name: next(values) for name in names}
     indexes = {name: next(values) for name in names}
@@ -378,6 +384,7 @@ class _MatrixSolver:
 def _build_matrix_set(
     matrix: StackMatrix, arms: Sequence[MatrixArm], solver: _MatrixSolver, rejected: Sequence[RejectedPoint]
 ) -> StackSet:
+    """The solved arms as variations of a set; arms with equal locks share a stack."""
     by_key: dict[str, Stack] = {}
     variations = []
     for arm in arms:

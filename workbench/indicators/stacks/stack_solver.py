@@ -238,6 +238,7 @@ class Solver:
         return datetime(point.before.year, point.before.month, point.before.day, tzinfo=UTC)
 
     def _run_solver(self, point: Point, before: datetime | None) -> uv_tool.UvOutput:
+        """Run `uv pip compile` for a point, in a temporary folder."""
         with tempfile.TemporaryDirectory(prefix="workbench-stack-") as name:
             folder = Path(name)
             requirements_file = write_requirements(folder, self.requirements, self.index.sources)
@@ -301,6 +302,7 @@ def write_requirements(folder: Path, requirements: Sequence[str], sources: Sourc
 
 
 def _find_newest_upload(wheels: Sequence[Wheel]) -> str | None:
+    """The upload time of the newest wheel; null unless all have one."""
     times = [wheel.uploaded for wheel in wheels]
     upload_times = [time for time in times if time is not None]
     return format_time(max(upload_times)) if upload_times and len(upload_times) == len(times) else None
@@ -395,6 +397,7 @@ def _shift_progress(progress: Progress, by: int) -> Progress:
 def _build_stack_set(
     plan: StackPlan, answers: Sequence[SolvedPoint | UnsolvedPoint], notes: tuple[str, ...]
 ) -> StackSet:
+    """Merge equal locks, leave out those that are too large, and name the stacks."""
     rejected: list[RejectedPoint] = []
     stacks: dict[str, Stack] = {}
     merged = 0
@@ -452,6 +455,7 @@ def _list_options(request: StackRequest) -> dict[str, int | str | None]:
 
 
 def _find_size_excess(stack: Stack, max_bytes: int) -> str | None:
+    """Why a stack is too large to download; null if it is not."""
     size = sum(package.download_bytes or 0 for package in stack.packages)
     if size <= max_bytes:
         return None

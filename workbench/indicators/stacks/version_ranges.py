@@ -110,6 +110,7 @@ def find_version_range(
 
 
 def _check_available(wanted: set[Version], there: set[Version], package: str, index: PackageIndex) -> None:
+    """Refuse wanted versions that have no wheel; `there` are those that have."""
     if missing := sorted(wanted - there):
         versions = sorted(there)
         shown = f"{len(versions)} versions, {versions[0]} to {versions[-1]}" if versions else "none"

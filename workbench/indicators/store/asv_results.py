@@ -250,6 +250,7 @@ def import_results(
 
 
 def _convert_results(path: Path, result_file: ResultFile, benchmarks: Mapping[str, Any]) -> list[ImportedRun]:
+    """The samples of a result file as runs; each combination of parameters is a case."""
     arm, facts = _build_arm(result_file), read_machine(path, result_file)
     count = str(facts.get("num_cpu"))
     hardware = session_import.build_hardware(

@@ -170,6 +170,7 @@ def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
 def _build_session(
     session_id: str, runs: list[ImportedRun], arms: list[Arm], labels: Mapping[str, str], rounds: int
 ) -> Session:
+    """The session of imported runs; `labels` maps keys of cases to their labels."""
     things = list({run.thing.key: run.thing for run in runs}.values())
     pairs = {(run.arm.name, run.thing.key) for run in runs}
     starts = sorted(filter(None, (_text_or_empty(run.document.get("start_datetime")) for run in runs)))
@@ -203,6 +204,7 @@ def _build_declaration(indicator: type[Indicator]) -> dict[str, Any]:
 
 
 def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> PlannedCase:
+    """The planned case of an imported one; without a known indicator it has no metrics."""
     indicator = thing.indicator
     metrics, declaration, compared = [], {}, []
     if indicator is not None:
@@ -226,6 +228,7 @@ def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> Pla
 
 
 def _build_result(session: Session, run: ImportedRun, label: str, number: int, position: int) -> Result:
+    """The document of an imported run."""
     stdout, exit_code = json.dumps(run.document.get("stdout")), run.document.get("exit_code")
     measured = RunDetails(
         session_id=session.session_id,
