@@ -28,7 +28,7 @@ from workbench.indicators.contract.indicator import Case, Indicator, check, para
 from workbench.indicators.measurement.rounds import measure_session  # noqa: E402
 from workbench.indicators.measurement.session_config import session_config  # noqa: E402
 from workbench.indicators.measurement.session_plan import build_session_plan  # noqa: E402
-from workbench.indicators.measurement.session_progress import SilentWatcher  # noqa: E402
+from workbench.indicators.measurement.session_progress import SessionWatcher  # noqa: E402
 from workbench.indicators.measurement.stack_variants import Variant, install_variants  # noqa: E402
 from workbench.indicators.shipped.indicator_classes import parse_case  # noqa: E402
 from workbench.indicators.stacks.environments import ensure_environment  # noqa: E402
@@ -82,7 +82,7 @@ def stacks() -> list[Stack]:
     return sorted(named, key=lambda stack: stack.name != BASELINE)
 
 
-class Halfway(SilentWatcher):
+class Halfway(SessionWatcher):
     """Takes the machine's memory bandwidth from the middle of the session on."""
 
     def __init__(self, python: str) -> None:

@@ -46,7 +46,7 @@ from workbench.indicators.measurement.session_plan import (
     count_max_rounds,
     order_runs,
 )
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.stack_variants import Variant, build_stack_variant, order_variants
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
@@ -383,7 +383,7 @@ class SessionWatch:
     cases: Sequence[Case]
     cluster: Cluster
     judge: Judge = field(default_factory=Judge)
-    watcher: SessionWatcher = field(default_factory=SilentWatcher)
+    watcher: SessionWatcher = field(default_factory=SessionWatcher)
     poll_s: float = POLL_S
     sleep: Callable[[float], None] = time.sleep
     _over: set[str] = field(default_factory=set)

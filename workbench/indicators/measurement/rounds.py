@@ -26,7 +26,7 @@ from workbench.indicators.measurement.session_plan import (
     match_cases_to_session,
     order_runs,
 )
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Result, RunDetails, Session, inspection_id, result_path
@@ -153,7 +153,7 @@ def measure_session(
     `folder`, `session`: The session's folder, whose existing runs are kept, and its plan.
     `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
     """
-    judge, watcher = judge or Judge(), watcher or SilentWatcher()
+    judge, watcher = judge or Judge(), watcher or SessionWatcher()
     planned_cases = match_cases_to_session(session, cases)
     by_name = {variant.arm.name: variant for variant in variants}
     _check_same_environments(session, by_name)

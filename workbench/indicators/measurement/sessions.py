@@ -20,7 +20,7 @@ from workbench.indicators.measurement.run_messages import RunLimits
 from workbench.indicators.measurement.script_cases import write_declarations
 from workbench.indicators.measurement.session_config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.session_report import format_answer
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
@@ -73,7 +73,7 @@ def start_session(
     `cases`: Cases of classes defined in a notebook; by default those that `config.indicators` names.
     `out`: Folder for the session's own folder; `runs.default_out()` by default.
     """
-    watcher = watcher or SilentWatcher()
+    watcher = watcher or SessionWatcher()
     parts = gather_inputs(config, cases, watcher.report_preparation, fetch_script=fetch_script, offline=offline)
     parts = _equalize_inputs(parts, watcher)
     # Plan once before the folder exists, so that an invalid plan leaves none behind.
@@ -103,7 +103,7 @@ def resume_session(
 
     `rounds`, `more`: Extend it to so many rounds in all, or by so many; see `extend_session`.
     """
-    watcher = watcher or SilentWatcher()
+    watcher = watcher or SessionWatcher()
     run = run_folder.load_run(folder)
     session = archive.read_session(run.folder)
     if session.backend != "process":

@@ -26,7 +26,7 @@ from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.analysis.version_search import SearchResult, Step
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import SessionConfig
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.session_report import count_more_rounds
 from workbench.indicators.measurement.sessions import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_stack_set
@@ -260,7 +260,7 @@ def measure_bisection(
     with locks.lock_exclusively(
         bisection.folder, "another process is measuring this bisection", do="wait for it, or stop it"
     ):
-        search = _VersionSearch(bisection, watch or (lambda: nullcontext(SilentWatcher())), command)
+        search = _VersionSearch(bisection, watch or (lambda: nullcontext(SessionWatcher())), command)
         try:
             search.measure_versions()
         except _StoppedError:
