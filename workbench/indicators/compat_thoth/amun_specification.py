@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -12,6 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from workbench.core import redaction
+from workbench.core.data_files import parse_json, parse_yaml, read_text_file
 from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.measurement.session_plan import BATCH
 from workbench.indicators.stacks.stack_request import refuse_secrets
@@ -188,18 +188,12 @@ def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Spe
 
 
 def _read_document(path: Path) -> dict[str, Any]:
-    """The document of a file, which must be an object with known keys."""
+    """The document of a JSON or YAML file, which must be an object with known keys."""
+    text = read_text_file(path, noun="specification", max_bytes=MAX_BYTES)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError("cannot read the specification", where=path, found=error.strerror) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError("too large for a specification", where=path, allowed=f"up to {MAX_BYTES >> 20} MiB")
-    try:
-        document = _parse_text(raw.decode("utf-8"), path)
-    except (ValueError, RecursionError) as error:
-        raise InputError("not JSON, nor YAML", where=path, found=str(error)[:200]) from None
+        document = _parse_text(text, path.suffix)
+    except InputError as error:
+        raise InputError("not JSON, nor YAML", where=path, found=" ".join(str(error).split())[:200]) from None
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise InputError("not a specification", where=path, found=type(document).__name__, allowed="an object")
     if unknown := [key for key in document if key not in _KNOWN and not key.startswith("@")]:
@@ -209,29 +203,15 @@ def _read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _parse_text(text: str, path: Path) -> Any:
-    """Data of JSON or YAML text; YAML aliases are refused."""
-    if path.suffix not in (".yaml", ".yml"):
+def _parse_text(text: str, suffix: str) -> Any:
+    """Data of a text by the suffix of its file; without a known one, of YAML where it is not JSON."""
+    if suffix not in (".yaml", ".yml"):
         try:
-            return json.loads(text)
-        except ValueError:
-            if path.suffix == ".json":
+            return parse_json(text, noun="specification")
+        except InputError:
+            if suffix == ".json":
                 raise
-    import yaml
-
-    class Plain(yaml.SafeLoader):
-        """An alias can stand for itself many times over: a few lines would fill the memory when they are walked."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            """Refuse aliases."""
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("aliases are not read")
-            return super().compose_node(parent, index)
-
-    try:
-        return yaml.load(text, Plain)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
+    return parse_yaml(text, noun="specification")
 
 
 def _list_ignored_fields(document: Mapping[str, Any], ignored: Collection[str], path: Path) -> list[str]:
