@@ -36,6 +36,8 @@ NOTE = "cluster: "
 
 
 class _FromPod(BaseModel):
+    """A record of a pod; unknown keys and numbers that are not finite are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
