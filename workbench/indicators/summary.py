@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
 
 
-_HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
 MAX_SHOWN_ROWS = 30
 MAX_SENTENCES = 40
 
