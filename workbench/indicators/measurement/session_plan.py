@@ -21,7 +21,7 @@ from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.run_messages import RunEnd
 from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.stack_variants import Variant
-from workbench.indicators.store.archive import Arm, PlannedCase, PlannedMetric, Pressure, Result, RunDetails, Session
+from workbench.indicators.store.archive import Arm, PlannedCase, Pressure, Result, RunDetails, Session
 
 MAX_TEXT = 64 << 10
 """Bytes kept of an output that is no document."""
@@ -281,21 +281,8 @@ def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
             found=f"{arms[0].name} {skipped[arms[0].name]}",
             do="choose another --baseline, or leave out this indicator",
         )
-    return PlannedCase(
-        label=case.label,
-        indicator=indicator.__name__,
-        indicator_version=indicator.version(),
-        about=(indicator.__doc__ or "").strip().split("\n")[0][:300],
-        parameters=dict(case.parameters),
-        metrics=tuple(
-            PlannedMetric(
-                name=name, field=metric.field, unit=metric.unit, better=metric.better, tolerance=metric.tolerance
-            )
-            for name, metric in case.metrics()
-        ),
-        compared_checks=indicator.compared_checks(),
-        skipped=skipped,
-        declaration=indicator.model_json_schema(),
+    return PlannedCase.from_indicator(
+        indicator, label=case.label, version=case.version, parameters=case.parameters, skipped=skipped
     )
 
 

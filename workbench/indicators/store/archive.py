@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,7 +18,7 @@ from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.schema import FiniteModel
 from workbench.indicators.contract.documents import Status
-from workbench.indicators.contract.indicator import Better, Value
+from workbench.indicators.contract.indicator import Better, Indicator, Value
 
 FORMAT_VERSION = 1
 SESSION_FILE = "session.json"
@@ -90,6 +92,38 @@ class PlannedCase(FiniteModel):
     compared_checks: tuple[str, ...] = ()
     skipped: dict[str, str] = Field(default={})
     declaration: dict[str, Any] = Field(default={})
+
+    @classmethod
+    def from_indicator(
+        cls,
+        indicator: type[Indicator],
+        *,
+        label: str,
+        version: str,
+        parameters: Mapping[str, Value],
+        skipped: dict[str, str],
+    ) -> PlannedCase:
+        """Plan a case of an indicator's class; `version` is that of its declaration with the sources that are run."""
+        return cls(
+            label=label,
+            indicator=indicator.__name__,
+            indicator_version=version,
+            about=(indicator.__doc__ or "").strip().split("\n")[0][:300],
+            parameters=dict(parameters),
+            metrics=tuple(
+                PlannedMetric(name=name, **dataclasses.asdict(metric))
+                for name, metric in indicator.named_metrics(label)
+            ),
+            compared_checks=indicator.compared_checks(),
+            skipped=skipped,
+            declaration=_build_declaration(indicator),
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _build_declaration(indicator: type[Indicator]) -> dict[str, Any]:
+    """JSON Schema of an indicator, built once for what may be thousands of imported cases."""
+    return indicator.model_json_schema()
 
 
 class Hardware(FiniteModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections import Counter
@@ -19,7 +18,6 @@ from workbench.indicators.store.archive import (
     Arm,
     Hardware,
     PlannedCase,
-    PlannedMetric,
     Result,
     RunDetails,
     Session,
@@ -197,33 +195,18 @@ def _build_session(
     )
 
 
-@functools.lru_cache(maxsize=64)
-def _build_declaration(indicator: type[Indicator]) -> dict[str, Any]:
-    """JSON Schema of an indicator, built once for its thousands of cases."""
-    return indicator.model_json_schema()
-
-
 def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> PlannedCase:
     """The planned case of an imported one; without a known indicator it has no metrics."""
-    indicator = thing.indicator
-    metrics, declaration, compared = [], {}, []
-    if indicator is not None:
-        indicator_metrics = indicator.metrics()
-        for metric in indicator_metrics:
-            name = label if len(indicator_metrics) == 1 else f"{label}.{metric.field}"
-            metrics.append(PlannedMetric(name=name, **metric.__dict__))
-        declaration = _build_declaration(indicator)
-        compared = list(indicator.compared_checks())
-    return PlannedCase(
-        label=label,
-        indicator=thing.name,
-        indicator_version=thing.version,
-        about=((indicator.__doc__ or "") if indicator else "").strip().split("\n")[0][:300],
-        parameters=dict(thing.parameters),
-        metrics=tuple(metrics),
-        compared_checks=tuple(compared),
-        skipped=skipped,
-        declaration=declaration,
+    if thing.indicator is None:
+        return PlannedCase(
+            label=label,
+            indicator=thing.name,
+            indicator_version=thing.version,
+            parameters=dict(thing.parameters),
+            skipped=skipped,
+        )
+    return PlannedCase.from_indicator(
+        thing.indicator, label=label, version=thing.version, parameters=thing.parameters, skipped=skipped
     )
 
 
