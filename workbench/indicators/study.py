@@ -123,11 +123,6 @@ class Study:
     recommendation: Recommendation
 
     @property
-    def found(self) -> Comparison:
-        """Older name of `comparison`, for kept notebooks."""
-        return self.comparison
-
-    @property
     def answer(self) -> str:
         """The recommendation in one sentence, and the mix that it holds for."""
         return f"{self.recommendation.answer.sentence}. Mix: {self.mix}."
