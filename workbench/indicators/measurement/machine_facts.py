@@ -241,7 +241,7 @@ def _list_sibling_cores(core: int, root: Path) -> frozenset[int]:
 
 
 def _read_busy_s(path: Path, cores: tuple[int, ...]) -> float | None:
-    """Time that cores have run something since boot, together; without what the hypervisor took."""
+    """Seconds since boot that these cores (none: all) have run something, added up; without the hypervisor's."""
     names = {f"cpu{core}" for core in cores} or {"cpu"}
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = [line.split() for line in path.read_text().splitlines() if line.split(" ", 1)[0] in names]
@@ -252,7 +252,7 @@ def _read_busy_s(path: Path, cores: tuple[int, ...]) -> float | None:
 
 
 def _read_mhz(root: Path, sys_root: Path, cores: tuple[int, ...]) -> float | None:
-    """Mean clock of cores now; from the kernel's own file, else from cpuinfo."""
+    """Mean clock of the cores now, in MHz, from the kernel's own files or else from cpuinfo; null if neither tells."""
     folder = sys_root / "devices/system/cpu"
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
         frequencies = [int((folder / f"cpu{core}/cpufreq/scaling_cur_freq").read_text()) / 1000 for core in cores]
@@ -266,7 +266,7 @@ def _read_mhz(root: Path, sys_root: Path, cores: tuple[int, ...]) -> float | Non
 
 
 def _read_throttles(sys_root: Path, cores: tuple[int, ...]) -> int | None:
-    """How often these cores were slowed down for heat since boot."""
+    """Number of times that these cores were slowed down for heat since boot, added up."""
     folder = sys_root / "devices/system/cpu"
     with contextlib.suppress(OSError, ValueError):
         counts = [int((folder / f"cpu{core}/thermal_throttle/core_throttle_count").read_text()) for core in cores]
@@ -275,7 +275,7 @@ def _read_throttles(sys_root: Path, cores: tuple[int, ...]) -> int | None:
 
 
 def _read_quota_s(root: Path, sys_root: Path) -> float | None:
-    """How long a CPU quota has stopped this control group; null without control groups of version 2."""
+    """Seconds for which a CPU quota has stopped this control group; null without control groups of version 2."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         group_line = next(line for line in (root / "self/cgroup").read_text().splitlines() if line.startswith("0::"))
         text = (sys_root / "fs/cgroup" / group_line[3:].lstrip("/") / "cpu.stat").read_text()
@@ -364,7 +364,11 @@ def _settle_variant(
     note: Callable[[str], None],
     copy_facts: dict[str, Any] | None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Conditions of a variant, and the variables that its runs need for its byte code."""
+    """Conditions of a variant, and the variables that its runs need for its byte code.
+
+    `facts`, `copy_facts`: Reports of the probe, without and with the copy in `folder`; null where there is none.
+    `expected`: Variables that a run should see.
+    """
     if facts is None:
         return {}, {}
     conditions = _describe_conditions(facts, expected)
@@ -386,7 +390,7 @@ def _settle_variant(
 
 
 def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
-    """Modules that do not compile, of a copy that is still whole; null where it must be made (again)."""
+    """Number of modules that do not compile in a copy that is still whole; null where it must be made (again)."""
     if copy_facts is None:
         return None
     with contextlib.suppress(OSError, ValueError):
@@ -397,7 +401,10 @@ def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
 
 
 def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], folder: Path) -> int | None:
-    """Copy the byte code that is there below a folder, and compile the rest; how many modules do not compile."""
+    """Copy the byte code that is there below `folder`, and compile the rest.
+
+    Returns: Number of modules that do not compile; null if no copy could be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for top in folders:
@@ -425,6 +432,7 @@ def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], f
 
 
 def _has_byte_code(folder: Path, module: Path) -> bool:
+    """Whether the copy below `folder` has byte code of a module."""
     return any((folder / module.parent.relative_to("/")).glob(f"{glob.escape(module.stem)}.*.pyc"))
 
 

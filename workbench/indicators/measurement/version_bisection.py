@@ -165,6 +165,7 @@ def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
 
 
 def _check_ends(bisection: Bisection) -> None:
+    """Refuse a range with an end that has no solution."""
     for position in (0, bisection.last):
         if position not in bisection.stacks:
             raise ConfigError(
@@ -198,6 +199,7 @@ def load_bisection(folder: str | Path) -> Bisection:
 
 
 def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
+    """A search by its plan and its stacks; versions without a stack have the reason."""
     by_name = {stack.name: stack for stack in solved.stacks}
     reasons = {rejection.point: rejection.reason for rejection in solved.rejected}
     names = {place: version_ranges.name_version(plan.package, text) for place, text in enumerate(plan.versions)}
@@ -224,9 +226,11 @@ class VersionRecord:
 class BisectionOutcome:
     """A search as far as it got.
 
-    `metric`, `margin`: What was compared, and its practical margin; null before the first session.
+    `metric`, `margin`: The metric that is compared, and its practical margin as a share; null before the first session.
+    `records`: The versions in their order, the oldest first.
     `result`: What the levels say; null if both ends are not told apart, or not yet measured.
     `direct`: The session of the two versions of the step against each other; null where none was needed.
+    `n_probes`: Number of versions measured between the ends. `reasons`: Why the answer is not known, or not exactly.
     """
 
     bisection: Bisection
@@ -286,7 +290,7 @@ class _VersionSearch:
     conditions: tuple[str, str] | None = None
 
     def measure_versions(self) -> None:
-        """Both ends, the probes, and the step itself if it is still open."""
+        """Measure both ends, then the probes, then the step itself if its verdict is still open."""
         plan, last = self.bisection.plan, self.bisection.last
         for position, reason in self.bisection.unsolved.items():
             self.records[position] = VersionRecord(plan.versions[position], "skipped", f"no solution: {reason}")
@@ -301,17 +305,20 @@ class _VersionSearch:
         self._evaluate()
 
     def _choose_probe(self) -> int | None:
+        """Position of the next version to measure; null if none is left, or the limit is reached."""
         limit = self.bisection.plan.max_probes
         if limit is not None and self.n_probes >= limit:
             return None
         return self._choose_open_version()
 
     def _choose_open_version(self) -> int | None:
+        """Position of the next version to measure, whatever the limit; null if none is left."""
         logs = version_search.list_log_levels(self._list_levels())
         skipped = {position for position, record in self.records.items() if record.state == "skipped"}
         return version_search.choose_next_probe(logs, skipped)
 
     def _list_levels(self) -> dict[int, Interval]:
+        """Ratio to the oldest version, by position."""
         return {place: record.ratio for place, record in self.records.items() if record.ratio is not None}
 
     def _probe_version(self, position: int) -> VersionRecord:
@@ -330,6 +337,7 @@ class _VersionSearch:
         return VersionRecord(version, "skipped", reason, folder=outcome.folder)
 
     def _find_install_problem(self, position: int) -> str | None:
+        """Why a version cannot be installed; null if it can."""
         limit = self.bisection.plan.config.max_download_bytes
         try:
             environments.install_environments([(self.bisection.stacks[position], 0)], max_download_bytes=limit)
@@ -472,6 +480,7 @@ def _find_end_problem(ends: VersionRecord, outcome: SessionOutcome) -> str | Non
 
 
 def _find_first_reason(outcome: SessionOutcome) -> str:
+    """The first reason of a session's judgement."""
     reasons = outcome.compared.judgement["reasons"][0]
     return str(reasons[0]) if len(reasons) else "no values"
 
@@ -491,6 +500,7 @@ def _find_run_problem(outcome: SessionOutcome) -> str | None:
 
 
 def _find_candidate(session: archive.Session) -> archive.Arm:
+    """The arm of a session's second version."""
     return next(arm for arm in session.arms if arm.name != session.baseline and not arm.is_control)
 
 
@@ -510,7 +520,7 @@ def _load_session(folder: Path, watcher: SessionWatcher) -> SessionOutcome:
 
 
 def format_bisection_answer(outcome: BisectionOutcome) -> str:
-    """The answer in a sentence, and what else must be known with it in further ones."""
+    """The answer in a sentence, and further ones about what limits it."""
     if outcome.interrupted:
         return f"Stopped after {_count_probes(outcome)}: not known yet."
     if outcome.result is None:
@@ -525,6 +535,7 @@ def format_bisection_answer(outcome: BisectionOutcome) -> str:
 
 
 def _format_step_answer(outcome: BisectionOutcome) -> str:
+    """Sentence on the version, or the range of versions, that made the change."""
     assert outcome.result is not None
     step, between = outcome.result.step, outcome.result.between
     before, after = _name_versions(outcome, step)
@@ -549,7 +560,7 @@ def _count_probes(outcome: BisectionOutcome) -> str:
 
 
 def _format_change(ratio: Interval) -> str:
-    """1.42x slower, or faster."""
+    """A ratio as a change, such as 1.42x slower."""
     estimate = ratio.estimate or 1.0
     return f"{format_factor(max(estimate, 1 / estimate))}x {'faster' if estimate > 1 else 'slower'}"
 
@@ -564,7 +575,7 @@ def format_factor(value: float) -> str:
 
 
 def _format_ends_of(ratio: Interval) -> str:
-    """The interval in the direction in which the change is told."""
+    """The interval of a ratio, turned like the change that `_format_change` gives."""
     if ratio.low is None or ratio.high is None:
         return "no interval"
     faster = (ratio.estimate or 1.0) > 1
@@ -573,7 +584,7 @@ def _format_ends_of(ratio: Interval) -> str:
 
 
 def _format_ends(outcome: BisectionOutcome) -> str:
-    """Both ends against each other."""
+    """The newest version against the oldest one."""
     plan, newest = outcome.bisection.plan, outcome.records[-1]
     names = f"{plan.package} {plan.versions[-1]} against {plan.versions[0]}"
     if newest.ratio is None:
@@ -582,7 +593,7 @@ def _format_ends(outcome: BisectionOutcome) -> str:
 
 
 def _format_share(outcome: BisectionOutcome) -> list[str]:
-    """Which part of the whole change the step is, if there are other steps."""
+    """Sentence on the step's part of the whole change; none unless there are other steps."""
     result, newest = outcome.result, outcome.records[-1].ratio
     if result is None or not result.others or result.share is None or newest is None:
         return []
@@ -607,6 +618,7 @@ def list_changed_packages(outcome: BisectionOutcome) -> list[tuple[str, str | No
 
 
 def _format_dependencies(outcome: BisectionOutcome) -> list[str]:
+    """Sentence on other packages that changed in the same step; none unless there are any."""
     packages = list_changed_packages(outcome)
     if not packages:
         return []
@@ -616,7 +628,7 @@ def _format_dependencies(outcome: BisectionOutcome) -> list[str]:
 
 
 def list_next_commands(outcome: BisectionOutcome) -> list[str]:
-    """Commands that go on: the search, and before it further rounds of a session that is undecided."""
+    """Commands that continue the search, after those that add rounds to an undecided session."""
     again = f"workbench indicators bisect --resume {shlex.quote(str(outcome.bisection.folder))}"
     if outcome.interrupted:
         return [again]

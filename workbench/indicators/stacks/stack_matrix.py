@@ -57,7 +57,9 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_split_scalar), Field(min_len
 
 
 class PackageChoice(StrictModel):
-    """Versions of a package (2.2.6, or a specifier such as >=2; empty: any), and names of indexes; lists vary."""
+    """Versions of a package (2.2.6, or a specifier such as >=2; empty: any), and names of indexes; lists are
+    dimensions.
+    """
 
     version: Texts = ("",)
     index: Texts = (DEFAULT_INDEX,)
@@ -113,6 +115,7 @@ class StackMatrix(StrictModel):
 
 
 def _check_variables(env: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse variables that are secrets, or that each run sets itself."""
     for name, levels in env.items():
         if is_secret_name(name):
             raise ValueError(f"env.{name}: looks like a secret, which no file may hold")
@@ -137,6 +140,7 @@ def _check_indexes(matrix: StackMatrix) -> None:
 
 
 def _check_package(name: str, choice: PackageChoice) -> None:
+    """Refuse a name, version or specifier that cannot be read."""
     for text in choice.version:
         try:
             parse_requirement(f"{name}{format_specifier(text)}", f"packages.{name}")
@@ -349,7 +353,7 @@ def solve_stack_matrix(
 
 @dataclass
 class _MatrixSolver:
-    """Locks of combinations, by what they depend on."""
+    """Solves combinations; those that differ only in threads or variables share a lock."""
 
     matrix: StackMatrix
     pythons: dict[str, str | None]
