@@ -17,7 +17,7 @@ from typing import Any
 import polars as pl
 
 from bench import shape
-from workbench.indicators.config import session_config
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import start_session
 from workbench.stats.verdicts import FASTER, SLOWER
 

@@ -21,12 +21,12 @@ from typing import ClassVar
 
 from bench import shape
 from bench.shape import Bar, Row
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, result
 from workbench.indicators.measurement import machine_facts, session_plan
 from workbench.indicators.measurement.launcher_client import Launcher, build_clean_environment
 from workbench.indicators.measurement.rounds import measure_session
 from workbench.indicators.measurement.run_messages import RunCommand, RunLimits
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm
 

@@ -18,7 +18,7 @@ from workbench.core.errors import InputError, WorkbenchError
 from workbench.eventlog import reader
 from workbench.eventlog.sources import LogCutter, list_logs
 from workbench.execution import discovery, parameters
-from workbench.indicators.compat_thoth import amun_files, amun_specification
+from workbench.indicators.compat_thoth import amun_import, amun_specification
 from workbench.indicators.stacks import package_index
 from workbench.scaletest.compat_runai import runai_files as upstream
 from workbench.scaletest.observation import object_ledger, run_records
@@ -138,8 +138,8 @@ def test_a_page_of_an_index_gives_no_link_that_cannot_be_fetched() -> None:
 
 def test_half_of_a_pair_of_code_units_in_a_document_of_amun_is_told_as_a_problem(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text('{"name": "PiMatmul", "framework": "\\ud800", "@result": {"rate": 1}}')
-    problems = amun_files.ReadProblems()
-    assert list(amun_files.read_raw_runs(tmp_path, problems)) == []
+    problems = amun_import.ReadProblems()
+    assert list(amun_import.read_raw_runs(tmp_path, problems)) == []
     assert problems.found
 
 

@@ -16,7 +16,7 @@ from tests.fuzz.fuzzing import fuzz, harmless, scratch
 from tests.fuzz.mutations import HOSTILE_TEXTS, damaged, json_documents
 from tests.fuzz.test_sizing import YAMLS
 from workbench.indicators.analysis import observations
-from workbench.indicators.compat_thoth import amun_files, amun_import, amun_specification, thoth_indicators
+from workbench.indicators.compat_thoth import amun_import, amun_specification, thoth_indicators
 from workbench.indicators.compat_thoth.thoth_indicators import PiMatmul
 from workbench.indicators.contract import documents
 from workbench.indicators.kubernetes import cluster_client
@@ -116,8 +116,8 @@ def test_damaged_documents_of_amun_become_sessions_or_problems(content: bytes, n
         path.write_bytes(content)
         out = place / "out"
         report = harmless(lambda: amun_import.import_documents([place / "given"], out), writes=out)
-        problems = amun_files.ReadProblems()
-        harmless(lambda: list(amun_files.read_raw_runs(place / "given", problems)))
+        problems = amun_import.ReadProblems()
+        harmless(lambda: list(amun_import.read_raw_runs(place / "given", problems)))
         assert report is None or isinstance(report.problems, list)
 
 

@@ -18,7 +18,7 @@ from workbench.indicators.command import app
 from workbench.indicators.contract.indicator import Indicator, check, parameter, result
 from workbench.indicators.contract.new_indicator import try_indicator, write_skeleton
 from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES
-from workbench.indicators.shipped.registry import load_indicator
+from workbench.indicators.shipped.indicator_classes import load_indicator
 
 HANG_S = 300
 

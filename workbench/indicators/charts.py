@@ -241,7 +241,7 @@ def build_round_log_ratios(comparison: Comparison) -> pl.DataFrame:
     """
     session, values = comparison.observed.session, comparison.observed.values
     baseline = session.baseline
-    arms = {arm.name: arm.stack for arm in session.arms if not arm.copy_number}
+    arms = {arm.name: arm.stack for arm in session.arms if not arm.is_control}
     sign = pl.when(pl.col("better") == "lower").then(-1.0).otherwise(1.0)
     logs = values.filter((pl.col("value") > 0) & pl.col("arm").is_in(list(arms))).select(
         "arm", "metric", "round", (sign * pl.col("value").log()).alias("log")
@@ -271,8 +271,10 @@ def chart_mix(
 ) -> alt.LayerChart:
     """Draw each stack's ratio over the mix with its interval: which stack is best for this mix?
 
+    `logs`: One row per stack, metric and round, with the columns of `build_round_log_ratios`.
     `weights`: Metric to weight, the initial position of the sliders; other metrics have weight 0.
     `margin`, `level`: Practical margin as a share, drawn as a band; confidence level of the intervals.
+    `left_out`: Number of metrics of weight 0 that are not in `logs`.
 
     A round counts for a stack if the stack has values of all metrics with a weight. A stack with wrong answers in any
     of them is never the best. Chances and verdicts are in the recommendation.
@@ -302,7 +304,10 @@ def chart_mix(
 
 
 def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, factors: str) -> Any:
-    """Compute ratio and interval of each stack over the mix in the page, from the sliders' parameters."""
+    """Compute ratio and interval of each stack over the mix in the page, from the sliders' parameters.
+
+    `chart` holds rows of `build_round_log_ratios`; `factors` is the expression of `_list_factors`.
+    """
     picked = " + ".join(
         f"(datum.metric == {_quote_text(name)} ? {parameter} : 0)"
         for name, parameter in name_slider_parameters(names).items()
@@ -332,6 +337,7 @@ def _aggregate_mix(chart: Any, names: Sequence[str], baseline: str, factors: str
 
 
 def _build_mix_layers(base: Any, margin: float) -> list[Any]:
+    """Margin band, intervals, points and texts of the mix chart; `margin` is a share."""
     import altair as alt
 
     x = alt.X(
@@ -368,6 +374,7 @@ def name_slider_parameters(names: Sequence[str]) -> dict[str, str]:
 
 
 def _build_slider_params(names: Sequence[str], weights: Mapping[str, float], *, sliders: bool) -> list[Any]:
+    """Parameters of the page that hold the weights, the first of them bound to sliders."""
     import altair as alt
 
     params = []
@@ -379,6 +386,7 @@ def _build_slider_params(names: Sequence[str], weights: Mapping[str, float], *, 
 
 
 def _chart_margin_band(margin: float) -> Any:
+    """The band of ratios within the margin (a share), and a line at 1."""
     import altair as alt
 
     frame = pl.DataFrame({"from": [1 / (1 + margin)], "to": [1 + margin], "one": [1.0]})
@@ -391,6 +399,7 @@ def _chart_margin_band(margin: float) -> Any:
 
 
 def _tooltip_expression(baseline: str) -> str:
+    """Expression of the text beside a dot: the ratio with its interval, and a mark of wrong answers."""
     low, high = (f"format(datum.{name}, '.3f')" for name in ("low", "high"))
     ends = f"isValid(datum.half) ? ' [' + {low} + ', ' + {high} + ']' : ' (one round)'"
     figure = f"datum.stack == {_quote_text(baseline)} ? 'baseline' : format(datum.ratio, '.3f') + ({ends})"
@@ -398,7 +407,10 @@ def _tooltip_expression(baseline: str) -> str:
 
 
 def _list_factors(rounds: int, level: float, *, sequence: bool) -> str:
-    """Standard errors from the mean to the ends of the interval by number of rounds, as a list expression."""
+    """Half widths of the interval in standard errors of the mean, by number of rounds, as a list expression.
+
+    Entry n is for n rounds, from 0 to `rounds`; `level` is the confidence level.
+    """
     from scipy.special import stdtrit
 
     from workbench.stats import critical_value

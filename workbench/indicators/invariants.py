@@ -23,6 +23,7 @@ def check_study(comparison: Comparison, recommendation: Recommendation) -> pl.Da
 
 
 def _check_runs(comparison: Comparison) -> list[tuple[str, int]]:
+    """Name and number of violations of the invariants of RUNS and OBSERVATIONS."""
     runs, values = comparison.observed.runs, comparison.observed.values
     by_run = ["inspection_id", "run"]
     failed = runs.filter(pl.col("status") != "ok")
@@ -39,6 +40,7 @@ def _check_runs(comparison: Comparison) -> list[tuple[str, int]]:
 
 
 def _check_effects(comparison: Comparison) -> list[tuple[str, int]]:
+    """Name and number of violations of the invariants of EFFECTS."""
     effects = comparison.effects.filter(pl.col("ratio").is_not_null())
     bounded = effects.filter(pl.col("low").is_not_null())
     outside = bounded.filter((pl.col("low") > pl.col("ratio")) | (pl.col("ratio") > pl.col("high")))
@@ -69,6 +71,7 @@ def _count_wrong_ratios(comparison: Comparison) -> int:
 
 
 def _check_recommendation(comparison: Comparison, recommendation: Recommendation) -> list[tuple[str, int]]:
+    """Name and number of violations of the invariants of RECOMMENDATIONS, EXCLUDED and JUSTIFICATIONS."""
     chosen = recommendation.table.filter(pl.col("recommended"))
     left_out = set(recommendation.excluded["stack"].to_list())
     chances = recommendation.table["p_best"].drop_nulls()

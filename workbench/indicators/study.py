@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from workbench.indicators import summary
-from workbench.indicators.analysis.dimension_effects import format_dimension_effects
-from workbench.indicators.analysis.effects import Comparison, compare_session
+from workbench.indicators.analysis.effects import Comparison, compare_session, format_dimension_effects
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.charts import LIMIT_ROWS, build_round_log_ratios, chart_mix
 from workbench.indicators.config import NotebookConfig
@@ -75,7 +74,7 @@ class LiveMix:
 
     @cached_property
     def logs(self) -> pl.DataFrame:
-        """Data of the chart, the same for all weights."""
+        """Data of the chart (see `build_round_log_ratios`), the same for all weights."""
         return build_round_log_ratios(self.comparison)
 
     def chart(self, *, sliders: bool = True) -> alt.LayerChart | CellDisplay:
@@ -122,11 +121,6 @@ class Study:
     config: NotebookConfig
     comparison: Comparison
     recommendation: Recommendation
-
-    @property
-    def found(self) -> Comparison:
-        """Older name of `comparison`, for kept notebooks."""
-        return self.comparison
 
     @property
     def answer(self) -> str:
@@ -202,7 +196,7 @@ class Study:
         return summary.list_next_steps(self.comparison, self.recommendation, folder, live=self.config.live)
 
     def tables(self) -> list[tuple[Table, pl.DataFrame]]:
-        """The tables of the run folder."""
+        """The tables of the run folder, each with its declaration."""
         comparison, recommendation = self.comparison, self.recommendation
         return [
             (RUNS, comparison.observed.runs),
@@ -261,7 +255,7 @@ def build_study(config: NotebookConfig, run: Run, indicator: type[Indicator] | N
 def _measure_live_session(config: NotebookConfig, run: Run, indicator: type[Indicator] | None) -> Comparison:
     from workbench.indicators.measurement import sessions
     from workbench.indicators.measurement.session_progress import select_watcher
-    from workbench.indicators.shipped.registry import parse_case
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     cases = [parse_case(text) for text in config.indicators] + (
         [Case.from_parameters(indicator)] if indicator is not None else []

@@ -1,32 +1,27 @@
-"""Summaries of a measured session and of a recommendation: text, JSON documents, key numbers, next steps."""
+"""Summary of a recommendation: text, JSON document, key numbers, next steps."""
 
 from __future__ import annotations
 
 import shlex
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.console.tables import format_table
-from workbench.core.formats import NULL, format_number
-from workbench.indicators.analysis.dimension_effects import format_dimension_effects
+from workbench.core.formats import format_number
 from workbench.indicators.analysis.judgement import MIN_ROUNDS
-from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN
+from workbench.indicators.measurement.session_report import count_more_rounds
 from workbench.indicators.recommendation.evidence import MIX, Justification, ratio_to_percent
 from workbench.report.display import KeyNumber, table
-from workbench.stats.verdicts import DIFFERENT, FASTER, SAME, SLOWER, UNDECIDED, VERDICTS
+from workbench.stats.verdicts import DIFFERENT, SAME
 
 if TYPE_CHECKING:
     from workbench.indicators.analysis.effects import Comparison
-    from workbench.indicators.measurement.sessions import SessionOutcome
     from workbench.indicators.recommendation.conclusion import Recommendation
     from workbench.indicators.recommendation.recommendation_request import RecommendationRequest
 
 
-_HEADERS = ("metric", "stack", "times better", "interval", "rounds", "verdict", "other clock", "load", "")
 MAX_SHOWN_ROWS = 30
 MAX_SENTENCES = 40
 
@@ -96,6 +91,7 @@ def _format_repetition(comparison: Comparison) -> str:
 
 
 def _format_decision(recommendation: Recommendation, folder: str) -> str:
+    """The first next step: install or keep a stack, or measure more."""
     answer = recommendation.answer
     if answer.stack is None:
         return "Choose nothing yet; the table of excluded stacks shows which constraint or check excluded each."
@@ -113,18 +109,6 @@ def _format_decision(recommendation: Recommendation, folder: str) -> str:
     return sentences.get(answer.kind, f"Keep {answer.stack}: no other stack is better by more than the margin.")
 
 
-def count_more_rounds(needs: Iterable[tuple[int | None, int]]) -> int:
-    """Rounds that undecided comparisons likely need beyond those that are done: 1 to 200; 10 where that is unknown.
-
-    `needs` are pairs of the rounds needed in all (null: unknown) and those that are done.
-
-    >>> count_more_rounds([(30, 10), (None, 10)]), count_more_rounds([(None, 10)]), count_more_rounds([(9, 10)])
-    (20, 10, 1)
-    """
-    counts = [max(1, needed - n_done) for needed, n_done in needs if needed is not None]
-    return min(max(counts, default=10), 200)
-
-
 def _format_request_options(request: RecommendationRequest) -> list[str]:
     """The options that repeat the recommendation."""
     mix = ["--mix", request.mix] if request.mix else []
@@ -132,144 +116,6 @@ def _format_request_options(request: RecommendationRequest) -> list[str]:
     needed = [word for requirement in request.require for word in ("--require", requirement)]
     seed = ["--seed", str(request.seed)] if request.seed else []
     return [*mix, *kind, *needed, *seed]
-
-
-def format_answer(outcome: SessionOutcome) -> str:
-    """The session's answer: one comparison with its figure, or the counts of verdicts; then why the rest is open."""
-    table = outcome.compared.effects
-    others = table.filter(~table["control"])
-    rounds = outcome.compared.judgement["rounds"][0]
-    clock = CLOCK_NAMES[outcome.session.clock]
-    if not outcome.compared.sound:
-        return f"Nothing can be concluded: {outcome.compared.judgement['reasons'][0][0]}."
-    if others.height == 1:
-        return _format_single_answer(others.row(0, named=True), rounds)
-    counts = Counter(others["verdict"].to_list())
-    verdicts = ", ".join(f"{counts[name]} {name}" for name in VERDICTS if counts[name])
-    answer = f"Against {outcome.session.baseline}, by stack and metric in {clock}: {verdicts or 'no effects'}"
-    open_ = others.filter(others["verdict"] == UNDECIDED)
-    reason = (
-        f" Undecided: {open_['arm'][0]}, {open_['metric'][0]}: {open_['undecided_because'][0]}." if open_.height else ""
-    )
-    return f"{answer}; {rounds} rounds.{reason}"
-
-
-def _format_single_answer(row: dict[str, Any], rounds: int) -> str:
-    """One comparison in a sentence: what it is, by which clock, with its interval."""
-    subject = f"{row['arm']}, {row['metric']}"
-    if row["verdict"] == UNDECIDED:
-        return f"Undecided against {row['baseline']}: {subject}: {row['undecided_because']} ({rounds} rounds)."
-    figures = f"{row['ratio']:.3f} [{row['low']:.3f}, {row['high']:.3f}] times the baseline's speed"
-    words = {FASTER: "faster than", SLOWER: "slower than", SAME: f"within {100 * row['margin']:.2g} % of"}
-    clock = CLOCK_NAMES[row["clock"]]
-    return f"{subject}: {words[row['verdict']]} {row['baseline']} in {clock}, {figures}, {rounds} rounds."
-
-
-def format_session(outcome: SessionOutcome) -> str:
-    """A session as text: table of verdicts, validity with reasons, notes, folder."""
-    session, judgement = outcome.session, outcome.compared.judgement.row(0, named=True)
-    table = list(map(_format_effect_row, outcome.compared.effects.iter_rows(named=True)))
-    level = outcome.compared.effects["level"].max() if outcome.compared.effects.height else None
-    share = "" if level is None else f", intervals at {float(str(level)):.1%}"
-    share += ", at every number of rounds" if session.method == "sequence" and share else ""
-    dimensions: list[str] = []
-    if outcome.compared.dimensions is not None:
-        lines = format_dimension_effects(outcome.compared.dimensions)
-        dimensions = ["by dimension:", *(f"  {line}" for line in lines), ""]
-    runs = outcome.compared.observed.runs
-    wall_s, cpu_s = float(runs["duration_s"].sum() or 0), float(runs["cpu_s"].sum() or 0)
-    cost = f"{runs.height} runs, {wall_s:.0f} s of runs, {cpu_s:.0f} s of CPU time"
-    lines = [
-        format_answer(outcome),
-        "",
-        f"baseline: {session.baseline}; {judgement['rounds']} round(s), {judgement['runs']} runs, "
-        f"{judgement['failed']} without values; ended: {session.stop_reason}{share}; seed {session.seed}",
-        "",
-        *format_table(table, _HEADERS),
-        "",
-        *dimensions,
-        f"session: {judgement['verdict']}",
-        *(f"  {reason}" for reason in judgement["reasons"]),
-    ]
-    lines += ["", "notes:", *(f"  {note}" for note in session.notes)] if session.notes else []
-    lines += [f"cost: {cost}", "", f"written: {outcome.folder}"]
-    lines += [f"next: {command}" for command in list_next_commands(outcome)]
-    return "\n".join(lines)
-
-
-def list_next_commands(outcome: SessionOutcome) -> list[str]:
-    """Commands that go on from here: resume what was interrupted, measure what is undecided, else recommend."""
-    session, folder = outcome.session, shlex.quote(str(outcome.folder))
-    place = " --backend kubernetes" if session.backend == "kubernetes" else ""
-    if outcome.interrupted:
-        return [f"workbench indicators run --resume {folder}{place}"]
-    effects = outcome.compared.effects.filter(~outcome.compared.effects["control"])
-    commands = []
-    open_ = effects.filter(effects["verdict"] == UNDECIDED)
-    if open_.height and session.backend == "process" and session.design == "rounds":
-        more = count_more_rounds((needed, session.rounds_done) for needed in open_["rounds_needed"])
-        commands.append(f"workbench indicators run --resume {folder} --more {more}")
-    if outcome.compared.sound and effects.height:
-        by_cpu = set(open_["decided_by"].drop_nulls().to_list()) if open_.height else set()
-        clock = (
-            " --clock cpu" if session.clock == "wall" and any(decider.startswith("cpu") for decider in by_cpu) else ""
-        )
-        commands.append(f"workbench indicators recommend {folder}{clock}")
-    return commands
-
-
-def build_session_document(outcome: SessionOutcome) -> dict[str, Any]:
-    """A session as one JSON document."""
-    session = outcome.session
-    return {
-        "session_id": session.session_id,
-        "folder": str(outcome.folder),
-        "baseline": session.baseline,
-        "seed": session.seed,
-        "stop_reason": session.stop_reason,
-        "answer": format_answer(outcome),
-        "clock": session.clock,
-        "rounds_done": session.rounds_done,
-        "next": list_next_commands(outcome),
-        "notes": list(session.notes),
-        "judgement": outcome.compared.judgement.row(0, named=True),
-        "effects": outcome.compared.effects.to_dicts(),
-        **({} if (dimensions := outcome.compared.dimensions) is None else {"dimensions": dimensions.to_dicts()}),
-    }
-
-
-def _format_effect_row(row: dict[str, Any]) -> tuple[str, ...]:
-    ratio = NULL if row["ratio"] is None else f"{row['ratio']:.3f}"
-    interval = NULL if row["low"] is None else f"[{row['low']:.3f}, {row['high']:.3f}]"
-    parts = [row["undecided_because"] if not row["control"] else None, row["reason"], *(row["unequal"] or ())]
-    remark = "; ".join(part for part in parts if part)
-    return (
-        row["metric"], row["arm"], ratio, interval, str(row["n"]), row["verdict"], _format_other_clock(row),
-        _format_load(row), remark[:160],
-    )  # fmt: skip
-
-
-def _format_other_clock(row: dict[str, Any]) -> str:
-    """Ratio and verdict by the other clock, marked where the CPU time is of whole runs."""
-    if row["other_ratio"] is None:
-        return NULL
-    name = "wall" if row["clock"] == "cpu" else "CPU, whole run" if row["cpu_part"] == WHOLE_RUN else "CPU"
-    return f"{name} {row['other_ratio']:.3f} {row['other_verdict']}"
-
-
-def _format_load(row: dict[str, Any]) -> str:
-    """Load of the machine during the runs: other processes, stolen time, throttled runs."""
-    parts = []
-    if row["other_load"] is not None:
-        parts.append(f"others {100 * row['other_load']:.0f} %")
-    if row["stolen"]:
-        parts.append(f"stolen {100 * row['stolen']:.1f} %")
-    if row["throttled"]:
-        parts.append(f"throttled {row['throttled']}")
-    if row["mhz_low"] and row["mhz_high"]:
-        low, high = f"{row['mhz_low']:.0f}", f"{row['mhz_high']:.0f}"
-        parts.append(f"{low} MHz" if low == high else f"{low}-{high} MHz")
-    return ", ".join(parts) or NULL
 
 
 def format_recommendation(recommendation: Recommendation) -> str:
@@ -308,7 +154,8 @@ def build_recommendation_document(recommendation: Recommendation, folder: Path) 
         "excluded": recommendation.excluded.to_dicts(),
         "proposals": recommendation.proposals.to_dicts(),
         "justification": [
-            {"stack": stack, **justification.model_dump(mode="json")} for stack, justification in recommendation.said
+            {"stack": sentence.stack, **sentence.justification.model_dump(mode="json")}
+            for sentence in recommendation.sentences
         ],
         "unmeasured": recommendation.unmeasured,
     }
@@ -322,6 +169,7 @@ def _format_question(recommendation: Recommendation) -> str:
 
 
 def _build_stack_table(recommendation: Recommendation) -> pl.DataFrame:
+    """Columns of RECOMMENDATIONS that a terminal shows, figures as percents and text."""
     mark = pl.when(pl.col("recommended")).then(pl.lit("*")).otherwise(pl.lit("")).alias("pick")
     base = pl.when(pl.col("baseline")).then(pl.lit("baseline")).otherwise(pl.col("verdict")).alias("verdict")
     source = pl.when(pl.col("predicted")).then(pl.lit("predicted")).otherwise(pl.lit("measured")).alias("source")
@@ -372,7 +220,7 @@ def _format_reasons(recommendation: Recommendation) -> list[str]:
 def _select_sentences(recommendation: Recommendation) -> list[Justification]:
     """Select all sentences about the answer and the session; of stacks as good, only the mix and the warnings."""
     shown = []
-    for stack, sentence in recommendation.said[1:]:
+    for stack, sentence in recommendation.sentences[1:]:
         of_answer = stack in (None, recommendation.answer.stack)
         of_others = stack in (*recommendation.answer.as_good, *recommendation.answer.undecided) and (
             sentence.evidence.metric == MIX or sentence.type == "WARNING"

@@ -24,13 +24,13 @@ sys.path.insert(0, str(HERE.parents[2]))
 from workbench.core.errors import RunFailedError  # noqa: E402
 from workbench.indicators.analysis.effects import compare_session  # noqa: E402
 from workbench.indicators.analysis.observations import load_observations  # noqa: E402
-from workbench.indicators.config import session_config  # noqa: E402
 from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result  # noqa: E402
 from workbench.indicators.measurement.rounds import measure_session  # noqa: E402
+from workbench.indicators.measurement.session_config import session_config  # noqa: E402
 from workbench.indicators.measurement.session_plan import build_session_plan  # noqa: E402
-from workbench.indicators.measurement.session_progress import SilentWatcher  # noqa: E402
+from workbench.indicators.measurement.session_progress import SessionWatcher  # noqa: E402
 from workbench.indicators.measurement.stack_variants import Variant, install_variants  # noqa: E402
-from workbench.indicators.shipped.registry import parse_case  # noqa: E402
+from workbench.indicators.shipped.indicator_classes import parse_case  # noqa: E402
 from workbench.indicators.stacks.environments import ensure_environment  # noqa: E402
 from workbench.indicators.stacks.stack_request import build_stack_request  # noqa: E402
 from workbench.indicators.stacks.stack_sets import Stack  # noqa: E402
@@ -82,7 +82,7 @@ def stacks() -> list[Stack]:
     return sorted(named, key=lambda stack: stack.name != BASELINE)
 
 
-class Halfway(SilentWatcher):
+class Halfway(SessionWatcher):
     """Takes the machine's memory bandwidth from the middle of the session on."""
 
     def __init__(self, python: str) -> None:
@@ -128,7 +128,7 @@ def copies(out: Path, design: str, *, rounds: int = 30, seed: int = 1, hog: bool
     plan = build_session_plan(
         session_id(), session_config(rounds=(rounds,), seed=seed, design=design), [base, *more, control], cases
     )
-    watcher = Halfway(base.python)
+    watcher = Halfway(base.interpreter)
     try:
         session = measure_session(out, plan, [base, *more, control], cases, watcher=watcher if hog else None)
         if hog and not watcher.alive():
@@ -140,7 +140,7 @@ def copies(out: Path, design: str, *, rounds: int = 30, seed: int = 1, hog: bool
 
 def _copy(side: Variant, stack: Stack, number: int) -> Variant:
     arm = side.arm.model_copy(update={"name": f"copy {number}"})
-    return replace(side, arm=arm, python=str(ensure_environment(stack, copy=number).python))
+    return replace(side, arm=arm, interpreter=str(ensure_environment(stack, copy=number).python))
 
 
 def session_id() -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tests.indicators.worlds import of_values, session
-from workbench.indicators.analysis.dimension_effects import estimate_dimension_effects, format_dimension_effects
+from workbench.indicators.analysis.effects import estimate_dimension_effects, format_dimension_effects
 from workbench.indicators.analysis.observations import Observations
 from workbench.indicators.store.archive import CONTROL, Session
 

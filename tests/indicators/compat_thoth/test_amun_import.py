@@ -12,7 +12,7 @@ import pytest
 from workbench.core.errors import ConfigError, InputError
 from workbench.indicators.analysis.effects import build_judgement, detect_drift, estimate_effects
 from workbench.indicators.analysis.observations import load_observations
-from workbench.indicators.compat_thoth import amun_files, amun_import
+from workbench.indicators.compat_thoth import amun_import
 from workbench.indicators.compat_thoth.amun_import import import_documents
 from workbench.indicators.contract.indicator import Indicator, check, parameter, result
 from workbench.indicators.store.archive import read_results, read_session
@@ -360,7 +360,7 @@ def test_links_out_of_the_folder_given_are_not_followed(tmp_path: Path) -> None:
     assert sorted(str(path.relative_to(tmp_path / "in")) for path, reason in report.problems) == [
         "other/build/specification", "own/results/1/result", "theirs", "x.json",
     ]  # fmt: skip
-    assert {reason for _, reason in report.problems} == {amun_files.OUTSIDE}
+    assert {reason for _, reason in report.problems} == {amun_import.OUTSIDE}
     assert report.sessions[0].runs == 2
     (tmp_path / "link").symlink_to(own)
     assert import_documents([tmp_path / "link"], tmp_path / "out").sessions[0].ok == 1, "one that is given itself"
@@ -384,7 +384,7 @@ def test_more_than_one_import_can_hold_or_the_place_takes_is_refused(
     where = inspection(tmp_path / "in", *[result_of(printed()) for _ in range(5)])
     with pytest.raises(ConfigError, match="cannot be written"):
         import_documents([where], tmp_path / "out")
-    monkeypatch.setattr(amun_files, "MAX_TOTAL_BYTES", 3000)
+    monkeypatch.setattr(amun_import, "MAX_TOTAL_BYTES", 3000)
     with pytest.raises(ConfigError, match="too much for one import"):
         import_documents([where], tmp_path / "out")
 

@@ -11,12 +11,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result
 from workbench.indicators.kubernetes.job_manifests import ClusterOptions, build_pod_files, cluster_options
 from workbench.indicators.kubernetes.job_submission import plan_session
 from workbench.indicators.kubernetes.pod import INDEX_VARIABLE, KEY_VARIABLE
 from workbench.indicators.kubernetes.result_collection import collect_results
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack
 from workbench.indicators.store.archive import Result, Session, read_results
 

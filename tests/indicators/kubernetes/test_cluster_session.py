@@ -17,8 +17,6 @@ from tests.indicators.kubernetes.api import Plane, Server
 from tests.indicators.kubernetes.making import STACKS, Good, Pod, log_of
 from workbench.cli import app
 from workbench.core.errors import ConfigError
-from workbench.indicators import summary
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster, connect_cluster
 from workbench.indicators.kubernetes.cluster_session import (
@@ -29,6 +27,8 @@ from workbench.indicators.kubernetes.cluster_session import (
 from workbench.indicators.kubernetes.job_manifests import cluster_options, parse_cluster_options
 from workbench.indicators.kubernetes.job_submission import load_signing_key
 from workbench.indicators.kubernetes.result_collection import collect_results
+from workbench.indicators.measurement import session_report
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import lock_session
 from workbench.indicators.measurement.stack_variants import build_stack_set
 from workbench.indicators.store import archive
@@ -75,7 +75,8 @@ def test_a_session_of_a_cluster_ends_in_the_tables_of_every_session(planned: Pat
     assert {path.stem for path in (planned / "tables").glob("*.parquet")} >= {"runs", "effects", "judgements"}
     # One that was interrupted goes on there.
     stopped = outcome.session.model_copy(update={"stop_reason": "interrupted"})
-    told = summary.format_session(replace(outcome, session=stopped)).splitlines()[-1]
+    compared = replace(outcome.compared, observed=replace(outcome.compared.observed, session=stopped))
+    told = session_report.format_session(replace(outcome, compared=compared)).splitlines()[-1]
     assert told == f"next: workbench indicators run --resume {planned} --backend kubernetes"
 
 

@@ -16,7 +16,6 @@ from tests.indicators.kubernetes.api import NODE, Object, Plane, Server, succeed
 from tests.indicators.kubernetes.making import KEY, STACKS, Good, Pod, log_of, planned
 from workbench.cli.app import main
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster, connect_cluster
 from workbench.indicators.kubernetes.cluster_session import measure_on_cluster
@@ -24,7 +23,8 @@ from workbench.indicators.kubernetes.job_manifests import build_manifests, build
 from workbench.indicators.kubernetes.job_submission import delete_objects, submit_objects
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement.rounds import Judge
-from workbench.indicators.measurement.session_progress import SilentWatcher
+from workbench.indicators.measurement.session_config import session_config
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
 from workbench.scaletest.local_cluster.cluster_lifecycle import LocalCluster
@@ -35,7 +35,7 @@ CASES = [Case.from_parameters(Good)]
 CONFIG = session_config(rounds=(2,), seed=7, memory_bytes=1 << 30)
 
 
-class Heard(SilentWatcher):
+class Heard(SessionWatcher):
     """What a watcher was told."""
 
     def __init__(self) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result
 from workbench.indicators.measurement import session_plan, stack_variants
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Session, read_results, read_session
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.indicators.stacks.making import lock, stack_set
 from workbench.core.errors import ConfigError
-from workbench.indicators.config import session_config
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.session_inputs import REFERENCE, add_reference
 from workbench.indicators.stacks.stack_sets import Stack
 

@@ -54,8 +54,8 @@ def test_byte_code_that_an_environment_lacks_is_compiled_in_a_copy_that_its_runs
     for variant in found:
         assert variant.arm.conditions["byte code"] == "compiled"
         copy = variant.environment[PREFIX]
-        command = RunCommand(variant.python, {"script.py": ASK}, build_clean_environment(1, variant.environment))
-        with Launcher(RunLimits(), [variant.python], folders=[copy]) as launcher:
+        command = RunCommand(variant.interpreter, {"script.py": ASK}, build_clean_environment(1, variant.environment))
+        with Launcher(RunLimits(), [variant.interpreter], folders=[copy]) as launcher:
             cached, value = json.loads(launcher.run_command(command).stdout)
         assert value == 5
         assert cached.startswith(copy)

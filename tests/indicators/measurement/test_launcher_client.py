@@ -242,9 +242,9 @@ def test_endless_output_is_stopped_and_kept_to_its_limit(run: Run) -> None:
     ended = run("while True: print('x' * 10000)")
     assert (ended.outcome, len(ended.stdout)) == ("too long", (1 << 20) + 1)
     assert ended.stdout_bytes > 1 << 20
-    ended = run("print('x' * 99, flush=True)", stdout_bytes=100)
+    ended = run("print('x' * 99, flush=True)", max_stdout_bytes=100)
     assert (ended.outcome, len(ended.stdout)) == ("exited", 100)
-    assert run("print('x' * 100, flush=True)", stdout_bytes=100).outcome == "too long"
+    assert run("print('x' * 100, flush=True)", max_stdout_bytes=100).outcome == "too long"
 
 
 def test_of_a_long_stderr_the_end_is_kept(run: Run) -> None:

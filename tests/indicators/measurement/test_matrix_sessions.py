@@ -10,9 +10,9 @@ import pytest
 
 from tests.indicators.stacks.making import Made, served
 from workbench.core.errors import ConfigError
-from workbench.indicators.config import session_config
 from workbench.indicators.contract import Case, Indicator, result
 from workbench.indicators.measurement import sessions
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import SessionOutcome
 
 pytestmark = pytest.mark.live

@@ -20,6 +20,7 @@ from workbench.indicators.measurement.launcher_client import DIED, Launcher
 from workbench.indicators.measurement.rounds import Judge, measure_session
 from workbench.indicators.measurement.run_messages import RunEnd
 from workbench.indicators.measurement.session_plan import Slot, order_runs
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id, read_session, result_path
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.live
 ROOT = Path(__file__).parents[3]
 
 
-class Told:
+class Told(SessionWatcher):
     """Notes what a session tells."""
 
     def __init__(self) -> None:
@@ -36,9 +37,6 @@ class Told:
         self.runs: list[tuple[str, str, str]] = []
         self.rounds: list[tuple[int, int, object]] = []
         self.notes: list[str] = []
-
-    def report_preparation(self, what: str, done: int, planned: int) -> None:
-        """Nothing is prepared here."""
 
     def report_start(self, done: int, planned: int) -> None:
         self.begun.append((done, planned))

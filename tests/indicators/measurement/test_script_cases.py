@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.indicators.config import session_config
 from workbench.indicators.measurement import script_cases, sessions
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_python_variants
 
@@ -109,7 +109,7 @@ def test_a_suite_without_its_tool_in_any_stack_is_refused(tmp_path: Path) -> Non
     (variant, *_) = build_python_variants({"here": sys.executable})
     bare = variant.arm.model_copy(update={"packages": {}})
     with pytest.raises(ConfigError, match="no stack can run this suite"):
-        script_cases.declare_scripts(config, [type(variant)(bare, variant.python, {})])
+        script_cases.declare_scripts(config, [type(variant)(bare, variant.interpreter, {})])
 
 
 def test_a_pyperf_script_is_a_suite_of_metrics(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import pytest
 from tests.indicators.compat_thoth.test_thoth_indicators import OLD_SCRIPT as OLD
 from tests.indicators.measurement.making import printing, session, two_sides
 from workbench.core.errors import ConfigError
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement.rounds import measure_session
-from workbench.indicators.measurement.session_inputs import Undeclared, bind_script, probe_script, reload_case
+from workbench.indicators.measurement.script_cases import bind_script, probe_script, reload_case
+from workbench.indicators.measurement.session_config import session_config
+from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.store.archive import Result, read_results
 
 CONV = {

@@ -12,9 +12,9 @@ import pytest
 from tests.indicators.measurement.making import SCRIPT, Tiny, session, two_sides
 from workbench.core.errors import ConfigError, RunFailedError
 from workbench.indicators.compat_thoth import amun_specification
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, check, parameter, result
 from workbench.indicators.measurement import session_plan, stack_variants
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store.archive import Arm
 
@@ -92,7 +92,7 @@ def test_an_environment_is_asked_what_is_in_it() -> None:
     one, two, control = two_sides()
     assert one.arm.packages["numpy"] == two.arm.packages["numpy"]
     assert one.arm.python == ".".join(map(str, sys.version_info[:3]))
-    assert (control.arm.name, control.arm.copy_number, control.python) == ("control", 1, one.python)
+    assert (control.arm.name, control.arm.copy_number, control.interpreter) == ("control", 1, one.interpreter)
     assert one.arm.notes == {}
     assert control.arm.notes == {"environment": "the baseline's own, not a copy"}
 
@@ -101,7 +101,7 @@ def test_a_folder_of_an_environment_will_do_and_the_link_is_kept(tmp_path: Path)
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").symlink_to(sys.executable)
     found = stack_variants.build_python_variants({"a": str(tmp_path)})
-    assert found[0].python == str(tmp_path / "bin" / "python")
+    assert found[0].interpreter == str(tmp_path / "bin" / "python")
     found = stack_variants.build_python_variants({"a": sys.executable, "b": sys.executable}, "b")
     assert [one.arm.name for one in found] == ["b", "a", "control"], "the baseline comes first"
     assert found[-1].arm.stack == "b"

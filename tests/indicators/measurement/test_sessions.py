@@ -14,14 +14,13 @@ import pytest
 from tests.indicators.measurement.making import Tiny, scripted
 from tests.indicators.worlds import session
 from workbench.core.errors import ConfigError, RunFailedError
-from workbench.indicators import summary
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case
-from workbench.indicators.measurement import sessions
+from workbench.indicators.measurement import session_report, sessions
 from workbench.indicators.measurement.launcher_client import Launcher
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import SessionOutcome, lock_session, resume_session, start_session
 from workbench.indicators.store import archive
-from workbench.indicators.store.archive import read_session, write_session
+from workbench.indicators.store.archive import write_session
 from workbench.indicators.tables import EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
 from workbench.runs import run_folder
 
@@ -48,7 +47,7 @@ def test_a_class_of_a_notebook_is_measured_in_one_call(tmp_path: Path) -> None:
     assert found.compared.effects["ratio"].to_list() == [1.0, 1.0]
     # The answer counts verdicts without the control.
     figures = "1.000 [1.000, 1.000] times the baseline's speed, 5 rounds."
-    assert summary.format_answer(found) == f"two, Tiny: within 2 % of one in wall time, {figures}"
+    assert session_report.format_answer(found) == f"two, Tiny: within 2 % of one in wall time, {figures}"
 
 
 def test_such_a_session_is_taken_up_with_its_own_classes_only(tmp_path: Path) -> None:
@@ -96,7 +95,7 @@ def test_an_interrupted_session_is_judged_as_far_as_it_is(tmp_path: Path, monkey
     assert run_folder.load_run(found.folder).status == "cancelled"
     # The run in which it came was let to its end.
     assert found.compared.judgement["runs"].to_list() == [5]
-    assert "run --resume" in summary.format_session(found)
+    assert "run --resume" in session_report.format_session(found)
     done = resume_session(found.folder, cases=[Case.from_parameters(Tiny)])
     assert (done.session.stop_reason, done.compared.judgement["runs"].to_list()) == ("decided", [15])
     assert run_folder.load_run(found.folder).status == "succeeded"
@@ -110,12 +109,10 @@ def test_a_session_without_a_single_run_is_invalid_and_no_error(tmp_path: Path) 
     from workbench.indicators.analysis import effects
     from workbench.indicators.analysis.observations import load_observations
 
-    empty = SessionOutcome(
-        found.folder, read_session(found.folder), effects.compare_session(load_observations(found.folder))
-    )
+    empty = SessionOutcome(found.folder, effects.compare_session(load_observations(found.folder)))
     assert not empty.compared.valid
-    assert "0 runs" in summary.format_session(empty)
-    assert json.loads(json.dumps(summary.build_session_document(empty)))["judgement"]["runs"] == 0
+    assert "0 runs" in session_report.format_session(empty)
+    assert json.loads(json.dumps(session_report.build_session_document(empty)))["judgement"]["runs"] == 0
 
 
 def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,7 +123,7 @@ def recommended(
     found: Comparison, *, stacks: StackSet | None = None, units: Sequence[Unit] = (), **settings: object
 ) -> Recommendation:
     """The recommendation of a session with these settings."""
-    return recommend(found, build_request(**settings), stacks=stacks, units=units)
+    return recommend(found, build_request(**settings), stack_set=stacks, units=units)
 
 
 def digests(runs: pl.DataFrame, differing: Mapping[str, str]) -> pl.DataFrame:

@@ -74,7 +74,7 @@ def test_the_score_is_the_sum_of_the_steps_and_decides_with_the_mix(session: Any
     assert (row["ratio"], row["verdict"]) == (before["ratio"], before["verdict"])
     assert (plain.answer.stack, liked.answer.stack) == (NEW, NAMES["2.0.2"])
     assert row["p_best"] > 0.99
-    assert any(one.message == "liked" for _, one in liked.said)
+    assert any(one.message == "liked" for _, one in liked.sentences)
 
 
 def test_a_step_may_leave_a_stack_out_with_a_reason(session: Any) -> None:
@@ -103,7 +103,7 @@ def test_a_wrap_adds_sentences_and_leaves_the_scores_alone(session: Any) -> None
 
     plain, made = recommended(session), recommended(session, units=[Told()])
     assert made.table.equals(plain.table)
-    said = [one for stack, one in made.said if stack == NEW and one.message == f"mind {NEW}"]
+    said = [one for stack, one in made.sentences if stack == NEW and one.message == f"mind {NEW}"]
     assert [(one.type, one.package_name, one.version_range) for one in said] == [("WARNING", "numpy", "==2.4.6")]
     assert said[0].link == said[0].evidence.runs[0]
 
@@ -131,8 +131,12 @@ def test_a_query_may_be_sql_over_the_sessions_tables(session: Any) -> None:
     query = "SELECT stack, COUNT(*) AS runs FROM runs WHERE status = 'ok' GROUP BY stack"
     made = recommended(session, units=[unit("Counted", Wrap, count, query)])
     # The baseline's control is the same stack.
-    assert [one.message for stack, one in made.said if stack == BASE and "good runs" in one.message] == ["80 good runs"]
-    assert [one.message for stack, one in made.said if stack == NEW and "good runs" in one.message] == ["40 good runs"]
+    assert [one.message for stack, one in made.sentences if stack == BASE and "good runs" in one.message] == [
+        "80 good runs"
+    ]
+    assert [one.message for stack, one in made.sentences if stack == NEW and "good runs" in one.message] == [
+        "40 good runs"
+    ]
 
 
 @pytest.mark.parametrize("name", ["runs", "observations", "checks", "effects", "drift", "packages"])

@@ -86,7 +86,7 @@ def test_a_stack_is_left_out_when_more_than_a_tenth_of_its_runs_failed(failed: t
         assert len(made.excluded["runs"][0]) == 2
     else:
         assert reasons(made) == {}
-        told = [one.message for stack, one in made.said if stack == name and one.type == "WARNING"]
+        told = [one.message for stack, one in made.sentences if stack == name and one.type == "WARNING"]
         assert told == [f"1 of 10 runs of {name} failed"]
         assert made.table.filter(made.table["stack"] == name)["n"].to_list() == [9]
 
@@ -106,7 +106,7 @@ def test_a_case_that_does_not_apply_leaves_the_stack_out_of_a_mix_with_it() -> N
     expected = {NAMES["2.4.6"]: "not measured in all cases of the mix: Sin: has no scipy"}
     made = recommended(found)
     assert reasons(made) == expected
-    assert all(one.evidence.runs for _, one in made.said)
+    assert all(one.evidence.runs for _, one in made.sentences)
     assert reasons(recommended(found, mix="sort=1")) == {}
 
 
@@ -124,7 +124,7 @@ def test_a_known_vulnerability_leaves_the_stack_out_and_links_to_the_advisory(tm
     row = made.excluded.filter(made.excluded["stack"] == NAMES["2.2.6"]).row(0, named=True)
     assert row["reason"] == "known vulnerability PYSEC-7 in numpy 2.2.6 (overflow)"
     assert row["link"] == "https://osv.dev/vulnerability/PYSEC-7"
-    said = next(one for stack, one in made.said if stack == NAMES["2.2.6"] and one.type == "ERROR")
+    said = next(one for stack, one in made.sentences if stack == NAMES["2.2.6"] and one.type == "ERROR")
     assert (said.package_name, said.version_range) == ("numpy", "<2.4")
     # The baseline may not be kept: it is left out itself.
     assert (made.answer.stack, made.answer.kind) == (NAMES["2.4.6"], "best left")
@@ -141,7 +141,7 @@ def test_security_wants_a_file_and_leaves_out_what_nobody_looked_at(tmp_path: Pa
     assert reasons(made)[NAMES["2.4.6"]] == "not audited for vulnerabilities: numpy 2.4.6"
     other = recommended(making.numpy_session(), type="performance", vulnerabilities=path)
     assert reasons(other) == {}
-    assert any("not audited" in one.message for _, one in other.said)
+    assert any("not audited" in one.message for _, one in other.sentences)
 
 
 @pytest.mark.parametrize(("named", "warned"), [("numpy", False), ("pandas", True)])
@@ -151,7 +151,7 @@ def test_security_by_osv_records_tells_which_packages_none_of_them_names(
     path = osv(tmp_path, named, versions=["0.1"])
     made = recommended(making.numpy_session(), type="security", vulnerabilities=path)
     assert reasons(made) == {}
-    told = {stack: one.message for stack, one in made.said if one.type == "WARNING" and "OSV" in one.message}
+    told = {stack: one.message for stack, one in made.sentences if one.type == "WARNING" and "OSV" in one.message}
     sentence = "{}: no OSV record names numpy: no known vulnerabilities, or not audited"
     assert told == ({name: sentence.format(name) for name in made.table["stack"]} if warned else {})
 
@@ -173,7 +173,7 @@ def test_an_unknown_age_is_left_out_when_the_user_asked_and_warned_of_when_the_t
     assert reasons(asked)[NAMES["2.4.6"]] == "the age of numpy is unknown"
     stable = recommended(making.numpy_session(), stacks=dated(None), as_of=NOW, type="stable")
     assert NAMES["2.4.6"] not in reasons(stable)
-    told = [one.message for stack, one in stable.said if stack == NAMES["2.4.6"] and one.type == "WARNING"]
+    told = [one.message for stack, one in stable.sentences if stack == NAMES["2.4.6"] and one.type == "WARNING"]
     assert told == [f"{NAMES['2.4.6']}: the age of numpy is unknown"]
 
 

@@ -27,7 +27,7 @@ def test_with_the_check_it_is_left_out_and_the_sentence_says_why() -> None:
     found = making.numpy_session(failed_checks={(OLD, "Sin"): making.ULP})
     made = recommended(found, mix=TRIG)
     assert (made.answer.stack, made.answer.kind) == (BASE, "no difference")
-    told = [one for stack, one in made.said if stack == OLD]
+    told = [one for stack, one in made.sentences if stack == OLD]
     assert [(one.type, one.message) for one in told] == [("ERROR", f"{OLD}: wrong answers: Sin: {making.ULP}")]
     assert len(told[0].evidence.runs) == 10
 
@@ -142,7 +142,7 @@ def test_a_stack_as_good_as_the_recommended_one_is_named() -> None:
 def test_latest_takes_the_newest_versions_and_warns_where_they_are_slower() -> None:
     made = recommended(pair(0.3), type="latest")
     assert (made.answer.stack, made.answer.kind) == (NEW, "by type")
-    warned = [one.message for stack, one in made.said if stack == NEW and one.type == "WARNING"]
+    warned = [one.message for stack, one in made.sentences if stack == NEW and one.type == "WARNING"]
     assert len(warned) == 1
     assert "SLOWER" in warned[0]
     # Versions are ordered as versions, not as texts.
@@ -177,8 +177,8 @@ def test_from_an_invalid_session_nothing_is_recommended(change: dict[str, object
     assert made.answer.sentence.startswith("Nothing is recommended: ")
     assert said in made.answer.sentence
     assert made.table.height == 0
-    assert [one.type for _, one in made.said] == ["ERROR"]
-    assert made.said[0][1].evidence.runs
+    assert [one.type for _, one in made.sentences] == ["ERROR"]
+    assert made.sentences[0][1].evidence.runs
 
 
 @pytest.mark.parametrize(
@@ -214,8 +214,8 @@ def test_every_sentence_links_to_runs_that_are_there() -> None:
         f"inspections/{inspection}/results/{run}/result"
         for inspection, run in found.observed.runs.select("inspection_id", "run").iter_rows()
     }
-    assert made.justifications.height == len(made.said) > 10
-    for _, one in made.said:
+    assert made.justifications.height == len(made.sentences) > 10
+    for _, one in made.sentences:
         assert one.evidence.runs
         assert set(one.evidence.runs) <= there
         assert one.link in there
@@ -227,7 +227,7 @@ def test_the_figures_of_a_sentence_are_those_of_the_effects() -> None:
     found = making.numpy_session()
     made = recommended(found)
     row = found.effects.filter((pl.col("stack") == NEW) & (pl.col("metric") == "Loop")).row(0, named=True)
-    one = next(one for stack, one in made.said if stack == NEW and one.evidence.metric == "Loop")
+    one = next(one for stack, one in made.sentences if stack == NEW and one.evidence.metric == "Loop")
     assert one.evidence.effect_pct == pytest.approx(100 * (row["ratio"] - 1))
     assert one.evidence.interval == pytest.approx((100 * (row["low"] - 1), 100 * (row["high"] - 1)))
     assert one.evidence.n_rounds == row["n"] == 10
@@ -304,9 +304,9 @@ def test_stacks_never_run_are_predicted_from_their_versions_and_say_so() -> None
     assert (made.answer.stack, made.answer.kind) == (best, "better")
     assert made.answer.sentence.startswith(f"Use {best}: ")
     assert "predicted" in made.answer.sentence
-    warned = [one.message for stack, one in made.said if stack == best and one.type == "WARNING"]
+    warned = [one.message for stack, one in made.sentences if stack == best and one.type == "WARNING"]
     assert warned == [f"{best} was never run here: its figures are predicted and its answers unchecked"]
-    assert all(one.evidence.runs and one.link for _, one in made.said)
+    assert all(one.evidence.runs and one.link for _, one in made.sentences)
 
 
 def test_without_predict_they_are_counted_and_not_recommended_and_to_predict_they_are_needed() -> None:
@@ -337,7 +337,7 @@ def test_a_version_never_measured_is_not_predicted_but_may_be_proposed() -> None
     made = recommended(found, stacks=more, predict=True, propose=8)
     reasons = dict(made.excluded.select("stack", "reason").iter_rows())
     assert reasons == {unseen.name: "cannot be predicted: a 9.0 is in no measured stack with right answers"}
-    assert all(one.evidence.runs for _, one in made.said)
+    assert all(one.evidence.runs for _, one in made.sentences)
     assert unseen.name in made.proposals["stack"].to_list()
 
 

@@ -9,8 +9,16 @@ import pytest
 
 from workbench.core.errors import ConfigError
 from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.shipped.indicator_classes import GroupBy, Matmul, ReadParquet, ScalarLoop, Sort
-from workbench.indicators.shipped.registry import list_shipped_indicators, load_indicator, parse_case
+from workbench.indicators.shipped.indicator_classes import (
+    GroupBy,
+    Matmul,
+    ReadParquet,
+    ScalarLoop,
+    Sort,
+    list_shipped_indicators,
+    load_indicator,
+    parse_case,
+)
 
 OWN = '''
 """Mine."""

@@ -24,8 +24,8 @@ from workbench.indicators.shipped.indicator_classes import (
     ScalarLoop,
     Sort,
     Ufunc,
+    list_shipped_indicators,
 )
-from workbench.indicators.shipped.registry import list_shipped_indicators
 
 CASES = [
     (indicator, framework)

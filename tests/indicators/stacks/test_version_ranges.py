@@ -11,15 +11,15 @@ from packaging.version import Version
 
 from tests.indicators.stacks.making import Made, local_index
 from workbench.core.errors import ConfigError, InputError
-from workbench.indicators.stacks import stack_solver
-from workbench.indicators.stacks.stack_solver import (
+from workbench.indicators.stacks import version_ranges
+from workbench.indicators.stacks.uv_tool import Sources
+from workbench.indicators.stacks.version_ranges import (
     find_version_range,
     parse_fixed_requirements,
     parse_package,
     parse_range,
     solve_version_range,
 )
-from workbench.indicators.stacks.uv_tool import Sources
 
 WHEELS = [
     *(Made("one", version) for version in ("0.9", "1.0", "2.0rc1", "3.0")),
@@ -78,7 +78,7 @@ def test_versions_that_are_not_there_are_refused(sources: Sources, text: str, na
 
 
 def test_too_many_versions_and_unknown_packages_are_refused(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stack_solver, "MAX_VERSIONS", 3)
+    monkeypatch.setattr(version_ranges, "MAX_VERSIONS", 3)
     assert len(versions("1.0..1.10", sources)) == 3
     with pytest.raises(ConfigError, match="too many versions: 6"):
         versions("1.0..3.0", sources)

@@ -304,7 +304,7 @@ def test_a_session_that_waits_for_its_cluster_is_synced_after_it_was_collected(t
 
 
 def test_a_shipped_indicator_is_typed_without_a_declaration_in_the_session(tmp_path: Path) -> None:
-    from workbench.indicators.shipped.registry import load_indicator
+    from workbench.indicators.shipped.indicator_classes import load_indicator
 
     planned = making.planned(load_indicator("sort"))
     bare = planned.model_copy(update={"declaration": {}})

@@ -1,4 +1,8 @@
-"""Effects of stacks against the baseline within rounds: ratios with intervals, and verdicts by two clocks."""
+"""Effects within rounds: of stacks against the baseline, and of the dimensions of a stack matrix, with verdicts.
+
+Effects of stacks are judged by two clocks. Those of a matrix's dimensions come from an additive model within rounds:
+log(time) = round + one effect per dimension and level + what is left of the arm.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from workbench.indicators.analysis import judgement
-from workbench.indicators.analysis.dimension_effects import estimate_dimension_effects
 from workbench.indicators.analysis.judgement import MIN_ROUNDS as MIN_ROUNDS
 from workbench.indicators.analysis.judgement import build_judgement, detect_drift
-from workbench.indicators.analysis.machine_load import summarize_load
-from workbench.indicators.analysis.observations import CLOCK_NAMES, WHOLE_RUN, Clock, Observations, select_clock
+from workbench.indicators.analysis.observations import (
+    CLOCK_NAMES,
+    WHOLE_RUN,
+    Clock,
+    Observations,
+    select_clock,
+    summarize_load,
+)
 from workbench.indicators.store.archive import Arm, PlannedMetric, Session
-from workbench.indicators.tables import EFFECTS
+from workbench.indicators.tables import DIMENSIONS, EFFECTS
 from workbench.stats import Interval, decide_beyond, p_beyond, paired_log_ratio, sequential_log_ratio
 from workbench.stats.verdicts import DECIDED, DIFFERENT, SAME, UNDECIDED, Decision
 
@@ -30,6 +40,9 @@ _BY_VARIABLE = {
     "PYTHONHASHSEED": "hash seed",
 }
 Series = Mapping[tuple[str, str], Mapping[int, float]]
+Floats = NDArray[np.float64]
+MIN_SHARE = 0.8
+"""Share of the baseline's rounds in which an arm must have a value to be part of the model."""
 
 
 def list_unequal_conditions(session: Session, arm: Arm) -> list[str]:
@@ -132,11 +145,11 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
     """
     session = observations.session
     rows = list(_iterate_effect_rows(observations, rounds))
-    control = {row.metric.name: row for row in rows if row.arm.copy_number}
+    control = {row.metric.name: row for row in rows if row.arm.is_control}
     loads: dict[tuple[str, str], dict[str, Any]] = {}
     table: list[dict[str, Any]] = []
     for of_control in (False, True):
-        family = [row for row in rows if bool(row.arm.copy_number) == of_control]
+        family = [row for row in rows if row.arm.is_control == of_control]
         for row, (decision, other) in zip(family, _decide_rows(family, session), strict=True):
             beside = None if of_control else control.get(row.metric.name)
             load = loads.setdefault(
@@ -155,7 +168,11 @@ def estimate_effects(observations: Observations, *, rounds: int | None = None) -
 
 
 def is_decided(effect_table: pl.DataFrame) -> bool:
-    """Whether every effect but the control's is decided, so that more rounds would not help."""
+    """Whether every effect but the control's is decided, so that more rounds would not help.
+
+    `effect_table` is EFFECTS (`control`, `verdict`, `ratio`); effects without a ratio cannot be decided and do not
+    count.
+    """
     import polars as pl
 
     open_ = effect_table.filter(~pl.col("control") & (pl.col("verdict") == UNDECIDED) & pl.col("ratio").is_not_null())
@@ -250,6 +267,7 @@ def format_ratio(interval: Interval) -> str:
 
 
 def _iterate_effect_rows(observations: Observations, rounds: int | None) -> Iterator[_EffectRow]:
+    """Every metric of every arm but the baseline, of the first `rounds` rounds (null: all)."""
     session, problems = observations.session, _list_check_problems(observations)
     series, others = _build_series(observations, "value", rounds), _build_series(observations, "other_value", rounds)
     parts = dict(observations.values.select("metric", "cpu_part").unique(keep="any").iter_rows())
@@ -297,14 +315,16 @@ def _build_log_ratios(series: Series, metric: PlannedMetric, baseline: str, arm:
     ]
 
 
-def _estimate_interval(logs: Sequence[float], session: Session) -> Interval:
+def _estimate_interval(logs: Sequence[float] | Floats, session: Session, level: float | None = None) -> Interval:
+    """Ratio with its interval from one log ratio a round; null `level` means the session's."""
     estimate = sequential_log_ratio if session.method == "sequence" else paired_log_ratio
     # Half on each side: no log of two values of a table is beyond what a number can hold then.
     sides = [math.exp(log / 2) for log in logs], [math.exp(-log / 2) for log in logs]
-    return estimate(*sides, level=session.level)
+    return estimate(*sides, level=session.level if level is None else level)
 
 
 def _estimate_other(others: Series, metric: PlannedMetric, session: Session, arm: Arm) -> Interval | None:
+    """The ratio by the other clock; null where it has no values of the arm or the baseline."""
     if (session.baseline, metric.name) not in others or (arm.name, metric.name) not in others:
         return None
     return _estimate_interval(_build_log_ratios(others, metric, session.baseline, arm.name), session)
@@ -329,6 +349,7 @@ def _list_check_problems(observations: Observations) -> dict[tuple[str, str], tu
 
 
 def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
+    """Cells of EFFECTS about the ratio by both clocks; those about verdicts come on top."""
     interval, other = row.interval, row.other
     reason = "; ".join(row.problems)[:1000] or (interval.reason if interval.low is None else None)
     return {
@@ -337,7 +358,7 @@ def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
         "arm": row.arm.name,
         "stack": row.arm.stack,
         "baseline": session.baseline,
-        "control": bool(row.arm.copy_number),
+        "control": row.arm.is_control,
         "ratio": interval.estimate,
         "low": interval.low,
         "high": interval.high,
@@ -355,3 +376,233 @@ def _build_effect_cells(session: Session, row: _EffectRow) -> dict[str, Any]:
         "other_high": None if other is None else other.high,
         "cpu_part": row.cpu_part,
     }
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One level of a dimension against its base level, by one metric."""
+
+    metric: PlannedMetric
+    dimension: str
+    level: str
+    base: str
+    interval: Interval | None
+    n_arms: int
+    worst: tuple[str, Interval] | None
+    reason: str | None
+
+
+def estimate_dimension_effects(observations: Observations) -> pl.DataFrame:
+    """Estimate how many times better each level of a dimension is than the baseline's level, whatever the others.
+
+    Returns: DIMENSIONS: one row per metric, dimension and level other than the baseline's; empty without a matrix.
+    `interaction` is the largest deviation of an arm of this level from the additive model; where it is told apart
+    from 0 beyond the margin, `is_additive` is false, and the effect is only a mean over the measured combinations.
+
+    In each round that has a value of every arm, the effects are the least-squares solution of the additive model; their
+    intervals are over rounds, of the session's method, so that they hold at every number of rounds in a sequence. Arms
+    with a value in fewer than 80 % of the baseline's rounds are left out. A level that cannot be told from another
+    dimension (it only occurs together with its level) has no estimate. Verdicts are by Holm over all levels and
+    metrics, from five rounds on; SAME needs the control within the margin, as for arms. The control itself is no part
+    of the model.
+    Source: two-way layout without interaction (Scheffé, The Analysis of Variance, 1959).
+    """
+    session = observations.session
+    arms = [arm for arm in session.arms if arm.factors and not arm.is_control]
+    base = session.get_arm(session.baseline)
+    arms = [arm for arm in arms if arm.factors.keys() == base.factors.keys()]
+    if not base.factors or len(arms) < 2:
+        return DIMENSIONS.frame([])
+    series = _build_series(observations, "value", None)
+    metrics = [metric for case in session.cases for metric in case.metrics]
+    levels = [level for metric in metrics for level in _estimate_levels(session, series, metric, arms)]
+    return DIMENSIONS.frame(list(_build_dimension_rows(session, series, levels)))
+
+
+def _estimate_levels(session: Session, series: Series, metric: PlannedMetric, arms: Sequence[Arm]) -> Iterator[_Level]:
+    """Each level of each dimension but the baseline's, by one metric."""
+    base = session.get_arm(session.baseline)
+    base_rounds = series.get((base.name, metric.name), {}).keys()
+    used = [
+        arm
+        for arm in arms
+        if len(series.get((arm.name, metric.name), {}).keys() & base_rounds) >= MIN_SHARE * max(1, len(base_rounds))
+    ]
+    rounds = sorted(set.intersection(*(set(series[arm.name, metric.name]) for arm in used))) if base_rounds else []
+    sign = 1 if metric.better == "lower" else -1
+    logs = np.array([[-sign * math.log(series[arm.name, metric.name][number]) for arm in used] for number in rounds])
+    columns = [
+        (name, level)
+        for name in base.factors
+        for level in dict.fromkeys(arm.factors[name] for arm in arms)
+        if level != base.factors[name]
+    ]
+    design = _build_design(used, columns)
+    fitted = _fit_rounds(design, logs) if len(rounds) and len(used) > 1 else None
+    for place, (name, level) in enumerate(columns):
+        count = sum(arm.factors[name] == level for arm in used)
+        reason = _explain_missing(design, place, columns, count, fitted is not None)
+        interval = worst = None
+        if reason is None and fitted is not None:
+            interval = _estimate_interval(fitted[0][:, place], session)
+            worst = _find_worst_arm(fitted[1], used, (name, level), session)
+        yield _Level(metric, name, level, base.factors[name], interval, count, worst, reason)
+
+
+def _build_design(arms: Sequence[Arm], columns: Sequence[tuple[str, str]]) -> Floats:
+    """Design matrix of the dimensions, (arms, columns): 1 where the arm has the level of a column, else 0."""
+    return np.array([[float(arm.factors[name] == level) for name, level in columns] for arm in arms]).reshape(
+        len(arms), len(columns)
+    )
+
+
+def _fit_rounds(design: Floats, logs: Floats) -> tuple[Floats, Floats]:
+    """Fit the additive model to each round by least squares.
+
+    `design`: (arms, columns). `logs`: Log of how good each value is, (rounds, arms).
+
+    Returns: Effects, (rounds, columns), as log ratios to the baseline's levels; and what is left of each arm, (rounds,
+    arms).
+    """
+    full = np.hstack([np.ones((len(design), 1)), design])
+    solved = logs @ np.linalg.pinv(full).T
+    return solved[:, 1:], logs - solved @ full.T
+
+
+def _is_estimable(design: Floats, place: int) -> bool:
+    """Whether the arms tell the effect of a column of `design` (arms, columns) from all others."""
+    full = np.hstack([np.ones((len(design), 1)), design])
+    wanted = np.zeros(full.shape[1])
+    wanted[place + 1] = 1
+    projection = np.linalg.pinv(full) @ full
+    return bool(np.allclose(projection @ wanted, wanted, atol=1e-8))
+
+
+def _explain_missing(
+    design: Floats, place: int, columns: Sequence[tuple[str, str]], count: int, fitted: bool
+) -> str | None:
+    """Why the level of a column has no estimate; null if it has one.
+
+    `count` is the number of arms with values that have the level, `fitted` whether any round was fitted.
+    """
+    if not count:
+        return "no arm of this level has values"
+    if not fitted:
+        return "no round has values of all arms"
+    if _is_estimable(design, place):
+        return None
+    others = [
+        f"{name} {level}"
+        for other, (name, level) in enumerate(columns)
+        if other != place and not _is_estimable(design, other)
+    ]
+    return "not told from " + " and ".join(others or ["the baseline's level"]) + ": they only occur together"
+
+
+def _find_worst_arm(
+    residuals: Floats, arms: Sequence[Arm], column: tuple[str, str], session: Session
+) -> tuple[str, Interval] | None:
+    """The arm of a level that deviates most from the model, with the ratio by which it does; null if none deviates.
+
+    `residuals`: What the model leaves of the arms, (rounds, arms), as log ratios. `column`: Dimension and level.
+    The confidence is raised for the number of arms of the level: one that stands out by chance seldom has this
+    interval.
+    """
+    places = [place for place, arm in enumerate(arms) if arm.factors[column[0]] == column[1]]
+    # An arm that the model fits by construction (alone in its cell) leaves nothing.
+    places = [place for place in places if np.abs(residuals[:, place]).max() > 1e-9]
+    if not places:
+        return None
+    worst = max(places, key=lambda place: abs(float(residuals[:, place].mean())))
+    level = 1 - (1 - session.level) / len(places)
+    return arms[worst].name, _estimate_interval(residuals[:, worst], session, level)
+
+
+def _build_dimension_rows(session: Session, series: Series, levels: Sequence[_Level]) -> Iterator[dict[str, Any]]:
+    """Rows of DIMENSIONS: each level with its verdict, by Holm over all levels and metrics."""
+    control = session.control
+    estimates = [entry for entry in levels if entry.interval is not None]
+    decisions = decide_beyond(
+        [entry.interval for entry in estimates if entry.interval is not None],
+        [entry.metric.tolerance for entry in estimates],
+        **({"size": len(levels)} if session.method == "sequence" else {}),
+    )
+    decided = {id(entry): decision for entry, decision in zip(estimates, decisions, strict=True)}
+    for level in levels:
+        decision = decided.get(id(level))
+        verdict = UNDECIDED if decision is None else decision.verdict
+        margin, reason = level.metric.tolerance, level.reason
+        if verdict == SAME:
+            control_logs = (
+                [] if control is None else _build_log_ratios(series, level.metric, session.baseline, control.name)
+            )
+            reason = judgement.find_obstacle(
+                None if control is None else _estimate_interval(control_logs, session), margin, diluted=False
+            )
+            verdict = UNDECIDED if reason else SAME
+        if level.interval is not None and level.interval.n < MIN_ROUNDS:
+            verdict, reason = UNDECIDED, f"{level.interval.n} rounds, at least {MIN_ROUNDS} are needed"
+        if verdict == UNDECIDED and reason is None and level.interval is not None:
+            reach = judgement.reach_percent(level.interval)
+            width = "none" if reach is None else f"±{judgement.format_percent(reach)}"
+            reason = f"the interval reaches {width}, the margin is {100 * margin:.2g} %"
+        yield {
+            "session_id": session.session_id,
+            "metric": level.metric.name,
+            "dimension": level.dimension,
+            "level": level.level,
+            "base_level": level.base,
+            **_describe_interval(level.interval),
+            "n_arms": level.n_arms,
+            "margin": margin,
+            "adjusted_p_value": None if decision is None else decision.adjusted_p_value,
+            "verdict": verdict,
+            "undecided_because": reason if verdict == UNDECIDED else None,
+            **_describe_interaction(level.worst, margin),
+        }
+
+
+def _describe_interval(interval: Interval | None) -> Mapping[str, Any]:
+    """Cells of DIMENSIONS about a level's effect."""
+    if interval is None:
+        return {"ratio": None, "low": None, "high": None, "n": 0}
+    return {"ratio": interval.estimate, "low": interval.low, "high": interval.high, "n": interval.n}
+
+
+def _describe_interaction(worst: tuple[str, Interval] | None, margin: float) -> Mapping[str, Any]:
+    """Cells of DIMENSIONS about the arm that deviates most from the model."""
+    if worst is None:
+        return {"interaction_arm": None, "interaction": None, "interaction_low": None, "interaction_high": None,
+                "is_additive": None}  # fmt: skip
+    name, interval = worst
+    odd = interval.low is not None and decide_beyond([interval], [margin])[0].verdict in DIFFERENT
+    return {
+        "interaction_arm": name,
+        "interaction": interval.estimate,
+        "interaction_low": interval.low,
+        "interaction_high": interval.high,
+        "is_additive": None if interval.low is None else not odd,
+    }
+
+
+def format_dimension_effects(table: pl.DataFrame) -> list[str]:
+    """Sentences on table DIMENSIONS: what each level is worth, whatever the other dimensions, or only on average."""
+    lines = []
+    for row in table.iter_rows(named=True):
+        head = f"{row['metric']}: {row['dimension']} {row['level']} against {row['base_level']}"
+        if row["ratio"] is None or row["low"] is None:
+            lines.append(f"{head}: {row['undecided_because'] or 'no interval yet'}")
+            continue
+        percent = [f"{100 * (row[name] - 1):+.1f}" for name in ("ratio", "low", "high")]
+        figure = f"{percent[0]} % [{percent[1]}, {percent[2]}] {row['verdict']}"
+        others = [
+            dimension for dimension in dict.fromkeys(table["dimension"].to_list()) if dimension != row["dimension"]
+        ]
+        scope = f", whatever {', '.join(others)}" if others else ""
+        if row["is_additive"] is False:
+            off = f"{100 * (row['interaction'] - 1):+.1f} %"
+            scope = f", on average only: {row['interaction_arm']} deviates by {off}"
+        elif row["is_additive"] is None and others:
+            scope = ", on average over the measured combinations"
+        lines.append(f"{head}: {figure}{scope}")
+    return lines

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from workbench.indicators.analysis.machine_load import describe_load
-from workbench.indicators.analysis.observations import Observations
+from workbench.indicators.analysis.observations import Observations, describe_load
 from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import DRIFT, JUDGEMENTS
 from workbench.stats import MAX_PAIRS, Interval, adjust_holm, count_required_pairs, decide_beyond
@@ -35,6 +34,8 @@ def build_judgement(observations: Observations, effect_table: pl.DataFrame, drif
     `sound` without a control, with a control that differs from the baseline or has fewer than five rounds beside it,
     when measured in blocks or on several machines, and with several thread counts or versions of an indicator.
     Warnings of a valid session are listed as reasons, too.
+
+    `effect_table` and `drift_table` are EFFECTS and DRIFT of the session. Returns: JUDGEMENTS, one row.
     """
     import polars as pl
 
@@ -69,14 +70,14 @@ def build_judgement(observations: Observations, effect_table: pl.DataFrame, drif
 
 
 def _explain_undecided(others: pl.DataFrame) -> str:
-    """Nothing is decided: how many comparisons, the first reason, and how many rounds would tell."""
+    """Say that no comparison is decided, with the first reason; `others` are rows of EFFECTS without the control."""
     count, whys = others.height, [reason for reason in others["undecided_because"].to_list() if reason]
     subject = "the comparison is undecided" if count == 1 else f"all {count} comparisons are undecided"
     return f"nothing is known yet: {subject}" + (f": {whys[0]}" if whys else "")
 
 
 def _list_unequal_reasons(others: pl.DataFrame) -> list[str]:
-    """Claims that rest on unequal conditions, one sentence per arm."""
+    """Claims that rest on unequal conditions, a sentence per arm; `others` is EFFECTS without the control."""
     import polars as pl
 
     unequal = others.filter(pl.col("unequal").list.len() > 0)
@@ -87,10 +88,11 @@ def _list_unequal_reasons(others: pl.DataFrame) -> list[str]:
 
 
 def _list_invalid_reasons(session: Session, table: pl.DataFrame, runs: pl.DataFrame) -> list[str]:
+    """Why nothing can be concluded, from tables EFFECTS and RUNS; empty where nothing stands against it."""
     reasons = []
     if session.design != "rounds":
         reasons.append("measured in blocks, one stack after the other: drift looks like a difference of stacks")
-    if any(arm.copy_number for arm in session.arms):
+    if session.control is not None:
         reasons += _check_control(table)
     else:
         reasons.append("no control: the measurement error of this session is unknown")
@@ -98,7 +100,7 @@ def _list_invalid_reasons(session: Session, table: pl.DataFrame, runs: pl.DataFr
 
 
 def _check_control(table: pl.DataFrame) -> list[str]:
-    """Problems of the control, for metrics with at least one comparison."""
+    """Problems of the control, for metrics with at least one comparison; `table` is EFFECTS."""
     import polars as pl
 
     reasons = []
@@ -117,7 +119,7 @@ def _check_control(table: pl.DataFrame) -> list[str]:
 
 
 def _list_mixed_conditions(runs: pl.DataFrame, *, planned_threads: bool) -> list[str]:
-    """Conditions that changed within the session, so that its figures cannot be compared."""
+    """Conditions that changed within the session, so that its figures cannot be compared; `runs` is RUNS."""
     import polars as pl
 
     mixed = []
@@ -162,6 +164,10 @@ def detect_drift(observations: Observations) -> pl.DataFrame:
 
 
 def _find_best_cut(values: dict[int, float]) -> dict[str, Any]:
+    """The change of the baseline's level that is most likely in a series, as cells of DRIFT; null with too few rounds.
+
+    `values`: Value by number of the round.
+    """
     rounds = sorted(values)
     logs = np.log([values[number] for number in rounds])
     if len(logs) < MIN_DRIFT_ROUNDS:
@@ -180,12 +186,15 @@ def _find_best_cut(values: dict[int, float]) -> dict[str, Any]:
 
 @lru_cache(maxsize=64)
 def _simulate_null_statistics(n: int) -> Floats:
-    """Simulate the statistic for steady normal noise of n rounds, `DRAWS` times."""
+    """Simulate the largest cut statistic of n rounds of steady normal noise, `DRAWS` times; shape (draws,)."""
     return np.asarray(_compute_cut_statistics(np.random.default_rng(n).standard_normal((DRAWS, n))).max(axis=1))
 
 
 def _compute_cut_statistics(rows: Floats) -> Floats:
-    """Compute, for each row and cut, the difference of the means in standard errors (with a common variance)."""
+    """Difference of the means before and after every possible cut, in standard errors with a common variance.
+
+    `rows`: Series of logs, (series, rounds). Returns: (series, cuts); cut j leaves `SHORTEST` + j rounds before it.
+    """
     n = rows.shape[1]
     before = np.arange(SHORTEST, n - SHORTEST + 1)
     sums = np.cumsum(rows, axis=1)

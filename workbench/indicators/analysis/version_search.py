@@ -75,6 +75,7 @@ def choose_next_probe(levels: Mapping[int, float], skipped: Collection[int] = ()
 
 
 def _find_largest_step(levels: Mapping[int, float]) -> tuple[int, int]:
+    """Positions of the two neighbouring measured versions whose log ratios differ most."""
     if len(levels) < 2:
         raise InputError("fewer than two measured versions", found=len(levels), allowed="both ends of the range")
     order = sorted(levels)
@@ -133,6 +134,10 @@ def evaluate_levels(
 def _estimate_step(
     levels: Mapping[int, Interval | None], before: int, after: int, margin: float, n_compared: int
 ) -> Step:
+    """The step between two versions, by their ratios to the oldest one.
+
+    `levels`: Ratio by position; null for the oldest version itself. `n_compared`: See `evaluate_levels`.
+    """
     ratio = estimate_step_ratio(levels[before], levels[after], n_compared=n_compared)
     return Step(before, after, ratio, decide_by_interval(ratio, margin))
 

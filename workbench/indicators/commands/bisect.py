@@ -10,14 +10,14 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.indicators.commands.stacks import parse_size_option
+from workbench.indicators.commands import parse_size_option
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.version_bisection import Bisection
 
 
 @take_options_from(
-    "workbench.indicators.config:SessionConfig",
+    "workbench.indicators.measurement.session_config:SessionConfig",
     "package versions_range indicators script better metric fixed versions max_probes rounds clock alpha threads "
     "timeout_s memory_bytes processes network seed max_download_bytes",
     {
@@ -78,8 +78,8 @@ def bisect(
     Example: workbench indicators bisect pandas 2.2.0..2.3.3 --indicator groupby
     """
     from workbench.core.errors import ConfigError
-    from workbench.indicators.config import SessionConfig
     from workbench.indicators.measurement import version_bisection
+    from workbench.indicators.measurement.session_config import SessionConfig
     from workbench.indicators.measurement.session_progress import select_watcher
 
     if resume is not None:

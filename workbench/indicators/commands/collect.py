@@ -73,8 +73,8 @@ def _load_cases(folder: Path, specs: list[str]) -> list[Case]:
     """The cases of a session: shipped indicators by name, and the given classes."""
     from workbench.core.errors import ConfigError
     from workbench.indicators.contract.indicator import Case
-    from workbench.indicators.measurement.session_inputs import find_declaration
-    from workbench.indicators.shipped.registry import load_indicator
+    from workbench.indicators.measurement.script_cases import find_declaration
+    from workbench.indicators.shipped.indicator_classes import load_indicator
     from workbench.indicators.store import archive
 
     by_name = {declaration.__name__: declaration for declaration in map(load_indicator, specs)}
@@ -100,11 +100,12 @@ def _write_outcome(folder: Path, collection: Collection) -> tuple[str, ...]:
     if not (folder / run_folder.RECORD_FILE).is_file() or not (collection.new or collection.present):
         return ()
     run = run_folder.load_run(folder)
-    sessions.judge_session(run, collection.session)
+    sessions.judge_session(run)
     return (run.record["verdict"], run.record["answer"])
 
 
 def _build_counts(collection: Collection) -> dict[str, int]:
+    """Counts to print; those of problems only if there are any."""
     counts = {
         "runs collected": len(collection.new),
         "runs collected before": collection.present,

@@ -80,7 +80,7 @@ def _import_paths(
     """Import all paths: the sessions, the unreadable files with reasons, and notices with their counts."""
     from workbench.console.terminal import show_progress_count
     from workbench.indicators.compat_thoth import amun_import
-    from workbench.indicators.shipped.registry import load_indicator
+    from workbench.indicators.shipped.indicator_classes import load_indicator
     from workbench.indicators.store import asv_results, pyperf_suites
 
     with show_progress_count("documents") as progress:

@@ -118,7 +118,7 @@ def _build_recommendation(
     queries = None
     if database is not None:
         queries = recommender.build_query_function(database, comparison.observed.session.session_id)
-    return recommender.recommend(comparison, request, stacks=solved, units=loaded, database=queries), solved
+    return recommender.recommend(comparison, request, stack_set=solved, units=loaded, database=queries), solved
 
 
 def _write_outputs(

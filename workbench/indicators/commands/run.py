@@ -10,7 +10,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.indicators.commands.stacks import parse_size_option
+from workbench.indicators.commands import parse_size_option
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.session_progress import SessionWatcher
@@ -23,7 +23,7 @@ def _keep_path(path: Path, flag: str) -> str:
 
 
 @take_options_from(
-    "workbench.indicators.config:SessionConfig",
+    "workbench.indicators.measurement.session_config:SessionConfig",
     "indicators script pytest pyperf better stacks stack python specification ignore fetch_script baseline rounds "
     "clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes reference revision",
     {
@@ -101,9 +101,8 @@ def run(
 
     Example: workbench indicators run --stack numpy==1.26.4 --stack numpy==2.2.6 --indicator sort --indicator matmul
     """
-    from workbench.indicators import summary
-    from workbench.indicators.config import SessionConfig
-    from workbench.indicators.measurement import sessions
+    from workbench.indicators.measurement import session_report, sessions
+    from workbench.indicators.measurement.session_config import SessionConfig
     from workbench.indicators.measurement.session_progress import select_watcher
 
     place = RunBackend(backend, tuple(cluster or ()), context, confirm_context)
@@ -126,8 +125,8 @@ def run(
                 command=format_command_line(),
             )
     finish_command(
-        lambda: summary.format_session(outcome),
-        lambda: summary.build_session_document(outcome),
+        lambda: session_report.format_session(outcome),
+        lambda: session_report.build_session_document(outcome),
         as_json=as_json,
         is_valid=outcome.compared.valid,
         is_cancelled=outcome.interrupted,
@@ -161,6 +160,7 @@ class RunBackend:
 def _refuse_conflicting_options(
     settings: OptionValues, place: RunBackend, out: Path | None, resume: Path | None, *, fetch_script: bool
 ) -> None:
+    """Refuse options that do not fit the backend, or a session that is resumed."""
     from workbench.core.errors import ConfigError
 
     allowed = ("process", "kubernetes", "manifests")
@@ -190,9 +190,10 @@ def _refuse_conflicting_options(
 
 
 def _write_manifests(settings: OptionValues, out: Path | None, place: RunBackend, as_json: bool) -> NoReturn:
-    from workbench.indicators.config import SessionConfig
+    """Plan a session, write its manifests, and print the commands that run it."""
     from workbench.indicators.kubernetes.cluster_session import format_instructions, plan_cluster_session
     from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
+    from workbench.indicators.measurement.session_config import SessionConfig
 
     config, options = settings.build_model(SessionConfig), parse_cluster_options(place.cluster)
     folder = plan_cluster_session(config, options, out=out, command=format_command_line())
@@ -203,11 +204,12 @@ def _write_manifests(settings: OptionValues, out: Path | None, place: RunBackend
 def _measure_on_cluster(
     settings: OptionValues, out: Path | None, resume: Path | None, place: RunBackend, watcher: SessionWatcher
 ) -> SessionOutcome:
-    from workbench.indicators.config import SessionConfig
+    """Plan a session for a cluster or read a planned one, and make its missing rounds there."""
     from workbench.indicators.kubernetes import cluster_session
     from workbench.indicators.kubernetes.cluster_client import connect_cluster
     from workbench.indicators.kubernetes.job_manifests import parse_cluster_options
     from workbench.indicators.kubernetes.job_submission import read_options
+    from workbench.indicators.measurement.session_config import SessionConfig
 
     options = parse_cluster_options(place.cluster) if resume is None else read_options(resume)
     cluster = connect_cluster(place.context, place.confirm_context, options.namespace)

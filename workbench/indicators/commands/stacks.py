@@ -10,6 +10,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.options import FieldOption, OptionValues, Parse, take_options_from
+from workbench.indicators.commands import parse_size_option
 
 if TYPE_CHECKING:
     from workbench.indicators.stacks.environments import Environment
@@ -26,9 +27,6 @@ def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:
         return parser(value, flag) if takes_flag else parser(value)
 
     return parse
-
-
-parse_size_option = _parse_with("parse_size")
 
 
 @take_options_from(
@@ -135,6 +133,7 @@ class _OutputOptions:
 
 
 def _merge_decision_options(decision: str | None, decision_type: str | None) -> str | None:
+    """The decision, which has an older option; refused if both are given and differ."""
     from workbench.core.errors import ConfigError
 
     names = {"all": "grid", "random": "random"}

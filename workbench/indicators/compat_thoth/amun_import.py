@@ -1,4 +1,4 @@
-"""Import Amun's inspections as sessions: one arm per lock, one case per indicator with its parameters."""
+"""Import Amun's inspections as sessions: run documents of all layouts, one arm per lock, one case per indicator."""
 
 from __future__ import annotations
 
@@ -6,26 +6,32 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.core import redaction
-from workbench.core.errors import InputError
+from workbench.core.errors import ConfigError, InputError
+from workbench.core.files import read_up_to
 from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.compat_thoth.amun_files import RawRun, ReadProblems, read_raw_runs
 from workbench.indicators.contract import documents
 from workbench.indicators.contract.documents import DocumentError, Status
 from workbench.indicators.contract.indicator import Indicator
 from workbench.indicators.store import session_import
-from workbench.indicators.store.archive import Arm
+from workbench.indicators.store.archive import INSPECTIONS, MAX_RESULT_BYTES, OUTSIDE, SESSION_FILE, Arm, is_inside
 from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
 MAX_PACKAGES = 5000
 _PACKAGES = ("packages", "dev-packages", "default", "develop")
 _VERSION = re.compile(r"==\s*([0-9A-Za-z][0-9A-Za-z.!+_-]{0,99})")
 MAX_STDERR = 64 << 10
+MAX_FILES = 100_000
+MAX_DEPTH = 50
+MAX_TOTAL_BYTES = 1 << 30
+SUFFIXES = (".json", ".stdout")
+_Any = TypeVar("_Any")
+_RESULT_KEYS = ("stdout", "usage", "exit_code", "hwinfo", "script_sha256")
 
 
 def build_arm(
@@ -137,6 +143,7 @@ def _parse_lock_version(entry: Any) -> str:
 
 
 def _read_python_version(specification: Mapping[str, Any], document: Mapping[str, Any]) -> str:
+    """Python's version as the specification asks for it, else as the run told; empty if unknown."""
     requirements = _get_python_part(specification).get("requirements")
     requires = requirements.get("requires") if isinstance(requirements, Mapping) else None
     environment = document.get("runtime_environment")
@@ -178,7 +185,7 @@ def import_documents(
     `out`: Folder below which each session (one for each machine) gets its own.
     `indicators`: Classes that documents may name, beside those that are shipped and those of the old contract.
     """
-    from workbench.indicators.shipped.registry import list_shipped_indicators
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
 
     by_name = {indicator.__name__: indicator for indicator in (*list_shipped_indicators(), *indicators)}
     problems, notices = ReadProblems(), dict[str, int]()
@@ -216,6 +223,7 @@ class _CheckedDocument:
 def _classify_raw_run(
     raw: RawRun, indicators: Mapping[str, type[Indicator]], notices: dict[str, int]
 ) -> _CheckedDocument:
+    """Status of a run, and the case that its document belongs to; notices are counted in `notices`."""
     document = _clean_result(raw.result)
     printed = document["stdout"]
     component = (printed.get("component") or printed.get("framework")) if isinstance(printed, Mapping) else None
@@ -318,3 +326,210 @@ def _assemble_runs(judged: list[_CheckedDocument]) -> list[ImportedRun]:
             )
         )
     return runs
+
+
+@dataclass(frozen=True)
+class RawRun:
+    """A run's result as it was found, with the specification it belongs to (empty when there is none)."""
+
+    path: Path
+    inspection: str
+    result: Mapping[str, Any]
+    specification: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class ReadProblems:
+    """Files that could not be read, each with the reason; and how much was read so far."""
+
+    found: list[tuple[Path, str]] = field(default_factory=list)
+    bytes_read: int = 0
+
+    def read_bytes(self, path: Path) -> bytes:
+        """A file's bytes."""
+        try:
+            content = read_up_to(path, MAX_RESULT_BYTES)
+        except OSError as error:
+            raise InputError("cannot be read", found=error.strerror) from None
+        self.bytes_read += len(content)
+        if self.bytes_read > MAX_TOTAL_BYTES:
+            allowed = f"at most {MAX_TOTAL_BYTES >> 20} MiB"
+            raise ConfigError("too much for one import", where=path, allowed=allowed, do="import it in parts")
+        return content
+
+    def add_problem(self, path: Path, reason: object) -> None:
+        """Note one."""
+        self.found.append((path, " ".join(str(reason).split())[:500]))
+
+
+def read_raw_runs(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
+    """Read all runs at a path: of one inspection, of a folder of inspections, or of single documents."""
+    if path.is_file():
+        yield from _read_single_document(path, problems)
+        return
+    if not path.is_dir():
+        raise InputError("nothing there", where=path, allowed="a document, an inspection's folder, a folder of those")
+    if (path / SESSION_FILE).is_file() or (path / INSPECTIONS).is_dir():
+        raise InputError(
+            "a session of this project already",
+            where=path,
+            do=f"bring it in as it is: workbench indicators sync {path}",
+        )
+    has_documents, root = False, path.resolve()
+    for entry in _list_documents(path):
+        has_documents = True
+        if is_inside(entry, root):
+            yield from (
+                _read_inspection(entry, problems, root) if entry.is_dir() else _read_single_document(entry, problems)
+            )
+        else:
+            problems.add_problem(entry, OUTSIDE)
+    if not has_documents:
+        raise InputError(
+            "no documents of Amun there",
+            where=path,
+            allowed="ID/build/specification with ID/results/N/result, *.json or *.stdout",
+        )
+
+
+def _list_documents(path: Path) -> list[Path]:
+    """The inspections' folders and single documents of a folder, in order."""
+    if _is_inspection(path):
+        return [path]
+    entries = sorted(path.iterdir())
+    if len(entries) > MAX_FILES:
+        raise InputError("too many files", where=path, found=len(entries), allowed=f"at most {MAX_FILES:,}")
+    return [
+        entry
+        for entry in entries
+        if (entry.is_file() and entry.suffix in SUFFIXES) or (entry.is_dir() and _is_inspection(entry))
+    ]
+
+
+def _is_inspection(path: Path) -> bool:
+    return (path / "build" / "specification").is_file() or (path / "results").is_dir()
+
+
+def _read_inspection(folder: Path, problems: ReadProblems, root: Path) -> Iterator[RawRun]:
+    """The runs of an inspection's folder in order of their numbers; unreadable ones become problems."""
+    path = folder / "build" / "specification"
+    specification: Mapping[str, Any] = {}
+    if not is_inside(path, root):
+        problems.add_problem(path, OUTSIDE)
+    elif path.is_file():
+        try:
+            specification = _read_object(path, problems)
+        except InputError as error:
+            problems.add_problem(path, error)
+    else:
+        problems.add_problem(path, "no specification: the stack is not known")
+    numbered = []
+    for count, result_path in enumerate((folder / "results").glob("*/result")):
+        if count >= MAX_FILES:
+            raise InputError("too many results", where=folder, allowed=f"at most {MAX_FILES:,}")
+        if not is_inside(result_path, root):
+            problems.add_problem(result_path, OUTSIDE)
+        elif result_path.parent.name.isascii() and result_path.parent.name.isdigit():
+            numbered.append((int(result_path.parent.name), result_path))
+        else:
+            problems.add_problem(result_path, "not the number of a result")
+    for _, result_path in sorted(numbered):
+        try:
+            result = _read_object(result_path, problems)
+        except InputError as error:
+            problems.add_problem(result_path, error)
+            continue
+        yield RawRun(result_path, folder.resolve().name, _restore_stdout(result), specification)
+
+
+def _read_single_document(path: Path, problems: ReadProblems) -> Iterator[RawRun]:
+    """The run of a single file."""
+    try:
+        stdout = path.suffix == ".stdout"
+        document = {"stdout": _read_output(path, problems)} if stdout else _read_object(path, problems)
+    except InputError as error:
+        problems.add_problem(path, error)
+        return
+    if "benchmarks" in document and "stdout" not in document:
+        problems.add_problem(path, "a document of pyperf, not of Amun (--format pyperf)")
+    elif "job_log" in document:
+        yield from _read_older_document(path, document, problems)
+    elif any(key in document for key in _RESULT_KEYS):
+        yield RawRun(path, path.stem, _restore_stdout(document))
+    else:
+        yield RawRun(path, path.stem, {"stdout": document})
+
+
+def _read_older_document(path: Path, document: Mapping[str, Any], problems: ReadProblems) -> Iterator[RawRun]:
+    """A document of older releases: the result in `job_log`, times in `status`."""
+    name = document.get("inspection_id")
+    specification = document.get("specification")
+    log, status = document.get("job_log"), document.get("status")
+    if log is None:
+        problems.add_problem(path, "nothing was run: it has no job_log (did its build fail?)")
+        return
+    result = dict(log) if isinstance(log, Mapping) else {"stdout": log}
+    job = status.get("job") if isinstance(status, Mapping) else None
+    if isinstance(job, Mapping):
+        times = {
+            "start_datetime": job.get("started_at"),
+            "end_datetime": job.get("finished_at"),
+            "node": job.get("node"),
+        }
+        result = {key: value for key, value in times.items() if value is not None} | result
+    yield RawRun(
+        path,
+        name if isinstance(name, str) else path.stem,
+        _restore_stdout(result),
+        specification if isinstance(specification, Mapping) else {},
+    )
+
+
+def _restore_stdout(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A result whose printed document was put at its top, with the document back in `stdout`."""
+    if "stdout" in result or "@result" not in result:
+        return result
+    outer = {*_RESULT_KEYS, "stderr", "hostname", "os_release", "runtime_environment", "datetime"}
+    outer |= {"start_datetime", "end_datetime", "node"}
+    printed = {key: value for key, value in result.items() if key not in outer}
+    return {key: value for key, value in result.items() if key in outer} | {"stdout": printed}
+
+
+def _read_object(path: Path, problems: ReadProblems) -> dict[str, Any]:
+    try:
+        document = json.loads(problems.read_bytes(path))
+    except (ValueError, RecursionError) as error:
+        raise InputError("not readable JSON", found=str(error)[:120]) from None
+    if not isinstance(document, dict):
+        raise InputError("a JSON object is needed", found=type(document).__name__)
+    return _check_depth(document)
+
+
+def _read_output(path: Path, problems: ReadProblems) -> Any:
+    """Read what a script printed: its JSON, or the text where it is not JSON."""
+    text = problems.read_bytes(path).decode("utf-8", "replace")
+    try:
+        return _check_depth(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _check_depth(document: _Any) -> _Any:
+    """JSON data that is not nested so deep that what walks over it would fail."""
+    level: list[Any] = [document]
+    for _ in range(MAX_DEPTH):
+        inner = [
+            list(node.values()) if isinstance(node, dict) else node for node in level if isinstance(node, dict | list)
+        ]
+        level = [node for nodes in inner for node in nodes if isinstance(node, dict | list)]
+        if not level:
+            return _check_encodable(document)
+    raise InputError(f"nested more than {MAX_DEPTH} deep", found="a deeper one")
+
+
+def _check_encodable(document: _Any) -> _Any:
+    try:
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError("half of a pair of code units in a text", found="a text that no file can hold") from None
+    return document

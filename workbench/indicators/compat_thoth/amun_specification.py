@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from workbench.core.errors import ConfigError, InputError
-from workbench.indicators.compat_thoth.amun_files import read_extra_files, read_script
+from workbench.core import redaction
+from workbench.core.data_files import parse_json, parse_yaml, read_text_file
+from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.indicators.measurement.session_plan import BATCH
 from workbench.indicators.stacks.stack_request import refuse_secrets
 from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack
@@ -19,6 +20,9 @@ from workbench.indicators.stacks.stack_sets import Package, Stack, build_stack
 _PINNED = re.compile(r"==\s*([^\s,;*]+)")
 _NOT_AN_INDEX = ("git", "hg", "svn", "bzr", "path", "file", "editable")
 MAX_BYTES = 16 << 20
+MAX_SCRIPT_BYTES = 1 << 20
+MAX_EXTRA_FILES = 200
+FETCH_TIMEOUT_S = 30
 SUFFIXES = (".json", ".yaml", ".yml")
 _KNOWN = frozenset(
     {
@@ -73,6 +77,7 @@ def read_lock_packages(locked: Any, path: str, ignored: Collection[str] = ()) ->
 
 
 def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
+    """Refuse a lock for another minor version of Python, unless `python_version` is ignored."""
     from workbench.indicators.stacks.package_index import this_python_version
 
     here = ".".join(this_python_version().split(".")[:2])
@@ -87,6 +92,7 @@ def _check_python(python: Any, where: str, ignored: Collection[str]) -> None:
 
 
 def _is_applicable(entry: Any, where: str) -> bool:
+    """Whether the marker of a package holds for this machine."""
     markers = entry.get("markers") if isinstance(entry, Mapping) else None
     if markers is None:
         return True
@@ -99,6 +105,7 @@ def _is_applicable(entry: Any, where: str) -> bool:
 
 
 def _build_package(name: str, entry: Any, where: str) -> Package:
+    """A package of the lock; refused without an exact version or without hashes."""
     from packaging.utils import canonicalize_name
     from pydantic import ValidationError
 
@@ -148,6 +155,7 @@ def read_specifications(path: str | Path, *, ignored: Collection[str] = (), fetc
 
 
 def _list_files(path: Path) -> list[Path]:
+    """The specification files at a path, in order."""
     if not path.is_dir():
         return [path]
     for candidate in (path / "build" / "specification", path / "specification"):
@@ -163,12 +171,12 @@ def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Spe
     left_out = _list_ignored_fields(document, ignored, path)
     name = re.sub(r"[\x00-\x1f\x7f]+", " ", str(document.get("identifier") or path.stem))[:80].strip() or "specified"
     notes = [f"{name}: left out knowingly: {field}" for field in left_out]
-    text, script_notes = read_script(document, path, fetch)
+    text, script_notes = _read_script(document, path, fetch)
     packages, python = read_lock_packages(_get_field(document, "python.requirements_locked"), str(path), ignored)
     requests = _get_mapping(_get_mapping(document, "run", path), "requests", path)
     return Specification(
         name=name,
-        sources={"script.py": text, **read_extra_files(document, path)},
+        sources={"script.py": text, **_read_extra_files(document, path)},
         environment=_read_environment(document, path),
         rounds=_read_batch_size(document, path),
         threads=_parse_cpus(requests.get("cpu"), path),
@@ -180,17 +188,12 @@ def _load_specification(path: Path, ignored: frozenset[str], fetch: bool) -> Spe
 
 
 def _read_document(path: Path) -> dict[str, Any]:
+    """The document of a JSON or YAML file, which must be an object with known keys."""
+    text = read_text_file(path, noun="specification", max_bytes=MAX_BYTES)
     try:
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputError("cannot read the specification", where=path, found=error.strerror) from None
-    if len(raw) > MAX_BYTES:
-        raise InputError("too large for a specification", where=path, allowed=f"up to {MAX_BYTES >> 20} MiB")
-    try:
-        document = _parse_text(raw.decode("utf-8"), path)
-    except (ValueError, RecursionError) as error:
-        raise InputError("not JSON, nor YAML", where=path, found=str(error)[:200]) from None
+        document = _parse_text(text, path.suffix)
+    except InputError as error:
+        raise InputError("not JSON, nor YAML", where=path, found=" ".join(str(error).split())[:200]) from None
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise InputError("not a specification", where=path, found=type(document).__name__, allowed="an object")
     if unknown := [key for key in document if key not in _KNOWN and not key.startswith("@")]:
@@ -200,28 +203,15 @@ def _read_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _parse_text(text: str, path: Path) -> Any:
-    if path.suffix not in (".yaml", ".yml"):
+def _parse_text(text: str, suffix: str) -> Any:
+    """Data of a text by the suffix of its file; without a known one, of YAML where it is not JSON."""
+    if suffix not in (".yaml", ".yml"):
         try:
-            return json.loads(text)
-        except ValueError:
-            if path.suffix == ".json":
+            return parse_json(text, noun="specification")
+        except InputError:
+            if suffix == ".json":
                 raise
-    import yaml
-
-    class Plain(yaml.SafeLoader):
-        """An alias can stand for itself many times over: a few lines would fill the memory when they are walked."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            """Refuse aliases."""
-            if self.check_event(yaml.AliasEvent):
-                raise ValueError("aliases are not read")
-            return super().compose_node(parent, index)
-
-    try:
-        return yaml.load(text, Plain)  # noqa: S506 - a safe loader
-    except yaml.YAMLError as error:
-        raise ValueError(str(error)) from None
+    return parse_yaml(text, noun="specification")
 
 
 def _list_ignored_fields(document: Mapping[str, Any], ignored: Collection[str], path: Path) -> list[str]:
@@ -271,7 +261,98 @@ def _get_mapping(document: Mapping[str, Any], key: str, path: Path) -> Mapping[s
     return value
 
 
+def _read_script(specification: Mapping[str, Any], path: Path, fetch: bool) -> tuple[str, list[str]]:
+    """The script's text, and what to note of where it came from."""
+    text = specification.get("script")
+    if not isinstance(text, str) or not text.strip():
+        raise InputError("no script", where=f"{path}, script", do="give its text, or its path beside the specification")
+    if re.match(r"[a-z][a-z0-9+.-]*://", text.strip(), re.IGNORECASE):
+        return _fetch_script(text.strip(), path, fetch)
+    if "\n" in text.strip() or not text.strip().endswith(".py"):
+        return text, []
+    beside = _normalise_inner_path(text.strip(), f"{path}, script")
+    try:
+        with (path.parent / beside).open("rb") as file:
+            raw = file.read(MAX_SCRIPT_BYTES + 1)
+        text = raw.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError("cannot read the script", where=f"{path}, script", found=f"{beside}: {error}"[:200]) from None
+    if len(raw) > MAX_SCRIPT_BYTES:
+        raise InputError("too large for a script", where=f"{path}, script", allowed="up to 1 MiB")
+    return text, []
+
+
+def _fetch_script(url: str, path: Path, fetch: bool) -> tuple[str, list[str]]:
+    """Download a script; refused without `fetch`, which says that the user has read it."""
+    if redaction.has_user_info(url):
+        # It would be written down with the notes, and told in errors.
+        raise ConfigError(
+            "a user or password in the script's URL",
+            where=f"{path}, script",
+            do="leave it out; or load the script yourself and name its file beside the specification",
+        )
+    shown = url[:200]
+    if not fetch:
+        raise ConfigError(
+            "the script lies on a server",
+            where=f"{path}, script",
+            found=shown,
+            do="read it first; then --fetch-script loads and runs it (its sha256 is noted)",
+        )
+    import http.client
+    import urllib.error
+    import urllib.request
+
+    if not url.lower().startswith(("http://", "https://")):
+        raise ConfigError("not a place to fetch a script from", where=f"{path}, script", found=shown, allowed="http(s)")
+    try:
+        with urllib.request.urlopen(url, timeout=FETCH_TIMEOUT_S) as answer:  # noqa: S310 - http(s) alone
+            raw = answer.read(MAX_SCRIPT_BYTES + 1)
+        text = raw.decode("utf-8")
+    except http.client.HTTPException as error:
+        # Its text is what the server sent.
+        raise RunFailedError("cannot fetch the script", where=shown, found=type(error).__name__) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()  # it is the answer, too
+        raise RunFailedError("cannot fetch the script", where=shown, found=str(reason)[:200]) from None
+    if len(raw) > MAX_SCRIPT_BYTES:
+        raise InputError("too large for a script", where=shown, allowed="up to 1 MiB")
+    return text, [f"script fetched from {shown}, sha256 {hashlib.sha256(raw).hexdigest()}"]
+
+
+def _read_extra_files(specification: Mapping[str, Any], path: Path) -> dict[str, str]:
+    """The files that lie beside the script, by name; none may leave the run's folder."""
+    files = specification.get("files") or []
+    if not isinstance(files, list) or len(files) > MAX_EXTRA_FILES:
+        raise InputError(
+            "not a list of files", where=f"{path}, files", allowed=f"at most {MAX_EXTRA_FILES} of path, content"
+        )
+    texts: dict[str, str] = {}
+    for number, entry in enumerate(files):
+        where = f"{path}, files[{number}]"
+        if not isinstance(entry, Mapping) or not all(isinstance(entry.get(key), str) for key in ("path", "content")):
+            raise InputError("not a file", where=where, allowed="path and content, both texts")
+        name = _normalise_inner_path(entry["path"], where)
+        if name == "script.py" or name in texts:
+            raise InputError("a file of this name is there already", where=where, found=name)
+        texts[name] = entry["content"]
+    return texts
+
+
+def _normalise_inner_path(text: str, where: str) -> str:
+    """A path that stays in its folder, normalised."""
+    path = PurePosixPath(text)
+    if path.is_absolute() or ".." in path.parts or not path.parts or "\0" in text or len(text) > 200:
+        raise InputError(
+            "a path that leaves the run's folder", where=where, found=text[:200], allowed="relative, no .."
+        )
+    return str(path)
+
+
 def _read_environment(document: Mapping[str, Any], path: Path) -> dict[str, str]:
+    """Variables of the runs; secrets are refused, since they would be written into results."""
     listed = document.get("environment") or []
     if not isinstance(listed, list):
         raise InputError("not a list of variables", where=f"{path}, environment", allowed="name and value each")

@@ -157,6 +157,7 @@ def _check_names(document: Mapping[str, Any], indicator: type[Indicator], parts:
 
 
 def _validate_values(indicator: type[Indicator], values: dict[str, Any]) -> dict[str, Value]:
+    """The values by the types of the indicator's fields; nothing is converted."""
     for name, value in values.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise DocumentError("not finite", f"{name} is {value}")
@@ -171,6 +172,7 @@ def _validate_values(indicator: type[Indicator], values: dict[str, Any]) -> dict
 def _list_failing_checks(
     indicator: type[Indicator], values: Mapping[str, Value], parameters: Mapping[str, Value]
 ) -> list[str]:
+    """A sentence on each check whose value is above its limit, or not what it must equal."""
     failed = []
     for name, field in indicator.fields_of("check").items():
         extra, value = field_metadata(field), values[name]
@@ -185,6 +187,7 @@ def _list_failing_checks(
 
 
 def _read_samples(samples: dict[str, Any], indicator: type[Indicator]) -> dict[str, list[float]]:
+    """The samples of each result; refused unless they are lists of finite numbers."""
     results = indicator.fields_of("result")
     total = 0
     for name, values in samples.items():
@@ -211,6 +214,7 @@ def _read_cpu(cpu_times: dict[str, Any], indicator: type[Indicator]) -> dict[str
 
 
 def _read_score(document: Mapping[str, Any]) -> float | None:
+    """The document's `overall_score`; null without one."""
     score = document.get("overall_score")
     if score is None:
         return None

@@ -273,6 +273,13 @@ class Indicator(BaseModel):
         return tuple(metrics)
 
     @classmethod
+    def named_metrics(cls, label: str) -> Iterator[tuple[str, Metric]]:
+        """The metrics of a case by name: the case's label for a single one, else the label with the field."""
+        metrics = cls.metrics()
+        for metric in metrics:
+            yield (label if len(metrics) == 1 else f"{label}.{metric.field}"), metric
+
+    @classmethod
     def compared_checks(cls) -> tuple[str, ...]:
         """The checks without a bound, whose values are compared with the baseline's."""
         checks = {name: field_metadata(field) for name, field in cls.fields_of("check").items()}
@@ -372,11 +379,6 @@ class Case:
         """Build a case from given parameters; the others have their defaults."""
         return cls(indicator, indicator.parameters(overrides))
 
-    @classmethod
-    def of(cls, indicator: type[Indicator], overrides: Mapping[str, Any] | None = None) -> Case:
-        """The old name of `from_parameters`, for indicators that were written with it."""
-        return cls.from_parameters(indicator, overrides)
-
     @property
     def label(self) -> str:
         """Name in tables and mixes: the indicator's name with the parameters that differ from their defaults."""
@@ -409,13 +411,12 @@ class Case:
         return {**self.indicator.environment(self.parameters), **self.variables}
 
     def metrics(self) -> Iterator[tuple[str, Metric]]:
-        """The metrics by name: the case's label for a single one, else the label with the field."""
-        metrics = self.indicator.metrics()
-        for metric in metrics:
-            yield (self.label if len(metrics) == 1 else f"{self.label}.{metric.field}"), metric
+        """The metrics by name, see `Indicator.named_metrics`."""
+        return self.indicator.named_metrics(self.label)
 
 
 def _check_field(name: str, field: FieldInfo, where: str) -> None:
+    """Refuse a declared field without a role, with a name that is taken, or with a type that no column has."""
     if not NAME_PATTERN.fullmatch(name):
         raise ConfigError(
             "not a name for a field", where=where, allowed="a letter, then letters, digits, _; at most 63"
@@ -455,6 +456,7 @@ def _check_bound(cls: type[Indicator], field: FieldInfo, where: str) -> None:
 
 
 def _validate_parameter(cls: type[Indicator], name: str, value: Any, where: str) -> Value:
+    """A parameter's value by its declared type and bounds."""
     try:
         valid_value: Value = getattr(
             cls.__pydantic_validator__.validate_assignment(cls.model_construct(), name, value), name

@@ -95,6 +95,7 @@ def read_query(path: Path) -> str:
 
 
 def _split_words(name: str) -> list[str]:
+    """The words of a name in lower case: `GroupBy`, `group-by` and `group_by` are the same."""
     if not _WORD.fullmatch(name) or len(name) > _LONGEST:
         raise ConfigError(
             "not a name for an indicator",
@@ -107,7 +108,7 @@ def _split_words(name: str) -> list[str]:
 
 
 def _refuse_taken_name(title: str) -> None:
-    from workbench.indicators.shipped.registry import list_shipped_indicators
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
 
     taken = {
         indicator.__name__.lower(): indicator.__name__
@@ -162,6 +163,7 @@ def try_indicator(
 
 
 def _run_script(indicator: type[Indicator], variables: Mapping[str, str], python: str, timeout_s: float) -> bytes:
+    """Output of the indicator's script, run once in a temporary folder."""
     where = f"indicator {indicator.__name__}"
     with tempfile.TemporaryDirectory() as folder:
         for name, text in indicator.sources().items():

@@ -188,6 +188,9 @@ def infer_fields(document: Mapping[str, Any], better: Mapping[str, Better]) -> t
 def _infer_field(
     part: str, role: Literal["parameter", "result", "check"], name: str, value: Any, better: Mapping[str, Better]
 ) -> ScriptField:
+    """The declaration of a field by a value that a script printed; a result's unit and direction follow from its
+    name.
+    """
     kinds: tuple[tuple[type, Kind], ...] = ((bool, "bool"), (int, "int"), (float, "float"), (str, "str"))
     kind: Kind | None = (
         "null" if value is None else next((word for python_type, word in kinds if isinstance(value, python_type)), None)
@@ -232,6 +235,7 @@ def build_script_case(declaration: ScriptDeclaration, declared: type[Indicator] 
 
 
 def _build_model_field(field: ScriptField, suite: bool) -> tuple[str, tuple[Any, Any]]:
+    """Name, type and pydantic field of an indicator's class for a declared field."""
     kind = _TYPES[field.kind]
     if field.role == "parameter":
         alias: dict[str, Any] = {"alias": field.name} if hasattr(Indicator, field.name) else {}
@@ -279,6 +283,7 @@ def read_suite(path: Path, kind: str) -> tuple[str, dict[str, str]]:
 
 
 def _read_files(paths: list[Path], where: str) -> dict[str, str]:
+    """The files of a suite, name to text."""
     if len(paths) > MAX_FILES:
         raise ConfigError("too many files beside the suite", where=where, found=len(paths), allowed=MAX_FILES)
     sources: dict[str, str] = {}

@@ -22,6 +22,8 @@ _PENALTY, _PENALTY_PER_LOG = 6.0, 1.25
 def estimate_spread(values: Floats, errors: Floats, *, cuts: tuple[float, ...] = (0.5, 1.0, 2.0)) -> float:
     """Standard deviation between neighbouring points beyond their own errors; 0 where the errors explain it.
 
+    `values`, `errors`: Points in order and their standard errors, both (points,), in one unit.
+
     It is the value for which the squared differences of neighbours, in units of their variance and cut at so many
     deviations, have the mean that normal ones have: changes of level and few outliers hardly move it. Of several cuts
     the largest value counts, since a spread that is too small makes changes of noise. Source: Huber, Robust estimation
@@ -38,6 +40,12 @@ def estimate_spread(values: Floats, errors: Floats, *, cuts: tuple[float, ...] =
 
 
 def _solve_spread(squares: Floats, variances: Floats, cut: float) -> float:
+    """Standard deviation at which the capped squares have the mean of normal noise, found by halving an interval.
+
+    `squares`, `variances`: Squared differences of neighbours and the part of their variance that is known,
+    (differences,).
+    `cut`: Number of deviations at which a difference is capped.
+    """
     tail, density = math.erfc(cut / math.sqrt(2)), math.exp(-(cut**2) / 2) / math.sqrt(2 * math.pi)
     expected = 1 - tail - 2 * cut * density + cut**2 * tail
     low, high = 0.0, float(np.sqrt(squares.max()))
@@ -53,7 +61,7 @@ def _solve_spread(squares: Floats, variances: Floats, cut: float) -> float:
 
 
 def estimate_variances(values: Floats, errors: Floats, spread: float) -> Floats:
-    """Variance of each point: of its own error, and of what varies between points."""
+    """Variance of each point, (points,): of its own error, and of what varies between points (`spread`)."""
     return errors**2 + max(spread, 1e-12, 1e-9 * float(np.abs(values).max(initial=0.0))) ** 2
 
 
@@ -71,7 +79,7 @@ def remove_outliers(values: Floats, errors: Floats) -> Floats:
 
 
 def _median_of_five(values: Floats) -> Floats:
-    """Median of each value and its two neighbours on either side."""
+    """Median of each value and its two neighbours on either side, (points,); the ends repeat themselves."""
     medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(values, 2, mode="edge"), 5), axis=1)
     return medians
 

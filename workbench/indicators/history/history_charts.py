@@ -45,7 +45,10 @@ def select_panels(analysis: HistoryAnalysis) -> list[int]:
 
 
 def build_chart_points(analysis: HistoryAnalysis) -> pl.DataFrame:
-    """Points as ratios with the ends of two standard errors, for the panels that are drawn, the newest 4,000."""
+    """Points of the drawn panels as ratios with the ends of two standard errors; the newest 4,000.
+
+    Columns: series, panel, time, ratio, low, high, level, segment, session_id, revision, packages.
+    """
     numbers = select_panels(analysis)
     points = analysis.history.points.filter(pl.col("series").is_in(numbers)).sort("created_at", descending=True)
     value, error = pl.col("log_ratio"), pl.col("error")
@@ -68,7 +71,10 @@ def build_chart_points(analysis: HistoryAnalysis) -> pl.DataFrame:
 
 
 def _add_levels(points: pl.DataFrame, analysis: HistoryAnalysis) -> pl.DataFrame:
-    """The points with the level that they belong to (unique over all series), and its weighted mean."""
+    """Add columns to rows of POINTS: `segment`, the level that a point belongs to, and `level`, its log ratio.
+
+    A level's value is the mean of its points, each weighted by the inverse of its variance.
+    """
     starts = analysis.changes.select("series", "session_id", starts=pl.lit(1))
     spreads = analysis.series.select("series", "spread")
     joined = points.join(starts, on=["series", "session_id"], how="left").join(spreads, on="series").sort("created_at")
@@ -127,7 +133,7 @@ def chart_history(analysis: HistoryAnalysis) -> alt.FacetChart:
 
 
 def _build_point_layers(frame: pl.DataFrame) -> list[Any]:
-    """Intervals, points, and the line of each level."""
+    """Intervals, points, and the line of each level; `frame` is that of `build_chart_points`."""
     import altair as alt
 
     x = alt.X("time", type="temporal", title=None, axis=alt.Axis(tickCount=6, labelOverlap=True))
@@ -150,7 +156,7 @@ def _build_point_layers(frame: pl.DataFrame) -> list[Any]:
 
 
 def _build_change_rule(changes: pl.DataFrame) -> Any:
-    """A line at each change, in the colour of its verdict."""
+    """A line at each change, in the colour of its verdict; `changes` needs `changed` (a time) and `verdict`."""
     import altair as alt
 
     claims = [name for name in _SHADES if name in set(changes["verdict"])]

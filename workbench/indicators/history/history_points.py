@@ -87,6 +87,7 @@ def _keep_newest(history: History) -> History:
 
 
 def _read_points(path: Path, wanted: HistoryFilter) -> History:
+    """The points of a file with table POINTS that fit a filter."""
     points = POINTS.check(read_parquet(path), where=path.name)
     wrong = points.filter(~pl.col("log_ratio").is_finite() | ~pl.col("error").is_finite() | (pl.col("error") < 0))
     if wrong.height:
@@ -131,6 +132,7 @@ def _format_filter(wanted: HistoryFilter) -> str:
 
 
 def _select_values(wanted: HistoryFilter) -> Select[Any]:
+    """Query of all values that fit a filter: one row per value, with its session, arm, run and machine."""
     session = [SESSION.c[name] for name in ("session_id", "created_at", "revision", "backend", "design", "baseline")]
     arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "notes")]
     run = [RUN.c[name] for name in ("round", "indicator_version", "threads", "hardware_key")]
@@ -151,7 +153,10 @@ def _select_values(wanted: HistoryFilter) -> Select[Any]:
 
 
 def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]], wanted: HistoryFilter) -> History:
-    """Points from rows of the database: one row per value, in order of time."""
+    """Points from rows of the database: one row per value, in order of time.
+
+    `packages`: Stack's key to its packages and their versions.
+    """
     frame = pl.DataFrame(rows, infer_schema_length=None, schema_overrides={"revision": pl.String, "threads": pl.Int64})
     # The other clock's value where one is wanted and known.
     swap = (pl.col("clock") != wanted.clock) & pl.col("other_value").is_not_null()
@@ -181,7 +186,10 @@ def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]
 
 
 def _keep_reference(frame: pl.DataFrame, wanted: HistoryFilter, left_out: Counter[str]) -> tuple[pl.DataFrame, str]:
-    """The sessions of one reference, and its key."""
+    """Keep the sessions of one reference; return their values, and the reference's key.
+
+    `frame` needs session_id, arm, baseline and stack_key. Sessions of other references are counted in `left_out`.
+    """
     baseline = frame.filter(pl.col("arm") == pl.col("baseline"))
     keys = baseline.select("session_id", pl.col("stack_key").alias("reference")).unique()
     if wanted.reference is not None:
@@ -202,7 +210,10 @@ def _keep_reference(frame: pl.DataFrame, wanted: HistoryFilter, left_out: Counte
 
 
 def _build_ratio_points(frame: pl.DataFrame, reference: str) -> list[dict[str, Any]]:
-    """Ratios to the reference of each session, and the reference's own value."""
+    """Rows of POINTS without series: the ratios to the reference of each session, and the reference's own values.
+
+    `frame`: One row per value, with the columns of `_select_values` and `log`, which is higher for better values.
+    """
     base = frame.filter(pl.col("arm") == pl.col("baseline"))
     base_logs = base.select("session_id", "metric", "indicator_version", "round", pl.col("log").alias("base"))
     others = frame.filter(pl.col("arm") != pl.col("baseline"))
@@ -221,7 +232,11 @@ def _build_ratio_points(frame: pl.DataFrame, reference: str) -> list[dict[str, A
 
 
 def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_ROUNDS) -> list[dict[str, Any]]:
-    """Mean and standard error over the rounds of each session, arm and metric."""
+    """Mean and standard error over rounds of the logarithms in column `name`, by session, arm and metric.
+
+    Returns: Rows with the columns of the groups, log_ratio, error, rounds and tolerance; groups of fewer than
+    `min_rounds` rounds are left out.
+    """
     by = [*_SESSION, "arm", "stack", "stack_key", "copy_number", "notes", "metric", "indicator_version", "clock"]
     error = (pl.col(name).std() / pl.len().sqrt()).fill_null(0.0)
     summary = frame.group_by(by, maintain_order=True).agg(
@@ -234,7 +249,10 @@ def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_R
 
 
 def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, str]]) -> pl.DataFrame:
-    """Table POINTS: series numbered by metric and stack, points in order of time."""
+    """Table POINTS: series are numbered by metric and stack, points are in order of time.
+
+    `points`: Rows of `_build_ratio_points`. `packages`: Stack's key to its packages and their versions.
+    """
     rows = []
     for row in points:
         versions = packages.get(row["stack_key"], {})

@@ -72,6 +72,13 @@ class HistoryAnalysis:
 
 @dataclass(frozen=True)
 class _Series:
+    """One series of points in the order of time, with what the search for changes found.
+
+    `rows`: The points as rows of table POINTS. `values`, `errors`: Their log ratios (higher is better) with standard
+    errors. `spread`: Standard deviation between sessions, beyond their own errors; `variances`: both together, squared.
+    `starts`: Index of the first point of each level but the first.
+    """
+
     rows: list[dict[str, Any]]
     values: Floats
     errors: Floats
@@ -81,11 +88,14 @@ class _Series:
 
     @property
     def last_start(self) -> int:
+        """Index of the first point of the last level."""
         return self.starts[-1] if self.starts else 0
 
 
 @dataclass(frozen=True)
 class _SinceDate:
+    """Ratio of the level since a date to the last one before it, and the number of sessions since the date."""
+
     interval: Interval
     n_sessions: int
 
@@ -116,6 +126,7 @@ def analyse_history(history: History, *, since: str | None = None, alpha: float 
 
 
 def _iterate_series(points: pl.DataFrame) -> Iterator[_Series]:
+    """The series of table POINTS, with their changes."""
     for _, frame in points.sort("series", "created_at", "session_id").group_by("series", maintain_order=True):
         values, errors = frame["log_ratio"].to_numpy(), frame["error"].to_numpy()
         spread = estimate_spread(remove_outliers(values, errors), errors)
@@ -124,7 +135,10 @@ def _iterate_series(points: pl.DataFrame) -> Iterator[_Series]:
 
 
 def _estimate_level(series: _Series, places: slice) -> tuple[float, float]:
-    """Weighted mean of some points and its standard error, which grows where they scatter more than expected."""
+    """Weighted mean of log ratios and its standard error, which grows where they scatter more than expected.
+
+    `places` are the indices of the points.
+    """
     values, weights = series.values[places], 1 / series.variances[places]
     mean = float(np.average(values, weights=weights))
     scatter = float(np.sum(weights * (values - mean) ** 2)) / max(1, len(values) - 1)
@@ -132,7 +146,10 @@ def _estimate_level(series: _Series, places: slice) -> tuple[float, float]:
 
 
 def _compare_levels(series: _Series, before: slice, after: slice, level: float) -> Interval:
-    """Ratio of two levels; its `n` is such that n - 1 are the degrees of freedom."""
+    """Ratio of the level `after` to that `before` (slices of the points), with an interval at this confidence level.
+
+    Its `n` is such that n - 1 are the degrees of freedom.
+    """
     first, first_error = _estimate_level(series, before)
     second, second_error = _estimate_level(series, after)
     degrees = len(series.values[before]) + len(series.values[after]) - 2
@@ -141,6 +158,7 @@ def _compare_levels(series: _Series, before: slice, after: slice, level: float) 
 
 
 def _describe_changes(series: _Series, alpha: float) -> Iterator[dict[str, Any]]:
+    """Rows of CHANGES: each new level beside the one before."""
     edges = [0, *series.starts, len(series.values)]
     for begin, place, end in zip(edges, edges[1:], edges[2:], strict=False):
         compared = _compare_levels(series, slice(begin, place), slice(place, end), 1 - alpha)
@@ -175,6 +193,7 @@ def format_package_changes(old: str, new: str) -> str:
 
 
 def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None) -> dict[str, Any]:
+    """Row of SERIES, with its last level; `_decide_family` adds the verdict."""
     last, ratio = series.rows[-1], compared.interval if compared else None
     mean, error = _estimate_level(series, slice(series.last_start, None))
     n_points = len(series.values) - series.last_start
@@ -199,7 +218,7 @@ def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None)
 
 
 def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
-    """The level now, of sessions since a time, beside the last level before that time."""
+    """Compare the level of the sessions since a time (`limit`, seconds since 1970) with the last level before it."""
     times = [parse_time(row["created_at"]) for row in series.rows]
     split = sum(time is not None and time.timestamp() < limit for time in times)
     n_since = len(times) - split
@@ -213,7 +232,10 @@ def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
 
 
 def _decide_family(series: list[dict[str, Any]], family: list[Interval | None], history: History) -> None:
-    """Verdicts since the date: followed series as one family, the others each alone."""
+    """Fill in the verdicts since the date: followed series are corrected for their number, the others each alone.
+
+    `series` are rows of SERIES, `family` their ratios in the same order (null without a date).
+    """
     groups: dict[str, list[int]] = {}
     for place, (row, compared) in enumerate(zip(series, family, strict=True)):
         if compared is not None:

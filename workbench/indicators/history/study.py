@@ -27,9 +27,10 @@ MAX_LISTED = 12
 
 
 def format_answer(analysis: HistoryAnalysis) -> str:
-    """What changed, in one or two sentences.
+    """Answer the notebook's question in one or two sentences.
 
-    With a date: which figures are slower since then. Without one: the newest change of a followed stack.
+    If the analysis has a date, the answer says which figures have become slower since then. Otherwise it names the
+    newest change among the followed stacks.
     """
     if analysis.since is not None:
         return _format_since(analysis)
@@ -46,6 +47,7 @@ def format_answer(analysis: HistoryAnalysis) -> str:
 
 
 def _format_since(analysis: HistoryAnalysis) -> str:
+    """Answer for a date: a regression, that none was found, or that it is not known."""
     followed, slower, unknown = analysis.followed, analysis.regressions, analysis.unknown
     day = f"since {analysis.since}"
     if slower.height:
@@ -69,7 +71,7 @@ def _format_since(analysis: HistoryAnalysis) -> str:
 
 
 def format_change(change: dict[str, Any]) -> str:
-    """A change as a sentence without a full stop."""
+    """Describe a change of level (a row of table CHANGES) in one sentence, without a full stop."""
     ratio, ends, word = _orient_ratio(change)
     packages, revisions = change["packages"], change["revisions"]
     cause = f"; {packages}" if packages else "; the same packages before and after"
@@ -81,7 +83,10 @@ def format_change(change: dict[str, Any]) -> str:
 
 
 def _orient_ratio(change: dict[str, Any]) -> tuple[float, str, str]:
-    """Ratio above 1 with its interval as text, and which way it goes."""
+    """Turn a ratio so that it is at least 1; return it, its interval as text, and "faster" or "slower".
+
+    `change` needs `ratio`, `low` and `high`, where a ratio above 1 is faster.
+    """
     ratio, low, high = change["ratio"], change["low"], change["high"]
     word = "faster" if ratio >= 1 else "slower"
     if ratio < 1:
@@ -90,7 +95,11 @@ def _orient_ratio(change: dict[str, Any]) -> tuple[float, str, str]:
 
 
 def is_known(analysis: HistoryAnalysis) -> bool:
-    """Whether the answer is known: enough sessions, and since a date every relevant regression found or excluded."""
+    """Whether the sessions suffice for an answer.
+
+    With a date, a regression was found, or every series is decided. Without one, some series is long enough to show a
+    change.
+    """
     if not analysis.followed.height:
         return False
     if analysis.since is not None:
@@ -99,7 +108,7 @@ def is_known(analysis: HistoryAnalysis) -> bool:
 
 
 def list_notes(analysis: HistoryAnalysis) -> list[str]:
-    """What was left out, and changes of the machine and of the control."""
+    """List the sessions that were left out, and the changes of the machine and of the control, as sentences."""
     notes = [f"left out: {count} session(s): {reason}" for reason, count in analysis.history.left_out.items()]
     for change in analysis.list_changes(MACHINE)[:3]:
         notes.append(f"the machine changed: {format_change(change)}. Ratios to the reference are not affected")
@@ -111,7 +120,7 @@ def list_notes(analysis: HistoryAnalysis) -> list[str]:
 
 
 def format_history(analysis: HistoryAnalysis) -> str:
-    """Text for the terminal: the answer, the series, the changes, the notes."""
+    """Format the answer, the series, the changes and the notes for the terminal."""
     shown = analysis.series.filter(pl.col("kind") != MACHINE).head(MAX_LISTED)
     rows = []
     for row in shown.iter_rows(named=True):
@@ -134,7 +143,7 @@ def _number(value: float | None) -> str:
 
 
 def build_history_document(analysis: HistoryAnalysis) -> dict[str, Any]:
-    """Document of `--json`: the answer, and the tables as rows."""
+    """Build the document of `--json`: the answer, and the tables as lists of rows."""
     return {
         "answer": format_answer(analysis),
         "verdict": "valid" if is_known(analysis) else "invalid",
@@ -149,7 +158,7 @@ def build_history_document(analysis: HistoryAnalysis) -> dict[str, Any]:
 
 
 def list_key_numbers(analysis: HistoryAnalysis) -> list[KeyNumber]:
-    """Key numbers: sessions, changes, the newest change, regressions since the date."""
+    """List the numbers of sessions and changes, the newest change, and the regressions since the date."""
     points, changes = analysis.history.points, analysis.list_changes(FOLLOWED)
     days = sorted(points["created_at"].str.slice(0, 10))
     span = f"{days[0]} to {days[-1]}"
@@ -171,7 +180,7 @@ def list_key_numbers(analysis: HistoryAnalysis) -> list[KeyNumber]:
 
 
 def list_next_steps(analysis: HistoryAnalysis) -> list[str]:
-    """At most three sentences on what to do next."""
+    """List at most three sentences on what to do next."""
     slower = [change for change in analysis.list_changes(FOLLOWED) if change["verdict"] == SLOWER]
     steps = []
     if slower and slower[0]["packages"]:
@@ -200,33 +209,33 @@ class HistoryStudy:
 
     @property
     def answer(self) -> str:
-        """What changed, in one or two sentences."""
+        """The answer in one or two sentences."""
         return format_answer(self.analysis)
 
     @property
     def verdict(self) -> Literal["valid", "invalid"]:
-        """Invalid when too few sessions could show a change, or a regression is neither found nor excluded."""
+        """`invalid` where the sessions do not suffice for an answer, else `valid`."""
         return "valid" if is_known(self.analysis) else "invalid"
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why it is invalid."""
+        """The reason for an invalid verdict; empty for a valid one."""
         return () if self.verdict == "valid" else (self.answer,)
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, and changes of the machine and of the control."""
+        """Sentences on sessions that were left out, and on changes of the machine and of the control."""
         return list_notes(self.analysis)
 
     @property
     def changes(self) -> pl.DataFrame:
-        """Changes of followed stacks, the newest first."""
+        """Changes of level of the followed stacks, the newest first."""
         changes = self.analysis.changes.filter(pl.col("kind") == FOLLOWED).sort("created_at", descending=True)
         return changes.drop("series", "kind").with_columns(pl.col("created_at").str.slice(0, 16))
 
     @property
     def series(self) -> pl.DataFrame:
-        """The columns of the series that the notebook shows; those since the date only where there is one."""
+        """The series with the columns that the notebook shows; those about the date only if there is one."""
         shown = ["metric", "stack", "cpu_model", "sessions", "last_at", "level", "level_low", "level_high", "changes"]
         shown += ["since_sessions", "ratio", "low", "high", "verdict"] if self.analysis.since is not None else []
         return self.analysis.series.select(shown).with_columns(pl.col("last_at").str.slice(0, 16))
@@ -236,11 +245,11 @@ class HistoryStudy:
         return list_key_numbers(self.analysis)
 
     def next_steps(self) -> list[str]:
-        """At most three sentences on what to do next."""
+        """List at most three sentences on what to do next."""
         return list_next_steps(self.analysis)
 
     def check(self) -> pl.DataFrame:
-        """Check that figures lie in their intervals, and that sessions add up.
+        """Check that every figure lies within its interval, and that the counts of sessions and changes add up.
 
         Raises
         ------
@@ -269,6 +278,7 @@ class HistoryStudy:
 
 
 def _count_outside(table: pl.DataFrame, name: str, low: str, high: str) -> int:
+    """Number of rows whose value lies outside its interval; `name`, `low` and `high` are columns, rows may be null."""
     bounded = table.drop_nulls([name, low, high])
     return bounded.filter((pl.col(low) > pl.col(name)) | (pl.col(name) > pl.col(high))).height
 

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.core.errors import ConfigError
-from workbench.indicators.config import SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import Cluster
 from workbench.indicators.kubernetes.job_manifests import (
@@ -33,8 +32,9 @@ from workbench.indicators.kubernetes.job_submission import (
 from workbench.indicators.kubernetes.result_collection import collect_results
 from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.rounds import Judge
+from workbench.indicators.measurement.session_config import SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, load_cases, solve_stacks
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.stacks import stack_sets
 from workbench.indicators.stacks.environments import refuse_large_downloads
 from workbench.indicators.stacks.stack_sets import Stack
@@ -63,7 +63,7 @@ def measure_on_cluster(
     `folder`, `config`, `stacks`, `cases`: The session's folder, and what it was planned with (`plan_session`).
     `keep`: Whether to leave the objects after the last round; the cluster deletes them after `ttl_s`.
     """
-    judge, watcher = judge or Judge(), watcher or SilentWatcher()
+    judge, watcher = judge or Judge(), watcher or SessionWatcher()
     session, options, key = archive.read_session(folder), read_options(folder), load_signing_key(folder)
     # An incomplete round stays incomplete: its runs must not be paired with those of another pod.
     rounds = collect_results(folder, cases, [], key=key).absent
@@ -99,7 +99,7 @@ def plan_cluster_session(
 
     `cases`: Cases of classes defined in a notebook; by default those that `config.indicators` names.
     """
-    watcher = watcher or SilentWatcher()
+    watcher = watcher or SessionWatcher()
     stacks = _solve_stacks(config, watcher)
     planned_cases = load_cases(config, cases)
     if config.baseline is not None:
@@ -159,6 +159,7 @@ def format_instructions(folder: str | Path) -> str:
 
 
 def _solve_stacks(config: SessionConfig, watcher: SessionWatcher) -> stack_sets.StackSet:
+    """The stacks of a session on a cluster; refuses settings that only this machine can honour."""
     unfit = ("python", "specification", "network", "script", "pytest", "pyperf", "better", "reference")
     if conflicts := [f"--{name}" for name in unfit if getattr(config, name)]:
         raise ConfigError(

@@ -449,6 +449,7 @@ def list_notes(session: Session, options: ClusterOptions) -> list[str]:
 
 
 def _check_session(session: Session, stacks: Sequence[Stack], rounds: list[int], key: str) -> None:
+    """Refuse what a cluster cannot measure: blocks, unknown rounds, other platforms, several Pythons."""
     if session.design != "rounds":
         raise ConfigError("a cluster supports only the design rounds", where="--design", found=session.design)
     if (
@@ -485,6 +486,7 @@ def _build_metadata(name: str, session: Session, options: ClusterOptions) -> Obj
 
 
 def _build_network_policy(name: str, session: Session, options: ClusterOptions) -> Object:
+    """Policy of the session's pods: name lookups and the allowed egress, nothing else."""
     dns = {"ports": [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]}
     return {
         "apiVersion": "networking.k8s.io/v1",
@@ -507,6 +509,7 @@ def _build_job(
     rounds: list[int],
     maps: list[str],
 ) -> Object:
+    """The Job: a pod per round, one after the other, none of them retried; `maps` are the names of its ConfigMaps."""
     deadline_s = _pod_deadline_s(session, options)
     return {
         "apiVersion": "batch/v1",
@@ -546,6 +549,7 @@ def _pod_deadline_s(session: Session, options: ClusterOptions) -> int:
 def _build_pod(
     name: str, session: Session, stacks: Sequence[Stack], options: ClusterOptions, maps: list[str]
 ) -> Object:
+    """Specification of a pod: it installs the stacks, then measures its round as a user without rights."""
     user = pod_user_id(session.session_id)
     architecture = _ARCHITECTURES[stacks[0].platform]
     environments = _format_size(options.environments_bytes or _estimate_environments_bytes(session, stacks))
@@ -595,6 +599,7 @@ def _format_size(count: int) -> str:
 
 
 def _build_container(session: Session, options: ClusterOptions, script: str, environments: str) -> Object:
+    """Fields that both containers share; `environments` is the size of the volume of stacks, such as 900Mi."""
     folders = [f"{_FOLDERS[name]}" for name in ("bundle", "environments", "scratch")]
     disk = f"{int(environments[:-2]) + math.ceil(options.scratch_bytes / 2**20)}Mi"
     amounts = {
@@ -616,6 +621,7 @@ def _build_container(session: Session, options: ClusterOptions, script: str, env
 
 
 def _build_installer(session: Session, options: ClusterOptions, environments: str) -> Object:
+    """The container that installs the stacks; it alone knows the package index."""
     index: list[Object] = []
     if options.index_url:
         index = [{"name": name, "value": options.index_url} for name in ("PIP_INDEX_URL", "UV_DEFAULT_INDEX")]
@@ -634,6 +640,7 @@ def _build_installer(session: Session, options: ClusterOptions, environments: st
 
 
 def _build_measurer(name: str, session: Session, options: ClusterOptions, environments: str) -> Object:
+    """The container that measures; it alone has the signing key and the GPUs."""
     container = _build_container(session, options, "pod.py", environments)
     if options.gpus:
         for amounts in container["resources"].values():

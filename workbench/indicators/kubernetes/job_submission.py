@@ -17,7 +17,6 @@ from typing import Any
 from workbench.core import files, redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.core.schema import read_model_file
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.kubernetes.cluster_client import (
     Cluster,
@@ -40,14 +39,15 @@ from workbench.indicators.kubernetes.job_manifests import (
 )
 from workbench.indicators.kubernetes.result_collection import Collection, collect_results
 from workbench.indicators.measurement.rounds import Judge
+from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.session_plan import (
     build_session_plan,
     build_specification,
     count_max_rounds,
     order_runs,
 )
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
-from workbench.indicators.measurement.stack_variants import Variant, build_stack_variant, order_copies
+from workbench.indicators.measurement.session_progress import SessionWatcher
+from workbench.indicators.measurement.stack_variants import Variant, build_stack_variant, order_variants
 from workbench.indicators.stacks.stack_sets import Stack
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Hardware, Session, inspection_id
@@ -128,8 +128,8 @@ def build_session(
 ) -> tuple[Session, list[Variant]]:
     """Build the plan and its variants without writing files."""
     by_name = {stack.name: stack for stack in stacks}
-    names = order_copies([stack.name for stack in stacks], config.baseline)
-    variants = [build_stack_variant(by_name[name], copy) for name, copy in names]
+    names = order_variants([stack.name for stack in stacks], config.baseline)
+    variants = [build_stack_variant(by_name[name], is_control=is_control) for name, is_control in names]
     notes = ["cluster: each round runs in a separate pod; values of different rounds are never compared"]
     if options.gpus:
         notes.append(
@@ -383,7 +383,7 @@ class SessionWatch:
     cases: Sequence[Case]
     cluster: Cluster
     judge: Judge = field(default_factory=Judge)
-    watcher: SessionWatcher = field(default_factory=SilentWatcher)
+    watcher: SessionWatcher = field(default_factory=SessionWatcher)
     poll_s: float = POLL_S
     sleep: Callable[[float], None] = time.sleep
     _over: set[str] = field(default_factory=set)
@@ -409,6 +409,7 @@ class SessionWatch:
             self.sleep(self.poll_s)
 
     def _check_once(self) -> str | None:
+        """Look at the Job and its pods once; why the session is over, or null while it runs."""
         try:
             # The Job is read before its pods, so that its final state applies to all of them.
             job = self.cluster.get_job(build_object_name(self.session.session_id))
@@ -433,6 +434,7 @@ class SessionWatch:
         return False
 
     def _note_waiting_pod(self, pod: Object) -> None:
+        """Report once why a pod waits; raises if it can never start."""
         problem = find_waiting_reason(pod)
         if problem is None:
             return

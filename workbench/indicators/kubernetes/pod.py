@@ -124,6 +124,7 @@ class Round:
         return 0
 
     def _build_command(self, case: dict[str, Any], arm: dict[str, Any]) -> RunCommand:
+        """The run of a case by an arm, both as the plan has them."""
         gpu_variables = {
             name: value for name, value in os.environ.items() if self.plan["gpus"] and name.startswith(_FOR_GPUS)
         }
@@ -134,8 +135,8 @@ class Round:
             timeout_s=self.plan["timeout_s"],
             cpu_s=self.plan["cpu_s"],
             cpus=self.cpus,
-            stdout_bytes=self.plan["stdout_bytes"],
-            stderr_bytes=self.plan["stderr_bytes"],
+            max_stdout_bytes=self.plan["stdout_bytes"],
+            kept_stderr_bytes=self.plan["stderr_bytes"],
         )
 
 
@@ -186,6 +187,7 @@ def read_machine_facts() -> dict[str, Any]:
 
 
 def _list_accelerators() -> list[str]:
+    """Names of the GPUs that this pod sees, by nvidia-smi."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return []

@@ -36,6 +36,8 @@ NOTE = "cluster: "
 
 
 class _FromPod(BaseModel):
+    """A record of a pod; unknown keys and numbers that are not finite are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
@@ -122,7 +124,7 @@ class Collection:
 
     @property
     def statuses(self) -> dict[str, int]:
-        """How the new runs ended."""
+        """Number of new runs by status."""
         return {
             status: sum(outcome == status for _, outcome in self.new)
             for status in sorted({outcome for _, outcome in self.new})
@@ -138,9 +140,10 @@ def collect_results(
     whys: Mapping[int, str] | None = None,
     products: Sequence[str] = (),
 ) -> Collection:
-    """Bring what pods told into a session's archive.
+    """Bring what pods reported into a session's archive.
 
     `cases`: Its cases, with their classes: documents are checked against them, as those of this machine's runs are.
+    `whys`: Why a round's pod failed, by round.
     `products`: Accelerators as the nodes' labels have them, for pods that see none by themselves.
     """
     session = archive.read_session(folder)
@@ -220,10 +223,10 @@ def _read_pod_runs(
 def _select_attempt(
     attempts: Mapping[str, Mapping[int, PodRun]], archive_attempts: Mapping[int, str] | None, collection: Collection
 ) -> str | None:
-    """The one attempt at a round whose runs count, null for none: runs of two pods must never become a pair.
+    """The attempt at a round whose runs count; null for none. Runs of two pods must never become a pair.
 
-    The one that is in the archive; else the most complete one, and of equals the one that began first. Runs of others
-    are counted as repeated.
+    The attempt that is in the archive counts; else the most complete one, and of equals the one that began first. Runs
+    of the others are counted as repeated.
     """
     if archive_attempts:
         wanted = next((attempt for attempt in attempts if attempt in archive_attempts.values()), None)
@@ -252,7 +255,7 @@ def _list_archive_attempts(folder: Path, session: Session) -> dict[int, dict[int
 
 
 def _build_result(session: Session, slot: Slot, case: Case, run: PodRun, attempt: str, facts: PodFacts) -> Result:
-    """A pod's run as its document, with the pod's system in place of this one's, and which pod it was."""
+    """The document of a pod's run, with the pod's system in place of this one's, and the attempt that made it."""
     here = session.model_copy(update={"hardware": facts.build_hardware(), "cpus": facts.cpus})
     result = build_run_document(here, slot, session.get_arm(slot.arm), case, run.to_run_end(), run.before, run.after)
     hardware = {"cpu_family": facts.cpu_family, "cpu_model": facts.cpu_model_number}
@@ -287,7 +290,10 @@ def _build_result(session: Session, slot: Slot, case: Case, run: PodRun, attempt
 def _count_missing_rounds(
     session: Session, there: set[int], records: Records, whys: Mapping[int, str], collection: Collection
 ) -> int:
-    """Which rounds lack runs, and what their pods were at when they ended; the number of rounds with any."""
+    """Note in the collection which rounds lack runs, and why; return the number of rounds up to the last one with runs.
+
+    `there` are the positions of the runs in the archive.
+    """
     slots = order_runs(session)
     runs = sum(slot.round == 0 for slot in slots)
     heard = {record_key.round for record_key in (*records.documents, *records.begun, *records.torn)} | whys.keys()
@@ -307,7 +313,7 @@ def _count_missing_rounds(
 
 
 def _set_machine(session: Session, pods: Mapping[str, PodFacts]) -> Session:
-    """The session with the machine of the first pod that told."""
+    """The session with the machine of the first pod that reported one."""
     if not pods or session.hardware.key:
         return session
     facts = next(iter(pods.values()))

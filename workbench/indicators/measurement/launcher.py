@@ -84,6 +84,7 @@ def _remove_folders(folder: Path) -> None:
 def _run_and_watch(
     command: RunCommand, surroundings: Surroundings, requests: RequestPipe | None, work: Path, home: Path
 ) -> RunEnd:
+    """Start the run, watch it to its end, kill what it leaves behind, and tell how it ended."""
     groups, isolation = surroundings.groups, dict(surroundings.isolation)
     refused, kills = groups.count_refused_processes(), groups.count_out_of_memory_kills()
     started_at, begin_s = _format_now(), time.monotonic()
@@ -108,7 +109,7 @@ def _run_and_watch(
         exit_code=os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
         signal=os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
         stdout=bytes(watched.stdout),
-        stderr=bytes(watched.stderr[-command.stderr_bytes :]),
+        stderr=bytes(watched.stderr[-command.kept_stderr_bytes :]),
         stdout_bytes=watched.stdout_bytes,
         usage=usage,
         started_at=started_at,
@@ -128,6 +129,7 @@ def _build_start_failure(reason: str, surroundings: Surroundings, started_at: st
 
 
 def _make_private_folders(folder: Path, command: RunCommand, uid: int | None) -> tuple[Path, Path]:
+    """Make the run's working folder with its script and files, and an empty home; return both."""
     work, home = folder / "work", folder / "home"
     folder.chmod(0o711)
     for private_folder in (work, home, home / "tmp"):
@@ -178,6 +180,10 @@ def _become_run(
     outputs: tuple[int, int],
     launcher: int,
 ) -> NoReturn:
+    """In the forked child: take on limits, isolation and user, then become the script's interpreter.
+
+    `outputs` are the ends of the pipes for stdout and stderr, `launcher` is the parent's process id.
+    """
     os.setsid()
     nothing = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing, 0), (outputs[0], 1), (outputs[1], 2)):
@@ -218,7 +224,7 @@ def _watch_process(
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             watched.ended_by = "timeout"
-        elif watched.stdout_bytes > command.stdout_bytes:
+        elif watched.stdout_bytes > command.max_stdout_bytes:
             watched.ended_by = "too long"
         elif requests is not None and requests.is_closed():
             watched.ended_by = "stopped"
@@ -244,11 +250,11 @@ def _read_output(watched: WatchedRun, command: RunCommand, descriptor: int) -> b
         return False
     if watched.pipes[descriptor] == "stdout":
         watched.stdout_bytes += len(chunk)
-        watched.stdout += chunk[: max(0, command.stdout_bytes + 1 - len(watched.stdout))]
+        watched.stdout += chunk[: max(0, command.max_stdout_bytes + 1 - len(watched.stdout))]
     else:
         watched.stderr += chunk
-        if len(watched.stderr) > 4 * command.stderr_bytes:
-            del watched.stderr[: -command.stderr_bytes]
+        if len(watched.stderr) > 4 * command.kept_stderr_bytes:
+            del watched.stderr[: -command.kept_stderr_bytes]
     return True
 
 
@@ -259,7 +265,7 @@ def _drain_outputs(watched: WatchedRun, command: RunCommand) -> None:
             pass
         if descriptor in watched.pipes:
             os.close(descriptor)
-    if watched.stdout_bytes > command.stdout_bytes and watched.ended_by is None:
+    if watched.stdout_bytes > command.max_stdout_bytes and watched.ended_by is None:
         watched.ended_by = "too long"
 
 
@@ -300,6 +306,7 @@ def kill_leftovers(groups: resource_limits.ControlGroups) -> tuple[int, float]:
 
 
 def _list_children() -> set[int]:
+    """Process ids of this process's children."""
     own_pid = os.getpid()
     with contextlib.suppress(OSError):
         return {int(text) for text in Path(f"/proc/self/task/{own_pid}/children").read_text().split()}
@@ -317,10 +324,14 @@ def _list_children() -> set[int]:
 def _classify_end(
     watched: WatchedRun, command: RunCommand, status: int, usage: dict[str, float], kernel_killed: bool
 ) -> tuple[Outcome, str]:
+    """Outcome of a run with its detail in words; the reason that the launcher had to end it takes precedence.
+
+    `status` is that of `wait4`, `kernel_killed` says whether the control group counted a kill for its memory.
+    """
     if watched.ended_by == "timeout":
         return "timeout", f"killed after {command.timeout_s:g} s"
     if watched.ended_by == "too long":
-        return "too long", f"more than {command.stdout_bytes:,} bytes on stdout"
+        return "too long", f"more than {command.max_stdout_bytes:,} bytes on stdout"
     if watched.ended_by:
         return watched.ended_by, "the workbench went away"
     if status == 0:

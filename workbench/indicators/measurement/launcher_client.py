@@ -127,6 +127,7 @@ class Launcher:
             raise
 
     def _start_process(self) -> None:
+        """Start the launcher, and wait until it says what isolation is in force."""
         if sys.platform != "linux":
             raise MissingToolError(
                 "runs need Linux", found=sys.platform, do="run it in a container or a virtual machine"
@@ -151,6 +152,7 @@ class Launcher:
             ) from error
 
     def _send_request(self, request: bytes, timeout_s: float) -> RunEnd:
+        """Send a line and wait for the answer; raises TimeoutError, or EOFError if the launcher has ended."""
         process = self._process
         assert process is not None
         assert process.stdin is not None

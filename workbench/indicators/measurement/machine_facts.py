@@ -228,6 +228,7 @@ def assign_cores(
 
 
 def _list_sibling_cores(core: int, root: Path) -> frozenset[int]:
+    """Numbers of the hardware threads that share a core with this one, itself among them."""
     path = root / f"sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list"
     with contextlib.suppress(OSError, ValueError):
         siblings: set[int] = set()
@@ -240,7 +241,7 @@ def _list_sibling_cores(core: int, root: Path) -> frozenset[int]:
 
 
 def _read_busy_s(path: Path, cores: tuple[int, ...]) -> float | None:
-    """Time that cores have run something since boot, together; without what the hypervisor took."""
+    """Seconds since boot that these cores (none: all) have run something, added up; without the hypervisor's."""
     names = {f"cpu{core}" for core in cores} or {"cpu"}
     with contextlib.suppress(OSError, ValueError, IndexError):
         lines = [line.split() for line in path.read_text().splitlines() if line.split(" ", 1)[0] in names]
@@ -251,7 +252,7 @@ def _read_busy_s(path: Path, cores: tuple[int, ...]) -> float | None:
 
 
 def _read_mhz(root: Path, sys_root: Path, cores: tuple[int, ...]) -> float | None:
-    """Mean clock of cores now; from the kernel's own file, else from cpuinfo."""
+    """Mean clock of the cores now, in MHz, from the kernel's own files or else from cpuinfo; null if neither tells."""
     folder = sys_root / "devices/system/cpu"
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):
         frequencies = [int((folder / f"cpu{core}/cpufreq/scaling_cur_freq").read_text()) / 1000 for core in cores]
@@ -265,7 +266,7 @@ def _read_mhz(root: Path, sys_root: Path, cores: tuple[int, ...]) -> float | Non
 
 
 def _read_throttles(sys_root: Path, cores: tuple[int, ...]) -> int | None:
-    """How often these cores were slowed down for heat since boot."""
+    """Number of times that these cores were slowed down for heat since boot, added up."""
     folder = sys_root / "devices/system/cpu"
     with contextlib.suppress(OSError, ValueError):
         counts = [int((folder / f"cpu{core}/thermal_throttle/core_throttle_count").read_text()) for core in cores]
@@ -274,7 +275,7 @@ def _read_throttles(sys_root: Path, cores: tuple[int, ...]) -> int | None:
 
 
 def _read_quota_s(root: Path, sys_root: Path) -> float | None:
-    """How long a CPU quota has stopped this control group; null without control groups of version 2."""
+    """Seconds for which a CPU quota has stopped this control group; null without control groups of version 2."""
     with contextlib.suppress(OSError, ValueError, StopIteration):
         group_line = next(line for line in (root / "self/cgroup").read_text().splitlines() if line.startswith("0::"))
         text = (sys_root / "fs/cgroup" / group_line[3:].lstrip("/") / "cpu.stat").read_text()
@@ -304,20 +305,22 @@ def equalize_conditions(
     results = []
     copies = _tidy_copies(root or cache_folder() / "indicators" / "bytecode")
     read = [str(copies)] if copies.is_dir() else []
-    with Launcher(RunLimits(), [variant.python for variant in variants], folders=read) as launcher:
+    with Launcher(RunLimits(), [variant.interpreter for variant in variants], folders=read) as launcher:
 
         def probe(variant: Variant, more: Mapping[str, str], scanner: Launcher = launcher) -> dict[str, Any] | None:
             variables = {**environment, **variant.environment, **more}
             count = variant.arm.threads or threads
-            return _probe_interpreter(scanner, variant.python, build_clean_environment(count, variables), cores[:count])
+            return _probe_interpreter(
+                scanner, variant.interpreter, build_clean_environment(count, variables), cores[:count]
+            )
 
         for variant in variants:
             count = variant.arm.threads or threads
-            key = (variant.python, count, tuple(sorted(variant.environment.items())))
+            key = (variant.interpreter, count, tuple(sorted(variant.environment.items())))
             if key not in cache:
                 facts = probe(variant, {})
                 expected = build_clean_environment(count, {**environment, **variant.environment})
-                identity = f"{variant.python}\0{variant.arm.python}"
+                identity = f"{variant.interpreter}\0{variant.arm.python}"
                 folder = copies / hashlib.sha256(identity.encode()).hexdigest()[:24]
                 there = facts and facts["missing"] and (folder / MARKER).is_file()
                 copy_facts = probe(variant, {PREFIX: str(folder)}) if there else None
@@ -361,7 +364,11 @@ def _settle_variant(
     note: Callable[[str], None],
     copy_facts: dict[str, Any] | None,
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Conditions of a variant, and the variables that its runs need for its byte code."""
+    """Conditions of a variant, and the variables that its runs need for its byte code.
+
+    `facts`, `copy_facts`: Reports of the probe, without and with the copy in `folder`; null where there is none.
+    `expected`: Variables that a run should see.
+    """
     if facts is None:
         return {}, {}
     conditions = _describe_conditions(facts, expected)
@@ -370,7 +377,7 @@ def _settle_variant(
         return conditions, {}
     n_uncompiled = _count_left(folder, copy_facts)
     if n_uncompiled is None:
-        n_uncompiled = _compile_copy(variant.python, facts["folders"], missing, folder)
+        n_uncompiled = _compile_copy(variant.interpreter, facts["folders"], missing, folder)
     name = variant.arm.stack
     if n_uncompiled is None:
         note(f"{name}: {len(missing)} of {facts['total']} modules without byte code, and no copy could be compiled")
@@ -383,7 +390,7 @@ def _settle_variant(
 
 
 def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
-    """Modules that do not compile, of a copy that is still whole; null where it must be made (again)."""
+    """Number of modules that do not compile in a copy that is still whole; null where it must be made (again)."""
     if copy_facts is None:
         return None
     with contextlib.suppress(OSError, ValueError):
@@ -394,7 +401,10 @@ def _count_left(folder: Path, copy_facts: dict[str, Any] | None) -> int | None:
 
 
 def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], folder: Path) -> int | None:
-    """Copy the byte code that is there below a folder, and compile the rest; how many modules do not compile."""
+    """Copy the byte code that is there below `folder`, and compile the rest.
+
+    Returns: Number of modules that do not compile; null if no copy could be made.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for top in folders:
@@ -422,10 +432,12 @@ def _compile_copy(python: str, folders: Sequence[str], missing: Sequence[str], f
 
 
 def _has_byte_code(folder: Path, module: Path) -> bool:
+    """Whether the copy below `folder` has byte code of a module."""
     return any((folder / module.parent.relative_to("/")).glob(f"{glob.escape(module.stem)}.*.pyc"))
 
 
 def _copy_byte_code(top: Path, folder: Path) -> None:
+    """Copy the byte code below a folder to the same path below `folder`, unless that has it as new."""
     for cache in top.rglob("__pycache__"):
         target = folder / cache.parent.relative_to("/")
         target.mkdir(parents=True, exist_ok=True)

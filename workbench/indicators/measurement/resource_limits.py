@@ -34,11 +34,11 @@ class ControlGroups:
 
     @property
     def folders(self) -> list[Path]:
-        """Each folder once."""
+        """The folders of the groups, each once."""
         return list(dict.fromkeys(folder for folder in (self.memory, self.processes) if folder is not None))
 
     def list_members(self) -> set[int]:
-        """The processes in them, without this one."""
+        """Ids of the processes in the groups, without this one."""
         pids: set[int] = set()
         for folder in self.folders:
             with contextlib.suppress(OSError):
@@ -46,7 +46,7 @@ class ControlGroups:
         return pids - {os.getpid()}
 
     def count_out_of_memory_kills(self) -> int:
-        """How often the kernel has killed for memory, in this group."""
+        """Number of processes of this group that the kernel has killed for memory."""
         if self.memory is None:
             return 0
         for name in ("memory.events", "memory.oom_control"):
@@ -56,7 +56,7 @@ class ControlGroups:
         return 0
 
     def count_refused_processes(self) -> int:
-        """How often a new process or thread was refused."""
+        """Number of new processes or threads that the limit has refused."""
         if self.processes is not None:
             with contextlib.suppress(OSError):
                 counts = dict(line.split() for line in (self.processes / "pids.events").read_text().splitlines())
@@ -106,6 +106,10 @@ def _memory_settings(memory_bytes: int) -> list[tuple[dict[str, str], bool]]:
 
 
 def _enter_group(parent: Path, settings: list[tuple[dict[str, str], bool]]) -> Path | None:
+    """Move this process into a new control group below `parent`; null where that cannot be done.
+
+    `settings`: Files and values to write, each with whether it is worth a group: one of those must succeed.
+    """
     folder = parent / f"{PREFIX}{os.getpid()}"
     try:
         folder.mkdir(exist_ok=True)
@@ -121,6 +125,7 @@ def _enter_group(parent: Path, settings: list[tuple[dict[str, str], bool]]) -> P
 
 
 def _write_settings(folder: Path, values: dict[str, str]) -> bool:
+    """Write values to files of a control group; false as soon as one cannot be written."""
     try:
         for name, value in values.items():
             # Without O_CREAT: a file that the kernel does not have must not be made.
@@ -163,7 +168,7 @@ def _has_controller(folder: Path, controller: str, top: Path) -> bool:
 
 
 def remove_stale_groups(groups: ControlGroups) -> int:
-    """Kill what is left of launchers that were killed themselves, delete their groups; the number of processes."""
+    """Kill what killed launchers have left behind, and delete their groups; return the number of processes."""
     killed = 0
     for folder in groups.folders:
         for other in folder.parent.glob(f"{PREFIX}*"):

@@ -26,7 +26,7 @@ from workbench.indicators.measurement.session_plan import (
     match_cases_to_session,
     order_runs,
 )
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.stack_variants import Variant
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Result, RunDetails, Session, inspection_id, result_path
@@ -153,7 +153,7 @@ def measure_session(
     `folder`, `session`: The session's folder, whose existing runs are kept, and its plan.
     `variants`, `cases`: The interpreters of its arms, and its cases with their classes and scripts.
     """
-    judge, watcher = judge or Judge(), watcher or SilentWatcher()
+    judge, watcher = judge or Judge(), watcher or SessionWatcher()
     planned_cases = match_cases_to_session(session, cases)
     by_name = {variant.arm.name: variant for variant in variants}
     _check_same_environments(session, by_name)
@@ -168,7 +168,7 @@ def measure_session(
     with (
         _catch_interrupt() as interrupted,
         Launcher(
-            limits, [variant.python for variant in variants], cpus=cpus, folders=_list_folders(variants)
+            limits, [variant.interpreter for variant in variants], cpus=cpus, folders=_list_folders(variants)
         ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
@@ -285,7 +285,7 @@ class _SessionRunner:
         """
         pairs = dict.fromkeys((slot.case, slot.arm) for slot in slots if not self.state.is_done(slot))
         # The control of existing environments is the baseline's own interpreter.
-        commands = {(case, self.variants[arm].python): (case, arm) for case, arm in pairs}
+        commands = {(case, self.variants[arm].interpreter): (case, arm) for case, arm in pairs}
         for case, arm in commands.values():
             if self.interrupted.is_set():
                 return
@@ -293,9 +293,10 @@ class _SessionRunner:
             self.launcher.run_command(replace(command, timeout_s=min(command.timeout_s, MAX_WARM_UP_S)))
 
     def _build_command(self, session: Session, variant: Variant, case: Case) -> RunCommand:
+        """The run of a case by a variant, with the session's limits."""
         threads = session.count_threads(variant.arm)
         return RunCommand(
-            python=variant.python,
+            python=variant.interpreter,
             sources=case.sources,
             environment=build_clean_environment(threads, {**case.environment, **variant.environment}),
             timeout_s=session.run_timeout_s,
@@ -306,6 +307,7 @@ class _SessionRunner:
 
 
 def _check_same_environments(session: Session, variants: Mapping[str, Variant]) -> None:
+    """Refuse a session with a missing variant, or of another machine."""
     if missing := [arm.name for arm in session.arms if arm.name not in variants]:
         raise ConfigError("a variant of the session is missing", found=missing, allowed=list(variants))
     if (now := machine_facts.detect_hardware().key) != session.hardware.key:
@@ -326,6 +328,7 @@ def _list_folders(variants: Sequence[Variant]) -> list[str]:
 def _write_specifications(
     folder: Path, session: Session, variants: Mapping[str, Variant], cases: Mapping[str, Case]
 ) -> None:
+    """Write the specification of every arm and case that applies to it."""
     for case in session.cases:
         for arm in session.arms:
             if arm.name not in case.skipped:
@@ -335,6 +338,7 @@ def _write_specifications(
 
 
 def _group_by_round(session: Session, slots: Sequence[Slot]) -> Iterator[tuple[int, list[Slot]]]:
+    """Each round with its runs; in blocks, all runs as the last round."""
     if session.design == "blocks":
         # No round is complete before the end, so there is nothing to look at.
         yield count_max_rounds(session) - 1, list(slots)
@@ -344,6 +348,7 @@ def _group_by_round(session: Session, slots: Sequence[Slot]) -> Iterator[tuple[i
 
 
 def _build_isolation_notes(isolation: Mapping[str, str]) -> list[str]:
+    """Notes on what isolation could not be had."""
     notes = []
     if isolation.get("network") != "isolated":
         notes.append(f"network: not isolated ({isolation.get('network reason', 'unknown')})")
@@ -355,6 +360,7 @@ def _build_isolation_notes(isolation: Mapping[str, str]) -> list[str]:
 
 
 def _add_notes(session: Session, notes: Sequence[str], watcher: SessionWatcher) -> Session:
+    """The session with these notes; those that are new are reported."""
     new = [note for note in notes if note not in session.notes]
     for note in new:
         watcher.report_note(note)

@@ -149,6 +149,7 @@ def find_closed_folder(path: str) -> str | None:
 
 
 def _cover_folder(top: str, folders: list[str]) -> None:
+    """Cover a top folder by an empty, read-only one in which only these folders below it can be seen."""
     if top in folders:
         raise OSError(f"{top} itself is closed to other users")
     # Opened before they are covered; a folder inside another one needs no entry of its own.
@@ -168,7 +169,7 @@ def _cover_folder(top: str, folders: list[str]) -> None:
 
 
 def find_unusable_python(uid: int, pythons: Iterable[str]) -> str | None:
-    """Which interpreter a user cannot start, tried in a child; null when all can be."""
+    """The interpreter that a user cannot start, tried in a child; null when all can be started."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -189,18 +190,14 @@ def find_unusable_python(uid: int, pythons: Iterable[str]) -> str | None:
 
 
 def become_user(uid: int) -> None:
-    """Be this user, in its group alone, for good."""
+    """Become this user, in its own group alone, for good."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def isolate_network() -> str | None:
-    """Move this process where no network is; null when that was done, else why it could not be.
-
-    As another user than root a user namespace is needed, too. Both are tried in a child first: half of it done would
-    leave this process without a user.
-    """
+    """Move this process into a namespace without a network; null when that was done, else why it could not be."""
     if refused := _try_in_child(_enter_empty_network):
         return refused
     _enter_empty_network()
@@ -208,6 +205,7 @@ def isolate_network() -> str | None:
 
 
 def _enter_empty_network() -> None:
+    """Move this process into a network of its own, which has nothing but a loopback."""
     user, group = os.geteuid(), os.getegid()
     unshare_namespaces(CLONE_NEWNET | (CLONE_NEWUSER if user else 0))
     if user:
@@ -220,7 +218,7 @@ def _enter_empty_network() -> None:
 
 
 def _enable_loopback() -> None:
-    """127.0.0.1 leads nowhere else, and libraries that talk to themselves need it."""
+    """Switch on 127.0.0.1 in a new network namespace: it leads nowhere else, and libraries talk to themselves by it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
         request = struct.pack("16sH14x", b"lo", 0)
         flags = struct.unpack("16sH14x", fcntl.ioctl(handle, _SIOCGIFFLAGS, request))[1]
@@ -228,7 +226,7 @@ def _enable_loopback() -> None:
 
 
 def _try_in_child(step: Callable[[], None]) -> str | None:
-    """Why a step fails in a child process; null when it does not."""
+    """Try a step in a child process; why it fails there, or null when it does not."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -286,7 +284,7 @@ def prepare_surroundings(setup: LauncherSetup) -> Surroundings:
 
 
 def _select_user(setup: LauncherSetup, isolation: dict[str, str]) -> int | None:
-    """The user of the runs; null for this process's own. Notes which in `isolation`."""
+    """Id of the user of the runs; null for this process's own. Notes in `isolation` which it is."""
     isolation["user"] = "same as the workbench's"
     if os.geteuid() != 0:
         return None

@@ -14,7 +14,14 @@ from typing import Any, Literal
 Outcome = Literal[
     "exited", "timeout", "cpu limit", "out of memory", "killed", "exit code", "too long", "stopped", "not started"
 ]
-"""How the process ended; `exited` is exit code 0, `stopped` that the workbench went away in the middle."""
+"""How a run ended.
+
+- `exited`: by itself with exit code 0; `exit code`: with another one.
+- `timeout`, `too long`: killed at its time limit, or for printing more than it may; `stopped`: killed because the
+  workbench went away.
+- `cpu limit`: killed for its processor time; `out of memory`: killed by the kernel, or ended by a failed allocation.
+- `killed`: by a signal from elsewhere, or together with its launcher; `not started`: no process could be made.
+"""
 
 STDOUT_BYTES = 1 << 20
 STDERR_BYTES = 64 << 10
@@ -50,9 +57,12 @@ class LauncherSetup:
 class RunCommand:
     """One run.
 
+    `python`, `sources`: Path of the interpreter; file name to text, of which `script.py` is run.
     `environment`: All environment variables beside HOME and TMPDIR, which are private and empty.
-    `cpu_s`: Processor time after which a process is killed; null for none.
-    `stdout_bytes`, `stderr_bytes`: More on stdout ends the run; of stderr the last so many are kept.
+    `timeout_s`, `cpu_s`: Limits in seconds: of the whole run by the clock, and of each process's processor time (null:
+    none).
+    `cpus`: Numbers of the cores that it may use; empty for all.
+    `max_stdout_bytes`, `kept_stderr_bytes`: More than this on stdout ends the run; of stderr the end is kept.
     """
 
     python: str
@@ -61,19 +71,27 @@ class RunCommand:
     timeout_s: float = 60.0
     cpu_s: int | None = None
     cpus: tuple[int, ...] = ()
-    stdout_bytes: int = STDOUT_BYTES
-    stderr_bytes: int = STDERR_BYTES
+    max_stdout_bytes: int = STDOUT_BYTES
+    kept_stderr_bytes: int = STDERR_BYTES
 
 
 @dataclass(frozen=True)
 class RunEnd:
     """How a run ended, and what it used.
 
-    `usage` has the 16 fields of this one process as `wait4` tells them; `cpu_s` is user and system time of all
-    processes of the run, also of those that outlived it. `waited_s` is how long its first thread was ready and waited
-    for a core (null where the kernel does not tell). `duration_s` is from before the fork until it
-    was waited for. `left_behind` counts the processes that it had started and that had to be killed after it.
-    `isolation` says in words what was in force.
+    `outcome`, `exit_code`, `signal`: Exactly one of the two numbers is set, and the other is null: the exit code of a
+    process that ended by itself (`exited`, `exit code`, and `out of memory` by a failed allocation), else the number of
+    the signal that ended it. Both are null for `not started`, and for `killed` where the launcher died as well. A
+    process that ends just as its limit is reached may have an exit code with `timeout`, `too long` or `stopped`.
+    `stdout`, `stderr`: The beginning and the end of the outputs, at most as much as the command keeps.
+    `stdout_bytes`: Number of bytes that it printed on stdout, more than are kept where that was too long.
+    `usage`: The 16 fields of `wait4` about the first process: times in seconds (`ru_utime`, `ru_stime`), `ru_maxrss` in
+    KiB, all others are counts. Empty if not started.
+    `duration_s`: Seconds from before the fork until it was waited for.
+    `cpu_s`: Seconds of user and system time of all processes of the run, also of those that outlived it.
+    `waited_s`: Seconds that its first thread was ready and waited for a core; null where the kernel does not tell.
+    `left_behind`: Number of processes that it had started and that had to be killed after it.
+    `isolation`: What was in force, in words.
     """
 
     outcome: Outcome

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from workbench.core import files
 from workbench.core.data_files import read_json_file, read_text_file
@@ -14,7 +14,6 @@ from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.redaction import is_secret_name
 from workbench.core.schema import validate_model
 from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
 from workbench.indicators.contract.indicator import Better, Case, Indicator
 from workbench.indicators.contract.script_declaration import (
@@ -28,7 +27,10 @@ from workbench.indicators.contract.script_declaration import (
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.launcher_client import build_clean_environment, run_once
 from workbench.indicators.measurement.run_messages import RunCommand, RunEnd, RunLimits
+from workbench.indicators.measurement.session_config import SessionConfig
+from workbench.indicators.measurement.session_plan import Undeclared
 from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.shipped.indicator_classes import load_indicator
 
 SCRIPTS = "scripts.json"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
@@ -80,6 +82,7 @@ def read_declarations(folder: Path) -> list[ScriptDeclaration]:
 
 
 def _parse_directions(texts: Sequence[str]) -> dict[str, Better]:
+    """Results by name, with the direction that is better."""
     directions: dict[str, Better] = {}
     for text in texts:
         name, _, word = text.partition("=")
@@ -117,6 +120,7 @@ def _read_suite(text: str, kind: str) -> ScriptDeclaration:
 def _declare(
     script: ScriptDeclaration, where: str, config: SessionConfig, variants: Sequence[Variant], better: dict[str, Better]
 ) -> tuple[ScriptDeclaration, list[str]]:
+    """Run a script once, and declare it by its document; return notes on how it is compared."""
     fitting = [candidate for candidate in variants if all(need in candidate.arm.packages for need in script.requires)]
     if not fitting:
         raise ConfigError(
@@ -125,12 +129,12 @@ def _declare(
         )  # fmt: skip
     reasons = []
     for variant in fitting:
-        if variant.arm.copy_number:
+        if variant.arm.is_control:
             continue
         try:
             variables = {**script.variables, **variant.environment}
             threads = variant.arm.threads or config.threads
-            ended = run_as_configured(variant.python, script.sources, variables, config, threads)
+            ended = run_as_configured(variant.interpreter, script.sources, variables, config, threads)
             if ended.outcome != "exited":
                 last = ended.stderr.decode("utf-8", errors="replace").strip().splitlines()[-1:]
                 raise DocumentError("invalid document", f"{ended.outcome}: {ended.detail} {' '.join(last)}"[:300])
@@ -153,6 +157,67 @@ def run_as_configured(
         python, sources, build_clean_environment(threads, environment), timeout_s=config.timeout_s, cpus=cpus
     )
     return run_once(command, RunLimits(memory_bytes, config.processes, network=config.network))
+
+
+def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[Indicator]:
+    """Return the same declaration with another script and files; as its requirements are unknown, it has none."""
+    files: Mapping[str, Any] = {name: text for name, text in sources.items() if name != "script.py"}
+    namespace: dict[str, Any] = {
+        "__module__": indicator.__module__,
+        "__doc__": indicator.__doc__,
+        "__annotations__": {"script": ClassVar[str], "files": ClassVar[Any], "requires": ClassVar[Any]},
+        "script": sources["script.py"],
+        "files": files,
+        "requires": (),
+    }
+    subclass: type[Indicator] = type(indicator.__name__, (indicator,), namespace)
+    return subclass
+
+
+def probe_script(
+    python: str, sources: Mapping[str, str], environment: Mapping[str, str], config: SessionConfig
+) -> tuple[Case, str | None]:
+    """Find the case of a script by running it once; return it with a notice, if any.
+
+    A script that fails or names an undeclared indicator gets the case `Undeclared`: its runs are kept with their
+    status.
+    """
+    ended = run_as_configured(python, sources, environment, config, config.threads)
+    unknown = Case.from_parameters(bind_script(Undeclared, sources))
+    try:
+        document = parse_document(ended.stdout)
+        indicator, notice = _find_class(document)
+        valid_document = validate_document({**document, "name": indicator.__name__}, indicator)
+    except DocumentError as error:
+        reason = error.reason if ended.outcome == "exited" else f"{ended.outcome}: {ended.detail}"
+        return unknown, f"the first run of the script printed no valid document: {reason}"
+    except (ConfigError, InputError) as error:
+        return (
+            unknown,
+            f"{error.facts['found']}: no indicator of this name is declared; its runs are kept without values",
+        )
+    return Case(bind_script(indicator, sources), dict(valid_document.parameters)), notice
+
+
+def find_declaration(name: str) -> type[Indicator]:
+    """Find the shipped or Thoth indicator that a document names; no code is imported."""
+    if ":" in name or name.endswith(".py"):
+        raise ConfigError("not a name for an indicator", found=name[:80])
+    return load_indicator(name)
+
+
+def reload_case(name: str, sources: Mapping[str, str], parameters: Mapping[str, Any]) -> Case:
+    """The case of a session that was started from a specification."""
+    indicator = Undeclared if name == Undeclared.__name__ else find_declaration(name)
+    return Case(bind_script(indicator, sources), parameters)
+
+
+def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None]:
+    """The class that a document's name means, with a notice about documents of the old contract."""
+    name = str(document.get("name"))[:80]
+    if name in {model.__name__ for model in thoth_indicators.MODELS}:
+        return thoth_indicators.find_model(document)
+    return find_declaration(name), None
 
 
 def _infer_declaration(

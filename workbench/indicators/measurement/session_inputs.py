@@ -6,26 +6,24 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from workbench.core.data_files import read_json_file
-from workbench.core.errors import ConfigError, InputError
-from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.config import SessionConfig, session_config
-from workbench.indicators.contract.documents import DocumentError, parse_document, validate_document
-from workbench.indicators.contract.indicator import Case, Indicator
+from workbench.core.errors import ConfigError
+from workbench.indicators.contract.indicator import Case
 from workbench.indicators.contract.script_declaration import ScriptDeclaration
 from workbench.indicators.measurement import stack_variants
 from workbench.indicators.measurement.launcher_client import THREAD_VARIABLES
 from workbench.indicators.measurement.script_cases import (
+    bind_script,
     build_cases,
     declare_scripts,
+    probe_script,
     read_declarations,
-    run_as_configured,
+    reload_case,
 )
-from workbench.indicators.measurement.session_plan import Undeclared
+from workbench.indicators.measurement.session_config import SessionConfig, session_config
 from workbench.indicators.measurement.stack_variants import Variant
-from workbench.indicators.shipped.registry import load_indicator
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id
 
@@ -133,7 +131,7 @@ def add_reference(config: SessionConfig, stacks: StackSet | None) -> tuple[Stack
 
 def load_cases(config: SessionConfig, cases: Sequence[Case] | None, *, has_scripts: bool = False) -> list[Case]:
     """The cases of classes defined in a notebook, or those that `config.indicators` names; refused without any."""
-    from workbench.indicators.shipped.registry import parse_case
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
     if not session_cases and not has_scripts:
@@ -170,6 +168,7 @@ def solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
 def _install_variants(
     config: SessionConfig, stacks: StackSet | None, baseline: str | None, offline: bool, progress: Progress
 ) -> list[Variant]:
+    """Install the stacks, or probe the existing environments; the baseline comes first, the control last."""
     if stacks is None:
         return stack_variants.build_python_variants(stack_variants.parse_pythons(config.python), baseline)
     wanted = baseline if baseline is None or stacks.variations else stacks.get_stack(baseline).name
@@ -185,9 +184,10 @@ def _install_variants(
 def _gather_from_specification(
     config: SessionConfig, fetch_script: bool, offline: bool, progress: Progress
 ) -> SessionInputs:
+    """The inputs that Amun specifications name: a stack by each lock, one script for all."""
     from workbench.indicators.compat_thoth import amun_specification
     from workbench.indicators.measurement.stack_variants import build_stack_set
-    from workbench.indicators.shipped.registry import parse_case
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     if config.stacks or config.stack or config.python:
         raise ConfigError("the specification has its own lock", where="--specification", do="leave out other stacks")
@@ -211,7 +211,7 @@ def _gather_from_specification(
     if config.indicators:
         cases = [_bind_case(parse_case(text), first.sources) for text in config.indicators]
         return SessionInputs(variants, cases, config, environment, notes, stacks)
-    case, notice = probe_script(variants[0].python, first.sources, environment, config)
+    case, notice = probe_script(variants[0].interpreter, first.sources, environment, config)
     return SessionInputs(variants, [case], config, environment, [*notes, *([notice] if notice else [])], stacks)
 
 
@@ -275,7 +275,8 @@ def _read_first_specification(folder: Path, session: Session) -> dict[str, Any]:
 
 
 def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list[Case]:
-    from workbench.indicators.shipped.registry import parse_case
+    """The cases of a started session, from its configuration and folder."""
+    from workbench.indicators.shipped.indicator_classes import parse_case
 
     if config.specification is None:
         scripts = build_cases(read_declarations(folder))
@@ -295,69 +296,10 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
 
 
 def _reload_environment(folder: Path, session: Session, config: SessionConfig) -> dict[str, str]:
+    """Variables of the runs of a session that was started from a specification."""
     if config.specification is None:
         return {}
     return {
         variable["name"]: str(variable["value"])
         for variable in _read_first_specification(folder, session)["environment"]
     }
-
-
-def bind_script(indicator: type[Indicator], sources: Mapping[str, str]) -> type[Indicator]:
-    """Return the same declaration with another script and files; as its requirements are unknown, it has none."""
-    files: Mapping[str, Any] = {name: text for name, text in sources.items() if name != "script.py"}
-    namespace: dict[str, Any] = {
-        "__module__": indicator.__module__,
-        "__doc__": indicator.__doc__,
-        "__annotations__": {"script": ClassVar[str], "files": ClassVar[Any], "requires": ClassVar[Any]},
-        "script": sources["script.py"],
-        "files": files,
-        "requires": (),
-    }
-    subclass: type[Indicator] = type(indicator.__name__, (indicator,), namespace)
-    return subclass
-
-
-def probe_script(
-    python: str, sources: Mapping[str, str], environment: Mapping[str, str], config: SessionConfig
-) -> tuple[Case, str | None]:
-    """Find the case of a script by running it once; return it with a notice, if any.
-
-    A script that fails or names an undeclared indicator gets the case `Undeclared`: its runs are kept with their
-    status.
-    """
-    ended = run_as_configured(python, sources, environment, config, config.threads)
-    unknown = Case.from_parameters(bind_script(Undeclared, sources))
-    try:
-        document = parse_document(ended.stdout)
-        indicator, notice = _find_class(document)
-        valid_document = validate_document({**document, "name": indicator.__name__}, indicator)
-    except DocumentError as error:
-        reason = error.reason if ended.outcome == "exited" else f"{ended.outcome}: {ended.detail}"
-        return unknown, f"the first run of the script printed no valid document: {reason}"
-    except (ConfigError, InputError) as error:
-        return (
-            unknown,
-            f"{error.facts['found']}: no indicator of this name is declared; its runs are kept without values",
-        )
-    return Case(bind_script(indicator, sources), dict(valid_document.parameters)), notice
-
-
-def find_declaration(name: str) -> type[Indicator]:
-    """Find the shipped or Thoth indicator that a document names; no code is imported."""
-    if ":" in name or name.endswith(".py"):
-        raise ConfigError("not a name for an indicator", found=name[:80])
-    return load_indicator(name)
-
-
-def reload_case(name: str, sources: Mapping[str, str], parameters: Mapping[str, Any]) -> Case:
-    """The case of a session that was started from a specification."""
-    indicator = Undeclared if name == Undeclared.__name__ else find_declaration(name)
-    return Case(bind_script(indicator, sources), parameters)
-
-
-def _find_class(document: Mapping[str, Any]) -> tuple[type[Indicator], str | None]:
-    name = str(document.get("name"))[:80]
-    if name in {model.__name__ for model in thoth_indicators.MODELS}:
-        return thoth_indicators.find_model(document)
-    return find_declaration(name), None

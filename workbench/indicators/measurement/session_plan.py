@@ -15,13 +15,13 @@ from pydantic_core import PydanticSerializationError
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.indicators.compat_thoth import thoth_indicators
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.contract.documents import DocumentError, Status, parse_document, validate_document
 from workbench.indicators.contract.indicator import Case, Indicator, result
 from workbench.indicators.measurement import machine_facts
 from workbench.indicators.measurement.run_messages import RunEnd
+from workbench.indicators.measurement.session_config import SessionConfig
 from workbench.indicators.measurement.stack_variants import Variant
-from workbench.indicators.store.archive import Arm, PlannedCase, PlannedMetric, Pressure, Result, RunDetails, Session
+from workbench.indicators.store.archive import Arm, PlannedCase, Pressure, Result, RunDetails, Session
 
 MAX_TEXT = 64 << 10
 """Bytes kept of an output that is no document."""
@@ -62,6 +62,7 @@ def count_max_rounds(session: Session) -> int:
 
 
 def _order_in_rounds(session: Session) -> Iterator[tuple[int, str, str]]:
+    """Runs as (round, case, arm), in random order within each round."""
     for number in range(count_max_rounds(session)):
         # Not seed + number: then seeds 1 and 2 would share rounds.
         draw = random.Random(f"{session.seed}:{number}")  # noqa: S311 - an order, no secret
@@ -71,6 +72,7 @@ def _order_in_rounds(session: Session) -> Iterator[tuple[int, str, str]]:
 
 
 def _order_in_blocks(session: Session) -> Iterator[tuple[int, str, str]]:
+    """Runs as (round, case, arm), one arm after the other."""
     for arm in session.arms:
         for case in session.cases:
             for number in range(count_max_rounds(session)):
@@ -104,6 +106,8 @@ class Undeclared(Indicator):
 
 @dataclass(frozen=True)
 class _OutputCheck:
+    """Status of a run with its reason, and its document (or its output as text)."""
+
     status: Status
     reason: str | None
     document: Any
@@ -159,6 +163,7 @@ def build_run_document(
 
 
 def _check_output(case: Case, ended: RunEnd) -> _OutputCheck:
+    """Judge what a run printed; the end of its process takes precedence."""
     try:
         document = redaction.redact_value(parse_document(ended.stdout))
     except DocumentError as error:
@@ -263,6 +268,7 @@ def build_session_plan(
 
 
 def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
+    """A case with its metrics, and the arms that it does not apply to."""
     indicator = case.indicator
     skipped = {}
     for arm in arms:
@@ -275,21 +281,8 @@ def _plan_case(case: Case, arms: Sequence[Arm]) -> PlannedCase:
             found=f"{arms[0].name} {skipped[arms[0].name]}",
             do="choose another --baseline, or leave out this indicator",
         )
-    return PlannedCase(
-        label=case.label,
-        indicator=indicator.__name__,
-        indicator_version=indicator.version(),
-        about=(indicator.__doc__ or "").strip().split("\n")[0][:300],
-        parameters=dict(case.parameters),
-        metrics=tuple(
-            PlannedMetric(
-                name=name, field=metric.field, unit=metric.unit, better=metric.better, tolerance=metric.tolerance
-            )
-            for name, metric in case.metrics()
-        ),
-        compared_checks=indicator.compared_checks(),
-        skipped=skipped,
-        declaration=indicator.model_json_schema(),
+    return PlannedCase.from_indicator(
+        indicator, label=case.label, version=case.version, parameters=case.parameters, skipped=skipped
     )
 
 

@@ -7,15 +7,15 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from workbench.console import terminal
 from workbench.core.formats import replace_controls
 from workbench.stats.verdicts import VERDICTS
 
 
-class SessionWatcher(Protocol):
-    """Receives the progress of a session."""
+class SessionWatcher:
+    """Receives the progress of a session, and ignores it unless a subclass says otherwise."""
 
     def report_preparation(self, stage: str, n_done: int, total: int) -> None:
         """Report how many stacks are solved or installed."""
@@ -33,26 +33,7 @@ class SessionWatcher(Protocol):
         """Report a note."""
 
 
-class SilentWatcher:
-    """Ignores all progress."""
-
-    def report_preparation(self, stage: str, n_done: int, total: int) -> None:
-        """Ignore it."""
-
-    def report_start(self, n_done: int, total: int) -> None:
-        """Ignore it."""
-
-    def report_run(self, arm: str, case: str, status: str) -> None:
-        """Ignore it."""
-
-    def report_round(self, number: int, max_rounds: int, verdicts: Mapping[str, int] | None) -> None:
-        """Ignore it."""
-
-    def report_note(self, text: str) -> None:
-        """Ignore it."""
-
-
-class RoundLines(terminal.StatusLines):
+class RoundLines(terminal.StatusLines, SessionWatcher):
     """Prints one line per round, with its failed runs and the time that is left at most."""
 
     def __init__(self) -> None:

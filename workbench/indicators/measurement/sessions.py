@@ -12,15 +12,16 @@ from workbench.core import locks
 from workbench.core.errors import ConfigError, WorkbenchError
 from workbench.indicators.analysis import effects
 from workbench.indicators.analysis.observations import Observations, load_observations, select_clock
-from workbench.indicators.config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.contract.indicator import Case
 from workbench.indicators.measurement import session_plan
 from workbench.indicators.measurement.machine_facts import equalize_conditions
 from workbench.indicators.measurement.rounds import Judge, measure_session
 from workbench.indicators.measurement.run_messages import RunLimits
 from workbench.indicators.measurement.script_cases import write_declarations
+from workbench.indicators.measurement.session_config import MAX_ROUNDS, SessionConfig, session_config
 from workbench.indicators.measurement.session_inputs import STACKS, SessionInputs, gather_inputs, reload_inputs
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_progress import SessionWatcher
+from workbench.indicators.measurement.session_report import format_answer
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session
 from workbench.indicators.tables import CHECKS, DIMENSIONS, DRIFT, EFFECTS, JUDGEMENTS, OBSERVATIONS, RUNS
@@ -41,11 +42,15 @@ def lock_session(folder: Path) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class SessionOutcome:
-    """A measured session: its folder, its plan with how it ended, and its comparison."""
+    """A measured session: its folder, and its comparison with all tables."""
 
     folder: Path
-    session: Session
     compared: effects.Comparison
+
+    @property
+    def session(self) -> Session:
+        """The plan, with how it ended."""
+        return self.compared.observed.session
 
     @property
     def interrupted(self) -> bool:
@@ -68,7 +73,7 @@ def start_session(
     `cases`: Cases of classes defined in a notebook; by default those that `config.indicators` names.
     `out`: Folder for the session's own folder; `runs.default_out()` by default.
     """
-    watcher = watcher or SilentWatcher()
+    watcher = watcher or SessionWatcher()
     parts = gather_inputs(config, cases, watcher.report_preparation, fetch_script=fetch_script, offline=offline)
     parts = _equalize_inputs(parts, watcher)
     # Plan once before the folder exists, so that an invalid plan leaves none behind.
@@ -98,7 +103,7 @@ def resume_session(
 
     `rounds`, `more`: Extend it to so many rounds in all, or by so many; see `extend_session`.
     """
-    watcher = watcher or SilentWatcher()
+    watcher = watcher or SessionWatcher()
     run = run_folder.load_run(folder)
     session = archive.read_session(run.folder)
     if session.backend != "process":
@@ -124,6 +129,7 @@ def _equalize_inputs(parts: SessionInputs, watcher: SessionWatcher) -> SessionIn
 def _measure_here(
     run: run_folder.Run, session: Session, parts: SessionInputs, watcher: SessionWatcher
 ) -> SessionOutcome:
+    """Make the missing runs on this machine, and judge the session."""
     limits = RunLimits(processes=parts.config.processes, network=parts.config.network)
     return measure_and_judge(
         run,
@@ -171,20 +177,20 @@ def measure_and_judge(run: run_folder.Run, measure: Callable[[Judge], Session]) 
     # Outside the code that writes run.json: a session that another process measures has not failed.
     with lock_session(run.folder):
         try:
-            session = measure(Judge(is_session_decided, count_verdicts))
+            measure(Judge(is_session_decided, count_verdicts))
         except WorkbenchError as error:
             run.end("failed", {"error": str(error)})
             raise
         except BaseException:
             run.end("cancelled")
             raise
-        return judge_session(run, session)
+        return judge_session(run)
 
 
-def judge_session(run: run_folder.Run, session: Session) -> SessionOutcome:
-    """Compare what a session has measured, and write tables, verdict and answer into its run folder."""
+def judge_session(run: run_folder.Run) -> SessionOutcome:
+    """Compare what the session in a run folder has measured, and write tables, verdict and answer there."""
     comparison = effects.compare_session(load_observations(run.folder))
-    outcome = SessionOutcome(run.folder, session, comparison)
+    outcome = SessionOutcome(run.folder, comparison)
     for table, frame in (
         (RUNS, comparison.observed.runs),
         (OBSERVATIONS, comparison.observed.values),
@@ -195,8 +201,6 @@ def judge_session(run: run_folder.Run, session: Session) -> SessionOutcome:
         *(((DIMENSIONS, comparison.dimensions),) if comparison.dimensions is not None else ()),
     ):
         run.write_table(table, frame)
-    from workbench.indicators.summary import format_answer
-
     row = comparison.judgement.row(0, named=True)
     run.conclude(row["verdict"], row["reasons"], format_answer(outcome))
     run.end("cancelled" if outcome.interrupted else "succeeded")

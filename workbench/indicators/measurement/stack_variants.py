@@ -1,4 +1,12 @@
-"""Variants of a session: stacks with their environments, and the control beside the baseline."""
+"""Variants of a session: what its arms run with on this machine, and the control beside the baseline.
+
+- Stack: a lock, that is packages with versions and hashes that uv solved for one Python and platform.
+- Variation: a combination of a stack matrix: a stack or an existing environment, with threads and variables.
+- Environment: a stack that is installed on this machine, in a folder of its own.
+- Arm: what is compared, as session.json records it: name, stack, packages, Python's version, threads.
+- Variant: an arm with what its runs need here: the path of its interpreter, and variables.
+- Control: the arm that is the baseline once more, from a second environment; its difference is measurement error.
+"""
 
 from __future__ import annotations
 
@@ -32,10 +40,14 @@ _SEPARATORS = re.compile(r"(?:\s+|\s*,\s*)(?=[A-Za-z])(?![^\[]*\])")
 
 @dataclass(frozen=True)
 class Variant:
-    """An arm with the interpreter of its runs, the hashes of its lock by package, and variables of its runs alone."""
+    """An arm with what its runs need.
+
+    `interpreter`: Path of its Python; empty where pods install it. `hashes`: Those of its lock, by package.
+    `environment`: Variables of its runs alone.
+    """
 
     arm: Arm
-    python: str
+    interpreter: str
     hashes: Mapping[str, tuple[str, ...]]
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -56,9 +68,10 @@ def install_variants(
     locks = {stack.key: stack for stack in stacks.stacks}
     variations = stacks.variations or [Variation(name=stack.name, stack=stack.key) for stack in stacks.stacks]
     by_name = {variation.name: variation for variation in variations}
-    names = order_copies([variation.name for variation in variations], baseline)
-    ordered = [(by_name[name], copy) for name, copy in names]
-    wanted = list(dict.fromkeys((entry.stack, copy) for entry, copy in ordered if entry.stack is not None))
+    names = order_variants([variation.name for variation in variations], baseline)
+    ordered = [(by_name[name], is_control) for name, is_control in names]
+    # Copy 1 of an environment is the control's.
+    wanted = list(dict.fromkeys((entry.stack, int(is_control)) for entry, is_control in ordered if entry.stack))
     installed = install_environments(
         [(locks[key], copy) for key, copy in wanted],
         offline=offline,
@@ -68,33 +81,35 @@ def install_variants(
     )
     environments = dict(zip(wanted, installed, strict=True))
     return [
-        _build_environment_variant(variation, copy)
+        _build_environment_variant(variation, is_control=is_control)
         if variation.stack is None
-        else build_stack_variant(locks[variation.stack], copy, environments[variation.stack, copy], variation)
-        for variation, copy in ordered
+        else build_stack_variant(
+            locks[variation.stack], environments[variation.stack, int(is_control)], variation, is_control=is_control
+        )
+        for variation, is_control in ordered
     ]
 
 
-def order_copies(names: Sequence[str], baseline: str | None) -> list[tuple[str, int]]:
-    """Names of a session's variants with the number of the copy: the baseline first, its copy (the control) last."""
+def order_variants(names: Sequence[str], baseline: str | None) -> list[tuple[str, bool]]:
+    """Names of a session's variants, each with whether it is the control: the baseline first, its control last."""
     first = choose_baseline(baseline, list(names))
     if twice := sorted({name for name in (*names, CONTROL) if [*names, CONTROL].count(name) > 1}):
         raise ConfigError(
             "two variants of one name", found=twice, do=f"rename one; {CONTROL!r} is the baseline's second copy"
         )
-    return [(first, 0), *((name, 0) for name in names if name != first), (first, 1)]
+    return [(first, False), *((name, False) for name in names if name != first), (first, True)]
 
 
 def build_stack_variant(
-    stack: Stack, copy: int, environment: Environment | None = None, variation: Variation | None = None
+    stack: Stack, environment: Environment | None = None, variation: Variation | None = None, *, is_control: bool
 ) -> Variant:
     """The variant of a stack as installed, or as its lock says; `variation` has its name, threads and variables."""
     variation = variation or Variation(name=stack.name, stack=stack.key)
     arm = Arm(
-        name=CONTROL if copy else variation.name,
+        name=CONTROL if is_control else variation.name,
         stack=variation.name,
         stack_key=variation.key or stack.key,
-        copy_number=copy,
+        copy_number=int(is_control),
         python=environment.python_version if environment else stack.python,
         packages=environment.installed if environment else stack.versions,
         lock_sha256=stack.lock_sha256,
@@ -111,11 +126,11 @@ def build_python_variants(pythons: Mapping[str, str], baseline: str | None = Non
 
     Nothing is installed and no hashes are known: the list of installed packages stands for a lock.
     """
-    names = order_copies(list(pythons), baseline)[:-1]
+    names = order_variants(list(pythons), baseline)[:-1]
     variants = [_build_python_variant(name, pythons[name]) for name, _ in names]
     note = {"environment": "the baseline's own, not a copy"}
     control = variants[0].arm.model_copy(update={"name": CONTROL, "copy_number": 1, "notes": note})
-    return [*variants, Variant(control, variants[0].python, {})]
+    return [*variants, Variant(control, variants[0].interpreter, {})]
 
 
 def choose_baseline(baseline: str | None, names: list[str]) -> str:
@@ -141,22 +156,24 @@ def parse_pythons(texts: Iterable[str]) -> dict[str, str]:
 
 
 def _build_python_variant(name: str, path: str) -> Variant:
-    python = Path(path).expanduser()
-    if python.is_dir():
-        python = python / "bin" / "python"
+    """The variant of an existing environment, by the path of its interpreter or folder."""
+    interpreter = Path(path).expanduser()
+    if interpreter.is_dir():
+        interpreter = interpreter / "bin" / "python"
     # Absolute but not resolved: a virtual environment's Python is a link, and its location defines the environment.
-    version, _, listed = _probe_python(name, str(python.absolute()))
+    version, _, listed = _probe_python(name, str(interpreter.absolute()))
     packages = {str(entry[0]): str(entry[1]) for entry in listed}
     lock = "".join(f"{package}=={number}\n" for package, number in packages.items())
     key = sha256(f"{lock}\0{version}".encode()).hexdigest()
     arm = Arm(name=name, stack=name, stack_key=key, python=version, packages=packages)
-    return Variant(arm, str(python.absolute()), {})
+    return Variant(arm, str(interpreter.absolute()), {})
 
 
-def _probe_python(name: str, python: str) -> tuple[str, str, list[Any]]:
+def _probe_python(name: str, interpreter: str) -> tuple[str, str, list[Any]]:
+    """Version, prefix, and packages as (name, version), as an interpreter tells them."""
     try:
         process = subprocess.run(  # noqa: S603
-            [python, "-I", "-B", "-c", _PROBE],
+            [interpreter, "-I", "-B", "-c", _PROBE],
             capture_output=True,
             text=True,
             timeout=_PROBE_TIMEOUT_S,
@@ -167,7 +184,7 @@ def _probe_python(name: str, python: str) -> tuple[str, str, list[Any]]:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise ConfigError(
-            "not a Python that runs", where=f"--python {name}={python}"[:300], found=reason, allowed="3.8 or newer"
+            "not a Python that runs", where=f"--python {name}={interpreter}"[:300], found=reason, allowed="3.8 or newer"
         ) from None
     return str(version), str(prefix), list(listed)
 
@@ -237,6 +254,7 @@ def build_stack_set(stacks: Sequence[Stack], requirements: Sequence[str]) -> Sta
 
 
 def _check_different_stacks(stacks: list[Stack], texts: Sequence[str]) -> list[Stack]:
+    """Refuse two equal locks; `texts` are the requirements that they come from."""
     keys = [stack.key for stack in stacks]
     for number, key in enumerate(keys):
         if key in keys[:number]:
@@ -248,16 +266,16 @@ def _check_different_stacks(stacks: list[Stack], texts: Sequence[str]) -> list[S
     return stacks
 
 
-def _build_environment_variant(variation: Variation, copy: int) -> Variant:
+def _build_environment_variant(variation: Variation, *, is_control: bool) -> Variant:
     """Variant of an existing environment; its control is the same environment once more."""
     variant = build_python_variants({variation.name: variation.environment or ""})[0]
     key = sha256(f"{variant.arm.stack_key}\0{variation.setting[2:]}".encode()).hexdigest()
     arm = variant.arm.model_copy(
         update={
-            "name": CONTROL if copy else variation.name,
-            "copy_number": copy,
+            "name": CONTROL if is_control else variation.name,
+            "copy_number": int(is_control),
             "stack_key": key if variation.threads or variation.variables else variant.arm.stack_key,
-            "notes": {"environment": "the baseline's own, not a copy"} if copy else {},
+            "notes": {"environment": "the baseline's own, not a copy"} if is_control else {},
             "factors": variation.factors,
             "threads": variation.threads,
         }

@@ -24,15 +24,15 @@ from workbench.core.schema import FiniteModel, read_model_file
 from workbench.indicators.analysis import effects, version_search
 from workbench.indicators.analysis.observations import load_observations
 from workbench.indicators.analysis.version_search import SearchResult, Step
-from workbench.indicators.config import SessionConfig
 from workbench.indicators.measurement import sessions
-from workbench.indicators.measurement.session_progress import SessionWatcher, SilentWatcher
+from workbench.indicators.measurement.session_config import SessionConfig
+from workbench.indicators.measurement.session_progress import SessionWatcher
+from workbench.indicators.measurement.session_report import count_more_rounds
 from workbench.indicators.measurement.sessions import SessionOutcome
 from workbench.indicators.measurement.stack_variants import build_stack_set
-from workbench.indicators.stacks import environments, stack_sets, stack_solver
+from workbench.indicators.stacks import environments, stack_sets, version_ranges
 from workbench.indicators.stacks.stack_sets import Stack, StackSet
 from workbench.indicators.store import archive
-from workbench.indicators.summary import count_more_rounds
 from workbench.runs import run_folder
 from workbench.stats import Interval, Verdict
 from workbench.stats.verdicts import DIFFERENT, SAME, UNDECIDED
@@ -66,11 +66,11 @@ class BisectionPlan(FiniteModel):
 
     format_version: Literal[1] = FORMAT_VERSION
     package: Text
-    versions: Annotated[tuple[Text, ...], Field(min_length=2, max_length=stack_solver.MAX_VERSIONS)]
+    versions: Annotated[tuple[Text, ...], Field(min_length=2, max_length=version_ranges.MAX_VERSIONS)]
     yanked: tuple[Text, ...] = ()
     requirements: tuple[Text, ...] = ()
     metric: Text | None = None
-    max_probes: int | None = Field(None, ge=0, le=stack_solver.MAX_VERSIONS, description="Limit of versions to try.")
+    max_probes: int | None = Field(None, ge=0, le=version_ranges.MAX_VERSIONS, description="Limit of versions to try.")
     config: SessionConfig
     created_at: Text
 
@@ -128,10 +128,10 @@ def start_bisection(
             found=targets or "none",
             allowed="one, such as --indicator sort",
         )
-    ends = stack_solver.parse_range(versions)
-    fixed = stack_solver.parse_fixed_requirements(requirements, stack_solver.parse_package(package).name)
-    version_range = stack_solver.find_version_range(
-        package, ends, [stack_solver.parse_version(text.strip(), "--versions") for text in named]
+    ends = version_ranges.parse_range(versions)
+    fixed = version_ranges.parse_fixed_requirements(requirements, version_ranges.parse_package(package).name)
+    version_range = version_ranges.find_version_range(
+        package, ends, [version_ranges.parse_version(text.strip(), "--versions") for text in named]
     )
     plan = BisectionPlan(
         package=version_range.package,
@@ -145,12 +145,13 @@ def start_bisection(
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
     limit = config.max_download_bytes
-    solved = stack_solver.solve_version_range(version_range, fixed, max_download_bytes=limit, progress=progress)
+    solved = version_ranges.solve_version_range(version_range, fixed, max_download_bytes=limit, progress=progress)
     _check_ends(_combine(Path("-"), plan, solved))
     return _combine(_write_search(Path(out) if out is not None else default_out(), plan, solved), plan, solved)
 
 
 def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
+    """Make the folder of a search with its stacks and its plan."""
     name = f"bisect-{plan.package}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     folder = out.absolute() / name
     try:
@@ -164,6 +165,7 @@ def _write_search(out: Path, plan: BisectionPlan, solved: StackSet) -> Path:
 
 
 def _check_ends(bisection: Bisection) -> None:
+    """Refuse a range with an end that has no solution."""
     for position in (0, bisection.last):
         if position not in bisection.stacks:
             raise ConfigError(
@@ -197,9 +199,10 @@ def load_bisection(folder: str | Path) -> Bisection:
 
 
 def _combine(folder: Path, plan: BisectionPlan, solved: StackSet) -> Bisection:
+    """A search by its plan and its stacks; versions without a stack have the reason."""
     by_name = {stack.name: stack for stack in solved.stacks}
     reasons = {rejection.point: rejection.reason for rejection in solved.rejected}
-    names = {place: stack_solver.name_version(plan.package, text) for place, text in enumerate(plan.versions)}
+    names = {place: version_ranges.name_version(plan.package, text) for place, text in enumerate(plan.versions)}
     stacks = {place: by_name[name] for place, name in names.items() if name in by_name}
     unsolved = {place: reasons.get(name, "no stack") for place, name in names.items() if name not in by_name}
     return Bisection(folder, plan, stacks, unsolved, solved)
@@ -223,9 +226,11 @@ class VersionRecord:
 class BisectionOutcome:
     """A search as far as it got.
 
-    `metric`, `margin`: What was compared, and its practical margin; null before the first session.
+    `metric`, `margin`: The metric that is compared, and its practical margin as a share; null before the first session.
+    `records`: The versions in their order, the oldest first.
     `result`: What the levels say; null if both ends are not told apart, or not yet measured.
     `direct`: The session of the two versions of the step against each other; null where none was needed.
+    `n_probes`: Number of versions measured between the ends. `reasons`: Why the answer is not known, or not exactly.
     """
 
     bisection: Bisection
@@ -259,7 +264,7 @@ def measure_bisection(
     with locks.lock_exclusively(
         bisection.folder, "another process is measuring this bisection", do="wait for it, or stop it"
     ):
-        search = _VersionSearch(bisection, watch or (lambda: nullcontext(SilentWatcher())), command)
+        search = _VersionSearch(bisection, watch or (lambda: nullcontext(SessionWatcher())), command)
         try:
             search.measure_versions()
         except _StoppedError:
@@ -285,7 +290,7 @@ class _VersionSearch:
     conditions: tuple[str, str] | None = None
 
     def measure_versions(self) -> None:
-        """Both ends, the probes, and the step itself if it is still open."""
+        """Measure both ends, then the probes, then the step itself if its verdict is still open."""
         plan, last = self.bisection.plan, self.bisection.last
         for position, reason in self.bisection.unsolved.items():
             self.records[position] = VersionRecord(plan.versions[position], "skipped", f"no solution: {reason}")
@@ -300,17 +305,20 @@ class _VersionSearch:
         self._evaluate()
 
     def _choose_probe(self) -> int | None:
+        """Position of the next version to measure; null if none is left, or the limit is reached."""
         limit = self.bisection.plan.max_probes
         if limit is not None and self.n_probes >= limit:
             return None
         return self._choose_open_version()
 
     def _choose_open_version(self) -> int | None:
+        """Position of the next version to measure, whatever the limit; null if none is left."""
         logs = version_search.list_log_levels(self._list_levels())
         skipped = {position for position, record in self.records.items() if record.state == "skipped"}
         return version_search.choose_next_probe(logs, skipped)
 
     def _list_levels(self) -> dict[int, Interval]:
+        """Ratio to the oldest version, by position."""
         return {place: record.ratio for place, record in self.records.items() if record.ratio is not None}
 
     def _probe_version(self, position: int) -> VersionRecord:
@@ -329,6 +337,7 @@ class _VersionSearch:
         return VersionRecord(version, "skipped", reason, folder=outcome.folder)
 
     def _find_install_problem(self, position: int) -> str | None:
+        """Why a version cannot be installed; null if it can."""
         limit = self.bisection.plan.config.max_download_bytes
         try:
             environments.install_environments([(self.bisection.stacks[position], 0)], max_download_bytes=limit)
@@ -337,6 +346,7 @@ class _VersionSearch:
         return None
 
     def _evaluate(self) -> None:
+        """Find the step between versions, and measure it directly where its verdict is open."""
         assert self.margin is not None
         levels, n_compared = self._list_levels(), len(self.bisection.stacks) - 1
         result = version_search.evaluate_levels(levels, margin=self.margin, n_compared=n_compared)
@@ -470,6 +480,7 @@ def _find_end_problem(ends: VersionRecord, outcome: SessionOutcome) -> str | Non
 
 
 def _find_first_reason(outcome: SessionOutcome) -> str:
+    """The first reason of a session's judgement."""
     reasons = outcome.compared.judgement["reasons"][0]
     return str(reasons[0]) if len(reasons) else "no values"
 
@@ -489,7 +500,8 @@ def _find_run_problem(outcome: SessionOutcome) -> str | None:
 
 
 def _find_candidate(session: archive.Session) -> archive.Arm:
-    return next(arm for arm in session.arms if arm.name != session.baseline and not arm.copy_number)
+    """The arm of a session's second version."""
+    return next(arm for arm in session.arms if arm.name != session.baseline and not arm.is_control)
 
 
 def _list_sessions(root: Path) -> Iterator[tuple[Path, tuple[str, str]]]:
@@ -504,11 +516,11 @@ def _load_session(folder: Path, watcher: SessionWatcher) -> SessionOutcome:
     session = archive.read_session(folder)
     if run_folder.load_run(folder).status != "succeeded" or session.stop_reason in (None, "interrupted"):
         return sessions.resume_session(folder, watcher=watcher)
-    return SessionOutcome(folder, session, effects.compare_session(load_observations(folder)))
+    return SessionOutcome(folder, effects.compare_session(load_observations(folder)))
 
 
 def format_bisection_answer(outcome: BisectionOutcome) -> str:
-    """The answer in a sentence, and what else must be known with it in further ones."""
+    """The answer in a sentence, and further ones about what limits it."""
     if outcome.interrupted:
         return f"Stopped after {_count_probes(outcome)}: not known yet."
     if outcome.result is None:
@@ -523,6 +535,7 @@ def format_bisection_answer(outcome: BisectionOutcome) -> str:
 
 
 def _format_step_answer(outcome: BisectionOutcome) -> str:
+    """Sentence on the version, or the range of versions, that made the change."""
     assert outcome.result is not None
     step, between = outcome.result.step, outcome.result.between
     before, after = _name_versions(outcome, step)
@@ -547,7 +560,7 @@ def _count_probes(outcome: BisectionOutcome) -> str:
 
 
 def _format_change(ratio: Interval) -> str:
-    """1.42x slower, or faster."""
+    """A ratio as a change, such as 1.42x slower."""
     estimate = ratio.estimate or 1.0
     return f"{format_factor(max(estimate, 1 / estimate))}x {'faster' if estimate > 1 else 'slower'}"
 
@@ -562,7 +575,7 @@ def format_factor(value: float) -> str:
 
 
 def _format_ends_of(ratio: Interval) -> str:
-    """The interval in the direction in which the change is told."""
+    """The interval of a ratio, turned like the change that `_format_change` gives."""
     if ratio.low is None or ratio.high is None:
         return "no interval"
     faster = (ratio.estimate or 1.0) > 1
@@ -571,7 +584,7 @@ def _format_ends_of(ratio: Interval) -> str:
 
 
 def _format_ends(outcome: BisectionOutcome) -> str:
-    """Both ends against each other."""
+    """The newest version against the oldest one."""
     plan, newest = outcome.bisection.plan, outcome.records[-1]
     names = f"{plan.package} {plan.versions[-1]} against {plan.versions[0]}"
     if newest.ratio is None:
@@ -580,7 +593,7 @@ def _format_ends(outcome: BisectionOutcome) -> str:
 
 
 def _format_share(outcome: BisectionOutcome) -> list[str]:
-    """Which part of the whole change the step is, if there are other steps."""
+    """Sentence on the step's part of the whole change; none unless there are other steps."""
     result, newest = outcome.result, outcome.records[-1].ratio
     if result is None or not result.others or result.share is None or newest is None:
         return []
@@ -605,6 +618,7 @@ def list_changed_packages(outcome: BisectionOutcome) -> list[tuple[str, str | No
 
 
 def _format_dependencies(outcome: BisectionOutcome) -> list[str]:
+    """Sentence on other packages that changed in the same step; none unless there are any."""
     packages = list_changed_packages(outcome)
     if not packages:
         return []
@@ -614,7 +628,7 @@ def _format_dependencies(outcome: BisectionOutcome) -> list[str]:
 
 
 def list_next_commands(outcome: BisectionOutcome) -> list[str]:
-    """Commands that go on: the search, and before it further rounds of a session that is undecided."""
+    """Commands that continue the search, after those that add rounds to an undecided session."""
     again = f"workbench indicators bisect --resume {shlex.quote(str(outcome.bisection.folder))}"
     if outcome.interrupted:
         return [again]

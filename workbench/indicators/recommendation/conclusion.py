@@ -1,11 +1,15 @@
-"""Choose the recommended stack, explain the choice, and propose the stacks to measure next."""
+"""Choose the recommended stack, explain the choice, and propose the stacks to measure next.
+
+Ratios are to the baseline over the mix of metrics: above 1 is better. The margin is a share (0.02 is 2 %) within which
+differences do not matter.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,18 +31,26 @@ if TYPE_CHECKING:
     import polars as pl
 
 MAX_NAMES = 12
-# Effects from this ratio on are told as a factor.
 MIN_FACTOR = 3.0
+"""From this ratio on, sentences give a factor instead of percents."""
 AnswerKind = Literal["better", "no difference", "not decided", "keep", "best left", "by type", "nothing"]
-Said = tuple[str | None, Justification]
-"""A sentence with the stack that it is about; null: about the session."""
+
+
+class StackSentence(NamedTuple):
+    """A sentence with the name of the stack that it is about; null: about the session."""
+
+    stack: str | None
+    justification: Justification
 
 
 @dataclass(frozen=True)
 class MixVerdict:
-    """Verdicts over the mix, without and with the scores of the other steps; rounds that would likely decide.
+    """How a stack compares with the baseline over the mix.
 
-    `interval` is the one behind `preferred`; `obstacle` says what forbids SAME, if anything does.
+    `verdict`: By the measured ratio alone.
+    `preferred`, `interval`: By the ratio that also has the scores of the other steps, which decides; and that ratio.
+    `rounds_needed`: Rounds in all after which `verdict` would likely be decided; null if it is, or if unknown.
+    `obstacle`: Why no stack of the session can be SAME; null if they can.
     """
 
     verdict: Verdict
@@ -50,10 +62,15 @@ class MixVerdict:
 
 @dataclass(frozen=True)
 class Answer:
-    """The recommended stack (null: none), the kind of answer, and one sentence without a full stop.
+    """The answer to a question.
 
-    `as_good` lists stacks that are not clearly worse, `undecided` those that may be better or worse than a baseline
-    that is kept.
+    `stack`: Name of the recommended stack; null for none.
+    `kind`: `better` (than the baseline, beyond the margin), `best left` (the best, where the baseline is excluded),
+    `by type` (the type of recommendation is not about speed), or that the baseline is kept: `no difference` (others are
+    equivalent), `not decided`, `keep` (all others are worse or excluded); `nothing` if no stack is left.
+    `sentence`: Without a full stop.
+    `as_good`: Stacks that are not clearly worse than the recommended one.
+    `undecided`: Stacks that may be better or worse than the baseline that is kept.
     """
 
     stack: str | None
@@ -64,30 +81,28 @@ class Answer:
 
 
 def judge_mix(accepted: Sequence[Accepted], margin: float, control: Interval | None = None) -> dict[str, MixVerdict]:
-    """Verdicts of all stacks but the baseline, as one family, by the rule for single metrics.
+    """Judge all stacks but the baseline, by name; corrected for their number, by the rule for single metrics.
 
     `control` is the ratio of the baseline's two copies over the mix: where it reaches beyond the margin, no stack is
     SAME.
     """
     others = [contender for contender in accepted if not contender.stack.baseline]
-    base = next((contender.extra for contender in accepted if contender.stack.baseline), 0.0)
     margins = [margin] * len(others)
-    shifted = [shift_interval(contender.stack.interval, contender.extra - base) for contender in others]
+    measured = [contender.stack.interval for contender in others]
+    base_extra = next((contender.extra for contender in accepted if contender.stack.baseline), 0.0)
+    shifted = [shift_interval(contender.stack.interval, contender.extra - base_extra) for contender in others]
     obstacle = None if control is None else find_obstacle(control, margin, diluted=False)
-    alone = _withhold_same(decide_beyond([contender.stack.interval for contender in others], margins), obstacle)
-    preferred = _withhold_same(decide_beyond(shifted, margins), obstacle)
-    return {
-        contender.stack.name: MixVerdict(
-            first.verdict,
-            second.verdict,
-            interval,
-            _estimate_rounds(contender, margin, len(others), control if obstacle else None)
-            if first.verdict == UNDECIDED
-            else None,
-            obstacle,
+    by_measurement = _withhold_same(decide_beyond(measured, margins), obstacle)
+    by_score = _withhold_same(decide_beyond(shifted, margins), obstacle)
+    verdicts = {}
+    for contender, interval, verdict, preferred in zip(others, shifted, by_measurement, by_score, strict=True):
+        needed = None
+        if verdict == UNDECIDED:
+            needed = _estimate_rounds(contender, margin, len(others), control if obstacle else None)
+        verdicts[contender.stack.name] = MixVerdict(
+            verdict=verdict, preferred=preferred, interval=interval, rounds_needed=needed, obstacle=obstacle
         )
-        for contender, interval, first, second in zip(others, shifted, alone, preferred, strict=True)
-    }
+    return verdicts
 
 
 def choose_answer(
@@ -99,10 +114,10 @@ def choose_answer(
     margin: float,
     baseline: str,
 ) -> Answer:
-    """Choose among the accepted stacks, which are ordered by score.
+    """Choose one of the accepted stacks, which are in the order of their scores, the highest first.
 
-    Types that choose by the mix leave the baseline only for a stack that is better beyond the margin, with the
-    certainty of the verdicts; a baseline that a constraint excluded cannot be kept. Other types take the highest score.
+    Types that choose by the mix leave the baseline only for a stack that is FASTER, that is better by more than the
+    margin; a baseline that a constraint excluded cannot be kept. Other types take the highest score.
     """
     if not accepted:
         return Answer(None, "nothing", "Nothing is recommended: every stack was excluded")
@@ -119,13 +134,14 @@ def choose_answer(
     if base is None or better:
         best = (better or list(accepted))[0]
         answer = _answer_better(best, accepted, figures, margin, baseline)
-        excluded = f"{answer.sentence}; the baseline is excluded"
-        return answer if base is not None else replace(answer, kind="best left", sentence=excluded)
+        if base is None:
+            answer = replace(answer, kind="best left", sentence=f"{answer.sentence}; the baseline is excluded")
+        return answer
     return _answer_keep(accepted, verdicts, margin, baseline)
 
 
 def shift_interval(interval: Interval, by: float) -> Interval:
-    """Shift a ratio by what other steps add to its logarithm."""
+    """Add a log score, that of other steps, to the logarithm of a ratio and of its ends."""
     if not by or interval.estimate is None:
         return interval
     factor = math.exp(by)
@@ -134,15 +150,17 @@ def shift_interval(interval: Interval, by: float) -> Interval:
     return replace(interval, estimate=interval.estimate * factor, low=low, high=high)
 
 
-def _withhold_same(decisions: Sequence[Decision], obstacle: str | None) -> list[Decision]:
-    return [
-        replace(decision, verdict=UNDECIDED) if obstacle and decision.verdict == SAME else decision
-        for decision in decisions
-    ]
+def _withhold_same(decisions: Sequence[Decision], obstacle: str | None) -> list[Verdict]:
+    """The verdicts; with an obstacle, SAME becomes UNDECIDED."""
+    return [UNDECIDED if obstacle and decision.verdict == SAME else decision.verdict for decision in decisions]
 
 
 def _estimate_rounds(contender: Accepted, margin: float, family: int, control: Interval | None) -> int | None:
-    """Rounds after which the stack, and the control where that is what is in the way, would likely be decided."""
+    """Rounds in all after which a stack would likely be decided; null if unknown, or more than can be told.
+
+    `family` is the number of stacks that are judged together. `control` is given where it is the obstacle: it limits a
+    stack that lies within the margin already.
+    """
     interval = contender.stack.interval
     # A model's interval also depends on the rounds of other stacks, so no number of rounds follows from it.
     if interval.method == MODEL:
@@ -156,13 +174,13 @@ def _estimate_rounds(contender: Accepted, margin: float, family: int, control: I
 def _answer_better(
     best: Accepted, accepted: Sequence[Accepted], figures: RatioEstimates, margin: float, baseline: str
 ) -> Answer:
+    """Recommend the best stack; others are as good unless it is surely better than they are by more than the margin."""
     as_good = []
     for other in accepted:
         if other is not best:
-            apart = shift_interval(
-                figures.estimate_ratio(best.stack.place, other.stack.place), best.extra - other.extra
-            )
-            if apart.low is None or apart.low <= 1 + margin:
+            measured = figures.estimate_ratio(best.stack.place, other.stack.place)
+            advantage = shift_interval(measured, best.extra - other.extra)
+            if advantage.low is None or advantage.low <= 1 + margin:
                 as_good.append(other.stack.name)
     sentence = f"Use {best.stack.name}: {_format_ratio(best, baseline)}"
     if as_good:
@@ -173,11 +191,12 @@ def _answer_better(
 def _answer_keep(
     accepted: Sequence[Accepted], verdicts: Mapping[str, MixVerdict], margin: float, baseline: str
 ) -> Answer:
+    """Keep the baseline, where no stack is FASTER: undecided if any is, equivalent if any is SAME."""
     same = tuple(name for name, verdict in verdicts.items() if verdict.preferred == SAME)
-    unsure = {name: verdict for name, verdict in verdicts.items() if verdict.preferred == UNDECIDED}
-    if unsure:
-        sentence = _format_undecided(unsure, margin, baseline)
-        return Answer(baseline, "not decided", sentence, same, tuple(unsure))
+    undecided = {name: verdict for name, verdict in verdicts.items() if verdict.preferred == UNDECIDED}
+    if undecided:
+        sentence = _format_undecided(undecided, margin, baseline)
+        return Answer(baseline, "not decided", sentence, same, tuple(undecided))
     if same:
         others = format_items(same, MAX_NAMES)
         sentence = f"Equivalent within {100 * margin:.2g} %: keep {baseline} ({others} would do as well)"
@@ -187,26 +206,28 @@ def _answer_keep(
     return Answer(baseline, "keep", f"Keep {baseline}: every other stack is worse")
 
 
-def _format_undecided(unsure: Mapping[str, MixVerdict], margin: float, baseline: str) -> str:
-    ends = [
-        end for verdict in unsure.values() for end in (verdict.interval.low, verdict.interval.high) if end is not None
-    ]
-    rounds = [verdict.rounds_needed for verdict in unsure.values()]
-    counts = [count for count in rounds if count is not None]
-    reach = max((abs(ratio_to_percent(end)) for end in ends), default=None)
-    obstacle = next((verdict.obstacle for verdict in unsure.values() if verdict.obstacle), None)
-    if reach is None:
+def _format_undecided(undecided: Mapping[str, MixVerdict], margin: float, baseline: str) -> str:
+    """Why these stacks are not decided, and how many rounds would decide all of them, where that is known."""
+    intervals = [verdict.interval for verdict in undecided.values()]
+    ends = [end for interval in intervals for end in (interval.low, interval.high) if end is not None]
+    reach_pct = max((abs(ratio_to_percent(end)) for end in ends), default=None)
+    obstacle = next((verdict.obstacle for verdict in undecided.values() if verdict.obstacle), None)
+    if reach_pct is None:
         reason = "there are no intervals"
-    elif reach > 100 * margin or obstacle is None:
-        reason = f"intervals reach ±{format_percent(reach)}, wider than the {100 * margin:.2g} % margin"
+    elif reach_pct > 100 * margin or obstacle is None:
+        reason = f"intervals reach ±{format_percent(reach_pct)}, wider than the {100 * margin:.2g} % margin"
     else:
         reason = obstacle
-    more = f"; about {max(counts)} rounds would likely decide" if counts and len(counts) == len(rounds) else ""
-    return f"Not decided for {format_items(unsure, MAX_NAMES)}: {reason}; keep {baseline} for now{more}"
+    counts = [verdict.rounds_needed for verdict in undecided.values() if verdict.rounds_needed is not None]
+    more = f"; about {max(counts)} rounds would likely decide" if counts and len(counts) == len(undecided) else ""
+    return f"Not decided for {format_items(undecided, MAX_NAMES)}: {reason}; keep {baseline} for now{more}"
 
 
 def _format_ratio(contender: Accepted, baseline: str) -> str:
-    """The effect with its interval: in percent, or as a factor where percents would be hundreds."""
+    """A stack's ratio with its interval as text: in percent, or as a factor where that would be hundreds of percents.
+
+    A ratio below 1 is turned around, so that "worse" comes with a positive figure.
+    """
     if contender.stack.baseline:
         return "the baseline"
     interval = contender.stack.interval
@@ -231,7 +252,10 @@ def _format_ratio(contender: Accepted, baseline: str) -> str:
 
 
 def sample_thompson(draws: npt.NDArray[np.float64], count: int) -> list[int]:
-    """Thompson sampling: the first `count` different stacks that are the best of a draw, in the order of the draws."""
+    """Thompson sampling: the first `count` different stacks that are the best of a draw, as indices into the columns.
+
+    `draws`: Log ratios, (draws, stacks). Fewer indices are returned if fewer stacks are ever the best.
+    """
     return list(dict.fromkeys(draws.argmax(axis=1).tolist()))[:count]
 
 
@@ -248,53 +272,48 @@ def build_proposals(
     versions was never measured, unless a stack with that version gave wrong answers.
     """
     base = next(candidate for candidate in context.everything if candidate.baseline)
-    stacks = [contender.stack for contender in accepted if not contender.stack.baseline] + _list_unseen_candidates(
-        context, excluded
-    )
-    if not stacks:
+    candidates = [contender.stack for contender in accepted if not contender.stack.baseline]
+    candidates += _list_unseen_candidates(context, excluded)
+    if not candidates:
         return []
-    draws = figures.draw_ratios([stack.place for stack in stacks], base.place, seed=request.seed + 1)
-    chosen = [stacks[place] for place in sample_thompson(draws, request.propose)]
+    draws = figures.draw_ratios([candidate.place for candidate in candidates], base.place, seed=request.seed + 1)
+    chosen = [candidates[index] for index in sample_thompson(draws, request.propose)]
     return [
         {
             "session_id": context.session.session_id,
-            "place": place + 1,
-            "stack": stack.name,
-            "stack_key": stack.key,
-            "ratio": stack.interval.estimate,
-            "low": stack.interval.low,
-            "high": stack.interval.high,
-            "n": stack.rounds,
+            "place": number,
+            "stack": candidate.name,
+            "stack_key": candidate.key,
+            "ratio": candidate.interval.estimate,
+            "low": candidate.interval.low,
+            "high": candidate.interval.high,
+            "n": candidate.rounds,
         }
-        for place, stack in enumerate(chosen)
+        for number, candidate in enumerate(chosen, 1)
     ]
 
 
 def _list_unseen_candidates(context: Context, excluded: Sequence[Excluded]) -> list[Candidate]:
-    trusted = context.facts.trusted
-    right = {
-        pair for candidate in context.everything if candidate.arm in trusted for pair in candidate.packages.items()
-    }
-    wrong = {
-        pair
-        for candidate in context.everything
-        if candidate.arm is not None and candidate.arm not in trusted
-        for pair in candidate.packages.items()
-    } - right
-    unseen = [exclusion.stack for exclusion in excluded if exclusion.unit == Predictable.__name__]
-    return [stack for stack in unseen if not wrong & set(stack.packages.items())]
+    """Stacks that cannot be predicted, without those that have a version seen only with wrong answers."""
+    right_versions: set[tuple[str, str]] = set()
+    wrong_versions: set[tuple[str, str]] = set()
+    for candidate in context.everything:
+        if candidate.arm is not None:
+            is_right = candidate.arm in context.facts.trusted
+            (right_versions if is_right else wrong_versions).update(candidate.packages.items())
+    wrong_versions -= right_versions
+    unpredicted = [exclusion.stack for exclusion in excluded if exclusion.unit == Predictable.__name__]
+    return [candidate for candidate in unpredicted if not wrong_versions & set(candidate.packages.items())]
 
 
 @dataclass(frozen=True)
 class Recommendation:
     """A recommendation with its evidence.
 
-    `session_id`, `request`, `mix`, `margin`: The session, the settings, the weights, and the practical margin as a
-    share.
-    `answer`: The stack (null: none), the kind of answer, the sentence.
-    `key`: Key of the recommended stack; null without one.
-    `said`: The sentences, each with the stack that it is about; the first one is the answer.
-    `unmeasured`: Number of solved stacks that were not measured and, without `predict`, not considered.
+    `key`, `baseline_key`: Keys of the recommended stack (null without one) and of the baseline.
+    `table`, `excluded`, `justifications`, `proposals`: Tables RECOMMENDATIONS, EXCLUDED, JUSTIFICATIONS, PROPOSALS.
+    `sentences`: The justifications, each with the stack that it is about; the first one is the answer.
+    `unmeasured`: Number of solved stacks that were neither measured nor, without `predict`, considered.
     """
 
     session_id: str
@@ -308,7 +327,7 @@ class Recommendation:
     excluded: pl.DataFrame
     justifications: pl.DataFrame
     proposals: pl.DataFrame
-    said: tuple[Said, ...]
+    sentences: tuple[StackSentence, ...]
     unmeasured: int
 
     @property
@@ -321,7 +340,10 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Question:
-    """A session, the settings of the recommendation, and the context of its units."""
+    """A session and what is asked of it: settings, ratios of its stacks, and the context of the units.
+
+    `unmeasured`: Number of solved stacks that were not measured and are not considered.
+    """
 
     comparison: Comparison
     request: RecommendationRequest
@@ -352,30 +374,33 @@ def choose_recommendation(
     )
     sentences = [_explain_answer(question, answer)]
     for reason in question.comparison.judgement["reasons"].to_list()[0]:
-        sentences.append((None, _build_justification(question, "WARNING", reason, context.facts.all_runs)))
-    sentences += [(contender.stack.name, sentence) for contender in ranked for sentence in contender.said]
-    sentences += [(exclusion.stack.name, _explain_exclusion(question, exclusion)) for exclusion in excluded]
-    rows = _build_ranking_rows(question, ranked, verdicts, answer)
-    proposed = (
-        build_proposals(context, question.figures, ranked, excluded, question.request)
-        if question.request.propose
-        else []
-    )
-    return _build_recommendation(question, answer, list(rows), excluded, sentences, proposed)
+        warning = _build_justification(question, "WARNING", reason, context.facts.all_runs)
+        sentences.append(StackSentence(None, warning))
+    for contender in ranked:
+        sentences += [StackSentence(contender.stack.name, justification) for justification in contender.sentences]
+    sentences += [_explain_exclusion(question, exclusion) for exclusion in excluded]
+    rows = list(_build_ranking_rows(question, ranked, verdicts, answer))
+    proposals = []
+    if question.request.propose:
+        proposals = build_proposals(context, question.figures, ranked, excluded, question.request)
+    return _build_recommendation(question, answer, rows, excluded, sentences, proposals)
 
 
 def _estimate_control(question: Question) -> Interval | None:
     """Ratio of the baseline's two copies over the mix; null without a control, or for predicted figures."""
     session = question.context.session
-    control = next((arm.name for arm in session.arms if arm.copy_number), None)
+    control = session.control
     if control is None or not isinstance(question.figures, PairedEstimates):
         return None
-    ratio = question.figures.estimate_ratio(control, session.baseline)
+    ratio = question.figures.estimate_ratio(control.name, session.baseline)
     return ratio if ratio.estimate is not None else None
 
 
 def _estimate_chances(question: Question, ranked: Sequence[Accepted]) -> Chances | None:
-    """Chances by the scores for types that choose by the mix, else by the mix alone; null if a stack has no draws."""
+    """Chances of each ranked stack to be the best; null if one has no ratio to draw from.
+
+    They are about the scores for types that choose by the mix, else about the measured mix alone.
+    """
     if not ranked:
         return None
     base = next(candidate for candidate in question.context.everything if candidate.baseline)
@@ -385,6 +410,7 @@ def _estimate_chances(question: Question, ranked: Sequence[Accepted]) -> Chances
     if not np.isfinite(draws).all():
         return None
     if question.request.type in MEASURED_TYPES:
+        # Draws are log ratios (draws, stacks), and `extra` adds to the log of each stack.
         draws = draws + np.array([contender.extra for contender in ranked])
     return compute_chances(draws, question.context.margin)
 
@@ -392,12 +418,13 @@ def _estimate_chances(question: Question, ranked: Sequence[Accepted]) -> Chances
 def _build_ranking_rows(
     question: Question, ranked: Sequence[Accepted], verdicts: Mapping[str, MixVerdict], answer: Answer
 ) -> Iterator[dict[str, Any]]:
-    chance = _estimate_chances(question, ranked)
-    for place, contender in enumerate(ranked):
+    """Rows of RECOMMENDATIONS, the highest score first."""
+    chances = _estimate_chances(question, ranked)
+    for index, contender in enumerate(ranked):
         stack, verdict = contender.stack, verdicts.get(contender.stack.name)
         yield {
             "session_id": question.context.session.session_id,
-            "rank": place + 1,
+            "rank": index + 1,
             "stack": stack.name,
             "stack_key": stack.key,
             "arm": stack.arm,
@@ -409,23 +436,25 @@ def _build_ranking_rows(
             "high": stack.interval.high,
             "level": stack.interval.level,
             "n": stack.rounds,
-            "p_best": None if chance is None else chance.p_best[place],
-            "p_near": None if chance is None else chance.p_near[place],
-            "regret_pct": None if chance is None else chance.regret_pct[place],
+            "p_best": None if chances is None else chances.p_best[index],
+            "p_near": None if chances is None else chances.p_near[index],
+            "regret_pct": None if chances is None else chances.regret_pct[index],
             "verdict": "BASELINE" if verdict is None else verdict.verdict,
             "rounds_needed": None if verdict is None else verdict.rounds_needed,
             "predicted": stack.predicted,
         }
 
 
-def _explain_answer(question: Question, answer: Answer) -> Said:
+def _explain_answer(question: Question, answer: Answer) -> StackSentence:
+    """The answer with the runs of all stacks that it is about as evidence."""
     named = {answer.stack, *answer.as_good, question.context.baseline}
     runs = tuple(run for candidate in question.context.everything if candidate.name in named for run in candidate.runs)
     kind: Kind = "ERROR" if answer.stack is None else "INFO"
-    return answer.stack, _build_justification(question, kind, answer.sentence, runs or question.context.facts.all_runs)
+    all_runs = question.context.facts.all_runs
+    return StackSentence(answer.stack, _build_justification(question, kind, answer.sentence, runs or all_runs))
 
 
-def _explain_exclusion(question: Question, exclusion: Excluded) -> Justification:
+def _explain_exclusion(question: Question, exclusion: Excluded) -> StackSentence:
     justification = _build_justification(
         question,
         "ERROR",
@@ -434,9 +463,8 @@ def _explain_exclusion(question: Question, exclusion: Excluded) -> Justification
         link=exclusion.link,
         metric=None,
     )
-    return justification.model_copy(
-        update={"package_name": exclusion.package_name, "version_range": exclusion.version_range}
-    )
+    package = {"package_name": exclusion.package_name, "version_range": exclusion.version_range}
+    return StackSentence(exclusion.stack.name, justification.model_copy(update=package))
 
 
 def _build_justification(
@@ -448,6 +476,7 @@ def _build_justification(
     link: str | None = None,
     metric: str | None = MIX,
 ) -> Justification:
+    """A sentence with its runs as evidence; it links to the first of them unless `link` says otherwise."""
     session = question.context.session
     evidence = Evidence(metric=metric, runs=runs, hardware=session.hardware.cpu_model, session=session.session_id)
     return Justification(type=kind, message=message, link=link or (runs[0] if runs else None), evidence=evidence)
@@ -458,13 +487,14 @@ def _build_recommendation(
     answer: Answer,
     rows: list[dict[str, Any]],
     excluded: Sequence[Excluded],
-    sentences: Sequence[Said],
-    proposed: list[dict[str, Any]],
+    sentences: Sequence[StackSentence],
+    proposals: list[dict[str, Any]],
 ) -> Recommendation:
+    """Put rows of RECOMMENDATIONS and PROPOSALS, exclusions and sentences into the tables of a recommendation."""
     identity = {"session_id": question.context.session.session_id}
     numbered = [
-        {**identity, "number": place + 1, "stack": stack, **justification.to_row()}
-        for place, (stack, justification) in enumerate(sentences)
+        {**identity, "number": number, "stack": sentence.stack, **sentence.justification.to_row()}
+        for number, sentence in enumerate(sentences, 1)
     ]
     exclusions = [
         {
@@ -489,7 +519,7 @@ def _build_recommendation(
         table=RECOMMENDATIONS.frame(rows),
         excluded=EXCLUDED.frame(exclusions),
         justifications=JUSTIFICATIONS.frame(numbered),
-        proposals=PROPOSALS.frame(proposed),
-        said=tuple(sentences),
+        proposals=PROPOSALS.frame(proposals),
+        sentences=tuple(sentences),
         unmeasured=question.unmeasured,
     )

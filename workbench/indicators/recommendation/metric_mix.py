@@ -88,16 +88,17 @@ class MixScores:
     values: Floats
 
     def arm_scores(self, arm: str) -> Floats:
-        """The scores of an arm in all rounds; all NaN for an unknown arm."""
+        """The log scores of an arm, (rounds,); all NaN for an unknown arm."""
         if arm not in self.arms:
             return np.full(len(self.rounds), np.nan)
         return np.asarray(self.values[:, self.arms.index(arm)])
 
 
 def score_rounds(observations: pl.DataFrame, mix: Mix) -> MixScores:
-    """Compute the score of each arm over the mix in each round.
+    """Compute the score of each arm over the mix in each round: the weighted sum of its log values, higher is better.
 
-    Values of zero and below have no logarithm and count as missing, as in EFFECTS.
+    `observations` is OBSERVATIONS of one session. Values of zero and below have no logarithm and count as missing, as
+    in EFFECTS.
     """
     import polars as pl
 
@@ -128,6 +129,7 @@ def _split_at_commas(text: str) -> list[str]:
 
 
 def _match_metric(name: str, metrics: Sequence[str]) -> str:
+    """The one metric that a user's name means: the whole name, its start, or one of its parameters."""
     low = name.lower()
     ways: tuple[Callable[[str], bool], ...] = (
         lambda metric: metric == name,
@@ -152,6 +154,7 @@ def _list_parameters(metric: str) -> set[str]:
 
 
 def _parse_weight(text: str, metric: str) -> float:
+    """A weight above 0."""
     try:
         weight = float(text)
     except ValueError:

@@ -75,7 +75,8 @@ class Components:
 class AdditiveModel:
     """Posterior of the log scores of all stacks, measured or not.
 
-    `mean`: Log score of each stack; only differences between stacks have a meaning.
+    `mean`: Log score of each stack, (stacks,); only differences between stacks have a meaning.
+    `covariance`: Of these, (stacks, stacks). `degrees`: Degrees of freedom of the noise.
     """
 
     mean: Floats
@@ -110,6 +111,8 @@ def fit_additive_model(
     nothing is known for other hardware. The components are treated as known, so 90 % intervals of unmeasured stacks
     cover 86 % (simulated, 60 runs of 120 stacks), and 80 % with a version that was never measured, which is why such a
     stack is at most proposed.
+
+    `packages`: Package to version, of every stack; `scores` has indices into it.
     """
     if len(packages) > MAX_STACKS:
         raise InputError("too many stacks to predict", found=len(packages), allowed=f"up to {MAX_STACKS}")
@@ -123,7 +126,11 @@ def fit_additive_model(
 
 @dataclass(frozen=True)
 class _ReducedScores:
-    """Observations reduced to independent contrasts of stacks: `target` = `rows` @ stacks."""
+    """Observations reduced to independent contrasts of stacks: `target` = `rows` @ (log scores of the stacks) + noise.
+
+    `rows`: (contrasts, stacks). `target`: (contrasts,). `left_over`: Sum of squares that no contrast explains.
+    `degrees`: Degrees of freedom of the noise.
+    """
 
     rows: Floats
     target: Floats
@@ -132,7 +139,7 @@ class _ReducedScores:
 
 
 def _build_design(packages: Sequence[Mapping[str, str]]) -> dict[str, Floats]:
-    """Indicator matrix (stacks, versions) of each package that varies; a missing package counts as a version."""
+    """Indicator matrix (stacks, versions) by package, for packages that vary; a missing package counts as a version."""
     design = {}
     for name in sorted({name for stack in packages for name in stack}):
         versions = [stack.get(name, "") for stack in packages]
@@ -171,7 +178,13 @@ def _build_start_ratios(start: Components | None, names: list[str]) -> Floats:
 
 
 def _estimate_components(kernels: list[Floats], data: _ReducedScores, ratios: Floats, steps: int) -> Floats:
-    """Iterate the MM steps; each maximises a lower bound of the likelihood, so variances stay positive."""
+    """Iterate the MM steps; each maximises a lower bound of the likelihood, so variances stay positive.
+
+    `kernels`: Covariance of the contrasts by each package, then by the residual, (contrasts, contrasts) each. `ratios`:
+    Where to start.
+
+    Returns: Variance of each package and of the residual as a multiple of the noise's, (packages + 1,).
+    """
     priors = [_PACKAGE_PRIOR] * (len(kernels) - 1) + [_RESIDUAL_PRIOR]
     for _ in range(steps):
         inverse, solved, variance = _solve_covariance(kernels, data, ratios)
@@ -191,6 +204,10 @@ def _estimate_components(kernels: list[Floats], data: _ReducedScores, ratios: Fl
 
 
 def _solve_covariance(kernels: list[Floats], data: _ReducedScores, ratios: Floats) -> tuple[Floats, Floats, float]:
+    """Covariance of the contrasts, in units of the noise variance, solved for the observations.
+
+    Returns: Its inverse, (contrasts, contrasts); the inverse times the target, (contrasts,); and the noise variance.
+    """
     total = np.eye(len(data.target))
     for ratio, kernel in zip(ratios, kernels, strict=True):
         total += ratio * kernel
@@ -202,6 +219,10 @@ def _solve_covariance(kernels: list[Floats], data: _ReducedScores, ratios: Float
 
 
 def _build_posterior(design: Mapping[str, Floats], data: _ReducedScores, ratios: Floats) -> AdditiveModel:
+    """Posterior of all stacks, given the variances of packages and residual as multiples of the noise's.
+
+    `design`: (stacks, versions) by package. `ratios`: (packages + 1,), the residual's last.
+    """
     stacks = data.rows.shape[1]
     prior = ratios[-1] * np.eye(stacks)
     for ratio, matrix in zip(ratios, design.values(), strict=False):
@@ -246,13 +267,13 @@ class PairedEstimates:
         return metric_mix.estimate_mix_ratio(self.scores, stack, baseline, level=self.level, sequence=self.sequence)
 
     def draw_ratios(self, stacks: Sequence[str], baseline: str, *, seed: int) -> Floats:
-        """Draw ratios from the multivariate t posterior of the rounds."""
+        """Draw log ratios, (draws, stacks), from the multivariate t posterior of the rounds."""
         return metric_mix.draw_posterior(self.scores, stacks, baseline, seed=seed)
 
 
 @dataclass(frozen=True)
 class ModelEstimates:
-    """Estimates of all stacks from the additive model."""
+    """Estimates of all stacks from the additive model; `places` are the stacks' indices in it."""
 
     model: AdditiveModel
     places: Mapping[str, int]
@@ -266,7 +287,7 @@ class ModelEstimates:
         return metric_mix.predict_ratio_interval(difference, error, self.model.degrees, level=self.level)
 
     def draw_ratios(self, stacks: Sequence[str], baseline: str, *, seed: int) -> Floats:
-        """Draw ratios from the joint posterior."""
+        """Draw log ratios, (draws, stacks), from the joint posterior."""
         draws = self.model.draw_scores(metric_mix.DRAWS, np.random.default_rng(seed))
         base = draws[:, self.places[baseline]]
         return np.asarray(draws[:, [self.places[stack] for stack in stacks]] - base[:, None])

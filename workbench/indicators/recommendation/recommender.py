@@ -43,11 +43,11 @@ Queries = Callable[[str], "pl.DataFrame"]
 MAX_SESSIONS = 1000
 
 
-def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
+def list_candidates(facts: Facts, stack_set: StackSet | None) -> list[Candidate]:
     """List every stack once: the session's arms without the control, then solved stacks that were not measured."""
     session = facts.comparison.observed.session
-    solved = stacks.by_arm_key if stacks is not None else {}
-    arms = [arm for arm in session.arms if not arm.copy_number]
+    solved = stack_set.by_arm_key if stack_set is not None else {}
+    arms = [arm for arm in session.arms if not arm.is_control]
     twice = {name for name, count in Counter(arm.stack for arm in arms).items() if count > 1}
     measured = [
         _build_candidate(
@@ -57,7 +57,7 @@ def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
     ]
     keys, names = {candidate.key for candidate in measured}, {candidate.name for candidate in measured}
     # A lock of a matrix was measured under the settings of its arms.
-    used = {variation.stack for variation in stacks.variations} if stacks is not None else set()
+    used = {variation.stack for variation in stack_set.variations} if stack_set is not None else set()
     unmeasured = [stack for key, stack in solved.items() if key not in keys and stack.key not in used]
     return measured + [
         _build_candidate(
@@ -67,33 +67,33 @@ def list_candidates(facts: Facts, stacks: StackSet | None) -> list[Candidate]:
     ]
 
 
-def add_estimates(stacks: list[Candidate], figures: RatioEstimates, scores: MixScores) -> list[Candidate]:
-    """Add to each stack its ratio to the baseline and its number of rounds."""
-    base = next(candidate for candidate in stacks if candidate.baseline)
+def add_estimates(candidates: list[Candidate], figures: RatioEstimates, scores: MixScores) -> list[Candidate]:
+    """Add to each candidate its ratio to the baseline and its number of rounds."""
+    base = next(candidate for candidate in candidates if candidate.baseline)
     base_scores = scores.arm_scores(base.arm or "")
     estimated = []
-    for stack in stacks:
-        rounds = int(np.isfinite(scores.arm_scores(stack.arm or "") - base_scores).sum())
-        interval = figures.estimate_ratio(stack.place, base.place)
-        estimated.append(replace(stack, interval=interval, rounds=rounds, predicted=rounds == 0))
+    for candidate in candidates:
+        rounds = int(np.isfinite(scores.arm_scores(candidate.arm or "") - base_scores).sum())
+        interval = figures.estimate_ratio(candidate.place, base.place)
+        estimated.append(replace(candidate, interval=interval, rounds=rounds, predicted=rounds == 0))
     return estimated
 
 
-def build_package_table(stacks: list[Candidate]) -> pl.DataFrame:
-    """Table PACKAGES, for queries by name."""
+def build_package_table(candidates: list[Candidate]) -> pl.DataFrame:
+    """Table STACK_PACKAGES, for queries by name: one row per candidate and package."""
     return PACKAGES.frame(
         [
             {
-                "stack": stack.name,
-                "stack_key": stack.key,
-                "arm": stack.arm,
+                "stack": candidate.name,
+                "stack_key": candidate.key,
+                "arm": candidate.arm,
                 "package": name,
                 "version": version,
-                "newest_upload": stack.uploaded.get(name),
-                "yanked": stack.yanked.get(name),
+                "newest_upload": candidate.uploaded.get(name),
+                "yanked": candidate.yanked.get(name),
             }
-            for stack in stacks
-            for name, version in stack.packages.items()
+            for candidate in candidates
+            for name, version in candidate.packages.items()
         ]
     )
 
@@ -123,7 +123,7 @@ def recommend(
     comparison: Comparison,
     request: RecommendationRequest,
     *,
-    stacks: StackSet | None = None,
+    stack_set: StackSet | None = None,
     units: Sequence[Unit] = (),
     database: Queries | None = None,
 ) -> Recommendation:
@@ -135,7 +135,7 @@ def recommend(
         One session with its effects and judgement.
     request
         The mix, the constraints, and how to choose.
-    stacks
+    stack_set
         The solved stacks with the facts from the index; the only source of stacks that were not measured.
     units
         Own units; they run after the built-in units of the same kind.
@@ -161,7 +161,7 @@ def recommend(
     """
     comparison = compare_by_clock(comparison, request.clock)
     advisories = vulnerabilities.read_vulnerabilities(request.vulnerabilities) if request.vulnerabilities else None
-    question = _build_question(comparison, request, stacks, database)
+    question = _build_question(comparison, request, stack_set, database)
     context = question.context
     if reasons := _list_unusable_reasons(comparison):
         return recommend_nothing(question, "; ".join(reasons))
@@ -176,15 +176,16 @@ def recommend(
 
 
 def _build_question(
-    comparison: Comparison, request: RecommendationRequest, stacks: StackSet | None, database: Queries | None
+    comparison: Comparison, request: RecommendationRequest, stack_set: StackSet | None, database: Queries | None
 ) -> Question:  # fmt: skip
+    """The ratios of all stacks by the mix, and what the units of the recommendation see."""
     mix = _select_mix(comparison, request)
     session, facts = comparison.observed.session, Facts(comparison, mix.weights)
-    everything = list_candidates(facts, stacks)
+    everything = list_candidates(facts, stack_set)
     unmeasured = sum(candidate.arm is None for candidate in everything)
     if not request.predict:
         everything = [candidate for candidate in everything if candidate.arm is not None]
-    elif stacks is None:
+    elif stack_set is None:
         raise ConfigError(
             "no stacks to predict", where="--predict", found="the session has no stacks.json", do="give --stacks FILE"
         )
@@ -222,6 +223,7 @@ def _select_mix(comparison: Comparison, request: RecommendationRequest) -> Mix:
 
 
 def _build_estimates(facts: Facts, scores: MixScores, everything: list[Candidate], *, predict: bool) -> RatioEstimates:
+    """Ratios from the rounds of measured stacks; to predict others, from a model of versions."""
     session = facts.comparison.observed.session
     level = session.level
     if not predict:
@@ -310,6 +312,7 @@ def _list_session_folders(folder: Path) -> Iterator[Path]:
 
 
 def _format_sessions(sessions: Sequence[Session]) -> str:
+    """How sessions differ from the oldest of them, in words."""
     first, texts = sessions[0], []
     for other in sessions[1:6]:
         differences = list_differences(first, other)
@@ -345,48 +348,48 @@ def write_tables(recommendation: Recommendation, folder: Path) -> list[Path]:
         ) from error  # fmt: skip
 
 
-def write_requirements(recommendation: Recommendation, stacks: StackSet | None, path: Path) -> Path:
+def write_requirements(recommendation: Recommendation, stack_set: StackSet | None, path: Path) -> Path:
     """Write the recommended stack's lock as a requirements file with hashes."""
-    return _write_text(path, select_recommended_stack(recommendation, stacks, "--requirements").lock)
+    return _write_text(path, select_recommended_stack(recommendation, stack_set, "--requirements").lock)
 
 
-def write_pylock(recommendation: Recommendation, stacks: StackSet | None, path: Path) -> Path:
+def write_pylock(recommendation: Recommendation, stack_set: StackSet | None, path: Path) -> Path:
     """Write the recommended stack as pylock.toml; the addresses of its files come from the index."""
-    return _write_text(path, format_pylock(select_recommended_stack(recommendation, stacks, "--pylock")))
+    return _write_text(path, format_pylock(select_recommended_stack(recommendation, stack_set, "--pylock")))
 
 
-def write_next_stacks(recommendation: Recommendation, stacks: StackSet | None, path: Path) -> Path:
+def write_next_stacks(recommendation: Recommendation, stack_set: StackSet | None, path: Path) -> Path:
     """Write the session's baseline and the proposed stacks as a stacks file.
 
     An excluded baseline is part of it, too, as the link between the two sessions.
     """
-    if stacks is None:
+    if stack_set is None:
         raise _explain_missing_stacks("--next-stacks")
     keys = list(dict.fromkeys([recommendation.baseline_key, *recommendation.proposals["stack_key"]]))
-    by_key = stacks.by_arm_key
+    by_key = stack_set.by_arm_key
     if missing := [key[:12] for key in keys if key not in by_key]:
         raise InputError(
             "a proposed stack is not in the stacks file", where="--next-stacks", found=missing, do="give --stacks"
         )
     locks = {by_key[key].key: by_key[key] for key in keys}
-    chosen = stacks.model_copy(
+    chosen = stack_set.model_copy(
         update={
             "stacks": tuple(locks.values()),
-            "variations": tuple(variation for variation in stacks.variations if variation.key in keys),
+            "variations": tuple(variation for variation in stack_set.variations if variation.key in keys),
         }
     )
     return _write_text(path, stack_sets.format_stack_set(chosen))
 
 
-def select_recommended_stack(recommendation: Recommendation, stacks: StackSet | None, where: str) -> Stack:
+def select_recommended_stack(recommendation: Recommendation, stack_set: StackSet | None, where: str) -> Stack:
     """Find the recommended stack with its lock."""
-    if stacks is None:
+    if stack_set is None:
         raise _explain_missing_stacks(where)
-    if recommendation.key is not None and (solved_stack := stacks.by_arm_key.get(recommendation.key)):
+    if recommendation.key is not None and (solved_stack := stack_set.by_arm_key.get(recommendation.key)):
         return solved_stack
     raise InputError(
         "the recommended stack is not in the stacks file", where=where, found=recommendation.answer.stack,
-        allowed=[stack.name for stack in stacks.stacks][:20], do="give the --stacks FILE that was measured",
+        allowed=[stack.name for stack in stack_set.stacks][:20], do="give the --stacks FILE that was measured",
     )  # fmt: skip
 
 

@@ -139,6 +139,7 @@ class Figures(Wrap):
         return [] if stack.baseline else [self._justify_mix(stack), *self._justify_metrics(stack)]
 
     def _justify_mix(self, stack: Candidate) -> Justification:
+        """The sentence on a stack's ratio over the mix, with its figures as evidence."""
         interval = stack.interval
         source = "predicted from stacks with the same versions" if stack.predicted else f"{stack.rounds} rounds"
         base = self.context.baseline
@@ -162,6 +163,7 @@ class Figures(Wrap):
                 yield self._justify_metric(stack, row)
 
     def _justify_metric(self, stack: Candidate, row: dict[str, Any]) -> Justification:
+        """The sentence on a stack's ratio by one metric; `row` is one of EFFECTS."""
         low, high = _convert_ends(row["low"], row["high"])
         span = "" if low is None else f" [{low:+.1f}, {high:+.1f}]"
         base = self.context.facts.runs_of(self.context.session.baseline, self.context.facts.case_of(row["metric"]))
@@ -264,6 +266,7 @@ class Requirements(Sieve):
                 yield stack
 
     def _find_reason(self, stack: Candidate) -> tuple[str, str] | None:
+        """The package and the requirement that a stack does not meet; null if it meets all."""
         for wanted in self.required:
             version = find_version(stack.packages, wanted.name)
             if version is None:
@@ -309,6 +312,7 @@ class Measured(Sieve):
                 yield stack
 
     def _find_reasons(self, stack: Candidate) -> tuple[str | None, list[str]]:
+        """Why too little was measured of a stack (null: enough), and the runs that show it."""
         if stack.arm is None:
             return None, []
         if skipped := self.context.facts.list_skip_reasons(stack.arm):

@@ -156,6 +156,7 @@ class Context:
             raise InputError("the query failed", where=name[:200], found=str(error)[:300]) from None
 
     def _find_table(self, name: str) -> pl.DataFrame:
+        """The answer of a named query of the database; refused without a database."""
         if self.database is not None:
             return self.database(name)
         raise InputError(
@@ -307,7 +308,7 @@ class Accepted:
     stack: Candidate
     scores: list[tuple[str, float]] = field(default_factory=list)
     measured: float = 0.0
-    said: list[Justification] = field(default_factory=list)
+    sentences: list[Justification] = field(default_factory=list)
 
     @property
     def score(self) -> float:
@@ -398,6 +399,7 @@ def _run_units(units: Sequence[Unit], through: Callable[[Any, Accepted], None], 
 
 
 def _run_step(unit: Step, contender: Accepted) -> None:
+    """Add a step's score and sentences to a contender; a wrong answer is refused with the unit's name."""
     with _blame_unit(unit, may_refuse=True):
         answer = unit.run(contender.stack)
     try:
@@ -411,7 +413,7 @@ def _run_step(unit: Step, contender: Accepted) -> None:
         ) from None
     contender.scores.append((unit.label, value))
     contender.measured += value if unit.measured else 0.0
-    contender.said += _check_sentences(unit, sentences)
+    contender.sentences += _check_sentences(unit, sentences)
 
 
 def _run_stride(unit: Stride, contender: Accepted) -> None:
@@ -424,7 +426,7 @@ def _run_stride(unit: Stride, contender: Accepted) -> None:
 def _run_wrap(unit: Wrap, contender: Accepted) -> None:
     with _blame_unit(unit, may_refuse=True):
         sentences = unit.run(contender.stack)
-    contender.said += _check_sentences(unit, sentences)
+    contender.sentences += _check_sentences(unit, sentences)
 
 
 def _check_score(unit: Step, score: Any) -> float:

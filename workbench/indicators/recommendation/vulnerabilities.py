@@ -121,6 +121,7 @@ def read_vulnerabilities(path: Path) -> KnownVulnerabilities:
 
 
 def _parse_documents(raw: bytes, path: Path) -> list[Any]:
+    """The records of a file: one JSON document, a list, or a document a line."""
     try:
         document = json.loads(raw)
     except RecursionError:
@@ -137,6 +138,7 @@ def _parse_documents(raw: bytes, path: Path) -> list[Any]:
 
 
 def _parse_audit_report(dependencies: Any, path: Path) -> KnownVulnerabilities:
+    """Vulnerabilities of the exact versions that pip-audit looked at; what it skipped counts as not audited."""
     by_package: dict[str, list[Vulnerability]] = {}
     audited = set()
     for position, dependency in enumerate(_check_list(dependencies, path, "dependencies")):
@@ -156,6 +158,7 @@ def _parse_audit_report(dependencies: Any, path: Path) -> KnownVulnerabilities:
 
 
 def _parse_osv_records(documents: Iterable[Any], path: Path) -> KnownVulnerabilities:
+    """Vulnerabilities of packages on PyPI by version ranges; withdrawn records are left out."""
     by_package: dict[str, list[Vulnerability]] = {}
     for position, record in enumerate(_check_list(list(documents), path, "the file")):
         if not isinstance(record.get("affected"), list):
@@ -237,6 +240,7 @@ def _read_summary(entry: Mapping[str, Any]) -> str:
 
 
 def _find_link(entry: Mapping[str, Any]) -> str:
+    """Address of the advisory, or of the record on osv.dev."""
     references = entry.get("references")
     for reference in references if isinstance(references, list) else []:
         if (

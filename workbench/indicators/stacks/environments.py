@@ -385,6 +385,10 @@ def _build_environment(folder: Path, stack: Stack, copy: int, marker: dict[str, 
 def _make_environment(
     folder: Path, stack: Stack, copy: int, sources: Sources, offline: bool, holding: int
 ) -> Environment:
+    """Create an environment, install the lock and check it; on any failure the folder is removed.
+
+    `holding` is the descriptor of the lock on the folder, which uv inherits.
+    """
     _clear_folder(folder)
     begun = time.perf_counter()
     try:

@@ -123,6 +123,7 @@ def find_uv_platform(platform: str) -> str | None:
 
 
 def _check_python(version: str | None) -> str:
+    """The version as it was given, or this interpreter's where that is meant; refused if it is none."""
     if version is None:
         return this_python_version()
     match = _PYTHON.fullmatch(version)
@@ -138,6 +139,7 @@ def _check_python(version: str | None) -> str:
 
 
 def _list_platforms(platform: str) -> tuple[str, list[str]]:
+    """Name of another platform, and its tags, the best first."""
     if match := _GLIBC.fullmatch(platform):
         return f"manylinux_2_{match[2]}_{match[1]}", _list_manylinux_tags(match[1], int(match[2]))
     if platform == "windows":
@@ -210,6 +212,7 @@ def parse_wheel(file_name: str, url: str, **facts: Any) -> Wheel | None:
 
 
 def _collect_wheels(entries: Iterable[dict[str, Any]], url: str) -> list[Wheel]:
+    """The wheels among the files of a page; others, and links that cannot be fetched, are left out."""
     wheels = []
     for count, entry in enumerate(entries):
         if count >= MAX_FILES:
@@ -222,6 +225,7 @@ def _collect_wheels(entries: Iterable[dict[str, Any]], url: str) -> list[Wheel]:
 
 
 def _read_wheel_facts(entry: dict[str, Any], url: str) -> dict[str, Any]:
+    """Facts of a file as its page has them; null for what is missing or malformed."""
     link, _, fragment = urljoin(url, entry["url"]).partition("#")
     digest = entry.get("sha256") or fragment.removeprefix("sha256=")
     size = entry.get("size")
@@ -249,6 +253,7 @@ def _parse_time(text: object) -> datetime | None:
 
 
 def _parse_json_entries(text: str) -> Iterable[dict[str, Any]]:
+    """Files of a JSON page (PEP 691); malformed entries are left out."""
     try:
         document = json.loads(text)
     except RecursionError as error:
@@ -288,6 +293,7 @@ class _Anchors(HTMLParser):
 
 
 def _parse_html_entries(text: str) -> Iterable[dict[str, Any]]:
+    """Files of an HTML page (PEP 503)."""
     parser = _Anchors()
     parser.feed(text)
     parser.close()
@@ -374,6 +380,7 @@ class PackageIndex:
         return size
 
     def _fetch_wheels(self, name: str) -> list[Wheel]:
+        """All wheels of a package on its indexes and in flat folders, whatever their platform."""
         wheels: list[Wheel] = []
         has_package = False
         sources = self.sources.select_for(name)
@@ -469,6 +476,7 @@ def _local_path(url: str) -> Path:
 
 
 def _read_local_page(url: str) -> list[Wheel] | None:
+    """Wheels of an index in a folder: by its index.html, else by its files; null if there is no such folder."""
     folder = _local_path(url)
     try:
         page = folder / "index.html"

@@ -57,7 +57,9 @@ Texts = Annotated[tuple[str, ...], BeforeValidator(_split_scalar), Field(min_len
 
 
 class PackageChoice(StrictModel):
-    """Versions of a package (2.2.6, or a specifier such as >=2; empty: any), and names of indexes; lists vary."""
+    """Versions of a package (2.2.6, or a specifier such as >=2; empty: any), and names of indexes; lists are
+    dimensions.
+    """
 
     version: Texts = ("",)
     index: Texts = (DEFAULT_INDEX,)
@@ -113,6 +115,7 @@ class StackMatrix(StrictModel):
 
 
 def _check_variables(env: Mapping[str, tuple[str, ...]]) -> None:
+    """Refuse variables that are secrets, or that each run sets itself."""
     for name, levels in env.items():
         if is_secret_name(name):
             raise ValueError(f"env.{name}: looks like a secret, which no file may hold")
@@ -123,6 +126,7 @@ def _check_variables(env: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _check_indexes(matrix: StackMatrix) -> None:
+    """Refuse credentials in addresses, and packages of an unknown index."""
     for name, url in matrix.indexes.items():
         if has_user_info(url):
             user = f"UV_INDEX_{name.upper().replace('-', '_')}_USERNAME and _PASSWORD"
@@ -136,6 +140,7 @@ def _check_indexes(matrix: StackMatrix) -> None:
 
 
 def _check_package(name: str, choice: PackageChoice) -> None:
+    """Refuse a name, version or specifier that cannot be read."""
     for text in choice.version:
         try:
             parse_requirement(f"{name}{format_specifier(text)}", f"packages.{name}")
@@ -207,6 +212,11 @@ def iterate_arms(matrix: StackMatrix) -> Iterator[MatrixArm]:
 
 
 def _build_arm(matrix: StackMatrix, python: str | None, levels: Iterable[Any]) -> MatrixArm:
+    """The arm of one combination of levels.
+
+    `levels`: In the order of versions, then indexes of all packages, then variables, then threads. A dimension with a
+    single level is no factor.
+    """
     names, values = list(matrix.packages), iter(levels)
     versions = {name: next(values) for name in names}
     indexes = {name: next(values) for name in names}
@@ -343,7 +353,7 @@ def solve_stack_matrix(
 
 @dataclass
 class _MatrixSolver:
-    """Locks of combinations, by what they depend on."""
+    """Solves combinations; those that differ only in threads or variables share a lock."""
 
     matrix: StackMatrix
     pythons: dict[str, str | None]
@@ -378,6 +388,7 @@ class _MatrixSolver:
 def _build_matrix_set(
     matrix: StackMatrix, arms: Sequence[MatrixArm], solver: _MatrixSolver, rejected: Sequence[RejectedPoint]
 ) -> StackSet:
+    """The solved arms as variations of a set; arms with equal locks share a stack."""
     by_key: dict[str, Stack] = {}
     variations = []
     for arm in arms:

@@ -54,6 +54,7 @@ def open_index(stack: Stack, sources: Sources | None = None) -> PackageIndex:
 
 
 def _select_files(package: Package, index: PackageIndex, stack: Stack) -> list[Wheel]:
+    """The files on the index that the lock of a package has, by name."""
     wheels = [
         wheel
         for wheel in index.list_files(package.name, package.version)
@@ -177,6 +178,7 @@ def _format_count(number: int, noun: str) -> str:
 
 
 def _format_table(stacks: StackSet) -> list[str]:
+    """The stacks, one a line; columns without content are left out."""
     rows = [("stack", "packages", "download", "key", "point", "also differs in")]
     differ = list_varying_packages(stacks.stacks)
     for stack in stacks.stacks:

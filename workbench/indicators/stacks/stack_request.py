@@ -123,6 +123,7 @@ def draw_combinations(choices: Mapping[str, Sequence[Version]], seed: int) -> It
 
 
 def _decode_combination(choices: Mapping[str, Sequence[Version]], number: int) -> list[Version]:
+    """The versions of a combination, by its number in the order of `iterate_grid`."""
     chosen: list[Version] = []
     for versions in reversed(choices.values()):  # type: ignore[call-overload]
         number, place = divmod(number, len(versions))
@@ -274,7 +275,7 @@ def parse_moment(text: str, where: str) -> datetime:
 
 
 def parse_day(text: str, where: str) -> date:
-    """Parse a day."""
+    """Parse a day such as 2026-01-31."""
     try:
         return date.fromisoformat(text)
     except ValueError as error:

@@ -114,6 +114,7 @@ def load_sources(environment: Mapping[str, str] | None = None) -> Sources:
 
 
 def _read_uv_variables(env: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of uv's environment variables: index, further indexes, links, strategy; `by` says where from."""
     name = "UV_DEFAULT_INDEX" if env.get("UV_DEFAULT_INDEX") else "UV_INDEX_URL"
     return {
         "by": name,
@@ -125,6 +126,7 @@ def _read_uv_variables(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read_pip_variables(env: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of pip's environment variables, with the keys of `_read_uv_variables`."""
     return {
         "by": "PIP_INDEX_URL",
         "index": env.get("PIP_INDEX_URL"),
@@ -134,6 +136,7 @@ def _read_pip_variables(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read_uv_files(env: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of uv's first configuration file that exists; empty without one."""
     home = Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME", "/")) / ".config")
     named = env.get("UV_CONFIG_FILE")
     if env.get("UV_NO_CONFIG"):
@@ -150,6 +153,7 @@ def _read_uv_files(env: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _read_uv_document(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a uv.toml."""
     inner = document.get("pip")
     flat = {**document, **(inner if isinstance(inner, dict) else {})}
     entries = [
@@ -181,6 +185,7 @@ def _format_named_index(entry: Mapping[str, Any]) -> str:
 
 
 def _read_pip_files(env: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of pip's configuration files; the most specific file that has a setting counts."""
     home = Path(env.get("HOME", "/"))
     config = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     # Most specific first; pip reads them in reverse order and the last one wins.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -16,7 +18,7 @@ from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.schema import FiniteModel
 from workbench.indicators.contract.documents import Status
-from workbench.indicators.contract.indicator import Better, Value
+from workbench.indicators.contract.indicator import Better, Indicator, Value
 
 FORMAT_VERSION = 1
 SESSION_FILE = "session.json"
@@ -29,6 +31,7 @@ CONTROL = "control"
 """Arm that runs the baseline's lock from a separate environment; any difference is measurement error."""
 STANDS_FOR = "stands for"
 """Note of a control: the followed stack that has the reference's lock in this session."""
+OUTSIDE = "link to a target outside the given folder"
 
 
 class Arm(FiniteModel):
@@ -51,6 +54,11 @@ class Arm(FiniteModel):
     conditions: dict[str, str] = Field(default={})
     factors: dict[str, str] = Field(default={})
     threads: int | None = None
+
+    @property
+    def is_control(self) -> bool:
+        """Whether this is the baseline once more."""
+        return self.copy_number > 0
 
     @property
     def python_minor(self) -> str:
@@ -84,6 +92,38 @@ class PlannedCase(FiniteModel):
     compared_checks: tuple[str, ...] = ()
     skipped: dict[str, str] = Field(default={})
     declaration: dict[str, Any] = Field(default={})
+
+    @classmethod
+    def from_indicator(
+        cls,
+        indicator: type[Indicator],
+        *,
+        label: str,
+        version: str,
+        parameters: Mapping[str, Value],
+        skipped: dict[str, str],
+    ) -> PlannedCase:
+        """Plan a case of an indicator's class; `version` is that of its declaration with the sources that are run."""
+        return cls(
+            label=label,
+            indicator=indicator.__name__,
+            indicator_version=version,
+            about=(indicator.__doc__ or "").strip().split("\n")[0][:300],
+            parameters=dict(parameters),
+            metrics=tuple(
+                PlannedMetric(name=name, **dataclasses.asdict(metric))
+                for name, metric in indicator.named_metrics(label)
+            ),
+            compared_checks=indicator.compared_checks(),
+            skipped=skipped,
+            declaration=_build_declaration(indicator),
+        )
+
+
+@functools.lru_cache(maxsize=64)
+def _build_declaration(indicator: type[Indicator]) -> dict[str, Any]:
+    """JSON Schema of an indicator, built once for what may be thousands of imported cases."""
+    return indicator.model_json_schema()
 
 
 class Hardware(FiniteModel):
@@ -149,6 +189,11 @@ class Session(FiniteModel):
         if self.method == "sequence":
             return 1 - self.alpha
         return 1 - self.alpha / max(1, len(self.looks))
+
+    @property
+    def control(self) -> Arm | None:
+        """The arm that is the baseline once more; null in sessions without one."""
+        return next((arm for arm in self.arms if arm.is_control), None)
 
     def count_threads(self, arm: Arm) -> int:
         """Threads of the runs of an arm; raises as `run_threads` does."""
@@ -360,3 +405,11 @@ def parse_time(text: Any) -> datetime | None:
     except (TypeError, ValueError):
         return None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
+
+
+def is_inside(path: Path, folder: Path) -> bool:
+    """Whether a path lies in a (resolved) folder after following links; files outside are not read."""
+    try:
+        return path.resolve().is_relative_to(folder)
+    except (OSError, RuntimeError):  # links in a circle
+        return False

@@ -169,6 +169,7 @@ def list_session_folders(folder: Path) -> list[Path]:
 
 
 def _register_folder(folder: Path, database: Database, report: SyncReport) -> Session | None:
+    """Insert the plan of a folder's session; null, with a note in the report, where that cannot be done."""
     try:
         session = archive.read_session(folder)
         if not session.hardware.key:
@@ -189,7 +190,7 @@ def _find_declaration(name: str, version: str) -> Mapping[str, Any]:
 
     The name is looked up among known indicators; no other code is imported.
     """
-    from workbench.indicators.shipped.registry import list_shipped_indicators
+    from workbench.indicators.shipped.indicator_classes import list_shipped_indicators
 
     indicators = {indicator.__name__: indicator for indicator in list_shipped_indicators()}
     if name in indicators and indicators[name].version() == version:
@@ -399,6 +400,7 @@ def _insert_hardware(connection: Connection, hardware: Hardware) -> None:
 
 
 def _insert_stack(connection: Connection, arm: Arm) -> None:
+    """Insert a stack with its packages; refused if another content has its key."""
     content = hash_document([arm.lock_sha256, arm.packages])
     row = {
         "stack_key": arm.stack_key,
@@ -447,6 +449,7 @@ def _insert_session(connection: Connection, session: Session) -> bool:
 
 
 def _insert_plan(connection: Connection, session: Session) -> None:
+    """Insert the arms, cases and inspections of a session."""
     base_row = {"session_id": session.session_id}
     arms = [
         {
@@ -600,6 +603,7 @@ def _convert_number(value: Any, field: object) -> float:
 def _build_typed_rows(
     document: FoundDocument, typed: TypedTable, ids: Mapping[tuple[str, int], int]
 ) -> list[dict[str, Any]]:
+    """Row of a run in the typed table of its indicator; none unless the run is `ok`."""
     if document.result.workbench.status != "ok":
         return []
     if not isinstance(document.result.stdout, dict):

@@ -23,8 +23,8 @@ from workbench.core.schema import validate_model
 from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
-from workbench.indicators.store.archive import Arm, Hardware
-from workbench.indicators.store.session_import import OUTSIDE, ImportedCase, ImportedRun, ImportReport, is_inside
+from workbench.indicators.store.archive import OUTSIDE, Arm, Hardware, is_inside
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
 
 RESULT_VERSION = 2
 MAX_BYTES = 64 << 20
@@ -250,6 +250,7 @@ def import_results(
 
 
 def _convert_results(path: Path, result_file: ResultFile, benchmarks: Mapping[str, Any]) -> list[ImportedRun]:
+    """The samples of a result file as runs; each combination of parameters is a case."""
     arm, facts = _build_arm(result_file), read_machine(path, result_file)
     count = str(facts.get("num_cpu"))
     hardware = session_import.build_hardware(

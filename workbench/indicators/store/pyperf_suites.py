@@ -126,6 +126,7 @@ def _build_pyperf_run(
 
 
 def _build_metadata(session: Session, result: Result, metric: PlannedMetric, unit: str, single: bool) -> dict[str, Any]:
+    """Metadata of a run for pyperf; `single` says whether names must tell arms apart."""
     details, arm = result.workbench, session.get_arm(result.workbench.arm)
     load = details.before.load_1m
     metadata: dict[str, Any] = {
@@ -225,10 +226,11 @@ def is_suite(path: Path) -> bool:
 
 
 def _list_files(path: Path) -> list[Path]:
+    """The suites of a folder, or the file itself."""
     if path.is_dir():
         suites = [file for file in sorted(path.iterdir()) if is_suite(file)]
-        if outside := [file for file in suites if not session_import.is_inside(file, path.resolve())]:
-            raise InputError(session_import.OUTSIDE, where=outside[0], do="name the file itself")
+        if outside := [file for file in suites if not archive.is_inside(file, path.resolve())]:
+            raise InputError(archive.OUTSIDE, where=outside[0], do="name the file itself")
         if not suites:
             raise InputError("no pyperf suites in this folder", where=path, allowed="*.json written by pyperf with -o")
         return suites
@@ -236,6 +238,7 @@ def _list_files(path: Path) -> list[Path]:
 
 
 def _load_suite(path: Path) -> pyperf.BenchmarkSuite:
+    """Load a suite; whatever pyperf raises for an invalid one becomes an input error."""
     import pyperf
 
     try:
@@ -291,6 +294,7 @@ def build_stack_key(name: str, python: str) -> str:
 
 
 def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
+    """The runs of all benchmarks of a suite; each benchmark is a case."""
     runs = []
     for benchmark in suite:
         unit = benchmark.get_unit()
@@ -312,6 +316,7 @@ def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
 def _convert_run(
     arm: Arm, thing: ImportedCase, field: str, values: list[float], metadata: Mapping[str, Any]
 ) -> ImportedRun:
+    """One run: its value is the mean of its samples, in the benchmark's unit."""
     facts = {name: getattr(entry, "value", entry) for name, entry in metadata.items()}
     mean = math.fsum(values) / len(values)
     finite = all(map(math.isfinite, values))

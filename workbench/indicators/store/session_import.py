@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 from collections import Counter
@@ -19,7 +18,6 @@ from workbench.indicators.store.archive import (
     Arm,
     Hardware,
     PlannedCase,
-    PlannedMetric,
     Result,
     RunDetails,
     Session,
@@ -29,7 +27,6 @@ from workbench.indicators.store.archive import (
 UNKNOWN = "unknown"
 NOT_INTERLEAVED = "imported: the order of these runs is unknown, so no verdict follows from them"
 NOT_TOLD = "imported: threads, time limit and memory limit are unknown"
-OUTSIDE = "link to a target outside the given folder"
 MAX_FLAGS = 1000
 
 
@@ -171,6 +168,7 @@ def _build_labels(things: Iterable[ImportedCase]) -> dict[str, str]:
 def _build_session(
     session_id: str, runs: list[ImportedRun], arms: list[Arm], labels: Mapping[str, str], rounds: int
 ) -> Session:
+    """The session of imported runs; `labels` maps keys of cases to their labels."""
     things = list({run.thing.key: run.thing for run in runs}.values())
     pairs = {(run.arm.name, run.thing.key) for run in runs}
     starts = sorted(filter(None, (_text_or_empty(run.document.get("start_datetime")) for run in runs)))
@@ -197,36 +195,23 @@ def _build_session(
     )
 
 
-@functools.lru_cache(maxsize=64)
-def _build_declaration(indicator: type[Indicator]) -> dict[str, Any]:
-    """JSON Schema of an indicator, built once for its thousands of cases."""
-    return indicator.model_json_schema()
-
-
 def _build_case(thing: ImportedCase, label: str, skipped: dict[str, str]) -> PlannedCase:
-    indicator = thing.indicator
-    metrics, declaration, compared = [], {}, []
-    if indicator is not None:
-        indicator_metrics = indicator.metrics()
-        for metric in indicator_metrics:
-            name = label if len(indicator_metrics) == 1 else f"{label}.{metric.field}"
-            metrics.append(PlannedMetric(name=name, **metric.__dict__))
-        declaration = _build_declaration(indicator)
-        compared = list(indicator.compared_checks())
-    return PlannedCase(
-        label=label,
-        indicator=thing.name,
-        indicator_version=thing.version,
-        about=((indicator.__doc__ or "") if indicator else "").strip().split("\n")[0][:300],
-        parameters=dict(thing.parameters),
-        metrics=tuple(metrics),
-        compared_checks=tuple(compared),
-        skipped=skipped,
-        declaration=declaration,
+    """The planned case of an imported one; without a known indicator it has no metrics."""
+    if thing.indicator is None:
+        return PlannedCase(
+            label=label,
+            indicator=thing.name,
+            indicator_version=thing.version,
+            parameters=dict(thing.parameters),
+            skipped=skipped,
+        )
+    return PlannedCase.from_indicator(
+        thing.indicator, label=label, version=thing.version, parameters=thing.parameters, skipped=skipped
     )
 
 
 def _build_result(session: Session, run: ImportedRun, label: str, number: int, position: int) -> Result:
+    """The document of an imported run."""
     stdout, exit_code = json.dumps(run.document.get("stdout")), run.document.get("exit_code")
     measured = RunDetails(
         session_id=session.session_id,
@@ -258,14 +243,6 @@ def _build_result(session: Session, run: ImportedRun, label: str, number: int, p
         hwinfo=_mapping_or_empty(run.document.get("hwinfo")),
         workbench=measured,
     )
-
-
-def is_inside(path: Path, folder: Path) -> bool:
-    """Whether a path lies in a (resolved) folder after following links; files outside are not read."""
-    try:
-        return path.resolve().is_relative_to(folder)
-    except (OSError, RuntimeError):  # links in a circle
-        return False
 
 
 def compute_elapsed_s(start: Any, end: Any) -> float | None:

@@ -180,6 +180,7 @@ def _parse_sqlite_path(text: str) -> Path:
 
 
 def _open_sqlite(path: Path, *, readonly: bool) -> Database:
+    """A database in a file; a read-only one must exist."""
     from sqlalchemy import create_engine, event
     from sqlalchemy.pool import QueuePool
 
@@ -230,6 +231,7 @@ def _enable_write_ahead(connection: sqlite3.Connection) -> None:
 
 
 def _open_postgresql(text: str, *, readonly: bool) -> Database:
+    """A database on a server, with its secrets kept out of messages."""
     from sqlalchemy import create_engine
     from sqlalchemy.engine import URL
 
@@ -248,6 +250,7 @@ def _open_postgresql(text: str, *, readonly: bool) -> Database:
 
 
 def _parse_postgresql_url(text: str) -> URL:
+    """The URL of a PostgreSQL database; no message contains any part of a password."""
     from sqlalchemy import make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -297,6 +300,7 @@ def lock_tables(connection: Connection) -> None:
 
 
 def _refuse_foreign_database(database: Database, present: set[str], *, create: bool) -> None:
+    """Refuse a database that is empty and must not be created, or that has tables of others."""
     if not create:
         raise InputError("the database has no runs", where=database.place, do="workbench indicators sync FOLDER first")
     # A server database may be shared if table names do not collide; a file may not.

@@ -179,6 +179,7 @@ def parse_since(text: str) -> float:
 
 
 def _select_sessions(filters: Filters) -> Select[Any]:
+    """Query of table SESSIONS."""
     ran = select(RUN.c.session_id, func.count().label("runs"), _FAILED.label("failed"))
     counts = ran.where(_run_condition(filters)).group_by(RUN.c.session_id).subquery()
     arms = select(func.count()).where(ARM.c.session_id == SESSION.c.session_id).scalar_subquery()
@@ -204,6 +205,7 @@ def _select_sessions(filters: Filters) -> Select[Any]:
 
 
 def _select_stacks(filters: Filters) -> Select[Any]:
+    """Query of table STACKS."""
     ran = select(RUN.c.session_id, RUN.c.arm, func.count().label("runs"), _FAILED.label("failed"))
     counts = ran.where(_run_condition(filters)).group_by(RUN.c.session_id, RUN.c.arm).subquery()
     here = and_(counts.c.session_id == ARM.c.session_id, counts.c.arm == ARM.c.arm)
@@ -227,6 +229,7 @@ def _select_stacks(filters: Filters) -> Select[Any]:
 
 
 def _select_indicators(filters: Filters) -> Select[Any]:
+    """Query of table INDICATORS."""
     here = and_(
         RUN.c.indicator == INDICATOR.c.name, RUN.c.indicator_version == INDICATOR.c.version, _run_condition(filters)
     )
@@ -265,6 +268,7 @@ def _select_failures(filters: Filters) -> Select[Any]:
 
 
 def _select_packages(filters: Filters) -> Select[Any]:
+    """Query of table PACKAGES."""
     wanted = select(*(STACK_PACKAGE.c[column.name] for column in tables.PACKAGES.columns))
     arms = [ARM.c.stack_key == STACK_PACKAGE.c.stack_key]
     if filters.session is not None:
@@ -344,6 +348,7 @@ def select_rows(database: Database, sql: str, *, max_rows: int = MAX_ROWS, max_s
 
 
 def _select_from_sqlite(database: Database, sql: str, max_s: float) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows of a query, stopped after `max_s` seconds."""
     import sqlite3
 
     with database.translate_errors(), database.engine.connect() as connection:
@@ -366,6 +371,7 @@ def _select_from_sqlite(database: Database, sql: str, max_s: float) -> tuple[lis
 
 
 def _select_from_postgresql(database: Database, sql: str, max_s: float) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """Column names and rows of a query in a read-only transaction, stopped after `max_s` seconds."""
     import psycopg
 
     with database.transaction() as connection:
@@ -383,6 +389,7 @@ def _select_from_postgresql(database: Database, sql: str, max_s: float) -> tuple
 
 
 def _explain_refusal(error: BaseException) -> InputError:
+    """The database's own message, with the tables that can be asked."""
     message = (str(error).strip().splitlines() or [""])[0][:300]
     return InputError(
         "the query failed",
@@ -394,6 +401,7 @@ def _explain_refusal(error: BaseException) -> InputError:
 
 
 def _build_frame(names: list[str], rows: list[tuple[Any, ...]]) -> pl.DataFrame:
+    """A frame of a query's rows; names that occur again get a number."""
     import polars as pl
 
     seen: dict[str, int] = {}
@@ -483,6 +491,7 @@ def export_tables(database: Database, folder: Path) -> list[Path]:
 
 
 def _iterate_tables(source: Path | str | Database) -> Iterator[tuple[str, pl.DataFrame]]:
+    """Name and frame of each table of a session's folder, an export or a database."""
     from workbench.indicators.store.sql_database import Database
 
     if isinstance(source, Database):
@@ -496,6 +505,7 @@ def _iterate_tables(source: Path | str | Database) -> Iterator[tuple[str, pl.Dat
 
 
 def _iterate_place_tables(place: Path | str) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The tables of a database that is opened for them."""
     from workbench.indicators.store.sql_database import open_database
 
     with open_database(place, create=False) as database:
@@ -503,6 +513,7 @@ def _iterate_place_tables(place: Path | str) -> Iterator[tuple[str, pl.DataFrame
 
 
 def _iterate_session_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The tables of a session's folder: RUNS, OBSERVATIONS and CHECKS."""
     from workbench.indicators.analysis.observations import load_observations
 
     observations = load_observations(folder)
@@ -512,6 +523,7 @@ def _iterate_session_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _iterate_export_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The tables of a folder of Parquet files, by the names of the files."""
     paths = sorted(folder.glob("*.parquet"))
     if not paths:
         raise InputError("neither a session nor exported tables", where=folder, allowed=f"{SESSION_FILE}, or *.parquet")
@@ -520,6 +532,7 @@ def _iterate_export_tables(folder: Path) -> Iterator[tuple[str, pl.DataFrame]]:
 
 
 def _iterate_database_tables(database: Database) -> Iterator[tuple[str, pl.DataFrame]]:
+    """The tables of all queries, and a typed one for every version of an indicator."""
 
     for name in _QUERIES:
         yield name, _read_whole_table(database, name)

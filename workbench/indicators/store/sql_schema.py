@@ -182,6 +182,7 @@ def parse_declaration_fields(declaration: Mapping[str, Any]) -> tuple[Field, ...
 
 
 def _parse_field(key: str, schema: Any, taken: set[str]) -> Field:
+    """A typed column by a field's JSON Schema; `taken` are the names of columns so far."""
     where = f"declaration, field {key[:60]}"
     part = _PARTS.get(str(schema.get("role"))) if isinstance(schema, Mapping) else None
     if part is None:
@@ -265,6 +266,7 @@ def extract_values(document: Mapping[str, Any], fields: Iterable[Field]) -> dict
 
 
 def _extract_value(document: Mapping[str, Any], field: Field) -> Value:
+    """A field's value of a document, by its declared type; refused if it has another one."""
     part = document.get(field.part) or {}
     if field.key not in part and not field.nullable:
         # Defaults are not used, because they may differ from those of the script.

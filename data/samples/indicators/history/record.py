@@ -25,11 +25,11 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[3]))
 
 from workbench.indicators.analysis.observations import load_observations  # noqa: E402
-from workbench.indicators.config import session_config  # noqa: E402
 from workbench.indicators.measurement.rounds import measure_session  # noqa: E402
+from workbench.indicators.measurement.session_config import session_config  # noqa: E402
 from workbench.indicators.measurement.session_plan import build_session_plan  # noqa: E402
 from workbench.indicators.measurement.stack_variants import install_variants  # noqa: E402
-from workbench.indicators.shipped.registry import parse_case  # noqa: E402
+from workbench.indicators.shipped.indicator_classes import parse_case  # noqa: E402
 from workbench.indicators.stacks.stack_request import build_stack_request  # noqa: E402
 from workbench.indicators.stacks.stack_sets import Stack  # noqa: E402
 from workbench.indicators.stacks.stack_solver import solve_request  # noqa: E402

@@ -21,8 +21,8 @@ from typing import ClassVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[4]))
 
-from workbench.indicators.config import session_config
 from workbench.indicators.contract.indicator import Case, Indicator, parameter, result
+from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.sessions import start_session
 
 ENVIRONMENTS = ("base", "b", "c", "d", "e")
