@@ -33,7 +33,7 @@ from workbench.indicators.measurement.stack_variants import Variant, install_var
 from workbench.indicators.shipped.indicator_classes import parse_case  # noqa: E402
 from workbench.indicators.stacks.environments import ensure_environment  # noqa: E402
 from workbench.indicators.stacks.stack_request import build_stack_request  # noqa: E402
-from workbench.indicators.stacks.stack_sets import Stack  # noqa: E402
+from workbench.indicators.stacks.stack_sets import Stack, StackSet  # noqa: E402
 from workbench.indicators.stacks.stack_solver import solve_request  # noqa: E402
 from workbench.indicators.store.archive import CONTROL, Session  # noqa: E402
 from workbench.indicators.tables import OBSERVATIONS, RUNS  # noqa: E402
@@ -75,11 +75,13 @@ while True:
 """
 
 
-def stacks() -> list[Stack]:
+def solve_stacks() -> StackSet:
     """One lock a version, the baseline first."""
-    found = [solve_request(build_stack_request(requirements=(f"numpy=={version}",))).stacks[0] for version in VERSIONS]
-    named = [stack.model_copy(update={"name": f"numpy {stack.versions['numpy']}"}) for stack in found]
-    return sorted(named, key=lambda stack: stack.name != BASELINE)
+    solved = [solve_request(build_stack_request(requirements=(f"numpy=={version}",))) for version in VERSIONS]
+    stacks = [stack_set.stacks[0] for stack_set in solved]
+    named = [stack.model_copy(update={"name": f"numpy {stack.versions['numpy']}"}) for stack in stacks]
+    in_order = sorted(named, key=lambda stack: stack.name != BASELINE)
+    return solved[0].model_copy(update={"stacks": tuple(in_order)})
 
 
 class Halfway(SessionWatcher):
@@ -113,7 +115,7 @@ class Halfway(SessionWatcher):
 
 def numpy_versions(out: Path) -> Session:
     """The session of five versions."""
-    sides = install_variants(stacks(), BASELINE, max_download_bytes=2_000_000_000)
+    sides = install_variants(solve_stacks(), BASELINE, max_download_bytes=2_000_000_000)
     cases = [parse_case(text) for text in CASES]
     plan = build_session_plan(session_id(), session_config(rounds=(10,), seed=1), sides, cases)
     return measure_session(out, plan, sides, cases)
@@ -121,8 +123,10 @@ def numpy_versions(out: Path) -> Session:
 
 def copies(out: Path, design: str, *, rounds: int = 30, seed: int = 1, hog: bool = True) -> Session:
     """Four environments of one lock, all alike."""
-    (stack,) = [one for one in stacks() if one.name == BASELINE]
-    base, control = install_variants([stack], max_download_bytes=2_000_000_000)
+    stack_set = solve_stacks()
+    stack = stack_set.stacks[0]
+    alone = stack_set.model_copy(update={"stacks": (stack,)})
+    base, control = install_variants(alone, max_download_bytes=2_000_000_000)
     more = [_copy(base, stack, number) for number in (2, 3)]
     cases = [*(parse_case(text) for text in CASES if "exp" not in text), Case.from_parameters(AddLarge)]
     plan = build_session_plan(

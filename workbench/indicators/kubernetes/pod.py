@@ -144,7 +144,6 @@ def _build_run_fields(ended: RunEnd) -> dict[str, Any]:
     # An output that is too long is never a document: its beginning is enough.
     stdout = ended.stdout[:_TOO_LONG_BYTES] if ended.outcome == "too long" else ended.stdout
     fields = dataclasses.asdict(ended)
-    del fields["cpu_s"], fields["waited_s"]
     texts = {"stdout": stdout, "stderr": ended.stderr}
     return {**fields, **{name: base64.b64encode(text).decode() for name, text in texts.items()}}
 

@@ -91,6 +91,8 @@ class PodRun(_FromPod):
     ended_at: str
     duration_s: float = 0.0
     left_behind: int = 0
+    cpu_s: float | None = None
+    waited_s: float | None = None
     isolation: dict[str, str]
     before: Pressure
     after: Pressure
