@@ -14,7 +14,7 @@ import pytest
 
 from tests.eventlog.conftest import LOGS, OTHERS, OWN
 from workbench.eventlog.codecs import decode_blocks
-from workbench.eventlog.completeness import SHUTDOWN_MS, describe_holes
+from workbench.eventlog.completeness import SHUTDOWN_MS, Ledger, describe_holes
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.sources import list_logs
 from workbench.speedup.attribution.application_profile import Profile, build_profile
@@ -336,3 +336,20 @@ def test_a_hole_never_makes_a_valid_figure_wrong(path: Path, count: int, tmp_pat
                 and now.get(name) != pytest.approx(value, rel=0.05, abs=0.05)
             ]
     assert wrong == []
+
+
+def test_what_a_log_names_is_noted_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A set that is built anew for each query makes the time grow with the square of the log."""
+    ledgers: list[tuple[Ledger, dict[str, object]]] = []
+    build = Ledger.__init__
+
+    def build_and_keep(ledger: Ledger, *rest: Any, **more: Any) -> None:
+        build(ledger, *rest, **more)
+        ledgers.append((ledger, dict(vars(ledger))))
+
+    monkeypatch.setattr(Ledger, "__init__", build_and_keep)
+    read_event_logs(LOGS / "tpch_sf0.1.zstd", jobs=1)
+    ((ledger, before),) = ledgers
+    sets = {name: value for name, value in before.items() if isinstance(value, set | dict)}
+    assert sets["metrics_planned"]
+    assert [name for name, value in sets.items() if vars(ledger)[name] is not value] == []
