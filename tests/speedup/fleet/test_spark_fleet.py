@@ -22,7 +22,7 @@ from tests.eventlog.conftest import local_spark
 from tests.fakes import eventlogs as made
 from workbench.cli import app
 from workbench.core.errors import ConfigError
-from workbench.speedup.fleet import executor_archive, spark_task
+from workbench.speedup.fleet import executor_archive, fleet_results, spark_task
 from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code, list_log_candidates
 from workbench.speedup.fleet.fleet_reader import MeasuredFleet, measure_fleet
 from workbench.speedup.fleet.fleet_results import FleetResults, build_keys, open_results
@@ -146,6 +146,20 @@ def test_the_name_of_a_result_changes_with_its_log(tmp_path: Path) -> None:
     unknown = [LogCandidate("http://host/log", 10)]
     assert set(build_keys(unknown, RUN, reuse=True)) != set(build_keys(unknown, "ffffffff", reuse=True))
     assert not set(build_keys(list_log_candidates([folder]), RUN, reuse=False)) & second
+
+
+def test_results_in_the_cache_are_bounded_and_the_oldest_go_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fleet_results, "default_results_folder", lambda: tmp_path)
+    for number in range(4):
+        (tmp_path / f"{number}.zip").write_bytes(b"x" * 100)
+        os.utime(tmp_path / f"{number}.zip", (number, number))
+    (tmp_path / "old.begun").touch()
+    os.utime(tmp_path / "old.begun", (5, 5))
+    (tmp_path / "new.begun").touch()
+    assert fleet_results.prune_default_results(250) == 3
+    assert {path.name for path in tmp_path.iterdir()} == {"2.zip", "3.zip", "new.begun"}
 
 
 def measure(place: Path, *logs: PlannedLog, is_retry: bool = False, code: str | None = None) -> list[str]:

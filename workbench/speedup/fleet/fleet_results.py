@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import re
+import time
 import zipfile
 from collections import Counter
 from collections.abc import Iterable
@@ -20,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from workbench.core.errors import InputError
 from workbench.core.files import cache_folder
 from workbench.runs.run_stores import Store, open_place
-from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code
+from workbench.speedup.fleet.fleet_logs import LIMIT_BYTES, STALE_S, LogCandidate, hash_reader_code
 from workbench.speedup.fleet.measured_logs import MeasuredLog, pack_measured_log, unpack_measured_log
 
 MAX_RESULT_BYTES = 256 << 20
@@ -79,9 +80,32 @@ class FleetResults:
 
 
 def open_results(place: str | Path | None, run: str) -> FleetResults:
-    """The results below a folder or URL; by default below the user's cache, which executors elsewhere do not see."""
-    store, root = open_place(place if place is not None else cache_folder() / "fleet")
+    """The results below a folder or URL; by default below `default_results_folder`."""
+    store, root = open_place(place if place is not None else default_results_folder())
     return FleetResults(store, f"{root}/{hash_reader_code()}", run)
+
+
+def prune_default_results(limit_bytes: int = LIMIT_BYTES) -> int:
+    """Delete the oldest results in the user's cache beyond a size, and marks that are a day old; how many files went."""
+    entries = []
+    for path in default_results_folder().rglob("*.*"):
+        with contextlib.suppress(OSError):
+            info = path.lstat()
+            entries.append((info.st_mtime, info.st_size, path))
+    kept_bytes, n_deleted = 0, 0
+    for changed_s, size_bytes, path in sorted(entries, reverse=True):
+        kept_bytes += size_bytes
+        is_old_mark = path.suffix == ".begun" and time.time() - changed_s > STALE_S
+        if kept_bytes > limit_bytes or is_old_mark:
+            with contextlib.suppress(OSError):
+                path.unlink()
+                n_deleted += 1
+    return n_deleted
+
+
+def default_results_folder() -> Path:
+    """Where results go that were given no place: executors of other machines do not see it."""
+    return cache_folder() / "fleet"
 
 
 def build_keys(candidates: Iterable[LogCandidate], run: str, *, reuse: bool) -> dict[str, LogCandidate]:

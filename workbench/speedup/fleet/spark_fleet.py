@@ -13,10 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
-from workbench.core.files import cache_folder
 from workbench.runs.run_stores import check_writable, is_url
 from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code
-from workbench.speedup.fleet.fleet_results import FleetResults, build_keys, open_results
+from workbench.speedup.fleet.fleet_results import (
+    FleetResults,
+    build_keys,
+    default_results_folder,
+    open_results,
+    prune_default_results,
+)
 from workbench.speedup.fleet.measured_logs import MeasuredLog, build_unreadable_log
 from workbench.speedup.fleet.spark_task import KILLED, MAX_BEGUN, LogOutcome, PlannedLog
 
@@ -79,7 +84,7 @@ def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) 
         yield waiting.pop(key).path, MeasuredLog(result.application, result.measured, from_cache=True)
     if not waiting:
         return
-    place = str(options.results if options.results is not None else cache_folder() / "fleet")
+    place = str(options.results if options.results is not None else default_results_folder())
     with open_context(options) as context:
         while waiting:
             packs = _plan_packs(results, waiting, context.defaultParallelism)
@@ -98,6 +103,8 @@ def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) 
     for candidate in waiting.values():
         yield candidate.path, build_unreadable_log(candidate.path, KILLED)
     _forget_marks(results)
+    if options.results is None:
+        prune_default_results()
 
 
 def _plan_packs(results: FleetResults, waiting: Mapping[str, LogCandidate], slots: int) -> list[list[PlannedLog]]:
