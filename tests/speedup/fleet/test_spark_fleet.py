@@ -358,7 +358,7 @@ def test_a_log_that_kills_its_worker_costs_its_own_row_only(
     assert {status for status, _ in reasons.values()} == {"complete"}
     counts = Counter(Path(line).name for line in tried.read_text().split())
     assert counts.pop("app-5") == 3
-    assert max(counts.values()) <= 2  # at most tried again because its neighbour ended the job
+    assert max(counts.values()) <= 3  # a neighbour that a local Spark stops with its job is tried alone in the end
 
 
 @pytest.mark.spark

@@ -86,7 +86,7 @@ def open_results(place: str | Path | None, run: str) -> FleetResults:
 
 
 def prune_default_results(limit_bytes: int = LIMIT_BYTES) -> int:
-    """Delete the oldest results in the user's cache beyond a size, and marks that are a day old; how many files went."""
+    """Delete the oldest results in the user's cache beyond a size, and marks of a day ago; returns their number."""
     entries = []
     for path in default_results_folder().rglob("*.*"):
         with contextlib.suppress(OSError):

@@ -84,27 +84,30 @@ def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) 
         yield waiting.pop(key).path, MeasuredLog(result.application, result.measured, from_cache=True)
     if not waiting:
         return
-    place = str(options.results if options.results is not None else default_results_folder())
     with open_context(options) as context:
-        while waiting:
-            packs = _plan_packs(results, waiting, context.defaultParallelism)
-            if not packs:
-                break
-            before = results.list_state()
-            job = _Job(context, packs, place, run)
-            while not job.wait(POLL_S):
-                for key, result in _read_new_results(results, set(waiting)):
-                    yield waiting.pop(key).path, result
-            for key, result in _read_new_results(results, set(waiting)):
-                yield waiting.pop(key).path, result
-            job.check_outcomes(waiting)
-            if job.error is not None and results.list_state() == before:
-                raise _explain_failure(job.error)
+        yield from _measure_waiting(context, results, waiting, str(options.results or default_results_folder()))
     for candidate in waiting.values():
         yield candidate.path, build_unreadable_log(candidate.path, KILLED)
     _forget_marks(results)
     if options.results is None:
         prune_default_results()
+
+
+def _measure_waiting(
+    context: SparkContext, results: FleetResults, waiting: dict[str, LogCandidate], place: str
+) -> Iterator[tuple[str, MeasuredLog]]:
+    """Run jobs until each waiting log has a result or was tried often enough; those with one leave `waiting`."""
+    while packs := _plan_packs(results, waiting, context.defaultParallelism):
+        before = results.list_state()
+        job = _Job(context, packs, place, results.run)
+        has_ended = False
+        while not has_ended:
+            has_ended = job.wait(POLL_S)
+            for key, result in _read_new_results(results, set(waiting)):
+                yield waiting.pop(key).path, result
+        job.check_outcomes(waiting)
+        if job.error is not None and results.list_state() == before:
+            raise _explain_failure(job.error)
 
 
 def _plan_packs(results: FleetResults, waiting: Mapping[str, LogCandidate], slots: int) -> list[list[PlannedLog]]:
