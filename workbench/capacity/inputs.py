@@ -393,6 +393,7 @@ def build_model(config: PlanConfig, inputs: PlanInputs) -> Model:
 
 
 def _build_works(config: PlanConfig, jobs: Jobs) -> tuple[JobLoad, ...]:
+    """Build the load of each job class from the plan: jobs per hour of the day, durations, GPUs and pods."""
     classes = config.job_classes
     return tuple(
         JobLoad(
@@ -474,6 +475,7 @@ def _build_duration_rows(model: Model, config: PlanConfig, jobs: Jobs) -> list[d
 
 
 def _build_source_row(quantity: Quantity, opened: InputRun | None, note: str) -> dict[str, Any]:
+    """Row of table SOURCES for a quantity: value, interval (null if fixed) and the run it comes from."""
     level = None if quantity.is_point else quantity.level
     ends = {
         "low": None if quantity.is_point else quantity.low,
@@ -527,6 +529,7 @@ def format_stack_use(model: Model, stack: Stack) -> str:
 
 
 def _build_rate_row(scheduler: Scheduler) -> dict[str, Any]:
+    """Row of table SOURCES for the scheduler's sustainable rate in pods/s."""
     high = "never reached" if scheduler.high_per_s is None else format_number(scheduler.high_per_s)
     nodes = "; simulated nodes" if scheduler.simulated_nodes else ""
     return {

@@ -69,6 +69,7 @@ def _sum_shape_gpus(study: Study) -> np.ndarray[tuple[int, ...], np.dtype[np.flo
 
 
 def _check_nodes(study: Study) -> list[tuple[str, float]]:
+    """Count the hours whose number of nodes cannot be right: pairs of rule and count."""
     packed, node = _sum_shape_gpus(study), study.model.node_gpus
     nodes = study.outcome.nodes
     fits = all(work.gpus <= node for work in study.model.works)
@@ -124,6 +125,7 @@ def _check_costs(study: Study) -> list[tuple[str, float]]:
 
 
 def _check_quantiles(study: Study) -> list[tuple[str, float]]:
+    """Count the quantiles that are out of order: pairs of rule and count."""
     day = study.day.filter((pl.col("p5") > pl.col("p50")) | (pl.col("p50") > pl.col("p95"))).height
     gpus, nodes = study.get_figure(peak.GPUS), study.get_figure(peak.NODES)
     over = sum(gpus[share] > nodes[share] * study.model.node_gpus + 1e-9 for share in ("p5", "p50", "p95"))

@@ -132,6 +132,10 @@ def build_constraints(
 
 
 def _build_work_constraints(model: Model, median: Outcome, hour: int) -> list[dict[str, Any]]:
+    """Rows of the constraints Spark and service at the peak hour.
+
+    `median` is the outcome with all inputs at their value.
+    """
     at = f"{hour:02d}:00"
     constraints = []
     if median.spark_gpus is not None:
@@ -149,6 +153,7 @@ def _build_work_constraints(model: Model, median: Outcome, hour: int) -> list[di
 
 
 def _build_constraint(model: Model, median: Outcome, hour: int, name: str, gpus: float, relief: str) -> dict[str, Any]:
+    """Row of table CONSTRAINTS: the GPUs of one kind of work, and the nodes saved if it were absent at that hour."""
     nodes = int(median.nodes[0, hour])
     without = _count_nodes_without(model, median, hour, spark=name != SPARK, service=name != SERVICE)
     return {
@@ -172,6 +177,7 @@ def _count_nodes_without(model: Model, median: Outcome, hour: int, *, spark: boo
 
 
 def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[str, Any]:
+    """Row of table CONSTRAINTS: the GPUs that stay idle because jobs do not fill whole nodes."""
     nodes, gpus = int(median.nodes[0, hour]), float(median.gpus[0, hour])
     least = int(np.ceil(gpus / model.node_gpus - 1e-9))
     sizes = sorted({work.gpus for work in model.works} | ({model.serving.gpus} if model.serving else set()))
@@ -189,6 +195,7 @@ def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[
 
 
 def _build_rate_constraint(scheduler: Scheduler | None, pods_per_s: float) -> dict[str, Any]:
+    """Row of table CONSTRAINTS for the scheduler; `pods_per_s` is the rate that the plan needs."""
     relief = "spread arrivals over more of the hour, use fewer pods per job, or another scheduler"
     if scheduler is not None and (better := [other for other in scheduler.others if other[1] >= pods_per_s]):
         name, rate = max(better, key=lambda other: other[1])

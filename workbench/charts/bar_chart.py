@@ -80,6 +80,7 @@ def _build_row_step() -> Any:
 
 
 def _build_marks(frame: pl.DataFrame, label: str, value: str, category: str | None, top: int) -> Any:
+    """Bars of the first `top` ranks, with a slider where there are more; `frame` needs rank and the named columns."""
     import altair as alt
 
     many = max(1, frame.height)

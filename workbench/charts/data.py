@@ -93,6 +93,10 @@ def merge_intervals(
 
 
 def _merge_touching(frame: pl.DataFrame, start: str, end: str, by: list[str], gap: float) -> pl.DataFrame:
+    """Merge the intervals of a group that overlap or are at most `gap` apart.
+
+    Returns by, start, end, intervals (count).
+    """
     import polars as pl
 
     def within_groups(expression: pl.Expr) -> pl.Expr:
@@ -218,6 +222,7 @@ def select_columns(
 
 
 def _select_by_name(table: pl.DataFrame, chart_name: str, names: list[str]) -> pl.DataFrame:
+    """Select the named columns of a table; refuse one that is missing or whose name a chart cannot use."""
     where = f"chart {chart_name}"
     if missing := [name for name in names if name not in table.columns]:
         raise InputError("column(s) missing: " + ", ".join(missing), where=where, found=table.columns)
@@ -360,6 +365,10 @@ def _format_description(
     rows: Sequence[Mapping[str, Any]],
     labels: Mapping[str, str],
 ) -> str:
+    """Text description of a chart: its titles, the range of each column, and its first rows.
+
+    `columns`: Values by column. `labels`: Texts by column, where they differ from the column's own label.
+    """
     lines = [f"{title.rstrip('.')}." if title and title[-1] not in ".?!" else title]
     lines += [subtitle] if subtitle else []
     lines += [f"{format_number(count)} row{'' if count == 1 else 's'} drawn."]
@@ -378,6 +387,11 @@ def _format_description(
 
 
 def _format_range(label: str, values: Sequence[Any]) -> str | None:
+    """Line with the range of a column's numbers and the count of missing ones; null if it has no number.
+
+    >>> _format_range("time (s)", [1.5, None, 4])
+    'time (s): 1.5 to 4, 1 missing.'
+    """
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if not numbers:
         return None

@@ -74,6 +74,7 @@ def plan_trees(
 
 
 def _join_trees(trees: list[Any], pair: str, title: str, note: str, description: str) -> Any:
+    """Put plan trees side by side, so that selecting an operator in one marks its partner, by column `pair`."""
     import altair as alt
 
     heading = alt.TitleParams(text=title, subtitle=note)
@@ -145,6 +146,10 @@ def _cut_label(text: str, x_px: float) -> str:
 
 
 def _build_tree(frame: pl.DataFrame, value: str, name: str, *, n_lines: int, top: Any) -> Any:
+    """Draw one plan as an indented tree; `frame` needs line, x, line_up, x_up (the parent's place), words and `value`.
+
+    `n_lines`: Lines of the longer side. `top`: Largest value of both sides, for the colours.
+    """
     import altair as alt
     import polars as pl
 

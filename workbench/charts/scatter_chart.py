@@ -93,6 +93,10 @@ def _build_layers(
     *,
     log: bool,
 ) -> tuple[list[Any], list[Any]]:
+    """Layers of the scatter plot with equal axes: diagonal, intervals, points, and names of rows where `named` holds.
+
+    Returns: The layers, and the parameters of the switches that hide groups.
+    """
     import altair as alt
     import polars as pl
 

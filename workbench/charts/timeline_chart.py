@@ -90,6 +90,7 @@ def _join_views(
 
 
 def _check_interval_order(frame: pl.DataFrame, start: str, end: str, lane: str) -> None:
+    """Refuse intervals that end before they start, and more lanes than can be drawn."""
     import polars as pl
 
     backwards = frame.filter(pl.col(end) < pl.col(start))
@@ -132,6 +133,7 @@ def _stack_intervals(frame: pl.DataFrame, start: str, end: str, lane: str) -> tu
 
 
 def _build_overview(steps: pl.DataFrame, start: str) -> Any:
+    """Area of the number of open intervals over time; `steps` needs `start` and open."""
     import altair as alt
 
     x = alt.X(
@@ -155,6 +157,7 @@ def _build_overview(steps: pl.DataFrame, start: str) -> Any:
 def _build_detail(
     frame: pl.DataFrame, start: str, end: str, category: str | None, places: list[str], brush: Any
 ) -> Any:
+    """Bars of the intervals inside the brushed time; `places` are the rows of all lanes, from the top."""
     import altair as alt
 
     scale = alt.Scale(domain=brush, nice=False, zero=False)

@@ -160,6 +160,10 @@ def _build_layers(
     high: str | None,
     shown: _CaseChoice,
 ) -> Any:
+    """Layers of the waterfall: bars, the lines that join them, intervals and figures.
+
+    `frame` has the columns of LAYOUT.
+    """
     import altair as alt
 
     tips = encode_tooltip(frame, leave_out=(*LAYOUT, total))

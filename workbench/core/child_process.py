@@ -265,6 +265,8 @@ class ChildProcess:
         return code
 
     def _start_reader(self, stream: IO[bytes] | None, take: Callable[[bytes], None], tell: OnLine | None) -> Any:
+        """Start a thread that reads a stream to its end and passes each line on, as bytes and as text."""
+
         def read() -> None:
             assert stream is not None
             with contextlib.suppress(ValueError, OSError), stream:

@@ -203,6 +203,7 @@ def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, a
 
 
 def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: type[WorkbenchError]) -> None:
+    """Refuse a YAML document in which a mapping has a key twice; `root` is its uppermost node."""
     import yaml
 
     waiting, seen = [root], set()

@@ -122,6 +122,7 @@ def read_container_limits(
 
 
 def _list_group_folders(root: Path, cgroup_file: Path) -> list[Path]:
+    """Folders of this process's control groups and of all groups above, by /proc/self/cgroup."""
     folders: list[Path] = []
     with contextlib.suppress(OSError):
         for line in cgroup_file.read_text().splitlines():

@@ -139,6 +139,7 @@ def redact_value(value: _Any, secrets: Iterable[str] | None = None) -> _Any:
 
 
 def _replace_secrets(value: Any, pattern: re.Pattern[str]) -> Any:
+    """Copy of a value with every match of the pattern replaced in its texts, at any depth."""
     if isinstance(value, str):
         return pattern.sub(REDACTION_MARK, value)
     if isinstance(value, Mapping):

@@ -176,6 +176,7 @@ def validate_model(
 def _describe_single(
     problem: FieldProblem, where: object, flags: Mapping[str, str] | None, fields: list[str] | None
 ) -> dict[str, Any]:
+    """Arguments (where, found, allowed) of the error about one faulty field."""
     place = format_field_path(problem.path, flags)
     if problem.message == _UNKNOWN:
         return {"where": where, "found": problem.format_text(flags), "allowed": fields}
@@ -190,6 +191,7 @@ def _has_deeper(path: Sequence[object], details: Sequence[Any]) -> bool:
 
 
 def _build_problem(detail: Any) -> FieldProblem:
+    """Turn an error of Pydantic into a plain sentence; the value of a secret field is left out."""
     path = detail["loc"]
     if detail["type"] == "extra_forbidden":
         return FieldProblem(path, _UNKNOWN)

@@ -237,6 +237,7 @@ def _prepare_plan(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
 
 
 def _edge_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
+    """Lines from each operator to its parent; `frame` needs position, parent, indent, indent_up, depths."""
     import altair as alt
 
     edges = frame.filter(pl.col("parent").is_not_null()).select("position", "parent", "indent", "indent_up", "depths")
@@ -249,6 +250,7 @@ def _edge_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
 
 
 def _name_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
+    """Dot and name of each operator; `frame` needs position, indent, label, kind and the tooltip's columns."""
     import altair as alt
 
     tips = encode_tooltip(frame.select("text", "refused", "rows_in", "n_rows", "time_ms", "span_ms"))
@@ -272,6 +274,7 @@ def _name_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
 
 
 def _figure_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
+    """Rows and time of each operator, right-aligned; `frame` needs position, n_rows, rows_share, time_ms."""
     import altair as alt
 
     base = alt.Chart(frame).encode(y=y)
@@ -328,6 +331,7 @@ def _stage_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
 
 
 def _heading_layer(y: Any) -> Any:
+    """Headings above the columns of figures; `y` is the vertical axis of the operators."""
     import altair as alt
 
     frame = pl.DataFrame(

@@ -27,6 +27,7 @@ def check_outcome(outcome: ReplayOutcome, repeat: int, plan: pl.DataFrame | None
 
 
 def _check_plan(plan: pl.DataFrame | None, outcome: ReplayOutcome) -> list[tuple[str, float]]:
+    """Count the violations of each rule for the plan's operators: pairs of rule and count; empty without a plan."""
     if plan is None:
         return []
     ids = plan["lore_id"].drop_nulls().to_list()
@@ -64,6 +65,7 @@ def _check_dump(outcome: ReplayOutcome) -> list[tuple[str, float]]:
 
 
 def _check_replay(outcome: ReplayOutcome, repeat: int) -> list[tuple[str, float]]:
+    """Count the violations of each rule for a replay's timings and rows: pairs of rule and count."""
     if outcome.replayed is None:
         return []
     timings, sides = outcome.timings, outcome.sides

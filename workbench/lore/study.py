@@ -306,6 +306,7 @@ class OperatorControls:
         return int(text) if text else None
 
     def _build_operator_line(self, row: dict[str, Any]) -> Any:
+        """Button and facts for one operator, a row of table TREE, indented by its depth."""
         import ipywidgets
 
         lore_id, reason = row["lore_id"], row["refused"]

@@ -139,6 +139,7 @@ def format_seconds(value: float | None) -> str:
 
 
 def _build_input_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
+    """Key numbers of a dump's inputs: all rows, and the partition with the largest ratio to the median."""
     import polars as pl
 
     inputs = outcome.partitions.filter(pl.col("input") != "output")

@@ -256,6 +256,7 @@ def _build_column_header(name: str, declared: Table | None) -> tuple[str, str]:
 def _render_table(
     heads: list[tuple[str, str]], kinds: list[str], rows: list[list[str]], caption: str, note: str
 ) -> str:
+    """Render an HTML table; `heads` are pairs of text and meaning, `kinds` the CSS class of each column, or empty."""
     kinds = [f' class="{kind}"' if kind else "" for kind in kinds]
     head = "".join(
         f'<th scope="col"{kind} title="{escape_html(meaning)}">{escape_html(text)}</th>'

@@ -230,6 +230,7 @@ def _render_meta(record: dict[str, Any]) -> str:
 
 
 def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
+    """Render the card of a notebook's latest run, with a trend over its older ones."""
     area = escape_html(entry.record["area"])
     thumb = entry.thumbnail or f"<span>{area}: no chart</span>"
     question = escape_html(entry.question)

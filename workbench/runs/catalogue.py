@@ -96,6 +96,7 @@ class StoredRun:
 
 
 def _parse_parquet(content: bytes, where: str) -> pl.DataFrame:
+    """Parse a Parquet file's bytes, at most MAX_ROWS rows."""
     import polars as pl
 
     try:

@@ -111,6 +111,10 @@ def load_run_table(run: StoredRun, table: str) -> RunTable:
 
 
 def _read_recorded_intervals(noted: Any, frame: pl.DataFrame) -> dict[str, tuple[str, str]] | None:
+    """Recorded columns of the interval's ends (low, high) by column of the figure; null if nothing is recorded.
+
+    Columns that the frame lacks, or that are not numbers, are left out.
+    """
     if not isinstance(noted, dict):
         return None
     numeric = set(_list_numeric_columns(frame))
@@ -177,6 +181,10 @@ def pair_rows(baseline: RunTable, candidate: RunTable) -> PairedTable:
 def _choose_key(
     baseline: RunTable, candidate: RunTable, columns: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Choose the columns that match rows of both tables: those recorded, or else the fewest that make rows unique.
+
+    Returns: The key, and the columns that only name the run.
+    """
     frames = (baseline.frame, candidate.frame)
     noted = candidate.key or baseline.key
     if noted and set(noted) <= set(columns):
@@ -362,6 +370,7 @@ def _find_unit(column: str, units: Mapping[str, str]) -> str:
 
 
 def _iterate_contrasts(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Contrast]:
+    """Yield for each matched row and each figure with an interval the ratio of candidate to baseline."""
     for before, after in pairs.both:
         for column in pairs.list_interval_columns():
             base, other = pairs.baseline.read_interval(before, column), pairs.candidate.read_interval(after, column)
@@ -372,6 +381,7 @@ def _iterate_contrasts(pairs: PairedTable, units: Mapping[str, str]) -> Iterator
 
 
 def _iterate_changes(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Change]:
+    """Yield each value without an interval that differs in a matched row."""
     with_ends = pairs.list_interval_columns()
     ends = {end for name in with_ends for side in (pairs.baseline, pairs.candidate) for end in side.intervals[name]}
     columns = [
@@ -464,6 +474,7 @@ def _list_fact_differences(
 
 
 def _flatten_mapping(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested mappings with their dotted names, down to five levels."""
     if not isinstance(value, Mapping) or depth > 5:
         return
     for name, inner in value.items():
@@ -480,6 +491,7 @@ def _list_input_digests(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _build_notes(baseline: StoredRun, candidate: StoredRun) -> tuple[str, ...]:
+    """Notes on a comparison: its assumptions, shared inputs, and runs that are invalid or did not succeed."""
     notes = [
         f"Intervals are {LEVEL:.0%}; the two runs are taken as independent of each other.",
         f"Verdicts allow for a margin of {MARGIN:.0%} and, by Holm, for all comparisons made here at once.",

@@ -99,6 +99,7 @@ def parse_record(content: bytes, where: object) -> Json:
 
 
 def _upgrade_record(record: Any, where: object) -> Json:
+    """Bring a run record of an older format version to the current one, step by step."""
     version = record.get("format_version") if isinstance(record, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise InputError("not a run record", where=where, found="no format_version")

@@ -55,7 +55,7 @@ def _find_median_row(variants: Variants, comparison: pl.DataFrame) -> dict[str, 
 
 
 def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[KeyNumber]:
-    """Ratio of the medians, the longer one above, with its interval and the verdict."""
+    """Key numbers of the comparison: how many times longer one median is than the other, with interval and verdict."""
     row = _find_median_row(variants, comparison)
     if row is None:
         return []
@@ -75,7 +75,7 @@ def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[Ke
 
 
 def _league_ratios(league: pl.DataFrame) -> list[KeyNumber]:
-    """How much shorter each one's median wait is than the first's."""
+    """Key numbers of the league: the first variant's median wait over that of each other."""
     first, *others = league.to_dicts()
     return [
         (
@@ -109,6 +109,7 @@ def _tail_numbers(variants: Variants) -> list[KeyNumber]:
 
 
 def _quantile_over_runs(variants: Variants, name: str, share: float) -> tuple[float | None, str, str]:
+    """Median over a variant's runs of one quantile of the total wait: value (null if a run lacks it), unit, note."""
     step, clock = variants.total
     values = [run.quantile(step, share, clock) for run in variants.runs[name]]
     sorted_values = sorted(value for value in values if value is not None)
@@ -172,6 +173,7 @@ def recommend_scheduler(league: pl.DataFrame) -> list[str]:
 
 
 def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str]:
+    """Recommend the faster of the two variants, or how to decide; empty with fewer than two."""
     row = _find_median_row(variants, comparison)
     if len(variants.names) < 2 or row is None:
         return []
@@ -203,6 +205,7 @@ def _recommend_limits(variants: Variants) -> list[str]:
 
 
 def _recommend_rate(variants: Variants) -> list[str]:
+    """Recommend the rate that each variant sustained in its first run, or how to find one."""
     rates = {name: variants.runs[name][0].sustainable.low_per_s for name in variants.names}
     texts = [f"{format_number(rate)} pods/s with {name}" for name, rate in rates.items() if rate is not None]
     if texts:

@@ -105,6 +105,7 @@ def _describe_capacity_interval(estimate: dict[str, Any]) -> str:
 
 
 def _load_axis(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load") -> Any:
+    """Horizontal axis of loads, logarithmic where they span a factor of 16 or more; `frame` needs column `load`."""
     import altair as alt
 
     loads = frame["load"].to_list()
@@ -135,6 +136,7 @@ def _latency_axis(frame: pl.DataFrame, limit_s: float) -> Any:
 
 
 def _capacity_layers(estimate: dict[str, Any]) -> list[Any]:
+    """Vertical line at the estimated capacity, with its interval shaded; empty without a capacity."""
     import altair as alt
 
     if estimate["capacity"] is None:
@@ -160,6 +162,7 @@ def _curve_layers(curve: pl.DataFrame | None, drawn: pl.DataFrame, estimate: dic
 
 
 def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
+    """Dot and interval for the latency of each step; `drawn` needs load, value_s, low_s, high_s, use."""
     import altair as alt
 
     if not drawn.height:
@@ -255,6 +258,7 @@ def _deployment_text_expr() -> pl.Expr:
 
 
 def _gpu_scale(frame: pl.DataFrame) -> Any:
+    """Scale around the estimates in columns gpus, gpus_low and gpus_high, with a margin of a tenth."""
     import altair as alt
 
     columns = ("gpus", "gpus_low", "gpus_high")

@@ -34,6 +34,7 @@ def check_answer(measured: Measurements, answer: SizingAnswer) -> pl.DataFrame:
 
 
 def _check_points(measured: Measurements, answer: SizingAnswer) -> list[tuple[str, float]]:
+    """Count the violations of each rule for steps and requests: pairs of rule and count."""
     points = answer.points
     tails = measured.requests.group_by("step").agg(n_sent=pl.len(), n_tail=pl.col("tail").sum())
     counted = points.join(tails, on="step", how="left")
@@ -68,6 +69,7 @@ def _count_steps_below_load(measured: Measurements, points: pl.DataFrame) -> int
 
 
 def _check_intervals(answer: SizingAnswer) -> list[tuple[str, float]]:
+    """Count the violations of each rule for quantiles and estimates: pairs of rule and count."""
     by_metric = ["step", "metric"]
     values = answer.quantiles.with_columns(at=pl.col("value_s").fill_null(float("inf"))).sort("step", "metric", "q")
     falling = values.filter(pl.col("at") < pl.col("at").shift(1).over(by_metric))

@@ -58,6 +58,7 @@ def _capacity_label(gpus: int) -> str:
 
 
 def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
+    """Key number of the verification for one target: value in seconds with its interval, null if not verified."""
     name = f"{format_quantile(row['metric'], row['q'])} at that load"
     if answer.verification is None or not answer.verification.height:
         return [(name, None, "s", "not verified")]
@@ -132,6 +133,7 @@ def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) 
 def _step_for_verdicts(
     answer: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str], config: NotebookConfig | None
 ) -> str:
+    """Next step after the verification of `gpus`, by the set of its verdicts; empty if it was not made."""
     counted = _format_gpu_count(gpus)
     if "failed" in verdicts:
         targets = answer.verification.filter(pl.col("verdict") == "failed") if answer.verification is not None else None

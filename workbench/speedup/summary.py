@@ -109,7 +109,7 @@ def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]
 
 
 def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
-    """The operator that takes most of the candidate's time and gains less than the queries do."""
+    """Name the operator that takes most of the candidate's time and gains less than the queries do."""
     overall = calibrated.overall.estimate
     table = calibrated.factors.filter(~pl.col("operator").is_in(sorted(NO_OPERATORS)) & (pl.col("quality") == "good"))
     slow = table.filter(pl.col("factor") < overall) if overall is not None else table.clear()

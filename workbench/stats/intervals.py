@@ -140,7 +140,11 @@ _Groups = tuple[Floats, npt.NDArray[np.intp], npt.NDArray[np.intp]]
 def _resample_limits(
     logs: Floats, groups: _Groups, fitted: Floats, goal: float, draws: int, seed: int
 ) -> Floats | None:
-    """Sorted limits of bootstrap resamples; null without a repeated load."""
+    """Sorted limits of bootstrap resamples, `draws` of them; null if no load was measured twice.
+
+    `logs`: Log latencies. `groups`: Which of them belong to one load. `fitted`: Fitted log latency by load.
+    `goal`: Log latency whose load is wanted.
+    """
     levels, place, runs = groups
     residuals = _scale_residuals(logs, place, runs)
     if not len(residuals):
@@ -163,6 +167,10 @@ def _fit_isotonic(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArray[n
 
 
 def _invert_fit(levels: Floats, fitted: Floats, goal: float) -> float:
+    """Level at which the rising line through the points reaches `goal`; -inf below the first point, inf above the last.
+
+    `levels`, `fitted`: Ascending, of equal length.
+    """
     if fitted[0] > goal:
         return -np.inf
     if fitted[-1] <= goal:

@@ -233,7 +233,7 @@ def _sort_values(values: Floats) -> Floats:
 
 
 def _interpolate_quantile(ordered: Floats, q: float) -> Floats:
-    """The quantile of each sorted row (NaN last), interpolated; infinite only when it falls among failures."""
+    """Interpolated quantile `q` of each row, sorted with NaN last; infinite only when it falls among failures."""
     count = (~np.isnan(ordered)).sum(axis=1)
     place = np.maximum(count - 1, 0) * q
     below = np.floor(place).astype(np.intp)

@@ -133,6 +133,7 @@ class ReducedDump:
         return entry
 
     def _write_sidecar(self, store: DumpStore, entries: list[InputEntry]) -> None:
+        """Write and sign the sidecar of the reduced dump, with its new inputs, settings and output fingerprint."""
         store.write_file("plan.meta", self.plan)
         taken = {key: value for key, value in self.settings.items() if key not in self.list_refused_confs()}
         conf = self.bridge.spark.conf

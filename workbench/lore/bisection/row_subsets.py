@@ -164,6 +164,7 @@ class InputSubset:
         self._left = self._to_operand_rows(self.rows)
 
     def _load_input(self, store: DumpStore) -> DataFrame:
+        """Load the input, cached, with plain column names, a number for each row and the name of its file."""
         plain = [
             column.model_copy(update={"stored_as": name})
             for column, name in zip(self.columns, self._names, strict=True)

@@ -56,6 +56,7 @@ def verify(option_values: OptionValues, folders: Folders, as_json: JsonFlag = Fa
 
 
 def _run_replays(folders: list[str], option_values: OptionValues, *, as_json: bool) -> None:
+    """Replay one dump and print it in full, or several in one session with a line for each."""
     from workbench.console.terminal import print_text
     from workbench.core.errors import ExitCode
     from workbench.lore.replays.operator_replay import ReplayOptions

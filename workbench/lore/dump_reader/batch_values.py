@@ -94,6 +94,7 @@ class ColumnStatistics:
         self._highest = highest if self._highest is None else max(self._highest, highest)
 
     def _update_sketch(self, values: pl.Series) -> None:
+        """Add values to the sketch of distinct values: the SKETCH_SIZE smallest hashes."""
         import numpy as np
 
         new_hashes = values.hash(seed=0).unique().to_numpy()

@@ -139,6 +139,7 @@ def _build_batch_row(batch: Batch) -> dict[str, Any]:
 
 
 def _build_partition_rows(parts: list[PartitionSummary]) -> list[dict[str, Any]]:
+    """Rows of the table of partitions: counts, each one's share of all rows and its ratio to the median."""
     total = sum(part.n_rows or 0 for part in parts)
     median = batch_values.median_partition_rows(parts)
     return [
@@ -249,6 +250,7 @@ def inspect_dumps(path: str | Path, *, max_rows: int = 1_000_000) -> Inspection:
 
 
 def _inspect_dump(folder: Path, rows: dict[str, TableRows], max_rows: int) -> InspectedDump:
+    """Read all files of a dump without running them; faults and notes go into the result, table rows into `rows`."""
     place = dump_folder.read_layout(folder)
     dump = InspectedDump(place.lore_id, folder)
     _inspect_sidecar(dump)

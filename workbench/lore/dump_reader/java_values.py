@@ -260,6 +260,7 @@ class _TypeFormatter:
         return _SQL_NAMES.get(name.lower(), name.lower())
 
     def format_json(self, value: Any, depth: int = 0) -> str:
+        """Format a Spark type in its JSON form, like array<int>; deep or large types are cut with `…`."""
         self.left -= 1
         if self.left < 0 or depth > 30:
             return "…"

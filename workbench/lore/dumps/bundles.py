@@ -186,6 +186,7 @@ def _check_bundle_size(sidecar: Sidecar, folder: Path, max_bytes: int) -> int:
 def _write_entries(
     archive: zipfile.ZipFile, folder: Path, name: str, sidecar: Sidecar, small: Mapping[str, bytes]
 ) -> None:
+    """Write a dump's files into an archive under folder `name`, in sorted order; `small` has contents by entry name."""
     large = {f"{name}/{path}": path for path in sidecar.files}
     for entry in sorted({*small, *large}):
         info = zipfile.ZipInfo(entry, _ENTRY_TIME)

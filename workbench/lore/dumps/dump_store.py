@@ -184,6 +184,10 @@ def write_frame(
 
 
 def _move_parts(store: DumpStore, folder: str, keep: list[int]) -> dict[int, int]:
+    """Move the files that Spark wrote to their partition folders; returns the number of batches by partition.
+
+    `keep`: Original partition numbers, in the order in which Spark wrote them.
+    """
     batches: dict[int, int] = {}
     parts = [
         (match, name) for name in store.list_names(f"{folder}/{SCRATCH_FOLDER}") if (match := _PART_PATTERN.match(name))

@@ -150,6 +150,10 @@ def _pick_output_record(
     *,
     one_to_one: bool,
 ) -> TapRecord | None:
+    """Pick the output record of partition `number` that belongs to the picked inputs; null if none can be matched.
+
+    `tries`: Records of the output, one for each task attempt. `one_to_one`: A task reads one partition of each input.
+    """
     if one_to_one:
         attempts = {picked[place][number].attempt for place in joint if number in picked.get(place, {})}
         same = [record for record in tries if {record.attempt} == attempts]
@@ -253,6 +257,7 @@ class InlineDump(OperatorDump):
     def _check_missing_partitions(
         self, place: str, operator_input: OperatorInput, wanted: list[int], keep: list[int]
     ) -> None:
+        """Refuse, or warn about, wanted partitions that the captured run did not compute; `keep` are those computed."""
         if len(keep) == len(wanted):
             return
         missing = [number for number in wanted if number not in keep]

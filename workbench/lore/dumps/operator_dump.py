@@ -320,6 +320,7 @@ class OperatorDump:
         return entry
 
     def _masked_frame(self, prepared: PreparedInput, rdd: Any) -> DataFrame:
+        """Data frame of an input with its masked columns replaced."""
         columns = [
             (name, attribute.dataType()) for name, attribute in zip(prepared.names, prepared.attributes, strict=True)
         ]

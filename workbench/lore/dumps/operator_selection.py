@@ -221,6 +221,11 @@ def _format_run(start: int, end: int) -> str:
 
 
 def _find_runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """Group ascending numbers into half-open ranges of consecutive ones.
+
+    >>> _find_runs([1, 2, 3, 7])
+    [(1, 4), (7, 8)]
+    """
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number:

@@ -86,6 +86,7 @@ def check_nothing_chosen(*, ids: object = None, tagged: object = None, mode: str
 
 
 def _run_failing_query(bridge: Bridge, query: Any) -> OperatorFailure:
+    """Run the query until it fails and describe the failure; a query that does not fail is refused."""
     failures: list[OperatorFailure] = []
 
     def count_rows() -> None:

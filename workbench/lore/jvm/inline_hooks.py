@@ -273,6 +273,7 @@ class CaptureTargets:
         self.key = build_key_literal()
 
     def _find_places(self, tree: PlanTree) -> dict[int, tuple[str, int]]:
+        """Map each operator's id to its signature and its place among the operators of that signature."""
         seen: dict[str, int] = {}
         places = {}
         for lore_id, node in sorted(tree.nodes.items()):

@@ -286,6 +286,7 @@ class _Replay:
         return ReplayVariant(name, rebuild_variant, settings if engine == "spark" else {**settings, "engine": engine})
 
     def _measure_variants(self, sides: list[ReplayVariant], result: ReplayResult) -> ReplayResult:
+        """Add the timings of the sides to the result; unchanged if no repetition is wanted."""
         if not self.options.repeat:
             return result
         with replay_variants.record_profile(self.spark, self.options.profile, self.options.profile_to) as written:

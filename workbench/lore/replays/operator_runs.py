@@ -173,6 +173,7 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
 
 
 def _read_stored_types(folder: Path, entry: InputEntry, columns: list[InputColumn]) -> pa.Schema:
+    """Arrow types of an input's stored columns, from its first file, or from its declared columns if it has none."""
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType

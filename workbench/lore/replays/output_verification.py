@@ -169,6 +169,10 @@ def _compare_prints(
     prints: Mapping[int, PartitionPrint],
     tolerance: float | None,
 ) -> Verification:
+    """Compare the fingerprints of the original and the replayed output, by partition.
+
+    Where they differ and the dump kept its rows, these are compared within the tolerance, and the first ones shown.
+    """
     wanted, actual = merge_prints(expected), merge_prints(prints)
     passed = wanted == actual
     row_for_row = dict(expected) == dict(prints)

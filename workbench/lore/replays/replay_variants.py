@@ -411,6 +411,10 @@ def find_baseline_nodes(plan: Any, bridge: Bridge) -> list[Any]:
 
 
 def _summarize_times(side: ReplayVariant, timings: pl.DataFrame) -> dict[str, Any]:
+    """Row of table SIDES: medians of a side's times in seconds, with the interval of its operator time.
+
+    `timings`: Columns side, scan_s, total_s, operator_run_s, peak_memory_bytes, spill_bytes.
+    """
     import polars as pl
 
     side_timings = timings.filter(pl.col("side") == side.name)

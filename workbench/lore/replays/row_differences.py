@@ -316,6 +316,10 @@ def _split_by_gaps(
 def _split_by_column_gaps(
     left: list[FloatRow], right: list[FloatRow], column: int, tolerance: float
 ) -> list[tuple[list[FloatRow], list[FloatRow]]]:
+    """Split rows of both sides where neighbours in the sorted column differ beyond the tolerance.
+
+    Rows of different parts can then never be equal. Returns: Pairs of left and right rows.
+    """
     sided = [(row, side) for side, rows in enumerate((left, right)) for row in rows]
     sided.sort(key=lambda pair: pair[0][column])
     parts: list[tuple[list[FloatRow], list[FloatRow]]] = [([], [])]
@@ -329,6 +333,7 @@ def _split_by_column_gaps(
 
 
 def _can_pair_rows(left: list[FloatRow], right: list[FloatRow], tolerance: float) -> bool:
+    """Whether each left row can be paired with a right row within the relative tolerance."""
     if len(left) != len(right):
         return False
     left, right = sorted(left), sorted(right)

@@ -118,6 +118,7 @@ def iter_python_functions(plan: Any, bridge: Bridge) -> Iterator[tuple[str, Any]
 
 
 def _strip_function_origin(function: Any, bridge: Bridge) -> None:
+    """Remove from a Python function what belongs to this session: interpreter path, environment, accumulator."""
     if not function.broadcastVars().isEmpty():
         raise ConfigError(
             "a Python function uses broadcast values, which are gone after this session",
@@ -321,6 +322,7 @@ def build_stored_schema(entry: InputEntry, bridge: Bridge) -> Any:
 
 
 def _list_partition_files(folder: DumpStore, entry: InputEntry, number: int, bridge: Bridge) -> Any:
+    """Java array with the stored files of partition `number` of an input."""
     sources = bridge.execution.datasources
     gateway = bridge.context._gateway
     count = entry.batches.get(str(number), 0)
@@ -400,6 +402,7 @@ def _open_child(child: Any, kind: SubtreeKind) -> Any:
 
 
 def _check_subtree(node: PlanNode, plan: Any, inputs: list[OperatorInput], bridge: Bridge) -> None:
+    """Refuse a subtree with an operator, expression or input column that cannot be dumped."""
     reason = find_refusal(node, bridge)
     for below in node.iter_nodes():
         reason = reason or _find_inner_refusal(below, node, bridge)

@@ -79,6 +79,7 @@ def _parse_task_place(text: str) -> tuple[int | None, int | None]:
 
 
 def _split_error_class(message: str) -> tuple[str, str]:
+    """Class and message of the exception inside a Spark failure message, from its line about the executor."""
     lines = message.splitlines()
     for line in lines:
         if match := re.search(r"\(executor [^)]*\)\)?: ([\w.$]+(?:Exception|Error|Throwable)\w*)(?:: (.*))?$", line):

@@ -113,6 +113,10 @@ def fresh_session(
 def _run_spark(
     master: str, settings: Mapping[str, str], serial_filter: str | None, app_name: str
 ) -> Iterator[SparkSession]:
+    """Start Spark for a block of code and stop it at its end.
+
+    `serial_filter` limits the Java classes that may be read.
+    """
     from workbench.spark.jvm import build_spark_environment
 
     os.environ.update(build_spark_environment())

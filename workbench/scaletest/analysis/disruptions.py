@@ -104,7 +104,10 @@ def find_disruptions(
 
 
 def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """`index, well, finished_s` of workloads that ended: by their own object, a bare pod by itself."""
+    """Find the workloads that ended, by their own object, or by the pod itself where it has no controller.
+
+    Returns: `index, well` (it succeeded), `finished_s`.
+    """
     names = plan.select("index", pl.col("name").alias("workload"))
     endings = transitions.filter(
         pl.col("resource").is_in(["job", "workload"]) & pl.col("transition").is_in([*_ENDED_WELL, "failed", "deleted"])
@@ -129,7 +132,7 @@ def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
 
 
 def _classify_losses(lost: pl.DataFrame, transitions: pl.DataFrame) -> dict[str, int]:
-    """Number of lost pods by cause. `lost`: `uid`. `transitions`: `resource, transition, uid, owner, reason`."""
+    """Count the lost pods by cause. `lost`: `uid`. `transitions`: `resource, transition, uid, owner, reason`."""
     about = transitions.filter(pl.col("resource").is_in(["pod", "event"])).with_columns(
         pl.when(pl.col("resource") == "event").then("owner").otherwise("uid").alias("uid")
     )
@@ -220,7 +223,7 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
 
 
 def _count_usable_gpus(changes: pl.DataFrame, end_s: float) -> tuple[int, int]:
-    """Least and most GPUs of nodes that took pods, from the first list of all nodes on.
+    """Smallest and largest number of GPUs on nodes that accepted pods, after the first list of all nodes.
 
     `changes`: `at_s, name, ready, gpus`, by time.
     """

@@ -181,9 +181,9 @@ def build_gpu_timeline(
 def _gpus_by_node(
     gpu_pods: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: float, changes: pl.DataFrame | None
 ) -> tuple[Floats, Floats, Floats]:
-    """GPUs there are, GPUs allocated, and GPUs free where the largest pod finds too few, at each moment.
+    """Count GPUs at each moment: all, those allocated, and those free on nodes too full for the largest pod.
 
-    What is bound to a node that is not ready holds no GPU that there is.
+    Pods on a node that is not ready hold no existing GPU.
 
     `gpu_pods`: `node, gpus, scheduled_s, ended_s`. `nodes`: `name, gpus`. `changes`: `at_s, name, ready`.
     """
@@ -213,7 +213,7 @@ def _gpus_by_node(
 def _ready_masks(
     node_numbers: dict[str, int], at: Floats, changes: pl.DataFrame | None
 ) -> Iterator[npt.NDArray[np.bool_]]:
-    """Which nodes are ready at each moment, by number.
+    """Yield for each moment an array that tells which nodes, by number, are ready.
 
     A node whose first change comes later was not there before it, if a list of all nodes was seen before.
 

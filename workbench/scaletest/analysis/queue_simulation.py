@@ -161,6 +161,7 @@ class _Simulation:
         self._backoff: list[tuple[int, float, int]] = []
 
     def run(self) -> npt.NDArray[np.float64]:
+        """Process all events in the order of time; returns the wait of each pod in seconds."""
         while self._events:
             at_s, kind, _, pod, node = heapq.heappop(self._events)
             if kind == _ARRIVAL:

@@ -271,9 +271,9 @@ def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | N
 
 
 def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
-    """Whether waits grew from the group with the shortest median wait to the later one with the longest.
+    """Tell whether waits grew from the group with the shortest median wait to a later one with the longest.
 
-    `came_s`, `wait`: Arrivals in order and waits, in seconds, one of each for an object; so below.
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds.
     """
     parts, medians = _split_groups(wait)
     if not parts or _find_change(came_s, wait) is not None:
@@ -301,7 +301,10 @@ def _is_later(low: Floats, high: Floats) -> bool:
 
 
 def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> bool:
-    """Less left than came between two times, beyond the 95 % interval; a short time is judged by its counts."""
+    """Tell whether fewer objects left than came between two times, by more than the 95 % interval.
+
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds. A short time is judged by counts.
+    """
     left_s = np.sort(came_s + wait)
     seconds = int(end_s - begin_s)
     if seconds < MIN_PLATEAU_S:
@@ -315,7 +318,7 @@ def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> 
 
 
 def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:
-    """Nothing left any more for most of the stretch, to the end of the run, while work waited.
+    """Tell whether nothing left for most of the stretch, up to the end of the run, while work waited.
 
     `left_s`: When each object left, in seconds, infinite for never. `last_s`: When the last one of the run left.
     """
@@ -330,7 +333,10 @@ def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: 
 
 
 def _was_released(came_s: Floats, left_s: Floats) -> bool:
-    """Whether all that came over a time left in under half of it: something held it all up, and then did not."""
+    """Tell whether all objects left in less than half of the time over which they came, as if held and then let go.
+
+    `came_s`, `left_s`: Seconds, one element for each object.
+    """
     is_finite = np.isfinite(left_s)
     if is_finite.sum() < MIN_DELAYED:
         return False
@@ -419,7 +425,7 @@ def _list_refusals(submissions: pl.DataFrame) -> list[_Obstacle]:
 
 
 def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[_Obstacle]:
-    """Objects of which a condition or an event gives a reason.
+    """List the waiting objects for which a condition or an event gives a reason.
 
     `transitions`: `resource, transition, uid, owner, arrival_s, reason`.
     `pods`: `uid, scheduled_s, running_s, ended_s`.
@@ -536,6 +542,10 @@ def find_unfinished(
 
 
 def _describe_end(stage: StageEnd, n_came: int, obstacles: pl.DataFrame) -> str:
+    """Sentence on how many pods passed a stage, when the last one did, and the reasons that the cluster gives.
+
+    `n_came`: Pods that reached the stage. `obstacles`: Table OBSTACLES, objects that still waited by reason.
+    """
     last = "never" if stage.last_s is None else f"at {stage.last_s:.3g} s"
     text = f"{stage.passed:,} of {n_came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
     about = {RELEASED: "workloads", MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]

@@ -298,6 +298,10 @@ def build_ramp_table(
 
 
 def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Saturation, *, in_turn: bool) -> dict[str, Any]:
+    """Row of table RAMP for one arrival step: rates in pods/s, the backlog in pods, and the verdict.
+
+    `in_turn`: Some Jobs create pods only when others end, so that due times are unknown and the step is not judged.
+    """
     ends = np.array([step.begin_s, step.end_s])
     accepted, scheduled = count_before(passages.pods_accepted, ends), count_before(passages.scheduled, ends)
     return {

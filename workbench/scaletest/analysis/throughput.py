@@ -108,7 +108,7 @@ def build_passages(
 def _build_stage_waits(
     counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame, releases: pl.DataFrame
 ) -> dict[str, StageWaits]:
-    """Waits by stage; what was held is at the next stage only from its release on.
+    """Build the waits at each stage; held workloads are at the next stage only after their release.
 
     `counted`: `index, pods`, and `at_s`, the time at which the workload was accepted.
     `schedule`: `index, kind`. `pods`: first incarnations only. `releases`: As `find_releases` returns them.
@@ -188,7 +188,7 @@ def find_releases(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.Da
 
 
 def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame) -> StageWaits:
-    """Build waits from the acceptance of each workload with a controller to its pods; pods that we made do not wait.
+    """Build the waits from the acceptance of a workload to each pod that its controller makes; bare pods do not wait.
 
     `counted`: `index, at_s, pods`. `schedule`: `index, kind`. `pods`: `index, created_s, created_gap`.
     """

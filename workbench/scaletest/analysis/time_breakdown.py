@@ -157,9 +157,7 @@ def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) 
 
 
 def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
-    """One row per workload, four columns per milestone.
-
-    `milestones`: Table MILESTONES.
+    """Pivot table MILESTONES to one row for each workload, with four columns for each milestone.
 
     Returns: `index`, and for each milestone `M` of the run `M|client_s, M|server_s, M|resolution_s, M|gap`: the frame
     `wide` of the functions below.
@@ -174,7 +172,7 @@ def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
-    """Rows of table STEPS of one step, a frame for each clock that has both ends; none where it never began.
+    """Rows of table STEPS for one step, one frame for each clock that has both ends; none if it never began.
 
     `wide`: As `_milestones_wide` returns it, with `accepted, status` of the submission.
     """
@@ -201,7 +199,10 @@ def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
 
 
 def _begin_at_release(wide: pl.DataFrame, step: Step) -> pl.DataFrame:
-    """Begin steps that need a held workload's release at that release; without one they never began."""
+    """Let steps of a held workload begin at its release; without a release they never began.
+
+    `wide`: As `_milestones_wide` returns it.
+    """
     if "held|client_s" not in wide.columns or (step.name not in _AFTER_RELEASE and step.name != "podgroup"):
         return wide
     was_held = pl.col("held|client_s").is_not_null() | pl.col("held|server_s").is_not_null()
@@ -362,9 +363,10 @@ def _share_of_total(values: Floats) -> list[float | None]:
 
 
 def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list[float | None], list[float | None]]:
-    """Interval of each segment's share in the time of the slowest workloads; null for too few workloads.
+    """Bootstrap the lower and upper bounds of each segment's share in the slowest workloads' time.
 
-    `values`: Seconds, [workload, segment], workloads by due time: a block is workloads that follow one another.
+    `values`: Seconds, [workload, segment], in order of due time, since blocks of consecutive workloads are drawn.
+    Bounds are null for too few workloads.
     """
     n, count = len(values), values.shape[1]
     if n < 2 * BLOCKS:
@@ -422,7 +424,7 @@ def _first_value(transition: str, column: str) -> pl.Expr:
 
 
 def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Bindings with the microseconds of an Event, by uid, or of the audit log, by name, where there are any.
+    """Replace times of bindings with those in microseconds from an Event (by uid) or the audit log (by name).
 
     `wide`: Rows by pod with `uid, name, server_scheduled_s, scheduled_resolution_s`, the last two of which are refined.
     """
@@ -488,7 +490,7 @@ def build_milestones(
 def _milestone_rows(
     frame: pl.DataFrame, milestone: str, *, client: str | None, server: str | None = None
 ) -> pl.DataFrame:
-    """Rows of one milestone.
+    """Rows of table MILESTONES for one milestone.
 
     `frame`: `index`, the milestone's times in the columns `client` and `server`, and perhaps `resolution_s` and `gap`.
     """
@@ -505,7 +507,7 @@ def _milestone_rows(
 
 
 def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
-    """Due, sent and acknowledged, by our clock."""
+    """Milestones of the submission (due, sent, acknowledged), by the client's clock."""
     sent = submissions.filter(pl.col("status") != "unsent")
     return [
         _milestone_rows(submissions, "due", client="due_s"),
@@ -515,7 +517,7 @@ def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _object_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """The workload itself, its job where that is another object, and its end."""
+    """Milestones of the workload's own object, of its job where that is another object, and of its end."""
     named = transitions.filter(pl.col("workload").is_not_null()).join(
         plan.select("index", pl.col("name").alias("workload"), "kind"), on="workload", how="inner"
     )
@@ -533,10 +535,10 @@ def _object_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.D
 
 
 def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """Find when a workload itself was seen; its parts stand for it only where it has no object of its own.
+    """Find when a workload was first seen; its parts count only where it has no object of its own.
 
-    Each resource has a watch of its own, and what it made may arrive a moment earlier: it was there then. That says
-    nothing of one found after an absence of its watch, because its time is unknown.
+    Each resource has its own watch, so that a part may arrive a moment before the workload: it existed by then. Objects
+    found after a gap of their watch prove nothing, because their time is unknown.
     """
     rank = pl.col("resource").replace_strict({"workload": 0, "job": 1}, default=2, return_dtype=pl.Int64)
     itself = _earliest_rows(creations.filter(rank == rank.min().over("index")))
@@ -549,7 +551,7 @@ def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataF
 
 
 def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """The earliest of each workload, by each clock.
+    """Earliest row of each workload, by each clock.
 
     `rows`: `index, arrival_s, server_s, resolution_s, gap`; the same columns, one row per workload, are returned.
     """
@@ -562,7 +564,7 @@ def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """Find what a queue did: held the workload, reserved quota, released it (by its own object, else by the job)."""
+    """Milestones of a queue: workload held, quota reserved, workload released (by its own object, else by the job)."""
     queue_rows = select_queue_transitions(schedule, transitions, pods)
     is_podgroup = pl.col("resource") == "podgroup"
     reserved = queue_rows.filter(is_podgroup & pl.col("transition").is_in(RESERVED))
@@ -579,7 +581,7 @@ def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: p
 
 
 def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """First and last pod that was made, bound and running."""
+    """Milestones of a workload's pods: the first and the last that was created, bound and running."""
     parts = []
     names = {
         "created": ("first pod", "last pod"),
@@ -593,9 +595,9 @@ def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame
 
 
 def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> pl.DataFrame:
-    """The pods that were there when as many were, for the first time, as their workload has.
+    """Select the pods that existed when a workload first had its full number of pods.
 
-    Of a workload whose pods nobody watched (only the cluster's times are known) all of them, as far as one can tell.
+    All pods are selected where only the cluster's times are known, because no watch saw them.
     """
     size = plan.select("index", pl.col("pods").alias("needed"), "gang")
     until = pl.when(pl.col("gang") & (pl.col("needed") > 1)).then("ended_s").otherwise("lost_s")
@@ -613,7 +615,7 @@ def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> 
 
 
 def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, event: str) -> pl.DataFrame:
-    """Find when the n-th pod of each workload got there, n its number of pods; by each clock in its own order."""
+    """Find when a workload's n-th pod reached an event, n being its number of pods; each clock has its own order."""
     client, server, resolution, gap = f"{event}_s", f"server_{event}_s", f"{event}_resolution_s", f"{event}_gap"
 
     def rank_pods(column: str, *more: str) -> pl.DataFrame:
@@ -627,7 +629,7 @@ def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, e
 
 
 def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """PodGroups carry their maker's labels or none: joined by label, by owner, or by the workload's name."""
+    """Milestones of PodGroups, which are matched to workloads by label, by owner, or by name."""
     groups = transitions.filter((pl.col("resource") == "podgroup") & (pl.col("transition") == "created"))
     names = plan.select("index", "name")
     by_label = groups.join(names, left_on="workload", right_on="name", how="inner")
@@ -648,7 +650,7 @@ def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl
 
 
 def _event_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """First decision of the scheduler about a pod (bound or unschedulable), eviction, volumes, backend."""
+    """Milestones from events: first decision of the scheduler (bound or unschedulable), eviction, volumes, backend."""
     pod_uids = pods.select("index", pl.col("uid"))
     of_pods = transitions.filter(pl.col("resource") == "pod").join(pod_uids, on="uid", how="inner")
     pod_events = transitions.filter(pl.col("resource") == "event").join(

@@ -101,12 +101,13 @@ def _build_condition(
     holds: bool,
     grave: bool = False,
 ) -> dict[str, Any]:
+    """Row of table VALIDITY: the value found, the value allowed, and the reason if the condition does not hold."""
     row = {"condition": condition, "found": figure, "allowed": allowed, "unit": unit, "holds": holds, "grave": grave}
     return row | {"reason": None if holds else reason}
 
 
 def _check_silence(run: RunTables) -> list[dict[str, Any]]:
-    """Stages that passed nothing, or nothing more, while work waited."""
+    """Check that no stage passed nothing, or nothing more, while work waited."""
     if run.imported or run.unfinished is None:
         return []
     silent = run.unfinished.filter(pl.col("silent"))
@@ -116,7 +117,7 @@ def _check_silence(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
-    """Nodes that were there for a part of the run only: its figures are of no one cluster."""
+    """Check that all nodes existed for the whole run; otherwise its figures belong to no one cluster."""
     if run.imported:
         return []
     losses = run.node_losses
@@ -128,7 +129,7 @@ def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _check_losses(disruptions: Disruptions | None) -> list[dict[str, Any]]:
-    """Pods that did not live as planned: a rate with their replacements in it is not the rate of the plan."""
+    """Check that no pods were lost: a rate that counts their replacements is not that of the plan."""
     if disruptions is None:
         return []
     share, named = disruptions.lost_fraction, "pods that failed, were deleted or were evicted (share)"
@@ -313,7 +314,7 @@ def _explain_watch_lag(worst: float | None, unseen: int, beats: int) -> str:
 
 
 def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
-    """Times without a watch; one that was reopened immediately and missed nothing does not count.
+    """Check the times without a watch; one that was reopened immediately and missed nothing does not count.
 
     `gaps`: `from_s, to_s, relisted`.
     """
@@ -329,6 +330,10 @@ def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
 
 
 def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
+    """Check that the offset between the client's and the servers' clocks is known and small.
+
+    No rows for imported runs.
+    """
     if run.imported:
         return []
     low, high = run.skew["low_s"].max(), run.skew["high_s"].min()
@@ -380,7 +385,7 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _clock_distance(skew: pl.DataFrame) -> tuple[float, float, float]:
-    """Least offset of the clocks, the middle of the bounds it comes from, and half of their width, in seconds.
+    """Smallest possible clock offset, the best estimate of the offset, and half of that estimate's bounds, in seconds.
 
     The offset lies between `low_s` and `high_s` of `skew`, so it is at least the distance of that interval from zero.
     The narrowest bounds are used, unless others show that the clocks were far apart for a time.
@@ -438,7 +443,7 @@ def describe_saturation(load: pl.DataFrame) -> str | None:
 
 
 def _check_host(run: RunTables) -> list[dict[str, Any]]:
-    """Check whether this machine was saturated, and by whom."""
+    """Check whether this machine was saturated, and by which processes."""
     use = measure_machine_use(run.load)
     if use is None:
         return []

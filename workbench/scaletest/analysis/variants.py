@@ -127,6 +127,10 @@ def _is_timed(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantile
 
 
 def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantiles) -> dict[str, Any]:
+    """Compare one quantile of a step's duration between variants `a` and `b`, run by run in pairs.
+
+    The ratio is that of b to a. Where the quantile was never reached on one side only, there is no ratio.
+    """
     first, second = a.list_quantiles(step, share), b.list_quantiles(step, share)
     reason = _explain_lost_pairs(share, a.name, first, b.name, second)
     pairs = [(x.seconds, y.seconds) for x, y in zip(first, second, strict=True) if x.seconds and y.seconds]
@@ -163,7 +167,10 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
 def _explain_lost_pairs(
     share: float, a: str, first: list[_RunQuantile], b: str, second: list[_RunQuantile]
 ) -> str | None:
-    """Why pairs are lost; None if none is."""
+    """Reason why runs lack the quantile and cannot be paired.
+
+    Null if none does. `first`, `second`: By run, of `a` and `b`.
+    """
     whats = {
         "never": f"more than {100 * (1 - share):g} % of the workloads never completed it",
         "no time": "its duration is below the resolution",
@@ -384,6 +391,7 @@ def build_league_table(variants: Variants) -> pl.DataFrame:
 
 
 def _build_row(name: str, runs: tuple[Analysis, ...]) -> dict[str, Any]:
+    """Row of the league table for one variant: counts are sums over its runs, times in seconds medians over them."""
     gangs = pl.concat([run.gangs.with_columns(run=pl.lit(place)) for place, run in enumerate(runs)])
     partial_gangs = gangs.filter(~pl.col("complete") & (pl.col("running_end") > 0))
     stuck = partial_gangs.filter(pl.len().over("run") > 1)
@@ -420,7 +428,7 @@ def _mean_stranded(run: Analysis) -> float | None:
 
 
 def _compare_with_first(variants: Variants) -> dict[str, dict[str, Any]]:
-    """Ratio, interval, verdict and reason of each variant's median from due to scheduled."""
+    """Compare each variant's median wait with the first variant's: ratio, interval, verdict and reason by name."""
     first, *others = variants.names
     nothing: dict[str, Any] = {"ratio": None, "low": None, "high": None, "verdict": None, "reason": _BASE}
     pairs = {name: _list_medians(variants, name) for name in others}

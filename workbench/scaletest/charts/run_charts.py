@@ -163,7 +163,7 @@ def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.Layer
 
 
 def _list_share_rows(name: str, table: pl.DataFrame, segments: list[str]) -> pl.DataFrame:
-    """The bars of one run: all of its workloads, and the slowest, each from 0 to 1 in the order of the segments."""
+    """Rows of two stacked bars for one run, all workloads and the slowest, each from 0 to 1, in order of `segments`."""
     order = pl.col("segment").replace_strict(
         {segment: place for place, segment in enumerate(segments)}, return_dtype=pl.Int64
     )
@@ -362,7 +362,7 @@ def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
 
 
 def _build_distribution(durations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Steps of each side's distribution over all that began, and its quantiles as far as they are reached."""
+    """Build the steps of each side's distribution over all workloads that began, and the quantiles that are reached."""
     sides = durations["side"].unique(maintain_order=True).to_list()
     columns = {"duration_s": pl.Float64, "share": pl.Float64, "side": pl.String}
     curves, marks = [pl.DataFrame(schema=columns)], [pl.DataFrame(schema=columns | {"quantile": pl.String})]
@@ -386,6 +386,10 @@ def _variant_distribution(values: pl.Series, side: str, ended: float, positions:
 
 
 def _describe_workloads(durations: pl.DataFrame) -> str:
+    """Count the workloads and runs of each side.
+
+    `durations` has a row for a workload, with columns `side` and `run`.
+    """
     if not durations.height:
         return "no workload began this step"
     runs = durations.group_by("side", maintain_order=True).agg(pl.col("run").n_unique(), pl.len())

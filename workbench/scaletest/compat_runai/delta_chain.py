@@ -227,6 +227,10 @@ def _printed_second(name: Milestone) -> pl.Expr:
 
 
 def _delta_columns(step: ChainStep, number: int) -> list[pl.Expr]:
+    """Columns of table `upstream_deltas` for one step: the true difference and the one that the old tool prints, in s.
+
+    The old tool prints 0 for -1 s; `clamped` marks these rows.
+    """
     printed = _printed_second(step.at) - _printed_second(step.at if step.name == "First PVC Bind" else step.since)
     return [
         pl.lit(number).alias("number"),

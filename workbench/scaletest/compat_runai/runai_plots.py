@@ -96,6 +96,7 @@ def _chart_general(step: ChainStep, values: pl.DataFrame) -> alt.LayerChart:
 
 
 def _chart_deltas_and_spread(step: ChainStep, values: pl.DataFrame) -> alt.HConcatChart:
+    """Chart a step's durations by submission time, and their spread; columns `submitted_at_us`, `delta_s`."""
     import altair as alt
 
     begin = values["submitted_at_us"][0]
@@ -110,6 +111,10 @@ def _chart_deltas_and_spread(step: ChainStep, values: pl.DataFrame) -> alt.HConc
 
 
 def _chart_line(points: pl.DataFrame, x: str, title: str) -> alt.LayerChart:
+    """Line of `delta_s` over `x`, both columns of `points`, thinned where there are too many.
+
+    `x` is also the axis title.
+    """
     import altair as alt
 
     shown = downsample_points(points)
@@ -129,7 +134,7 @@ def _chart_line(points: pl.DataFrame, x: str, title: str) -> alt.LayerChart:
 
 
 def _chart_spread(values: pl.Series) -> alt.LayerChart:
-    """Counts in bins of whole seconds, and the share at or below."""
+    """Histogram of `values`, in bins of whole seconds, with the share of values at or below each."""
     import altair as alt
 
     base = alt.Chart(alt.Data(values=build_bins(values))).properties(width=_SIDE_PX, height=_HEIGHT_PX // 2)

@@ -72,6 +72,7 @@ class BackendQuery:
         return seconds
 
     def _query_rows(self, connection: Any, namespace: str) -> list[tuple[str, int]]:
+        """Run the query for a namespace: pairs of a workload's name and a time in whole seconds since 1970."""
         import psycopg
 
         bound = {**self.parameters, "namespace": namespace, "project": find_project(namespace)}

@@ -122,7 +122,7 @@ def merge_counts(older: pl.DataFrame, newer: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Table REQUESTS with one row per key: requests are summed, quantiles are those of the larger row."""
+    """Merge rows of table REQUESTS with the same key: requests are added, quantiles are those of the larger row."""
     import polars as pl
 
     key, count = list(tables.REQUESTS.key), pl.col("requests")

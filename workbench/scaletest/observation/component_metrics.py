@@ -138,6 +138,10 @@ def reduce_look(component: str, before: Look, now: Look, *, at_ns: int, over_s: 
 
 
 def _fill_histogram(row: Pressure, old: Series, now: Series) -> None:
+    """Set the row's count, mean and p99 from a histogram's growth between two scrapes.
+
+    The p99 is the first bucket bound below which 99 % of the new observations lie; null if that is infinity.
+    """
     row.count = round(now.count - old.count)
     if not row.count:
         return

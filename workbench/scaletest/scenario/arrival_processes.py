@@ -256,6 +256,10 @@ def _constant_times(rate: float, n: int | None, duration_s: float | None) -> np.
 
 
 def _poisson_times(rate: float, n: int | None, duration_s: float | None, random: np.random.Generator) -> np.ndarray:
+    """Draw Poisson arrival times in seconds from 0, ascending.
+
+    `rate`: Arrivals per second. `n`: Largest number of arrivals. `duration_s`: End; at least one of these two is set.
+    """
     import numpy as np
 
     if duration_s is None:

@@ -405,6 +405,7 @@ def find_gpus(body: Any) -> str:
 
 
 def _find_gpu_value(body: Any) -> str | None:
+    """Find the first number of GPUs in a manifest, as text; null if it requests none."""
     if isinstance(body, list):
         return next(filter(None, map(_find_gpu_value, body)), None)
     if not isinstance(body, dict):

@@ -120,6 +120,10 @@ def _find_faults(objects: list[KubernetesObject], version: str | None, crds: lis
 
 
 def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> list[str]:
+    """Notes below the manifests: what is missing, how the service scales and which quota version is needed.
+
+    `in_flight`: Requests in flight that a replica carries, null if unknown. `spare`: Spare replicas.
+    """
     from workbench.sizing.deployment.service_manifests import PLACEHOLDER_IMAGE, SCALING_HEADROOM, autoscaling_target
 
     is_placeholder = deployed.image == PLACEHOLDER_IMAGE

@@ -301,6 +301,10 @@ def write_sweep_calc_file(folder: Path, output: CalcOutput) -> Path:
 
 
 def _level_metrics(requests: pl.DataFrame, bad: bool) -> SizingMetrics:
+    """Metrics of a level in the toolkit's format, from its requests: request, intended_s, ended_s, runtime_s, llm_s.
+
+    `bad`: The level is tagged as interrupted.
+    """
     items = {}
     calls: list[float] = []
     for row in requests.iter_rows(named=True):

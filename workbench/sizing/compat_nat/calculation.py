@@ -245,6 +245,10 @@ def rough_gpus(
 
 
 def _drop_outliers(x: Numbers, y: Floats, rules: FitRules) -> tuple[Numbers, Floats, list[int]]:
+    """Leave out outliers by value, where the levels are few, and then by their distance from the line.
+
+    `x`: Levels. `y`: Their p95 in seconds. Returns: Levels and values that are left, and the levels removed.
+    """
     removed: list[int] = []
     if len(x) <= rules.small_range:
         mask = _mask_outliers(y, rules.extreme_iqr)
@@ -410,6 +414,10 @@ def _find_exclusion_reason(number: int, level: SizingMetrics, *, calls: bool) ->
 def _level_notices(
     metrics: Mapping[int, SizingMetrics], fit_levels: Mapping[int, SizingMetrics], *, calls: bool
 ) -> list[str]:
+    """Notices about the levels of the fit.
+
+    `metrics` has all levels by concurrency, `calls` tells if any LLM call was made.
+    """
     notices = []
     if fit_levels and not calls:
         notices.append("no LLM call at any level: sized on workflow runtime alone")
@@ -424,6 +432,7 @@ def _level_notices(
 
 
 def _fit_lines(fit_levels: Mapping[int, SizingMetrics], rules: FitRules, *, calls: bool) -> dict[CalcMetric, Fit]:
+    """Fit for each metric a line of p95 seconds over concurrency; `calls` tells if the workflow makes LLM calls."""
     levels = list(fit_levels)
     runtime = fit_line(levels, [fit_levels[n].workflow_runtime_p95 for n in levels], rules)
     if not calls:
@@ -572,6 +581,7 @@ def check_options_with_levels(options: Options) -> None:
 
 
 def _check_levels(levels: tuple[int, ...] | None) -> None:
+    """Refuse levels of concurrency that are too few, too many, out of range or given twice."""
     if levels is None:
         return
     where = "--concurrencies"

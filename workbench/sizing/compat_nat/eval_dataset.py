@@ -62,6 +62,7 @@ def read_dataset_rows(path: Path, kind: DatasetFormat) -> tuple[list[Row], list[
 
 
 def _read_json_rows(path: Path, notices: list[str]) -> list[Row]:
+    """Read the rows of a JSON dataset, also one with trailing commas, which is noted."""
     text = path.read_text(encoding="utf-8-sig")
     try:
         document = json.loads(text)
@@ -151,6 +152,7 @@ def load_nat_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def _load_with_bases(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Load a YAML file merged over its base files; `above` are the files that led to this one."""
     path = path.resolve()
     if path in above or len(above) >= MAX_BASE_FILES:
         raise ConfigError("base files lead back to themselves", where=above[0], found=path)
@@ -164,6 +166,7 @@ def _load_with_bases(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _parse_yaml_file(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping with environment variables put in; messages never quote the text, which may hold secrets."""
     import yaml
 
     try:
@@ -313,6 +316,7 @@ def read_dataset(config_file: str | Path) -> Dataset:
 
 
 def _parse_dataset_config(document: Mapping[str, Any], where: Path) -> DatasetConfig:
+    """Parse section eval.general.dataset of a config; only local files are allowed."""
     section = document
     for name in ("eval", "general", "dataset"):
         entry = section.get(name) if isinstance(section, Mapping) else None
@@ -350,6 +354,7 @@ def _find_dataset_file(file_path: Path, config_file: Path) -> Path:
 
 
 def _filter_rows(rows: list[Row], chosen: Filter | None) -> list[Row]:
+    """Keep the rows that match every allowlist and no denylist; a column that no row has filters nothing."""
     if chosen is None:
         return rows
     for entry, keep in ((chosen.allowlist, True), (chosen.denylist, False)):
@@ -375,6 +380,7 @@ def _drop_duplicate_ids(rows: list[Row], id_key: str) -> list[Row]:
 
 
 def _drop_rows_without_question(rows: list[Row], key: str, path: Path, notices: list[str]) -> list[Row]:
+    """Leave out rows whose column `key`, the question, is empty, with a notice."""
     if rows and not any(key in row for row in rows):
         columns = sorted({str(name) for row in rows[:100] for name in row})[:20]
         do = "set eval.general.dataset.structure.question_key, or disable: true to send whole rows"

@@ -330,6 +330,7 @@ def _multiply_quantity(quantity: str, count: int) -> str:
 
 
 def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[KubernetesObject]:
+    """Kueue objects with a quota for exactly the planned replicas: flavor, cluster queue and local queue."""
     api = "kueue.x-k8s.io/v1beta2"
     flavor, cluster = f"{deployed.name}-gpus", f"{deployed.name}-quota"
     # A pod that requests what its queue does not cover is never admitted.
@@ -457,6 +458,7 @@ def read_crd_schemas(paths: Sequence[Path]) -> Schemas:
 
 
 def _read_definition(item: Any, path: Path) -> Schemas:
+    """Schemas of a CustomResourceDefinition's served versions, by API version and kind."""
     try:
         if item["kind"] != "CustomResourceDefinition":
             raise ValueError
@@ -477,6 +479,7 @@ def _read_definition(item: Any, path: Path) -> Schemas:
 
 
 def _find_schema_faults(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """Faults of a manifest by a CRD's schema, in which unknown fields are faults, too."""
     import jsonschema
 
     try:

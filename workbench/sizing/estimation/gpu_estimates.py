@@ -80,6 +80,11 @@ def fit_scaling_laws(
 def _build_law_row(
     target: str, model: ScalingLaw, gpus: Floats, capacities: Floats, drawn: Floats, weights: Floats, load: float
 ) -> dict[str, object]:
+    """Row of table SCALING: a law fitted to capacities at several GPU counts, and the GPUs it needs for `load`.
+
+    `gpus`, `capacities`, `weights`: One element for each GPU count. `drawn`: Redrawn capacities, [draw, count], for the
+    90 % intervals.
+    """
     fitted = _fit_law(model, gpus, capacities, weights)
     sampled = np.array([_fit_law(model, gpus, row, weights) for row in drawn])
     max_gpus = MAX_GPU_EXTRAPOLATION * int(gpus.max())
@@ -238,6 +243,10 @@ def _select_bounded_capacities(capacities: dict[int, Capacity]) -> list[GpuCapac
 
 
 def _scaling_columns(capacities: dict[int, Capacity], laws: pl.DataFrame | None) -> dict[str, Any]:
+    """Columns of an estimate from several GPU counts.
+
+    `capacities` by GPU count, `laws` null where no law was fitted.
+    """
     if laws is None:
         reasons = [f"{gpus} GPUs: {capacity.reason}" for gpus, capacity in capacities.items() if capacity.reason]
         reason = "fewer than two GPU counts have a capacity with an interval; " + "; ".join(reasons)
@@ -281,6 +290,7 @@ def _explain_unmeasured(points: pl.DataFrame, levels: list[Level], goal: Goal) -
 
 
 def _build_estimate_row(goal: Goal, levels: list[Level], capacity: Capacity, load: float) -> dict[str, Any]:
+    """Row of table ESTIMATES without its GPU columns; capacity and load have the load's unit."""
     return {
         "target": goal.name,
         "metric": goal.metric,

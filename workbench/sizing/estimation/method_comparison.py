@@ -86,6 +86,10 @@ def _meets_all_goals(service: Service, goals: Sequence[Goal], users: int, runs: 
 
 
 def _run_long(service: Service, users: int, seed: int, requests: int, goals: Sequence[Goal]) -> dict[str, list[object]]:
+    """Simulate `users` in a closed loop.
+
+    Returns columns of the requests after warm-up, one and a half for each user.
+    """
     drive = VirtualDriver(service, seed=seed, marks=_choose_marks(goals))
     warm = users + users // 2
     drive.run_closed_loop(

@@ -105,6 +105,7 @@ def decide_verdict(
 
 
 def _describe_failures(row: dict[str, Any]) -> tuple[str, str]:
+    """Verdict and reason for a point with failures: an admission limit if most were refused by it, else interrupted."""
     n_failed = row["n_kept"] - row["n_ok"]
     if row["n_shed"] >= MIN_SHED_FRACTION * n_failed:
         served = f"{row['rate_per_s'] * (1 - row['error_ratio']):.3g} requests/s were served"
@@ -316,6 +317,10 @@ def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: s
 
 
 def _build_window(sent: pl.DataFrame, kept_requests: pl.DataFrame) -> _Window | None:
+    """Times of a step's requests and the span of those that count; null if they are too few.
+
+    `sent`: All requests of the step, with intended_s, sent_s, ended_s, outcome. `kept_requests`: Those that count.
+    """
     if kept_requests.height < 2 * N_PARTS:
         return None
     begin, end = float(str(kept_requests["intended_s"].min())), float(str(kept_requests["intended_s"].max()))

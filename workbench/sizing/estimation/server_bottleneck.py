@@ -85,6 +85,7 @@ def summarize_server_metrics(
 
 
 def _find_binding(summary: dict[str, Any], in_flight: float | None) -> str | None:
+    """Name the resource that binds inside the server, null if none; `in_flight` is the mean number of requests."""
     was_full = (summary["kv_cache_full_share"] or 0.0) > 0
     if (summary["kv_cache_full_share"] or 0.0) >= MIN_FULL_SHARE or (was_full and summary["preemptions"]):
         return CACHE

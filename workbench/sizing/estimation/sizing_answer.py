@@ -62,6 +62,10 @@ def compute_goodput(
 
 
 def _fraction_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> float | None:
+    """Fraction of requests that succeeded and met every goal; null if a metric that decides is unknown.
+
+    `requests`: Column outcome and those of the goals' metrics.
+    """
     within = np.array(requests["outcome"] == "ok", dtype=bool)
     if not len(within):
         return 0.0

@@ -62,6 +62,10 @@ def count_warmup_requests(runtimes: Floats, users: int) -> int:
 
 
 def _mser_cut(values: Floats) -> int:
+    """Number of first values to leave out as warm-up, by the MSER rule: least squared error of the remaining mean.
+
+    `values`: Latencies in order of sending, averaged in batches of BATCH_SIZE. 0 with fewer than four batches.
+    """
     batches = len(values) // BATCH_SIZE
     if batches < 4:
         return 0
@@ -109,6 +113,10 @@ def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
 def _estimate_in_service(
     sent: pl.DataFrame | None, starts: Floats | None, ends: Floats | None, begin: float, end: float
 ) -> dict[str, float | None]:
+    """Mean number of requests in service by the server's times, with its 90 % interval; null if times are unknown.
+
+    `starts`, `ends`: Seconds of all requests in `sent`. `begin`, `end`: Window that is averaged over.
+    """
     names = ("server_in_service", "server_in_service_low", "server_in_service_high")
     if sent is None or starts is None or ends is None:
         return dict.fromkeys(names)
@@ -285,6 +293,10 @@ def step_load(step: dict[str, Any]) -> tuple[float, str]:
 
 
 def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]) -> dict[str, Any]:
+    """Row of table POINTS for a step, without its verdict.
+
+    `sent` are all its requests, `counted` those after warm-up.
+    """
     load, unit = step_load(step)
     outcomes = counted["outcome"].to_list()
     window = measure_flow(sent, counted)
@@ -325,6 +337,10 @@ def _runtime_quantiles(rows: Sequence[dict[str, Any]], q: float) -> dict[int, fl
 
 
 def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequence[float]) -> list[dict[str, Any]]:
+    """Rows of table QUANTILES for a step: each known metric at each of `qs`.
+
+    `counted` are the requests after warm-up.
+    """
     rows = []
     for metric in metrics.METRICS:
         values = metrics.metric_values(counted, metric)

@@ -212,6 +212,7 @@ def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], dr
 
 
 def _build_goal_row(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> dict[str, Any]:
+    """Row of table VERIFICATION for a goal: the quantile measured at the predicted size, and the verdict on it."""
     verdict, reason = _goal_verdict(goal, quantile, point)
     ends = {"value_s": quantile.value, "low_s": quantile.low, "high_s": quantile.high}
     return {
@@ -225,6 +226,7 @@ def _build_goal_row(goal: Goal, quantile: quantiles.Quantile, point: dict[str, A
 
 
 def _goal_verdict(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> tuple[str, str | None]:
+    """Verdict on a goal (held, failed, undecided, invalid) and the reason; `point` is a row of table POINTS."""
     if point["verdict"] in FAILING_VERDICTS:
         return "failed", f"{point['verdict']}: {point['reason']}"
     if point["verdict"] in FAULTY_VERDICTS:

@@ -234,6 +234,7 @@ def _read_quantity(quantity: Quantity, samples: _Samples) -> float | None:
 
 
 def _select_values(series: Series, samples: _Samples) -> list[float]:
+    """Values of a metric series among scraped samples, in its unit; negative, infinite and huge ones are left out."""
     return [
         series.factor * value
         for labels, value in samples.get(series.name, [])

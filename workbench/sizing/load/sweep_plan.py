@@ -126,6 +126,10 @@ class LevelSchedule:
         return open_loads[0] if open_loads else None
 
     def _choose_level(self, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
+        """Choose the next load to measure, null if the measured ones suffice.
+
+        First the ladder climbs until a goal is missed; then loads are added where they sharpen the capacity most.
+        """
         config = self.config
         rule = config.ladder.model_copy(update={"whole": not config.is_open})
         points, quantiles = self._assess_steps(requests, steps)
@@ -157,6 +161,7 @@ class LevelSchedule:
         return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
 
     def _assess_steps(self, requests: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Points and quantiles of the steps; each step is assessed once only."""
         limits = step_points.PointLimits.from_config(self.config)
         wanted = sorted({goal.q for goal in self.config.goals})
         rows = steps.sort("step").rows(named=True)
@@ -192,6 +197,10 @@ def choose_lower_load(capacities: Sequence[Capacity], rungs: Sequence[Rung], rul
 
 
 def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:
+    """Build a rung of the ladder from a row of table POINTS, with whether each goal was met, null if unknown.
+
+    `values`: Rows of table QUANTILES by step, metric and q.
+    """
     within: list[bool | None] = []
     for goal in config.goals:
         quantile = values.get((point["step"], goal.metric, goal.q))

@@ -129,6 +129,7 @@ def list_point_notes(points: pl.DataFrame) -> list[str]:
 
 
 def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
+    """List the notes about a row of table POINTS: repeated prompts, missing first tokens, the server's bottleneck."""
     at = f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
     notes = []
     if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
@@ -225,6 +226,7 @@ def sweep_json(sweep: SweepResult) -> str:
 
 
 def _build_shown_points(sweep: SweepResult) -> pl.DataFrame:
+    """Table of the steps that the terminal shows: load, counts, quantiles of the run time in seconds, verdict."""
     runtime = sweep.quantiles.filter(metric=metrics.DEFAULT_METRIC)
     p50 = runtime.filter(pl.col("q") == 0.5).select("step", p50_s="value_s")
     p95 = runtime.filter(pl.col("q") == 0.95).select("step", p95_s="value_s", low_s="low_s", high_s="high_s")

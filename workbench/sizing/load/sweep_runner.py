@@ -364,6 +364,10 @@ def _prepare_sweep(
     *,
     listener: bool = False,
 ) -> SweepRun:
+    """Check the settings of a new or resumed sweep, build its prompts and open its journal.
+
+    `workflow`: Function to measure, null for a service. `listener`: A service must listen at the target.
+    """
     if workflow is not None and settings.get("workers"):
         raise ConfigError("Dask workers cannot be given a function", where="workers", do="function='module:name'")
     if workflow is not None:
@@ -406,6 +410,7 @@ def _check_surroundings(config: SweepConfig, needed: bool) -> None:
 
 
 def _apply_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepConfig:
+    """Settings of a resumed sweep with new limits; any other new setting is refused."""
     overrides = {name: value for name, value in settings.items() if value is not None}
     if others := sorted(set(overrides) - {*LIMIT_NAMES, "target_confirm", "protocol", "processes"}):
         raise ConfigError(

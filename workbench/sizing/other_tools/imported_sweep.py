@@ -294,6 +294,7 @@ def _find_tail_start(rows: list[ImportedRequest]) -> int:
 def _append_request(
     columns: dict[str, list[Any]], step: int, place: int, item: int, row: ImportedRequest, began_s: float
 ) -> None:
+    """Add an imported request to the columns of table REQUESTS, times in seconds since `began_s`."""
     ok = row.outcome == "ok"
     values = {
         "step": step,
@@ -329,6 +330,7 @@ def _append_request(
 def _build_step_row(
     number: int, step: ImportedStep, gpus: int, imported: ImportedSweep, duration_s: float
 ) -> dict[str, Any]:
+    """Row of table STEPS for an imported step."""
     closed = step.arrivals == "users"
     began = None if step.began_s is None else datetime.fromtimestamp(step.began_s, UTC)
     return {

@@ -140,6 +140,7 @@ def _read_arrivals(folder: Path) -> Arrivals:
 
 
 def _check_span(entries: list[Entry], load: Load, label: str) -> None:
+    """Refuse entries whose span of sending times differs from the one in the stage's report."""
     span_s = entries[-1].start_time - entries[0].start_time
     if load.send_duration is not None and abs(span_s - load.send_duration) > _MAX_SPAN_ERROR_S:
         raise InputError(
@@ -152,6 +153,7 @@ def _check_span(entries: list[Entry], load: Load, label: str) -> None:
 def _build_step(
     load: Load, requests: list[ImportedRequest], arrivals: Arrivals, label: str, notes: list[str]
 ) -> ImportedStep:
+    """Build a step with the concurrency or the rate of a stage, which has one of them."""
     if load.concurrency is not None:
         step = ImportedStep("users", load.concurrency, None, None, requests)
     elif load.requested_rate is not None:

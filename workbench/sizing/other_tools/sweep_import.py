@@ -177,6 +177,7 @@ def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
 
 
 def _describe_import(sweep: ImportedSweep, judged: pl.DataFrame) -> str:
+    """Sentence on the imported levels and their loads; `judged` needs columns load and load_unit."""
     spans = []
     for unit, name in (("users", "users"), ("1/s", "arrivals per second")):
         loads = [float(load) for load in judged.filter(judged["load_unit"] == unit)["load"]]

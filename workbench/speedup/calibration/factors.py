@@ -259,7 +259,7 @@ def _average_features(pieces: PieceArrays, label: str, queries: Sequence[str]) -
 
 
 def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
-    """Values of one side as [session, query, term], NaN where a session lacks a query.
+    """Arrange the seconds of side `label` as [session, query, term], NaN where a session lacks a query.
 
     `keys`: `label, session, query`, one row for each row of `by_term`, [owner, term].
     """
@@ -354,7 +354,7 @@ def _fit_terms(both: PairedTimes) -> Factors:
 
 
 def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) -> Floats:
-    """Log of predicted over measured time, [weight, query], with factors from all other queries."""
+    """Log of predicted over measured time, [weight, query]; each query is predicted with factors from all others."""
     parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
     errors = np.zeros((len(time_weights), len(both.queries)))
     for i in range(len(both.queries)):

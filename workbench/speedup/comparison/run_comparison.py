@@ -196,6 +196,7 @@ def _group_by_query(executions: Sequence[Execution]) -> dict[str, list[Execution
 def _choose_runs(
     query: str, first: Sequence[Execution], second: Sequence[Execution], number: int | None
 ) -> tuple[Execution, Execution]:
+    """Choose the same run of a query on both sides: number `number`, or the last common one, or each side's last."""
     ours, theirs = (
         {execution.number: execution for execution in first},
         {execution.number: execution for execution in second},

@@ -77,7 +77,7 @@ def _scala_hash(key: int | str) -> int:
 
 
 def _hash_trie_path(key: int | str) -> tuple[int, ...]:
-    """Immutable tables are tries over five bits at a time, lowest first."""
+    """Sort key of an element in Scala's immutable hash tables: five bits of its hash at a time, lowest first."""
     value = _scala_hash(key)
     value = (value + (~(value << 9) & HASH_MASK)) & HASH_MASK
     value ^= value >> 14

@@ -104,7 +104,7 @@ def compare_answers(reference: Answer, other: Answer) -> AnswerComparison:
 def _differ_only_in_ties(
     reference: Answer, other: Answer, missing: list[Row], extra: list[Row], types: list[str]
 ) -> bool:
-    """Whether all differing rows tie with the last row, and the sort columns as a whole are equal."""
+    """Tell whether all differing rows tie with the last row in the sort columns, which are equal on the whole."""
     keys = reference.keys or ()
     kinds = [types[place] for place in keys]
 
@@ -158,7 +158,10 @@ def _group_by_exact_columns(rows: Iterable[Row], exact: Sequence[int]) -> dict[s
 def _list_unmatched_floating_rows(
     rows: list[Row], others: list[Row], floating: Sequence[int]
 ) -> tuple[list[Row], list[Row]]:
-    """Unmatched rows among those equal in all exact columns: paired in sorted order, then with the first that fits."""
+    """Rows of each side without a counterpart that is equal up to rounding; all rows equal in their exact columns.
+
+    `floating`: Positions of the floating-point columns. Rows are paired in sorted order, then with the first that fits.
+    """
 
     def order_key(row: Row) -> str | tuple[Any, ...]:
         return tuple(_value_sort_key(row[place]) for place in floating)
@@ -238,6 +241,10 @@ class AnswerStore:
         files.write_text(self.folder / f"{session}.json", json.dumps(index, indent=1) + "\n")
 
     def _store_answer(self, answer: dict[str, Any]) -> str:
+        """Store the rows of an answer under their digest, which does not depend on the order of rows.
+
+        Returns the digest.
+        """
         rows = answer["rows"]
         # The order of rows does not matter, except for the last row, which decides about ties.
         ordered = answer | {"rows": sorted(json.dumps(row, ensure_ascii=False) for row in rows), "last": rows[-1:]}
@@ -329,7 +336,7 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
 
 
 def _find_references(recording: Recording, store: AnswerStore) -> dict[str, tuple[str, str]]:
-    """Session and digest of each query's reference: the first session of the first side that answered it."""
+    """Session and digest of each query's reference answer, from the first session of the first side that has one."""
     references: dict[str, tuple[str, str]] = {}
     for label, number in ((session.label, session.session) for session in recording.list_good_sessions()):
         name = session_file_stem(label, number)

@@ -495,6 +495,7 @@ def list_differences(earlier: Recording, requested: Recording) -> list[str]:
 
 
 def _collect_difference(name: str, one: object, two: object, differences: list[str]) -> None:
+    """Add to `differences` a line for each value that differs between two JSON documents."""
     if one == two:
         return
     if isinstance(one, dict) and isinstance(two, dict):
