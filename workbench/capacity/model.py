@@ -100,15 +100,23 @@ class Quantity:
 
 
 def build_spread(name: str, factor: float) -> Quantity:
-    """A factor around 1, between 1/factor and factor in 9 of 10 cases; a point for a factor of 1."""
+    """A factor around 1, between 1/factor and factor in 9 of 10 cases; a point for a factor of 1.
+
+    >>> build_spread("growth", 1.5)
+    Quantity(name='growth', value=1.0, unit='', low=0.6666666666666666, high=1.5, level=0.9, mirrored='')
+    """
     return Quantity(name, 1.0) if factor == 1 else Quantity(name, 1.0, "", 1 / factor, factor, 0.9)
 
 
 def draw_quantities(quantities: list[Quantity], draws: int, seed: int) -> dict[str, Floats]:
-    """Independent draws of each quantity, by its name.
+    """Draw each quantity independently, by its name: arrays of `draws` values.
 
     The random numbers of each depend on the seed and its name only, so removing or widening one input does not change
     the draws of the others.
+
+    >>> sample = draw_quantities([build_spread("growth", 1.5)], draws=3, seed=1)
+    >>> {name: len(values) for name, values in sample.items()}
+    {'growth': 3}
     """
     return {quantity.name: quantity.value_at(_draw_normal(quantity.name, draws, seed)) for quantity in quantities}
 
@@ -121,7 +129,11 @@ def _draw_normal(name: str, draws: int, seed: int) -> Floats:
 
 
 def count_whole_nodes(size: int, node: int) -> int:
-    """Return the number of whole nodes taken by a shape larger than a node."""
+    """Return the number of whole nodes taken by a shape larger than a node.
+
+    >>> count_whole_nodes(16, 8), count_whole_nodes(20, 8)
+    (2, 3)
+    """
     return -(-size // node)
 
 

@@ -23,9 +23,12 @@ SUSTAINED, NOT_SUSTAINED, NOT_MEASURED = "sustained", "not sustained", "not meas
 
 
 def compute_quantiles(values: Any) -> Any:
-    """P5, P50 and P95 along the first axis, as drawn values, so that nodes stay whole.
+    """P5, P50 and P95 along the first axis, each a value that was drawn, so that nodes stay whole.
 
-    The smallest value that this share of the draws does not exceed (Hyndman and Fan 1996, type 1).
+    This is the smallest value that this share of the draws does not exceed (Hyndman and Fan 1996, type 1).
+
+    >>> compute_quantiles(np.arange(101)).tolist()
+    [5.0, 50.0, 95.0]
     """
     return np.quantile(np.asarray(values, dtype=np.float64), QUANTILE_FRACTIONS, axis=0, method="inverted_cdf")
 

@@ -233,7 +233,12 @@ def _select_by_name(table: pl.DataFrame, chart_name: str, names: list[str]) -> p
 
 
 def check_row_count(frame: pl.DataFrame, chart_name: str, limit: int, advice: str) -> pl.DataFrame:
-    """Refuse more rows than a reader could tell apart."""
+    """Return the frame, but refuse more rows than `limit`, too many to tell apart; `advice`: what to do then.
+
+    >>> import polars as pl
+    >>> check_row_count(pl.DataFrame({"x": [1, 2]}), "bars", 10, "draw fewer").height
+    2
+    """
     if frame.height > min(limit, MAX_CHART_ROWS):
         raise InputError(
             f"too many rows for the chart {chart_name}",
@@ -245,7 +250,11 @@ def check_row_count(frame: pl.DataFrame, chart_name: str, limit: int, advice: st
 
 
 def check_positive(frame: pl.DataFrame, chart_name: str, columns: Sequence[str | None]) -> None:
-    """Refuse values that a log axis cannot show."""
+    """Refuse values of 0 and below, which a log axis cannot show; null columns are skipped.
+
+    >>> import polars as pl
+    >>> check_positive(pl.DataFrame({"ratio": [0.5, 2.0]}), "forest", ["ratio", None])
+    """
     for name in filter(None, columns):
         low = frame.get_column(name).min()
         if isinstance(low, int | float) and not math.isnan(low) and low <= 0:
@@ -258,7 +267,11 @@ def check_positive(frame: pl.DataFrame, chart_name: str, columns: Sequence[str |
 
 
 def check_unique(frame: pl.DataFrame, chart_name: str, columns: list[str]) -> None:
-    """Refuse two rows in one place, which would be drawn over each other."""
+    """Refuse two rows with equal values in `columns`, which would be drawn over each other.
+
+    >>> import polars as pl
+    >>> check_unique(pl.DataFrame({"query": ["q1", "q2"]}), "bars", ["query"])
+    """
     twice = frame.select(columns).filter(frame.select(columns).is_duplicated())
     if twice.height:
         place = ", ".join(str(value) for value in twice.row(0))
@@ -290,17 +303,30 @@ def join_sentences(*parts: str) -> str:
 
 
 def format_missing_note(count: int, noun: str = "row") -> str:
-    """How many rows had no value, as a note ("" for none)."""
+    """Note on the number of rows that have no value; "" for 0.
+
+    >>> format_missing_note(3), format_missing_note(0)
+    ('3 rows without a value not drawn', '')
+    """
     return f"{format_number(count)} {noun}{'' if count == 1 else 's'} without a value not drawn" if count else ""
 
 
 def describe_table(
     title: str, frame: pl.DataFrame, *, subtitle: str = "", labels: Mapping[str, str] | None = None
 ) -> str:
-    """A chart's title, its number of rows, the range of each quantity, and the first rows.
+    """Describe a chart in text: its title, number of rows, the range of each quantity, and the first rows.
 
     `frame`: The rows that are drawn; numeric columns are told as ranges, nulls are counted.
     `labels`: Column name to words with unit; a column that is not named here gets the words of its name.
+
+    >>> import polars as pl
+    >>> print(describe_table("Waits", pl.DataFrame({"query": ["q1", "q2"], "wall_s": [1.5, None]})))
+    Waits.
+    2 rows drawn.
+    wall (s): 1.5, 1 missing.
+    Rows:
+    query q1; wall (s) 1.5
+    query q2; wall (s) –
     """
     rows = frame.head(TOP_ROWS).to_dicts()
     return _format_description(
@@ -326,7 +352,11 @@ def describe_spec(spec: Mapping[str, Any]) -> str:
 
 
 def extract_title(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Title and subtitle of a spec as plain lines, "" where there is none."""
+    """Title and subtitle of a spec as plain lines, "" where there is none.
+
+    >>> extract_title({"title": {"text": "Waits", "subtitle": ["by side"]}})
+    ('Waits', 'by side')
+    """
     title = spec.get("title") or ""
     if not isinstance(title, Mapping):
         return _join_title_lines(title), ""

@@ -134,7 +134,11 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
 
 
 def format_seconds(value: float | None) -> str:
-    """Seconds for display, a dash where there are none."""
+    """Seconds for display, a dash where there are none.
+
+    >>> format_seconds(1.25), format_seconds(None)
+    ('1.25 s', '–')
+    """
     return "–" if value is None else f"{format_number(value)} s"
 
 

@@ -125,7 +125,11 @@ def _build_key_number(entry: KeyNumber) -> dict[str, str]:
 
 
 def render_chip(verdict: str | None, status: str = "succeeded") -> str:
-    """A chip with the verdict, or with the status of a run without one."""
+    """A chip with the verdict, or with the status of a run without one.
+
+    >>> render_chip("valid")
+    '<span class="wb-chip wb-valid">valid</span>'
+    """
     word, kind = {
         "failed": ("failed", "failed"),
         "cancelled": ("cancelled", "failed"),
@@ -158,7 +162,11 @@ def _format_key_number(entry: dict[str, str]) -> str:
 
 
 def render_next_steps(steps: object) -> str:
-    """Next steps as an HTML list; escaped, with text in backticks as code."""
+    """Next steps as an HTML list; escaped, with text in backticks as code.
+
+    >>> render_next_steps(["Run `workbench doctor`."])
+    '<div class="wb-next"><p>What to do next</p><ul><li>Run <code>workbench doctor</code>.</li></ul></div>'
+    """
     texts = [str(step) for step in steps][:MAX_STEPS] if isinstance(steps, list) else []
     if not texts:
         return ""
@@ -244,7 +252,11 @@ def _format_row_count(count: int) -> str:
 
 
 def choose_column_class(is_number: bool, texts: list[str]) -> str:
-    """CSS class of a column: numbers right-aligned, short texts on one line, long ones wrapped."""
+    """CSS class of a column: numbers are right-aligned, short texts stay on one line, long ones wrap.
+
+    >>> [choose_column_class(False, [text]) for text in ("q1", "word " * 20)], choose_column_class(True, ["1"])
+    (['short', ''], 'num')
+    """
     return "num" if is_number else "short" if all(len(text) <= MAX_SHORT_CHARS for text in texts) else ""
 
 

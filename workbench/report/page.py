@@ -117,7 +117,11 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
 
 
 def replace_surrogates(text: str) -> str:
-    """Text with lone surrogates, as in broken logs, replaced."""
+    """Text with lone surrogates, as in broken logs, replaced.
+
+    >>> replace_surrogates("a" + chr(0xD800)).isascii()
+    True
+    """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 

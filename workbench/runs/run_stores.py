@@ -237,6 +237,10 @@ def is_final(error: OSError) -> bool:
 
 
 def format_error(error: BaseException) -> str:
-    """An error of a store in a short text, without user and password."""
+    """An error of a store in a short text, without user and password.
+
+    >>> format_error(FileNotFoundError("no such bucket"))
+    'no such bucket'
+    """
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return redaction.strip_user_info(text)[:200]

@@ -397,7 +397,10 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
 
 
 def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:
-    """The laws of one target as lines: `model, gpus, capacity`, up to twice the largest measured count."""
+    """Points of the lines of a target's scaling laws: `model, gpus, capacity`, up to twice the largest measured count.
+
+    `scaling`: Table SCALING.
+    """
     rows: list[dict[str, Any]] = []
     for row in SCALING.check(scaling).filter(target=target).iter_rows(named=True):
         max_gpus = MAX_GPU_EXTRAPOLATION * max(row["counts"])

@@ -51,12 +51,20 @@ class Interval:
 
 
 def finite_or_none(value: float) -> float | None:
-    """A number for a table; null when infinite or NaN."""
+    """A number for a table; null when infinite or NaN.
+
+    >>> finite_or_none(1.5), finite_or_none(float("inf")), finite_or_none(float("nan"))
+    (1.5, None, None)
+    """
     return float(value) if np.isfinite(value) else None
 
 
 def to_float_array(values: Iterable[float], name: str, *, positive: bool = False) -> Floats:
-    """Observations as an array; refuses missing, infinite and (optionally) non-positive ones with their positions."""
+    """Observations as an array; refuses missing, infinite and (optionally) non-positive ones with their positions.
+
+    >>> to_float_array([1, 2.5], "times").tolist()
+    [1.0, 2.5]
+    """
     observations = list(values)
     numbers = np.array([np.nan if value is None else value for value in observations], dtype=np.float64)
     wrong = np.flatnonzero(~np.isfinite(numbers) | ((numbers <= 0) if positive else False))
@@ -78,7 +86,11 @@ def check_level(value: float, *, name: str = "level") -> None:
 
 
 def t_interval(values: Floats, level: float) -> tuple[float | None, float | None, float | None]:
-    """Mean, half width of its t interval and two-sided p value against 0; null from fewer than two values."""
+    """Mean, half width of its t interval and two-sided p value against 0; null from fewer than two values.
+
+    >>> [round(number, 3) for number in t_interval(np.array([1.0, 2.0, 3.0]), 0.95)]
+    [2.0, 2.484, 0.074]
+    """
     n = len(values)
     if n < 2:
         return (float(values[0]) if n else None), None, None

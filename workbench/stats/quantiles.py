@@ -170,9 +170,9 @@ def estimate_quantile(values: Floats, q: float, *, level: float = LEVEL) -> Quan
 
 
 def estimate_correlation_time(values: Floats, threshold: float) -> float:
-    """Autocorrelation time in requests; 1 when requests are independent.
+    """Autocorrelation time of the values in requests; 1 when requests are independent.
 
-    Of the series of each request's fraction of values above the threshold (for an infinite one: of failures);
+    The series is each request's fraction of values above the threshold (for an infinite one: of failures);
     autocorrelations are summed while they exceed the noise.
     """
     is_present = ~np.isnan(values)
@@ -206,7 +206,7 @@ def choose_block_length(values: Floats, q: float) -> int:
 
 
 def compute_quantile(values: Floats, q: float) -> float:
-    """The quantile without interval."""
+    """Quantile `q` of the values, without an interval."""
     return float(_interpolate_quantile(_sort_values(values)[None, :], q)[0])
 
 

@@ -433,7 +433,15 @@ def _summarize_times(side: ReplayVariant, timings: pl.DataFrame) -> dict[str, An
 
 
 def summarize_side(timings: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) -> dict[str, Any]:
-    """Elapsed and CPU time of the operator from its rows of `tables.TIMINGS`, each with its interval."""
+    """Summarise the elapsed and CPU seconds of the operator on one side, each with its interval.
+
+    `timings`: The side's rows of `tables.TIMINGS`, of which `operator_s` and `operator_cpu_s` are used.
+
+    >>> import polars as pl
+    >>> timings = pl.DataFrame({"operator_s": [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "operator_cpu_s": [4.0] * 6})
+    >>> [round(summarize_side(timings)[name], 2) for name in ("low_s", "operator_s", "high_s", "operator_cpu_s")]
+    [1.0, 1.1, 1.2, 4.0]
+    """
     summary: dict[str, Any] = {}
     for column, suffix in (("operator_s", "s"), ("operator_cpu_s", "cpu_s")):
         seen = summarize_differences(timings[column].drop_nulls().to_list(), level=level)

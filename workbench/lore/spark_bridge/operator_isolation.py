@@ -197,6 +197,9 @@ def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool
     """Does partition P of the output come from partition P of each input alone?
 
     `n_inputs`: Partitions of each input that is neither broadcast nor a subquery.
+
+    >>> is_one_to_one("Project", [4], 4), is_one_to_one("Project", [4], 2)
+    (True, False)
     """
     if operator in PARTITION_MIXING_OPERATORS or operator.startswith(SUBTREE_PREFIX):
         return False

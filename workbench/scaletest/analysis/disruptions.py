@@ -184,12 +184,17 @@ class NodeLosses:
 
 
 def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -> NodeLosses | None:
-    """Which nodes took no pods for a part of a run? Null where all did, or nothing was seen of them.
+    """Find the nodes that accepted no pods for a part of a run; null if there are none, or no node was observed.
 
-    A node that came during the run, and took pods from then on, is not lost. Knows nodes that were seen only.
+    A node that appeared during the run and accepted pods from then on is not lost.
 
     `nodes`: `name, gpus` of table NODES. `changes`: `at_s, name, ready, gpus` of table NODE_CHANGES.
     `end_s`: End of the run.
+
+    >>> nodes = pl.DataFrame({"name": ["a", "b"], "gpus": [8, 8]})
+    >>> changes = pl.DataFrame({"at_s": [0.0, 0.0, 60.0], "name": ["a", "b", "b"], "ready": [True, True, False]})
+    >>> find_node_losses(nodes, changes.with_columns(gpus=8), end_s=100.0)
+    NodeLosses(names=('b',), n_nodes=2, first_s=60.0, from_the_start=False, lost_fraction=0.2, gpus=(8, 16))
     """
     if not changes.height or end_s <= 0:
         return None

@@ -68,6 +68,10 @@ def find_saturation(gpus: pl.DataFrame | None, pods: pl.DataFrame | None = None)
 
     Where `allocated` is above 1.05 * `capacity` at any moment, nodes came or were not seen: then no moment is full.
     Knows GPUs only, and of this run's pods only; does not show that a gang waits until all of it fits.
+
+    >>> columns = {"at_s": [0.0, 1.0], "capacity": [8.0, 8.0], "allocated": [4.0, 8.0]}
+    >>> find_saturation(pl.DataFrame(columns | {"waiting": [0.0, 2.0], "stranded": [0.0, 0.0]})).full.tolist()
+    [False, True]
     """
     if gpus is None or not gpus.height:
         nothing = np.zeros(0)
@@ -116,12 +120,17 @@ class GpuCeiling:
 
 
 def find_gpu_ceiling(schedule: pl.DataFrame, gpus: pl.DataFrame) -> GpuCeiling | None:
-    """How many pods a second do the GPUs themselves allow, whatever the scheduler does?
+    """How many pods a second do the GPUs themselves allow, however fast the scheduler is?
 
     `schedule`: `pods, gpus_per_pod, lifetime_s, delete_after_s`. `gpus`: `capacity`.
 
-    Null where there are no GPUs, or where a pod with GPUs never ends: then they only hold a number of pods, at no rate.
-    Of all the plan's pods on the largest capacity that was seen; does not show what fragmentation costs.
+    Null where there are no GPUs, or where a pod with GPUs never ends, so that there is no rate. Assumes the largest
+    capacity that was seen; does not show what fragmentation costs.
+
+    >>> plan = {"pods": [2, 1], "gpus_per_pod": [1, 4], "lifetime_s": [10.0, 5.0]}
+    >>> schedule = pl.DataFrame(plan).with_columns(delete_after_s=pl.lit(None, dtype=pl.Float64))
+    >>> find_gpu_ceiling(schedule, pl.DataFrame({"capacity": [8, 8]}))
+    GpuCeiling(gpus=8.0, gpu_s_per_pod=13.333333333333334)
     """
     if not gpus.height:
         return None
@@ -237,9 +246,15 @@ def _ready_masks(
 
 
 def count_gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_end: str) -> Floats:
-    """GPUs of the rows that are between begin and end (the earlier of two) at each moment.
+    """Sum the GPUs of the rows that have begun and not ended at each moment.
 
-    `rows`: `gpus`, and the three columns of times, in seconds; null for never.
+    A row ends at the earlier of `end` and `or_end`.
+
+    `rows`: `gpus`, and the three named columns of times, in seconds; null for never. `at`: Moments in seconds.
+
+    >>> pods = pl.DataFrame({"gpus": [1, 4], "begin_s": [0.0, 2.0], "end_s": [3.0, None], "lost_s": [None, 9.0]})
+    >>> count_gpus_between(pods, np.array([1.0, 2.5, 5.0, 9.5]), "begin_s", "end_s", "lost_s").tolist()
+    [1.0, 5.0, 4.0, 0.0]
     """
     begun_rows = rows.filter(pl.col(begin).is_not_null())
     gpus = begun_rows["gpus"].to_numpy().astype(float)

@@ -149,9 +149,13 @@ def build_component_table(pressure: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def count_throttled(submissions: pl.DataFrame) -> tuple[int, int, float]:
-    """Requests of ours that were answered with 429, all requests, and seconds waited because of them.
+    """Requests that the server answered with 429, all requests, and the seconds waited because of the former.
 
-    `submissions`: `throttled, attempts, throttled_s`.
+    `submissions`: `throttled, attempts, throttled_s`, one row for each workload.
+
+    >>> frame = pl.DataFrame({"throttled": [2, 0], "attempts": [3, 1], "throttled_s": [1.5, 0.0]})
+    >>> count_throttled(frame)
+    (2, 4, 1.5)
     """
     return (
         int(submissions["throttled"].sum()),
@@ -161,7 +165,14 @@ def count_throttled(submissions: pl.DataFrame) -> tuple[int, int, float]:
 
 
 def describe_throttling(submissions: pl.DataFrame) -> str | None:
-    """'throttled the client: 59 of 209 requests, 61.9 s waited'; null for less than one request in a hundred."""
+    """Describe how often the server throttled the client; null for less than one request in a hundred.
+
+    `submissions`: `throttled, attempts, throttled_s`, one row for each workload.
+
+    >>> frame = pl.DataFrame({"throttled": [2, 0], "attempts": [3, 1], "throttled_s": [1.5, 0.0]})
+    >>> describe_throttling(frame)
+    'throttled the client: 2 of 4 requests, 1.5 s waited'
+    """
     throttled, requests, waited_s = count_throttled(submissions)
     if throttled < max(1.0, TOLD_FRACTION * requests):
         return None

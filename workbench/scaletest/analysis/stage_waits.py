@@ -466,7 +466,14 @@ def _shorten(text: str | None) -> str:
 
 
 def describe_obstacles(obstacles: pl.DataFrame) -> list[str]:
-    """The reasons that kept something from getting on to the end, in a sentence each."""
+    """Describe in a sentence each the reasons for which objects still waited at the end.
+
+    `obstacles`: `about, reason, waiting, example` of table OBSTACLES.
+
+    >>> row = {"about": "pods", "reason": "no node", "waiting": 12, "example": "insufficient cpu"}
+    >>> describe_obstacles(pl.DataFrame([row]))
+    ['The cluster says of 12 pods: no node (insufficient cpu).']
+    """
     return [
         f"The cluster says of {row['waiting']:,} {row['about']}: {row['reason']} ({row['example']})."
         for row in obstacles.filter(pl.col("waiting") > 0).head(MAX_TOLD).to_dicts()

@@ -234,7 +234,7 @@ def count_passages(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
 
 
 def build_throughput_table(passages: StagePassages) -> pl.DataFrame:
-    """Table FLOW: counts by stage on an even grid of at most 800 moments, from the start to the last thing seen."""
+    """Build table FLOW: counts by stage on an even grid of at most 800 moments, from the start to the last event."""
     at = np.linspace(0.0, max(passages.end_s, 1e-3), min(MAX_POINTS, max(2, int(passages.end_s * 10) + 1)))
     stages = {
         "due": passages.due,

@@ -82,12 +82,20 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
 
 
 def list_reasons(table: pl.DataFrame) -> tuple[str, ...]:
-    """Why the run is invalid; empty if it is valid."""
+    """List the reasons why the run is invalid; empty if it is valid. `table`: Table VALIDITY.
+
+    >>> list_reasons(pl.DataFrame({"holds": [True, False], "grave": [True, True], "reason": [None, "pods were lost"]}))
+    ('pods were lost',)
+    """
     return tuple(table.filter(~pl.col("holds") & pl.col("grave"))["reason"])
 
 
 def list_warnings(table: pl.DataFrame) -> tuple[str, ...]:
-    """List the warnings that qualify the figures of a valid run."""
+    """List the warnings that qualify the figures of a valid run. `table`: Table VALIDITY.
+
+    >>> list_warnings(pl.DataFrame({"holds": [True, False], "grave": [True, False], "reason": [None, "sent late"]}))
+    ('sent late',)
+    """
     return tuple(table.filter(~pl.col("holds") & ~pl.col("grave"))["reason"])
 
 
@@ -426,7 +434,14 @@ class MachineUse:
 
 
 def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
-    """Measure the machine's use from table LOAD; null where the machine was not observed."""
+    """Measure how busy this machine was, from table LOAD; null if it was not observed.
+
+    `load`: `host_busy`, and the CPU shares `client, side, others`, each from 0 to 1.
+
+    >>> load = pl.DataFrame({"host_busy": [0.2, 0.99], "client": [0.1, 0.3], "side": [0.1, 0.6], "others": [0.0, 0.1]})
+    >>> measure_machine_use(load)
+    MachineUse(saturated=0.5, client=0.3, side=0.6, others=0.1)
+    """
     rows = load.filter(pl.col("host_busy").is_not_null())
     if not rows.height:
         return None
@@ -437,7 +452,14 @@ def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
 
 
 def describe_saturation(load: pl.DataFrame) -> str | None:
-    """Describe saturation for the answer: null while the machine had room."""
+    """Describe the saturation of this machine in a sentence; null while it had room.
+
+    `load`: As for `measure_machine_use`.
+
+    >>> load = pl.DataFrame({"host_busy": [0.2, 0.3], "client": [0.1, 0.3], "side": [0.1, 0.0], "others": [0.0, 0.0]})
+    >>> describe_saturation(load) is None
+    True
+    """
     use = measure_machine_use(load)
     return use.text if use is not None and use.saturated > MAX_BUSY_FRACTION else None
 

@@ -497,7 +497,10 @@ def join_names(names: list[str]) -> str:
 
 
 def describe_league(league: pl.DataFrame) -> str:
-    """One sentence: complete gangs and deadlocks, or the median waits, and the verdicts against the first."""
+    """Describe complete and deadlocked gangs, and each median wait with its verdict against the first side's.
+
+    `league`: Table LEAGUE.
+    """
     rows = league.to_dicts()
     if league["gangs"].sum():
         stuck = [f"{row['deadlocked']} with {row['side']}" for row in rows if row["deadlocked"]]

@@ -331,7 +331,11 @@ async def _write_input(process: asyncio.subprocess.Process, text: bytes | None) 
 
 
 def parse_command(text: str, option: str) -> tuple[str, ...]:
-    """Split a command line into words."""
+    """Split a command line into words.
+
+    >>> parse_command("runai submit --gpu 1", "--command")
+    ('runai', 'submit', '--gpu', '1')
+    """
     try:
         return tuple(shlex.split(text))
     except ValueError as error:

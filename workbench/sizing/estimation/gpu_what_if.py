@@ -85,7 +85,7 @@ def estimate_capacities(
 
 
 def list_ceilings(points: pl.DataFrame) -> dict[int, Ceiling | None]:
-    """The lowest load of each GPU count that was not served; null where all were."""
+    """Find the lowest load of each GPU count that was not served; null where all were. `points`: Table POINTS."""
     return {gpus: find_ceiling(points.filter(pl.col("gpus") == gpus)) for gpus in points["gpus"].unique().to_list()}
 
 

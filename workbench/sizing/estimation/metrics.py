@@ -171,7 +171,12 @@ def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: 
 
 
 def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]:
-    """Which requests have a value of the metric at all, known or not."""
+    """Mask of the requests for which the metric exists, whether its value is known or not.
+
+    >>> requests = pl.DataFrame({"output_tokens": [1, 20, None], "later_tokens": [0, 19, None]})
+    >>> metric_applies(requests, "itl").tolist(), metric_applies(requests, "runtime").tolist()
+    ([False, True, True], [True, True, True])
+    """
     return requests.select(pl.repeat(True, pl.len()) & METRICS[metric].applies).to_series().to_numpy()
 
 

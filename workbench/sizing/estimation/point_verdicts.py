@@ -144,7 +144,15 @@ def _find_client_limit(
 
 
 def apply_verdicts(table: pl.DataFrame, verdicts: Verdicts, replaced: Sequence[str]) -> pl.DataFrame:
-    """The points with the verdicts that follow from comparing steps, where theirs is one of `replaced`."""
+    """Replace the verdicts of points, where the present one is in `replaced`, by those found by comparing steps.
+
+    `table`: `step, verdict, reason` of table POINTS. `verdicts`: New verdict and reason by step.
+
+    >>> import polars as pl
+    >>> points = pl.DataFrame({"step": [0, 1], "verdict": ["valid", "few samples"], "reason": [None, "9 requests"]})
+    >>> apply_verdicts(points, {0: ("cached", "repeated prompts"), 1: ("cached", None)}, ["valid"]).rows()
+    [(0, 'cached', 'repeated prompts'), (1, 'few samples', '9 requests')]
+    """
     import polars as pl
 
     old = zip(table["step"], table["verdict"], table["reason"], strict=True)
@@ -176,7 +184,10 @@ def compare_points(
 
 
 def find_wrong_clock(table: pl.DataFrame, limits: PointLimits) -> Verdicts:
-    """Steps that only the server's clock calls server-limited, where it is wrong: with one user nothing can queue."""
+    """Find steps that only the server's clock calls server-limited, wrongly: with one user nothing can queue.
+
+    `table`: `step, load, load_unit, verdict, n_kept` of table POINTS. Returns: New verdict and reason by step.
+    """
     alone = table.filter((table["load"] <= 1) & (table["load_unit"] == "users"))
     if "server-limited" not in alone["verdict"].to_list():
         return {}
@@ -409,7 +420,15 @@ def _estimate_dispersion(window: _Window) -> float:
 
 
 def sample_backlog(requests: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Table `backlog`: offered, begun, ended and in flight over the time of each step, at forty moments."""
+    """Table `backlog`: offered, begun, ended and in flight over the time of each step, at forty moments.
+
+    `requests`: `step, intended_s, sent_s, ended_s`. `steps`: `step`.
+
+    >>> import polars as pl
+    >>> requests = pl.DataFrame({"step": [0, 0], "intended_s": [0.0, 1.0], "sent_s": [0.0, 1.0], "ended_s": [2.0, 4.0]})
+    >>> sample_backlog(requests, pl.DataFrame({"step": [0]})).row(20)
+    (0, 2.051282051282051, 2, 2, 1, 1, 1)
+    """
     rows = []
     for step in steps.iter_rows(named=True):
         sent = requests.filter(requests["step"] == step["step"])

@@ -279,7 +279,13 @@ def compute_answer(
 
 
 def concat_sweeps(sweeps: Sequence[tuple[pl.DataFrame, ...]]) -> tuple[pl.DataFrame, ...]:
-    """The tables of several sweeps as one each, their steps numbered on; `requests` and `steps` come first."""
+    """Join the tables of several sweeps, table by table; steps are numbered on. `requests` and `steps` come first.
+
+    >>> import polars as pl
+    >>> first = (pl.DataFrame({"step": [0, 0]}), pl.DataFrame({"step": [0]}))
+    >>> [table["step"].to_list() for table in concat_sweeps([first, first])]
+    [[0, 0, 1, 1], [0, 1]]
+    """
     import polars as pl
 
     groups: list[list[pl.DataFrame]] = [[] for _ in sweeps[0]]

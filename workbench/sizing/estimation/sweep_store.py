@@ -70,7 +70,11 @@ def estimate_sweeps(
 
 
 def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
-    """Refuse users for an open loop, and a rate for a closed one."""
+    """Refuse a load in users for an open loop, and a rate for a closed one. `steps`: `loop` of table STEPS.
+
+    >>> import polars as pl
+    >>> check_load_unit(pl.DataFrame({"loop": ["closed"]}), TargetLoad(100, "users"))
+    """
     measured = {"closed": "users", "open": "1/s"}
     units = [measured[loop] for loop in steps["loop"].unique()]
     if units and load.unit not in units:

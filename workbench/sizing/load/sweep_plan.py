@@ -262,7 +262,14 @@ class SweepUsage:
 
 
 def usage_from_tables(requests: pl.DataFrame, steps: pl.DataFrame) -> SweepUsage:
-    """Calculate what the raw tables of a sweep show as used."""
+    """Sum up what a sweep used of its limits, from its tables REQUESTS and STEPS.
+
+    >>> import polars as pl
+    >>> steps = pl.DataFrame({"duration_s": [60.0]})
+    >>> tokens = {"input_tokens": [10, 10], "output_tokens": [5, None]}
+    >>> usage_from_tables(pl.DataFrame({"outcome": ["ok", "timeout"], "retries": [1, 0]} | tokens), steps)
+    SweepUsage(requests=3, duration_s=60.0, input_tokens=20, output_tokens=5, answered=1, input_told=1, output_told=1)
+    """
     successes = requests.filter(requests["outcome"] == "ok")
     return SweepUsage(
         requests=requests.height + int(requests["retries"].sum()),

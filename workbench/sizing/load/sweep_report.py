@@ -123,7 +123,10 @@ class SweepResult:
 
 
 def list_point_notes(points: pl.DataFrame) -> list[str]:
-    """Facts of points that limit what their figures say: at their level, or once for all where GPUs wait."""
+    """List the facts that limit what points show, each at its load, or once for all where the GPUs wait.
+
+    `points`: Table POINTS.
+    """
     notes = [note for row in points.iter_rows(named=True) for note in _list_notes_of_point(row)]
     return [*notes, *([text] if (text := describe_waiting_gpus(points)) is not None else [])]
 

@@ -248,9 +248,12 @@ def _check_request(request: ImportedRequest) -> ImportedRequest:
 
 
 def count_later_tokens(tokens: int | None, events: int) -> tuple[float | None, str | None]:
-    """Tokens after the first event of a stream, and a note where events hold several.
+    """Count the tokens after the first event of a stream, with a note where events hold several.
 
     Without a count of events, or with about one a token, these are all but the first token.
+
+    >>> count_later_tokens(10, 10), count_later_tokens(None, 3)
+    ((9.0, None), (None, None))
     """
     if not tokens or tokens < 2:
         return None, None

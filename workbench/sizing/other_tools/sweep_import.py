@@ -189,7 +189,12 @@ def _describe_import(sweep: ImportedSweep, judged: pl.DataFrame) -> str:
 
 
 def explain_unusable(judged: pl.DataFrame) -> str:
-    """Why no level of an imported sweep can be sized."""
+    """Explain why no level of an imported sweep can be used for sizing. `judged`: `n_kept, n_requests` of table POINTS.
+
+    >>> import polars as pl
+    >>> explain_unusable(pl.DataFrame({"n_kept": [5], "n_requests": [8]}))
+    'no level is usable for sizing'
+    """
     if (judged["n_kept"] == 0).all():
         sent = judged["n_requests"].sum()
         return f"no request is left to judge: of {sent} the warm-up takes the first of each user, and the tail the last"

@@ -212,7 +212,13 @@ def natural_sort_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def map_columns_to_terms(columns: Sequence[str], groups: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Term of each column: accelerated operators share one with plain ones, and an inseparable group is one term."""
+    """Map each operator column to its term: an accelerated operator has that of the plain one, a group one term.
+
+    `groups`: Operators whose times cannot be told apart.
+
+    >>> map_columns_to_terms(["Sort", "Sort*", "Filter", "Project"], [["Filter", "Project"]])
+    {'Sort': 'Sort', 'Sort*': 'Sort', 'Filter': 'Filter + Project', 'Project': 'Filter + Project'}
+    """
     plain = {column: column.removesuffix(ACCELERATED) for column in columns}
     joined = {member: " + ".join(group) for group in groups for member in group}
     return {column: joined.get(name, name) for column, name in plain.items()}

@@ -339,7 +339,7 @@ def _build_query_steps(
 ) -> list[dict[str, object]]:
     """Rows of table STEPS for one query.
 
-    `pair`: Its row of table PAIRS. `ends`: Lower and upper bound of the measured over the predicted time.
+    `pair`: Its row of table PAIRS. `ends`: Lower and upper bound of the predicted time, as multiples of it.
     """
     before_s = float(pair["baseline_s"])  # type: ignore[arg-type]
     # Means over sessions, scaled to the query's time in `pairs`.

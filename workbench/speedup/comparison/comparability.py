@@ -130,7 +130,12 @@ def check_comparability(
 
 
 def list_invalid_reasons(comparability: pl.DataFrame) -> tuple[str, ...]:
-    """Why two sides cannot be compared; empty when they can."""
+    """List the reasons why two sides cannot be compared; empty when they can. `comparability`: Table COMPARABILITY.
+
+    >>> rows = {"property": ["data", "cores"], "severity": ["invalid", "ok"], "why": ["other tables", "equal"]}
+    >>> list_invalid_reasons(pl.DataFrame(rows))
+    ('data: other tables',)
+    """
     wrong = comparability.filter(pl.col("severity") == "invalid")
     return tuple(f"{name}: {reason}" for name, reason in wrong.select("property", "why").iter_rows())
 

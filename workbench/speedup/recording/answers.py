@@ -378,7 +378,12 @@ def _compare_sessions(
 
 
 def list_excluded_queries(verdicts: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """List, by side and query, why its executions do not count."""
+    """Map each side to its queries that do not count, each with the reason. `verdicts`: Table ANSWERS.
+
+    >>> verdicts = {"verdict": ["equal", "differs"], "difference": ["", "row 3"]}
+    >>> list_excluded_queries(pl.DataFrame({"label": ["cpu", "gpu"], "query": ["q1", "q1"]} | verdicts))
+    {'gpu': {'q1': 'differs: row 3'}}
+    """
     reasons: dict[str, dict[str, str]] = {}
     for row in verdicts.filter(~pl.col("verdict").is_in(GOOD_VERDICTS)).iter_rows(named=True):
         reasons.setdefault(row["label"], {})[row["query"]] = f"{row['verdict']}: {row['difference']}"

@@ -309,7 +309,11 @@ def parse_side(text: str) -> RecordedSide:
 
 
 def parse_settings(pairs: Iterable[str], *, where: str = "--conf") -> dict[str, str]:
-    """Spark settings from `key=value` texts."""
+    """Parse texts KEY=VALUE to Spark settings.
+
+    >>> parse_settings(["spark.sql.shuffle.partitions=8"])
+    {'spark.sql.shuffle.partitions': '8'}
+    """
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
