@@ -97,7 +97,7 @@ def parse_job_class(text: str) -> JobClass:
 
 
 def _parse_counts_by_hour(counts: str, hours: str, place: str) -> list[float]:
-    """One number in the given hours, or a number for each hour."""
+    """Parse jobs by hour of the day: one number for the given hours, or a number for each hour."""
     try:
         values = [float(part) for part in counts.split(",")]
     except ValueError:

@@ -34,7 +34,7 @@ def check_plan(plan_study: Study) -> pl.DataFrame:
 
 
 def _check_draws(study: Study) -> list[tuple[str, float, float]]:
-    """The share of draws in each input's interval matches its level."""
+    """Compare the share of draws inside each input's interval with its level: rule, distance found and allowed."""
     rows = []
     for quantity in study.model.quantities:
         if quantity.low is None or quantity.high is None:
@@ -83,7 +83,10 @@ def _check_nodes(study: Study) -> list[tuple[str, float]]:
 
 
 def _check_work(study: Study) -> list[tuple[str, float, float]]:
-    """The median's Spark GPUs by the guide's formula, and its replicas against their load, from the tables."""
+    """Recompute the median's Spark GPUs by the guide's formula, and compare its replicas with their load.
+
+    Returns: Rule, deviation found, deviation allowed.
+    """
     rows: list[tuple[str, float, float]] = []
     values = dict(study.sources.select("input", "value").iter_rows())
     if study.median.spark_gpus is not None:

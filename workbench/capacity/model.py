@@ -168,7 +168,7 @@ def pack_first_fit(counts: Ints, sizes: Sequence[int], node: int, *, spanning: b
 
 
 def _merge_equal_sizes(counts: Ints, sizes: Sequence[int]) -> tuple[Ints, list[int]]:
-    """Merge shapes of the same size."""
+    """Merge the counts of shapes of one size. `counts`: [case, shape]. `sizes`: GPUs of each shape."""
     different = sorted(set(sizes), reverse=True)
     columns = [
         sum((counts[:, at] for at, other_size in enumerate(sizes) if other_size == size), _zero_counts(counts))
@@ -182,7 +182,10 @@ def _zero_counts(counts: Ints) -> Ints:
 
 
 def _find_distinct_cases(counts: Ints) -> tuple[Ints, Ints]:
-    """The distinct cases, and the index of each case among them; cases are compared as one number where they fit."""
+    """Distinct rows of `counts`, [case, shape], and for each case the index of its row among them.
+
+    Cases are compared as one number where they fit.
+    """
     spans = counts.max(axis=0, initial=0) + 1
     if counts.shape[1] == 0 or np.log2(spans.astype(np.float64)).sum() >= 62:
         distinct, which = np.unique(counts, axis=0, return_inverse=True)
@@ -193,7 +196,7 @@ def _find_distinct_cases(counts: Ints) -> tuple[Ints, Ints]:
 
 
 def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
-    """Nodes of each case, for shapes that fit on a node."""
+    """Nodes that each case needs, for shapes that fit on one. `counts`: [case, shape]. `node`: GPUs of a node."""
     cases = len(counts)
     # Groups of nodes with equal room, in the order of the nodes; at first enough empty nodes.
     case = np.arange(cases)
@@ -364,7 +367,7 @@ def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
 
 
 def evaluate_model(model: Model, samples: Mapping[str, Floats]) -> Outcome:
-    """The plan for each draw of the quantities.
+    """Compute the plan for each draw of the quantities; arrays are [draw, hour].
 
     `samples`: Draws of all `model.quantities` by name, arrays of shape (draws,).
 
@@ -415,7 +418,7 @@ def _jobs_at_once(model: Model, work: JobLoad, samples: Mapping[str, Floats]) ->
 
 
 def _round_up(parts: Floats) -> Ints:
-    """Round up; refuses numbers that no cluster can hold."""
+    """Round up to whole numbers; refuses numbers that no cluster can hold."""
     largest = float(parts.max(initial=0.0))
     if largest > MAX_AT_ONCE:
         raise ConfigError(
@@ -445,7 +448,7 @@ def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | Non
 
 
 def _pod_rate(model: Model, samples: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
-    """Pods per second while an hour's jobs arrive and its replicas start."""
+    """Pods per second, [draw, hour], while an hour's jobs arrive and its replicas start."""
     rate = np.zeros((draws, 24))
     for work in model.works:
         rate += samples[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s

@@ -34,7 +34,7 @@ def compute_quantiles(values: Any) -> Any:
 
 
 def find_peak_hour(outcome: Outcome) -> int:
-    """The hour with the most nodes at P50; ties go to the most GPUs, then to the first hour."""
+    """Find the hour with the most nodes at P50; ties go to the most GPUs, then to the first hour."""
     nodes, gpus = compute_quantiles(outcome.nodes)[1], compute_quantiles(outcome.gpus)[1]
     return int(np.lexsort((np.arange(24), -gpus, -nodes))[0])
 
@@ -62,7 +62,7 @@ def build_hours(model: Model, outcome: Outcome) -> pl.DataFrame:
 
 
 def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
-    """GPUs that no job or replica holds by hour, means over the draws, and their cost with either number of nodes.
+    """Columns by hour: GPUs that no job or replica holds, as means over the draws, and their cost with each node count.
 
     A job holds its GPUs while it runs, so that the margin of the utilisation target is idle, too.
     """

@@ -108,7 +108,10 @@ def _build_empty_tree() -> Any:
 
 
 def _lay_out_nodes(frame: pl.DataFrame, side: str, node: str, parent: str, label: str) -> pl.DataFrame:
-    """The rows from the root down, with their place: `line`, `x` and the parent's `line_up`, `x_up`."""
+    """Order the nodes from the root down and add their place: `line`, `x` and the parent's `line_up`, `x_up`.
+
+    `side`, `node`, `parent`, `label`: Columns of `frame`.
+    """
     import polars as pl
 
     ids, parents = frame.get_column(node).to_list(), frame.get_column(parent).to_list()

@@ -265,7 +265,7 @@ def build_limit_line(slo: float, value: str, *, axis: Literal["x", "y"]) -> list
 
 
 def make_zoomable(layers: list[Any], encodings: list[Literal["x", "y"]]) -> Any:
-    """The layers as one chart that is moved by dragging and zoomed by the wheel."""
+    """Join the layers to one chart that is moved by dragging and zoomed by the wheel."""
     import altair as alt
 
     return alt.layer(*layers).add_params(alt.selection_interval(bind="scales", encodings=encodings))

@@ -104,7 +104,7 @@ class _CaseChoice:
 def _place_bars(
     frame: pl.DataFrame, label: str, change: str, end: str, total: str, case: str | None, high: str | None
 ) -> pl.DataFrame:
-    """Compute where each bar starts, what stands below it, and how far the axis must reach."""
+    """Add the columns of LAYOUT: where each bar starts, what is below it, and how far the axis must reach."""
     import polars as pl
 
     def within_case(expression: pl.Expr) -> pl.Expr:

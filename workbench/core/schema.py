@@ -155,7 +155,7 @@ def validate_model(
     flags: Mapping[str, str] | None = None,
     show_values: bool = True,
 ) -> Model:
-    """The model of these values; what is wrong with them in one error."""
+    """Build the model from these values; all faults are reported in one error."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -222,7 +222,7 @@ def read_model_file(
     max_version: int | None = None,
     do: str | None = None,
 ) -> Model:
-    """The model of a JSON file, or of a YAML file (`.yaml`, `.yml`).
+    """Read the model from a JSON file, or from a YAML file (`.yaml`, `.yml`).
 
     `max_version`: Newest `format_version` that this workbench knows; the field is not looked at without it.
     """

@@ -82,7 +82,7 @@ class Table:
         return {column.name: dtypes[column.dtype] for column in self.columns}
 
     def frame(self, rows: Iterable[Mapping[str, Any]] | Mapping[str, list[Any]]) -> pl.DataFrame:
-        """A checked data frame from rows (mappings) or from columns (a mapping of lists)."""
+        """Build a checked data frame from rows (mappings) or from columns (a mapping of lists)."""
         import polars as pl
 
         if not isinstance(rows, Mapping):
@@ -187,7 +187,7 @@ def _is_formula(text: pl.Expr) -> pl.Expr:
 
 
 def read_parquet(path: str | Path) -> pl.DataFrame:
-    """The rows of an untrusted Parquet file."""
+    """Read the rows of an untrusted Parquet file."""
     import polars as pl
 
     try:

@@ -216,7 +216,7 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
 
 
 def _prepare_plan(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
-    """Labels without expression ids, the kind of each operator, and the position of its parent."""
+    """Prepare the rows of table TREE for drawing: labels without expression ids, kinds, and positions of parents."""
     bare = pl.col("text").str.replace(r"^(subquery: )?\[(?:loreId=\d+|reused)\] ", "$1").str.replace_all(_IDS, "")
     named = pl.when(pl.col("lore_id").is_null()).then(pl.lit("reused")).otherwise(pl.col("lore_id").cast(pl.String))
     kind = (

@@ -47,7 +47,10 @@ def _count_not_post_order(plan: pl.DataFrame) -> int:
 
 
 def _check_dump(outcome: ReplayOutcome) -> list[tuple[str, float]]:
-    """Invariants of a dump with plan.json; dumps of the plugin have none."""
+    """Count the violations of each rule for a dump with plan.json: pairs of rule and count.
+
+    Empty for the plugin's dumps.
+    """
     if outcome.sidecar is None or outcome.replayed is None:
         return []
     by_input = {f"input-{entry.index}": entry for entry in outcome.sidecar.inputs}

@@ -288,7 +288,7 @@ class OperatorControls:
             handle.update(view)
 
     def _build_views(self) -> list[Any]:
-        """Answer, times, ratios, partitions; empty views where there is no data."""
+        """Views of the answer, times, ratios and partitions; empty where there is no data."""
         outcome = self.result
         answer = headline(answer=format_answer(outcome), verdict=outcome.verdict, reasons=outcome.reasons)
         return [

@@ -330,7 +330,7 @@ def _render_image(kind: str, data: dict[str, Any]) -> str:
 
 
 def _render_chart(data: dict[str, Any], page: PageContent) -> str:
-    """HTML of a chart: heading, picture until Vega draws it, description; the spec is at the end of the page."""
+    """Render a chart: heading, picture until Vega draws it, description; its spec goes to the end of the page."""
     spec = {key: value for key, value in data[CHART_MIME].items() if key not in ("$schema", "title")}
     title, subtitle = extract_title(data[CHART_MIME])
     words = str(data.get("text/plain", "")) or title

@@ -199,7 +199,7 @@ def _format_headline(data: dict[str, Any]) -> str:
 def table(
     frame: pl.DataFrame, declared: Table | None = None, *, caption: str = "", limit: int = 20, folded: bool = False
 ) -> CellDisplay:
-    """A table for display: units in the header, aligned numbers, dashes for nulls, and the number of rows.
+    """Display a table: units in the header, aligned numbers, dashes for nulls, and the number of rows.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def table(
 
 
 def bullets(lines: Sequence[str]) -> CellDisplay:
-    """A list of notes."""
+    """Display a list of notes."""
     html = "".join(f"<li>{escape_html(line)}</li>" for line in lines)
     return CellDisplay(f"<ul>{html}</ul>", "\n".join(f"- {line}" for line in lines))
 

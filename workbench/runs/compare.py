@@ -75,7 +75,7 @@ class RunTable:
     intervals: Mapping[str, tuple[str, str]]
 
     def read_interval(self, row: Row, column: str) -> Interval:
-        """A figure with its interval, where there is one; anything but a finite number is null."""
+        """Read a figure with its interval, if there is one; anything but a finite number is null."""
         low, high = self.intervals.get(column, ("", ""))
         level, n = _to_finite_number(row.get("level")), _to_finite_number(row.get("n"))
         return Interval(
@@ -205,7 +205,10 @@ def _can_be_key(name: str, *frames: pl.DataFrame) -> bool:
 
 
 def _identifies_run(name: str, base: pl.DataFrame, other: pl.DataFrame) -> bool:
-    """Whether a text column has one value in each run, not the same; a number would be a measurement."""
+    """Tell whether a text column has one value in each run, and another in the other.
+
+    A number would be a measurement.
+    """
     import polars as pl
 
     if not base.height or not other.height or {base.schema[name], other.schema[name]} != {pl.String()}:
@@ -407,7 +410,7 @@ def _is_same_value(base: Any, other: Any) -> bool:
 
 
 def _to_json_value(value: Any) -> Any:
-    """A value that JSON can hold."""
+    """Convert a value to one that JSON can hold."""
     import math
 
     if value is None or isinstance(value, bool | int):
@@ -432,7 +435,7 @@ def _shorten_text(value: object) -> str:
 
 
 def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
-    """Verdicts over all contrasts of all tables, adjusted together."""
+    """Give all contrasts of all tables their verdicts, adjusted together for their number."""
     family = [row.ratio for table in tables for row in table.contrasts]
     decisions = iter(decide_verdicts(family, margin=MARGIN))
     judged = []
@@ -450,7 +453,7 @@ def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
 def _list_fact_differences(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str | None, str | None]]:
-    """Differences besides the tables."""
+    """Yield the differences between two run records besides the tables: kind, name, value before, value after."""
     plain = ("status", "verdict", "answer", "notebook", "package_version", "git_commit")
     sides = [
         {("run", name): record.get(name) for name in plain}

@@ -405,7 +405,7 @@ def _evaluate_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun
 
 
 def _list_figures(rule: Rule, run: StoredRun) -> list[tuple[str, Any]]:
-    """Name and value of each figure that the rule applies to."""
+    """List the name and value of each figure that the rule applies to."""
     if rule.key:
         return [(rule.key, run.state if rule.key == "status" else run.record.get(rule.key))]
     rows = _select_rows(rule, run)
@@ -415,7 +415,7 @@ def _list_figures(rule: Rule, run: StoredRun) -> list[tuple[str, Any]]:
 
 
 def _select_rows(rule: Rule, run: StoredRun) -> pl.DataFrame:
-    """Rows that match the rule's `where`."""
+    """Select the rows of the rule's table that match its `where`."""
     import polars as pl
 
     table = rule.rows or rule.table or ""
@@ -460,7 +460,7 @@ def _format_condition(pair: tuple[str, Any]) -> str:
 
 
 def _find_limit_problem(rule: Rule, name: str, value: Any) -> str | None:
-    """How a figure breaks the plain limits; null when it keeps them."""
+    """Describe how a figure breaks the rule's plain limits; null if it keeps them."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return f"{name}: missing"
     if (isinstance(value, bool) or not isinstance(value, int | float)) and set(rule.limits) != {"equals"}:
@@ -502,7 +502,7 @@ def _format_value_range(figures: list[tuple[str, Any]]) -> str:
 
 
 def _compare_with_baseline(rule: Rule, run: StoredRun, earlier: StoredRun) -> tuple[list[str], list[str]]:
-    """Figures that are worse than in the baseline run, and notes on the others."""
+    """List the figures that are worse than in the baseline run, and notes on the others."""
     limit = rule.no_worse_than
     assert limit is not None
     names, pairs = _pair_figures(rule, run, earlier)

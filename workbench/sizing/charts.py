@@ -85,7 +85,7 @@ def _format_gpus(count: int) -> str:
 
 
 def _capacity_title(estimate: dict[str, Any]) -> str:
-    """State the finding in a few words."""
+    """Title of the chart: the estimated capacity in a few words; `estimate` is a row of table ESTIMATES."""
     quantile = format_quantile(estimate["metric"], estimate["q"])
     if estimate["capacity"] is None:
         gpus = _format_gpus(estimate["test_gpus"])
@@ -299,7 +299,7 @@ def chart_client(points: pl.DataFrame) -> alt.Chart:
 
 
 def list_server_charts(points: pl.DataFrame) -> list[alt.Chart]:
-    """What did the server itself see? Requests running and waiting, its KV cache and its GPUs, over the load.
+    """Which load did the server see? Requests running and waiting, its KV cache and its GPUs, over the driven load.
 
     Parameters
     ----------

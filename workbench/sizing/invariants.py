@@ -100,7 +100,7 @@ def _check_goodput(answer: SizingAnswer) -> list[tuple[str, float]]:
 
 
 def _check_reproducibility(measured: Measurements) -> list[tuple[str, float]]:
-    """Virtual time: the first step once more."""
+    """Count differences when the first step is simulated once more in virtual time: pairs of rule and count."""
     if measured.service is None or measured.config is None or not measured.steps.height:
         return []
     from workbench.sizing.simulation import virtual_time

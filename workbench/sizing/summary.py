@@ -69,7 +69,7 @@ def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyN
 
 
 def _goodput_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
-    """Return the goodput at the largest load within the capacity: the one to run at."""
+    """Key number of the goodput at the largest load within the capacity, at which the service should run."""
     carried = answer.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
     if not carried.height:
         return []
@@ -113,7 +113,7 @@ def format_parameters(config: NotebookConfig) -> str:
 
 
 def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) -> list[str]:
-    """How many GPUs to plan with, or what stands in the way; then the service itself, or the plan.
+    """Recommend the GPUs to plan with, or name the obstacle; then the service to deploy, or the plan to make.
 
     `config` is that of the report, whose parameters the commands carry on.
     """

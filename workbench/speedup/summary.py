@@ -124,7 +124,7 @@ def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
 
 
 def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) -> list[str]:
-    """The application to move or try first, and the operator that holds the others back."""
+    """Name the application to move or try first, and the operator that holds the others back."""
     if reasons:
         return ["Do not use this ranking, for the reasons above; the table says why an application was not judged."]
     table = qualified.applications.filter(pl.col("recommendation").is_in([RECOMMENDED, TRIAL])).sort(

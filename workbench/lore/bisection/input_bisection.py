@@ -102,7 +102,7 @@ class ReducedDump:
         return target.subfolder(name)
 
     def _partitions_to_write(self, subset: InputSubset) -> list[int]:
-        """Partitions to write; the same ones for all inputs that are read partition by partition."""
+        """Numbers of the partitions to write; inputs that are read partition by partition have the same ones."""
         alike = [subset]
         if subset.entry.kind in ("rows", "columnar"):
             by_rows = [other for other in self.subsets if other.entry.kind in ("rows", "columnar")]

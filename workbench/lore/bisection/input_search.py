@@ -193,7 +193,7 @@ class SearchJournal:
         return records
 
     def find_answer(self, part: Part) -> bool | None:
-        """The next answer of the file, when it is to this question; null otherwise."""
+        """Answer that the journal holds next, if it is to this question; null otherwise."""
         if self._next >= len(self._known) or self._known[self._next][0] != part:
             self._next = len(self._known)
             return None

@@ -82,7 +82,7 @@ def ddmin(
 def _find_smaller(
     items: DivisibleT, n_parts: int, holds: Callable[[DivisibleT], bool]
 ) -> tuple[DivisibleT, int] | None:
-    """One of the parts, or all but one, and the next number of parts."""
+    """Find a smaller subset that still holds: one of `n_parts` parts, or all but one; with the next number of parts."""
     size = len(items)
     cuts = list(pairwise(size * number // n_parts for number in range(n_parts + 1)))
     for start, stop in cuts:
@@ -137,7 +137,7 @@ class RowNumbers:
         return RowNumbers.from_runs((*self.runs, *other.runs))
 
     def select_range(self, first: int, stop: int) -> RowNumbers:
-        """Rows from `first` to `stop`, `stop` excluded."""
+        """Select the rows from `first` to `stop`, `stop` excluded."""
         begin = max(bisect_right(self.runs, (first,)) - 1, 0)
         runs = []
         for low, high in self.runs[begin:]:
@@ -179,7 +179,10 @@ class InputSubset:
         ).persist()
 
     def _find_pieces(self) -> tuple[list[RowNumbers], list[RowNumbers]]:
-        """Rows by partition and by batch; file names are known only while rows are read."""
+        """Row numbers by partition and by batch.
+
+        They come from file names, which are known only while rows are read.
+        """
         ends = (parse_expression(f"min({_ROW_COLUMN}) AS low"), parse_expression(f"max({_ROW_COLUMN}) AS high"))
         spans = (
             self._held.groupBy(parse_expression(f"shiftright({_ROW_COLUMN}, {PLACE_BITS}) AS p"), "f")

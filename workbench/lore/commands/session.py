@@ -71,7 +71,7 @@ def _build_commands() -> Any:
 
 
 def _run_words(words: list[str]) -> int:
-    """Run a command of the session; its exit code. Errors are printed, and the session goes on."""
+    """Run a command of the session and return its exit code; errors are printed, and the session goes on."""
     from workbench.console.terminal import print_text
     from workbench.core.errors import WorkbenchError
 

@@ -251,7 +251,7 @@ def read_column_values(batches: list[Batch], *, max_rows: int) -> tuple[list[Col
 
 
 def _add_batch_values(columns: list[ColumnStatistics], path: Path, max_rows: int) -> int:
-    """Add the values of one batch, by position; returns its number of rows."""
+    """Add the values of one batch file to the columns' statistics, by position; returns its number of rows."""
     n_rows = 0
     with import_parquet().ParquetFile(path) as file:
         if len(file.schema_arrow) > MAX_COLUMNS:

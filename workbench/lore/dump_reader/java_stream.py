@@ -139,7 +139,7 @@ def _read_proxy_names(data: bytes, at: int) -> list[str]:
 
 
 def _read_name(data: bytes, at: int) -> tuple[str | None, int]:
-    """The length-prefixed name at an offset and its end; None without one."""
+    """Read the length-prefixed name at offset `at`: the name, null if there is none, and the offset behind it."""
     length = int.from_bytes(data[at : at + 2])
     end = at + 2 + length
     if not 0 < length <= MAX_NAME_BYTES or end > len(data) or not _PRINTED.fullmatch(data, at + 2, end):

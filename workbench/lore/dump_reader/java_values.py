@@ -179,7 +179,7 @@ def _read_range(value: JavaObject) -> list[Value]:
 
 
 def _read_vector(value: JavaObject) -> list[Value]:
-    """Items of a Scala 2.12 Vector: leaves of a tree of arrays of 32, from startIndex to endIndex."""
+    """Items of a Scala 2.12 Vector, which is a tree of arrays of 32, from its startIndex to its endIndex."""
     depth, start, end = (value.fields.get(name) for name in ("depth", "startIndex", "endIndex"))
     if not (isinstance(depth, int) and isinstance(start, int) and isinstance(end, int)):
         raise InputError("a vector without bounds")
@@ -220,7 +220,7 @@ def to_number(value: Value) -> int:
 
 
 def to_text(value: Value) -> str:
-    """A text, cut when it is long; other values give their class name in brackets."""
+    """Convert a value to text, cut when it is long; other values than texts give their class name in brackets."""
     shown = value if isinstance(value, str) else f"<{value_class_name(value)}>"
     # JSON may have single surrogates, which cannot be printed.
     shown = shown[: MAX_TEXT_CHARS + 1].encode("utf-8", "replace").decode()

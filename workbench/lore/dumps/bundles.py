@@ -246,7 +246,7 @@ def open_local_dump(folder: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def copy_dump(store: DumpStore) -> Iterator[Path]:
-    """A copy on this machine for the check; executors read the original."""
+    """Copy a dump to this machine for the check; executors read the original."""
     with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
         store.copy_to_local(Path(scratch) / "dump", max_bytes=MAX_UNPACKED_BYTES)
         yield Path(scratch) / "dump"

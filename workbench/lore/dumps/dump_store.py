@@ -157,7 +157,7 @@ class DumpStore:
         return {name: files.hash_file(path) for name in names if (path := self.local_path(name))}
 
     def _spark_digests(self, names: list[str]) -> dict[str, str]:
-        """Executors hash the files in parallel."""
+        """Compute the SHA-256 of files, by name, in parallel on Spark's executors."""
         if not names:
             return {}
         urls = {str(self.hadoop_path(name).toString()): name for name in names}

@@ -171,7 +171,7 @@ class ReplayOutcome:
 
     @property
     def ratio(self) -> dict[str, Any] | None:
-        """The operator's row of `ratios`: of CPU times where they are known and above 0, else of elapsed times."""
+        """Row of `ratios` for the operator: of CPU times where they are known and above 0, else of elapsed times."""
         rows = {row["quantity"]: row for row in self.ratios.iter_rows(named=True)}
         return rows.get("operator, CPU") or rows.get("operator")
 

@@ -363,7 +363,7 @@ def measure_variants(
 
 
 def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperator], repeat: int) -> None:
-    """Run scans and operators untimed: the JVM compiles code in the first runs, whose CPU time is more."""
+    """Run scans and operators without timing: the JVM compiles code in the first runs, which take more CPU time."""
     begun = time.perf_counter()
     for number in range(WARM_UP_TURNS if repeat >= MIN_ADAPTIVE_RUNS else min(repeat, 1)):
         for side in sides:
@@ -451,7 +451,10 @@ def summarize_side(timings: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) ->
 
 
 def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tuple[stats.Interval | None, str | None]:
-    """Ratio of the CPU times, of the elapsed ones where there are none; null where a time is not above 0."""
+    """Ratio of the sides' CPU times, or of elapsed ones without CPU times, and its verdict.
+
+    Null if a time is not above 0.
+    """
     import polars as pl
 
     if len(sides) != 2 or not timings.height:

@@ -290,7 +290,7 @@ def read_input_rows(folder: DumpStore, entry: InputEntry, bridge: Bridge) -> Any
 
 
 def _scan_input(folder: DumpStore, entry: InputEntry, bridge: Bridge) -> tuple[Any, Any]:
-    """One file partition per original partition; spark.read would regroup and sort the files."""
+    """Build a scan with one file partition for each original partition, which spark.read would regroup."""
     sources = bridge.execution.datasources
     schema = build_stored_schema(entry, bridge)
     options = bridge.to_scala_map({"returning_batch": "false"})
@@ -431,7 +431,7 @@ def _find_inner_refusal(below: PlanNode, top: PlanNode, bridge: Bridge) -> str |
 
 
 def find_replan_refusal(operator_class: str) -> str | None:
-    """Why an operator cannot be planned anew; null for a join."""
+    """Reason why an operator cannot be planned anew; null for a join."""
     name = operator_class.rpartition(".")[2]
     if name in JOINS:
         return None
@@ -481,7 +481,7 @@ def replan_dumped_join(
 
 
 def _build_condition(operator: Any, bridge: Bridge) -> Any:
-    """Equal keys and the rest, as an Option."""
+    """Join condition of equal keys and the rest, as a Scala Option."""
     expressions = bridge.jvm.org.apache.spark.sql.catalyst.expressions
     parts = []
     if simple_class_name(operator) in EQUI_JOINS:

@@ -207,7 +207,7 @@ def _identity_hash(thing: Any, bridge: Bridge) -> int:
 
 
 def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, bridge: Bridge) -> Any:
-    """The tree of SparkPlanInfo with ids in the names of operators, not of wrappers."""
+    """Copy a SparkPlanInfo tree with LORE ids in the names of operators, but not of wrappers."""
     infos, plans = bridge.to_list(info.children()), _list_shown_children(plan, bridge)
     if len(infos) == len(plans):
         infos = [
@@ -227,7 +227,7 @@ def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, bridg
 
 
 def _list_shown_children(plan: Any, bridge: Bridge) -> list[Any]:
-    """Children of a node in SparkPlanInfo."""
+    """Children of a plan node that SparkPlanInfo shows."""
     kind = simple_class_name(plan)
     if kind in ("ReusedExchangeExec", "ReusedSubqueryExec"):
         return [plan.child()]
@@ -313,7 +313,7 @@ def _format_count(count: int | None) -> str:
 
 
 def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
-    """The first part below or in a plan whose rows may differ when it is computed again; null when there is none.
+    """Find the first part of a plan whose rows may differ when it is computed again; null when there is none.
 
     Parts are expressions that Spark marks nondeterministic, functions of users (Spark trusts those that are not
     marked), limits and samples, and leaves whose rows Spark does not compute.

@@ -230,7 +230,7 @@ class Bridge:
         return self.execution.LocalTableScanExec(output, self.to_scala_seq([]), *self.no_stream())
 
     def no_stream(self) -> tuple[Any, ...]:
-        """The parameter of leaves that is a stream, where this Spark has it."""
+        """Arguments for the stream parameter of leaves; empty if this Spark has no such parameter."""
         return ()
 
     def build_logical_rows(self, output: Any, rdd: Any, n_rows: int) -> Any:

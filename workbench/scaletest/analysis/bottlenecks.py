@@ -102,7 +102,7 @@ def find_bottlenecks(
     beats: pl.DataFrame | None = None,
     in_turn: bool = False,
 ) -> pl.DataFrame:
-    """Each stage that work waited for: whether it held work back, at which rate, and the client that was at its limit.
+    """Find each stage that work waited for: whether it held work back, its rate, and the client that was at its limit.
 
     `gpus`, `pods`: As for `find_saturation`, and `unschedulable` of table PODS.
     `gaps`: Table GAPS; seconds in which the pods' watch was away are no evidence.

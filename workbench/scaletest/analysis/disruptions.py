@@ -48,7 +48,7 @@ class Disruptions:
 
     @property
     def sentence(self) -> str | None:
-        """The losses with their numbers, then the workloads; null where nothing was lost."""
+        """Sentence with the lost pods by cause, and the workloads that did not end well; null if nothing was lost."""
         counts = {name: getattr(self, name) for name in _CAUSES}
         causes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         if not causes and not self.failed_workloads:

@@ -56,7 +56,7 @@ def mark_partial_gangs(schedule: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFra
 
 
 def build_gang_table(schedule: pl.DataFrame, pods: pl.DataFrame, end_s: float) -> pl.DataFrame:
-    """Which gangs were ever complete, all pods at a time, and what they held while they were not.
+    """Find the gangs that were ever complete (all pods at one time), and the GPU time held while they were not.
 
     `schedule`: `index, name, gang, pods`. `pods`: `index, uid, scheduled_s, ended_s, gpus`.
 

@@ -115,7 +115,7 @@ class GpuCeiling:
 
     @property
     def pods_per_s(self) -> float:
-        """The ceiling."""
+        """Highest rate at which the GPUs can take pods, in pods/s."""
         return self.gpus / self.gpu_s_per_pod
 
 

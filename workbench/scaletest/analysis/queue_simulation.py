@@ -278,7 +278,7 @@ class TraceFidelity:
 
     @property
     def excess_fraction(self) -> float | None:
-        """The excess as a share of the median lifetime."""
+        """Time that the control plane adds to a job, as a share of the median lifetime."""
         if self.excess_s is None or not self.median_run_s:
             return None
         return max(0.0, self.excess_s) / self.median_run_s
@@ -301,7 +301,7 @@ class TraceFidelity:
 
     @property
     def reason(self) -> str:
-        """Why the replay is no replay: time was compressed too far."""
+        """Reason why the replay is not true to its trace: time was compressed too far."""
         share = self.excess_fraction or 0.0
         slower = self.speed * MAX_EXCESS_FRACTION / share if share else self.speed
         return (

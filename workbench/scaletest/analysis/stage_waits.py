@@ -130,7 +130,7 @@ class BlindTimes:
     spans: tuple[tuple[float, float], ...] = field(default=())
 
     def find_blind_seconds(self, edges_s: Floats) -> npt.NDArray[np.bool_]:
-        """Which of the seconds between these edges touch such a time."""
+        """Mask of the seconds between these edges in which a watch was interrupted."""
         is_blind = np.zeros(len(edges_s) - 1, dtype=bool)
         for begin, end in self.spans:
             is_blind |= (edges_s[1:] > begin) & (edges_s[:-1] <= end)
@@ -140,7 +140,7 @@ class BlindTimes:
 def find_stretch(
     waits: StageWaits, end_s: float, blind: BlindTimes, full: npt.NDArray[np.float64] | None = None
 ) -> Stretch | None:
-    """The longest run of whole seconds in which work waited at the stage; preferably one with room for pods.
+    """Find the longest run of whole seconds in which work waited at the stage, preferably with room for pods.
 
     `full`: Share of each second in which pods waited for room; none for a stage that needs none.
     """

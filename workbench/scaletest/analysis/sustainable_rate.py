@@ -246,7 +246,7 @@ class SustainableRate:
 
     @property
     def words(self) -> str | None:
-        """The interval in words; None if undecided."""
+        """Interval of the rate in words; null if undecided."""
         if self.low_per_s is None:
             return None
         if self.high_per_s is None:

@@ -73,7 +73,7 @@ def _pair_in_order(before: Floats, after: Floats) -> StageWaits:
 def build_passages(
     schedule: pl.DataFrame, submissions: pl.DataFrame, pods: pl.DataFrame, transitions: pl.DataFrame
 ) -> StagePassages:
-    """The times of all passages, from the run's tables.
+    """Collect the times at which pods and workloads passed each stage, from the run's tables.
 
     `schedule`: `index, name, kind, due_s, pods`.
     `submissions`: `index, status, sent_s, acked_s`.
@@ -229,7 +229,7 @@ def _sort_times(values: pl.Series) -> Floats:
 
 
 def count_passages(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
-    """How many had passed by these moments, for `times` in order."""
+    """Count how many of `times`, which ascend, are at or before each of the moments `at`; all in seconds."""
     return np.searchsorted(times, at, side="right").astype(np.int64)
 
 

@@ -290,7 +290,7 @@ def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
-    """One row per workload that ran, one column per segment that this run has, in seconds by the client's clock.
+    """Build one row for each workload that ran, and one column for each segment, in seconds by the client's clock.
 
     Workloads without one of the ends (a resumed run does not know when those before were accepted) are left out.
 
@@ -320,7 +320,7 @@ def _is_common(wide: pl.DataFrame, name: str, last: str) -> bool:
 
 
 def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
-    """The share of each segment in the time of all workloads, and in the time of the slowest 5 %.
+    """Compute the share of each segment in the time of all workloads, and in that of the slowest 5 %.
 
     Returns: Table SHARES; both kinds of shares add up to 1. Intervals are of the slowest ones' shares, by resampling
     20 blocks of workloads that follow one another.

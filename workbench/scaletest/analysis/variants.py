@@ -91,7 +91,7 @@ class _VariantQuantiles:
         return {step for run in runs for step in run["step"]}
 
     def list_quantiles(self, step: str, share: float) -> list[_RunQuantile]:
-        """The quantile in each run."""
+        """List the quantile of a step in each run, in seconds."""
         condition = (
             (pl.col("step") == step) & (pl.col("clock") == self.clock) & ((pl.col("quantile") - share).abs() < 1e-9)
         )
@@ -191,7 +191,7 @@ def _explain_lost_pairs(
 
 
 def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
-    """Why a row with an interval is undecided, and roughly how many runs would decide it."""
+    """Explain why a row with an interval is undecided, and roughly how many runs would decide it."""
     needed = stats.count_required_pairs(interval, margin, tested)
     text = f"about {needed} runs per variant would decide it" if needed else "too close, or the runs vary too much"
     alone = stats.p_beyond(interval, margin)
@@ -238,12 +238,12 @@ class Variants:
 
     @property
     def everything(self) -> list[tuple[str, Analysis]]:
-        """Every run with the name of its variant."""
+        """List every run with the name of its variant."""
         return [(name, run) for name in self.names for run in self.runs[name]]
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why runs are invalid; empty if all are valid."""
+        """Reasons why runs are invalid; empty if all are valid."""
         return tuple(
             f"{name}, run {number + 1}: {reason}"
             for name in self.names
@@ -258,7 +258,7 @@ class Variants:
 
     @property
     def total(self) -> tuple[str, str]:
-        """The step from the beginning to scheduled, and its clock."""
+        """Name of the step from the beginning to scheduled, and its clock."""
         return ("sent to decided", "mixed") if self.imported else ("due to scheduled", "client")
 
     @property
@@ -318,7 +318,7 @@ def read_session(folder: str | Path) -> Session:
 
 
 def read_variants(folder: str | Path) -> Variants:
-    """The runs of a folder by variant; a single run's folder is one variant."""
+    """Read the runs of a folder by variant; a single run's folder is one variant."""
     place = Path(folder)
     if not (place / SESSION_FILE).is_file():
         if not (place / run_records.CONDITIONS_FILE).is_file():

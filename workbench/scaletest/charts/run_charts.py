@@ -269,7 +269,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
 
 
 def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
-    """What were the GPUs doing? At work, held by incomplete gangs, free, or free and of no use.
+    """How were the GPUs used? At work, held by incomplete gangs, free, or free but of no use to the largest pod.
 
     Parameters
     ----------
@@ -440,7 +440,7 @@ def stack_by_variant(first: Mapping[str, Analysis], draw: Any) -> Any:
 
 
 def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
-    """What did calls wait for while the test ran? Mean times by the components' own metrics, for each look.
+    """For which parts of the cluster did calls wait? Mean times by the components' own metrics, over the test.
 
     Parameters
     ----------

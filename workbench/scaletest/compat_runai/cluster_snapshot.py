@@ -55,7 +55,7 @@ class Snapshot:
 
     @property
     def lacking(self) -> dict[str, int]:
-        """How many workloads lack a milestone, by its key."""
+        """Number of workloads that lack each milestone."""
         counts = Counter(
             FIELDS[milestone]
             for reached in self.milestones.values()
@@ -66,7 +66,7 @@ class Snapshot:
 
     @property
     def measured(self) -> dict[str, int]:
-        """How many workloads have a milestone of their own, not sampled.json's fallback for it, by its key."""
+        """Number of workloads for which each milestone was measured, and not filled in from another one."""
         return {
             FIELDS[milestone]: sum(milestone in reached for reached in self.milestones.values())
             for milestone in FALLBACKS

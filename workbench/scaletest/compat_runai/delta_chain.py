@@ -197,7 +197,7 @@ def judge_jobs(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame
 
 
 def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Each step of the chain of each workload, true and as the old tool has it.
+    """Compute the seconds of each step of the chain for each workload, true and as the old tool prints it.
 
     Returns: Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
 

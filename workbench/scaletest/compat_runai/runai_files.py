@@ -131,7 +131,7 @@ class RunaiFiles:
 
 
 def read_files(folder: str | Path) -> RunaiFiles:
-    """The two files of a folder of the old tool."""
+    """Read the two files in a folder of the old tool."""
     place = Path(folder)
     odd: list[OddRow] = []
     submitted = _read_submitted_file(place / SUBMITTED, odd)
@@ -265,7 +265,7 @@ def _compare_files(records: RunaiFiles) -> RunaiFiles:
 
 
 def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compatible: bool = False) -> str:
-    """The file's content.
+    """Format the jobs as the old tool's file times.csv.
 
     `bug_compatible`: The old layout: 23 headings over 26 columns, its fallbacks and its deltas; else one heading a
     column, deltas as they are, and nothing where nothing was measured.
@@ -433,7 +433,7 @@ def export_run(
 
 
 def build_view(folder: str | Path) -> RunaiView:
-    """A run folder, or a folder of the old tool's files, as that tool has it.
+    """Read a run folder, or a folder of the old tool's files, into the form of that tool.
 
     A folder of `submit` and `sample` has both a record and those files: without tables of what was watched, they count.
     """

@@ -25,7 +25,7 @@ class Document:
     lines: dict[ValuePath, int] = field(repr=False)
 
     def find_line(self, place: ValuePath) -> int | None:
-        """Line of a value, or of what it would stand in; null where there is none."""
+        """Line of a value, or of the value that would contain it; null if there is none."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place)

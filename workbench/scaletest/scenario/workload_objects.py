@@ -58,7 +58,7 @@ class ObjectRequest:
     owned: bool = False  # its owner's uid is filled in when the workload's first object is there
 
     def fill_owner(self, uid: str | None) -> ObjectRequest:
-        """The request with the uid of the object that owns it."""
+        """Copy of the request with the uid of the owning object put in."""
         if not self.owned or not uid:
             return self
         return dataclasses.replace(self, body=self.body.replace(UNKNOWN_OWNER, uid.encode()))
@@ -100,7 +100,7 @@ class Body:
     owned: bool = False
 
     def fill_gaps(self, values: Mapping[str, bytes]) -> bytes:
-        """The bytes of one workload's object."""
+        """Bytes of one workload's object, with `values` in the gaps."""
         parts: list[bytes] = list(self.parts)
         for at in range(1, len(parts), 2):
             parts[at] = values[parts[at].decode()]

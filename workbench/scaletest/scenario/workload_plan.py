@@ -341,7 +341,7 @@ class PlanSummary:
 
 
 def summarize_plan(plan: Plan) -> PlanSummary:
-    """A plan's size.
+    """Summarise a plan's size: workloads, pods, objects, GPUs and duration.
 
     Source of the store's estimate: 4 revisions of each of our objects; a pod is stored 5 times at 1.6 kB (created,
     bound, running, ended, deleted), with 2 events of 0.8 kB. Does not show: what webhooks and operators add.
@@ -423,7 +423,7 @@ def _max_concurrent(begin: np.ndarray, end: np.ndarray, amount: np.ndarray) -> f
 
 
 def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
-    """A plan and its size."""
+    """Format a plan and its size as lines."""
     scenario = plan.scenario
     entries = ", ".join(f"{count:,} {entry}" for entry, count in summary.entries.items())
     objects = ", ".join(f"{count:,} {kind}" for kind, count in summary.objects.items())
@@ -448,7 +448,7 @@ def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
 
 
 def format_schedule(plan: Plan) -> list[str]:
-    """The first and last workloads."""
+    """Format the first and last workloads of the schedule as lines."""
     frame = plan.schedule.select("index", "due_s", "step", "entry", "pods", "gpus_per_pod", "lifetime_s", "name")
     rows = frame.rows() if frame.height <= 2 * _ROWS else [*frame.head(_ROWS).rows(), None, *frame.tail(_ROWS).rows()]
     lines = [f"{'index':>7} {'due s':>10} {'step':>5}  {'entry':<20} {'pods':>5} {'GPUs':>5} {'lives s':>9}  name"]

@@ -105,7 +105,10 @@ def manifests(
 
 
 def _find_faults(objects: list[KubernetesObject], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
-    """Check objects by the schemas; add a note on what was checked and one for each fault."""
+    """List the faults of the manifests by their schemas.
+
+    `notes` gets a note on what was checked and one for each fault.
+    """
     from workbench.sizing.deployment.service_manifests import (
         check_manifests,
         choose_kubernetes_version,

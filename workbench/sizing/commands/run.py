@@ -81,7 +81,10 @@ def run(
 
 
 def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict[str, Any]:
-    """Fields of `SweepConfig` from the options, checked unless a stored sweep has the rest of them."""
+    """Build the settings of a sweep from the options.
+
+    Those of a new sweep are checked, a resumed one has the others.
+    """
     from workbench.core.errors import ConfigError
     from workbench.sizing.config import Goal, SweepConfig
 

@@ -79,7 +79,7 @@ def _read_json_rows(path: Path, notices: list[str]) -> list[Row]:
 
 
 def _rows_from_document(document: Any, path: Path) -> list[Row]:
-    """A list of objects, or an object of columns (lists, or objects by row)."""
+    """Rows of a JSON dataset: a list of objects, or an object of columns (each a list, or an object by row number)."""
     if isinstance(document, list):
         for number, row in enumerate(document):
             if not isinstance(row, dict):
@@ -259,7 +259,7 @@ class Dataset:
     notices: list[str] = field(default_factory=list)
 
     def items_for_level(self, concurrency: int, *, num_passes: int = 0, seed: int | None = 0) -> list[Item]:
-        """The items of one level: as many as fill it, copies of rows where they do not suffice.
+        """Items to send at one level: enough to fill it, with copies of rows where there are too few.
 
         `num_passes`: Items are `concurrency * num_passes`; with 0, the largest multiple of the concurrency that the
         rows give, and at least the concurrency.
@@ -370,7 +370,7 @@ def _matches_any_pattern(value: Any, patterns: Iterable[object]) -> bool:
 
 
 def _drop_duplicate_ids(rows: list[Row], id_key: str) -> list[Row]:
-    """The first row of each id; rows all without one stay."""
+    """Keep the first row of each id; rows stay as they are if none has an id."""
     if not any(id_key in row for row in rows):
         return rows
     first: dict[str, Row] = {}

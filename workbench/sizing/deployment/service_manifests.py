@@ -250,7 +250,7 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
 
 
 def _list_arguments(planned: ReplicaPlan, deployed: ServiceSpec) -> list[str]:
-    """Arguments of the server; vLLM spans one GPU unless it is told how many (NIM finds out itself)."""
+    """Arguments of the server: vLLM must be told how many GPUs it spans, NIM finds out itself."""
     arguments = list(deployed.args)
     has_own = any(
         argument.startswith(("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"))
@@ -497,7 +497,7 @@ def _find_schema_faults(manifest: dict[str, Any], schema: dict[str, Any]) -> lis
 
 
 def _close_schema(schema: Any, depth: int = 0, *, is_root: bool = True) -> Any:
-    """The schema without fields that it does not name: the API server drops those and says nothing."""
+    """Copy of a schema that forbids fields it does not name, since the API server drops such fields silently."""
     if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
         return schema
     closed = dict(schema)

@@ -247,7 +247,10 @@ def estimate_capacity(
 
 
 def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Floats, npt.NDArray[np.intp]]:
-    """Load at the limit for each row, from the best curve of that row."""
+    """Load at which each row's best curve reaches the limit, and the index of that curve.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load].
+    """
     if len(loads) < MIN_LEVELS_TO_CHOOSE:
         chosen = np.zeros(len(latencies), dtype=np.intp)
     else:
@@ -257,9 +260,10 @@ def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tupl
 
 
 def _cross_validation_errors(loads: Floats, latencies: Floats, limit_s: float) -> Floats:
-    """Leave-one-out errors of the inner levels per curve and row, in logarithms.
+    """Leave-one-out errors of the inner loads, in logarithms, [curve, row].
 
-    Levels near the limit have larger weights, because the curve is used only there.
+    `loads`: Ascending. `latencies`: Seconds, [row, load]. Loads near the limit weigh more, since the curve
+    is used there.
     """
     logs = np.log(latencies)
     weights = np.exp(-np.abs(logs - np.log(limit_s)) / NEAR_LIMIT_SCALE)
@@ -282,7 +286,10 @@ def _tail_fraction(levels: int) -> float:
 
 
 def _add_interval(capacity: Capacity, drawn: Floats, loads: Floats, points: Floats, limit_s: float) -> Capacity:
-    """Add the interval; ends and values outside the measured loads become null."""
+    """Add to a capacity its interval from the draws; ends and values outside the measured loads become null.
+
+    `drawn`: Capacities of the draws. `points`: Latency in seconds by load.
+    """
     reach = MAX_EXTRAPOLATION * float(loads[-1])
     # NaN: the lowest load already exceeds the limit, so the resample ranks below all others.
     order = np.sort(np.where(np.isnan(drawn), 0.0, np.minimum(drawn, 1e12)))
@@ -362,7 +369,7 @@ def estimate_bounded_capacity(
     draws: int = 500,
     seed: int = 0,
 ) -> Capacity:
-    """`estimate_capacity`, held against loads that were not served and against loads beyond what was measured.
+    """Estimate the capacity with `estimate_capacity`, then bound it by loads not served and by the measured range.
 
     `ceiling`: The lowest load that was not served; null when all were.
     `is_open`: Loads are arrival rates: beyond the highest measured one there is no estimate, since a queue bends

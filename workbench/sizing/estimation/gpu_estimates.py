@@ -106,7 +106,11 @@ def _build_law_row(
 
 
 def _fit_law(model: ScalingLaw, gpus: Floats, capacities: Floats, weights: Floats) -> tuple[float, float, float]:
-    """Fit per-GPU capacity, contention and coherency: N / capacity is linear in 1 / per_gpu and its products."""
+    """Fit a law of capacity over GPUs: per-GPU capacity, contention and coherency.
+
+    `gpus`, `capacities`, `weights`: One element for each GPU count N. Least squares: N / capacity
+    is linear in 1 / per_gpu and its products with the other two.
+    """
     from scipy.optimize import nnls
 
     terms = np.stack([np.ones_like(gpus), gpus - 1, gpus * (gpus - 1)], axis=1)[:, : TERMS_BY_LAW[model]]
@@ -134,7 +138,10 @@ def _min_gpus_for_load(law: tuple[float, float, float], load: float, max_gpus: i
 
 
 def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: float, max_gpus: int) -> str:
-    """Reason for a missing count: either the law peaks below the load with certainty, or the range is too short."""
+    """Reason why no GPU count carries the load: the law surely peaks below it, or the measured range is too short.
+
+    `sampled`: Laws fitted to redrawn capacities, [draw, parameter].
+    """
     counts = np.arange(1.0, 4 * max_gpus + 1)
     per_gpu, contention, coherency = (sampled[:, place, None] for place in range(3))
     carried_by = _evaluate_law(per_gpu, contention, coherency, counts)
@@ -218,7 +225,10 @@ def estimate_gpus_and_scaling(
 
 
 def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
-    """Reason of a missing estimate, with the levels that were left out."""
+    """Reason of a missing estimate, with the levels that were left out.
+
+    `row` is one of ESTIMATES, `points` table POINTS.
+    """
     unused = points.filter(~points["verdict"].is_in(USABLE_VERDICTS)).sort("load")
     reason: str | None = row["reason"]
     unused = unused.filter([text is None or text not in (reason or "") for text in unused["reason"].to_list()])

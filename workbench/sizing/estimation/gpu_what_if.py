@@ -99,7 +99,7 @@ def _estimate_at_limit(
     *,
     is_open: bool,
 ) -> Capacity:
-    """The goal's own limit exactly as it was estimated: what stands in two places must be the same."""
+    """Estimate exactly at the goal's own limit, equal to the one in the answer, which is displayed, too."""
     is_goal = limit_ms == round(1000 * goal.limit_s)
     limit_s = goal.limit_s if is_goal else limit_ms / 1000
     n = GOAL_DRAWS if is_goal else draws
@@ -323,7 +323,10 @@ def chart_what_if(
 
 
 def _what_if_layers(rows: pl.DataFrame, limits: list[int], goal: Goal) -> list[alt.Chart]:
-    """Intervals, estimates, and the estimate at the chosen limit with its text."""
+    """Layers of the chart: intervals and estimates over the limit, and the estimate at the chosen limit with its text.
+
+    `rows`: Estimates, one for each of `limits` in ms.
+    """
     import altair as alt
 
     per = "load * datum.test_gpus"

@@ -62,7 +62,7 @@ _COLUMNS = {"tokens": "output_tokens", "bytes": "answer_bytes"}
 
 @dataclass(frozen=True)
 class PointLimits:
-    """Limits that a valid point must meet; `goals` are what its latencies are held against."""
+    """Limits that a valid point must meet; `goals` are the limits of its latencies."""
 
     max_error_ratio: float = 0.01
     min_samples: int = MIN_SAMPLES
@@ -122,9 +122,9 @@ def _find_client_limit(
 ) -> str | None:
     """Reason why the client distorts the point; null if it does not.
 
-    A delay matters where it could move the latency across the limit: it is held against the larger of the two, and
-    against their distance. In an open loop that the service does not sustain, late sending is the limit of requests in
-    flight and no fault of the client.
+    A delay of sending matters where it could move the latency across the limit: it is compared with the larger of both,
+    and with their distance. In an open loop that the service does not sustain, late sending comes from the limit of
+    requests in flight and is no fault of the client.
     """
     if p95:
         distance_s = limit_s - p95 if limit_s else 0.0
@@ -292,7 +292,7 @@ class _Window:
 
 
 def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: str) -> Backlog | None:
-    """Did the service end what was offered? Null with too few requests to say.
+    """Did the service end the requests that were offered? Null with too few requests to say.
 
     Not sustained by either of two tests. A deficit: fewer ended than were offered, by more than the interval of what
     ended, while latency grew. At exactly its capacity a service shows hardly any deficit, since a backlog then grows
@@ -342,7 +342,10 @@ def _build_window(sent: pl.DataFrame, kept_requests: pl.DataFrame) -> _Window | 
 
 
 def _find_deficit(backlog: Backlog, width: float, latencies: Floats) -> str | None:
-    """Fewer ended than were offered, by more than the interval, while latencies grew; `width` of the window in s."""
+    """Sentence if fewer requests ended than were offered, beyond the interval, while latencies grew; null otherwise.
+
+    `width`: Length of the window in seconds. `latencies`: Seconds, in order of sending.
+    """
     grown = backlog.last - backlog.first
     if backlog.ended_high_per_s is None or grown < max(MIN_DEFICIT, 0.01 * backlog.offered_per_s * width):
         return None
@@ -393,7 +396,11 @@ def _explain_unproven_surplus(window: _Window, latencies: Floats, arrivals: str)
 
 
 def _explain_unsteady_latencies(latencies: Floats, middle_s: float, correlated_requests: float) -> str | None:
-    """The same for evenly spaced arrivals: a backlog falls between any two of them, so only the latencies tell."""
+    """Reason why latencies of evenly spaced arrivals reached no steady state; null if they did, or hardly vary.
+
+    `latencies`: Seconds, whose median is `middle_s`. `correlated_requests`: Requests over which they move together.
+    A backlog falls between any two such arrivals, so that only the latencies tell.
+    """
     if len(latencies) >= MIN_INDEPENDENT * correlated_requests or np.ptp(latencies) <= MAX_STEADY_RANGE * middle_s:
         return None
     return (
@@ -480,7 +487,7 @@ def _has_unit(successes: pl.DataFrame, unit: str) -> bool:
 
 
 def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | None, float | None]:
-    """Medians of first and repeated prompts; null unless the repeated ones are clearly faster (rank test)."""
+    """Median seconds of first and of repeated prompts; null unless the repeated ones are clearly faster (rank test)."""
     is_success = (sent["outcome"] == "ok") & ~sent["tail"]
     fresh = sent.filter(is_success & ~again)["runtime_s"].drop_nulls().to_numpy()
     repeated = sent.filter(is_success & again)["runtime_s"].drop_nulls().to_numpy()
@@ -511,7 +518,7 @@ def find_other_answers(
 
 
 def describe_other_answers(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
-    """How answers differ from those of the lowest load; null when they do not, beyond `max_ratio` and chance."""
+    """Describe how answers differ from those of the lowest load; null unless by more than `max_ratio` and chance."""
     return _find_other_length(profile, lowest, max_ratio) or _find_one_text(profile, lowest, max_ratio)
 
 
@@ -533,7 +540,7 @@ def _find_other_length(profile: AnswerProfile, lowest: AnswerProfile, max_ratio:
 
 
 def _exceeds(here: Any, before: Any, allowed: float, n_errors: float = N_STANDARD_ERRORS) -> bool:
-    """Whether the fraction grew by more than is allowed, beyond so many standard errors."""
+    """Whether a fraction grew by more than is allowed, and by more than a number of standard errors."""
     share, old = float(np.mean(here)), float(np.mean(before))
     error = np.sqrt(share * (1 - share) / len(here) + old * (1 - old) / len(before))
     return bool(share - old - n_errors * error > allowed)

@@ -127,7 +127,7 @@ class SizingAnswer:
         return int(max(counts))
 
     def _is_open(self, row: dict[str, Any], count: int) -> bool:
-        """Whether a lower bound leaves it open if so many GPUs meet its target."""
+        """Whether a lower bound leaves it open if this number of GPUs meets its target."""
         return row["verdict"] == AT_LEAST and (row["gpus_high"] is None or row["gpus_high"] > count + 1e-9)
 
     @property
@@ -139,7 +139,7 @@ class SizingAnswer:
 
     @property
     def sentence(self) -> str:
-        """The answer with its interval and its assumption; no full stop at the end."""
+        """Sentence with the answer, its interval and its assumption, without a full stop."""
         simulated = "Simulated: " if self.simulated else ""
         served = f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}"
         targets = " and ".join(self.estimates["target"].to_list())
@@ -166,7 +166,7 @@ class SizingAnswer:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the answer is not valid; empty when it is."""
+        """Reasons why the answer is not valid; empty when it is."""
         reasons = []
         if self.recommended is None:
             reasons += [f"{row['target']}: {_format_lower_bound(row)}; {row['reason']}" for row in self._loose_rows]

@@ -272,7 +272,7 @@ def _known_fraction(counted: pl.DataFrame) -> float | None:
 
 
 def _describe_streams(counted: pl.DataFrame) -> str | None:
-    """Describe what a step's streams do not tell, if so for over one success in twenty; null otherwise."""
+    """Note on what a step's streams do not tell, if this concerns more than one success in twenty; null otherwise."""
     successes = counted.filter(counted["outcome"] == "ok")
     notes = []
     for note, text in STREAM_NOTES.items():

@@ -31,7 +31,7 @@ class TargetLoad:
 
 
 def choose_target_load(users: float | None, rate_per_s: float | None) -> TargetLoad:
-    """The one of the two that was given."""
+    """Build the target load from users or rate, of which one is given."""
     if (users is None) == (rate_per_s is None):
         raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
     load = TargetLoad(users, "users") if users is not None else TargetLoad(float(rate_per_s or 0), "1/s")

@@ -118,7 +118,7 @@ def verify_goals(
 def _assess_points(
     requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits, reference: Reference | None
 ) -> list[dict[str, Any]]:
-    """The verification's steps as points, by load, with answers compared to those of the sweep."""
+    """Points of the verification's steps, by load; their answers are compared to those of the sweep."""
     baseline = reference or Reference()
     limits = replace(limits, trusts_server_clock=baseline.trusts_server_clock)
     points, _ = assess_steps(requests, steps, limits=limits)
@@ -128,7 +128,7 @@ def _assess_points(
 def _compare_answers(
     point: dict[str, Any], requests: pl.DataFrame, steps: pl.DataFrame, baseline: Reference, limits: PointLimits
 ) -> dict[str, Any]:
-    """The point, as one of other answers where they are not those of the sweep's lowest load."""
+    """Mark the point as one of other answers if these differ from those of the sweep's lowest load."""
     if baseline.answers is None or limits.any_answer or point["verdict"] in FAILING_VERDICTS:
         return point
     step = steps.filter(pl.col("step") == point["step"]).row(0, named=True)
@@ -173,7 +173,7 @@ def verify_sweep(
 def _build_undriven_row(
     goal: Goal, sweep: SweepResult, predicted_gpus: int, load: float, cut: str | None
 ) -> dict[str, Any]:
-    """Row of a run whose limits were exhausted before it started."""
+    """Row of table VERIFICATION for a run whose limits were exhausted before it started."""
     unit = "1/s" if sweep.config.is_open else "users"
     return _build_shared_columns(predicted_gpus, load, sweep.config.gpus, 0.0, unit, simulated=sweep.simulated) | {
         "target": goal.name,
@@ -188,7 +188,7 @@ def _build_undriven_row(
 def _build_shared_columns(
     predicted_gpus: int, load: float, gpus: int, driven: float, unit: str, *, simulated: bool
 ) -> dict[str, Any]:
-    """Columns that all goals share: the prediction and the driven load."""
+    """Columns of table VERIFICATION that all goals share: the predicted GPUs, and the load that was driven."""
     return {
         "predicted_gpus": predicted_gpus,
         "load": float(load),

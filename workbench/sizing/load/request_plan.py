@@ -116,7 +116,7 @@ class WordPool:
 
 
 def hash_numbers(*numbers: int) -> int:
-    """A number of 40 bits that stands for these."""
+    """Hash of these numbers, a number of 40 bits."""
     return zlib.crc32(repr(numbers).encode()) << 8 | zlib.crc32(repr(numbers[::-1]).encode()) & 255
 
 

@@ -184,7 +184,7 @@ def parse_server_metrics(text: str) -> ServerSample:
 
 
 def read_gpu_sample(nvml: Nvml) -> ServerSample:
-    """The quantities that the GPUs of this machine tell, over all of them; null for those of a server."""
+    """Read the metrics of this machine's GPUs, taken together; the server's own are null."""
     gpus = [nvml.read_gpu(index) for index in range(nvml.count_gpus())]
 
     def values(name: str) -> list[float]:

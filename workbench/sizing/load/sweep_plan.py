@@ -79,7 +79,7 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
 
 
 def _measure_finished(finished: Mapping[str, Sequence[Any]], warmup: int, arrivals: str) -> Backlog | None:
-    """Backlog of the requests that have finished so far."""
+    """Measure the backlog of the requests that have finished so far; the first `warmup` are left out."""
     import polars as pl
 
     n = len(finished["ended_s"])
@@ -173,7 +173,7 @@ class LevelSchedule:
 
 
 def choose_lower_load(capacities: Sequence[Capacity], rungs: Sequence[Rung], rule: Ladder) -> float | None:
-    """A load between the lower end of a capacity that an overload bounds, and its value; null when they are near.
+    """Choose a load between the lower end and the value of a capacity that an overload bounds; null when they are near.
 
     The lower end is a load that was served with its whole interval within the limit, and the answer rests on it: where
     the next one above just missed that, the end is far below the capacity, and many GPUs too many are recommended. It
@@ -328,5 +328,5 @@ class SweepLimits:
         return None
 
     def remaining_requests(self, spent: SweepUsage) -> int | None:
-        """How many requests may still be sent; null for any number."""
+        """Number of requests that may still be sent; null for any number."""
         return None if self.max_requests is None else max(0, self.max_requests - spent.requests)

@@ -148,7 +148,7 @@ def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
 
 
 def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl.DataFrame) -> list[str]:
-    """Lengths by the tokenizer, what the server counted on top, and what a level sends of a trace."""
+    """Lines on the prompts: their lengths in tokens, tokens that the server adds, the part of a trace that is sent."""
     notes = []
     if "exact" in prompts:
         off = prompts["max_error_tokens"]
@@ -167,7 +167,7 @@ def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl
 
 
 def _describe_metrics(n_samples: int, failures: dict[str, int]) -> list[str]:
-    """How often the server's metrics could not be read, where that happened."""
+    """Line on how often the server's metrics could not be read; empty if always."""
     n_failed = sum(failures.values())
     if not n_failed:
         return []
@@ -276,7 +276,7 @@ def format_live_figures(result: StepResult) -> str:
 
 
 class SweepProgress(SweepWatcher):
-    """Says when a step starts and ends, and how it stands in between."""
+    """Progress of a sweep on the terminal: when a step starts and ends, and its state in between."""
 
     def __init__(self, status: terminal.StatusLines, stopping: str = TERMINAL_STOPPING) -> None:
         self._status = status

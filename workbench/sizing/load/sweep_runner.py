@@ -90,7 +90,7 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
 
 
 def _describe_token_lengths(prompts: Prompts, tokenizer: Any) -> dict[str, Any]:
-    """Describe lengths by the tokenizer: of the user's prompts, or how many generated ones are as long as asked."""
+    """Describe token lengths: those of the user's prompts, or how many generated prompts have the requested length."""
     taken = list(itertools.islice(prompts.iterate_items(0, 0, 1), N_CHECKED_PROMPTS))
     counts = request_plan.count_tokens(tokenizer, (text for _, text in taken))
     if prompts.texts:

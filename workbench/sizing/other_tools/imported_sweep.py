@@ -263,9 +263,9 @@ def count_later_tokens(tokens: int | None, events: int) -> tuple[float | None, s
 
 
 def _mark_buffered(requests: list[ImportedRequest]) -> None:
-    """Answers whose tokens came all at once: nothing is known of the first one, and of the time between them.
+    """Mark answers whose tokens came all at once: their first token, and the time between tokens, are unknown.
 
-    A single one may have met a client that was late; a proxy holds back more.
+    A single one may come from a late client; a proxy that buffers answers holds back several.
     """
     at_once = [
         request
@@ -281,7 +281,7 @@ def _mark_buffered(requests: list[ImportedRequest]) -> None:
 
 
 def _find_tail_start(rows: list[ImportedRequest]) -> int:
-    """Index from which requests ran under a decreasing load, after the last request was sent.
+    """Index of the first request that ran under a decreasing load, after the last request was sent.
 
     The cut follows the order of sending. Dropping the requests that still ran would drop the slow ones and bias the p95
     downwards. If the cut would remove more than a quarter of the step, all requests count.

@@ -114,7 +114,7 @@ def read_inference_perf(path: Path) -> ImportedSweep:
 
 
 def _read_stages(folder: Path) -> dict[int, Load]:
-    """Loads of the stages that sent something, in their order."""
+    """Read the loads of the stages that sent requests, by number of the stage."""
     files = {int(name[1]): file for file in folder.iterdir() if (name := _STAGE_FILE_NAME.fullmatch(file.name))}
     if not files or not (folder / REQUESTS_FILE_NAME).is_file():
         raise InputError(

@@ -64,7 +64,7 @@ def _event_template(calls: int) -> bytes:
 
 
 def _build_template_lines(calls: int) -> list[bytes]:
-    """Lines of a response, with @name@ in place of strings and #name# in place of numbers."""
+    """Lines of a response with `calls` LLM calls; @name@ marks strings to fill in, #name# numbers."""
     inputs, answered = {"input": {"input_message": "@question@"}}, [{"value": ANSWER_TEXT}]
     root, function = _event_id(0), _event_id(1)
     metadata = _build_workflow_metadata()

@@ -51,7 +51,7 @@ class Explained:
 def explain_operator(
     sessions: Sequence[LogSession], measured: Measured, query: str, operator: str, *, model: FactorModel | None = None
 ) -> Explained:
-    """The pieces of wall time that are booked on an operator in a query.
+    """Explain the time of an operator in a query by the pieces of wall time that are booked on it.
 
     `measured`: The same logs measured; executions that do not count (`why_not`) are ignored.
     `operator`: An operator, an inseparable group, or a kind of time such as idle.

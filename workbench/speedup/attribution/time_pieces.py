@@ -78,7 +78,7 @@ class PlanRegion:
 
 
 def split_wall_time(execution: Execution) -> list[TimePiece]:
-    """The pieces of an execution's wall time; their `wall_s` adds up to it.
+    """Split an execution's wall time into pieces, whose `wall_s` adds up to it.
 
     A stage's wall time is cut like its task time, so the time that cores wait for each other is spread evenly.
     """
@@ -343,7 +343,7 @@ def booked_operator(execution: Execution, node: Node) -> str:
 
 
 def count_input_rows(execution: Execution, node: Node) -> float:
-    """Rows of all inputs; an input without a row count passes on those of its own inputs."""
+    """Count the rows of all inputs of a node; an input without a row count passes on those of its own inputs."""
     return sum(_count_output_rows(execution, child, 0) for child in execution.children.get(node.node_id, ()))
 
 
@@ -397,7 +397,7 @@ class Measured:
     pieces: pl.DataFrame
 
     def select(self, *conditions: pl.Expr) -> Measured:
-        """The executions that meet all conditions, with their pieces."""
+        """Select the executions that meet all conditions, with their pieces."""
         executions = self.executions.filter(*conditions)
         return Measured(executions, self.pieces.join(executions, on=["label", "session", "sql_id"], how="semi"))
 
@@ -442,7 +442,7 @@ def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id:
 
 
 def concat_measured_logs(parts: Iterable[Measured]) -> Measured:
-    """The tables of several logs together."""
+    """Join the executions and pieces of several logs."""
     logs = list(parts)
     return Measured(
         pl.concat([EXECUTIONS.frame([]), *(part.executions for part in logs)]),

@@ -53,7 +53,7 @@ class Booking:
         self._session_prices = None if model else fit_session_prices(self.all_pieces, self.queries)
 
     def book_query(self, query: str) -> BookedPieces:
-        """The pieces of all runs of a query, weighted so that a session's runs add up to their median."""
+        """Book the pieces of all runs of a query, weighted so that a session's runs add up to their median."""
         of_query = self.measured.select(pl.col("query") == query, COUNTS)
         rows, pieces = _list_piece_rows(of_query), build_piece_arrays(of_query)
         prices = self._price_rows(rows)[:, [self.all_pieces.columns.index(name) for name in pieces.columns]]

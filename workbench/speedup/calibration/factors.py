@@ -67,7 +67,7 @@ WARM_RUN_NOISE = RunNoise(query_log_sd=0.075, session_log_sd=0.039)
 
 @dataclass(frozen=True)
 class PairedTimes:
-    """Both sides by query and term.
+    """Times of both sides by query and term.
 
     `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
     is [query, term], of the baseline's plans. `noise` stands in for the variance of a side of one session, and

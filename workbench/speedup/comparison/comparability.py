@@ -355,7 +355,7 @@ def _measure_scanned_tables(facts: Sequence[EventLogFacts], queries: set[str | N
 
 
 def select_compared_rows(facts: EventLogFacts) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of `plan_nodes` and `node_metrics` that a comparison reads, with the texts of scans alone."""
+    """Select the rows of `plan_nodes` and `node_metrics` that a comparison reads, with the texts of scans only."""
     nodes = facts.plan_nodes.filter(pl.col("is_final"))
     scans = pl.col("node_name").is_in([name for name in nodes["node_name"].unique() if _is_scan(name)])
     slim = nodes.with_columns(

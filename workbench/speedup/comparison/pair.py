@@ -50,7 +50,7 @@ class Pair:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the pair is invalid; empty when it is valid."""
+        """Reasons why the pair is invalid; empty when it is valid."""
         return list_invalid_reasons(self.comparability)
 
     @property

@@ -39,7 +39,7 @@ class LogComparison:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the sides cannot be compared; empty when they can."""
+        """Reasons why the sides cannot be compared; empty when they can."""
         return list_invalid_reasons(self.comparability)
 
     @property
@@ -130,7 +130,7 @@ def compare_logs(
 
 
 def choose_logs(baseline: str, candidate: str | None) -> tuple[str, str]:
-    """The two logs to compare; of a recording, those of the first session of its first two sides."""
+    """Choose the two logs to compare; of a recording, those of the first session of its first two sides."""
     if candidate is not None or not is_recording(baseline):
         return baseline, candidate or baseline
     first: dict[str, str] = {}

@@ -124,7 +124,7 @@ def _differ_only_in_ties(
 def list_unmatched_rows(
     rows: Iterable[Row], others: Iterable[Row], types: Sequence[str]
 ) -> tuple[list[Row], list[Row]]:
-    """Rows of each side without a match on the other; both empty if the sides hold the same rows."""
+    """List the rows of each side without a match on the other; both lists are empty if the sides hold the same rows."""
     floating = [place for place, kind in enumerate(types) if "float" in kind or "double" in kind]
     exact = [place for place in range(len(types)) if place not in set(floating)]
     if not floating:

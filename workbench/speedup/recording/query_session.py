@@ -224,7 +224,7 @@ def build_answer_line(name: str, frame: DataFrame, rows: list[Any]) -> dict[str,
 
 
 def find_outermost_limit(frame: DataFrame) -> tuple[int | None, list[int] | None]:
-    """The outermost LIMIT and its sort columns in the answer, from the analysed plan.
+    """Find in the analysed plan the outermost LIMIT and the positions of its sort columns; null where there is none.
 
     Returns: (null, null) without a limit; the columns are null if the answer lacks one of them, and empty without a
     sort.
