@@ -121,6 +121,7 @@ def _remaining_fraction(share: float, ratio: float) -> float:
 
 
 def _check_costs(study: Study) -> list[tuple[str, float]]:
+    """Count draws in which scaling costs more than a fixed cluster: pairs of rule and count; empty without prices."""
     scaled, fixed = study.outcome.cost_scaled, study.outcome.cost_fixed
     if scaled is None or fixed is None:
         return []

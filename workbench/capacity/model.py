@@ -122,6 +122,7 @@ def draw_quantities(quantities: list[Quantity], draws: int, seed: int) -> dict[s
 
 
 def _draw_normal(name: str, draws: int, seed: int) -> Floats:
+    """Draw standard normal numbers, which depend on the seed and the quantity's name only."""
     import zlib
 
     generator: Any = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -431,6 +432,10 @@ def _round_up(parts: Floats) -> Ints:
 
 
 def _replicas_needed_at_load(model: Model, samples: Mapping[str, Floats], time_fraction: Floats) -> Ints | None:
+    """Replicas needed, [draw, hour]; null without a service.
+
+    `time_fraction`: By draw, the time of a request with the new library stack over that without.
+    """
     serving = model.serving
     if serving is None:
         return None
@@ -440,6 +445,7 @@ def _replicas_needed_at_load(model: Model, samples: Mapping[str, Floats], time_f
 
 
 def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | None, draws: int) -> Ints:
+    """Nodes needed, [draw, hour], after packing the jobs and replicas first-fit. `slots`: Jobs at a time by class."""
     shapes = [(work.gpus, slots[work.name]) for work in model.works]
     shapes += [(model.serving.gpus, replicas)] if model.serving is not None and replicas is not None else []
     counts = np.stack([count.reshape(-1) for _, count in shapes], axis=1)

@@ -109,6 +109,7 @@ def _select_quantile_steps(steps: pl.DataFrame, quantiles: tuple[float, ...]) ->
 
 
 def _join_parts(parts: list[Part], value: str, group: str | None) -> pl.DataFrame:
+    """Join the steps of all groups to one frame: `value` (renamed), share, and the group's column if there is one."""
     import polars as pl
 
     tagged = [part.with_columns(pl.lit(name).alias(group)) if group else part for name, part in parts]

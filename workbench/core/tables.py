@@ -157,6 +157,7 @@ class Table:
         return self.check(self._add_missing_columns(read_parquet(path)), where=str(path))
 
     def _add_missing_columns(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Add the columns that older versions did not write, with nulls."""
         import polars as pl
 
         absent = {column.name for column in self.columns if column.added} - set(frame.columns)

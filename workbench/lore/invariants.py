@@ -41,6 +41,7 @@ def _check_plan(plan: pl.DataFrame | None, outcome: ReplayOutcome) -> list[tuple
 
 
 def _count_not_post_order(plan: pl.DataFrame) -> int:
+    """Count the operators whose id is not below that of their parent; `plan`: `position, parent, lore_id`."""
     above = plan.select(parent="position", above="lore_id")
     both = plan.drop_nulls("lore_id").join(above, on="parent", how="inner")
     return both.filter(pl.col("lore_id") >= pl.col("above")).height

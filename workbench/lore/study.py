@@ -182,6 +182,7 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
 
 
 def _choose_ids(config: NotebookConfig, plan: pl.DataFrame | None, opened: OpenQuery) -> tuple[str, str]:
+    """Choose the operator to dump and the reason for it: the parameter's, or the one picked from the plan."""
     if plan is None:
         return "", f"the query failed in it: {opened.failure}"
     if config.selection:

@@ -187,6 +187,7 @@ def find_first_heading(cells: list[Any]) -> str | None:
 
 
 def _match_first_heading(cells: list[Any]) -> tuple[Any, re.Match[str]] | None:
+    """First level-1 heading of the notebook: its cell and the match of its text; null without one."""
     for cell in cells:
         if cell.cell_type == "markdown" and (match := _HEADING.match(cell.source)):
             return cell, match

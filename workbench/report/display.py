@@ -1,4 +1,4 @@
-"""What a notebook cell displays: headline with the answer, tables with units, notes."""
+"""Displays of a notebook cell: headline with the answer, tables with units, notes."""
 
 from __future__ import annotations
 

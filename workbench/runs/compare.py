@@ -488,6 +488,7 @@ def _flatten_mapping(value: Any, prefix: str = "", depth: int = 0) -> Iterator[t
 
 
 def _list_input_digests(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the SHA-256 of each recorded input."""
     for entry in record["inputs"]:
         if isinstance(entry, Mapping) and isinstance(entry.get("path"), str):
             yield entry["path"], entry.get("sha256") or "no sha256"

@@ -126,6 +126,7 @@ def _quantile_over_runs(variants: Variants, name: str, share: float) -> tuple[fl
 
 
 def _count_complete_gangs(runs: tuple[Analysis, ...]) -> tuple[float, str, str]:
+    """Key number of the gangs that were complete in these runs: value, unit, note."""
     complete = sum(int(run.gangs["complete"].sum()) for run in runs)
     partial = sum(run.gangs.filter(~pl.col("complete") & (pl.col("scheduled") > 0)).height for run in runs)
     return complete, f"of {sum(run.gangs.height for run in runs)}", f"{partial} held GPUs without ever being complete"

@@ -128,6 +128,7 @@ def _list_doublings(loads: list[float]) -> list[float]:
 
 
 def _latency_axis(frame: pl.DataFrame, limit_s: float) -> Any:
+    """Vertical axis of latencies in seconds, from 0 to above the limit and all of columns value_s and high_s."""
     import altair as alt
 
     highest = [value for name in ("value_s", "high_s") for value in frame[name].drop_nulls().to_list()]
@@ -153,6 +154,7 @@ def _capacity_layers(estimate: dict[str, Any]) -> list[Any]:
 
 
 def _curve_layers(curve: pl.DataFrame | None, drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
+    """Line of the fitted curve; `curve`: `load, value_s`. Empty without a curve or points."""
     import altair as alt
 
     if curve is None or not curve.height or not drawn.height:

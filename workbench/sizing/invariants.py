@@ -94,6 +94,7 @@ def _check_intervals(answer: SizingAnswer) -> list[tuple[str, float]]:
 
 
 def _check_goodput(answer: SizingAnswer) -> list[tuple[str, float]]:
+    """Count steps whose goodput exceeds their throughput: pairs of rule and count."""
     both = answer.goodput.join(answer.points.select("step", "rate_per_s"), on="step")
     more = both.filter((pl.col("within_share") > 1) | (pl.col("goodput_per_s") > pl.col("rate_per_s") + 1e-9))
     return [("steps with more served in time than served", more.height)]

@@ -54,6 +54,7 @@ def _list_noise_numbers(noise_variance: float | None) -> list[KeyNumber]:
 
 
 def _format_verdict_counts(frame: pl.DataFrame) -> str:
+    """Count the rows of each verdict, such as `3 faster, 1 undecided`."""
     counts = dict(frame.group_by("verdict").len().iter_rows())
     names = VERDICTS
     return ", ".join(f"{counts[name]} {name.lower()}" for name in names if name in counts)

@@ -173,6 +173,10 @@ def _scale_residuals(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArra
 
 
 def _fit_isotonic(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArray[np.intp]) -> Floats:
+    """Fit a rising line of the mean log latency by load.
+
+    `place` is the load of each value, `runs` the values of each load.
+    """
     from scipy.optimize import isotonic_regression
 
     return np.asarray(isotonic_regression(np.bincount(place, logs) / runs, weights=runs).x)

@@ -178,6 +178,7 @@ class ReducedDump:
         )
 
     def _output_frame(self, over: RebuiltOperator, rdd: Any, keep: list[int]) -> DataFrame:
+        """Data frame of the output, with only the partitions to keep."""
         if len(keep) < int(rdd.getNumPartitions()):
             rdd = self.bridge.prune_partitions(rdd, keep)
         return row_differences.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
@@ -430,6 +431,7 @@ def _format_answer(search: InputSearch, again: bool) -> str:
 def _run_and_compare_variants(
     a: OperatorVariant, b: OperatorVariant, frames: Frames
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Run both variants over the same rows and return the first differing rows of each; empty if there are none."""
     with row_differences.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
         apart = row_differences.find_first_differences(a.run_to_frame(frames), other, names=a.column_names)
         return apart.first, apart.second

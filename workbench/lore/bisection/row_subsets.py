@@ -206,6 +206,7 @@ class InputSubset:
         return self._take_rows(rows).select(*self._names)
 
     def _take_rows(self, rows: RowNumbers) -> DataFrame:
+        """Select these rows of the input by their numbers."""
         if rows == self._whole:
             return self._held
         runs = (f"{_ROW_COLUMN} BETWEEN {first}L AND {stop - 1}L" for first, stop in rows.runs)

@@ -282,6 +282,7 @@ class _TypeFormatter:
 
 
 def _format_interval_type(units: tuple[str, ...], start: Value, end: Value) -> str:
+    """Format an interval type from its first and last unit, which are indices into `units`."""
     if not (isinstance(start, int) and isinstance(end, int)) or not 0 <= start <= end < len(units):
         return "interval"
     return f"interval {units[start]}" + (f" to {units[end]}" if end > start else "")

@@ -104,6 +104,7 @@ def format_selection(selection: Mapping[int, Selection]) -> str:
 
 
 def _parse_entry(entry: str, where: str, room: int) -> tuple[int, Selection]:
+    """Parse an entry such as 5[0-3]: the operator's id and its partitions; `room` is the most that may be named."""
     matched = _ENTRY.fullmatch(entry)
     if matched is None:
         raise _build_entry_error(entry, where)

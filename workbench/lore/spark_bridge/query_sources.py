@@ -167,6 +167,7 @@ def _list_tables(data: str) -> dict[str, str]:
 
 
 def _read_table(spark: SparkSession, path: str) -> DataFrame:
+    """Read a table by the format of its ending, Parquet without one; CSV with header and inferred types."""
     ending = Path(path.rstrip("/")).suffix.lower()
     reader = spark.read.format(_FORMATS.get(ending, "parquet"))
     if ending == ".csv":

@@ -263,6 +263,7 @@ def count_gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_
     ends = np.maximum(ends, begins)
 
     def gpus_until(times: Floats) -> Floats:
+        """Sum the GPUs of the rows whose time is at or before each moment of `at`."""
         order = np.argsort(times)
         sums = np.concatenate([[0.0], np.cumsum(gpus[order])])
         return np.asarray(sums[np.searchsorted(times[order], at, side="right")])

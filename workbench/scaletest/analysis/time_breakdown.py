@@ -619,6 +619,7 @@ def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, e
     client, server, resolution, gap = f"{event}_s", f"server_{event}_s", f"{event}_resolution_s", f"{event}_gap"
 
     def rank_pods(column: str, *more: str) -> pl.DataFrame:
+        """Select each workload's n-th pod by this time, n being its number of pods."""
         rows = pods.filter(pl.col(column).is_not_null()).select("index", column, *more).sort("index", column)
         place = rows.with_columns(pl.col(column).cum_count().over("index").cast(pl.Int64).alias("place"))
         return place.join(plan.select("index", pl.col("pods").alias("place")), on=["index", "place"]).drop("place")

@@ -262,6 +262,7 @@ def _check_submission(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _check_throttling(submissions: pl.DataFrame) -> dict[str, Any]:
+    """Check that the server throttled few requests; `submissions`: `throttled, attempts, throttled_s`."""
     throttled, requests, _ = count_throttled(submissions)
     text = describe_throttling(submissions)
     share = throttled / max(1, requests)

@@ -465,6 +465,10 @@ def _list_medians(variants: Variants, name: str) -> list[tuple[float | None, flo
 
 
 def _explain_lost(pairs: list[tuple[float | None, float | None]], first: str, name: str) -> str:
+    """Explain that medians are missing.
+
+    `pairs` has the median of `first` and of `name` in each turn, null if missing.
+    """
     lost = [(side, sum(pair[place] is None for pair in pairs)) for place, side in enumerate((first, name))]
     counts_text = " and ".join(f"in {count} of {len(pairs)} runs of {side}" for side, count in lost if count)
     return f"more than half of the workloads were never scheduled {counts_text}"

@@ -379,6 +379,10 @@ def _build_distribution(durations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataF
 
 
 def _variant_distribution(values: pl.Series, side: str, ended: float, positions: int) -> pl.DataFrame:
+    """Steps `duration_s, share, side` of a side's distribution.
+
+    `ended` is the share of workloads that ended the step.
+    """
     steps = downsample_ecdf(values, positions=positions).rename({"value": "duration_s"})
     return steps.with_columns(
         pl.col("duration_s").round_sig_figs(5), (pl.col("share") * ended).round(5), pl.lit(side).alias("side")
@@ -417,6 +421,7 @@ def _describe_lost_workloads(durations: pl.DataFrame) -> str:
 
 
 def _format_quantile_marks(marks: pl.DataFrame) -> str:
+    """Text with the value of each quantile by side; `marks`: `quantile, duration_s, side`."""
     texts = []
     for name in marks["quantile"].unique(maintain_order=True):
         rows = marks.filter(pl.col("quantile") == name).to_dicts()

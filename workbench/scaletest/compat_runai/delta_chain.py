@@ -201,8 +201,8 @@ def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
 
     Returns: Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
 
-    Both sides are cut to whole seconds first, so a delta is true to within 1 s. How `upstream_s` differs from
-    `delta_s` on purpose stands in `DIFFERENCES`.
+    Both sides are cut to whole seconds first, so a delta is true to within 1 s. `DIFFERENCES` tells how `upstream_s`
+    differs from `delta_s` on purpose.
     """
     parts = [_delta_columns(step, number) for number, step in enumerate(STEPS)]
     keys = ["row", "name", "namespace", "kept"]

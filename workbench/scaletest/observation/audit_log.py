@@ -108,6 +108,7 @@ class RequestCounts:
         return _sum_duplicates(frame)
 
     def _iterate_rows(self, origin_ns: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of table REQUESTS: second since the origin, key columns, requests, p50, p99."""
         keys = list(self._keys)
         columns = (self._at, self._key, self._count, self._p50, self._p99)
         for second, number, count, p50, p99 in zip(*columns, strict=True):

@@ -100,6 +100,7 @@ def parse_look(text: str) -> Look:
 
 
 def _find_measure(name: str) -> tuple[Measure | None, str]:
+    """Find the measure that a Prometheus series belongs to, null if none, and the ending of its name, such as _sum."""
     for suffix in _SUFFIXES:
         measure = _BY_FAMILY.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
         if measure is not None and (measure.kind == "histogram") == bool(suffix):

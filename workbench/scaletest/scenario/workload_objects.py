@@ -316,6 +316,7 @@ def _build_pod_template(entry: WorkloadEntry, conditions: PlanConditions) -> Jso
 def _build_pod_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
+    """Build a workload's pod: its resource, the name's ending (empty) and the manifest."""
     return [(PODS, "", _build_pod(entry, namespace, conditions))]
 
 
@@ -398,6 +399,7 @@ def _build_pytorch_job_objects(
 def _build_template_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
+    """Build the object of the user's template: its resource, the name's ending (empty) and the manifest."""
     resource, manifest = _fill_manifest(entry.template or {}, entry, namespace, conditions)
     return [(resource, "", manifest)]
 

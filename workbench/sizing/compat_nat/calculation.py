@@ -263,6 +263,7 @@ def _drop_outliers(x: Numbers, y: Floats, rules: FitRules) -> tuple[Numbers, Flo
 
 
 def _mask_outliers(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
+    """Mask of the values that lie within `reach` interquartile ranges of the quartiles."""
     import numpy as np
 
     first, third = np.percentile(values, 25), np.percentile(values, 75)
@@ -271,12 +272,14 @@ def _mask_outliers(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
 
 
 def _least_squares(x: Numbers, y: Floats) -> tuple[float, float]:
+    """Slope and intercept of the least-squares line through the points."""
     n, sum_x, sum_y = len(x), x.sum(), y.sum()
     slope = (n * (x * y).sum() - sum_x * sum_y) / (n * (x**2).sum() - sum_x**2)
     return float(slope), float((sum_y - slope * sum_x) / n)
 
 
 def _compute_r2(x: Numbers, y: Floats, slope: float, intercept: float) -> float:
+    """Share of the variance of `y` that the line explains; 0 if `y` is constant."""
     residual = ((y - (slope * x + intercept)) ** 2).sum()
     total = ((y - y.mean()) ** 2).sum()
     return float(1 - residual / total) if total != 0 else 0.0

@@ -364,7 +364,7 @@ def format_manifests_yaml(objects: list[KubernetesObject], notes: list[str]) -> 
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Writes what occurs twice twice: nobody wants to read anchors in a manifest."""
+        """YAML writer that repeats values instead of writing anchors."""
 
         def ignore_aliases(self, data: Any) -> bool:
             del data

@@ -166,12 +166,14 @@ CURVES: dict[str, Callable[[Floats, Floats], Curve]] = {
 
 
 def _list_knee_candidates(loads: Floats) -> Floats:
+    """Loads at which a curve may bend: the inner ones and their geometric means; none for fewer than four loads."""
     inner = loads[1:-1]
     between = np.sqrt(inner[:-1] * inner[1:])
     return np.concatenate([inner, between]) if len(loads) >= 4 else loads[:0]
 
 
 def _solve_line_crossing(base: Floats, slope: Floats, limit_s: float) -> Floats:
+    """Load at which lines that start at `base` seconds reach the limit: infinite if never, NaN if they start above."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(
             slope > 0,

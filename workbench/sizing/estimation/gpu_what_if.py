@@ -228,7 +228,7 @@ class WhatIf:
 class GpuWhatIfControls(WhatIfControls):
     """Two sliders, a sentence and a chart, bound to one `WhatIf`.
 
-    Nothing here needs a front end: without one the sliders are objects that nobody moves.
+    Nothing here needs a front end: without one the sliders just stay as they are.
     """
 
     def __init__(self, what_if: WhatIf) -> None:

@@ -1,4 +1,4 @@
-"""What binds inside the server, by its own metrics: requests that wait, a full KV cache, or all but its GPUs."""
+"""Bottleneck inside the server, by its own metrics: requests that wait, a full KV cache, or all but its GPUs."""
 
 from __future__ import annotations
 

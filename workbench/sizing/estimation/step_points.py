@@ -325,6 +325,7 @@ def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]
 
 
 def _choose_block_length(counted: pl.DataFrame) -> int:
+    """Number of neighbouring requests that are correlated, by run time; `counted` are the requests after warm-up."""
     if not counted.height:
         return 1
     runtimes = metrics.metric_values(counted, metrics.DEFAULT_METRIC)

@@ -346,6 +346,7 @@ def verification_json(table: pl.DataFrame, folder: Path) -> str:
 
 
 def _max_recommended_gpus(estimates: pl.DataFrame) -> int:
+    """Largest recommended GPU count of table ESTIMATES; refused if a target has none."""
     counts = estimates["recommended"]
     if not len(counts) or counts.null_count():
         raise ConfigError(

@@ -70,7 +70,7 @@ class PairedTimes:
     """Times of both sides by query and term.
 
     `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
-    is [query, term], of the baseline's plans. `noise` stands in for the variance of a side of one session, and
+    is [query, term], of the baseline's plans. `noise` replaces the variance of a side of one session, and
     `jackknife_variance` is that of each term's log factor when queries are left out (`measure_jackknife_variance`).
     `features` are those of the queries' plans on the baseline.
     """

@@ -379,6 +379,7 @@ def _select_largest_steps(parts: pl.DataFrame) -> list[tuple[str, float, float, 
 def _build_total_row(
     label: str, kind: str, time_s: float, ends: tuple[float, float] | None = None
 ) -> dict[str, object]:
+    """Row of table STEPS for a whole time; `ends` are the bounds of its interval, as multiples of it."""
     low, high = (time_s * ends[0], time_s * ends[1]) if ends else (None, None)
     return _build_step_row(label, kind, time_s, time_s, total=True) | {"low_s": low, "high_s": high}
 

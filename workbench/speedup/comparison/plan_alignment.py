@@ -186,6 +186,11 @@ def _match_similar_nodes(first: _PlanTree, second: _PlanTree, matched: dict[int,
 
 
 def _shared_table_fraction(first: tuple[str, ...], second: tuple[str, ...]) -> float:
+    """Share of the tables below two nodes that both have, counted with repeats; 1 if neither has any.
+
+    >>> _shared_table_fraction(("orders", "lineitem"), ("orders",))
+    0.5
+    """
     ours, theirs = Counter(first), Counter(second)
     union = (ours | theirs).total()
     return (ours & theirs).total() / union if union else 1.0

@@ -211,6 +211,7 @@ def _choose_runs(
 
 
 def _parse_sql_ids(text: str) -> tuple[int, int]:
+    """Parse the SQL ids of the baseline's and the candidate's execution, such as 3,17."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
         raise ConfigError("not two executions", where="--sql-ids", found=text[:80], allowed="two numbers, such as 3,17")

@@ -140,6 +140,7 @@ def list_unmatched_rows(
 
 
 def _list_unmatched_exact_rows(rows: list[Row], others: list[Row]) -> tuple[list[Row], list[Row]]:
+    """List the rows of each side that the other lacks, counted with repeats."""
     left, right = Counter(map(_row_key, rows)), Counter(map(_row_key, others))
     if left == right:
         return [], []
@@ -208,6 +209,7 @@ def is_same_value(one: Any, two: Any) -> bool:
 
 
 def _value_sort_key(value: Any) -> tuple[int, float, str]:
+    """Sort key of a value: nulls first, then floats by size, then all other values by their JSON."""
     if isinstance(value, float) and not math.isnan(value):
         return (1, value, "")
     return (0 if value is None else 2, 0.0, json.dumps(value))
@@ -346,6 +348,7 @@ def _find_references(recording: Recording, store: AnswerStore) -> dict[str, tupl
 
 
 def _find_failure(failures: pl.DataFrame) -> list[_SessionVerdict]:
+    """Verdict on the failed executions of a query; empty if there is none. `failures`: `session, error`."""
     if not failures.height:
         return []
     first = failures.row(0, named=True)
