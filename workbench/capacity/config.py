@@ -115,7 +115,11 @@ def _parse_counts_by_hour(counts: str, hours: str, place: str) -> list[float]:
 
 
 def _parse_hour_span(part: str, where: str) -> list[int]:
-    """Parse hours of a day, such as 8, 8-18 or 22-4; the end is exclusive."""
+    """Parse hours of a day, such as 8, 8-18 or 22-4; the end is exclusive.
+
+    >>> _parse_hour_span("22-2", "hours"), _parse_hour_span("8", "hours")
+    ([22, 23, 0, 1], [8])
+    """
     first, sign, last = part.strip().partition("-")
     try:
         begin, end = int(first), int(last) if sign else int(first) + 1

@@ -209,7 +209,11 @@ def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
 
 
 def _place_shapes(case: Ints, many: Ints, room: Ints, wanted: Ints, size: int) -> tuple[Ints, Ints, Ints]:
-    """The groups after the wanted shapes of one size went to the first nodes with room."""
+    """Place the wanted shapes of one size on the first nodes with room; returns the groups after that.
+
+    `case`, `many`, `room`: Groups of equal nodes: their case, number of nodes, and free GPUs on each.
+    `wanted`: Shapes to place in each case. `size`: GPUs of a shape.
+    """
     each = room // size
     fits = many * each
     taken = np.clip(wanted[case] - _sum_earlier_room(case, fits), 0, fits)
@@ -224,7 +228,11 @@ def _place_shapes(case: Ints, many: Ints, room: Ints, wanted: Ints, size: int) -
 
 
 def _sum_earlier_room(case: Ints, fits: Ints) -> Ints:
-    """Room in the earlier groups of the same case."""
+    """Sum for each group the room in the earlier groups of its case; `case`: Case of each group, ascending.
+
+    >>> _sum_earlier_room(np.array([0, 0, 1]), np.array([2, 3, 4])).tolist()
+    [0, 2, 0]
+    """
     total = np.cumsum(fits) - fits
     first = np.searchsorted(case, case, side="left")
     return np.asarray(total - total[first], dtype=np.int64)
@@ -272,7 +280,10 @@ class ServiceLoad:
         return np.where(linear == 0, 0, np.where(by_law > len(self.grows), beyond, by_law))
 
     def sum_replica_capacity(self, replicas: Ints) -> Floats:
-        """Capacity of this many replicas relative to one."""
+        """Capacity of this many replicas relative to one.
+
+        `replicas`: Numbers of replicas, in an array of any shape.
+        """
         if self.grows is None:
             return replicas.astype(np.float64)
         capacities = np.array([0.0, *self.grows])
@@ -413,7 +424,10 @@ def _list_stack_shares(model: Model) -> list[tuple[str, float]]:
 
 
 def _jobs_at_once(model: Model, work: JobLoad, samples: Mapping[str, Floats]) -> Floats:
-    """Concurrent jobs of a class, over the utilisation target."""
+    """Concurrent jobs of a class, over the utilisation target.
+
+    `samples`: Draws by quantity. Returns: [draw, hour].
+    """
     busy = samples[work.duration.name] * samples[model.jobs_factor.name] / HOUR_S
     return np.asarray(busy[:, None] * work.per_hour[None, :] / model.utilisation, dtype=np.float64)
 

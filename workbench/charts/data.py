@@ -96,6 +96,10 @@ def _merge_touching(frame: pl.DataFrame, start: str, end: str, by: list[str], ga
     """Merge the intervals of a group that overlap or are at most `gap` apart.
 
     Returns by, start, end, intervals (count).
+
+    >>> import polars as pl
+    >>> _merge_touching(pl.DataFrame({"a": [0, 2, 9], "b": [2, 4, 10]}), "a", "b", [], 0).rows()
+    [(0, 4, 2), (9, 10, 1)]
     """
     import polars as pl
 

@@ -147,7 +147,11 @@ def redact_value(value: _Any, secrets: Iterable[str] | None = None) -> _Any:
 
 
 def _replace_secrets(value: Any, pattern: re.Pattern[str]) -> Any:
-    """Copy of a value with every match of the pattern replaced in its texts, at any depth."""
+    """Copy of a value with every match of the pattern replaced in its texts, at any depth.
+
+    >>> _replace_secrets({"url": ["key=abc"]}, re.compile("abc")) == {"url": [f"key={REDACTION_MARK}"]}
+    True
+    """
     if isinstance(value, str):
         return pattern.sub(REDACTION_MARK, value)
     if isinstance(value, Mapping):

@@ -153,6 +153,8 @@ def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> a
     """Chart of the speed ratio of B to A; reading the inputs is a control and should be near 1.
 
     Does not show the gain of the whole query.
+
+    `ratios`: Table RATIOS.
     """
     drawn = ratios.with_columns(told=pl.col("verdict").is_in(DECIDED))
     return charts.forest(

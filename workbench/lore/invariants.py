@@ -27,7 +27,10 @@ def check_outcome(outcome: ReplayOutcome, repeat: int, plan: pl.DataFrame | None
 
 
 def _check_plan(plan: pl.DataFrame | None, outcome: ReplayOutcome) -> list[tuple[str, float]]:
-    """Count the violations of each rule for the plan's operators: pairs of rule and count; empty without a plan."""
+    """Count the violations of each rule for the plan's operators: pairs of rule and count; empty without a plan.
+
+    `plan`: Table TREE of the plan, null if it is not known.
+    """
     if plan is None:
         return []
     ids = plan["lore_id"].drop_nulls().to_list()
@@ -41,7 +44,12 @@ def _check_plan(plan: pl.DataFrame | None, outcome: ReplayOutcome) -> list[tuple
 
 
 def _count_not_post_order(plan: pl.DataFrame) -> int:
-    """Count the operators whose id is not below that of their parent; `plan`: `position, parent, lore_id`."""
+    """Count the operators whose id is not below that of their parent; `plan`: `position, parent, lore_id`.
+
+    >>> plan = pl.DataFrame({"position": [0, 1], "parent": [None, 0], "lore_id": [1, 0]})
+    >>> _count_not_post_order(plan)
+    0
+    """
     above = plan.select(parent="position", above="lore_id")
     both = plan.drop_nulls("lore_id").join(above, on="parent", how="inner")
     return both.filter(pl.col("lore_id") >= pl.col("above")).height

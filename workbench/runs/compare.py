@@ -477,7 +477,11 @@ def _list_fact_differences(
 
 
 def _flatten_mapping(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested mappings with their dotted names, down to five levels."""
+    """Yield the leaves of nested mappings with their dotted names, down to five levels.
+
+    >>> dict(_flatten_mapping({"a": {"b": 1}, "c": 2}))
+    {'a.b': 1, 'c': 2}
+    """
     if not isinstance(value, Mapping) or depth > 5:
         return
     for name, inner in value.items():

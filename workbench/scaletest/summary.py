@@ -49,13 +49,19 @@ def build_key_numbers(variants: Variants, comparison: pl.DataFrame, league: pl.D
 
 
 def _find_median_row(variants: Variants, comparison: pl.DataFrame) -> dict[str, Any] | None:
-    """The row of the total's median; none where it has no ratio."""
+    """The row of the total's median; none where it has no ratio.
+
+    `comparison`: Table COMPARISON.
+    """
     rows = comparison.filter((pl.col("step") == variants.total[0]) & (pl.col("quantile") == 0.5)).to_dicts()
     return rows[0] if rows and rows[0]["ratio"] is not None else None
 
 
 def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[KeyNumber]:
-    """Key numbers of the comparison: how many times longer one median is than the other, with interval and verdict."""
+    """Key numbers of the comparison: how many times longer one median is than the other, with interval and verdict.
+
+    `comparison`: Table COMPARISON.
+    """
     row = _find_median_row(variants, comparison)
     if row is None:
         return []
@@ -75,7 +81,10 @@ def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[Ke
 
 
 def _league_ratios(league: pl.DataFrame) -> list[KeyNumber]:
-    """Key numbers of the league: the first variant's median wait over that of each other."""
+    """Key numbers of the league: the first variant's median wait over that of each other.
+
+    `league`: Table LEAGUE.
+    """
     first, *others = league.to_dicts()
     return [
         (
@@ -174,7 +183,10 @@ def recommend_scheduler(league: pl.DataFrame) -> list[str]:
 
 
 def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str]:
-    """Recommend the faster of the two variants, or how to decide; empty with fewer than two."""
+    """Recommend the faster of the two variants, or how to decide; empty with fewer than two.
+
+    `comparison`: Table COMPARISON.
+    """
     row = _find_median_row(variants, comparison)
     if len(variants.names) < 2 or row is None:
         return []

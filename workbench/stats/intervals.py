@@ -166,7 +166,10 @@ def _resample_limits(
 
 
 def _scale_residuals(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArray[np.intp]) -> Floats:
-    """Deviations from the mean of the load, scaled to the spread of runs; only of loads with several runs."""
+    """Deviations from the mean of the load, scaled to the spread of runs; only of loads with several runs.
+
+    `logs`: Log latencies. `place`: Index of the load of each. `runs`: Number of values of each load.
+    """
     means = np.bincount(place, logs) / runs
     scaled = (logs - means[place]) * np.sqrt(runs[place] / np.maximum(runs[place] - 1, 1))
     return np.asarray(scaled[runs[place] > 1])
@@ -186,6 +189,9 @@ def _invert_fit(levels: Floats, fitted: Floats, goal: float) -> float:
     """Level at which the rising line through the points reaches `goal`; -inf below the first point, inf above the last.
 
     `levels`, `fitted`: Ascending, of equal length.
+
+    >>> _invert_fit(np.array([1.0, 2.0]), np.array([10.0, 20.0]), 15.0)
+    1.5
     """
     if fitted[0] > goal:
         return -np.inf

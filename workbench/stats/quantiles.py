@@ -198,7 +198,10 @@ def _compute_autocovariances(centred: Floats, lags: int) -> Floats:
 
 
 def choose_block_length(values: Floats, q: float) -> int:
-    """Block length of the bootstrap, in requests; 1 when they are independent."""
+    """Block length of the bootstrap, in requests; 1 when they are independent.
+
+    `values`: [request, value], in order of sending; NaN fills up rows, infinite is a failure.
+    """
     if not len(values):
         return 1
     time = estimate_correlation_time(values, compute_quantile(values, q))
@@ -206,7 +209,13 @@ def choose_block_length(values: Floats, q: float) -> int:
 
 
 def compute_quantile(values: Floats, q: float) -> float:
-    """Quantile `q` of the values, without an interval."""
+    """Quantile `q` of the values, without an interval.
+
+    `values`: [request, value]; NaN fills up rows, infinite is a failure.
+
+    >>> compute_quantile(np.array([[1.0], [2.0], [4.0]]), 0.5)
+    2.0
+    """
     return float(_interpolate_quantile(_sort_values(values)[None, :], q)[0])
 
 
@@ -214,6 +223,8 @@ def resample_quantile(values: Floats, q: float, draws: int, random: np.random.Ge
     """Quantiles of bootstrap resamples, in blocks where neighbours are correlated.
 
     Source: circular block bootstrap, Politis and Romano (1992).
+
+    `values`: [request, value], in order of sending; NaN fills up rows. Returns: One quantile for each draw.
     """
     n, block = len(values), choose_block_length(values, q)
     blocks = -(-n // block)

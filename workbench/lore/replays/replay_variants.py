@@ -454,6 +454,8 @@ def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tup
     """Ratio of the sides' CPU times, or of elapsed ones without CPU times, and its verdict.
 
     Null if a time is not above 0.
+
+    `timings`: Table TIMINGS.
     """
     import polars as pl
 

@@ -333,7 +333,11 @@ def _split_by_column_gaps(
 
 
 def _can_pair_rows(left: list[FloatRow], right: list[FloatRow], tolerance: float) -> bool:
-    """Whether each left row can be paired with a right row within the relative tolerance."""
+    """Whether each left row can be paired with a right row within the relative tolerance.
+
+    >>> _can_pair_rows([(1.0,), (2.0,)], [(2.0,), (1.0,)], 1e-9), _can_pair_rows([(1.0,)], [(1.1,)], 1e-9)
+    (True, False)
+    """
     if len(left) != len(right):
         return False
     left, right = sorted(left), sorted(right)

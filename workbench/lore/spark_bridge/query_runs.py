@@ -94,7 +94,11 @@ def _split_error_class(message: str) -> tuple[str, str]:
 
 
 def _split_python_error(message: str) -> tuple[str, str]:
-    """Class and message of the exception at the end of a Python traceback."""
+    r"""Class and message of the exception at the end of a Python traceback.
+
+    >>> _split_python_error("Traceback (most recent call last):\n  ...\nValueError: bad row")
+    ('ValueError', 'bad row')
+    """
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     for line in reversed(lines):
         if match := re.match(r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\w*)(?::\s*(.*))?$", line):

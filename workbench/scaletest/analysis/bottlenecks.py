@@ -317,7 +317,10 @@ def _request_rates(requests: pl.DataFrame, component: Component, stretch: Stretc
 
 
 def _stands_at_limit(rates: Floats, limit_per_s: float) -> bool:
-    """The rate stays at the limit second for second; one request may fall into the next second."""
+    """The rate stays at the limit second for second; one request may fall into the next second.
+
+    `rates`: Requests per second, one element for each second.
+    """
     even = rates <= max(ABOVE * limit_per_s, limit_per_s + 1)
     return bool(abs(rates.mean() / limit_per_s - 1) <= NEAR and even.mean() >= EVEN)
 

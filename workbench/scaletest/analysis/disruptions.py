@@ -107,6 +107,9 @@ def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
     """Find the workloads that ended, by their own object, or by the pod itself where it has no controller.
 
     Returns: `index, well` (it succeeded), `finished_s`.
+
+    `plan`: `index, name, kind, pods`. `transitions`: `resource, transition, workload, arrival_s`.
+    `pods`: `index, ended_s, lost_s`.
     """
     names = plan.select("index", pl.col("name").alias("workload"))
     endings = transitions.filter(
@@ -231,6 +234,10 @@ def _count_usable_gpus(changes: pl.DataFrame, end_s: float) -> tuple[int, int]:
     """Smallest and largest number of GPUs on nodes that accepted pods, after the first list of all nodes.
 
     `changes`: `at_s, name, ready, gpus`, by time.
+
+    >>> changes = pl.DataFrame({"at_s": [0.0, 0.0, 60.0], "name": ["a", "b", "b"], "ready": [True, True, False]})
+    >>> _count_usable_gpus(changes.with_columns(gpus=8), end_s=100.0)
+    (8, 16)
     """
     usable: dict[str, int] = {}
     seen: list[int] = []

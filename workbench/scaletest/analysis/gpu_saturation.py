@@ -91,6 +91,8 @@ def _find_waiting_gpus(pods: pl.DataFrame | None, at: Floats) -> tuple[Floats, n
     """GPUs of the smallest pod that waits at each moment, 0 for none; and whether it is one of the largest of all.
 
     `at`: Moments in seconds; both results have one value for each.
+
+    `pods`: `gpus, created_s, scheduled_s, ended_s`.
     """
     smallest = np.zeros(len(at))
     if pods is None:

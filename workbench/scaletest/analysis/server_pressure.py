@@ -94,7 +94,10 @@ def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | Non
 
 
 def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
-    """Seconds that a component's requests waited in its own client limit, on average; null where they hardly did."""
+    """Seconds that a component's requests waited in its own client limit, on average; null where they hardly did.
+
+    `pressure`: Table PRESSURE.
+    """
     waits = _sum_up(pressure.filter(pl.col("component") == component), LIMITER)
     if not waits.height or waits["n"][0] < MIN_CALLS or waits["mean_s"][0] < SLOW_CALL_S:
         return None
@@ -102,7 +105,10 @@ def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
 
 
 def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """Calls of one measure by subject, most time first: `subject, n, spent_s, mean_s`."""
+    """Calls of one measure by subject, most time first: `subject, n, spent_s, mean_s`.
+
+    `pressure`: Table PRESSURE.
+    """
     calls = pressure.filter((pl.col("measure") == measure) & pl.col("n").is_not_null() & pl.col("mean_s").is_not_null())
     spent = (pl.col("n") * pl.col("mean_s")).sum().alias("spent_s")
     sums = calls.group_by("subject", maintain_order=True).agg(pl.col("n").sum(), spent)
@@ -110,7 +116,10 @@ def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
 
 
 def list_slow_parts(pressure: pl.DataFrame) -> list[str]:
-    """Queues, webhooks and etcd calls that took long over the whole run, in sentences."""
+    """Queues, webhooks and etcd calls that took long over the whole run, in sentences.
+
+    `pressure`: Table PRESSURE.
+    """
     texts = {
         QUEUE_WAIT: "The API server let requests of priority level {subject} queue for {time} each, {n} in all.",
         WEBHOOK: "Admission webhook {subject} took {time} for each of {n} calls.",

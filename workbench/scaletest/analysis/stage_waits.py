@@ -173,7 +173,11 @@ def list_runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def find_longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
-    """Begin and end of the longest run of true values; both 0 without one."""
+    """Begin and end (exclusive) of the longest run of true values; both 0 without one.
+
+    >>> find_longest_run(np.array([True, False, True, True]))
+    (2, 4)
+    """
     return max(list_runs(mask), key=lambda run: run[1] - run[0], default=(0, 0))
 
 
@@ -240,7 +244,10 @@ def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
 
 
 def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
-    """Places of the groups that came one after the other, and their median waits; none of too few."""
+    """Places of the groups that came one after the other, and their median waits; none of too few.
+
+    `wait`: Wait of each object in seconds, in order of arrival.
+    """
     groups = min(GROUPS, len(wait) // MIN_GROUP)
     if groups < 2:
         return [], np.zeros(0)
@@ -253,6 +260,8 @@ def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | N
 
     Where a stage holds back each group waits longer than the one before. Where a delay changes, one step is most of the
     difference, and both sides of it are flat.
+
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds.
     """
     parts, medians = _split_groups(wait)
     if len(medians) < 6 or not np.isfinite(medians).all():
@@ -294,7 +303,10 @@ def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
 
 
 def _is_later(low: Floats, high: Floats) -> bool:
-    """The second group's waits are longer beyond chance (Mann and Whitney); of few, all of them have to be."""
+    """The second group's waits are longer beyond chance (Mann and Whitney); of few, all of them have to be.
+
+    `low`, `high`: Waits of both groups in seconds.
+    """
     n, m = len(low), len(high)
     largest = n * m / 2 / math.sqrt(n * m * (n + m + 1) / 12)
     return rank_difference_z(low, high) >= min(MIN_Z, 0.98 * largest)
@@ -346,7 +358,10 @@ def _was_released(came_s: Floats, left_s: Floats) -> bool:
 
 
 def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:
-    """Judge a burst: served one after the other, or unclear; null where work did not come together."""
+    """Judge a burst: served one after the other, or unclear; null where work did not come together.
+
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds.
+    """
     is_finite = np.isfinite(wait)
     places, counts = np.unique(came_s[is_finite], return_counts=True)
     large = places[counts >= MIN_DELAYED]

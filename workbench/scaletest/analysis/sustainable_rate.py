@@ -131,7 +131,10 @@ class Windows:
         return np.array([self.edges_s[0], self.edges_s[1:][self.kept][-1]])
 
     def rates(self, times: Floats) -> Floats:
-        """Events per second in each window; an event on an edge belongs to the later window."""
+        """Events per second in each window; an event on an edge belongs to the later window.
+
+        `times`: Times of the events in seconds, ascending.
+        """
         return np.asarray(np.diff(count_before(times, self.edges_s)) / np.diff(self.edges_s))
 
 
@@ -213,7 +216,10 @@ def _mean_lag(rows: pl.DataFrame) -> float:
 def _find_step_end(
     due: Floats, following_s: float | None, before: ArrivalStep | None, passages: StagePassages
 ) -> float:
-    """Begin of the next step; the last step ends one mean gap after its last arrival."""
+    """Begin of the next step; the last step ends one mean gap after its last arrival.
+
+    `due`: Due times of the step's workloads in seconds. `following_s`: Begin of the next step, null for the last.
+    """
     begin, last = float(due[0]), float(due[-1])
     end = last + (last - begin) / max(1, len(np.unique(due)) - 1) if following_s is None else following_s
     if end > begin:
@@ -232,7 +238,13 @@ def _find_drain_end(end_s: float, passages: StagePassages) -> float:
 
 
 def count_before(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
-    """Count events before each time, not at it: the pods of a burst are due exactly at the begin of their step."""
+    """Count events before each time, not at it: the pods of a burst are due exactly at the begin of their step.
+
+    `times`: Times of the events in seconds, ascending. `at`: Moments in seconds; the result has one count for each.
+
+    >>> count_before(np.array([0.0, 1.0, 1.0, 2.0]), np.array([1.0, 2.5])).tolist()
+    [1, 4]
+    """
     return np.searchsorted(times, at, side="left").astype(np.int64)
 
 
@@ -428,7 +440,10 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
 
 
 def _explain_open_steps(ramp: pl.DataFrame) -> str:
-    """Reason of the slowest undecided step."""
+    """Reason of the slowest undecided step.
+
+    `ramp`: Table RAMP.
+    """
     rows = ramp.filter(pl.col("reason").is_not_null()).sort("offered_per_s")
     if not rows.height:
         return ""

@@ -229,7 +229,11 @@ def _sort_times(values: pl.Series) -> Floats:
 
 
 def count_passages(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
-    """Count how many of `times`, which ascend, are at or before each of the moments `at`; all in seconds."""
+    """Count how many of `times`, which ascend, are at or before each of the moments `at`; all in seconds.
+
+    >>> count_passages(np.array([0.0, 1.0, 1.0, 2.0]), np.array([1.0, 2.5])).tolist()
+    [3, 4]
+    """
     return np.searchsorted(times, at, side="right").astype(np.int64)
 
 

@@ -314,7 +314,10 @@ def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_common(wide: pl.DataFrame, name: str, last: str) -> bool:
-    """A milestone that most workloads never have (a podgroup of one kind in a mix) would leave the others out."""
+    """A milestone that most workloads never have (a podgroup of one kind in a mix) would leave the others out.
+
+    `wide`: As `_milestones_wide` returns it.
+    """
     rows = wide.filter(pl.col(last).is_not_null())
     return rows.height > 0 and rows[name].null_count() <= 0.05 * rows.height
 
@@ -454,7 +457,10 @@ def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.D
 
 
 def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
-    """uid of a job or workload -> the workload's name."""
+    """uid of a job or workload -> the workload's name.
+
+    `transitions`: Table TRANSITIONS.
+    """
     owners = transitions.filter(pl.col("resource").is_in(["job", "workload"]) & pl.col("workload").is_not_null())
     return owners.group_by(pl.col("uid").alias("owner")).agg(pl.col("workload").first().alias("workload_of_owner"))
 
@@ -507,7 +513,10 @@ def _milestone_rows(
 
 
 def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
-    """Milestones of the submission (due, sent, acknowledged), by the client's clock."""
+    """Milestones of the submission (due, sent, acknowledged), by the client's clock.
+
+    `submissions`: Table SUBMISSIONS. Returns: Rows of table MILESTONES, a frame for each milestone.
+    """
     sent = submissions.filter(pl.col("status") != "unsent")
     return [
         _milestone_rows(submissions, "due", client="due_s"),
@@ -517,7 +526,10 @@ def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _object_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """Milestones of the workload's own object, of its job where that is another object, and of its end."""
+    """Milestones of the workload's own object, of its job where that is another object, and of its end.
+
+    `plan`: Table SCHEDULE. `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     named = transitions.filter(pl.col("workload").is_not_null()).join(
         plan.select("index", pl.col("name").alias("workload"), "kind"), on="workload", how="inner"
     )
@@ -564,7 +576,10 @@ def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """Milestones of a queue: workload held, quota reserved, workload released (by its own object, else by the job)."""
+    """Milestones of a queue: workload held, quota reserved, workload released (by its own object, else by the job).
+
+    `schedule`, `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     queue_rows = select_queue_transitions(schedule, transitions, pods)
     is_podgroup = pl.col("resource") == "podgroup"
     reserved = queue_rows.filter(is_podgroup & pl.col("transition").is_in(RESERVED))
@@ -581,7 +596,10 @@ def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: p
 
 
 def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """Milestones of a workload's pods: the first and the last that was created, bound and running."""
+    """Milestones of a workload's pods: the first and the last that was created, bound and running.
+
+    `plan`: Table SCHEDULE. `pods`: Table PODS. Returns: Rows of table MILESTONES, a frame for each milestone.
+    """
     parts = []
     names = {
         "created": ("first pod", "last pod"),
@@ -598,6 +616,8 @@ def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> 
     """Select the pods that existed when a workload first had its full number of pods.
 
     All pods are selected where only the cluster's times are known, because no watch saw them.
+
+    `plan`: `index, pods, gang`. `pods`: Table PODS. `begin`: Column of the time from which a pod exists.
     """
     size = plan.select("index", pl.col("pods").alias("needed"), "gang")
     until = pl.when(pl.col("gang") & (pl.col("needed") > 1)).then("ended_s").otherwise("lost_s")
@@ -615,7 +635,10 @@ def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> 
 
 
 def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, event: str) -> pl.DataFrame:
-    """Find when a workload's n-th pod reached an event, n being its number of pods; each clock has its own order."""
+    """Find when a workload's n-th pod reached an event, n being its number of pods; each clock has its own order.
+
+    `plan`: `index, pods`. `pods`: Table PODS. Returns: Rows of table MILESTONES.
+    """
     client, server, resolution, gap = f"{event}_s", f"server_{event}_s", f"{event}_resolution_s", f"{event}_gap"
 
     def rank_pods(column: str, *more: str) -> pl.DataFrame:
@@ -630,7 +653,10 @@ def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, e
 
 
 def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """Milestones of PodGroups, which are matched to workloads by label, by owner, or by name."""
+    """Milestones of PodGroups, which are matched to workloads by label, by owner, or by name.
+
+    `plan`: Table SCHEDULE. `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     groups = transitions.filter((pl.col("resource") == "podgroup") & (pl.col("transition") == "created"))
     names = plan.select("index", "name")
     by_label = groups.join(names, left_on="workload", right_on="name", how="inner")
@@ -651,7 +677,10 @@ def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl
 
 
 def _event_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """Milestones from events: first decision of the scheduler (bound or unschedulable), eviction, volumes, backend."""
+    """Milestones from events: first decision of the scheduler (bound or unschedulable), eviction, volumes, backend.
+
+    `plan`: Table SCHEDULE. `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     pod_uids = pods.select("index", pl.col("uid"))
     of_pods = transitions.filter(pl.col("resource") == "pod").join(pod_uids, on="uid", how="inner")
     pod_events = transitions.filter(pl.col("resource") == "event").join(

@@ -151,7 +151,10 @@ def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
 
 
 def _describe_missing_rows(table: pl.DataFrame, a: str, b: str) -> str:
-    """Describe the rows that cannot be drawn, and why."""
+    """Describe the rows that cannot be drawn, and why.
+
+    `table`: Table COMPARISON.
+    """
     none = table.filter(pl.col("ratio").is_null())
     if not none.height:
         return ""

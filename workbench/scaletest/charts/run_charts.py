@@ -163,7 +163,10 @@ def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.Layer
 
 
 def _list_share_rows(name: str, table: pl.DataFrame, segments: list[str]) -> pl.DataFrame:
-    """Rows of two stacked bars for one run, all workloads and the slowest, each from 0 to 1, in order of `segments`."""
+    """Rows of two stacked bars for one run, all workloads and the slowest, each from 0 to 1, in order of `segments`.
+
+    `table`: Table SHARES of the run `name`.
+    """
     order = pl.col("segment").replace_strict(
         {segment: place for place, segment in enumerate(segments)}, return_dtype=pl.Int64
     )
@@ -362,7 +365,10 @@ def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
 
 
 def _build_distribution(durations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Build the steps of each side's distribution over all workloads that began, and the quantiles that are reached."""
+    """Build the steps of each side's distribution over all workloads that began, and the quantiles that are reached.
+
+    `durations`: `side, duration_s`, null for never. Returns: Two frames with `duration_s, share, side`, and `quantile`.
+    """
     sides = durations["side"].unique(maintain_order=True).to_list()
     columns = {"duration_s": pl.Float64, "share": pl.Float64, "side": pl.String}
     curves, marks = [pl.DataFrame(schema=columns)], [pl.DataFrame(schema=columns | {"quantile": pl.String})]
@@ -409,7 +415,10 @@ def _format_run_count(count: int) -> str:
 
 
 def _describe_lost_workloads(durations: pl.DataFrame) -> str:
-    """Describe the workloads that never ended the step."""
+    """Describe the workloads that never ended the step.
+
+    `durations`: `side, duration_s`, one row for each workload; null for one that never ended the step.
+    """
     if not durations["duration_s"].null_count():
         return ""
     counts = durations.group_by("side", maintain_order=True).agg(pl.col("duration_s").null_count(), pl.len())

@@ -269,6 +269,8 @@ def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compat
 
     `bug_compatible`: The old layout: 23 headings over 26 columns, its fallbacks and its deltas; else one heading a
     column, deltas as they are, and nothing where nothing was measured.
+
+    `jobs`: Table `upstream_jobs`.
     """
     shown = jobs.filter("kept") if skip_errors else jobs
     rows = _build_old_rows(shown) if bug_compatible else _build_rows(shown)
@@ -289,7 +291,10 @@ def _build_rows(jobs: pl.DataFrame) -> list[list[str]]:
 
 
 def _build_old_rows(jobs: pl.DataFrame) -> list[list[str]]:
-    """Rows of times.csv as the old tool writes them."""
+    """Rows of times.csv as the old tool writes them.
+
+    `jobs`: Table `upstream_jobs`.
+    """
     rows = [_OLD_HEADINGS.split(",")]
     by_job, clamped = _values_by_job(jobs, "upstream_s"), _values_by_job(jobs, "clamped")
     for row in jobs.iter_rows(named=True):

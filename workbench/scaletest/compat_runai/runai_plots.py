@@ -55,7 +55,10 @@ def check_plot(plot: Plot) -> None:
 
 
 def chart_plot(jobs: pl.DataFrame, plot: Plot) -> alt.VConcatChart:
-    """The plot of these workloads, in the order given."""
+    """The plot of these workloads, in the order given.
+
+    `jobs`: Table `upstream_jobs`.
+    """
     import altair as alt
 
     check_plot(plot)

@@ -411,7 +411,14 @@ def _find_peaks(plan: Plan) -> tuple[float, int, float | None]:
 
 
 def _max_concurrent(begin: np.ndarray, end: np.ndarray, amount: np.ndarray) -> float:
-    """Largest sum of `amount` over the intervals that are open at one time; `end` may be infinite."""
+    """Largest sum of `amount` over the intervals that are open at one time; `end` may be infinite.
+
+    `begin`, `end`: Seconds, one element for each interval, as in `amount`.
+
+    >>> import numpy as np
+    >>> _max_concurrent(np.array([0.0, 1.0]), np.array([2.0, np.inf]), np.array([4, 8]))
+    12.0
+    """
     import numpy as np
 
     finite = np.isfinite(end)

@@ -128,7 +128,10 @@ class Course:
 
 
 def chart_course(course: pl.DataFrame) -> alt.LayerChart:
-    """How far is it? Counts by stage since the start."""
+    """How far is it? Counts by stage since the start.
+
+    `course`: Table COURSE.
+    """
     import altair as alt
     import polars as pl
 

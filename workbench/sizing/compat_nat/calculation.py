@@ -272,7 +272,12 @@ def _mask_outliers(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
 
 
 def _least_squares(x: Numbers, y: Floats) -> tuple[float, float]:
-    """Slope and intercept of the least-squares line through the points."""
+    """Slope and intercept of the least-squares line through the points.
+
+    >>> import numpy as np
+    >>> _least_squares(np.array([1, 2, 3]), np.array([2.0, 4.0, 6.0]))
+    (2.0, 0.0)
+    """
     n, sum_x, sum_y = len(x), x.sum(), y.sum()
     slope = (n * (x * y).sum() - sum_x * sum_y) / (n * (x**2).sum() - sum_x**2)
     return float(slope), float((sum_y - slope * sum_x) / n)

@@ -166,7 +166,11 @@ CURVES: dict[str, Callable[[Floats, Floats], Curve]] = {
 
 
 def _list_knee_candidates(loads: Floats) -> Floats:
-    """Loads at which a curve may bend: the inner ones and their geometric means; none for fewer than four loads."""
+    """Loads at which a curve may bend: the inner ones and their geometric means; none for fewer than four loads.
+
+    >>> _list_knee_candidates(np.array([1.0, 2.0, 8.0, 16.0])).tolist()
+    [2.0, 8.0, 4.0]
+    """
     inner = loads[1:-1]
     between = np.sqrt(inner[:-1] * inner[1:])
     return np.concatenate([inner, between]) if len(loads) >= 4 else loads[:0]

@@ -270,7 +270,10 @@ def _scaling_columns(capacities: dict[int, Capacity], laws: pl.DataFrame | None)
 
 
 def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:
-    """Usable levels with the metric of the goal; steps at the same load are merged."""
+    """Usable levels with the metric of the goal; steps at the same load are merged.
+
+    `requests`, `steps`, `points`: Tables of these names.
+    """
     import polars as pl
 
     users = dict(steps.select("step", "users").iter_rows())
@@ -291,7 +294,10 @@ def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl
 
 
 def _explain_unmeasured(points: pl.DataFrame, levels: list[Level], goal: Goal) -> str | None:
-    """Why levels that count for other goals have none of this metric; null where they have."""
+    """Why levels that count for other goals have none of this metric; null where they have.
+
+    `points`: Table POINTS.
+    """
     usable = points.filter(points["verdict"].is_in(USABLE_VERDICTS))
     if len(levels) >= usable["load"].n_unique() or goal.metric == metrics.DEFAULT_METRIC:
         return None

@@ -55,7 +55,10 @@ GPU_TEXT_EXPR = (
 def list_levels_by_gpus(
     requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal
 ) -> dict[int, list[Level]]:
-    """The usable levels of each GPU count, the smallest count first."""
+    """The usable levels of each GPU count, the smallest count first.
+
+    `requests`, `steps`, `points`: Tables of these names.
+    """
     counts = sorted(points["gpus"].unique().to_list())
     return {gpus: select_usable_levels(requests, steps, points.filter(points["gpus"] == gpus), goal) for gpus in counts}
 

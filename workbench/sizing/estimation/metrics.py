@@ -181,7 +181,11 @@ def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]
 
 
 def _pad_lists(series: pl.Series) -> Floats:
-    """Turn a column of lists into an array [request, place], filled up with NaN."""
+    """Turn a column of lists into an array [request, place], filled up with NaN.
+
+    >>> _pad_lists(pl.Series([[1.0, 2.0], [3.0]])).tolist()
+    [[1.0, 2.0], [3.0, nan]]
+    """
     lengths = series.list.len().fill_null(0).to_numpy()
     values = np.full((len(series), max(1, int(lengths.max(initial=0)))), np.nan)
     filled = np.arange(values.shape[1]) < lengths[:, None]

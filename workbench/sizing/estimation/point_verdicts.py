@@ -169,7 +169,10 @@ def apply_verdicts(table: pl.DataFrame, verdicts: Verdicts, replaced: Sequence[s
 def compare_points(
     table: pl.DataFrame, quantiles: list[dict[str, Any]], profiles: dict[int, AnswerProfile], limits: PointLimits
 ) -> pl.DataFrame:
-    """The points with what only a comparison of steps shows: other answers, caches, drift, saturation."""
+    """The points with what only a comparison of steps shows: other answers, caches, drift, saturation.
+
+    `table`: Table POINTS. `quantiles`: Rows of table QUANTILES. `profiles`: Answers of each step.
+    """
 
     usable = (*USABLE_VERDICTS, "server-limited")
     table = apply_verdicts(table, find_wrong_clock(table, limits), ("server-limited",))
@@ -205,6 +208,8 @@ def find_unsteady_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) ->
     An earlier step that was slower than a later one at no less load met a service that was still warming up. An earlier
     one that was faster at no less load shows a service that has become slower: drift. Medians, whose intervals must
     leave 10 % between them.
+
+    `table`: Table POINTS. `quantiles`: Rows of table QUANTILES.
     """
     middle = {row["step"]: row for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5}
     verdicts: Verdicts = {}
@@ -232,7 +237,10 @@ def _compare_medians(before: dict[str, Any], after: dict[str, Any], text: str) -
 
 
 def find_saturated_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -> Verdicts:
-    """Closed loops: throughput stays while latency grows; that step, the one before, and every higher load."""
+    """Closed loops: throughput stays while latency grows; that step, the one before, and every higher load.
+
+    `table`: Table POINTS. `quantiles`: Rows of table QUANTILES.
+    """
     p50 = {
         row["step"]: row["value_s"] for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5
     }
@@ -301,6 +309,8 @@ def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: s
     times that the backlog fell through the median. Where that surplus is within the noise of both counts, the load is
     at or above the capacity. It is not asked for where latencies are independent of one another: nothing queues then.
     What it does not show: a service that would fall behind only after a longer time.
+
+    `sent`: All requests of a step: `intended_s, sent_s, ended_s, outcome`. `kept_requests`: Those that count.
     """
     window = _build_window(sent, kept_requests)
     if window is None:
@@ -473,7 +483,10 @@ class AnswerProfile:
 
 
 def profile_answers(counted: pl.DataFrame, sent: pl.DataFrame, again: pl.Series) -> AnswerProfile:
-    """Profile of the kept successes; `again` says of all requests sent whether their prompt was sent before."""
+    """Profile of the kept successes; `again` says of all requests sent whether their prompt was sent before.
+
+    `sent`, `counted`: Requests of a step, all and those after warm-up, with the columns of table REQUESTS.
+    """
     successes = counted.filter(counted["outcome"] == "ok")
     unit = next((unit for unit in ("tokens", "bytes") if _has_unit(successes, unit)), None)
     lengths = successes[_COLUMNS[unit]].drop_nulls().to_numpy().astype(np.float64) if unit else np.empty(0)
@@ -487,7 +500,10 @@ def _has_unit(successes: pl.DataFrame, unit: str) -> bool:
 
 
 def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | None, float | None]:
-    """Median seconds of first and of repeated prompts; null unless the repeated ones are clearly faster (rank test)."""
+    """Median seconds of first and of repeated prompts; null unless the repeated ones are clearly faster (rank test).
+
+    `sent`: Requests of a step. `again`: For each, whether its prompt was sent before.
+    """
     is_success = (sent["outcome"] == "ok") & ~sent["tail"]
     fresh = sent.filter(is_success & ~again)["runtime_s"].drop_nulls().to_numpy()
     repeated = sent.filter(is_success & again)["runtime_s"].drop_nulls().to_numpy()
@@ -502,7 +518,10 @@ def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | Non
 def find_other_answers(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], max_ratio: float
 ) -> dict[int, tuple[str, str | None]]:
-    """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again."""
+    """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again.
+
+    `table`: Table POINTS. `profiles`: Answers of each step. Returns: New verdict and reason by step.
+    """
     differences: dict[int, tuple[str, str | None]] = {}
     for gpus in table["gpus"].unique().to_list():
         rows = table.filter(table["gpus"] == gpus).sort("load", "step").select("step", "load", "verdict").rows()
@@ -562,7 +581,10 @@ def _find_one_text(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: flo
 def find_cached_steps(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], min_repeated: float
 ) -> dict[int, tuple[str, str | None]]:
-    """Steps with repeated prompts, where some step shows that those are answered faster than new ones."""
+    """Steps with repeated prompts, where some step shows that those are answered faster than new ones.
+
+    `table`: Table POINTS. `profiles`: Answers of each step. Returns: New verdict and reason by step.
+    """
     shown = [
         profile
         for profile in profiles.values()

@@ -87,6 +87,9 @@ def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
     the number of requests in service is throughput times server runtime; it is computed as the mean overlap of
     requests with the window. Requests are aligned at their ends, because only durations of the server's clock are used.
     The interval is a t interval over ten parts of the window.
+
+    `sent`: All requests of a step: `sent_s, ended_s, output_tokens, outcome, server_runtime_s`.
+    `counted`: Those after warm-up.
     """
     nothing = {
         "in_flight": 0.0,
@@ -135,7 +138,13 @@ def _estimate_in_service(
 
 
 def _mean_overlap(starts: Floats, ends: Floats, begin: float, end: float) -> float:
-    """Mean number of spans that cover a point of the window."""
+    """Mean number of spans that cover a point of the window.
+
+    `starts`, `ends`: Seconds of each span.
+
+    >>> float(_mean_overlap(np.array([0.0, 1.0]), np.array([2.0, 3.0]), 0.0, 4.0))
+    1.0
+    """
     return float(np.maximum(0.0, np.minimum(ends, end) - np.maximum(starts, begin)).sum() / (end - begin))
 
 
@@ -214,6 +223,8 @@ def assess_step(
     """Assess one step from its requests and its row of `steps`.
 
     `earlier` holds the items sent by earlier steps, `samples` the server's own metrics of this one.
+
+    `sent`: The step's rows of table REQUESTS.
     """
     counted = select_kept_requests(sent, step["users"])
     quantile_rows = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
@@ -272,7 +283,10 @@ def _known_fraction(counted: pl.DataFrame) -> float | None:
 
 
 def _describe_streams(counted: pl.DataFrame) -> str | None:
-    """Note on what a step's streams do not tell, if this concerns more than one success in twenty; null otherwise."""
+    """Note on what a step's streams do not tell, if this concerns more than one success in twenty; null otherwise.
+
+    `counted`: Requests after warm-up.
+    """
     successes = counted.filter(counted["outcome"] == "ok")
     notes = []
     for note, text in STREAM_NOTES.items():
@@ -369,7 +383,10 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
 
 
 def _find_repeated_prompts(sent: pl.DataFrame, earlier: pl.Series | None) -> pl.Series:
-    """Find, for each request of a step, whether its prompt was sent before, in this step or in an earlier one."""
+    """Find, for each request of a step, whether its prompt was sent before, in this step or in an earlier one.
+
+    `sent`: The step's rows of table REQUESTS. `earlier`: Items of the earlier steps.
+    """
     first = sent.sort("request").unique("item", keep="first")["request"]
     again = ~sent["request"].is_in(first.implode())
     return again if earlier is None else again | sent["item"].is_in(earlier.implode())

@@ -64,7 +64,10 @@ class Reference:
 
 
 def build_reference(requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits) -> Reference:
-    """Answers at the lowest load of a sweep; empty without a step."""
+    """Answers at the lowest load of a sweep; empty without a step.
+
+    `requests`, `steps`: Tables of these names.
+    """
     if not steps.height:
         return Reference()
     lowest = steps.sort("users", "rate_per_s", "step").row(0, named=True)
@@ -118,7 +121,10 @@ def verify_goals(
 def _assess_points(
     requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits, reference: Reference | None
 ) -> list[dict[str, Any]]:
-    """Points of the verification's steps, by load; their answers are compared to those of the sweep."""
+    """Points of the verification's steps, by load; their answers are compared to those of the sweep.
+
+    `requests`, `steps`: Tables of these names.
+    """
     baseline = reference or Reference()
     limits = replace(limits, trusts_server_clock=baseline.trusts_server_clock)
     points, _ = assess_steps(requests, steps, limits=limits)
@@ -323,7 +329,10 @@ def describe_verification_cost(sweep: SweepResult, answer: SizingAnswer) -> str:
 
 
 def format_verification(table: pl.DataFrame, folder: Path) -> str:
-    """Verdicts as text for the terminal."""
+    """Verdicts as text for the terminal.
+
+    `table`: Table VERIFICATION.
+    """
     lines = []
     for row in table.iter_rows(named=True):
         simulated = "simulated: " if row["simulated"] else ""

@@ -154,7 +154,11 @@ def _parse_tokens(value: Any, name: str, where: str) -> int:
 
 
 def _parse_blocks(value: Any, where: str) -> list[int]:
-    """Parse the hashes of a prompt's token blocks in a row of a trace; empty where it has none."""
+    """Parse the hashes of a prompt's token blocks in a row of a trace; empty where it has none.
+
+    >>> _parse_blocks([3, 4], "line 1"), _parse_blocks(None, "line 1")
+    ([3, 4], [])
+    """
     if value is None:
         return []
     is_list = isinstance(value, list) and len(value) <= MAX_BLOCKS

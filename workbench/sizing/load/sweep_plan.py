@@ -113,6 +113,8 @@ class LevelSchedule:
         Steps that were interrupted or ended by a limit of the sweep count as not measured. Client-limited points are
         used to locate the goal, because their latencies are at most too high, which keeps the levels below the limit.
         They are not repeated to narrow the interval.
+
+        `requests`, `steps`: Tables of these names, of the steps so far.
         """
         config = self.config
         full_steps = steps.filter(~steps["stopped"].is_in(UNFINISHED_REASONS))
@@ -129,6 +131,8 @@ class LevelSchedule:
         """Choose the next load to measure, null if the measured ones suffice.
 
         First the ladder climbs until a goal is missed; then loads are added where they sharpen the capacity most.
+
+        `requests`, `steps`: Tables of these names, of the steps so far.
         """
         config = self.config
         rule = config.ladder.model_copy(update={"whole": not config.is_open})

@@ -145,7 +145,12 @@ def _cores_per_task(spark: dict[str, str]) -> int:
 
 
 def _format_memory(spark: dict[str, str], role: str, *, off_heap: bool) -> str:
-    """Format the memory of `role` (driver or executor) by Spark's settings: the total and its parts."""
+    """Format the memory of `role` (driver or executor) by Spark's settings: the total and its parts.
+
+    >>> settings = {"spark.executor.memory": "4g", "spark.executor.memoryOverhead": "512m"}
+    >>> _format_memory(settings, "executor", off_heap=False)
+    '4.5 GiB (heap 4 GiB + overhead 512 MiB)'
+    """
     heap = spark.get(f"spark.{role}.memory", "1g")
     parts = [("heap", parse_size(heap if heap[-1:].isalpha() else f"{heap}m"))]
     if off_heap and _is_enabled(spark.get("spark.memory.offHeap.enabled"), False):

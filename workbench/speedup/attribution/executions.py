@@ -183,7 +183,10 @@ def _select_executed_plans(facts: EventLogFacts) -> pl.DataFrame:
 
 
 def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[str, str]]]:
-    """Tables and columns that each execution scans, by log id and SQL id."""
+    """Tables and columns that each execution scans, by log id and SQL id.
+
+    `plan_nodes`: `log_id, sql_id, node_name, simple_string` of the event log.
+    """
     names = [name for name in plan_nodes["node_name"].unique() if engines.classify_operator(name).name[:4] == "Scan"]
     scans = plan_nodes.filter(pl.col("node_name").is_in(names)).select("log_id", "sql_id", "simple_string").unique()
     inputs: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)

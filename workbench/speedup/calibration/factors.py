@@ -45,7 +45,10 @@ class RunNoise:
     session_log_sd: float
 
     def estimate_mean_ratio(self, logs: Floats, n_sessions: tuple[int, int], level: float) -> stats.Interval:
-        """Geometric mean of the queries' ratios: t over queries, with the noise of the sessions of each side."""
+        """Geometric mean of the queries' ratios: t over queries, with the noise of the sessions of each side.
+
+        `logs`: Log of each query's ratio.
+        """
         n = len(logs)
         between = float(logs.var(ddof=1)) if n > 1 else 2 * self.query_log_sd**2
         error = np.sqrt(between / n + sum(self.session_log_sd**2 / count for count in n_sessions))
@@ -133,6 +136,8 @@ class Factors:
 
         The geometric mean, weighted by `time_weight`, of time over factor and of work times price. For slow expressions
         on the baseline, the work predicts the candidate's time better than the time does.
+
+        `parts`, `work`: Seconds and work on the baseline, [query, term].
         """
         by_time = parts * np.exp(-self.log_factor)
         by_work = work * np.exp(self.log_price)
@@ -142,7 +147,10 @@ class Factors:
         return np.asarray(np.where(both, mixed, by_time) * np.exp(self.calibration))
 
     def predict(self, parts: Floats, work: Floats, features: PlanFeatures | None = None) -> Floats:
-        """Wall seconds on the candidate by query; corrected where the features of the plans are given."""
+        """Wall seconds on the candidate by query; corrected where the features of the plans are given.
+
+        `parts`, `work`: Seconds and work on the baseline, [query, term].
+        """
         predicted = self.predict_by_term(parts, work).sum(axis=1)
         if self.correction is None or features is None:
             return np.asarray(predicted)

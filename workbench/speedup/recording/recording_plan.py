@@ -499,7 +499,13 @@ def list_differences(earlier: Recording, requested: Recording) -> list[str]:
 
 
 def _collect_difference(name: str, one: object, two: object, differences: list[str]) -> None:
-    """Add to `differences` a line for each value that differs between two JSON documents."""
+    """Add to `differences` a line for each value that differs between two JSON documents.
+
+    >>> differences: list[str] = []
+    >>> _collect_difference("config", {"cores": 4}, {"cores": 8}, differences)
+    >>> differences
+    ['config.cores: 4 then, 8 now']
+    """
     if one == two:
         return
     if isinstance(one, dict) and isinstance(two, dict):
