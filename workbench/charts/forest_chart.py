@@ -106,7 +106,7 @@ class _ForestColumns:
     faint: str | None
 
     def select_rows(self, table: pl.DataFrame, details: tuple[str, ...], *, log: bool) -> pl.DataFrame:
-        """The checked columns."""
+        """Select and check the columns that the chart draws."""
         values, flags = [self.estimate, self.low, self.high], [self.told_apart, self.faint]
         texts = [self.label, self.category]
         frame = select_columns(table, "forest", texts=texts, numbers=[*values, self.n], flags=flags, details=details)

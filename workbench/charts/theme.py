@@ -272,7 +272,7 @@ def make_zoomable(layers: list[Any], encodings: list[Literal["x", "y"]]) -> Any:
 
 
 def finish_chart(chart: Any, title: str, subtitle: str, frame: pl.DataFrame, *, height: Any) -> Any:
-    """Title, size, and the text alternative computed from the frame that is drawn."""
+    """Add to a chart its title, its size, and the text alternative computed from the frame that is drawn."""
     import altair as alt
 
     heading = alt.TitleParams(text=title, subtitle=subtitle) if subtitle else alt.TitleParams(text=title)

@@ -111,7 +111,7 @@ def _count_wrong_differences(timings: pl.DataFrame) -> int:
 
 
 def _count_outside_interval(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
-    """Number of rows whose figure is outside its interval."""
+    """Count the rows whose figure is outside its interval."""
     slack = 1e-9
     inside = pl.col(value).is_between(pl.col(low) - slack, pl.col(high) + slack)
     return frame.drop_nulls([low, high]).filter(~inside).height

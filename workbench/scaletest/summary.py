@@ -49,7 +49,7 @@ def build_key_numbers(variants: Variants, comparison: pl.DataFrame, league: pl.D
 
 
 def _find_median_row(variants: Variants, comparison: pl.DataFrame) -> dict[str, Any] | None:
-    """The row of the total's median; none where it has no ratio.
+    """Row of the comparison for the total's median; null if it has no ratio.
 
     `comparison`: Table COMPARISON.
     """

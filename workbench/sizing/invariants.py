@@ -60,7 +60,7 @@ def _check_points(measured: Measurements, answer: SizingAnswer) -> list[tuple[st
 
 
 def _count_steps_below_load(measured: Measurements, points: pl.DataFrame) -> int:
-    """Closed loops without think time: users are requests in flight."""
+    """Count steps of closed loops without think time whose requests in flight are not the number of users."""
     closed = measured.steps.filter((pl.col("loop") == "closed") & (pl.col("think_s") == 0)).select("step", "clock")
     both = points.filter(pl.col("verdict").is_in(USABLE_VERDICTS)).join(closed, on="step")
     share = pl.col("in_flight") / pl.col("load")
@@ -117,7 +117,7 @@ def _check_reproducibility(measured: Measurements) -> list[tuple[str, float]]:
 
 
 def _count_outside_interval(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
-    """Rows whose figure is outside of the ends of its interval that are known."""
+    """Count the rows whose figure lies outside the known ends of its interval."""
     below = pl.col(value) < pl.col(low) - 1e-9
     above = pl.col(value) > pl.col(high) + 1e-9
     return frame.filter(below.fill_null(False) | above.fill_null(False)).height

@@ -287,7 +287,10 @@ def _estimate_gpus_like_toolkit(
 
 
 def _note_unused_steps(points: pl.DataFrame) -> list[str]:
-    """Notes on the steps that no estimate uses, by verdict, with the reason at the lowest load."""
+    """Notes on the steps that no estimate uses, by verdict, with the reason at the lowest load.
+
+    `points`: Table POINTS.
+    """
     notes = []
     unused = points.filter(~pl.col("verdict").is_in(USABLE_VERDICTS)).sort("load")
     for (kind,), rows in unused.group_by(["verdict"], maintain_order=True):

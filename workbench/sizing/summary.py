@@ -154,7 +154,7 @@ def _step_for_verdicts(
 
 
 def _manifests_command(row: dict[str, Any], points: pl.DataFrame, gpus: int) -> str:
-    """The command with the requests in flight that one GPU carries: not the load, whose users may think."""
+    """Command that writes the manifests, with the requests in flight (not the users) that one GPU carries."""
     each = math.floor(estimate_in_flight_per_replica(row, points, 1) or 0)
     return f"workbench sizing manifests --gpus {gpus} --in-flight {each or 'N'}"
 

@@ -191,7 +191,7 @@ def estimate_correlation_time(values: Floats, threshold: float) -> float:
 
 
 def _compute_autocovariances(centred: Floats, lags: int) -> Floats:
-    """Sums of lagged products for all lags below `lags`, by FFT."""
+    """Compute the sums of lagged products of a centred series for all lags below `lags`, by FFT."""
     size = 1 << (2 * len(centred) - 1).bit_length()
     spectrum = np.fft.rfft(centred, size)
     return np.fft.irfft(spectrum * spectrum.conj(), size)[:lags]

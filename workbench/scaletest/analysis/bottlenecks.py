@@ -317,7 +317,7 @@ def _request_rates(requests: pl.DataFrame, component: Component, stretch: Stretc
 
 
 def _stands_at_limit(rates: Floats, limit_per_s: float) -> bool:
-    """The rate stays at the limit second for second; one request may fall into the next second.
+    """Tell whether the rate stays at the limit in every second; one request may fall into the next second.
 
     `rates`: Requests per second, one element for each second.
     """

@@ -94,7 +94,7 @@ def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | Non
 
 
 def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
-    """Seconds that a component's requests waited in its own client limit, on average; null where they hardly did.
+    """Mean seconds for which a component's requests waited for its own client limit; null where they hardly did.
 
     `pressure`: Table PRESSURE.
     """
@@ -105,7 +105,7 @@ def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
 
 
 def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """Calls of one measure by subject, most time first: `subject, n, spent_s, mean_s`.
+    """Sum up the calls of one measure by subject, largest total time first: `subject, n, spent_s, mean_s`.
 
     `pressure`: Table PRESSURE.
     """
@@ -116,7 +116,7 @@ def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
 
 
 def list_slow_parts(pressure: pl.DataFrame) -> list[str]:
-    """Queues, webhooks and etcd calls that took long over the whole run, in sentences.
+    """Sentences on the queues, webhooks and etcd calls that took long over the whole run.
 
     `pressure`: Table PRESSURE.
     """

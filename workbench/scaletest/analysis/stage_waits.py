@@ -235,7 +235,10 @@ def _describe_waits(finite_waits: Floats, last_s: float | None) -> WaitFinding:
 
 
 def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
-    """A delay whose waits resemble the one before and were next to nothing at times is a queue that came and went."""
+    """Call a delay a passing queue if each wait resembles the one before, and some are next to nothing.
+
+    `wait`: Seconds, in order of arrival. Any other finding is returned as it is.
+    """
     finite_waits = wait[np.isfinite(wait)]
     if finding.change is not None or finding.low_s > SHORT_FRACTION * finding.median_s or finite_waits.std() == 0:
         return finding
@@ -244,7 +247,7 @@ def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
 
 
 def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
-    """Places of the groups that came one after the other, and their median waits; none of too few.
+    """Split objects into groups of consecutive arrivals: their positions, and the median wait of each; empty for few.
 
     `wait`: Wait of each object in seconds, in order of arrival.
     """
@@ -303,7 +306,7 @@ def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
 
 
 def _is_later(low: Floats, high: Floats) -> bool:
-    """The second group's waits are longer beyond chance (Mann and Whitney); of few, all of them have to be.
+    """Tell whether the second group's waits are longer beyond chance (Mann and Whitney); of few, all have to be.
 
     `low`, `high`: Waits of both groups in seconds.
     """

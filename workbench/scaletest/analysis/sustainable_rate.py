@@ -216,7 +216,7 @@ def _mean_lag(rows: pl.DataFrame) -> float:
 def _find_step_end(
     due: Floats, following_s: float | None, before: ArrivalStep | None, passages: StagePassages
 ) -> float:
-    """Begin of the next step; the last step ends one mean gap after its last arrival.
+    """Find the end of a step: the begin of the next one, or one mean gap after the last arrival of the last step.
 
     `due`: Due times of the step's workloads in seconds. `following_s`: Begin of the next step, null for the last.
     """
@@ -440,7 +440,7 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
 
 
 def _explain_open_steps(ramp: pl.DataFrame) -> str:
-    """Reason of the slowest undecided step.
+    """Reason why the slowest undecided step is undecided.
 
     `ramp`: Table RAMP.
     """

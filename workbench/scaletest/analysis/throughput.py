@@ -64,7 +64,7 @@ class StagePassages:
 
 
 def _pair_in_order(before: Floats, after: Floats) -> StageWaits:
-    """Pair the n-th that came with the n-th that left, both in seconds; the last that came may not have left."""
+    """Pair the n-th object that came with the n-th that left, both in seconds; the last ones may not have left."""
     left_s = np.full(len(before), np.inf)
     left_s[: len(after)] = np.sort(after)[: len(before)]
     return StageWaits(np.sort(before), left_s)

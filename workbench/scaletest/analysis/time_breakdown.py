@@ -223,7 +223,7 @@ def _begin_at_release(wide: pl.DataFrame, step: Step) -> pl.DataFrame:
 
 
 def _rows_with_begin(rows: pl.DataFrame, step: Step, begin: pl.Expr, clock: str) -> pl.DataFrame:
-    """Return those that began, and of which this clock knows when."""
+    """Select the rows of a step that began at a time that this clock knows."""
     late = pl.col(f"{step.begin}|gap").fill_null(value=False) & pl.lit(clock != "server")
     return rows.filter(begin.is_not_null() & ~late)
 
@@ -314,7 +314,7 @@ def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_common(wide: pl.DataFrame, name: str, last: str) -> bool:
-    """A milestone that most workloads never have (a podgroup of one kind in a mix) would leave the others out.
+    """Tell whether 95 % or more of the workloads with column `last` have column `name`, too; others are left out.
 
     `wide`: As `_milestones_wide` returns it.
     """
@@ -457,7 +457,7 @@ def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.D
 
 
 def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
-    """uid of a job or workload -> the workload's name.
+    """Map the uid of each job or workload to the workload's name.
 
     `transitions`: Table TRANSITIONS.
     """

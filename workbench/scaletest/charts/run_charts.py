@@ -220,7 +220,10 @@ def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
 
 
 def _keep_changes(long: pl.DataFrame) -> pl.DataFrame:
-    """Points of step lines at which the count changes, and the ends of each line: the same drawing in fewer rows."""
+    """Keep only the points of step lines at which the count changes, and both ends: the drawing stays the same.
+
+    `long`: `at_s, stage, count`, by stage in order of time.
+    """
     before, ends = pl.col("count").shift(1).over("stage"), pl.int_range(pl.len()).over("stage")
     is_corner = before.is_null() | (pl.col("count") != before) | (ends == pl.len().over("stage") - 1)
     return long.filter(is_corner).with_columns(pl.col("at_s").round(3))

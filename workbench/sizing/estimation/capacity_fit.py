@@ -106,14 +106,20 @@ class MonotoneCurve:
 
 
 def fit_least_squares(loads: Floats, latencies: Floats) -> StraightCurve:
-    """Ordinary least squares as in the slope-based calculator, without its outlier removal."""
+    """Ordinary least squares as in the slope-based calculator, without its outlier removal.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
+    """
     centred = loads - loads.mean()
     slope = latencies @ centred / (centred @ centred)
     return StraightCurve(latencies.mean(axis=1) - slope * loads.mean(), slope)
 
 
 def fit_theil_sen(loads: Floats, latencies: Floats) -> StraightCurve:
-    """Theil-Sen estimator: median of all pairwise slopes, median residual as base. Sen (1968)."""
+    """Theil-Sen estimator: median of all pairwise slopes, median residual as base. Sen (1968).
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
+    """
     left, right = np.triu_indices(len(loads), 1)
     slope = np.median((latencies[:, right] - latencies[:, left]) / (loads[right] - loads[left]), axis=1)
     return StraightCurve(np.median(latencies - slope[:, None] * loads, axis=1), slope)
@@ -123,6 +129,8 @@ def fit_hinge(loads: Floats, latencies: Floats) -> HingeCurve:
     """Two lines that meet at the best-fitting knee between the second and the last but one load.
 
     Minimises squared relative errors. Lines do not fall, and the second one is steeper than the first.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
     """
     weights = 1 / np.median(latencies, axis=0)
     scaled = latencies * weights
@@ -145,7 +153,10 @@ def fit_hinge(loads: Floats, latencies: Floats) -> HingeCurve:
 
 
 def fit_monotone(loads: Floats, latencies: Floats) -> MonotoneCurve:
-    """Isotonic regression by the min-max formula. Robertson, Wright and Dykstra (1988), section 1.4."""
+    """Isotonic regression by the min-max formula. Robertson, Wright and Dykstra (1988), section 1.4.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
+    """
     levels = len(loads)
     sums = np.concatenate([np.zeros((len(latencies), 1)), np.cumsum(latencies, axis=1)], axis=1)
     fitted = np.empty_like(latencies)
@@ -416,7 +427,7 @@ def _fit_levels(levels: Sequence[Level], q: float, limit_s: float, draws: int, s
 
 
 def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
-    """Two groups of latencies, where the quantile may fall into either and the limit lies between; null without.
+    """Describe two groups of latencies, between which the quantile may fall and the limit lies; null without them.
 
     The groups are apart by a factor of two and more, and hardly a request lies between the ends of the interval.
     """

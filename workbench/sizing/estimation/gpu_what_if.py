@@ -138,7 +138,7 @@ def sample_fitted_curve(levels: Sequence[Level], goal: Goal, method: str | None)
 
 
 def _drop_wide_ends(table: pl.DataFrame) -> pl.DataFrame:
-    """The limits that something can be said about: those at the ends of the grid with a wide interval are left out."""
+    """Drop the limits at both ends of the grid whose interval is too wide to say anything."""
     rows = table.filter(table["capacity"].is_not_null()).sort("limit_ms")
     sharp = rows.filter(rows["capacity_high"] <= MAX_INTERVAL_RATIO * rows["capacity_low"])["limit_ms"]
     return rows.filter(rows["limit_ms"].is_between(sharp.min(), sharp.max())) if len(sharp) else rows

@@ -104,7 +104,7 @@ class SizingAnswer:
     left_out: str = ""
 
     def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
-        """Return the same answer with its verification."""
+        """Copy of the answer with its verification."""
         return replace(self, verification=table)
 
     @cached_property

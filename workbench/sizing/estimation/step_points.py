@@ -261,7 +261,7 @@ def combine_assessments(
 
 
 def _kept_window(counted: pl.DataFrame) -> tuple[float, float]:
-    """First and last kept send time; nothing lies within where there is none."""
+    """First and last send time of the kept requests in seconds; an empty window if there is none."""
     if not counted.height:
         return float("inf"), float("-inf")
     return float(str(counted["sent_s"].min())), float(str(counted["sent_s"].max()))
@@ -276,7 +276,7 @@ def _backlog_columns(backlog: Backlog | None) -> dict[str, Any]:
 
 
 def _known_fraction(counted: pl.DataFrame) -> float | None:
-    """Fraction of the successes with a time to first token; null without any."""
+    """Fraction of the successes whose time to first token is known; null without successes."""
     successes = counted.filter(counted["outcome"] == "ok")
     n_known = successes["ttft_s"].count()
     return n_known / successes.height if n_known else None

@@ -108,7 +108,7 @@ def store_answer(answer: SizingAnswer, folder: Path) -> None:
 
 
 def store_verification(table: pl.DataFrame, folder: Path) -> None:
-    """Write a verification beside the answer that is there, and conclude that anew.
+    """Write a verification beside the stored answer, and conclude the answer anew.
 
     A verification of another count than the recommended one says nothing of the answer, which stays as it was.
     """

@@ -134,7 +134,10 @@ def _assess_points(
 def _compare_answers(
     point: dict[str, Any], requests: pl.DataFrame, steps: pl.DataFrame, baseline: Reference, limits: PointLimits
 ) -> dict[str, Any]:
-    """Mark the point as one of other answers if these differ from those of the sweep's lowest load."""
+    """Mark the point as one of other answers if these differ from those of the sweep's lowest load.
+
+    `point`: Row of table POINTS. `requests`, `steps`: Tables of these names.
+    """
     if baseline.answers is None or limits.any_answer or point["verdict"] in FAILING_VERDICTS:
         return point
     step = steps.filter(pl.col("step") == point["step"]).row(0, named=True)
@@ -350,7 +353,7 @@ def format_verification(table: pl.DataFrame, folder: Path) -> str:
 
 
 def verification_json(table: pl.DataFrame, folder: Path) -> str:
-    """Verdicts as a JSON document."""
+    """Format table VERIFICATION as a JSON document."""
     return json.dumps({"folder": str(folder), "verification": table.to_dicts()}, indent=1)
 
 

@@ -165,7 +165,10 @@ class LevelSchedule:
         return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
 
     def _assess_steps(self, requests: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Points and quantiles of the steps; each step is assessed once only."""
+        """Points and quantiles of the steps; each step is assessed once only.
+
+        `requests`, `steps`: Tables of these names. Returns: Tables POINTS and QUANTILES.
+        """
         limits = step_points.PointLimits.from_config(self.config)
         wanted = sorted({goal.q for goal in self.config.goals})
         rows = steps.sort("step").rows(named=True)

@@ -169,7 +169,10 @@ def _build_config(sweep: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: l
 
 
 def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
-    """Note with the failures of a step by kind and status."""
+    """Note with the failures of a step by kind and status.
+
+    `requests`: Table REQUESTS.
+    """
     failed = requests.filter((requests["step"] == step) & (requests["outcome"] != "ok"))
     words = [
         kind if status is None else f"{kind} {status}" for kind, status in failed.select("outcome", "status").rows()

@@ -45,7 +45,7 @@ class RunNoise:
     session_log_sd: float
 
     def estimate_mean_ratio(self, logs: Floats, n_sessions: tuple[int, int], level: float) -> stats.Interval:
-        """Geometric mean of the queries' ratios: t over queries, with the noise of the sessions of each side.
+        """Estimate the geometric mean of the queries' ratios: t over queries, with the noise of each side's sessions.
 
         `logs`: Log of each query's ratio.
         """

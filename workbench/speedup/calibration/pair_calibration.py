@@ -278,7 +278,7 @@ def _overall_ratio_interval(both: PairedTimes, level: float) -> stats.Interval:
 
 
 def _average_by_session(cube: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
-    """Geometric mean of each session's wall times; a missing query counts as in the other sessions.
+    """Geometric mean of each session's wall times over the queries; a missing query counts as in the other sessions.
 
     `cube`: Seconds, [session, query, term], NaN where a session lacks a query.
     """
