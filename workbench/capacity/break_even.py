@@ -37,7 +37,7 @@ class BreakEven:
 def find_break_even(
     config: PlanConfig, model: Model, jobs: Jobs | None, samples: dict[str, Floats]
 ) -> BreakEven | None:
-    """Break-even of the day's jobs; null without jobs, or without prices of both sides."""
+    """Find the break-even of the day's jobs; null without jobs, or without prices of both sides."""
     if jobs is None:
         return None
     base_s, cand_s, base, cand = 0.0, np.zeros(config.draws), 0.0, 0.0

@@ -97,7 +97,7 @@ def parse_job_class(text: str) -> JobClass:
 
 
 def _parse_counts_by_hour(counts: str, hours: str, place: str) -> list[float]:
-    """One number in the given hours, or a number for each hour."""
+    """Parse jobs by hour of the day: one number for the given hours, or a number for each hour."""
     try:
         values = [float(part) for part in counts.split(",")]
     except ValueError:
@@ -115,6 +115,11 @@ def _parse_counts_by_hour(counts: str, hours: str, place: str) -> list[float]:
 
 
 def _parse_hour_span(part: str, where: str) -> list[int]:
+    """Parse hours of a day, such as 8, 8-18 or 22-4; the end is exclusive.
+
+    >>> _parse_hour_span("22-2", "hours"), _parse_hour_span("8", "hours")
+    ([22, 23, 0, 1], [8])
+    """
     first, sign, last = part.strip().partition("-")
     try:
         begin, end = int(first), int(last) if sign else int(first) + 1

@@ -235,7 +235,7 @@ class Scheduler:
 
 
 def load_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
-    """The applications of a speedup qualification."""
+    """Load the applications of a speedup qualification."""
     opened = open_input_run(folder, "speedup", accept_invalid=accept_invalid)
     level = opened.run.record["config"].get("level")
     is_level = isinstance(level, int | float) and 0 < level < 1
@@ -245,7 +245,7 @@ def load_jobs(folder: str, *, accept_invalid: bool) -> Jobs:
 
 
 def load_service(folder: str, *, accept_invalid: bool) -> Service:
-    """The capacity at the binding target of a sizing estimate."""
+    """Load a sizing run's capacity at the binding target."""
     opened = open_input_run(folder, "sizing", accept_invalid=accept_invalid)
     estimates, steps = opened.read_table(tables.INPUT_ESTIMATES), opened.read_table(tables.INPUT_STEPS)
     binding = estimates.filter("binding")
@@ -283,7 +283,7 @@ def _load_scaling_law(opened: InputRun, target: str) -> ScalingLaw | None:
 
 
 def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
-    """The recommended stack of an indicator session."""
+    """Load the recommended stack of an indicator session."""
     opened = open_input_run(folder, "indicators", accept_invalid=accept_invalid)
     table, effects = opened.read_table(tables.INPUT_RECOMMENDATIONS), opened.read_table(tables.INPUT_EFFECTS)
     rows, bases = table.filter("recommended").to_dicts(), table.filter("baseline")["stack"].to_list()
@@ -304,7 +304,7 @@ def load_stack(folder: str, *, accept_invalid: bool) -> Stack:
 
 
 def load_scheduler(folder: str, side: str, *, accept_invalid: bool) -> Scheduler:
-    """The sustainable rate of one side of a scale test."""
+    """Load the sustainable rate of one side of a scale test."""
     opened = open_input_run(folder, "scaletest", accept_invalid=accept_invalid)
     rows = opened.read_table(tables.INPUT_SUSTAINED_RATES, more=("side",)).to_dicts()
     sides = [str(row.get("side") or "") for row in rows]
@@ -393,6 +393,7 @@ def build_model(config: PlanConfig, inputs: PlanInputs) -> Model:
 
 
 def _build_works(config: PlanConfig, jobs: Jobs) -> tuple[JobLoad, ...]:
+    """Build the load of each job class from the plan: jobs per hour of the day, durations, GPUs and pods."""
     classes = config.job_classes
     return tuple(
         JobLoad(
@@ -460,7 +461,7 @@ def build_sources(model: Model, config: PlanConfig, inputs: PlanInputs) -> pl.Da
 
 
 def _build_duration_rows(model: Model, config: PlanConfig, jobs: Jobs) -> list[dict[str, Any]]:
-    """One row for each duration, with all classes that have it."""
+    """Rows of table SOURCES for the durations, one each, with all job classes that have it."""
     rows: dict[str, dict[str, Any]] = {}
     for job_class, work in zip(config.job_classes, model.works, strict=True):
         size = f"{format_count(work.gpus, 'GPU')} and {format_count(work.pods, 'pod')} per job of {work.name}"
@@ -474,6 +475,7 @@ def _build_duration_rows(model: Model, config: PlanConfig, jobs: Jobs) -> list[d
 
 
 def _build_source_row(quantity: Quantity, opened: InputRun | None, note: str) -> dict[str, Any]:
+    """Row of table SOURCES for a quantity: value, interval (null if fixed) and the run it comes from."""
     level = None if quantity.is_point else quantity.level
     ends = {
         "low": None if quantity.is_point else quantity.low,
@@ -527,6 +529,7 @@ def format_stack_use(model: Model, stack: Stack) -> str:
 
 
 def _build_rate_row(scheduler: Scheduler) -> dict[str, Any]:
+    """Row of table SOURCES for the scheduler's sustainable rate in pods/s."""
     high = "never reached" if scheduler.high_per_s is None else format_number(scheduler.high_per_s)
     nodes = "; simulated nodes" if scheduler.simulated_nodes else ""
     return {

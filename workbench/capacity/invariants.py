@@ -34,7 +34,7 @@ def check_plan(plan_study: Study) -> pl.DataFrame:
 
 
 def _check_draws(study: Study) -> list[tuple[str, float, float]]:
-    """The share of draws in each input's interval matches its level."""
+    """Compare the share of draws inside each input's interval with its level: rule, distance found and allowed."""
     rows = []
     for quantity in study.model.quantities:
         if quantity.low is None or quantity.high is None:
@@ -69,6 +69,7 @@ def _sum_shape_gpus(study: Study) -> np.ndarray[tuple[int, ...], np.dtype[np.flo
 
 
 def _check_nodes(study: Study) -> list[tuple[str, float]]:
+    """Count the hours whose number of nodes cannot be right: pairs of rule and count."""
     packed, node = _sum_shape_gpus(study), study.model.node_gpus
     nodes = study.outcome.nodes
     fits = all(work.gpus <= node for work in study.model.works)
@@ -82,7 +83,10 @@ def _check_nodes(study: Study) -> list[tuple[str, float]]:
 
 
 def _check_work(study: Study) -> list[tuple[str, float, float]]:
-    """The median's Spark GPUs by the guide's formula, and its replicas against their load, from the tables."""
+    """Recompute the median's Spark GPUs by the guide's formula, and compare its replicas with their load.
+
+    Returns: Rule, deviation found, deviation allowed.
+    """
     rows: list[tuple[str, float, float]] = []
     values = dict(study.sources.select("input", "value").iter_rows())
     if study.median.spark_gpus is not None:
@@ -117,6 +121,7 @@ def _remaining_fraction(share: float, ratio: float) -> float:
 
 
 def _check_costs(study: Study) -> list[tuple[str, float]]:
+    """Count draws in which scaling costs more than a fixed cluster: pairs of rule and count; empty without prices."""
     scaled, fixed = study.outcome.cost_scaled, study.outcome.cost_fixed
     if scaled is None or fixed is None:
         return []
@@ -124,6 +129,7 @@ def _check_costs(study: Study) -> list[tuple[str, float]]:
 
 
 def _check_quantiles(study: Study) -> list[tuple[str, float]]:
+    """Count the quantiles that are out of order: pairs of rule and count."""
     day = study.day.filter((pl.col("p5") > pl.col("p50")) | (pl.col("p50") > pl.col("p95"))).height
     gpus, nodes = study.get_figure(peak.GPUS), study.get_figure(peak.NODES)
     over = sum(gpus[share] > nodes[share] * study.model.node_gpus + 1e-9 for share in ("p5", "p50", "p95"))

@@ -100,20 +100,29 @@ class Quantity:
 
 
 def build_spread(name: str, factor: float) -> Quantity:
-    """A factor around 1, between 1/factor and factor in 9 of 10 cases; a point for a factor of 1."""
+    """A factor around 1, between 1/factor and factor in 9 of 10 cases; a point for a factor of 1.
+
+    >>> build_spread("growth", 1.5)
+    Quantity(name='growth', value=1.0, unit='', low=0.6666666666666666, high=1.5, level=0.9, mirrored='')
+    """
     return Quantity(name, 1.0) if factor == 1 else Quantity(name, 1.0, "", 1 / factor, factor, 0.9)
 
 
 def draw_quantities(quantities: list[Quantity], draws: int, seed: int) -> dict[str, Floats]:
-    """Independent draws of each quantity, by its name.
+    """Draw each quantity independently, by its name: arrays of `draws` values.
 
     The random numbers of each depend on the seed and its name only, so removing or widening one input does not change
     the draws of the others.
+
+    >>> sample = draw_quantities([build_spread("growth", 1.5)], draws=3, seed=1)
+    >>> {name: len(values) for name, values in sample.items()}
+    {'growth': 3}
     """
     return {quantity.name: quantity.value_at(_draw_normal(quantity.name, draws, seed)) for quantity in quantities}
 
 
 def _draw_normal(name: str, draws: int, seed: int) -> Floats:
+    """Draw standard normal numbers, which depend on the seed and the quantity's name only."""
     import zlib
 
     generator: Any = np.random.default_rng([seed, zlib.crc32(name.encode())])
@@ -121,7 +130,11 @@ def _draw_normal(name: str, draws: int, seed: int) -> Floats:
 
 
 def count_whole_nodes(size: int, node: int) -> int:
-    """Return the number of whole nodes taken by a shape larger than a node."""
+    """Return the number of whole nodes taken by a shape larger than a node.
+
+    >>> count_whole_nodes(16, 8), count_whole_nodes(20, 8)
+    (2, 3)
+    """
     return -(-size // node)
 
 
@@ -156,7 +169,7 @@ def pack_first_fit(counts: Ints, sizes: Sequence[int], node: int, *, spanning: b
 
 
 def _merge_equal_sizes(counts: Ints, sizes: Sequence[int]) -> tuple[Ints, list[int]]:
-    """Merge shapes of the same size."""
+    """Merge the counts of shapes of one size. `counts`: [case, shape]. `sizes`: GPUs of each shape."""
     different = sorted(set(sizes), reverse=True)
     columns = [
         sum((counts[:, at] for at, other_size in enumerate(sizes) if other_size == size), _zero_counts(counts))
@@ -170,7 +183,10 @@ def _zero_counts(counts: Ints) -> Ints:
 
 
 def _find_distinct_cases(counts: Ints) -> tuple[Ints, Ints]:
-    """The distinct cases, and the index of each case among them; cases are compared as one number where they fit."""
+    """Distinct rows of `counts`, [case, shape], and for each case the index of its row among them.
+
+    Cases are compared as one number where they fit.
+    """
     spans = counts.max(axis=0, initial=0) + 1
     if counts.shape[1] == 0 or np.log2(spans.astype(np.float64)).sum() >= 62:
         distinct, which = np.unique(counts, axis=0, return_inverse=True)
@@ -181,7 +197,7 @@ def _find_distinct_cases(counts: Ints) -> tuple[Ints, Ints]:
 
 
 def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
-    """Nodes of each case, for shapes that fit on a node."""
+    """Nodes that each case needs, for shapes that fit on one. `counts`: [case, shape]. `node`: GPUs of a node."""
     cases = len(counts)
     # Groups of nodes with equal room, in the order of the nodes; at first enough empty nodes.
     case = np.arange(cases)
@@ -193,7 +209,11 @@ def _count_nodes(counts: Ints, sizes: list[int], node: int) -> Ints:
 
 
 def _place_shapes(case: Ints, many: Ints, room: Ints, wanted: Ints, size: int) -> tuple[Ints, Ints, Ints]:
-    """The groups after the wanted shapes of one size went to the first nodes with room."""
+    """Place the wanted shapes of one size on the first nodes with room; returns the groups after that.
+
+    `case`, `many`, `room`: Groups of equal nodes: their case, number of nodes, and free GPUs on each.
+    `wanted`: Shapes to place in each case. `size`: GPUs of a shape.
+    """
     each = room // size
     fits = many * each
     taken = np.clip(wanted[case] - _sum_earlier_room(case, fits), 0, fits)
@@ -208,7 +228,11 @@ def _place_shapes(case: Ints, many: Ints, room: Ints, wanted: Ints, size: int) -
 
 
 def _sum_earlier_room(case: Ints, fits: Ints) -> Ints:
-    """Room in the earlier groups of the same case."""
+    """Sum for each group the room in the earlier groups of its case; `case`: Case of each group, ascending.
+
+    >>> _sum_earlier_room(np.array([0, 0, 1]), np.array([2, 3, 4])).tolist()
+    [0, 2, 0]
+    """
     total = np.cumsum(fits) - fits
     first = np.searchsorted(case, case, side="left")
     return np.asarray(total - total[first], dtype=np.int64)
@@ -256,7 +280,10 @@ class ServiceLoad:
         return np.where(linear == 0, 0, np.where(by_law > len(self.grows), beyond, by_law))
 
     def sum_replica_capacity(self, replicas: Ints) -> Floats:
-        """Capacity of this many replicas relative to one."""
+        """Capacity of this many replicas relative to one.
+
+        `replicas`: Numbers of replicas, in an array of any shape.
+        """
         if self.grows is None:
             return replicas.astype(np.float64)
         capacities = np.array([0.0, *self.grows])
@@ -352,7 +379,7 @@ def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
 
 
 def evaluate_model(model: Model, samples: Mapping[str, Floats]) -> Outcome:
-    """The plan for each draw of the quantities.
+    """Compute the plan for each draw of the quantities; arrays are [draw, hour].
 
     `samples`: Draws of all `model.quantities` by name, arrays of shape (draws,).
 
@@ -397,13 +424,16 @@ def _list_stack_shares(model: Model) -> list[tuple[str, float]]:
 
 
 def _jobs_at_once(model: Model, work: JobLoad, samples: Mapping[str, Floats]) -> Floats:
-    """Concurrent jobs of a class, over the utilisation target."""
+    """Concurrent jobs of a class, over the utilisation target.
+
+    `samples`: Draws by quantity. Returns: [draw, hour].
+    """
     busy = samples[work.duration.name] * samples[model.jobs_factor.name] / HOUR_S
     return np.asarray(busy[:, None] * work.per_hour[None, :] / model.utilisation, dtype=np.float64)
 
 
 def _round_up(parts: Floats) -> Ints:
-    """Round up; refuses numbers that no cluster can hold."""
+    """Round up to whole numbers; refuses numbers that no cluster can hold."""
     largest = float(parts.max(initial=0.0))
     if largest > MAX_AT_ONCE:
         raise ConfigError(
@@ -416,6 +446,10 @@ def _round_up(parts: Floats) -> Ints:
 
 
 def _replicas_needed_at_load(model: Model, samples: Mapping[str, Floats], time_fraction: Floats) -> Ints | None:
+    """Replicas needed, [draw, hour]; null without a service.
+
+    `time_fraction`: By draw, the time of a request with the new library stack over that without.
+    """
     serving = model.serving
     if serving is None:
         return None
@@ -425,6 +459,7 @@ def _replicas_needed_at_load(model: Model, samples: Mapping[str, Floats], time_f
 
 
 def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | None, draws: int) -> Ints:
+    """Nodes needed, [draw, hour], after packing the jobs and replicas first-fit. `slots`: Jobs at a time by class."""
     shapes = [(work.gpus, slots[work.name]) for work in model.works]
     shapes += [(model.serving.gpus, replicas)] if model.serving is not None and replicas is not None else []
     counts = np.stack([count.reshape(-1) for _, count in shapes], axis=1)
@@ -433,7 +468,7 @@ def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | Non
 
 
 def _pod_rate(model: Model, samples: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
-    """Pods per second while an hour's jobs arrive and its replicas start."""
+    """Pods per second, [draw, hour], while an hour's jobs arrive and its replicas start."""
     rate = np.zeros((draws, 24))
     for work in model.works:
         rate += samples[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s

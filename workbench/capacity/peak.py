@@ -23,15 +23,18 @@ SUSTAINED, NOT_SUSTAINED, NOT_MEASURED = "sustained", "not sustained", "not meas
 
 
 def compute_quantiles(values: Any) -> Any:
-    """P5, P50 and P95 along the first axis, as drawn values, so that nodes stay whole.
+    """P5, P50 and P95 along the first axis, each a value that was drawn, so that nodes stay whole.
 
-    The smallest value that this share of the draws does not exceed (Hyndman and Fan 1996, type 1).
+    This is the smallest value that this share of the draws does not exceed (Hyndman and Fan 1996, type 1).
+
+    >>> compute_quantiles(np.arange(101)).tolist()
+    [5.0, 50.0, 95.0]
     """
     return np.quantile(np.asarray(values, dtype=np.float64), QUANTILE_FRACTIONS, axis=0, method="inverted_cdf")
 
 
 def find_peak_hour(outcome: Outcome) -> int:
-    """The hour with the most nodes at P50; ties go to the most GPUs, then to the first hour."""
+    """Find the hour with the most nodes at P50; ties go to the most GPUs, then to the first hour."""
     nodes, gpus = compute_quantiles(outcome.nodes)[1], compute_quantiles(outcome.gpus)[1]
     return int(np.lexsort((np.arange(24), -gpus, -nodes))[0])
 
@@ -59,7 +62,7 @@ def build_hours(model: Model, outcome: Outcome) -> pl.DataFrame:
 
 
 def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
-    """GPUs that no job or replica holds by hour, means over the draws, and their cost with either number of nodes.
+    """Columns by hour: GPUs that no job or replica holds, as means over the draws, and their cost with each node count.
 
     A job holds its GPUs while it runs, so that the margin of the utilisation target is idle, too.
     """
@@ -132,6 +135,10 @@ def build_constraints(
 
 
 def _build_work_constraints(model: Model, median: Outcome, hour: int) -> list[dict[str, Any]]:
+    """Rows of the constraints Spark and service at the peak hour.
+
+    `median` is the outcome with all inputs at their value.
+    """
     at = f"{hour:02d}:00"
     constraints = []
     if median.spark_gpus is not None:
@@ -149,6 +156,7 @@ def _build_work_constraints(model: Model, median: Outcome, hour: int) -> list[di
 
 
 def _build_constraint(model: Model, median: Outcome, hour: int, name: str, gpus: float, relief: str) -> dict[str, Any]:
+    """Row of table CONSTRAINTS: the GPUs of one kind of work, and the nodes saved if it were absent at that hour."""
     nodes = int(median.nodes[0, hour])
     without = _count_nodes_without(model, median, hour, spark=name != SPARK, service=name != SERVICE)
     return {
@@ -172,6 +180,7 @@ def _count_nodes_without(model: Model, median: Outcome, hour: int, *, spark: boo
 
 
 def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[str, Any]:
+    """Row of table CONSTRAINTS: the GPUs that stay idle because jobs do not fill whole nodes."""
     nodes, gpus = int(median.nodes[0, hour]), float(median.gpus[0, hour])
     least = int(np.ceil(gpus / model.node_gpus - 1e-9))
     sizes = sorted({work.gpus for work in model.works} | ({model.serving.gpus} if model.serving else set()))
@@ -189,6 +198,7 @@ def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[
 
 
 def _build_rate_constraint(scheduler: Scheduler | None, pods_per_s: float) -> dict[str, Any]:
+    """Row of table CONSTRAINTS for the scheduler; `pods_per_s` is the rate that the plan needs."""
     relief = "spread arrivals over more of the hour, use fewer pods per job, or another scheduler"
     if scheduler is not None and (better := [other for other in scheduler.others if other[1] >= pods_per_s]):
         name, rate = max(better, key=lambda other: other[1])

@@ -139,7 +139,7 @@ class Study:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the plan is invalid: input runs that are invalid, or a load beyond their scaling law."""
+        """Reasons why the plan is invalid: input runs that are invalid, or a load beyond their scaling law."""
         objections = [
             f"run {input_run.run.run_id} ({input_run.run.area}): {input_run.objection}"
             for input_run in self.found.opened
@@ -148,7 +148,7 @@ class Study:
         return (*objections, *self._list_loads_beyond_law())
 
     def _list_loads_beyond_law(self) -> list[str]:
-        """The service's load if it exceeds the scaling law of the sizing run."""
+        """Note on the service's load if it exceeds the scaling law of the sizing run; empty otherwise."""
         serving, service = self.model.serving, self.found.service
         if serving is None or service is None or service.law is None or serving.grows is None:
             return []
@@ -176,7 +176,7 @@ class Study:
 
     @property
     def uses(self) -> tuple[str, ...]:
-        """How each input is used, with its caveats."""
+        """Sentences on how each input is used, with its caveats."""
         return tuple(f"{row['input']}: {row['note']}." for row in self.sources.iter_rows(named=True))
 
     def _list_uncovered_parts(self) -> list[str]:
@@ -216,7 +216,7 @@ class Study:
         ]
 
     def _list_bounds(self) -> list[str]:
-        """Inputs of which a bound is known, or that their own run did not decide."""
+        """Notes on inputs that are known only as a bound, or that their own run did not decide."""
         service, stack = self.found.service, self.found.stack
         bounds = []
         if service is not None and service.at_least:

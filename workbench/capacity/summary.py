@@ -90,6 +90,7 @@ def _advise_on_constraint(study: Study) -> list[str]:
 
 
 def _advise_on_uncertainty(study: Study) -> list[str]:
+    """Advise which input to measure next: the one whose exact value would save most."""
     service, scheduler = study.found.service, study.found.scheduler
     if (service is not None and service.simulated) or (scheduler is not None and scheduler.simulated_nodes):
         return [_OWN]

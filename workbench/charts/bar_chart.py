@@ -80,6 +80,7 @@ def _build_row_step() -> Any:
 
 
 def _build_marks(frame: pl.DataFrame, label: str, value: str, category: str | None, top: int) -> Any:
+    """Bars of the first `top` ranks, with a slider where there are more; `frame` needs rank and the named columns."""
     import altair as alt
 
     many = max(1, frame.height)
@@ -99,7 +100,7 @@ def _build_marks(frame: pl.DataFrame, label: str, value: str, category: str | No
 
 
 def _build_value_scale(frame: pl.DataFrame, value: str) -> Any:
-    """Space for the figure beside the longest bar; left to Vega where bars go below 0."""
+    """Scale that leaves space for the figure beside the longest bar; Vega's own if a bar goes below 0."""
     import altair as alt
 
     values = frame.get_column(value).to_list()

@@ -93,6 +93,14 @@ def merge_intervals(
 
 
 def _merge_touching(frame: pl.DataFrame, start: str, end: str, by: list[str], gap: float) -> pl.DataFrame:
+    """Merge the intervals of a group that overlap or are at most `gap` apart.
+
+    Returns by, start, end, intervals (count).
+
+    >>> import polars as pl
+    >>> _merge_touching(pl.DataFrame({"a": [0, 2, 9], "b": [2, 4, 10]}), "a", "b", [], 0).rows()
+    [(0, 4, 2), (9, 10, 1)]
+    """
     import polars as pl
 
     def within_groups(expression: pl.Expr) -> pl.Expr:
@@ -218,6 +226,7 @@ def select_columns(
 
 
 def _select_by_name(table: pl.DataFrame, chart_name: str, names: list[str]) -> pl.DataFrame:
+    """Select the named columns of a table; refuse one that is missing or whose name a chart cannot use."""
     where = f"chart {chart_name}"
     if missing := [name for name in names if name not in table.columns]:
         raise InputError("column(s) missing: " + ", ".join(missing), where=where, found=table.columns)
@@ -228,7 +237,12 @@ def _select_by_name(table: pl.DataFrame, chart_name: str, names: list[str]) -> p
 
 
 def check_row_count(frame: pl.DataFrame, chart_name: str, limit: int, advice: str) -> pl.DataFrame:
-    """Refuse more rows than a reader could tell apart."""
+    """Return the frame, but refuse more rows than `limit`, too many to tell apart; `advice`: what to do then.
+
+    >>> import polars as pl
+    >>> check_row_count(pl.DataFrame({"x": [1, 2]}), "bars", 10, "draw fewer").height
+    2
+    """
     if frame.height > min(limit, MAX_CHART_ROWS):
         raise InputError(
             f"too many rows for the chart {chart_name}",
@@ -240,7 +254,11 @@ def check_row_count(frame: pl.DataFrame, chart_name: str, limit: int, advice: st
 
 
 def check_positive(frame: pl.DataFrame, chart_name: str, columns: Sequence[str | None]) -> None:
-    """Refuse values that a log axis cannot show."""
+    """Refuse values of 0 and below, which a log axis cannot show; null columns are skipped.
+
+    >>> import polars as pl
+    >>> check_positive(pl.DataFrame({"ratio": [0.5, 2.0]}), "forest", ["ratio", None])
+    """
     for name in filter(None, columns):
         low = frame.get_column(name).min()
         if isinstance(low, int | float) and not math.isnan(low) and low <= 0:
@@ -253,7 +271,11 @@ def check_positive(frame: pl.DataFrame, chart_name: str, columns: Sequence[str |
 
 
 def check_unique(frame: pl.DataFrame, chart_name: str, columns: list[str]) -> None:
-    """Refuse two rows in one place, which would be drawn over each other."""
+    """Refuse two rows with equal values in `columns`, which would be drawn over each other.
+
+    >>> import polars as pl
+    >>> check_unique(pl.DataFrame({"query": ["q1", "q2"]}), "bars", ["query"])
+    """
     twice = frame.select(columns).filter(frame.select(columns).is_duplicated())
     if twice.height:
         place = ", ".join(str(value) for value in twice.row(0))
@@ -285,17 +307,30 @@ def join_sentences(*parts: str) -> str:
 
 
 def format_missing_note(count: int, noun: str = "row") -> str:
-    """How many rows had no value, as a note ("" for none)."""
+    """Note on the number of rows that have no value; "" for 0.
+
+    >>> format_missing_note(3), format_missing_note(0)
+    ('3 rows without a value not drawn', '')
+    """
     return f"{format_number(count)} {noun}{'' if count == 1 else 's'} without a value not drawn" if count else ""
 
 
 def describe_table(
     title: str, frame: pl.DataFrame, *, subtitle: str = "", labels: Mapping[str, str] | None = None
 ) -> str:
-    """A chart's title, its number of rows, the range of each quantity, and the first rows.
+    """Describe a chart in text: its title, number of rows, the range of each quantity, and the first rows.
 
     `frame`: The rows that are drawn; numeric columns are told as ranges, nulls are counted.
     `labels`: Column name to words with unit; a column that is not named here gets the words of its name.
+
+    >>> import polars as pl
+    >>> print(describe_table("Waits", pl.DataFrame({"query": ["q1", "q2"], "wall_s": [1.5, None]})))
+    Waits.
+    2 rows drawn.
+    wall (s): 1.5, 1 missing.
+    Rows:
+    query q1; wall (s) 1.5
+    query q2; wall (s) –
     """
     rows = frame.head(TOP_ROWS).to_dicts()
     return _format_description(
@@ -321,7 +356,11 @@ def describe_spec(spec: Mapping[str, Any]) -> str:
 
 
 def extract_title(spec: Mapping[str, Any]) -> tuple[str, str]:
-    """Title and subtitle of a spec as plain lines, "" where there is none."""
+    """Title and subtitle of a spec as plain lines, "" where there is none.
+
+    >>> extract_title({"title": {"text": "Waits", "subtitle": ["by side"]}})
+    ('Waits', 'by side')
+    """
     title = spec.get("title") or ""
     if not isinstance(title, Mapping):
         return _join_title_lines(title), ""
@@ -360,6 +399,10 @@ def _format_description(
     rows: Sequence[Mapping[str, Any]],
     labels: Mapping[str, str],
 ) -> str:
+    """Text description of a chart: its titles, the range of each column, and its first rows.
+
+    `columns`: Values by column. `labels`: Texts by column, where they differ from the column's own label.
+    """
     lines = [f"{title.rstrip('.')}." if title and title[-1] not in ".?!" else title]
     lines += [subtitle] if subtitle else []
     lines += [f"{format_number(count)} row{'' if count == 1 else 's'} drawn."]
@@ -378,6 +421,11 @@ def _format_description(
 
 
 def _format_range(label: str, values: Sequence[Any]) -> str | None:
+    """Line with the range of a column's numbers and the count of missing ones; null if it has no number.
+
+    >>> _format_range("time (s)", [1.5, None, 4])
+    'time (s): 1.5 to 4, 1 missing.'
+    """
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if not numbers:
         return None

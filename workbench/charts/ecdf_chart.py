@@ -81,6 +81,7 @@ Part = tuple[str | None, "pl.DataFrame"]
 
 
 def _split_groups(observations: pl.DataFrame, group: str | None) -> list[Part]:
+    """Split the observations by group: pairs of group name and rows, or one pair without a name."""
     import polars as pl
 
     if group is None:
@@ -93,6 +94,10 @@ def _split_groups(observations: pl.DataFrame, group: str | None) -> list[Part]:
 
 
 def _select_quantile_steps(steps: pl.DataFrame, quantiles: tuple[float, ...]) -> pl.DataFrame:
+    """Select for each quantile the first step that reaches its share, with its name (p50) in column quantile.
+
+    `steps`: Column share, ascending.
+    """
     import polars as pl
 
     marks = [steps.filter(pl.col("share") >= share - 1e-12).head(1) for share in quantiles if steps.height]
@@ -104,6 +109,7 @@ def _select_quantile_steps(steps: pl.DataFrame, quantiles: tuple[float, ...]) ->
 
 
 def _join_parts(parts: list[Part], value: str, group: str | None) -> pl.DataFrame:
+    """Join the steps of all groups to one frame: `value` (renamed), share, and the group's column if there is one."""
     import polars as pl
 
     tagged = [part.with_columns(pl.lit(name).alias(group)) if group else part for name, part in parts]
@@ -112,6 +118,10 @@ def _join_parts(parts: list[Part], value: str, group: str | None) -> pl.DataFram
 
 
 def _build_layers(curve: pl.DataFrame, marks: pl.DataFrame, value: str, group: str | None, *, log: bool) -> list[Any]:
+    """Layers of the ECDF: steps, tooltips and marked quantiles.
+
+    `marks` has the steps of these, with column quantile.
+    """
     import altair as alt
 
     scale = alt.Scale(type="log", nice=False) if log else alt.Scale(zero=False, nice=False)
@@ -154,6 +164,7 @@ def _format_downsampling_note(exact: list[Part], n_drawn: int) -> str:
 
 
 def _format_quantile_note(marks: pl.DataFrame, value: str, group: str | None) -> str:
+    """Text with the value of each marked quantile, by group, such as `p50 1.2 s; p95 3 s`."""
     import polars as pl
 
     unit = f" {find_unit(value)}" if find_unit(value) else ""

@@ -106,7 +106,7 @@ class _ForestColumns:
     faint: str | None
 
     def select_rows(self, table: pl.DataFrame, details: tuple[str, ...], *, log: bool) -> pl.DataFrame:
-        """The checked columns."""
+        """Select and check the columns that the chart draws."""
         values, flags = [self.estimate, self.low, self.high], [self.told_apart, self.faint]
         texts = [self.label, self.category]
         frame = select_columns(table, "forest", texts=texts, numbers=[*values, self.n], flags=flags, details=details)
@@ -144,6 +144,7 @@ class _ForestColumns:
         return {"stroke": stroke, "fill": fill} | self._encode_hollow() | self._encode_opacity()
 
     def _encode_category(self, frame: pl.DataFrame, channel: str) -> Any:
+        """Encoding of the category on an Altair channel, such as `Color`; null if there is none."""
         import altair as alt
 
         names = list_categories(frame, self.category) if self.category else []
@@ -174,6 +175,7 @@ class _ForestColumns:
 
 
 def _build_layers(frame: pl.DataFrame, columns: _ForestColumns, reference: float | None, *, log: bool) -> list[Any]:
+    """Layers of the forest: reference line, intervals, estimates and counts, one line for each row of `frame`."""
     import altair as alt
 
     estimate, low, high = columns.estimate, columns.low, columns.high

@@ -51,6 +51,7 @@ def heatmap(
 
 
 def _build_cells(frame: pl.DataFrame, x: str, y: str, value: str, printed: str) -> Any:
+    """Coloured cells by `value` with the figure of column `printed` in each."""
     import altair as alt
 
     slanted = len(list_categories(frame, x)) > 8

@@ -74,6 +74,10 @@ def _build_layers(
     variant: str | None,
     slo: float | None,
 ) -> list[Any]:
+    """Layers of the ladder: a line of `value` over `level` for each variant, its dots and intervals.
+
+    `slo`: Limit that the vertical axis must show, null if none.
+    """
     import altair as alt
 
     measured = sorted(frame.get_column(level).unique().to_list())

@@ -74,6 +74,7 @@ def plan_trees(
 
 
 def _join_trees(trees: list[Any], pair: str, title: str, note: str, description: str) -> Any:
+    """Put plan trees side by side, so that selecting an operator in one marks its partner, by column `pair`."""
     import altair as alt
 
     heading = alt.TitleParams(text=title, subtitle=note)
@@ -107,7 +108,10 @@ def _build_empty_tree() -> Any:
 
 
 def _lay_out_nodes(frame: pl.DataFrame, side: str, node: str, parent: str, label: str) -> pl.DataFrame:
-    """The rows from the root down, with their place: `line`, `x` and the parent's `line_up`, `x_up`."""
+    """Order the nodes from the root down and add their place: `line`, `x` and the parent's `line_up`, `x_up`.
+
+    `side`, `node`, `parent`, `label`: Columns of `frame`.
+    """
     import polars as pl
 
     ids, parents = frame.get_column(node).to_list(), frame.get_column(parent).to_list()
@@ -145,6 +149,10 @@ def _cut_label(text: str, x_px: float) -> str:
 
 
 def _build_tree(frame: pl.DataFrame, value: str, name: str, *, n_lines: int, top: Any) -> Any:
+    """Draw one plan as an indented tree; `frame` needs line, x, line_up, x_up (the parent's place), words and `value`.
+
+    `n_lines`: Lines of the longer side. `top`: Largest value of both sides, for the colours.
+    """
     import altair as alt
     import polars as pl
 

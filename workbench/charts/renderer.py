@@ -33,7 +33,7 @@ _END_MARK = "\n/* whole */"
 
 
 def is_headless() -> bool:
-    """Is this kernel run by `workbench run`, so that nobody watches its cells?"""
+    """Is this kernel run by `workbench run`, so that its cells are not watched?"""
     return bool(os.environ.get("WORKBENCH_RUN_DIR"))
 
 

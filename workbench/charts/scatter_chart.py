@@ -93,6 +93,10 @@ def _build_layers(
     *,
     log: bool,
 ) -> tuple[list[Any], list[Any]]:
+    """Layers of the scatter plot with equal axes: diagonal, intervals, points, and names of rows where `named` holds.
+
+    Returns: The layers, and the parameters of the switches that hide groups.
+    """
     import altair as alt
     import polars as pl
 
@@ -132,7 +136,7 @@ def _build_layers(
 
 
 def _select_uncovered_names(frame: pl.DataFrame, x: str, y: str, domain: list[float], *, log: bool) -> pl.DataFrame:
-    """The named points, farthest from the diagonal first, without those whose names would cover another."""
+    """Select the points whose names cover no other, farthest from the diagonal first."""
     import polars as pl
 
     first, second = (pl.col(name).log() if log else pl.col(name) for name in (x, y))
@@ -149,7 +153,7 @@ def _select_uncovered_names(frame: pl.DataFrame, x: str, y: str, domain: list[fl
 
 
 def _build_switches(frame: pl.DataFrame, group: str | None, hidden: tuple[str, ...]) -> tuple[list[Any], list[str]]:
-    """A box to tick for each hidden group that is there, and the test that its points pass once it is ticked."""
+    """Build a tick box for each hidden group that exists, and the test that its points pass once it is ticked."""
     import altair as alt
 
     there = [name for name in (list_categories(frame, group) if group else []) if name in hidden]
@@ -172,7 +176,7 @@ def _encode_shape(frame: pl.DataFrame, group: str | None) -> dict[str, Any]:
 
 
 def _compute_domain(frame: pl.DataFrame, columns: list[str | None], *, log: bool) -> list[float]:
-    """One range for both axes, so that the diagonal means the same everywhere."""
+    """Range of values for both axes, so that the diagonal means the same everywhere; empty without values."""
     values = [float(value) for name in columns if name for value in frame.get_column(name).drop_nulls().to_list()]
     if not values:
         return []

@@ -173,7 +173,12 @@ def encode_rows(label: str) -> Any:
 
 
 def encode_colour(frame: pl.DataFrame, column: str | None) -> dict[str, Any]:
-    """The colour encoding of a category, the same colour for the same meaning everywhere; the accent without one."""
+    """Colour encoding of a category, in all charts one colour for one meaning; the accent without a column.
+
+    >>> import polars as pl
+    >>> encode_colour(pl.DataFrame({"side": ["gpu"]}), None)["color"] == {"value": COLOURS["accent"]}
+    True
+    """
     import altair as alt
 
     names = list_categories(frame, column) if column else []
@@ -187,7 +192,14 @@ def encode_colour(frame: pl.DataFrame, column: str | None) -> dict[str, Any]:
 def encode_tooltip(
     frame: pl.DataFrame, formats: dict[str, str] | None = None, *, leave_out: tuple[str, ...] = ()
 ) -> list[Any]:
-    """Show every column of the frame with its unit, and floats with four digits."""
+    """Build a tooltip for every column of the frame, with its unit, and floats with four digits.
+
+    `formats`: Number formats by column that differ from this. `leave_out`: Columns without a tooltip.
+
+    >>> import polars as pl
+    >>> [tip.to_dict() for tip in encode_tooltip(pl.DataFrame({"wall_s": [1.5]}))]
+    [{'field': 'wall_s', 'format': ',.4~g', 'title': 'wall (s)', 'type': 'quantitative'}]
+    """
     import altair as alt
 
     tips = []
@@ -202,7 +214,10 @@ def encode_tooltip(
 
 
 def short_number_expression(value: str, digits: int = 3) -> str:
-    """A Vega expression that writes a number shortly: SI letters from 1,000 on, and never milli for a second's part."""
+    """Vega expression that formats a number: SI letters from 1,000 on, and never milli for a fraction of a second.
+
+    `value`: Vega expression of the number. `digits`: Significant digits.
+    """
     return f"abs({value}) >= 1000 ? format({value}, '.{digits}~s') : format({value}, '.{digits}~g')"
 
 
@@ -250,14 +265,14 @@ def build_limit_line(slo: float, value: str, *, axis: Literal["x", "y"]) -> list
 
 
 def make_zoomable(layers: list[Any], encodings: list[Literal["x", "y"]]) -> Any:
-    """The layers as one chart that is moved by dragging and zoomed by the wheel."""
+    """Join the layers to one chart that is moved by dragging and zoomed by the wheel."""
     import altair as alt
 
     return alt.layer(*layers).add_params(alt.selection_interval(bind="scales", encodings=encodings))
 
 
 def finish_chart(chart: Any, title: str, subtitle: str, frame: pl.DataFrame, *, height: Any) -> Any:
-    """Title, size, and the text alternative computed from the frame that is drawn."""
+    """Add to a chart its title, its size, and the text alternative computed from the frame that is drawn."""
     import altair as alt
 
     heading = alt.TitleParams(text=title, subtitle=subtitle) if subtitle else alt.TitleParams(text=title)

@@ -40,7 +40,7 @@ def timeline(
     details: tuple[str, ...] = (),
     subtitle: str = "",
 ) -> alt.VConcatChart:
-    """What ran when, and what at the same time? Intervals on lanes; brush the overview to look closer.
+    """Which intervals were open when, and at the same time? Intervals on lanes; brush the overview to look closer.
 
     Above, how many intervals are open at each moment, as steps; below, the intervals that touch the brushed time.
     Intervals of one lane that overlap are stacked. Above 3,500 intervals those of one lane and category that touch
@@ -76,7 +76,7 @@ def timeline(
 def _join_views(
     drawn: pl.DataFrame, steps: pl.DataFrame, start: str, end: str, category: str | None, places: list[str]
 ) -> Any:
-    """The overview with its brush, above the intervals that touch the brushed time."""
+    """Put the overview with its brush above the intervals that touch the brushed time."""
     import altair as alt
 
     brush = alt.selection_interval(
@@ -90,6 +90,7 @@ def _join_views(
 
 
 def _check_interval_order(frame: pl.DataFrame, start: str, end: str, lane: str) -> None:
+    """Refuse intervals that end before they start, and more lanes than can be drawn."""
     import polars as pl
 
     backwards = frame.filter(pl.col(end) < pl.col(start))
@@ -110,7 +111,7 @@ def _check_interval_order(frame: pl.DataFrame, start: str, end: str, lane: str) 
 
 
 def _stack_intervals(frame: pl.DataFrame, start: str, end: str, lane: str) -> tuple[pl.DataFrame, list[str]]:
-    """The place of each interval, and all places from top to bottom: rows within lanes, and gaps between lanes.
+    """Add the place of each interval, and list all places from the top: rows within lanes, and gaps between lanes.
 
     Overlapping intervals of one lane lie under one another; when that would take too much room they overlay.
     """
@@ -132,6 +133,7 @@ def _stack_intervals(frame: pl.DataFrame, start: str, end: str, lane: str) -> tu
 
 
 def _build_overview(steps: pl.DataFrame, start: str) -> Any:
+    """Area of the number of open intervals over time; `steps` needs `start` and open."""
     import altair as alt
 
     x = alt.X(
@@ -155,6 +157,7 @@ def _build_overview(steps: pl.DataFrame, start: str) -> Any:
 def _build_detail(
     frame: pl.DataFrame, start: str, end: str, category: str | None, places: list[str], brush: Any
 ) -> Any:
+    """Bars of the intervals inside the brushed time; `places` are the rows of all lanes, from the top."""
     import altair as alt
 
     scale = alt.Scale(domain=brush, nice=False, zero=False)

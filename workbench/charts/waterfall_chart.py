@@ -104,7 +104,7 @@ class _CaseChoice:
 def _place_bars(
     frame: pl.DataFrame, label: str, change: str, end: str, total: str, case: str | None, high: str | None
 ) -> pl.DataFrame:
-    """Compute where each bar starts, what stands below it, and how far the axis must reach."""
+    """Add the columns of LAYOUT: where each bar starts, what is below it, and how far the axis must reach."""
     import polars as pl
 
     def within_case(expression: pl.Expr) -> pl.Expr:
@@ -160,6 +160,10 @@ def _build_layers(
     high: str | None,
     shown: _CaseChoice,
 ) -> Any:
+    """Layers of the waterfall: bars, the lines that join them, intervals and figures.
+
+    `frame` has the columns of LAYOUT.
+    """
     import altair as alt
 
     tips = encode_tooltip(frame, leave_out=(*LAYOUT, total))

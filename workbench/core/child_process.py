@@ -214,7 +214,7 @@ class ChildProcess:
         return self.exit_code
 
     def wait_for_line(self, is_wanted: Callable[[str], bool], *, timeout_s: float) -> str:
-        """The next line of stdout that is wanted, such as the word that it is ready."""
+        """Wait for the next line of stdout that is wanted, such as the word that the child is ready."""
         until = time.monotonic() + timeout_s
         while True:
             has_ended = not self.is_running and not self._readers[0].is_alive()
@@ -265,6 +265,8 @@ class ChildProcess:
         return code
 
     def _start_reader(self, stream: IO[bytes] | None, take: Callable[[bytes], None], tell: OnLine | None) -> Any:
+        """Start a thread that reads a stream to its end and passes each line on, as bytes and as text."""
+
         def read() -> None:
             assert stream is not None
             with contextlib.suppress(ValueError, OSError), stream:
@@ -398,7 +400,7 @@ def read_start_time(pid: int) -> float | None:
 
 
 def _list_tree(pid: int, started_s: float | None) -> list[Any]:
-    """The process, its descendants, and orphans of its session."""
+    """List the process, its descendants, and orphans of its session."""
     import psutil
 
     processes: set[Any] = set()

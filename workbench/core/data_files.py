@@ -140,7 +140,7 @@ def read_json_file(
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
 ) -> Any:
-    """The value of a JSON file; errors as of `read_text_file` and `parse_json`."""
+    """Read the value of a JSON file; errors as of `read_text_file` and `parse_json`."""
     text = read_text_file(path, noun=noun, max_bytes=max_bytes, do=do, error_type=error_type)
     return parse_json(text, noun=noun, where=path, max_depth=max_depth, do=do, error_type=error_type)
 
@@ -155,7 +155,7 @@ def read_yaml_file(
     do: str | None = None,
     error_type: type[WorkbenchError] = InputError,
 ) -> Any:
-    """The value of a YAML file; errors as of `read_text_file` and `parse_yaml`."""
+    """Read the value of a YAML file; errors as of `read_text_file` and `parse_yaml`."""
     text = read_text_file(path, noun=noun, max_bytes=max_bytes, do=do, error_type=error_type)
     return parse_yaml(
         text,
@@ -186,7 +186,7 @@ def measure_depth(value: object, limit: int = MAX_DEPTH) -> int:
 
 
 def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, allow_aliases: bool) -> None:
-    """Count before any tree is built: the depth of the tree is the interpreter's stack."""
+    """Limit number and depth of YAML events before a tree is built, which recurses on the interpreter's stack."""
     import yaml
 
     noun, where, max_depth, do, error_type = context
@@ -203,6 +203,7 @@ def _check_yaml_events(text: str | bytes, loader_type: Any, context: _Context, a
 
 
 def _check_repeated_keys(root: Any, where: object, do: str | None, error_type: type[WorkbenchError]) -> None:
+    """Refuse a YAML document in which a mapping has a key twice; `root` is its uppermost node."""
     import yaml
 
     waiting, seen = [root], set()

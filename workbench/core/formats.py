@@ -36,7 +36,11 @@ CONTROL_CHARACTERS = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a
 
 
 def escape_html(text: object) -> str:
-    """Text escaped for HTML, also inside quoted attributes."""
+    """Text escaped for HTML, also inside quoted attributes.
+
+    >>> escape_html('<a href="x">R&D</a>')
+    '&lt;a href=&quot;x&quot;&gt;R&amp;D&lt;/a&gt;'
+    """
     return html.escape(str(text), quote=True)
 
 
@@ -191,5 +195,9 @@ def format_moment(text: str | None) -> str:
 
 
 def replace_controls(text: str) -> str:
-    """Untrusted text with its control characters replaced."""
+    r"""Untrusted text with its control characters replaced.
+
+    >>> replace_controls("line\x1b[31m")
+    'line�[31m'
+    """
     return CONTROL_CHARACTERS.sub("\N{REPLACEMENT CHARACTER}", text)

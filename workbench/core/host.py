@@ -47,7 +47,7 @@ def is_loopback(host: str) -> bool:
 
 
 def read_host_facts() -> dict[str, Any]:
-    """The `host` part of run.json.
+    """Collect the `host` part of run.json: CPU, memory, accelerators, limits and load of this machine.
 
     Returns: cpu_model (str), cores (int, those this process may use), memory_bytes (int), accelerators (list of name,
     memory_bytes, driver), container_limits (cpus, memory_bytes; only those that are set), load_1m (float, null where
@@ -122,6 +122,7 @@ def read_container_limits(
 
 
 def _list_group_folders(root: Path, cgroup_file: Path) -> list[Path]:
+    """Folders of this process's control groups and of all groups above, by /proc/self/cgroup."""
     folders: list[Path] = []
     with contextlib.suppress(OSError):
         for line in cgroup_file.read_text().splitlines():
@@ -177,7 +178,7 @@ def read_git_commit(folder: Path) -> str | None:
 
 
 def _read_command_output(command: list[str]) -> str:
-    """The stdout of a command; "" when it is missing, fails or hangs: host facts never stop a run."""
+    """Stdout of a command; "" if it is missing, fails or hangs, because host facts must never stop a run."""
     try:
         process = subprocess.run(  # noqa: S603
             command, capture_output=True, text=True, timeout=5, check=True, stdin=subprocess.DEVNULL

@@ -17,7 +17,7 @@ GRAMMAR = "rfc3987_syntax"
 
 
 class _LazyModule(ModuleType):
-    """Stands in for the package and loads it when an attribute is used."""
+    """Placeholder for a package, which it loads when an attribute is used."""
 
     def __getattr__(self, name: str) -> Any:
         # The import system reads these; that must not load the package.

@@ -123,7 +123,7 @@ def open_nvml() -> Iterator[Nvml]:
 
 
 def pick_visible_gpu() -> int:
-    """The number, by NVML, of the GPU that CUDA calls 0: the first of CUDA_VISIBLE_DEVICES, where that has numbers."""
+    """Number, by NVML, of the GPU that CUDA calls 0: the first of CUDA_VISIBLE_DEVICES, where that has numbers."""
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     return int(first) if first.isdigit() else 0
 

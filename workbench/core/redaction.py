@@ -94,7 +94,11 @@ def strip_user_info(url: str) -> str:
 
 
 def has_user_info(value: object) -> bool:
-    """Whether a text, or any text in a list or mapping, holds a URL with a user or password."""
+    """Whether a text, or any text in a list or mapping, holds a URL with a user or password.
+
+    >>> has_user_info({"url": "https://user:pass@host/x"}), has_user_info(["https://host/x"])
+    (True, False)
+    """
     if isinstance(value, Mapping):
         return any(has_user_info(item) for item in value.values())
     if isinstance(value, list | tuple):
@@ -111,7 +115,11 @@ def read_secrets(names: Iterable[str] | None = None) -> tuple[str, ...]:
 
 
 def list_spellings(secret: str) -> list[str]:
-    """Encodings of a secret in outputs: plain, Python and JSON string, HTML, URL, base64; longest first."""
+    """Encodings of a secret in outputs: plain, Python and JSON string, HTML, URL, base64; longest first.
+
+    >>> list_spellings("a&b")
+    ['a&amp;b', 'a%26b', 'YSZi']
+    """
     stripped = secret.strip()
     spellings: set[str] = {secret}
     for text in {secret, stripped} - {""}:
@@ -139,6 +147,11 @@ def redact_value(value: _Any, secrets: Iterable[str] | None = None) -> _Any:
 
 
 def _replace_secrets(value: Any, pattern: re.Pattern[str]) -> Any:
+    """Copy of a value with every match of the pattern replaced in its texts, at any depth.
+
+    >>> _replace_secrets({"url": ["key=abc"]}, re.compile("abc")) == {"url": [f"key={REDACTION_MARK}"]}
+    True
+    """
     if isinstance(value, str):
         return pattern.sub(REDACTION_MARK, value)
     if isinstance(value, Mapping):

@@ -155,7 +155,7 @@ def validate_model(
     flags: Mapping[str, str] | None = None,
     show_values: bool = True,
 ) -> Model:
-    """The model of these values; what is wrong with them in one error."""
+    """Build the model from these values; all faults are reported in one error."""
     try:
         return model.model_validate(values)
     except ValidationError as error:
@@ -176,6 +176,7 @@ def validate_model(
 def _describe_single(
     problem: FieldProblem, where: object, flags: Mapping[str, str] | None, fields: list[str] | None
 ) -> dict[str, Any]:
+    """Arguments (where, found, allowed) of the error about one faulty field."""
     place = format_field_path(problem.path, flags)
     if problem.message == _UNKNOWN:
         return {"where": where, "found": problem.format_text(flags), "allowed": fields}
@@ -190,6 +191,7 @@ def _has_deeper(path: Sequence[object], details: Sequence[Any]) -> bool:
 
 
 def _build_problem(detail: Any) -> FieldProblem:
+    """Turn an error of Pydantic into a plain sentence; the value of a secret field is left out."""
     path = detail["loc"]
     if detail["type"] == "extra_forbidden":
         return FieldProblem(path, _UNKNOWN)
@@ -220,7 +222,7 @@ def read_model_file(
     max_version: int | None = None,
     do: str | None = None,
 ) -> Model:
-    """The model of a JSON file, or of a YAML file (`.yaml`, `.yml`).
+    """Read the model from a JSON file, or from a YAML file (`.yaml`, `.yml`).
 
     `max_version`: Newest `format_version` that this workbench knows; the field is not looked at without it.
     """

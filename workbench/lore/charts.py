@@ -153,6 +153,8 @@ def chart_ratios(ratios: pl.DataFrame, *, settings_a: str, settings_b: str) -> a
     """Chart of the speed ratio of B to A; reading the inputs is a control and should be near 1.
 
     Does not show the gain of the whole query.
+
+    `ratios`: Table RATIOS.
     """
     drawn = ratios.with_columns(told=pl.col("verdict").is_in(DECIDED))
     return charts.forest(
@@ -216,7 +218,7 @@ def chart_plan(plan: pl.DataFrame, *, lore_id: int | None = None) -> alt.Chart:
 
 
 def _prepare_plan(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
-    """Labels without expression ids, the kind of each operator, and the position of its parent."""
+    """Prepare the rows of table TREE for drawing: labels without expression ids, kinds, and positions of parents."""
     bare = pl.col("text").str.replace(r"^(subquery: )?\[(?:loreId=\d+|reused)\] ", "$1").str.replace_all(_IDS, "")
     named = pl.when(pl.col("lore_id").is_null()).then(pl.lit("reused")).otherwise(pl.col("lore_id").cast(pl.String))
     kind = (
@@ -237,6 +239,7 @@ def _prepare_plan(plan: pl.DataFrame, lore_id: int | None) -> pl.DataFrame:
 
 
 def _edge_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
+    """Lines from each operator to its parent; `frame` needs position, parent, indent, indent_up, depths."""
     import altair as alt
 
     edges = frame.filter(pl.col("parent").is_not_null()).select("position", "parent", "indent", "indent_up", "depths")
@@ -249,6 +252,7 @@ def _edge_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
 
 
 def _name_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
+    """Dot and name of each operator; `frame` needs position, indent, label, kind and the tooltip's columns."""
     import altair as alt
 
     tips = encode_tooltip(frame.select("text", "refused", "rows_in", "n_rows", "time_ms", "span_ms"))
@@ -272,6 +276,7 @@ def _name_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
 
 
 def _figure_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
+    """Rows and time of each operator, right-aligned; `frame` needs position, n_rows, rows_share, time_ms."""
     import altair as alt
 
     base = alt.Chart(frame).encode(y=y)
@@ -328,6 +333,7 @@ def _stage_layers(frame: pl.DataFrame, y: Any) -> list[Any]:
 
 
 def _heading_layer(y: Any) -> Any:
+    """Headings above the columns of figures; `y` is the vertical axis of the operators."""
     import altair as alt
 
     frame = pl.DataFrame(

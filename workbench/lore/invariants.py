@@ -27,6 +27,10 @@ def check_outcome(outcome: ReplayOutcome, repeat: int, plan: pl.DataFrame | None
 
 
 def _check_plan(plan: pl.DataFrame | None, outcome: ReplayOutcome) -> list[tuple[str, float]]:
+    """Count the violations of each rule for the plan's operators: pairs of rule and count; empty without a plan.
+
+    `plan`: Table TREE of the plan, null if it is not known.
+    """
     if plan is None:
         return []
     ids = plan["lore_id"].drop_nulls().to_list()
@@ -40,13 +44,22 @@ def _check_plan(plan: pl.DataFrame | None, outcome: ReplayOutcome) -> list[tuple
 
 
 def _count_not_post_order(plan: pl.DataFrame) -> int:
+    """Count the operators whose id is not below that of their parent; `plan`: `position, parent, lore_id`.
+
+    >>> plan = pl.DataFrame({"position": [0, 1], "parent": [None, 0], "lore_id": [1, 0]})
+    >>> _count_not_post_order(plan)
+    0
+    """
     above = plan.select(parent="position", above="lore_id")
     both = plan.drop_nulls("lore_id").join(above, on="parent", how="inner")
     return both.filter(pl.col("lore_id") >= pl.col("above")).height
 
 
 def _check_dump(outcome: ReplayOutcome) -> list[tuple[str, float]]:
-    """Invariants of a dump with plan.json; dumps of the plugin have none."""
+    """Count the violations of each rule for a dump with plan.json: pairs of rule and count.
+
+    Empty for the plugin's dumps.
+    """
     if outcome.sidecar is None or outcome.replayed is None:
         return []
     by_input = {f"input-{entry.index}": entry for entry in outcome.sidecar.inputs}
@@ -64,6 +77,7 @@ def _check_dump(outcome: ReplayOutcome) -> list[tuple[str, float]]:
 
 
 def _check_replay(outcome: ReplayOutcome, repeat: int) -> list[tuple[str, float]]:
+    """Count the violations of each rule for a replay's timings and rows: pairs of rule and count."""
     if outcome.replayed is None:
         return []
     timings, sides = outcome.timings, outcome.sides
@@ -97,7 +111,7 @@ def _count_wrong_differences(timings: pl.DataFrame) -> int:
 
 
 def _count_outside_interval(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
-    """Number of rows whose figure is outside its interval."""
+    """Count the rows whose figure is outside its interval."""
     slack = 1e-9
     inside = pl.col(value).is_between(pl.col(low) - slack, pl.col(high) + slack)
     return frame.drop_nulls([low, high]).filter(~inside).height

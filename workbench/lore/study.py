@@ -182,6 +182,7 @@ def _study_query(config: NotebookConfig, run: Run, say: SetStatus) -> Study:
 
 
 def _choose_ids(config: NotebookConfig, plan: pl.DataFrame | None, opened: OpenQuery) -> tuple[str, str]:
+    """Choose the operator to dump and the reason for it: the parameter's, or the one picked from the plan."""
     if plan is None:
         return "", f"the query failed in it: {opened.failure}"
     if config.selection:
@@ -288,7 +289,7 @@ class OperatorControls:
             handle.update(view)
 
     def _build_views(self) -> list[Any]:
-        """Answer, times, ratios, partitions; empty views where there is no data."""
+        """Views of the answer, times, ratios and partitions; empty where there is no data."""
         outcome = self.result
         answer = headline(answer=format_answer(outcome), verdict=outcome.verdict, reasons=outcome.reasons)
         return [
@@ -306,6 +307,7 @@ class OperatorControls:
         return int(text) if text else None
 
     def _build_operator_line(self, row: dict[str, Any]) -> Any:
+        """Button and facts for one operator, a row of table TREE, indented by its depth."""
         import ipywidgets
 
         lore_id, reason = row["lore_id"], row["refused"]

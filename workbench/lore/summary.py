@@ -134,11 +134,16 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
 
 
 def format_seconds(value: float | None) -> str:
-    """Seconds for display, a dash where there are none."""
+    """Seconds for display, a dash where there are none.
+
+    >>> format_seconds(1.25), format_seconds(None)
+    ('1.25 s', '–')
+    """
     return "–" if value is None else f"{format_number(value)} s"
 
 
 def _build_input_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
+    """Key numbers of a dump's inputs: all rows, and the partition with the largest ratio to the median."""
     import polars as pl
 
     inputs = outcome.partitions.filter(pl.col("input") != "output")

@@ -187,6 +187,7 @@ def find_first_heading(cells: list[Any]) -> str | None:
 
 
 def _match_first_heading(cells: list[Any]) -> tuple[Any, re.Match[str]] | None:
+    """First level-1 heading of the notebook: its cell and the match of its text; null without one."""
     for cell in cells:
         if cell.cell_type == "markdown" and (match := _HEADING.match(cell.source)):
             return cell, match
@@ -211,6 +212,7 @@ def _find_headline(code: list[Any]) -> dict[str, Any] | None:
 
 
 def _find_failed_cell(code: list[Any], record: dict[str, Any]) -> int | None:
+    """Index of the code cell that failed; null if none did, or it is not known."""
     if record.get("status") not in ("failed", "cancelled"):
         return None
     for index, cell in enumerate(code):
@@ -223,6 +225,7 @@ def _find_failed_cell(code: list[Any], record: dict[str, Any]) -> int | None:
 
 
 def _build_failure(record: dict[str, Any], failed: int | None) -> dict[str, Any] | None:
+    """Error of a failed run with its cell and the anchor in the page; null if it did not fail."""
     if record.get("status") != "failed":
         return None
     failure = record.get("failure") or {}
@@ -242,6 +245,10 @@ def _strip_colours(text: str) -> str:
 
 
 def _render_outputs(cell: Any, page: PageContent, *, lift: bool) -> tuple[str, bool]:
+    """Render a cell's outputs as HTML; with `lift` its first chart moves to the top of the page.
+
+    Returns: The HTML, and whether a chart is still to be lifted.
+    """
     parts: list[str] = []
     for output in cell.outputs:
         if output.output_type == "stream":
@@ -264,6 +271,10 @@ def _render_stream(output: Any) -> str:
 
 
 def _render_data(data: dict[str, Any], page: PageContent) -> str:
+    """Render an output as HTML: headline, chart, image, HTML or text, whichever comes first of those that it has.
+
+    `data`: Contents by MIME type. Live controls are replaced with a note.
+    """
     if HEADLINE_MIME in data:
         return "" if data[HEADLINE_MIME] == page.headline else _render_own_html(data)
     if isinstance(data.get(CHART_MIME), dict):
@@ -295,6 +306,7 @@ def _render_own_html(data: dict[str, Any]) -> str:
 
 
 def _render_text(data: dict[str, Any]) -> str:
+    """Render Markdown, LaTeX or plain text of an output as HTML; `data` has contents by MIME type."""
     if "text/markdown" in data:
         from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 
@@ -319,7 +331,7 @@ def _render_image(kind: str, data: dict[str, Any]) -> str:
 
 
 def _render_chart(data: dict[str, Any], page: PageContent) -> str:
-    """HTML of a chart: heading, picture until Vega draws it, description; the spec is at the end of the page."""
+    """Render a chart: heading, picture until Vega draws it, description; its spec goes to the end of the page."""
     spec = {key: value for key, value in data[CHART_MIME].items() if key not in ("$schema", "title")}
     title, subtitle = extract_title(data[CHART_MIME])
     words = str(data.get("text/plain", "")) or title

@@ -1,4 +1,4 @@
-"""What a notebook cell displays: headline with the answer, tables with units, notes."""
+"""Displays of a notebook cell: headline with the answer, tables with units, notes."""
 
 from __future__ import annotations
 
@@ -125,7 +125,11 @@ def _build_key_number(entry: KeyNumber) -> dict[str, str]:
 
 
 def render_chip(verdict: str | None, status: str = "succeeded") -> str:
-    """A chip with the verdict, or with the status of a run without one."""
+    """A chip with the verdict, or with the status of a run without one.
+
+    >>> render_chip("valid")
+    '<span class="wb-chip wb-valid">valid</span>'
+    """
     word, kind = {
         "failed": ("failed", "failed"),
         "cancelled": ("cancelled", "failed"),
@@ -158,7 +162,11 @@ def _format_key_number(entry: dict[str, str]) -> str:
 
 
 def render_next_steps(steps: object) -> str:
-    """Next steps as an HTML list; escaped, with text in backticks as code."""
+    """Next steps as an HTML list; escaped, with text in backticks as code.
+
+    >>> render_next_steps(["Run `workbench doctor`."])
+    '<div class="wb-next"><p>What to do next</p><ul><li>Run <code>workbench doctor</code>.</li></ul></div>'
+    """
     texts = [str(step) for step in steps][:MAX_STEPS] if isinstance(steps, list) else []
     if not texts:
         return ""
@@ -191,7 +199,7 @@ def _format_headline(data: dict[str, Any]) -> str:
 def table(
     frame: pl.DataFrame, declared: Table | None = None, *, caption: str = "", limit: int = 20, folded: bool = False
 ) -> CellDisplay:
-    """A table for display: units in the header, aligned numbers, dashes for nulls, and the number of rows.
+    """Display a table: units in the header, aligned numbers, dashes for nulls, and the number of rows.
 
     Parameters
     ----------
@@ -234,7 +242,7 @@ def table(
 
 
 def bullets(lines: Sequence[str]) -> CellDisplay:
-    """A list of notes."""
+    """Display a list of notes."""
     html = "".join(f"<li>{escape_html(line)}</li>" for line in lines)
     return CellDisplay(f"<ul>{html}</ul>", "\n".join(f"- {line}" for line in lines))
 
@@ -244,7 +252,11 @@ def _format_row_count(count: int) -> str:
 
 
 def choose_column_class(is_number: bool, texts: list[str]) -> str:
-    """CSS class of a column: numbers right-aligned, short texts on one line, long ones wrapped."""
+    """CSS class of a column: numbers are right-aligned, short texts stay on one line, long ones wrap.
+
+    >>> [choose_column_class(False, [text]) for text in ("q1", "word " * 20)], choose_column_class(True, ["1"])
+    (['short', ''], 'num')
+    """
     return "num" if is_number else "short" if all(len(text) <= MAX_SHORT_CHARS for text in texts) else ""
 
 
@@ -256,6 +268,7 @@ def _build_column_header(name: str, declared: Table | None) -> tuple[str, str]:
 def _render_table(
     heads: list[tuple[str, str]], kinds: list[str], rows: list[list[str]], caption: str, note: str
 ) -> str:
+    """Render an HTML table; `heads` are pairs of text and meaning, `kinds` the CSS class of each column, or empty."""
     kinds = [f' class="{kind}"' if kind else "" for kind in kinds]
     head = "".join(
         f'<th scope="col"{kind} title="{escape_html(meaning)}">{escape_html(text)}</th>'

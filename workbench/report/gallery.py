@@ -170,7 +170,7 @@ def _has_report(run: StoredRun) -> bool:
 
 
 def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
-    """Headline and first chart of a run's notebook; empty when it cannot be read."""
+    """Read the headline and the first chart's spec from a run's notebook; empty and null if it cannot be read."""
     from workbench.report.cells import find_first_heading
 
     try:
@@ -185,7 +185,7 @@ def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, 
 
 
 def _render_thumbnail(spec: dict[str, Any]) -> str:
-    """The chart as a light and a dark thumbnail; "" when it cannot be drawn."""
+    """Render a chart as a light and a dark thumbnail; "" if it cannot be drawn."""
     title, _ = extract_title(spec)
     small = _narrow_chart({key: value for key, value in spec.items() if key not in ("title", "background")})
     pictures = []
@@ -210,7 +210,7 @@ def _render_thumbnail(spec: dict[str, Any]) -> str:
 
 
 def _narrow_chart(view: dict[str, Any]) -> dict[str, Any]:
-    """The chart at the width of a thumbnail, so that its text stays readable."""
+    """Set a chart's view to the width of a thumbnail, so that its text stays readable."""
     children = {
         key: [_narrow_chart(child) for child in view[key]] for key in ("vconcat", "hconcat", "concat") if key in view
     }
@@ -230,6 +230,7 @@ def _render_meta(record: dict[str, Any]) -> str:
 
 
 def _render_card(entry: GalleryEntry, older: list[GalleryEntry]) -> str:
+    """Render the card of a notebook's latest run, with a trend over its older ones."""
     area = escape_html(entry.record["area"])
     thumb = entry.thumbnail or f"<span>{area}: no chart</span>"
     question = escape_html(entry.question)

@@ -90,6 +90,10 @@ def render_page(notebook: Any, record: dict[str, Any]) -> str:
 
 
 def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, token: str) -> dict[str, Any]:
+    """Values of the page's template.
+
+    `token` marks where parts are put in later, `nonce` allows the page's own scripts.
+    """
     answer = page.headline or {}
     return {
         "policy": build_security_policy(nonce),
@@ -113,7 +117,11 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
 
 
 def replace_surrogates(text: str) -> str:
-    """Text with lone surrogates, as in broken logs, replaced."""
+    """Text with lone surrogates, as in broken logs, replaced.
+
+    >>> replace_surrogates("a" + chr(0xD800)).isascii()
+    True
+    """
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -186,6 +194,7 @@ def _format_accelerator(entry: object) -> str:
 
 
 def _render_grid(title: str, heads: list[str], rows: list[list[str]], *, opened: bool) -> str:
+    """Render a foldable HTML table; `rows` hold cells that are HTML already."""
     if not rows:
         return f'<p class="none"><strong>{title}:</strong> none</p>'
     head = "".join(f'<th scope="col">{escape_html(name)}</th>' for name in heads)

@@ -96,6 +96,7 @@ class StoredRun:
 
 
 def _parse_parquet(content: bytes, where: str) -> pl.DataFrame:
+    """Parse a Parquet file's bytes, at most MAX_ROWS rows."""
     import polars as pl
 
     try:
@@ -290,7 +291,7 @@ def _read_copied_file(run: StoredRun, name: str) -> bytes:
 
 
 def _is_copied(store: Store, target: str, record: bytes) -> bool:
-    """Whether this very run is there, whole; raises where another one is, or half of a deleted one."""
+    """Whether this very run is there and complete; raises if another run is there, or half of a deleted one."""
     try:
         names = {PurePosixPath(path).name for path, _, _ in store.list_entries(target)}
         if DELETED_RECORD in names:

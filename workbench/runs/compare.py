@@ -75,7 +75,7 @@ class RunTable:
     intervals: Mapping[str, tuple[str, str]]
 
     def read_interval(self, row: Row, column: str) -> Interval:
-        """A figure with its interval, where there is one; anything but a finite number is null."""
+        """Read a figure with its interval, if there is one; anything but a finite number is null."""
         low, high = self.intervals.get(column, ("", ""))
         level, n = _to_finite_number(row.get("level")), _to_finite_number(row.get("n"))
         return Interval(
@@ -111,6 +111,10 @@ def load_run_table(run: StoredRun, table: str) -> RunTable:
 
 
 def _read_recorded_intervals(noted: Any, frame: pl.DataFrame) -> dict[str, tuple[str, str]] | None:
+    """Recorded columns of the interval's ends (low, high) by column of the figure; null if nothing is recorded.
+
+    Columns that the frame lacks, or that are not numbers, are left out.
+    """
     if not isinstance(noted, dict):
         return None
     numeric = set(_list_numeric_columns(frame))
@@ -177,6 +181,10 @@ def pair_rows(baseline: RunTable, candidate: RunTable) -> PairedTable:
 def _choose_key(
     baseline: RunTable, candidate: RunTable, columns: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Choose the columns that match rows of both tables: those recorded, or else the fewest that make rows unique.
+
+    Returns: The key, and the columns that only name the run.
+    """
     frames = (baseline.frame, candidate.frame)
     noted = candidate.key or baseline.key
     if noted and set(noted) <= set(columns):
@@ -197,7 +205,10 @@ def _can_be_key(name: str, *frames: pl.DataFrame) -> bool:
 
 
 def _identifies_run(name: str, base: pl.DataFrame, other: pl.DataFrame) -> bool:
-    """Whether a text column has one value in each run, not the same; a number would be a measurement."""
+    """Tell whether a text column has one value in each run, and another in the other.
+
+    A number would be a measurement.
+    """
     import polars as pl
 
     if not base.height or not other.height or {base.schema[name], other.schema[name]} != {pl.String()}:
@@ -362,6 +373,7 @@ def _find_unit(column: str, units: Mapping[str, str]) -> str:
 
 
 def _iterate_contrasts(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Contrast]:
+    """Yield for each matched row and each figure with an interval the ratio of candidate to baseline."""
     for before, after in pairs.both:
         for column in pairs.list_interval_columns():
             base, other = pairs.baseline.read_interval(before, column), pairs.candidate.read_interval(after, column)
@@ -372,6 +384,7 @@ def _iterate_contrasts(pairs: PairedTable, units: Mapping[str, str]) -> Iterator
 
 
 def _iterate_changes(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Change]:
+    """Yield each value without an interval that differs in a matched row."""
     with_ends = pairs.list_interval_columns()
     ends = {end for name in with_ends for side in (pairs.baseline, pairs.candidate) for end in side.intervals[name]}
     columns = [
@@ -397,7 +410,7 @@ def _is_same_value(base: Any, other: Any) -> bool:
 
 
 def _to_json_value(value: Any) -> Any:
-    """A value that JSON can hold."""
+    """Convert a value to one that JSON can hold."""
     import math
 
     if value is None or isinstance(value, bool | int):
@@ -422,7 +435,7 @@ def _shorten_text(value: object) -> str:
 
 
 def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
-    """Verdicts over all contrasts of all tables, adjusted together."""
+    """Give all contrasts of all tables their verdicts, adjusted together for their number."""
     family = [row.ratio for table in tables for row in table.contrasts]
     decisions = iter(decide_verdicts(family, margin=MARGIN))
     judged = []
@@ -440,7 +453,7 @@ def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
 def _list_fact_differences(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str | None, str | None]]:
-    """Differences besides the tables."""
+    """Yield the differences between two run records besides the tables: kind, name, value before, value after."""
     plain = ("status", "verdict", "answer", "notebook", "package_version", "git_commit")
     sides = [
         {("run", name): record.get(name) for name in plain}
@@ -464,6 +477,11 @@ def _list_fact_differences(
 
 
 def _flatten_mapping(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the leaves of nested mappings with their dotted names, down to five levels.
+
+    >>> dict(_flatten_mapping({"a": {"b": 1}, "c": 2}))
+    {'a.b': 1, 'c': 2}
+    """
     if not isinstance(value, Mapping) or depth > 5:
         return
     for name, inner in value.items():
@@ -474,12 +492,14 @@ def _flatten_mapping(value: Any, prefix: str = "", depth: int = 0) -> Iterator[t
 
 
 def _list_input_digests(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the SHA-256 of each recorded input."""
     for entry in record["inputs"]:
         if isinstance(entry, Mapping) and isinstance(entry.get("path"), str):
             yield entry["path"], entry.get("sha256") or "no sha256"
 
 
 def _build_notes(baseline: StoredRun, candidate: StoredRun) -> tuple[str, ...]:
+    """Notes on a comparison: its assumptions, shared inputs, and runs that are invalid or did not succeed."""
     notes = [
         f"Intervals are {LEVEL:.0%}; the two runs are taken as independent of each other.",
         f"Verdicts allow for a margin of {MARGIN:.0%} and, by Holm, for all comparisons made here at once.",

@@ -111,6 +111,7 @@ def _contrast_sort_key(contrast: Contrast) -> tuple[int, float]:
 
 
 def _format_contrast_cells(contrast: Contrast) -> list[str]:
+    """Cells of a contrast's line in the terminal: row, column, both figures, ratio, verdict."""
     ratio = (
         f"x {format_interval(contrast.ratio)}"
         if contrast.ratio.estimate is not None
@@ -282,6 +283,7 @@ def _describe_run(run: StoredRun) -> dict[str, Any]:
 
 
 def _build_notebook(comparison: Comparison) -> Any:
+    """Build a notebook of the comparison whose cells show results only; tables with most differences come first."""
     from nbformat import v4
 
     cells = [
@@ -353,6 +355,7 @@ def _build_fact_table(comparison: Comparison) -> CellDisplay:
 
 
 def _build_table_cells(place: int, table: TableDiff) -> list[Any]:
+    """Cells of the notebook for one compared table, which is `found.tables[place]`."""
     from nbformat import v4
 
     from workbench.charts.renderer import build_mime_bundle
@@ -376,6 +379,7 @@ def _build_table_cells(place: int, table: TableDiff) -> list[Any]:
 
 
 def _describe_matching(table: TableDiff) -> list[str]:
+    """Lines on how the rows of a table were matched, and which are in one run only."""
     by = f", matched by {', '.join(table.key)}" if table.key else ""
     lines = [f"{table.rows} rows in both runs{by}"]
     for names, which in ((table.only_baseline, "baseline"), (table.only_candidate, "candidate")):

@@ -165,6 +165,7 @@ def _delete_objects(run: StoredRun) -> tuple[str | None, bool]:
 
 
 def _delete_folder(run: StoredRun) -> tuple[str | None, bool]:
+    """Delete a run's folder if it is still that run and unused: the reason if not, and whether it is a failure."""
     folder = Path(run.place)
     try:
         acquire_lock(folder)

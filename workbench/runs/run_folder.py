@@ -99,6 +99,7 @@ def parse_record(content: bytes, where: object) -> Json:
 
 
 def _upgrade_record(record: Any, where: object) -> Json:
+    """Bring a run record of an older format version to the current one, step by step."""
     version = record.get("format_version") if isinstance(record, dict) else None
     if not isinstance(version, int) or isinstance(version, bool):
         raise InputError("not a run record", where=where, found="no format_version")
@@ -133,6 +134,11 @@ def read_start_time(record: Mapping[str, Any]) -> datetime:
 
 
 def parse_time(text: Any) -> datetime | None:
+    """Parse an ISO time of a run record; null for anything else.
+
+    >>> parse_time("2026-01-02T03:04:05+00:00"), parse_time(None)
+    (datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc), None)
+    """
     try:
         time = datetime.fromisoformat(text)
         return (time if time.tzinfo else time.replace(tzinfo=UTC)).astimezone(UTC)

@@ -47,7 +47,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
-        """A file of this machine with the content of `path`; not to be changed."""
+        """Yield a local file with the content of `path`; not to be changed."""
         yield Path(path)
 
     def delete_file(self, path: str) -> None:
@@ -112,7 +112,7 @@ class RemoteStore:
 
     @contextlib.contextmanager
     def local_copy(self, path: str) -> Iterator[Path]:
-        """A temporary file of this machine with the content of `path`."""
+        """Yield a temporary local file with the content of `path`."""
         with tempfile.TemporaryDirectory() as folder:
             copy = Path(folder) / "file"
             send_request(lambda: self.store.get_file(path, str(copy)))
@@ -237,6 +237,10 @@ def is_final(error: OSError) -> bool:
 
 
 def format_error(error: BaseException) -> str:
-    """An error of a store in a short text, without user and password."""
+    """An error of a store in a short text, without user and password.
+
+    >>> format_error(FileNotFoundError("no such bucket"))
+    'no such bucket'
+    """
     text = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return redaction.strip_user_info(text)[:200]

@@ -201,6 +201,7 @@ def load_thresholds(path: str | Path) -> Thresholds:
 
 
 def _list_problems(error: ValidationError, max_problems: int = 8) -> list[str]:
+    """Describe the faults of a file of rules, one line each, with the number of the rule."""
     lines = []
     for problem in error.errors(include_url=False, include_input=False):
         # Rules count from 1; the model's own field comes first in the path and is left out.
@@ -388,6 +389,7 @@ def _check_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun]) 
 
 
 def _evaluate_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun]) -> tuple[Kind, str, int, int]:
+    """Check a rule against a run: outcome, text, number of figures checked, number of those that break it."""
     figures = _list_figures(rule, run)
     if not figures:
         return "broken", "no row is meant by it", 0, 0
@@ -403,7 +405,7 @@ def _evaluate_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun
 
 
 def _list_figures(rule: Rule, run: StoredRun) -> list[tuple[str, Any]]:
-    """Name and value of each figure that the rule applies to."""
+    """List the name and value of each figure that the rule applies to."""
     if rule.key:
         return [(rule.key, run.state if rule.key == "status" else run.record.get(rule.key))]
     rows = _select_rows(rule, run)
@@ -413,7 +415,7 @@ def _list_figures(rule: Rule, run: StoredRun) -> list[tuple[str, Any]]:
 
 
 def _select_rows(rule: Rule, run: StoredRun) -> pl.DataFrame:
-    """Rows that match the rule's `where`."""
+    """Select the rows of the rule's table that match its `where`."""
     import polars as pl
 
     table = rule.rows or rule.table or ""
@@ -434,6 +436,7 @@ def _select_rows(rule: Rule, run: StoredRun) -> pl.DataFrame:
 
 
 def _is_comparable(value: Any, dtype: Any) -> bool:
+    """Whether a rule's value can be compared with a column of this Polars type."""
     import polars as pl
 
     if value is None:
@@ -457,7 +460,7 @@ def _format_condition(pair: tuple[str, Any]) -> str:
 
 
 def _find_limit_problem(rule: Rule, name: str, value: Any) -> str | None:
-    """How a figure breaks the plain limits; null when it keeps them."""
+    """Describe how a figure breaks the rule's plain limits; null if it keeps them."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return f"{name}: missing"
     if (isinstance(value, bool) or not isinstance(value, int | float)) and set(rule.limits) != {"equals"}:
@@ -499,7 +502,7 @@ def _format_value_range(figures: list[tuple[str, Any]]) -> str:
 
 
 def _compare_with_baseline(rule: Rule, run: StoredRun, earlier: StoredRun) -> tuple[list[str], list[str]]:
-    """Figures that are worse than in the baseline run, and notes on the others."""
+    """List the figures that are worse than in the baseline run, and notes on the others."""
     limit = rule.no_worse_than
     assert limit is not None
     names, pairs = _pair_figures(rule, run, earlier)
@@ -520,6 +523,10 @@ def _compare_with_baseline(rule: Rule, run: StoredRun, earlier: StoredRun) -> tu
 
 
 def _pair_figures(rule: Rule, run: StoredRun, earlier: StoredRun) -> tuple[list[str], list[tuple[Interval, Interval]]]:
+    """Pair the rule's figures of an earlier and this run: names, and pairs (earlier, this) of intervals.
+
+    A row that one run lacks is paired with an empty interval.
+    """
     if rule.key or rule.rows:
         before, after = (_build_bare_interval(_list_figures(rule, side)[0][1]) for side in (earlier, run))
         return [rule.figure], [(before, after)]
@@ -560,6 +567,11 @@ def _build_bare_interval(value: Any) -> Interval:
 
 
 def _breaks_limit(limit: Baseline, pair: tuple[Interval, Interval], ratio: Interval, p_value: float | None) -> bool:
+    """Whether a figure is worse than its baseline by more than the tolerance.
+
+    `pair`: Baseline and candidate. `ratio`: Worse over better, with its interval. `p_value`: Null without intervals.
+    With `limit.proven` it breaks the limit unless it is proven to keep it, otherwise only if it surely breaks it.
+    """
     max_ratio = 1 + limit.tolerance
     if ratio.low is not None and ratio.high is not None and p_value is not None:
         surely = ratio.low > max_ratio and p_value <= (1 - LEVEL) / 2 + 1e-12

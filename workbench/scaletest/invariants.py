@@ -42,6 +42,7 @@ def check_variants(variants: Variants, comparison: pl.DataFrame) -> pl.DataFrame
 
 
 def _check_run(run: Analysis) -> list[tuple[str, int]]:
+    """Count the violations of each rule that a run's tables must keep: pairs of rule and count."""
     client = run.steps.filter((pl.col("clock") == "client") & pl.col("step").is_in(_ORDERED))
     backwards = run.pods.filter(
         (pl.col("running_s") < pl.col("scheduled_s")) | (pl.col("scheduled_s") < pl.col("created_s"))
@@ -70,7 +71,10 @@ def _count_miscounts(run: Analysis) -> int:
 
 
 def _count_excess_moments(gpus: pl.DataFrame, gaps: pl.DataFrame) -> int:
-    """Moments with an excess that neither streams out of order nor an absent watch explain."""
+    """Count moments with more GPUs allocated than exist, which neither late events nor an interrupted watch explain.
+
+    `gpus`, `gaps`: Tables GPUS and GAPS.
+    """
     at = gpus["at_s"].to_numpy()
     over = (gpus["allocated"] > gpus["capacity"] + 1e-6).to_numpy().copy()
     for begin, end in gaps.filter(pl.col("resource") == "pod").select("from_s", "to_s").iter_rows():
@@ -126,7 +130,10 @@ def _is_not_one(shares: pl.Series) -> bool:
 
 
 def _check_comparison(comparison: pl.DataFrame) -> list[tuple[str, int]]:
-    """Verdicts FASTER or SLOWER whose interval includes 1 or is missing, or that rest on a single run."""
+    """Count unproven verdicts FASTER or SLOWER: the interval includes 1 or is missing, or there is only one run.
+
+    `comparison`: Table COMPARISON.
+    """
     claims = comparison.filter(pl.col("verdict").is_in(DIFFERENT))
     faster = claims.filter((pl.col("verdict") == FASTER) & (pl.col("low").fill_null(0.0) <= 1))
     slower = claims.filter((pl.col("verdict") == SLOWER) & (pl.col("high").fill_null(math.inf) >= 1))

@@ -159,7 +159,7 @@ class Study:
         return (f"Runs: {runs}; {self._describe_cluster()}", *ignored, *notes, *warnings)
 
     def _list_warnings(self, name: str) -> list[str]:
-        """Each condition that did not hold, by the first run where it did not, with the number of such runs."""
+        """List each validity condition that failed, by the first run where it did, and the number of such runs."""
         runs, by_condition = self.found.runs[name], dict[str, list[str]]()
         for run in runs:
             broken = run.validity.filter(~pl.col("holds") & ~pl.col("grave"))

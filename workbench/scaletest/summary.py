@@ -49,13 +49,19 @@ def build_key_numbers(variants: Variants, comparison: pl.DataFrame, league: pl.D
 
 
 def _find_median_row(variants: Variants, comparison: pl.DataFrame) -> dict[str, Any] | None:
-    """The row of the total's median; none where it has no ratio."""
+    """Row of the comparison for the total's median; null if it has no ratio.
+
+    `comparison`: Table COMPARISON.
+    """
     rows = comparison.filter((pl.col("step") == variants.total[0]) & (pl.col("quantile") == 0.5)).to_dicts()
     return rows[0] if rows and rows[0]["ratio"] is not None else None
 
 
 def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[KeyNumber]:
-    """Ratio of the medians, the longer one above, with its interval and the verdict."""
+    """Key numbers of the comparison: how many times longer one median is than the other, with interval and verdict.
+
+    `comparison`: Table COMPARISON.
+    """
     row = _find_median_row(variants, comparison)
     if row is None:
         return []
@@ -75,7 +81,10 @@ def _comparison_numbers(variants: Variants, comparison: pl.DataFrame) -> list[Ke
 
 
 def _league_ratios(league: pl.DataFrame) -> list[KeyNumber]:
-    """How much shorter each one's median wait is than the first's."""
+    """Key numbers of the league: the first variant's median wait over that of each other.
+
+    `league`: Table LEAGUE.
+    """
     first, *others = league.to_dicts()
     return [
         (
@@ -109,6 +118,7 @@ def _tail_numbers(variants: Variants) -> list[KeyNumber]:
 
 
 def _quantile_over_runs(variants: Variants, name: str, share: float) -> tuple[float | None, str, str]:
+    """Median over a variant's runs of one quantile of the total wait: value (null if a run lacks it), unit, note."""
     step, clock = variants.total
     values = [run.quantile(step, share, clock) for run in variants.runs[name]]
     sorted_values = sorted(value for value in values if value is not None)
@@ -125,6 +135,7 @@ def _quantile_over_runs(variants: Variants, name: str, share: float) -> tuple[fl
 
 
 def _count_complete_gangs(runs: tuple[Analysis, ...]) -> tuple[float, str, str]:
+    """Key number of the gangs that were complete in these runs: value, unit, note."""
     complete = sum(int(run.gangs["complete"].sum()) for run in runs)
     partial = sum(run.gangs.filter(~pl.col("complete") & (pl.col("scheduled") > 0)).height for run in runs)
     return complete, f"of {sum(run.gangs.height for run in runs)}", f"{partial} held GPUs without ever being complete"
@@ -172,6 +183,10 @@ def recommend_scheduler(league: pl.DataFrame) -> list[str]:
 
 
 def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str]:
+    """Recommend the faster of the two variants, or how to decide; empty with fewer than two.
+
+    `comparison`: Table COMPARISON.
+    """
     row = _find_median_row(variants, comparison)
     if len(variants.names) < 2 or row is None:
         return []
@@ -203,6 +218,7 @@ def _recommend_limits(variants: Variants) -> list[str]:
 
 
 def _recommend_rate(variants: Variants) -> list[str]:
+    """Recommend the rate that each variant sustained in its first run, or how to find one."""
     rates = {name: variants.runs[name][0].sustainable.low_per_s for name in variants.names}
     texts = [f"{format_number(rate)} pods/s with {name}" for name, rate in rates.items() if rate is not None]
     if texts:

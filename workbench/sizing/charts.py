@@ -85,7 +85,7 @@ def _format_gpus(count: int) -> str:
 
 
 def _capacity_title(estimate: dict[str, Any]) -> str:
-    """State the finding in a few words."""
+    """Title of the chart: the estimated capacity in a few words; `estimate` is a row of table ESTIMATES."""
     quantile = format_quantile(estimate["metric"], estimate["q"])
     if estimate["capacity"] is None:
         gpus = _format_gpus(estimate["test_gpus"])
@@ -105,6 +105,7 @@ def _describe_capacity_interval(estimate: dict[str, Any]) -> str:
 
 
 def _load_axis(frame: pl.DataFrame, estimate: dict[str, Any], name: str = "load") -> Any:
+    """Horizontal axis of loads, logarithmic where they span a factor of 16 or more; `frame` needs column `load`."""
     import altair as alt
 
     loads = frame["load"].to_list()
@@ -127,6 +128,7 @@ def _list_doublings(loads: list[float]) -> list[float]:
 
 
 def _latency_axis(frame: pl.DataFrame, limit_s: float) -> Any:
+    """Vertical axis of latencies in seconds, from 0 to above the limit and all of columns value_s and high_s."""
     import altair as alt
 
     highest = [value for name in ("value_s", "high_s") for value in frame[name].drop_nulls().to_list()]
@@ -135,6 +137,7 @@ def _latency_axis(frame: pl.DataFrame, limit_s: float) -> Any:
 
 
 def _capacity_layers(estimate: dict[str, Any]) -> list[Any]:
+    """Vertical line at the estimated capacity, with its interval shaded; empty without a capacity."""
     import altair as alt
 
     if estimate["capacity"] is None:
@@ -151,6 +154,7 @@ def _capacity_layers(estimate: dict[str, Any]) -> list[Any]:
 
 
 def _curve_layers(curve: pl.DataFrame | None, drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
+    """Line of the fitted curve; `curve`: `load, value_s`. Empty without a curve or points."""
     import altair as alt
 
     if curve is None or not curve.height or not drawn.height:
@@ -160,6 +164,7 @@ def _curve_layers(curve: pl.DataFrame | None, drawn: pl.DataFrame, estimate: dic
 
 
 def _step_layers(drawn: pl.DataFrame, estimate: dict[str, Any]) -> list[Any]:
+    """Dot and interval for the latency of each step; `drawn` needs load, value_s, low_s, high_s, use."""
     import altair as alt
 
     if not drawn.height:
@@ -255,6 +260,7 @@ def _deployment_text_expr() -> pl.Expr:
 
 
 def _gpu_scale(frame: pl.DataFrame) -> Any:
+    """Scale around the estimates in columns gpus, gpus_low and gpus_high, with a margin of a tenth."""
     import altair as alt
 
     columns = ("gpus", "gpus_low", "gpus_high")
@@ -295,7 +301,7 @@ def chart_client(points: pl.DataFrame) -> alt.Chart:
 
 
 def list_server_charts(points: pl.DataFrame) -> list[alt.Chart]:
-    """What did the server itself see? Requests running and waiting, its KV cache and its GPUs, over the load.
+    """Which load did the server see? Requests running and waiting, its KV cache and its GPUs, over the driven load.
 
     Parameters
     ----------
@@ -393,7 +399,10 @@ def chart_goodput(points: pl.DataFrame, goodput: pl.DataFrame) -> alt.Chart:
 
 
 def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:
-    """The laws of one target as lines: `model, gpus, capacity`, up to twice the largest measured count."""
+    """Points of the lines of a target's scaling laws: `model, gpus, capacity`, up to twice the largest measured count.
+
+    `scaling`: Table SCALING.
+    """
     rows: list[dict[str, Any]] = []
     for row in SCALING.check(scaling).filter(target=target).iter_rows(named=True):
         max_gpus = MAX_GPU_EXTRAPOLATION * max(row["counts"])

@@ -34,6 +34,7 @@ def check_answer(measured: Measurements, answer: SizingAnswer) -> pl.DataFrame:
 
 
 def _check_points(measured: Measurements, answer: SizingAnswer) -> list[tuple[str, float]]:
+    """Count the violations of each rule for steps and requests: pairs of rule and count."""
     points = answer.points
     tails = measured.requests.group_by("step").agg(n_sent=pl.len(), n_tail=pl.col("tail").sum())
     counted = points.join(tails, on="step", how="left")
@@ -59,7 +60,7 @@ def _check_points(measured: Measurements, answer: SizingAnswer) -> list[tuple[st
 
 
 def _count_steps_below_load(measured: Measurements, points: pl.DataFrame) -> int:
-    """Closed loops without think time: users are requests in flight."""
+    """Count steps of closed loops without think time whose requests in flight are not the number of users."""
     closed = measured.steps.filter((pl.col("loop") == "closed") & (pl.col("think_s") == 0)).select("step", "clock")
     both = points.filter(pl.col("verdict").is_in(USABLE_VERDICTS)).join(closed, on="step")
     share = pl.col("in_flight") / pl.col("load")
@@ -68,6 +69,7 @@ def _count_steps_below_load(measured: Measurements, points: pl.DataFrame) -> int
 
 
 def _check_intervals(answer: SizingAnswer) -> list[tuple[str, float]]:
+    """Count the violations of each rule for quantiles and estimates: pairs of rule and count."""
     by_metric = ["step", "metric"]
     values = answer.quantiles.with_columns(at=pl.col("value_s").fill_null(float("inf"))).sort("step", "metric", "q")
     falling = values.filter(pl.col("at") < pl.col("at").shift(1).over(by_metric))
@@ -92,13 +94,14 @@ def _check_intervals(answer: SizingAnswer) -> list[tuple[str, float]]:
 
 
 def _check_goodput(answer: SizingAnswer) -> list[tuple[str, float]]:
+    """Count steps whose goodput exceeds their throughput: pairs of rule and count."""
     both = answer.goodput.join(answer.points.select("step", "rate_per_s"), on="step")
     more = both.filter((pl.col("within_share") > 1) | (pl.col("goodput_per_s") > pl.col("rate_per_s") + 1e-9))
     return [("steps with more served in time than served", more.height)]
 
 
 def _check_reproducibility(measured: Measurements) -> list[tuple[str, float]]:
-    """Virtual time: the first step once more."""
+    """Count differences when the first step is simulated once more in virtual time: pairs of rule and count."""
     if measured.service is None or measured.config is None or not measured.steps.height:
         return []
     from workbench.sizing.simulation import virtual_time
@@ -114,7 +117,7 @@ def _check_reproducibility(measured: Measurements) -> list[tuple[str, float]]:
 
 
 def _count_outside_interval(frame: pl.DataFrame, value: str, low: str, high: str) -> int:
-    """Rows whose figure is outside of the ends of its interval that are known."""
+    """Count the rows whose figure lies outside the known ends of its interval."""
     below = pl.col(value) < pl.col(low) - 1e-9
     above = pl.col(value) > pl.col(high) + 1e-9
     return frame.filter(below.fill_null(False) | above.fill_null(False)).height

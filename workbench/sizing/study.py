@@ -152,7 +152,7 @@ class Study:
 
     @property
     def no_what_if(self) -> str:
-        """Why there is no what-if; empty where there is one."""
+        """Reason why there is no what-if; empty where there is one."""
         if len(self.levels) != 1:
             return "The what-if needs a single GPU count: set gpu_counts to one of them."
         return "" if self.shown["gpus"] is not None else "No what-if: there is no estimate to vary."
@@ -287,7 +287,10 @@ def _estimate_gpus_like_toolkit(
 
 
 def _note_unused_steps(points: pl.DataFrame) -> list[str]:
-    """Steps that no estimate uses, by verdict, with the reason at the lowest load."""
+    """Notes on the steps that no estimate uses, by verdict, with the reason at the lowest load.
+
+    `points`: Table POINTS.
+    """
     notes = []
     unused = points.filter(~pl.col("verdict").is_in(USABLE_VERDICTS)).sort("load")
     for (kind,), rows in unused.group_by(["verdict"], maintain_order=True):

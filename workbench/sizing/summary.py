@@ -58,6 +58,7 @@ def _capacity_label(gpus: int) -> str:
 
 
 def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
+    """Key number of the verification for one target: value in seconds with its interval, null if not verified."""
     name = f"{format_quantile(row['metric'], row['q'])} at that load"
     if answer.verification is None or not answer.verification.height:
         return [(name, None, "s", "not verified")]
@@ -68,7 +69,7 @@ def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyN
 
 
 def _goodput_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
-    """Return the goodput at the largest load within the capacity: the one to run at."""
+    """Key number of the goodput at the largest load within the capacity, at which the service should run."""
     carried = answer.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
     if not carried.height:
         return []
@@ -112,7 +113,7 @@ def format_parameters(config: NotebookConfig) -> str:
 
 
 def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) -> list[str]:
-    """How many GPUs to plan with, or what stands in the way; then the service itself, or the plan.
+    """Recommend the GPUs to plan with, or name the obstacle; then the service to deploy, or the plan to make.
 
     `config` is that of the report, whose parameters the commands carry on.
     """
@@ -132,6 +133,7 @@ def list_next_steps(answer: SizingAnswer, config: NotebookConfig | None = None) 
 def _step_for_verdicts(
     answer: SizingAnswer, row: dict[str, Any], gpus: int, verdicts: set[str], config: NotebookConfig | None
 ) -> str:
+    """Next step after the verification of `gpus`, by the set of its verdicts; empty if it was not made."""
     counted = _format_gpu_count(gpus)
     if "failed" in verdicts:
         targets = answer.verification.filter(pl.col("verdict") == "failed") if answer.verification is not None else None
@@ -152,7 +154,7 @@ def _step_for_verdicts(
 
 
 def _manifests_command(row: dict[str, Any], points: pl.DataFrame, gpus: int) -> str:
-    """The command with the requests in flight that one GPU carries: not the load, whose users may think."""
+    """Command that writes the manifests, with the requests in flight (not the users) that one GPU carries."""
     each = math.floor(estimate_in_flight_per_replica(row, points, 1) or 0)
     return f"workbench sizing manifests --gpus {gpus} --in-flight {each or 'N'}"
 

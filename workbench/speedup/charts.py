@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 
 def chart_timeline(queries: pl.DataFrame, stage_spans: pl.DataFrame) -> alt.VConcatChart:
-    """Queries and stages over time; overlapping ones are stacked."""
+    """Queries and stages over time; overlapping ones are stacked.
+
+    `queries`, `stage_spans`: Tables of these names.
+    """
     columns = ("lane", "what", "start_s", "end_s", "outcome", "task_time_s", "n_tasks")
     of_queries = queries.with_columns(lane=pl.lit("queries"), what="query", outcome=_outcome_expr("query"))
     of_stages = stage_spans.with_columns(
@@ -42,7 +45,10 @@ def _outcome_expr(kind: str) -> pl.Expr:
 
 
 def chart_operator_times(operator_times: pl.DataFrame, *, top: int) -> alt.Chart:
-    """The largest operator times, by operator and metric; they nest, so bars must not be added."""
+    """The largest operator times, by operator and metric; they nest, so bars must not be added.
+
+    `operator_times`: Table OPERATOR_TIMES.
+    """
     labelled = operator_times.with_columns(label=pl.format("{} · {}", "operator", "metric") + _where_expr())
     return charts.bars(
         labelled,
@@ -60,14 +66,20 @@ def _where_expr() -> pl.Expr:
 
 
 def chart_coverage(coverage: pl.DataFrame) -> alt.Chart:
-    """Task time by what the log says about it."""
+    """Task time by what the log says about it.
+
+    `coverage`: Table COVERAGE.
+    """
     return charts.bars(
         coverage, title="What the log says about the task time", label="part", value="task_time_s", top=coverage.height
     )
 
 
 def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
-    """Stages in which one task took much longer than the median."""
+    """Stages in which one task took much longer than the median.
+
+    `stage_spans`: Table STAGE_SPANS.
+    """
     uneven = stage_spans.filter(pl.col("skew_cost_s").is_not_null()).with_columns(
         label=pl.format("{} · {}", "stage", "query")
     )
@@ -81,7 +93,10 @@ def chart_skew(stage_spans: pl.DataFrame) -> alt.Chart:
 
 
 def chart_factors(factors: pl.DataFrame, *, baseline: str, candidate: str) -> alt.Chart:
-    """Factor of each operator with its interval; operators on one side only have no ratio and are counted."""
+    """Factor of each operator with its interval; operators on one side only have no ratio and are counted.
+
+    `factors`: Table FACTORS.
+    """
     both = factors.filter(~pl.col("quality").is_in(["baseline only", "candidate only"]))
     one_sided = factors.height - both.height
     drawn = both.with_columns(
@@ -111,7 +126,10 @@ def _sessions_expr() -> pl.Expr:
 
 
 def chart_pairs(pairs: pl.DataFrame, overall: Interval, verdict: str, *, baseline: str, candidate: str) -> alt.Chart:
-    """Ratio of each query with its interval; the geometric mean is the last row."""
+    """Ratio of each query with its interval; the geometric mean is the last row.
+
+    `pairs`: Table PAIRS. `overall`, `verdict`: Interval and verdict of the geometric mean.
+    """
     row = {"query": "all queries", "ratio": overall.estimate, "ratio_low": overall.low, "ratio_high": overall.high}
     last = pl.DataFrame(
         [row | {"verdict": verdict}], schema_overrides={"ratio_low": pl.Float64, "ratio_high": pl.Float64}
@@ -137,6 +155,8 @@ def chart_steps(steps: pl.DataFrame, *, query: str = "", changed: int = 0) -> al
     """Waterfall of a query from its time on the baseline to the predicted one.
 
     `query` is shown first; without it, the query that takes longest on the baseline.
+
+    `steps`: Table STEPS. `changed`: Number of factors that the user changed.
     """
     longest = steps.filter(pl.col("kind") == "baseline").sort("time_s", descending=True)["query"].head(1).to_list()
     changes = f"{changed} changed factor{'s' if changed != 1 else ''}" if changed else ""
@@ -158,7 +178,10 @@ def chart_steps(steps: pl.DataFrame, *, query: str = "", changed: int = 0) -> al
 
 
 def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
-    """Predicted over measured time of left-out queries; the worst three are labelled."""
+    """Predicted over measured time of left-out queries; the worst three are labelled.
+
+    `validation`: Table VALIDATION.
+    """
     worst = pl.col("log_error").abs().rank("ordinal", descending=True).over("predictor") <= 3
     first = validation["predictor"].head(1).to_list()
     others = tuple(name for name in validation["predictor"].unique(maintain_order=True) if name not in first)
@@ -179,7 +202,10 @@ def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
 
 
 def chart_applications(applications: pl.DataFrame, *, top: int = 30) -> alt.Chart:
-    """Predicted savings of each application with their interval, largest first; those not judged are counted."""
+    """Predicted savings of each application with their interval, largest first; those not judged are counted.
+
+    `applications`: Table APPLICATIONS.
+    """
     name = pl.col("app_name").fill_null(pl.col("app_id")).fill_null(pl.col("log"))
     judged = applications.filter(pl.col("saved_s").is_not_null())
     drawn = judged.head(top)
@@ -223,7 +249,10 @@ def shorten_paths(paths: Sequence[str]) -> list[str]:
 
 
 def chart_at_stake(operators: pl.DataFrame, *, top: int) -> alt.Chart:
-    """Time in operators that stay on the CPU or have no factor."""
+    """Time in operators that stay on the CPU or have no factor.
+
+    `operators`: Table OPERATORS_AT_STAKE.
+    """
     return charts.bars(
         operators,
         title="Time in operators that are left on the CPU or have no factor",

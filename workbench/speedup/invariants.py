@@ -136,7 +136,10 @@ def _max_ratio_deviation(pairs: pl.DataFrame) -> float:
 
 
 def _max_step_sum_deviation(steps: pl.DataFrame) -> float:
-    """Largest distance between a prediction and the baseline's time plus all steps."""
+    """Largest distance between a prediction and the baseline's time plus all steps.
+
+    `steps`: Table STEPS.
+    """
     walked = pl.col("time_s").filter(pl.col("kind").is_in(["baseline", "faster", "slower"])).sum()
     goal = pl.col("time_s").filter(pl.col("kind") == "predicted").sum()
     deviations = steps.group_by("query").agg(off=(walked - goal).abs())

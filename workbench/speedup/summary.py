@@ -54,6 +54,7 @@ def _list_noise_numbers(noise_variance: float | None) -> list[KeyNumber]:
 
 
 def _format_verdict_counts(frame: pl.DataFrame) -> str:
+    """Count the rows of each verdict, such as `3 faster, 1 undecided`."""
     counts = dict(frame.group_by("verdict").len().iter_rows())
     names = VERDICTS
     return ", ".join(f"{counts[name]} {name.lower()}" for name in names if name in counts)
@@ -109,7 +110,7 @@ def list_pair_next_steps(calibrated: CalibrationResult, reasons: tuple[str, ...]
 
 
 def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
-    """The operator that takes most of the candidate's time and gains less than the queries do."""
+    """Name the operator that takes most of the candidate's time and gains less than the queries do."""
     overall = calibrated.overall.estimate
     table = calibrated.factors.filter(~pl.col("operator").is_in(sorted(NO_OPERATORS)) & (pl.col("quality") == "good"))
     slow = table.filter(pl.col("factor") < overall) if overall is not None else table.clear()
@@ -124,7 +125,7 @@ def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
 
 
 def list_fleet_next_steps(qualified: Qualification, reasons: tuple[str, ...]) -> list[str]:
-    """The application to move or try first, and the operator that holds the others back."""
+    """Name the application to move or try first, and the operator that holds the others back."""
     if reasons:
         return ["Do not use this ranking, for the reasons above; the table says why an application was not judged."]
     table = qualified.applications.filter(pl.col("recommendation").is_in([RECOMMENDED, TRIAL])).sort(

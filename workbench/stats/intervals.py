@@ -51,12 +51,20 @@ class Interval:
 
 
 def finite_or_none(value: float) -> float | None:
-    """A number for a table; null when infinite or NaN."""
+    """A number for a table; null when infinite or NaN.
+
+    >>> finite_or_none(1.5), finite_or_none(float("inf")), finite_or_none(float("nan"))
+    (1.5, None, None)
+    """
     return float(value) if np.isfinite(value) else None
 
 
 def to_float_array(values: Iterable[float], name: str, *, positive: bool = False) -> Floats:
-    """Observations as an array; refuses missing, infinite and (optionally) non-positive ones with their positions."""
+    """Observations as an array; refuses missing, infinite and (optionally) non-positive ones with their positions.
+
+    >>> to_float_array([1, 2.5], "times").tolist()
+    [1.0, 2.5]
+    """
     observations = list(values)
     numbers = np.array([np.nan if value is None else value for value in observations], dtype=np.float64)
     wrong = np.flatnonzero(~np.isfinite(numbers) | ((numbers <= 0) if positive else False))
@@ -78,7 +86,11 @@ def check_level(value: float, *, name: str = "level") -> None:
 
 
 def t_interval(values: Floats, level: float) -> tuple[float | None, float | None, float | None]:
-    """Mean, half width of its t interval and two-sided p value against 0; null from fewer than two values."""
+    """Mean, half width of its t interval and two-sided p value against 0; null from fewer than two values.
+
+    >>> [round(number, 3) for number in t_interval(np.array([1.0, 2.0, 3.0]), 0.95)]
+    [2.0, 2.484, 0.074]
+    """
     n = len(values)
     if n < 2:
         return (float(values[0]) if n else None), None, None
@@ -140,7 +152,11 @@ _Groups = tuple[Floats, npt.NDArray[np.intp], npt.NDArray[np.intp]]
 def _resample_limits(
     logs: Floats, groups: _Groups, fitted: Floats, goal: float, draws: int, seed: int
 ) -> Floats | None:
-    """Sorted limits of bootstrap resamples; null without a repeated load."""
+    """Sorted limits of bootstrap resamples, `draws` of them; null if no load was measured twice.
+
+    `logs`: Log latencies. `groups`: Which of them belong to one load. `fitted`: Fitted log latency by load.
+    `goal`: Log latency whose load is wanted.
+    """
     levels, place, runs = groups
     residuals = _scale_residuals(logs, place, runs)
     if not len(residuals):
@@ -150,19 +166,33 @@ def _resample_limits(
 
 
 def _scale_residuals(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArray[np.intp]) -> Floats:
-    """Deviations from the mean of the load, scaled to the spread of runs; only of loads with several runs."""
+    """Deviations from the mean of the load, scaled to the spread of runs; only of loads with several runs.
+
+    `logs`: Log latencies. `place`: Index of the load of each. `runs`: Number of values of each load.
+    """
     means = np.bincount(place, logs) / runs
     scaled = (logs - means[place]) * np.sqrt(runs[place] / np.maximum(runs[place] - 1, 1))
     return np.asarray(scaled[runs[place] > 1])
 
 
 def _fit_isotonic(logs: Floats, place: npt.NDArray[np.intp], runs: npt.NDArray[np.intp]) -> Floats:
+    """Fit a rising line of the mean log latency by load.
+
+    `place` is the load of each value, `runs` the values of each load.
+    """
     from scipy.optimize import isotonic_regression
 
     return np.asarray(isotonic_regression(np.bincount(place, logs) / runs, weights=runs).x)
 
 
 def _invert_fit(levels: Floats, fitted: Floats, goal: float) -> float:
+    """Level at which the rising line through the points reaches `goal`; -inf below the first point, inf above the last.
+
+    `levels`, `fitted`: Ascending, of equal length.
+
+    >>> _invert_fit(np.array([1.0, 2.0]), np.array([10.0, 20.0]), 15.0)
+    1.5
+    """
     if fitted[0] > goal:
         return -np.inf
     if fitted[-1] <= goal:

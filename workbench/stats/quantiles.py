@@ -170,9 +170,9 @@ def estimate_quantile(values: Floats, q: float, *, level: float = LEVEL) -> Quan
 
 
 def estimate_correlation_time(values: Floats, threshold: float) -> float:
-    """Autocorrelation time in requests; 1 when requests are independent.
+    """Autocorrelation time of the values in requests; 1 when requests are independent.
 
-    Of the series of each request's fraction of values above the threshold (for an infinite one: of failures);
+    The series is each request's fraction of values above the threshold (for an infinite one: of failures);
     autocorrelations are summed while they exceed the noise.
     """
     is_present = ~np.isnan(values)
@@ -191,14 +191,17 @@ def estimate_correlation_time(values: Floats, threshold: float) -> float:
 
 
 def _compute_autocovariances(centred: Floats, lags: int) -> Floats:
-    """Sums of lagged products for all lags below `lags`, by FFT."""
+    """Compute the sums of lagged products of a centred series for all lags below `lags`, by FFT."""
     size = 1 << (2 * len(centred) - 1).bit_length()
     spectrum = np.fft.rfft(centred, size)
     return np.fft.irfft(spectrum * spectrum.conj(), size)[:lags]
 
 
 def choose_block_length(values: Floats, q: float) -> int:
-    """Block length of the bootstrap, in requests; 1 when they are independent."""
+    """Block length of the bootstrap, in requests; 1 when they are independent.
+
+    `values`: [request, value], in order of sending; NaN fills up rows, infinite is a failure.
+    """
     if not len(values):
         return 1
     time = estimate_correlation_time(values, compute_quantile(values, q))
@@ -206,7 +209,13 @@ def choose_block_length(values: Floats, q: float) -> int:
 
 
 def compute_quantile(values: Floats, q: float) -> float:
-    """The quantile without interval."""
+    """Quantile `q` of the values, without an interval.
+
+    `values`: [request, value]; NaN fills up rows, infinite is a failure.
+
+    >>> compute_quantile(np.array([[1.0], [2.0], [4.0]]), 0.5)
+    2.0
+    """
     return float(_interpolate_quantile(_sort_values(values)[None, :], q)[0])
 
 
@@ -214,6 +223,8 @@ def resample_quantile(values: Floats, q: float, draws: int, random: np.random.Ge
     """Quantiles of bootstrap resamples, in blocks where neighbours are correlated.
 
     Source: circular block bootstrap, Politis and Romano (1992).
+
+    `values`: [request, value], in order of sending; NaN fills up rows. Returns: One quantile for each draw.
     """
     n, block = len(values), choose_block_length(values, q)
     blocks = -(-n // block)
@@ -233,7 +244,7 @@ def _sort_values(values: Floats) -> Floats:
 
 
 def _interpolate_quantile(ordered: Floats, q: float) -> Floats:
-    """The quantile of each sorted row (NaN last), interpolated; infinite only when it falls among failures."""
+    """Interpolated quantile `q` of each row, sorted with NaN last; infinite only when it falls among failures."""
     count = (~np.isnan(ordered)).sum(axis=1)
     place = np.maximum(count - 1, 0) * q
     below = np.floor(place).astype(np.intp)

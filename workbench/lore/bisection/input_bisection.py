@@ -102,7 +102,7 @@ class ReducedDump:
         return target.subfolder(name)
 
     def _partitions_to_write(self, subset: InputSubset) -> list[int]:
-        """Partitions to write; the same ones for all inputs that are read partition by partition."""
+        """Numbers of the partitions to write; inputs that are read partition by partition have the same ones."""
         alike = [subset]
         if subset.entry.kind in ("rows", "columnar"):
             by_rows = [other for other in self.subsets if other.entry.kind in ("rows", "columnar")]
@@ -133,6 +133,7 @@ class ReducedDump:
         return entry
 
     def _write_sidecar(self, store: DumpStore, entries: list[InputEntry]) -> None:
+        """Write and sign the sidecar of the reduced dump, with its new inputs, settings and output fingerprint."""
         store.write_file("plan.meta", self.plan)
         taken = {key: value for key, value in self.settings.items() if key not in self.list_refused_confs()}
         conf = self.bridge.spark.conf
@@ -177,6 +178,7 @@ class ReducedDump:
         )
 
     def _output_frame(self, over: RebuiltOperator, rdd: Any, keep: list[int]) -> DataFrame:
+        """Data frame of the output, with only the partitions to keep."""
         if len(keep) < int(rdd.getNumPartitions()):
             rdd = self.bridge.prune_partitions(rdd, keep)
         return row_differences.number_columns(self.bridge.quiet_bridge(), rdd, over.attributes)
@@ -429,6 +431,7 @@ def _format_answer(search: InputSearch, again: bool) -> str:
 def _run_and_compare_variants(
     a: OperatorVariant, b: OperatorVariant, frames: Frames
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Run both variants over the same rows and return the first differing rows of each; empty if there are none."""
     with row_differences.carry_frame(b.run_to_frame(frames), a.bridge.quiet_bridge()) as other:
         apart = row_differences.find_first_differences(a.run_to_frame(frames), other, names=a.column_names)
         return apart.first, apart.second

@@ -179,6 +179,7 @@ class SearchJournal:
         self._next = 0
 
     def _read_lines(self) -> list[dict[str, Any]]:
+        """Read the journal's records up to a torn line; empty if there is no journal yet."""
         if not self.path.exists():
             return []
         records = []
@@ -192,7 +193,7 @@ class SearchJournal:
         return records
 
     def find_answer(self, part: Part) -> bool | None:
-        """The next answer of the file, when it is to this question; null otherwise."""
+        """Answer that the journal holds next, if it is to this question; null otherwise."""
         if self._next >= len(self._known) or self._known[self._next][0] != part:
             self._next = len(self._known)
             return None
@@ -340,6 +341,10 @@ def _build_predicate(
     spelled: Callable[[str], str] = str,
     notes: tuple[str, ...] = (),
 ) -> SearchPredicate:
+    """Predicate that holds if the operator fails with this error class and message.
+
+    `spelled`: Normalises messages before they are compared.
+    """
     wanted = (error_class, spelled(message))
 
     def fails_alike(frames: Frames) -> bool:

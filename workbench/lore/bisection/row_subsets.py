@@ -82,7 +82,7 @@ def ddmin(
 def _find_smaller(
     items: DivisibleT, n_parts: int, holds: Callable[[DivisibleT], bool]
 ) -> tuple[DivisibleT, int] | None:
-    """One of the parts, or all but one, and the next number of parts."""
+    """Find a smaller subset that still holds: one of `n_parts` parts, or all but one; with the next number of parts."""
     size = len(items)
     cuts = list(pairwise(size * number // n_parts for number in range(n_parts + 1)))
     for start, stop in cuts:
@@ -137,7 +137,7 @@ class RowNumbers:
         return RowNumbers.from_runs((*self.runs, *other.runs))
 
     def select_range(self, first: int, stop: int) -> RowNumbers:
-        """Rows from `first` to `stop`, `stop` excluded."""
+        """Select the rows from `first` to `stop`, `stop` excluded."""
         begin = max(bisect_right(self.runs, (first,)) - 1, 0)
         runs = []
         for low, high in self.runs[begin:]:
@@ -164,6 +164,7 @@ class InputSubset:
         self._left = self._to_operand_rows(self.rows)
 
     def _load_input(self, store: DumpStore) -> DataFrame:
+        """Load the input, cached, with plain column names, a number for each row and the name of its file."""
         plain = [
             column.model_copy(update={"stored_as": name})
             for column, name in zip(self.columns, self._names, strict=True)
@@ -178,7 +179,10 @@ class InputSubset:
         ).persist()
 
     def _find_pieces(self) -> tuple[list[RowNumbers], list[RowNumbers]]:
-        """Rows by partition and by batch; file names are known only while rows are read."""
+        """Row numbers by partition and by batch.
+
+        They come from file names, which are known only while rows are read.
+        """
         ends = (parse_expression(f"min({_ROW_COLUMN}) AS low"), parse_expression(f"max({_ROW_COLUMN}) AS high"))
         spans = (
             self._held.groupBy(parse_expression(f"shiftright({_ROW_COLUMN}, {PLACE_BITS}) AS p"), "f")
@@ -202,6 +206,7 @@ class InputSubset:
         return self._take_rows(rows).select(*self._names)
 
     def _take_rows(self, rows: RowNumbers) -> DataFrame:
+        """Select these rows of the input by their numbers."""
         if rows == self._whole:
             return self._held
         runs = (f"{_ROW_COLUMN} BETWEEN {first}L AND {stop - 1}L" for first, stop in rows.runs)

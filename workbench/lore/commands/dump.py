@@ -23,7 +23,7 @@ def _parse_masks(texts: list[str], flag: str) -> dict[str, str]:
 
 
 def _parse_columns(text: str, flag: str) -> dict[int, list[str]] | list[str]:
-    """`a,b` for all inputs, `0:a,b;1:c` by input."""
+    """Parse columns: `a,b` for all inputs gives a list, `0:a,b;1:c` a list for each input number."""
     from workbench.core.errors import ConfigError
 
     if ":" not in text:
@@ -150,7 +150,7 @@ def _print_result(result: DumpResult) -> None:
 
 
 def _read_tagged_plan(path: Path) -> dict[str, Any]:
-    """The plan that `lore tag --out` wrote."""
+    """Read the plan that `lore tag --out` wrote."""
     from workbench.core.data_files import read_json_file
     from workbench.core.errors import InputError
 

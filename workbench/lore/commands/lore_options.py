@@ -34,7 +34,11 @@ Folders = Annotated[
 
 
 def parse_setting_flags(texts: Iterable[str] | None, flag: str) -> dict[str, str]:
-    """`KEY=VALUE` options as a dictionary; see `config.parse_settings`."""
+    """`KEY=VALUE` options as a dictionary; see `config.parse_settings`.
+
+    >>> parse_setting_flags(["spark.sql.ansi.enabled=true"], "--conf")
+    {'spark.sql.ansi.enabled': 'true'}
+    """
     from workbench.lore.config import parse_settings
 
     return parse_settings(texts, where=flag)

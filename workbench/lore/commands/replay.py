@@ -56,6 +56,7 @@ def verify(option_values: OptionValues, folders: Folders, as_json: JsonFlag = Fa
 
 
 def _run_replays(folders: list[str], option_values: OptionValues, *, as_json: bool) -> None:
+    """Replay one dump and print it in full, or several in one session with a line for each."""
     from workbench.console.terminal import print_text
     from workbench.core.errors import ExitCode
     from workbench.lore.replays.operator_replay import ReplayOptions
@@ -95,7 +96,7 @@ def _replay_folder(folder: str, options: ReplayOptions) -> ReplayResult:
 
 
 def _replay_or_refuse(folder: str, options: ReplayOptions, *, as_json: bool) -> ReplayResult | dict[str, str]:
-    """The result of one of several dumps, printed; a dump that is refused does not end the others."""
+    """Replay and print one of several dumps; a refusal becomes a result, so that the others are still replayed."""
     from workbench.console.terminal import print_text
     from workbench.core.errors import WorkbenchError
 
@@ -165,7 +166,7 @@ def _print_sides(result: ReplayResult) -> None:
 
 
 def _format_time(side: dict[str, Any]) -> str:
-    """The CPU time of a side with its interval, the elapsed one where there is none, or what it is below."""
+    """Format a side's CPU time with its interval, or the elapsed time without one, or the bound that it is below."""
     for word, name, suffix in (("CPU time", "operator_cpu_s", "cpu_s"), ("elapsed time", "operator_s", "s")):
         value, low, high = side[name], side[f"low_{suffix}"], side[f"high_{suffix}"]
         if value is not None:

@@ -44,6 +44,7 @@ def session(as_json: JsonFlag = False) -> None:
 
 
 def _read_lines(*, is_quiet: bool) -> Iterator[list[str]]:
+    """Yield the words of each line of stdin until its end or a word that ends the session; `is_quiet`: no prompt."""
     is_terminal = sys.stdin.isatty() and not is_quiet
     while True:
         if is_terminal:
@@ -70,7 +71,7 @@ def _build_commands() -> Any:
 
 
 def _run_words(words: list[str]) -> int:
-    """Run a command of the session; its exit code. Errors are printed, and the session goes on."""
+    """Run a command of the session and return its exit code; errors are printed, and the session goes on."""
     from workbench.console.terminal import print_text
     from workbench.core.errors import WorkbenchError
 
@@ -88,6 +89,7 @@ def _run_words(words: list[str]) -> int:
 
 
 def _answer_as_json(words: list[str]) -> int:
+    """Run a command and print its exit code, document and messages as one JSON line; returns the exit code."""
     out, message = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(message):
         code = _run_words([*words, "--json"])

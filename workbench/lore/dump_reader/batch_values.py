@@ -94,6 +94,7 @@ class ColumnStatistics:
         self._highest = highest if self._highest is None else max(self._highest, highest)
 
     def _update_sketch(self, values: pl.Series) -> None:
+        """Add values to the sketch of distinct values: the SKETCH_SIZE smallest hashes."""
         import numpy as np
 
         new_hashes = values.hash(seed=0).unique().to_numpy()
@@ -250,7 +251,7 @@ def read_column_values(batches: list[Batch], *, max_rows: int) -> tuple[list[Col
 
 
 def _add_batch_values(columns: list[ColumnStatistics], path: Path, max_rows: int) -> int:
-    """Add the values of one batch, by position; returns its number of rows."""
+    """Add the values of one batch file to the columns' statistics, by position; returns its number of rows."""
     n_rows = 0
     with import_parquet().ParquetFile(path) as file:
         if len(file.schema_arrow) > MAX_COLUMNS:

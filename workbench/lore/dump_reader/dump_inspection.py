@@ -111,7 +111,7 @@ def _find_input_kind(folder: InputFolder, sidecar: Sidecar | None) -> str | None
 def _find_columns(
     folder: InputFolder, meta: RddMeta | None, sidecar: Sidecar | None, read: list[Batch]
 ) -> list[ColumnMeta]:
-    """Columns of an input from its meta file, else from its first readable file."""
+    """Columns of an input by its meta file, else by its first readable batch file."""
     if meta is not None and meta.columns:
         return meta.columns
     stored = next((batch.columns for batch in read if batch.columns is not None), ())
@@ -139,6 +139,7 @@ def _build_batch_row(batch: Batch) -> dict[str, Any]:
 
 
 def _build_partition_rows(parts: list[PartitionSummary]) -> list[dict[str, Any]]:
+    """Rows of the table of partitions: counts, each one's share of all rows and its ratio to the median."""
     total = sum(part.n_rows or 0 for part in parts)
     median = batch_values.median_partition_rows(parts)
     return [
@@ -249,6 +250,7 @@ def inspect_dumps(path: str | Path, *, max_rows: int = 1_000_000) -> Inspection:
 
 
 def _inspect_dump(folder: Path, rows: dict[str, TableRows], max_rows: int) -> InspectedDump:
+    """Read all files of a dump without running them; faults and notes go into the result, table rows into `rows`."""
     place = dump_folder.read_layout(folder)
     dump = InspectedDump(place.lore_id, folder)
     _inspect_sidecar(dump)
@@ -310,7 +312,10 @@ def _inspect_plan(dump: InspectedDump) -> None:
 
 
 def _read_or_note(read: Callable[[], Any], name: str, dump: InspectedDump) -> Any:
-    """Result of `read`, or null with the reason as a fault (a note where another program can read it)."""
+    """Call `read`.
+
+    On failure return null, and add the reason as a fault, or as a note if another program can read it.
+    """
     try:
         return read()
     except InputError as error:
@@ -354,7 +359,7 @@ class DumpTables:
         return self.read_table("output", self.sidecar.output.columns)
 
     def read_table(self, name: str, columns: list[InputColumn]) -> pl.DataFrame:
-        """The batches of one folder in order, with the names of the query; those that repeat have their position."""
+        """Read the batches of one folder in order, with the query's column names; a repeated name gets its position."""
         import polars as pl
 
         stored_columns = [column for column in columns if column.masked != "dropped"]
@@ -482,7 +487,7 @@ def _format_input(dump_input: InspectedInput) -> list[str]:
 
 
 def _format_tables(inspection: Inspection, dump: InspectedDump, limit: int) -> list[str]:
-    """Partitions, largest first, and columns of one dump."""
+    """Lines of one dump's tables: partitions, largest first, and columns."""
     import polars as pl
 
     of_dump = pl.col("lore_id") == dump.lore_id
@@ -496,7 +501,7 @@ def _format_tables(inspection: Inspection, dump: InspectedDump, limit: int) -> l
 
 
 def _shorten_frame(frame: pl.DataFrame) -> pl.DataFrame:
-    """The frame without uninformative columns, and with short texts."""
+    """Frame for the terminal, without columns that hold no information and with shortened texts."""
     import polars as pl
 
     optional = [name for name in ("note", "masked", "n_nan", "promised_batches") if name in frame.columns]

@@ -105,6 +105,7 @@ def scan_class_names(data: bytes) -> set[str]:
 
 
 def _read_class_names(data: bytes, at: int) -> list[str]:
+    """Read a class descriptor's name at offset `at` of a Java stream; empty if the bytes there cannot be one."""
     name, at = _read_name(data, at)
     # A JVM reads serial version, flags and number of fields before it resolves a class.
     if name is None or at + 11 > len(data):
@@ -123,6 +124,7 @@ def _read_class_names(data: bytes, at: int) -> list[str]:
 
 
 def _read_proxy_names(data: bytes, at: int) -> list[str]:
+    """Read the interface names of a proxy class descriptor at offset `at` of a Java stream."""
     if at + 4 > len(data):
         return []
     (count,) = struct.unpack_from(">i", data, at)
@@ -137,7 +139,7 @@ def _read_proxy_names(data: bytes, at: int) -> list[str]:
 
 
 def _read_name(data: bytes, at: int) -> tuple[str | None, int]:
-    """The length-prefixed name at an offset and its end; None without one."""
+    """Read the length-prefixed name at offset `at`: the name, null if there is none, and the offset behind it."""
     length = int.from_bytes(data[at : at + 2])
     end = at + 2 + length
     if not 0 < length <= MAX_NAME_BYTES or end > len(data) or not _PRINTED.fullmatch(data, at + 2, end):

@@ -179,7 +179,7 @@ def _read_range(value: JavaObject) -> list[Value]:
 
 
 def _read_vector(value: JavaObject) -> list[Value]:
-    """Items of a Scala 2.12 Vector: leaves of a tree of arrays of 32, from startIndex to endIndex."""
+    """Items of a Scala 2.12 Vector, which is a tree of arrays of 32, from its startIndex to its endIndex."""
     depth, start, end = (value.fields.get(name) for name in ("depth", "startIndex", "endIndex"))
     if not (isinstance(depth, int) and isinstance(start, int) and isinstance(end, int)):
         raise InputError("a vector without bounds")
@@ -220,7 +220,7 @@ def to_number(value: Value) -> int:
 
 
 def to_text(value: Value) -> str:
-    """A text, cut when it is long; other values give their class name in brackets."""
+    """Convert a value to text, cut when it is long; other values than texts give their class name in brackets."""
     shown = value if isinstance(value, str) else f"<{value_class_name(value)}>"
     # JSON may have single surrogates, which cannot be printed.
     shown = shown[: MAX_TEXT_CHARS + 1].encode("utf-8", "replace").decode()
@@ -260,6 +260,7 @@ class _TypeFormatter:
         return _SQL_NAMES.get(name.lower(), name.lower())
 
     def format_json(self, value: Any, depth: int = 0) -> str:
+        """Format a Spark type in its JSON form, like array<int>; deep or large types are cut with `…`."""
         self.left -= 1
         if self.left < 0 or depth > 30:
             return "…"
@@ -281,6 +282,7 @@ class _TypeFormatter:
 
 
 def _format_interval_type(units: tuple[str, ...], start: Value, end: Value) -> str:
+    """Format an interval type from its first and last unit, which are indices into `units`."""
     if not (isinstance(start, int) and isinstance(end, int)) or not 0 <= start <= end < len(units):
         return "interval"
     return f"interval {units[start]}" + (f" to {units[end]}" if end > start else "")

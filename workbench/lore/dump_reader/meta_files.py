@@ -132,6 +132,7 @@ def read_java_root(data: bytes, where: object) -> JavaObject:
 
 
 def _read_document(path: Path, expected: str) -> dict[str, Any] | JavaObject:
+    """Read a meta file: a JSON object, or a serialised Java object of class `expected`."""
     data = read_bounded_file(path, MAX_META_BYTES)
     if data[:1] == b"{":
         try:
@@ -152,6 +153,7 @@ def _check_count(value: Value, path: Path) -> int:
 
 
 def _parse_json_column(value: Any, path: Path) -> ColumnMeta:
+    """Parse a column of a JSON meta file; facts of a wrong type become null."""
     if not isinstance(value, dict):
         raise InputError("not a column", where=path, found=type(value).__name__)
     nullable, expr_id, masked = value.get("nullable"), value.get("expr_id"), value.get("masked")

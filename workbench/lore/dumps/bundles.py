@@ -186,6 +186,7 @@ def _check_bundle_size(sidecar: Sidecar, folder: Path, max_bytes: int) -> int:
 def _write_entries(
     archive: zipfile.ZipFile, folder: Path, name: str, sidecar: Sidecar, small: Mapping[str, bytes]
 ) -> None:
+    """Write a dump's files into an archive under folder `name`, in sorted order; `small` has contents by entry name."""
     large = {f"{name}/{path}": path for path in sidecar.files}
     for entry in sorted({*small, *large}):
         info = zipfile.ZipInfo(entry, _ENTRY_TIME)
@@ -245,7 +246,7 @@ def open_local_dump(folder: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def copy_dump(store: DumpStore) -> Iterator[Path]:
-    """A copy on this machine for the check; executors read the original."""
+    """Copy a dump to this machine for the check; executors read the original."""
     with tempfile.TemporaryDirectory(prefix="workbench-lore-") as scratch:
         store.copy_to_local(Path(scratch) / "dump", max_bytes=MAX_UNPACKED_BYTES)
         yield Path(scratch) / "dump"

@@ -276,7 +276,7 @@ def _check_files(folder: Path, sidecar: Sidecar) -> None:
 
 
 def _iter_files(folder: Path) -> Iterator[tuple[str, int]]:
-    """Files below the folder with their sizes in bytes; links and special files are refused."""
+    """Yield the files below a folder, with their sizes in bytes; links and special files are refused."""
     pending = [folder]
     while pending:
         here = pending.pop()

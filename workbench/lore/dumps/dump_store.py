@@ -157,7 +157,7 @@ class DumpStore:
         return {name: files.hash_file(path) for name in names if (path := self.local_path(name))}
 
     def _spark_digests(self, names: list[str]) -> dict[str, str]:
-        """Executors hash the files in parallel."""
+        """Compute the SHA-256 of files, by name, in parallel on Spark's executors."""
         if not names:
             return {}
         urls = {str(self.hadoop_path(name).toString()): name for name in names}
@@ -184,6 +184,10 @@ def write_frame(
 
 
 def _move_parts(store: DumpStore, folder: str, keep: list[int]) -> dict[int, int]:
+    """Move the files that Spark wrote to their partition folders; returns the number of batches by partition.
+
+    `keep`: Original partition numbers, in the order in which Spark wrote them.
+    """
     batches: dict[int, int] = {}
     parts = [
         (match, name) for name in store.list_names(f"{folder}/{SCRATCH_FOLDER}") if (match := _PART_PATTERN.match(name))

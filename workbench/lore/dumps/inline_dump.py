@@ -129,7 +129,10 @@ def _pick_last_good(tries: Sequence[TapRecord]) -> TapRecord:
 
 
 def _pick_common_attempt(tries: Mapping[str, Sequence[TapRecord]]) -> dict[str, TapRecord]:
-    """The records of the last attempt that passed all places; empty without such an attempt."""
+    """Pick the records of the last task attempt that passed all places; empty if there is none.
+
+    `tries`: Records of one partition by place, one for each attempt.
+    """
     common = set.intersection(*({record.attempt for record in each} for each in tries.values()))
     good_attempts = {record.attempt for each in tries.values() for record in each} - {
         record.attempt for each in tries.values() for record in each if not record.is_good
@@ -150,6 +153,10 @@ def _pick_output_record(
     *,
     one_to_one: bool,
 ) -> TapRecord | None:
+    """Pick the output record of partition `number` that belongs to the picked inputs; null if none can be matched.
+
+    `tries`: Records of the output, one for each task attempt. `one_to_one`: A task reads one partition of each input.
+    """
     if one_to_one:
         attempts = {picked[place][number].attempt for place in joint if number in picked.get(place, {})}
         same = [record for record in tries if {record.attempt} == attempts]
@@ -253,6 +260,7 @@ class InlineDump(OperatorDump):
     def _check_missing_partitions(
         self, place: str, operator_input: OperatorInput, wanted: list[int], keep: list[int]
     ) -> None:
+        """Refuse, or warn about, wanted partitions that the captured run did not compute; `keep` are those computed."""
         if len(keep) == len(wanted):
             return
         missing = [number for number in wanted if number not in keep]
@@ -292,7 +300,7 @@ class InlineDump(OperatorDump):
         return entry
 
     def _find_output(self, plan: bytes, prepared: list[PreparedInput]) -> Output:
-        """The output of the original run where it is fully known, else of the operator over the captured rows."""
+        """Output of the original run if it is fully known, else of the operator over the captured rows."""
         original = self._original_prints(prepared)
         if original is None:
             return self._explain_recomputed_output(self._recompute_output(plan))
@@ -334,7 +342,10 @@ class InlineDump(OperatorDump):
         )
 
     def _original_prints(self, prepared: list[PreparedInput]) -> dict[int, PartitionPrint] | None:
-        """Fingerprints of the original run; null where it did not compute all of the output of these inputs."""
+        """Fingerprints of the original output by partition.
+
+        Null if the run did not compute all that belongs to these inputs.
+        """
         n_partitions = self.captured.n_partitions(self.lore_id, OUTPUT_PLACE)
         if n_partitions is None or self.captured.failure is not None:
             return None

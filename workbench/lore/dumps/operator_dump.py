@@ -320,6 +320,7 @@ class OperatorDump:
         return entry
 
     def _masked_frame(self, prepared: PreparedInput, rdd: Any) -> DataFrame:
+        """Data frame of an input with its masked columns replaced."""
         columns = [
             (name, attribute.dataType()) for name, attribute in zip(prepared.names, prepared.attributes, strict=True)
         ]
@@ -335,7 +336,10 @@ class OperatorDump:
         ]
 
     def _fingerprint_output(self, attributes: list[Any], rdd: Any, keep: list[int] | None) -> Output:
-        """Fingerprint and schema of the output rows, and the rows themselves where they are few."""
+        """Fingerprint the output rows, with their schema.
+
+        A small output is also stored. `keep`: Partitions, null for all.
+        """
         n_partitions = int(rdd.getNumPartitions())
         keep = list(range(n_partitions)) if keep is None else keep
         if len(keep) < n_partitions:
@@ -355,7 +359,7 @@ class OperatorDump:
         return Output(columns=columns, n_partitions=n_partitions, fingerprint=prints_by_name, kept=is_kept)
 
     def _compute_output(self, plan: bytes, prepared: list[PreparedInput]) -> tuple[list[Any], Any, list[int] | None]:
-        """Attributes and rows of the output, and its partitions that belong to the dumped inputs (null for all)."""
+        """Compute the output: attributes, rows, and the partitions that belong to the dumped inputs (null for all)."""
         changed = self.settings.columns or any(prepared_input.masks for prepared_input in prepared)
         subset = any(len(prepared_input.keep) < prepared_input.n_partitions for prepared_input in prepared)
         full_rdd = operator_output_rdd(self.node, self.bridge)

@@ -104,6 +104,7 @@ def format_selection(selection: Mapping[int, Selection]) -> str:
 
 
 def _parse_entry(entry: str, where: str, room: int) -> tuple[int, Selection]:
+    """Parse an entry such as 5[0-3]: the operator's id and its partitions; `room` is the most that may be named."""
     matched = _ENTRY.fullmatch(entry)
     if matched is None:
         raise _build_entry_error(entry, where)
@@ -221,6 +222,11 @@ def _format_run(start: int, end: int) -> str:
 
 
 def _find_runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """Group ascending numbers into half-open ranges of consecutive ones.
+
+    >>> _find_runs([1, 2, 3, 7])
+    [(1, 4), (7, 8)]
+    """
     runs: list[tuple[int, int]] = []
     for number in numbers:
         if runs and runs[-1][1] == number:

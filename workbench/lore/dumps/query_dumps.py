@@ -86,6 +86,7 @@ def check_nothing_chosen(*, ids: object = None, tagged: object = None, mode: str
 
 
 def _run_failing_query(bridge: Bridge, query: Any) -> OperatorFailure:
+    """Run the query until it fails and describe the failure; a query that does not fail is refused."""
     failures: list[OperatorFailure] = []
 
     def count_rows() -> None:
@@ -124,7 +125,7 @@ def _locate_failed_task(failure: OperatorFailure, bridge: Bridge) -> OperatorFai
 
 
 def _find_failing_operator(tree: PlanTree, failure: OperatorFailure) -> tuple[PlanNode, int | None, OperatorFailure]:
-    """The operator that fails alone, its partition (null for all), and its failure."""
+    """Find the operator that fails alone: the operator, its partition (null for all), and its failure."""
     candidates = order_by_stage(tree, failure.stage_id)
     for partition in [failure.partition, None] if failure.partition is not None else [None]:
         for node in candidates:

@@ -84,7 +84,7 @@ def dump_inline(frame: DataFrame, settings: DumpSettings, *, tagged: Mapping[str
 
 
 def _final_tree(frame: DataFrame) -> PlanTree:
-    """The final plan; for a failing query, its plan at the failure."""
+    """Tree of the query's final plan, or of its plan at the time of the failure."""
     tree = PlanTree.from_frame(frame)
     if not tree.provisional and not frame.isStreaming:
         return tree

@@ -159,7 +159,7 @@ def _quote_argument(argument: str) -> str:
 
 
 def _find_javac(say: Say) -> list[str] | None:
-    """A JDK compiler for Java 17, or null."""
+    """Command of a JDK's compiler for Java 17; null if there is none."""
     homes = [os.environ["JAVA_HOME"]] if os.environ.get("JAVA_HOME") else []
     paths = [shutil.which("javac", path=str(Path(home, "bin"))) for home in homes] + [shutil.which("javac")]
     for javac in filter(None, paths):
@@ -180,7 +180,7 @@ def _read_java_version(javac: str) -> int | None:
 
 
 def _find_ecj(say: Say) -> list[str]:
-    """Eclipse's compiler, on the Java of Spark."""
+    """Command that runs Eclipse's compiler on the Java that Spark uses."""
     from workbench.spark import engine_jars
     from workbench.spark.jvm import build_spark_environment
 
@@ -201,7 +201,7 @@ def _find_ecj(say: Say) -> list[str]:
 
 
 def _run_compiler(command: list[str]) -> str | None:
-    """Run a compiler; the error lines of a failure, else null."""
+    """Run a compiler; returns the error lines if it fails, else null."""
     try:
         result = run_command(command, timeout_s=COMPILE_TIMEOUT_S)
     except WorkbenchError as error:
@@ -273,6 +273,7 @@ class CaptureTargets:
         self.key = build_key_literal()
 
     def _find_places(self, tree: PlanTree) -> dict[int, tuple[str, int]]:
+        """Map each operator's id to its signature and its place among the operators of that signature."""
         seen: dict[str, int] = {}
         places = {}
         for lore_id, node in sorted(tree.nodes.items()):
@@ -332,7 +333,7 @@ class CaptureTargets:
         return [("h", long), ("i", long)]
 
     def _bind_expressions(self, columns: list[tuple[str, Any]], texts: list[str]) -> Any:
-        """SQL over the given columns, resolved in the quiet session and bound to their positions."""
+        """Resolve SQL texts over the given columns in the quiet session, bound to the columns' positions."""
         quiet = self.bridge.quiet_bridge()
         tag = self.bridge.scala_object("scala.reflect.ClassTag").AnyRef()
         nothing = self.bridge.context._jsc.sc().emptyRDD(tag)

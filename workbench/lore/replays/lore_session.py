@@ -56,7 +56,7 @@ class LoreSession:
         return self.replay(folder, **{**options, "repeat": 0})
 
     def run(self, folder: str | Path, inputs: Mapping[str, Any] | None = None, **options: Any) -> pl.DataFrame:
-        """The output of the operator over these rows, by name of the input; inputs left out are those of the dump.
+        """Run the operator over these rows, by name of the input, and return its output; the dump has the others.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class LoreSession:
         self._errors.close()
 
     def _ask(self, words: list[str]) -> Any:
-        """The document of a command."""
+        """Send a command to the session's process and return its JSON document."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

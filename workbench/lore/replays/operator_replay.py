@@ -264,7 +264,7 @@ class _Replay:
     def _build_variant(
         self, name: str, confs: Mapping[str, str], engine: str, *, replan: bool = False
     ) -> ReplayVariant:
-        """The operator in its own session, so that two variants differ only in these settings."""
+        """Rebuild the operator in a session of its own, so that two variants differ only in these settings."""
         # Keys of file systems are set at the start, and may be secret.
         settings = {
             key: value for key, value in {**self.options.confs, **confs}.items() if not key.startswith(HADOOP_PREFIX)
@@ -286,6 +286,7 @@ class _Replay:
         return ReplayVariant(name, rebuild_variant, settings if engine == "spark" else {**settings, "engine": engine})
 
     def _measure_variants(self, sides: list[ReplayVariant], result: ReplayResult) -> ReplayResult:
+        """Add the timings of the sides to the result; unchanged if no repetition is wanted."""
         if not self.options.repeat:
             return result
         with replay_variants.record_profile(self.spark, self.options.profile, self.options.profile_to) as written:
@@ -387,7 +388,7 @@ class _Replay:
     def _compare_within_tolerance(
         self, first: DataFrame, second: DataFrame, n_rows: int
     ) -> tuple[float | None, list[str]]:
-        """The tolerance within which both outputs are equal, null when they differ; with notes."""
+        """Tolerance within which both outputs are equal, null if they differ; and notes."""
         kinds = [kind.dataType.simpleString() for kind in first.schema.fields]
         tolerance = row_differences.choose_tolerance(self.sidecar.operator, kinds, self.options.tolerance)
         if tolerance is None:

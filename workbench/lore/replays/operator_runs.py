@@ -120,7 +120,7 @@ def _run_over(dump: operator_replay.OpenDump, options: RunOptions, scratch: Path
 
 
 def _write_changed_inputs(tables: DumpTables, paths: Mapping[str, Path], scratch: Path) -> dict[int, InputEntry]:
-    """Files of the changed inputs in the layout of a dump; their entries by number."""
+    """Write the files of the changed inputs in the layout of a dump; returns their entries by number."""
     entries = {f"input-{entry.index}": entry for entry in tables.sidecar.inputs}
     if unknown := sorted(set(paths) - set(entries)):
         raise ConfigError("no such input", where="--input", found=unknown, allowed=list(entries))
@@ -146,7 +146,7 @@ def _read_table(path: Path, name: str) -> pl.DataFrame:
 
 
 def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.Table:
-    """The rows with the columns and types of the dump's files."""
+    """Convert the rows to the columns and types of the dump's files."""
     import pyarrow as pa
 
     columns = [column for column in entry.columns if column.masked != "dropped"]
@@ -173,6 +173,7 @@ def _to_stored_form(frame: pl.DataFrame, folder: Path, entry: InputEntry) -> pa.
 
 
 def _read_stored_types(folder: Path, entry: InputEntry, columns: list[InputColumn]) -> pa.Schema:
+    """Arrow types of an input's stored columns, from its first file, or from its declared columns if it has none."""
     import pyarrow.parquet as pq  # type: ignore[import-untyped]
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructType
@@ -186,7 +187,7 @@ def _read_stored_types(folder: Path, entry: InputEntry, columns: list[InputColum
 
 
 def _count_partition_rows(folder: Path, entry: InputEntry) -> list[int]:
-    """Rows of each partition of the original; 0 for one that was not dumped."""
+    """Count the rows of each original partition; 0 for one that was not dumped."""
     import pyarrow.parquet as pq
 
     counts = [0] * entry.n_partitions
@@ -199,7 +200,7 @@ def _count_partition_rows(folder: Path, entry: InputEntry) -> list[int]:
 
 
 def _write_partitions(table: pa.Table, counts: list[int], entry: InputEntry, scratch: Path) -> InputEntry:
-    """Write the rows, in their partitions where their number is that of the dump, else in the first one."""
+    """Write the rows into the dump's partitions if their number is the same, else all into the first one."""
     import pyarrow.parquet as pq
 
     if table.num_rows != sum(counts):

@@ -139,7 +139,7 @@ def _check_repeatable(
     expected: Mapping[int, PartitionPrint],
     prints: Mapping[int, PartitionPrint],
 ) -> Verification:
-    """Run the operator once more: when it gives other rows again, its output is not a function of its inputs."""
+    """Run the operator once more: if the rows differ again, its output does not depend on its inputs alone."""
     try:
         again = fingerprint_partitions(frame, sorted(expected))
     except Exception as error:  # noqa: BLE001 - fails now and then: not repeatable either
@@ -169,6 +169,10 @@ def _compare_prints(
     prints: Mapping[int, PartitionPrint],
     tolerance: float | None,
 ) -> Verification:
+    """Compare the fingerprints of the original and the replayed output, by partition.
+
+    Where they differ and the dump kept its rows, these are compared within the tolerance, and the first ones shown.
+    """
     wanted, actual = merge_prints(expected), merge_prints(prints)
     passed = wanted == actual
     row_for_row = dict(expected) == dict(prints)
@@ -210,7 +214,7 @@ def _unordered_print(fingerprint: PartitionPrint) -> tuple[int, int, int]:
 
 
 def name_columns(frame: DataFrame, names: Sequence[str]) -> DataFrame:
-    """The output (columns c0, c1 …) with the names of the query; a name that repeats has its position: `k (2)`."""
+    """Rename the output's columns c0, c1 … to the query's names; a repeated name gets its position: `k (2)`."""
     return frame.toDF(*choose_display_names(names))
 
 

@@ -61,6 +61,7 @@ def bisect_in_process(folder: str, **options: Any) -> BisectionResult:
 def _run_command(
     verb: str, folder: str, options: dict[str, Any], model: type[BaseModel], answer: type[Answer]
 ) -> Answer:
+    """Run `workbench lore VERB` in a process of its own and parse its JSON answer."""
     command = [sys.executable, "-m", "workbench", "lore", *build_command(verb, folder, options, model), "--json"]
     try:
         process = run_command(command, env=child_environment(), timeout_s=TIMEOUT_S)
@@ -87,6 +88,7 @@ def build_command(verb: str, folder: str, options: Mapping[str, Any], model: typ
 
 
 def _build_arguments(options: Mapping[str, Any]) -> list[str]:
+    """Turn options into command-line arguments; mappings become FLAG KEY=VALUE, false and null values are left out."""
     flags = {"confs": "--conf", "confs_a": "--a", "confs_b": "--b", "inputs": "--input"}
     arguments: list[str] = []
     for name, value in options.items():
@@ -169,7 +171,7 @@ class ReplayOutcome:
 
     @property
     def ratio(self) -> dict[str, Any] | None:
-        """The operator's row of `ratios`: of CPU times where they are known and above 0, else of elapsed times."""
+        """Row of `ratios` for the operator: of CPU times where they are known and above 0, else of elapsed times."""
         rows = {row["quantity"]: row for row in self.ratios.iter_rows(named=True)}
         return rows.get("operator, CPU") or rows.get("operator")
 
@@ -274,6 +276,7 @@ def inspect_and_replay(
 def _replay_or_explain(
     place: Path, replay: Replay, options: Mapping[str, Any]
 ) -> tuple[ReplayResult | None, str | None]:
+    """Replay a dump: its result, or null and the reason why it was refused."""
     try:
         return replay(str(place.absolute()), **options), None
     except InputError as error:

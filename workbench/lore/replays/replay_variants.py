@@ -363,7 +363,7 @@ def measure_variants(
 
 
 def _warm_up(sides: Sequence[ReplayVariant], scanned: Mapping[str, RebuiltOperator], repeat: int) -> None:
-    """Run scans and operators untimed: the JVM compiles code in the first runs, whose CPU time is more."""
+    """Run scans and operators without timing: the JVM compiles code in the first runs, which take more CPU time."""
     begun = time.perf_counter()
     for number in range(WARM_UP_TURNS if repeat >= MIN_ADAPTIVE_RUNS else min(repeat, 1)):
         for side in sides:
@@ -411,6 +411,10 @@ def find_baseline_nodes(plan: Any, bridge: Bridge) -> list[Any]:
 
 
 def _summarize_times(side: ReplayVariant, timings: pl.DataFrame) -> dict[str, Any]:
+    """Row of table SIDES: medians of a side's times in seconds, with the interval of its operator time.
+
+    `timings`: Columns side, scan_s, total_s, operator_run_s, peak_memory_bytes, spill_bytes.
+    """
     import polars as pl
 
     side_timings = timings.filter(pl.col("side") == side.name)
@@ -429,7 +433,15 @@ def _summarize_times(side: ReplayVariant, timings: pl.DataFrame) -> dict[str, An
 
 
 def summarize_side(timings: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) -> dict[str, Any]:
-    """Elapsed and CPU time of the operator from its rows of `tables.TIMINGS`, each with its interval."""
+    """Summarise the elapsed and CPU seconds of the operator on one side, each with its interval.
+
+    `timings`: The side's rows of `tables.TIMINGS`, of which `operator_s` and `operator_cpu_s` are used.
+
+    >>> import polars as pl
+    >>> timings = pl.DataFrame({"operator_s": [1.0, 1.1, 1.2, 1.1, 1.0, 1.1], "operator_cpu_s": [4.0] * 6})
+    >>> [round(summarize_side(timings)[name], 2) for name in ("low_s", "operator_s", "high_s", "operator_cpu_s")]
+    [1.0, 1.1, 1.2, 4.0]
+    """
     summary: dict[str, Any] = {}
     for column, suffix in (("operator_s", "s"), ("operator_cpu_s", "cpu_s")):
         seen = summarize_differences(timings[column].drop_nulls().to_list(), level=level)
@@ -439,7 +451,12 @@ def summarize_side(timings: pl.DataFrame, *, level: float = CONFIDENCE_LEVEL) ->
 
 
 def _compare_times(timings: pl.DataFrame, sides: Sequence[ReplayVariant]) -> tuple[stats.Interval | None, str | None]:
-    """Ratio of the CPU times, of the elapsed ones where there are none; null where a time is not above 0."""
+    """Ratio of the sides' CPU times, or of elapsed ones without CPU times, and its verdict.
+
+    Null if a time is not above 0.
+
+    `timings`: Table TIMINGS.
+    """
     import polars as pl
 
     if len(sides) != 2 or not timings.height:

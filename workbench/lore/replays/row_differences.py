@@ -117,7 +117,7 @@ def fingerprint_partitions(frame: DataFrame, partitions: Iterable[int] | None = 
 
 
 def _collect_partition_totals(aggregated: DataFrame, bridge: Bridge) -> list[tuple[int, ...]]:
-    """The totals of each partition, in order.
+    """Collect the totals of each partition, in order.
 
     The partial half of an aggregate without keys gives one row per partition, even for an empty one. Run alone it needs
     neither a hash map, with a look-up per row, nor a shuffle.
@@ -207,7 +207,7 @@ def choose_tolerance(operator: str, types: Iterable[str], tolerance: float | Non
 
 @contextlib.contextmanager
 def carry_frame(frame: DataFrame, into: Bridge) -> Iterator[DataFrame]:
-    """Rows of a frame, computed and cached under the settings of its session, as a frame of another session.
+    """Compute and cache a frame under the settings of its own session, and return it as a frame of another session.
 
     An RDD is computed under the settings of the session that reads it, so it must be cached first.
     """
@@ -285,7 +285,7 @@ def are_rows_close(expected: Iterable[Any], actual: Iterable[Any], tolerance: fl
 
 
 def _take_out_floats(value: Any, floats: list[float]) -> Any:
-    """A hashable form of a value without its finite floats, which are appended to the list."""
+    """Copy a value in hashable form without its finite floats, which are appended to `floats`."""
     if isinstance(value, float) and math.isfinite(value):
         floats.append(value)
         return None, "float"
@@ -299,7 +299,7 @@ def _take_out_floats(value: Any, floats: list[float]) -> Any:
 def _split_by_gaps(
     left: list[FloatRow], right: list[FloatRow], tolerance: float
 ) -> Iterator[tuple[list[FloatRow], list[FloatRow]]]:
-    """Split the rows of both sides into parts without close rows across parts."""
+    """Yield parts of both sides' rows, such that no left row is close to a right row of another part."""
     n_columns = len((left or right)[0])
     # With the next column, and the number of consecutive columns without a gap.
     waiting = [(left, right, 0, 0)]
@@ -316,6 +316,10 @@ def _split_by_gaps(
 def _split_by_column_gaps(
     left: list[FloatRow], right: list[FloatRow], column: int, tolerance: float
 ) -> list[tuple[list[FloatRow], list[FloatRow]]]:
+    """Split rows of both sides where neighbours in the sorted column differ beyond the tolerance.
+
+    Rows of different parts can then never be equal. Returns: Pairs of left and right rows.
+    """
     sided = [(row, side) for side, rows in enumerate((left, right)) for row in rows]
     sided.sort(key=lambda pair: pair[0][column])
     parts: list[tuple[list[FloatRow], list[FloatRow]]] = [([], [])]
@@ -329,6 +333,11 @@ def _split_by_column_gaps(
 
 
 def _can_pair_rows(left: list[FloatRow], right: list[FloatRow], tolerance: float) -> bool:
+    """Whether each left row can be paired with a right row within the relative tolerance.
+
+    >>> _can_pair_rows([(1.0,), (2.0,)], [(2.0,), (1.0,)], 1e-9), _can_pair_rows([(1.0,)], [(1.1,)], 1e-9)
+    (True, False)
+    """
     if len(left) != len(right):
         return False
     left, right = sorted(left), sorted(right)

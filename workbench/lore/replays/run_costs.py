@@ -1,4 +1,4 @@
-"""What one run costs: elapsed time, CPU and run time of its tasks, of Python workers and native threads, memory, spill.
+"""Costs of one run: elapsed time, CPU and run time of its tasks, of Python workers and native threads, memory, spill.
 
 Elapsed time depends on the load of the machine; CPU time hardly does. Both are different quantities: CPU and run time
 are added up over tasks.

@@ -107,7 +107,7 @@ def _find_type_refusal(attribute: Any, *, stored: bool) -> str | None:
 
 
 def _iter_types(kind: Any) -> Iterator[Any]:
-    """A type and all nested ones, from Spark's JSON; atomic ones as their names."""
+    """Yield a type and all types nested in it, from Spark's JSON form; atomic types are names."""
     yield kind
     if isinstance(kind, str):
         return
@@ -139,7 +139,7 @@ def list_inputs(node: PlanNode, bridge: Bridge) -> list[OperatorInput]:
 
 
 def keep_partitioning(operator_input: OperatorInput, bridge: Bridge) -> OperatorInput:
-    """The input with how its rows are partitioned, where this Spark has unions that depend on it and it is known."""
+    """Add to an input how its rows are partitioned, if that is known and unions of this Spark depend on it."""
     if not bridge.unions_keep_partitions or operator_input.kind != "rows":
         return operator_input
     partitioning = operator_input.source.outputPartitioning()

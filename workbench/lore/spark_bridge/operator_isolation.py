@@ -118,6 +118,7 @@ def iter_python_functions(plan: Any, bridge: Bridge) -> Iterator[tuple[str, Any]
 
 
 def _strip_function_origin(function: Any, bridge: Bridge) -> None:
+    """Remove from a Python function what belongs to this session: interpreter path, environment, accumulator."""
     if not function.broadcastVars().isEmpty():
         raise ConfigError(
             "a Python function uses broadcast values, which are gone after this session",
@@ -196,6 +197,9 @@ def is_one_to_one(operator: str, n_inputs: Iterable[int], n_output: int) -> bool
     """Does partition P of the output come from partition P of each input alone?
 
     `n_inputs`: Partitions of each input that is neither broadcast nor a subquery.
+
+    >>> is_one_to_one("Project", [4], 4), is_one_to_one("Project", [4], 2)
+    (True, False)
     """
     if operator in PARTITION_MIXING_OPERATORS or operator.startswith(SUBTREE_PREFIX):
         return False
@@ -286,7 +290,7 @@ def read_input_rows(folder: DumpStore, entry: InputEntry, bridge: Bridge) -> Any
 
 
 def _scan_input(folder: DumpStore, entry: InputEntry, bridge: Bridge) -> tuple[Any, Any]:
-    """One file partition per original partition; spark.read would regroup and sort the files."""
+    """Build a scan with one file partition for each original partition, which spark.read would regroup."""
     sources = bridge.execution.datasources
     schema = build_stored_schema(entry, bridge)
     options = bridge.to_scala_map({"returning_batch": "false"})
@@ -321,6 +325,7 @@ def build_stored_schema(entry: InputEntry, bridge: Bridge) -> Any:
 
 
 def _list_partition_files(folder: DumpStore, entry: InputEntry, number: int, bridge: Bridge) -> Any:
+    """Java array with the stored files of partition `number` of an input."""
     sources = bridge.execution.datasources
     gateway = bridge.context._gateway
     count = entry.batches.get(str(number), 0)
@@ -400,6 +405,7 @@ def _open_child(child: Any, kind: SubtreeKind) -> Any:
 
 
 def _check_subtree(node: PlanNode, plan: Any, inputs: list[OperatorInput], bridge: Bridge) -> None:
+    """Refuse a subtree with an operator, expression or input column that cannot be dumped."""
     reason = find_refusal(node, bridge)
     for below in node.iter_nodes():
         reason = reason or _find_inner_refusal(below, node, bridge)
@@ -425,7 +431,7 @@ def _find_inner_refusal(below: PlanNode, top: PlanNode, bridge: Bridge) -> str |
 
 
 def find_replan_refusal(operator_class: str) -> str | None:
-    """Why an operator cannot be planned anew; null for a join."""
+    """Reason why an operator cannot be planned anew; null for a join."""
     name = operator_class.rpartition(".")[2]
     if name in JOINS:
         return None
@@ -475,7 +481,7 @@ def replan_dumped_join(
 
 
 def _build_condition(operator: Any, bridge: Bridge) -> Any:
-    """Equal keys and the rest, as an Option."""
+    """Join condition of equal keys and the rest, as a Scala Option."""
     expressions = bridge.jvm.org.apache.spark.sql.catalyst.expressions
     parts = []
     if simple_class_name(operator) in EQUI_JOINS:

@@ -278,6 +278,7 @@ def _sum_times(metrics: dict[str, Any]) -> float | None:
 
 
 def _iter_metrics(plan: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the name and the SQLMetric of each metric of a plan node."""
     entries = plan.metrics().iterator()
     while entries.hasNext():
         entry = entries.next()

@@ -79,6 +79,7 @@ def _parse_task_place(text: str) -> tuple[int | None, int | None]:
 
 
 def _split_error_class(message: str) -> tuple[str, str]:
+    """Class and message of the exception inside a Spark failure message, from its line about the executor."""
     lines = message.splitlines()
     for line in lines:
         if match := re.search(r"\(executor [^)]*\)\)?: ([\w.$]+(?:Exception|Error|Throwable)\w*)(?:: (.*))?$", line):
@@ -93,6 +94,11 @@ def _split_error_class(message: str) -> tuple[str, str]:
 
 
 def _split_python_error(message: str) -> tuple[str, str]:
+    r"""Class and message of the exception at the end of a Python traceback.
+
+    >>> _split_python_error("Traceback (most recent call last):\n  ...\nValueError: bad row")
+    ('ValueError', 'bad row')
+    """
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     for line in reversed(lines):
         if match := re.match(r"([A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Iteration)\w*)(?::\s*(.*))?$", line):
@@ -206,7 +212,7 @@ def _identity_hash(thing: Any, bridge: Bridge) -> int:
 
 
 def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, bridge: Bridge) -> Any:
-    """The tree of SparkPlanInfo with ids in the names of operators, not of wrappers."""
+    """Copy a SparkPlanInfo tree with LORE ids in the names of operators, but not of wrappers."""
     infos, plans = bridge.to_list(info.children()), _list_shown_children(plan, bridge)
     if len(infos) == len(plans):
         infos = [
@@ -226,7 +232,7 @@ def _label_plan_info(info: Any, plan: Any, ids: dict[int, int], mark: str, bridg
 
 
 def _list_shown_children(plan: Any, bridge: Bridge) -> list[Any]:
-    """Children of a node in SparkPlanInfo."""
+    """Children of a plan node that SparkPlanInfo shows."""
     kind = simple_class_name(plan)
     if kind in ("ReusedExchangeExec", "ReusedSubqueryExec"):
         return [plan.child()]
@@ -312,7 +318,7 @@ def _format_count(count: int | None) -> str:
 
 
 def find_unrepeatable_part(plan: Any, bridge: Bridge) -> str | None:
-    """The first part below or in a plan whose rows may differ when it is computed again; null when there is none.
+    """Find the first part of a plan whose rows may differ when it is computed again; null when there is none.
 
     Parts are expressions that Spark marks nondeterministic, functions of users (Spark trusts those that are not
     marked), limits and samples, and leaves whose rows Spark does not compute.

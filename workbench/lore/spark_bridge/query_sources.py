@@ -140,6 +140,7 @@ def _read_sql(file: Path) -> str:
 
 
 def _parse_views(views: Sequence[str]) -> list[tuple[str, str]]:
+    """Parse options NAME=PATH to pairs of view name and path."""
     pairs = []
     for text in views:
         match = _VIEW_PATTERN.fullmatch(text)
@@ -150,6 +151,7 @@ def _parse_views(views: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _list_tables(data: str) -> dict[str, str]:
+    """Map table names to the Parquet files or folders in a folder."""
     folder = Path(data)
     if not folder.is_dir():
         raise InputError("no such folder", where="--data", found=data, do="for data at URLs use --view NAME=URL")
@@ -165,6 +167,7 @@ def _list_tables(data: str) -> dict[str, str]:
 
 
 def _read_table(spark: SparkSession, path: str) -> DataFrame:
+    """Read a table by the format of its ending, Parquet without one; CSV with header and inferred types."""
     ending = Path(path.rstrip("/")).suffix.lower()
     reader = spark.read.format(_FORMATS.get(ending, "parquet"))
     if ending == ".csv":
@@ -173,6 +176,7 @@ def _read_table(spark: SparkSession, path: str) -> DataFrame:
 
 
 def _call_function(script: Path, function: str, spark: SparkSession) -> DataFrame:
+    """Import the script and call its function, which must return a Spark DataFrame."""
     from pyspark import cloudpickle
     from pyspark.sql import DataFrame
 

@@ -113,6 +113,10 @@ def fresh_session(
 def _run_spark(
     master: str, settings: Mapping[str, str], serial_filter: str | None, app_name: str
 ) -> Iterator[SparkSession]:
+    """Start Spark for a block of code and stop it at its end.
+
+    `serial_filter` limits the Java classes that may be read.
+    """
     from workbench.spark.jvm import build_spark_environment
 
     os.environ.update(build_spark_environment())
@@ -145,7 +149,7 @@ def _run_spark(
 
 
 def _with_java_options(settings: Mapping[str, str], serial_filter: str | None) -> dict[str, str]:
-    """The settings with JVM options: our log settings first, so that the caller's override them; the filter last."""
+    """Add JVM options to the settings: ours for logs first, so that the caller's override them, and the filter last."""
     options = dict(settings)
     quiet = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
     for key, first in (("spark.driver.extraJavaOptions", quiet), ("spark.executor.extraJavaOptions", "")):

@@ -230,7 +230,7 @@ class Bridge:
         return self.execution.LocalTableScanExec(output, self.to_scala_seq([]), *self.no_stream())
 
     def no_stream(self) -> tuple[Any, ...]:
-        """The parameter of leaves that is a stream, where this Spark has it."""
+        """Arguments for the stream parameter of leaves; empty if this Spark has no such parameter."""
         return ()
 
     def build_logical_rows(self, output: Any, rdd: Any, n_rows: int) -> Any:
@@ -359,6 +359,7 @@ class Bridge:
         return None if field is None else field.get(target)
 
     def _declared_field(self, target: Any, name: str) -> Any:
+        """Find a Java object's field by name in its class or a class above, made accessible; null if there is none."""
         declared = target.getClass()
         while declared is not None:
             for field in declared.getDeclaredFields():
@@ -392,6 +393,7 @@ class JvmNames:
         self.objects: dict[str, Any] = {}
 
     def __getattr__(self, name: str) -> Any:
+        """Look up a Java package or class, and keep it unless it may be a class that is missing as yet."""
         if name.startswith("__"):
             raise AttributeError(name)
         member = getattr(self._found, name)

@@ -140,6 +140,7 @@ def _check_directory(archive: Path) -> None:
 def _choose_entries(
     entries: list[zipfile.ZipInfo], archive: Path, wanted: re.Pattern[str], ignored: frozenset[str]
 ) -> list[zipfile.ZipInfo]:
+    """Choose the files to unpack; refuse an archive with a name, kind or file that a bundle may not have."""
     if len(entries) > MAX_ENTRIES:
         raise InputError("the archive has too many files", where=archive, allowed=f"{MAX_ENTRIES:,}")
     chosen: list[zipfile.ZipInfo] = []

@@ -85,6 +85,7 @@ def read_or_create_key() -> bytes:
 
 
 def _find_key_fault(facts: os.stat_result) -> tuple[str, str] | None:
+    """Fault of the key file and what was found, null if it is sound: own file, closed to others, right size."""
     if not stat.S_ISREG(facts.st_mode):
         return "the key of dumps is no file", stat.filemode(facts.st_mode)
     if hasattr(os, "geteuid"):

@@ -1,1 +1,1 @@
-"""What a run shows: steps, arrivals, rates, bottlenecks; pure, tables in and tables out."""
+"""Analysis of a run: steps, arrivals, rates, bottlenecks; pure, tables in and tables out."""

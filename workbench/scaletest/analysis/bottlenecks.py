@@ -102,7 +102,7 @@ def find_bottlenecks(
     beats: pl.DataFrame | None = None,
     in_turn: bool = False,
 ) -> pl.DataFrame:
-    """Each stage that work waited for: whether it held work back, at which rate, and the client that was at its limit.
+    """Find each stage that work waited for: whether it held work back, its rate, and the client that was at its limit.
 
     `gpus`, `pods`: As for `find_saturation`, and `unschedulable` of table PODS.
     `gaps`: Table GAPS; seconds in which the pods' watch was away are no evidence.
@@ -143,9 +143,9 @@ def find_bottlenecks(
 
 
 def _subtract_lag(waits: StageWaits, beats: pl.DataFrame | None) -> StageWaits:
-    """Waits from our requests to what our watch saw, without the watch's own lag at that time, by the heartbeat.
+    """Reduce the waits from our requests to our watch's events by the watch's own lag at that time.
 
-    `beats`: `sent_s, ack_s, lag_s`.
+    `beats`: Heartbeats, with columns `sent_s, ack_s, lag_s`.
     """
     timed_beats = None if beats is None else beats.filter(pl.col("lag_s").is_not_null()).sort("sent_s")
     if timed_beats is None or not timed_beats.height:
@@ -203,6 +203,7 @@ class _Stage:
 
 
 def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
+    """Classify the bottleneck of a stage and build its row of table LIMITS: rates in pods/s, times in seconds."""
     stretch, nature = stage.stretch, stage.finding.nature
     stretch_evidence = evidence.within(stretch)
     inside = stretch_evidence.requests
@@ -252,9 +253,11 @@ def _build_row(stage: _Stage, evidence: ServerEvidence) -> dict[str, Any]:
 def _find_client_limit(
     step: str, stretch: Stretch, inside: pl.DataFrame, components: Sequence[Component]
 ) -> dict[str, Any]:
-    """The client that does the stage's work, if its requests are at its limit: columns of table LIMITS, or none.
+    """Find the client that does the stage's work and sends requests at its limit.
 
     `inside`: Rows of table REQUESTS in the whole seconds of the stretch.
+
+    Returns: Columns of table LIMITS; empty if there is none.
     """
     workers = inside.filter(_does_work(step)).group_by("client").agg(pl.col("requests").sum())
     for client in workers.sort("requests", "client", descending=[True, False])["client"].head(3):
@@ -286,7 +289,10 @@ def _does_work(step: str) -> pl.Expr:
 
 
 def _find_limiter(step: str, evidence: ServerEvidence) -> dict[str, Any]:
-    """The component that does the stage's work, if its own metrics say that its requests waited for its limit."""
+    """Find the component that does the stage's work and, by its own metrics, waited for its request limit.
+
+    Returns: Columns of table LIMITS; empty if there is none.
+    """
     for name in _WORKERS.get(step, ()):
         wait_s = find_limiter_wait(evidence.pressure, name)
         component = next((candidate for candidate in evidence.components if candidate.name == name), None)
@@ -297,9 +303,11 @@ def _find_limiter(step: str, evidence: ServerEvidence) -> dict[str, Any]:
 
 
 def _request_rates(requests: pl.DataFrame, component: Component, stretch: Stretch) -> Iterator[Floats]:
-    """Requests of a client per second, as its limit may count them: all, or all but events.
+    """Yield a client's requests per second as its limit may count them: all, and all but those for events.
 
-    `requests`: `at_s, resource, requests`, in the stretch's seconds. Yields one rate for each second, with zeros.
+    A component that sends its events through a second client yields the latter only.
+
+    `requests`: `at_s, resource, requests`, in the stretch's seconds. Each array has one rate for each second, also 0.
     """
     seconds = max(1, int(stretch.end_s - stretch.begin_s) - 1)
     without = requests.filter(pl.col("resource") != "events")
@@ -309,7 +317,10 @@ def _request_rates(requests: pl.DataFrame, component: Component, stretch: Stretc
 
 
 def _stands_at_limit(rates: Floats, limit_per_s: float) -> bool:
-    """The rate stays at the limit second for second; one request may fall into the next second."""
+    """Tell whether the rate stays at the limit in every second; one request may fall into the next second.
+
+    `rates`: Requests per second, one element for each second.
+    """
     even = rates <= max(ABOVE * limit_per_s, limit_per_s + 1)
     return bool(abs(rates.mean() / limit_per_s - 1) <= NEAR and even.mean() >= EVEN)
 
@@ -418,6 +429,7 @@ _CAUSES = {
 
 
 def _describe_client_limit(row: dict[str, Any]) -> str:
+    """Name the client that its own request limit held back, and the remedy; `row` is one of table LIMITS."""
     if row.get("requests_per_s") is None:
         limit = "" if row["configured_per_s"] is None else f" of {row['configured_per_s']:g}/s"
         return (
@@ -432,6 +444,10 @@ def _describe_client_limit(row: dict[str, Any]) -> str:
 
 
 def _describe_stage(stage: _Stage, inside: pl.DataFrame) -> str:
+    """Sentence for a stage that did no more though no client limit explains it.
+
+    `inside`: its requests in the audit log.
+    """
     clients = (
         "No client that does this work was at its known limit."
         if inside.height

@@ -48,7 +48,7 @@ class Disruptions:
 
     @property
     def sentence(self) -> str | None:
-        """The losses with their numbers, then the workloads; null where nothing was lost."""
+        """Sentence with the lost pods by cause, and the workloads that did not end well; null if nothing was lost."""
         counts = {name: getattr(self, name) for name in _CAUSES}
         causes = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
         if not causes and not self.failed_workloads:
@@ -104,7 +104,13 @@ def find_disruptions(
 
 
 def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """`index, well, finished_s` of workloads that ended: by their own object, a bare pod by itself."""
+    """Find the workloads that ended, by their own object, or by the pod itself where it has no controller.
+
+    Returns: `index, well` (it succeeded), `finished_s`.
+
+    `plan`: `index, name, kind, pods`. `transitions`: `resource, transition, workload, arrival_s`.
+    `pods`: `index, ended_s, lost_s`.
+    """
     names = plan.select("index", pl.col("name").alias("workload"))
     endings = transitions.filter(
         pl.col("resource").is_in(["job", "workload"]) & pl.col("transition").is_in([*_ENDED_WELL, "failed", "deleted"])
@@ -129,7 +135,7 @@ def _find_ends(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame
 
 
 def _classify_losses(lost: pl.DataFrame, transitions: pl.DataFrame) -> dict[str, int]:
-    """Number of lost pods by cause. `lost`: `uid`. `transitions`: `resource, transition, uid, owner, reason`."""
+    """Count the lost pods by cause. `lost`: `uid`. `transitions`: `resource, transition, uid, owner, reason`."""
     about = transitions.filter(pl.col("resource").is_in(["pod", "event"])).with_columns(
         pl.when(pl.col("resource") == "event").then("owner").otherwise("uid").alias("uid")
     )
@@ -181,12 +187,17 @@ class NodeLosses:
 
 
 def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -> NodeLosses | None:
-    """Which nodes took no pods for a part of a run? Null where all did, or nothing was seen of them.
+    """Find the nodes that accepted no pods for a part of a run; null if there are none, or no node was observed.
 
-    A node that came during the run, and took pods from then on, is not lost. Knows nodes that were seen only.
+    A node that appeared during the run and accepted pods from then on is not lost.
 
     `nodes`: `name, gpus` of table NODES. `changes`: `at_s, name, ready, gpus` of table NODE_CHANGES.
     `end_s`: End of the run.
+
+    >>> nodes = pl.DataFrame({"name": ["a", "b"], "gpus": [8, 8]})
+    >>> changes = pl.DataFrame({"at_s": [0.0, 0.0, 60.0], "name": ["a", "b", "b"], "ready": [True, True, False]})
+    >>> find_node_losses(nodes, changes.with_columns(gpus=8), end_s=100.0)
+    NodeLosses(names=('b',), n_nodes=2, first_s=60.0, from_the_start=False, lost_fraction=0.2, gpus=(8, 16))
     """
     if not changes.height or end_s <= 0:
         return None
@@ -220,9 +231,13 @@ def find_node_losses(nodes: pl.DataFrame, changes: pl.DataFrame, end_s: float) -
 
 
 def _count_usable_gpus(changes: pl.DataFrame, end_s: float) -> tuple[int, int]:
-    """Least and most GPUs of nodes that took pods, from the first list of all nodes on.
+    """Smallest and largest number of GPUs on nodes that accepted pods, after the first list of all nodes.
 
     `changes`: `at_s, name, ready, gpus`, by time.
+
+    >>> changes = pl.DataFrame({"at_s": [0.0, 0.0, 60.0], "name": ["a", "b", "b"], "ready": [True, True, False]})
+    >>> _count_usable_gpus(changes.with_columns(gpus=8), end_s=100.0)
+    (8, 16)
     """
     usable: dict[str, int] = {}
     seen: list[int] = []

@@ -18,6 +18,10 @@ def count_pods_together(pods: pl.DataFrame, begin: str, end: str) -> pl.DataFram
     At one moment, ends count before begins: the order of simultaneous observations is unknown, and a
     gang is together only when it surely was. A pod that was bound and gone at once (both were found after a watch had
     been away) was there at that moment. So whatever runs is bound, at every moment.
+
+    >>> pods = pl.DataFrame({"index": [0, 0], "uid": ["a", "b"], "scheduled_s": [1.0, 2.0], "ended_s": [5.0, None]})
+    >>> count_pods_together(pods, "scheduled_s", "ended_s").select("uid", "at_s", "change", "level").rows()
+    [('a', 1.0, 1, 1), ('b', 2.0, 1, 2), ('a', 5.0, -1, 1)]
     """
     begun_rows = pods.filter(pl.col(begin).is_not_null())
     arrivals = begun_rows.select("index", "uid", pl.col(begin).alias("at_s"), order=pl.lit(1), change=pl.lit(1))
@@ -52,7 +56,7 @@ def mark_partial_gangs(schedule: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFra
 
 
 def build_gang_table(schedule: pl.DataFrame, pods: pl.DataFrame, end_s: float) -> pl.DataFrame:
-    """Which gangs were ever complete, all pods at a time, and what they held while they were not.
+    """Find the gangs that were ever complete (all pods at one time), and the GPU time held while they were not.
 
     `schedule`: `index, name, gang, pods`. `pods`: `index, uid, scheduled_s, ended_s, gpus`.
 

@@ -68,6 +68,10 @@ def find_saturation(gpus: pl.DataFrame | None, pods: pl.DataFrame | None = None)
 
     Where `allocated` is above 1.05 * `capacity` at any moment, nodes came or were not seen: then no moment is full.
     Knows GPUs only, and of this run's pods only; does not show that a gang waits until all of it fits.
+
+    >>> columns = {"at_s": [0.0, 1.0], "capacity": [8.0, 8.0], "allocated": [4.0, 8.0]}
+    >>> find_saturation(pl.DataFrame(columns | {"waiting": [0.0, 2.0], "stranded": [0.0, 0.0]})).full.tolist()
+    [False, True]
     """
     if gpus is None or not gpus.height:
         nothing = np.zeros(0)
@@ -87,6 +91,8 @@ def _find_waiting_gpus(pods: pl.DataFrame | None, at: Floats) -> tuple[Floats, n
     """GPUs of the smallest pod that waits at each moment, 0 for none; and whether it is one of the largest of all.
 
     `at`: Moments in seconds; both results have one value for each.
+
+    `pods`: `gpus, created_s, scheduled_s, ended_s`.
     """
     smallest = np.zeros(len(at))
     if pods is None:
@@ -111,17 +117,22 @@ class GpuCeiling:
 
     @property
     def pods_per_s(self) -> float:
-        """The ceiling."""
+        """Highest rate at which the GPUs can take pods, in pods/s."""
         return self.gpus / self.gpu_s_per_pod
 
 
 def find_gpu_ceiling(schedule: pl.DataFrame, gpus: pl.DataFrame) -> GpuCeiling | None:
-    """How many pods a second do the GPUs themselves allow, whatever the scheduler does?
+    """How many pods a second do the GPUs themselves allow, however fast the scheduler is?
 
     `schedule`: `pods, gpus_per_pod, lifetime_s, delete_after_s`. `gpus`: `capacity`.
 
-    Null where there are no GPUs, or where a pod with GPUs never ends: then they only hold a number of pods, at no rate.
-    Of all the plan's pods on the largest capacity that was seen; does not show what fragmentation costs.
+    Null where there are no GPUs, or where a pod with GPUs never ends, so that there is no rate. Assumes the largest
+    capacity that was seen; does not show what fragmentation costs.
+
+    >>> plan = {"pods": [2, 1], "gpus_per_pod": [1, 4], "lifetime_s": [10.0, 5.0]}
+    >>> schedule = pl.DataFrame(plan).with_columns(delete_after_s=pl.lit(None, dtype=pl.Float64))
+    >>> find_gpu_ceiling(schedule, pl.DataFrame({"capacity": [8, 8]}))
+    GpuCeiling(gpus=8.0, gpu_s_per_pod=13.333333333333334)
     """
     if not gpus.height:
         return None
@@ -181,9 +192,9 @@ def build_gpu_timeline(
 def _gpus_by_node(
     gpu_pods: pl.DataFrame, nodes: pl.DataFrame, at: Floats, largest: float, changes: pl.DataFrame | None
 ) -> tuple[Floats, Floats, Floats]:
-    """GPUs there are, GPUs allocated, and GPUs free where the largest pod finds too few, at each moment.
+    """Count GPUs at each moment: all, those allocated, and those free on nodes too full for the largest pod.
 
-    What is bound to a node that is not ready holds no GPU that there is.
+    Pods on a node that is not ready hold no existing GPU.
 
     `gpu_pods`: `node, gpus, scheduled_s, ended_s`. `nodes`: `name, gpus`. `changes`: `at_s, name, ready`.
     """
@@ -213,7 +224,7 @@ def _gpus_by_node(
 def _ready_masks(
     node_numbers: dict[str, int], at: Floats, changes: pl.DataFrame | None
 ) -> Iterator[npt.NDArray[np.bool_]]:
-    """Which nodes are ready at each moment, by number.
+    """Yield for each moment an array that tells which nodes, by number, are ready.
 
     A node whose first change comes later was not there before it, if a list of all nodes was seen before.
 
@@ -237,9 +248,15 @@ def _ready_masks(
 
 
 def count_gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_end: str) -> Floats:
-    """GPUs of the rows that are between begin and end (the earlier of two) at each moment.
+    """Sum the GPUs of the rows that have begun and not ended at each moment.
 
-    `rows`: `gpus`, and the three columns of times, in seconds; null for never.
+    A row ends at the earlier of `end` and `or_end`.
+
+    `rows`: `gpus`, and the three named columns of times, in seconds; null for never. `at`: Moments in seconds.
+
+    >>> pods = pl.DataFrame({"gpus": [1, 4], "begin_s": [0.0, 2.0], "end_s": [3.0, None], "lost_s": [None, 9.0]})
+    >>> count_gpus_between(pods, np.array([1.0, 2.5, 5.0, 9.5]), "begin_s", "end_s", "lost_s").tolist()
+    [1.0, 5.0, 4.0, 0.0]
     """
     begun_rows = rows.filter(pl.col(begin).is_not_null())
     gpus = begun_rows["gpus"].to_numpy().astype(float)
@@ -248,6 +265,7 @@ def count_gpus_between(rows: pl.DataFrame, at: Floats, begin: str, end: str, or_
     ends = np.maximum(ends, begins)
 
     def gpus_until(times: Floats) -> Floats:
+        """Sum the GPUs of the rows whose time is at or before each moment of `at`."""
         order = np.argsort(times)
         sums = np.concatenate([[0.0], np.cumsum(gpus[order])])
         return np.asarray(sums[np.searchsorted(times[order], at, side="right")])

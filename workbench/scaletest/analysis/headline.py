@@ -81,6 +81,7 @@ def find_bound(analysis: Analysis) -> str | None:
 
 
 def _name_bound(analysis: Analysis, row: dict[str, Any]) -> str:
+    """Name the part that limits the run, with its rate; `row` is one of table LIMITS."""
     if row["kind"] == CLIENT_LIMIT:
         is_configured = row["configured_per_s"] is not None
         limit = f" ({format_number(row['configured_per_s'])} requests/s)" if is_configured else ""

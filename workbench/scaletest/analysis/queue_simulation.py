@@ -161,6 +161,7 @@ class _Simulation:
         self._backoff: list[tuple[int, float, int]] = []
 
     def run(self) -> npt.NDArray[np.float64]:
+        """Process all events in the order of time; returns the wait of each pod in seconds."""
         while self._events:
             at_s, kind, _, pod, node = heapq.heappop(self._events)
             if kind == _ARRIVAL:
@@ -277,7 +278,7 @@ class TraceFidelity:
 
     @property
     def excess_fraction(self) -> float | None:
-        """The excess as a share of the median lifetime."""
+        """Time that the control plane adds to a job, as a share of the median lifetime."""
         if self.excess_s is None or not self.median_run_s:
             return None
         return max(0.0, self.excess_s) / self.median_run_s
@@ -300,7 +301,7 @@ class TraceFidelity:
 
     @property
     def reason(self) -> str:
-        """Why the replay is no replay: time was compressed too far."""
+        """Reason why the replay is not true to its trace: time was compressed too far."""
         share = self.excess_fraction or 0.0
         slower = self.speed * MAX_EXCESS_FRACTION / share if share else self.speed
         return (

@@ -91,7 +91,7 @@ def _seconds_since(name: str, origin: int) -> pl.Expr:
 
 
 def _server_seconds(name: str, origin: int) -> tuple[pl.Expr, pl.Expr]:
-    """A time as Kubernetes writes it: seconds since the origin, and its resolution in seconds; both null for none."""
+    """Expressions for a time that Kubernetes wrote as text: seconds since the origin, and its resolution in seconds."""
     text = pl.col(name)
     fraction = text.str.extract(r"\.(\d{1,9})")
     real = ~text.str.starts_with("0001")
@@ -102,9 +102,9 @@ def _server_seconds(name: str, origin: int) -> tuple[pl.Expr, pl.Expr]:
 
 
 def _build_submissions(schedule: pl.DataFrame, journal: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table SUBMISSIONS. Of several endings (a crash, a second try) the first that the server has counts.
+    """Build table SUBMISSIONS; of several results for a workload the first one that the server has counts.
 
-    `schedule`: `index, name, due_s`. `journal`: Lines of the journal; so below for `observed` and `health`.
+    `schedule`: `index, name, due_s`. `journal`: Lines of the journal. `origin`: Start of the run in ns since 1970.
     """
     created, _ = _server_seconds("created", origin)
     ended = (
@@ -154,7 +154,10 @@ def _build_submissions(schedule: pl.DataFrame, journal: pl.DataFrame, origin: in
 
 
 def _build_transitions(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table TRANSITIONS; a restarted sampler sees old transitions again, later and less exactly."""
+    """Build table TRANSITIONS without repeats: a restarted sampler sees old ones again, later and less exactly.
+
+    `observed`: Lines of the sampler's file of objects. `origin`: Start of the run in ns since 1970.
+    """
     at, resolution = _server_seconds("server", origin)
     frame = observed.filter(pl.col("type") == "seen").with_columns(
         pl.when(pl.col("resource") != "audit").then(_seconds_since("arrival_ns", origin)).alias("arrival_s"),
@@ -168,9 +171,9 @@ def _build_transitions(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_nodes(observed: pl.DataFrame) -> pl.DataFrame:
-    """Table NODES: the most that each node ever offered, ready when it ever was.
+    """Build table NODES: the largest capacity that each node ever offered, ready if it ever was.
 
-    One that came up late has capacity, too; a deleted node has a final row: not ready, without capacity.
+    This includes a node that came up late; a deleted node has a final row: not ready, without capacity.
     """
     by_node = observed.filter(pl.col("type") == "node").group_by("name", maintain_order=True)
     return NODES.check(
@@ -183,7 +186,10 @@ def _build_nodes(observed: pl.DataFrame) -> pl.DataFrame:
 
 
 def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table NODE_CHANGES; a cordoned node is not ready for pods."""
+    """Build table NODE_CHANGES; a cordoned node counts as not ready.
+
+    `observed`: Lines of the sampler's file of objects. `origin`: Start of the run in ns since 1970.
+    """
     rows = observed.filter((pl.col("type") == "node") & pl.col("arrival_ns").is_not_null())
     return NODE_CHANGES.check(
         rows.select(
@@ -196,7 +202,10 @@ def _build_node_changes(observed: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table GAPS."""
+    """Build table GAPS, the times in which a watch was interrupted.
+
+    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
+    """
     rows = health.filter(pl.col("type") == "gap")
     return GAPS.check(
         rows.select(
@@ -211,7 +220,10 @@ def _build_gaps(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_beats(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table BEATS."""
+    """Build table BEATS, the heartbeats that measure the watch's lag.
+
+    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
+    """
     rows = health.filter(pl.col("type") == "beat")
     return BEATS.check(
         rows.select(
@@ -223,7 +235,10 @@ def _build_beats(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_skew(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table SKEW."""
+    """Build table SKEW, the bounds of the clock offset between client and servers.
+
+    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
+    """
     rows = health.filter(pl.col("type") == "skew")
     return SKEW.check(
         rows.select(
@@ -236,7 +251,10 @@ def _build_skew(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table LOAD."""
+    """Build table LOAD, how busy this machine was.
+
+    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
+    """
     rows = health.filter(pl.col("type") == "load")
     return LOAD.check(
         rows.select(
@@ -252,7 +270,10 @@ def _build_load(health: pl.DataFrame, origin: int) -> pl.DataFrame:
 
 
 def _build_pressure(health: pl.DataFrame, origin: int) -> pl.DataFrame:
-    """Table PRESSURE; a value is the mean of what was counted, else a level."""
+    """Build table PRESSURE, the components' own metrics: a value is the mean of the observations, else a level.
+
+    `health`: Lines of the sampler's file on itself. `origin`: Start of the run in ns since 1970.
+    """
     rows = health.filter(pl.col("type") == "pressure").with_columns(pl.col("subject").fill_null(""))
     counted = pl.col("count").is_not_null()
     measures = rows.select(

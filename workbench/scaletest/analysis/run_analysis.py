@@ -114,7 +114,7 @@ class Analysis:
     conditions: RunConditions
 
     def read_raw_table(self, table: Table) -> pl.DataFrame:
-        """A raw table; empty if the run does not have it."""
+        """Read a raw table of the run; empty if the run does not have it."""
         path = self.folder / "tables" / f"{table.name}.parquet"
         return table.read(self.folder / "tables") if path.is_file() else table.frame([])
 
@@ -144,7 +144,7 @@ class Analysis:
 
     @property
     def imported(self) -> bool:
-        """The run was imported: its milestones come from another tool."""
+        """Whether the run was imported, so that its milestones come from another tool."""
         return self.conditions.provider == run_records.IMPORTED
 
     @cached_property
@@ -187,7 +187,7 @@ class Analysis:
 
     @cached_property
     def sustainable(self) -> SustainableRate:
-        """The sustainable rate."""
+        """Pod rate that the cluster sustains."""
         return find_sustainable_rate(self.ramp)
 
     @property
@@ -281,7 +281,7 @@ class Analysis:
 
     @cached_property
     def replay(self) -> TraceFidelity | None:
-        """How true the replay of a trace is; null where none was replayed."""
+        """How true the replay is to its trace; null if no trace was replayed."""
         speed = self.conditions.replay_speed
         return None if speed is None else measure_trace_fidelity(self.schedule, self.pods, speed)
 
@@ -312,7 +312,7 @@ class Analysis:
 
     @cached_property
     def queues(self) -> QueueShares | None:
-        """How the queues shared the GPUs; null for one queue, or where they never waited together."""
+        """Division of the GPUs between the queues; null for one queue, or if they never waited together."""
         return measure_queue_shares(self.schedule, self.pods, self.passages.end_s, self.conditions.queue_quotas or None)
 
     @property
@@ -373,7 +373,7 @@ class Analysis:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the run is invalid; empty if it is valid."""
+        """Reasons why the run is invalid; empty if it is valid."""
         return list_reasons(self.validity)
 
     @property
@@ -383,7 +383,7 @@ class Analysis:
 
     @property
     def answer(self) -> str:
-        """The sustainable rate with its bound, and the waiting time of the slowest workloads."""
+        """Sentence with the sustainable rate and its bound, and the waiting time of the slowest workloads."""
         if self.imported:
             return f"{describe_decisions(self)}; the files do not contain a rate."
         return build_headline(self)
@@ -396,7 +396,7 @@ class Analysis:
 
 
 def analyse_run(folder: str | Path) -> Analysis:
-    """The analysis of a run folder that has its raw tables."""
+    """Analyse a run folder that has its raw tables."""
     return Analysis(Path(folder), run_records.read_conditions(Path(folder)))
 
 

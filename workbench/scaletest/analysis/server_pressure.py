@@ -94,7 +94,10 @@ def name_cause(pressure: pl.DataFrame, call_s: float, low_s: float) -> str | Non
 
 
 def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
-    """Seconds that a component's requests waited in its own client limit, on average; null where they hardly did."""
+    """Mean seconds for which a component's requests waited for its own client limit; null where they hardly did.
+
+    `pressure`: Table PRESSURE.
+    """
     waits = _sum_up(pressure.filter(pl.col("component") == component), LIMITER)
     if not waits.height or waits["n"][0] < MIN_CALLS or waits["mean_s"][0] < SLOW_CALL_S:
         return None
@@ -102,7 +105,10 @@ def find_limiter_wait(pressure: pl.DataFrame, component: str) -> float | None:
 
 
 def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
-    """Calls of one measure by subject, most time first: `subject, n, spent_s, mean_s`."""
+    """Sum up the calls of one measure by subject, largest total time first: `subject, n, spent_s, mean_s`.
+
+    `pressure`: Table PRESSURE.
+    """
     calls = pressure.filter((pl.col("measure") == measure) & pl.col("n").is_not_null() & pl.col("mean_s").is_not_null())
     spent = (pl.col("n") * pl.col("mean_s")).sum().alias("spent_s")
     sums = calls.group_by("subject", maintain_order=True).agg(pl.col("n").sum(), spent)
@@ -110,7 +116,10 @@ def _sum_up(pressure: pl.DataFrame, measure: str) -> pl.DataFrame:
 
 
 def list_slow_parts(pressure: pl.DataFrame) -> list[str]:
-    """Queues, webhooks and etcd calls that took long over the whole run, in sentences."""
+    """Sentences on the queues, webhooks and etcd calls that took long over the whole run.
+
+    `pressure`: Table PRESSURE.
+    """
     texts = {
         QUEUE_WAIT: "The API server let requests of priority level {subject} queue for {time} each, {n} in all.",
         WEBHOOK: "Admission webhook {subject} took {time} for each of {n} calls.",
@@ -149,9 +158,13 @@ def build_component_table(pressure: pl.DataFrame) -> list[dict[str, Any]]:
 
 
 def count_throttled(submissions: pl.DataFrame) -> tuple[int, int, float]:
-    """Requests of ours that were answered with 429, all requests, and seconds waited because of them.
+    """Requests that the server answered with 429, all requests, and the seconds waited because of the former.
 
-    `submissions`: `throttled, attempts, throttled_s`.
+    `submissions`: `throttled, attempts, throttled_s`, one row for each workload.
+
+    >>> frame = pl.DataFrame({"throttled": [2, 0], "attempts": [3, 1], "throttled_s": [1.5, 0.0]})
+    >>> count_throttled(frame)
+    (2, 4, 1.5)
     """
     return (
         int(submissions["throttled"].sum()),
@@ -161,7 +174,14 @@ def count_throttled(submissions: pl.DataFrame) -> tuple[int, int, float]:
 
 
 def describe_throttling(submissions: pl.DataFrame) -> str | None:
-    """'throttled the client: 59 of 209 requests, 61.9 s waited'; null for less than one request in a hundred."""
+    """Describe how often the server throttled the client; null for less than one request in a hundred.
+
+    `submissions`: `throttled, attempts, throttled_s`, one row for each workload.
+
+    >>> frame = pl.DataFrame({"throttled": [2, 0], "attempts": [3, 1], "throttled_s": [1.5, 0.0]})
+    >>> describe_throttling(frame)
+    'throttled the client: 2 of 4 requests, 1.5 s waited'
+    """
     throttled, requests, waited_s = count_throttled(submissions)
     if throttled < max(1.0, TOLD_FRACTION * requests):
         return None

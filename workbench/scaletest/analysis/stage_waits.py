@@ -130,7 +130,7 @@ class BlindTimes:
     spans: tuple[tuple[float, float], ...] = field(default=())
 
     def find_blind_seconds(self, edges_s: Floats) -> npt.NDArray[np.bool_]:
-        """Which of the seconds between these edges touch such a time."""
+        """Mask of the seconds between these edges in which a watch was interrupted."""
         is_blind = np.zeros(len(edges_s) - 1, dtype=bool)
         for begin, end in self.spans:
             is_blind |= (edges_s[1:] > begin) & (edges_s[:-1] <= end)
@@ -140,7 +140,7 @@ class BlindTimes:
 def find_stretch(
     waits: StageWaits, end_s: float, blind: BlindTimes, full: npt.NDArray[np.float64] | None = None
 ) -> Stretch | None:
-    """The longest run of whole seconds in which work waited at the stage; preferably one with room for pods.
+    """Find the longest run of whole seconds in which work waited at the stage, preferably with room for pods.
 
     `full`: Share of each second in which pods waited for room; none for a stage that needs none.
     """
@@ -173,7 +173,11 @@ def list_runs(mask: npt.NDArray[np.bool_]) -> list[tuple[int, int]]:
 
 
 def find_longest_run(mask: npt.NDArray[np.bool_]) -> tuple[int, int]:
-    """Begin and end of the longest run of true values; both 0 without one."""
+    """Begin and end (exclusive) of the longest run of true values; both 0 without one.
+
+    >>> find_longest_run(np.array([True, False, True, True]))
+    (2, 4)
+    """
     return max(list_runs(mask), key=lambda run: run[1] - run[0], default=(0, 0))
 
 
@@ -231,7 +235,10 @@ def _describe_waits(finite_waits: Floats, last_s: float | None) -> WaitFinding:
 
 
 def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
-    """A delay whose waits resemble the one before and were next to nothing at times is a queue that came and went."""
+    """Call a delay a passing queue if each wait resembles the one before, and some are next to nothing.
+
+    `wait`: Seconds, in order of arrival. Any other finding is returned as it is.
+    """
     finite_waits = wait[np.isfinite(wait)]
     if finding.change is not None or finding.low_s > SHORT_FRACTION * finding.median_s or finite_waits.std() == 0:
         return finding
@@ -240,7 +247,10 @@ def _tell_queue(finding: WaitFinding, wait: Floats) -> WaitFinding:
 
 
 def _split_groups(wait: Floats) -> tuple[list[npt.NDArray[np.int64]], Floats]:
-    """Places of the groups that came one after the other, and their median waits; none of too few."""
+    """Split objects into groups of consecutive arrivals: their positions, and the median wait of each; empty for few.
+
+    `wait`: Wait of each object in seconds, in order of arrival.
+    """
     groups = min(GROUPS, len(wait) // MIN_GROUP)
     if groups < 2:
         return [], np.zeros(0)
@@ -253,6 +263,8 @@ def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | N
 
     Where a stage holds back each group waits longer than the one before. Where a delay changes, one step is most of the
     difference, and both sides of it are flat.
+
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds.
     """
     parts, medians = _split_groups(wait)
     if len(medians) < 6 or not np.isfinite(medians).all():
@@ -271,9 +283,9 @@ def _find_change(came_s: Floats, wait: Floats) -> tuple[float, float, float] | N
 
 
 def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
-    """Whether waits grew from the group with the shortest median wait to the later one with the longest.
+    """Tell whether waits grew from the group with the shortest median wait to a later one with the longest.
 
-    `came_s`, `wait`: Arrivals in order and waits, in seconds, one of each for an object; so below.
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds.
     """
     parts, medians = _split_groups(wait)
     if not parts or _find_change(came_s, wait) is not None:
@@ -294,14 +306,20 @@ def _grows(came_s: Floats, wait: Floats, stretch: Stretch | None) -> bool:
 
 
 def _is_later(low: Floats, high: Floats) -> bool:
-    """The second group's waits are longer beyond chance (Mann and Whitney); of few, all of them have to be."""
+    """Tell whether the second group's waits are longer beyond chance (Mann and Whitney); of few, all have to be.
+
+    `low`, `high`: Waits of both groups in seconds.
+    """
     n, m = len(low), len(high)
     largest = n * m / 2 / math.sqrt(n * m * (n + m + 1) / 12)
     return rank_difference_z(low, high) >= min(MIN_Z, 0.98 * largest)
 
 
 def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> bool:
-    """Less left than came between two times, beyond the 95 % interval; a short time is judged by its counts."""
+    """Tell whether fewer objects left than came between two times, by more than the 95 % interval.
+
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds. A short time is judged by counts.
+    """
     left_s = np.sort(came_s + wait)
     seconds = int(end_s - begin_s)
     if seconds < MIN_PLATEAU_S:
@@ -315,7 +333,7 @@ def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> 
 
 
 def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:
-    """Nothing left any more for most of the stretch, to the end of the run, while work waited.
+    """Tell whether nothing left for most of the stretch, up to the end of the run, while work waited.
 
     `left_s`: When each object left, in seconds, infinite for never. `last_s`: When the last one of the run left.
     """
@@ -330,7 +348,10 @@ def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: 
 
 
 def _was_released(came_s: Floats, left_s: Floats) -> bool:
-    """Whether all that came over a time left in under half of it: something held it all up, and then did not."""
+    """Tell whether all objects left in less than half of the time over which they came, as if held and then let go.
+
+    `came_s`, `left_s`: Seconds, one element for each object.
+    """
     is_finite = np.isfinite(left_s)
     if is_finite.sum() < MIN_DELAYED:
         return False
@@ -340,7 +361,10 @@ def _was_released(came_s: Floats, left_s: Floats) -> bool:
 
 
 def _judge_burst(came_s: Floats, wait: Floats) -> Nature | None:
-    """Judge a burst: served one after the other, or unclear; null where work did not come together."""
+    """Judge a burst: served one after the other, or unclear; null where work did not come together.
+
+    `came_s`, `wait`: Arrival time, ascending, and wait of each object, in seconds.
+    """
     is_finite = np.isfinite(wait)
     places, counts = np.unique(came_s[is_finite], return_counts=True)
     large = places[counts >= MIN_DELAYED]
@@ -419,7 +443,7 @@ def _list_refusals(submissions: pl.DataFrame) -> list[_Obstacle]:
 
 
 def _list_told(transitions: pl.DataFrame, pods: pl.DataFrame) -> list[_Obstacle]:
-    """Objects of which a condition or an event gives a reason.
+    """List the waiting objects for which a condition or an event gives a reason.
 
     `transitions`: `resource, transition, uid, owner, arrival_s, reason`.
     `pods`: `uid, scheduled_s, running_s, ended_s`.
@@ -460,7 +484,14 @@ def _shorten(text: str | None) -> str:
 
 
 def describe_obstacles(obstacles: pl.DataFrame) -> list[str]:
-    """The reasons that kept something from getting on to the end, in a sentence each."""
+    """Describe in a sentence each the reasons for which objects still waited at the end.
+
+    `obstacles`: `about, reason, waiting, example` of table OBSTACLES.
+
+    >>> row = {"about": "pods", "reason": "no node", "waiting": 12, "example": "insufficient cpu"}
+    >>> describe_obstacles(pl.DataFrame([row]))
+    ['The cluster says of 12 pods: no node (insufficient cpu).']
+    """
     return [
         f"The cluster says of {row['waiting']:,} {row['about']}: {row['reason']} ({row['example']})."
         for row in obstacles.filter(pl.col("waiting") > 0).head(MAX_TOLD).to_dicts()
@@ -536,6 +567,10 @@ def find_unfinished(
 
 
 def _describe_end(stage: StageEnd, n_came: int, obstacles: pl.DataFrame) -> str:
+    """Sentence on how many pods passed a stage, when the last one did, and the reasons that the cluster gives.
+
+    `n_came`: Pods that reached the stage. `obstacles`: Table OBSTACLES, objects that still waited by reason.
+    """
     last = "never" if stage.last_s is None else f"at {stage.last_s:.3g} s"
     text = f"{stage.passed:,} of {n_came:,} pods {_DONE[stage.step]}; the last one that did: {last}"
     about = {RELEASED: "workloads", MADE: "workloads", SCHEDULED: "pods", STARTED: "pods"}[stage.step]

@@ -131,7 +131,10 @@ class Windows:
         return np.array([self.edges_s[0], self.edges_s[1:][self.kept][-1]])
 
     def rates(self, times: Floats) -> Floats:
-        """Events per second in each window; an event on an edge belongs to the later window."""
+        """Events per second in each window; an event on an edge belongs to the later window.
+
+        `times`: Times of the events in seconds, ascending.
+        """
         return np.asarray(np.diff(count_before(times, self.edges_s)) / np.diff(self.edges_s))
 
 
@@ -213,7 +216,10 @@ def _mean_lag(rows: pl.DataFrame) -> float:
 def _find_step_end(
     due: Floats, following_s: float | None, before: ArrivalStep | None, passages: StagePassages
 ) -> float:
-    """Begin of the next step; the last step ends one mean gap after its last arrival."""
+    """Find the end of a step: the begin of the next one, or one mean gap after the last arrival of the last step.
+
+    `due`: Due times of the step's workloads in seconds. `following_s`: Begin of the next step, null for the last.
+    """
     begin, last = float(due[0]), float(due[-1])
     end = last + (last - begin) / max(1, len(np.unique(due)) - 1) if following_s is None else following_s
     if end > begin:
@@ -232,7 +238,13 @@ def _find_drain_end(end_s: float, passages: StagePassages) -> float:
 
 
 def count_before(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
-    """Count events before each time, not at it: the pods of a burst are due exactly at the begin of their step."""
+    """Count events before each time, not at it: the pods of a burst are due exactly at the begin of their step.
+
+    `times`: Times of the events in seconds, ascending. `at`: Moments in seconds; the result has one count for each.
+
+    >>> count_before(np.array([0.0, 1.0, 1.0, 2.0]), np.array([1.0, 2.5])).tolist()
+    [1, 4]
+    """
     return np.searchsorted(times, at, side="left").astype(np.int64)
 
 
@@ -246,7 +258,7 @@ class SustainableRate:
 
     @property
     def words(self) -> str | None:
-        """The interval in words; None if undecided."""
+        """Interval of the rate in words; null if undecided."""
         if self.low_per_s is None:
             return None
         if self.high_per_s is None:
@@ -298,6 +310,10 @@ def build_ramp_table(
 
 
 def _build_ramp_row(step: ArrivalStep, passages: StagePassages, where: Saturation, *, in_turn: bool) -> dict[str, Any]:
+    """Row of table RAMP for one arrival step: rates in pods/s, the backlog in pods, and the verdict.
+
+    `in_turn`: Some Jobs create pods only when others end, so that due times are unknown and the step is not judged.
+    """
     ends = np.array([step.begin_s, step.end_s])
     accepted, scheduled = count_before(passages.pods_accepted, ends), count_before(passages.scheduled, ends)
     return {
@@ -424,7 +440,10 @@ def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:
 
 
 def _explain_open_steps(ramp: pl.DataFrame) -> str:
-    """Reason of the slowest undecided step."""
+    """Reason why the slowest undecided step is undecided.
+
+    `ramp`: Table RAMP.
+    """
     rows = ramp.filter(pl.col("reason").is_not_null()).sort("offered_per_s")
     if not rows.height:
         return ""

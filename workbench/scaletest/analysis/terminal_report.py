@@ -82,7 +82,10 @@ def _find_step_quantiles(run: Analysis, step: str) -> dict[float, dict[str, Any]
 
 
 def print_comparison(variants: Variants, comparison: pl.DataFrame, *, all_steps: bool) -> None:
-    """Print the rows with a difference (or all rows), and how many are hidden."""
+    """Print the rows with a difference (or all rows), and how many are hidden.
+
+    `comparison`: Table COMPARISON.
+    """
     a, b = variants.names[:2]
     runs = len(variants.pairs)
     level = 100 * comparison["level"][0] if comparison.height else 95
@@ -99,7 +102,10 @@ def print_comparison(variants: Variants, comparison: pl.DataFrame, *, all_steps:
 
 
 def _print_league(league: pl.DataFrame) -> None:
-    """Print all schedulers side by side; the rows below are of the first two."""
+    """Print all schedulers side by side; the rows below are of the first two.
+
+    `league`: Table LEAGUE.
+    """
     print_text(describe_league(league))
     heads = ("gangs", "stuck", "held GPU s", "p50", "p95", "ratio", "verdict")
     print_text(f"\n  {'':<20}{'':>2}" + "".join(f"{head:>12}" for head in heads))
@@ -127,7 +133,10 @@ def _format_comparison_row(row: dict[str, Any], *, told_why: bool) -> str:
 
 
 def _print_remainder(variants: Variants, comparison: pl.DataFrame, hidden: int) -> None:
-    """Print how many rows are hidden, and what limits the comparison."""
+    """Print how many rows are hidden, and what limits the comparison.
+
+    `comparison`: Table COMPARISON. `hidden`: Number of its rows that were not printed.
+    """
     print_text("")
     if not comparison.height:
         print_text(

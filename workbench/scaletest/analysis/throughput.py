@@ -64,7 +64,7 @@ class StagePassages:
 
 
 def _pair_in_order(before: Floats, after: Floats) -> StageWaits:
-    """Pair the n-th that came with the n-th that left, both in seconds; the last that came may not have left."""
+    """Pair the n-th object that came with the n-th that left, both in seconds; the last ones may not have left."""
     left_s = np.full(len(before), np.inf)
     left_s[: len(after)] = np.sort(after)[: len(before)]
     return StageWaits(np.sort(before), left_s)
@@ -73,7 +73,7 @@ def _pair_in_order(before: Floats, after: Floats) -> StageWaits:
 def build_passages(
     schedule: pl.DataFrame, submissions: pl.DataFrame, pods: pl.DataFrame, transitions: pl.DataFrame
 ) -> StagePassages:
-    """The times of all passages, from the run's tables.
+    """Collect the times at which pods and workloads passed each stage, from the run's tables.
 
     `schedule`: `index, name, kind, due_s, pods`.
     `submissions`: `index, status, sent_s, acked_s`.
@@ -108,7 +108,7 @@ def build_passages(
 def _build_stage_waits(
     counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame, releases: pl.DataFrame
 ) -> dict[str, StageWaits]:
-    """Waits by stage; what was held is at the next stage only from its release on.
+    """Build the waits at each stage; held workloads are at the next stage only after their release.
 
     `counted`: `index, pods`, and `at_s`, the time at which the workload was accepted.
     `schedule`: `index, kind`. `pods`: first incarnations only. `releases`: As `find_releases` returns them.
@@ -188,7 +188,7 @@ def find_releases(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.Da
 
 
 def _build_making_waits(counted: pl.DataFrame, schedule: pl.DataFrame, pods: pl.DataFrame) -> StageWaits:
-    """Build waits from the acceptance of each workload with a controller to its pods; pods that we made do not wait.
+    """Build the waits from the acceptance of a workload to each pod that its controller makes; bare pods do not wait.
 
     `counted`: `index, at_s, pods`. `schedule`: `index, kind`. `pods`: `index, created_s, created_gap`.
     """
@@ -229,12 +229,16 @@ def _sort_times(values: pl.Series) -> Floats:
 
 
 def count_passages(times: Floats, at: Floats) -> npt.NDArray[np.int64]:
-    """How many had passed by these moments, for `times` in order."""
+    """Count how many of `times`, which ascend, are at or before each of the moments `at`; all in seconds.
+
+    >>> count_passages(np.array([0.0, 1.0, 1.0, 2.0]), np.array([1.0, 2.5])).tolist()
+    [3, 4]
+    """
     return np.searchsorted(times, at, side="right").astype(np.int64)
 
 
 def build_throughput_table(passages: StagePassages) -> pl.DataFrame:
-    """Table FLOW: counts by stage on an even grid of at most 800 moments, from the start to the last thing seen."""
+    """Build table FLOW: counts by stage on an even grid of at most 800 moments, from the start to the last event."""
     at = np.linspace(0.0, max(passages.end_s, 1e-3), min(MAX_POINTS, max(2, int(passages.end_s * 10) + 1)))
     stages = {
         "due": passages.due,

@@ -157,9 +157,7 @@ def count_impossible_steps(milestones: pl.DataFrame, submissions: pl.DataFrame) 
 
 
 def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
-    """One row per workload, four columns per milestone.
-
-    `milestones`: Table MILESTONES.
+    """Pivot table MILESTONES to one row for each workload, with four columns for each milestone.
 
     Returns: `index`, and for each milestone `M` of the run `M|client_s, M|server_s, M|resolution_s, M|gap`: the frame
     `wide` of the functions below.
@@ -174,7 +172,7 @@ def _milestones_wide(milestones: pl.DataFrame) -> pl.DataFrame:
 
 
 def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
-    """Rows of table STEPS of one step, a frame for each clock that has both ends; none where it never began.
+    """Rows of table STEPS for one step, one frame for each clock that has both ends; none if it never began.
 
     `wide`: As `_milestones_wide` returns it, with `accepted, status` of the submission.
     """
@@ -201,7 +199,10 @@ def _step_durations(wide: pl.DataFrame, step: Step) -> list[pl.DataFrame]:
 
 
 def _begin_at_release(wide: pl.DataFrame, step: Step) -> pl.DataFrame:
-    """Begin steps that need a held workload's release at that release; without one they never began."""
+    """Let steps of a held workload begin at its release; without a release they never began.
+
+    `wide`: As `_milestones_wide` returns it.
+    """
     if "held|client_s" not in wide.columns or (step.name not in _AFTER_RELEASE and step.name != "podgroup"):
         return wide
     was_held = pl.col("held|client_s").is_not_null() | pl.col("held|server_s").is_not_null()
@@ -222,7 +223,7 @@ def _begin_at_release(wide: pl.DataFrame, step: Step) -> pl.DataFrame:
 
 
 def _rows_with_begin(rows: pl.DataFrame, step: Step, begin: pl.Expr, clock: str) -> pl.DataFrame:
-    """Return those that began, and of which this clock knows when."""
+    """Select the rows of a step that began at a time that this clock knows."""
     late = pl.col(f"{step.begin}|gap").fill_null(value=False) & pl.lit(clock != "server")
     return rows.filter(begin.is_not_null() & ~late)
 
@@ -289,7 +290,7 @@ def build_step_quantiles(steps: pl.DataFrame) -> pl.DataFrame:
 
 
 def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
-    """One row per workload that ran, one column per segment that this run has, in seconds by the client's clock.
+    """Build one row for each workload that ran, and one column for each segment, in seconds by the client's clock.
 
     Workloads without one of the ends (a resumed run does not know when those before were accepted) are left out.
 
@@ -313,13 +314,16 @@ def build_segments(milestones: pl.DataFrame) -> pl.DataFrame:
 
 
 def _is_common(wide: pl.DataFrame, name: str, last: str) -> bool:
-    """A milestone that most workloads never have (a podgroup of one kind in a mix) would leave the others out."""
+    """Tell whether 95 % or more of the workloads with column `last` have column `name`, too; others are left out.
+
+    `wide`: As `_milestones_wide` returns it.
+    """
     rows = wide.filter(pl.col(last).is_not_null())
     return rows.height > 0 and rows[name].null_count() <= 0.05 * rows.height
 
 
 def build_share_table(milestones: pl.DataFrame, *, seed: int = 0) -> pl.DataFrame:
-    """The share of each segment in the time of all workloads, and in the time of the slowest 5 %.
+    """Compute the share of each segment in the time of all workloads, and in that of the slowest 5 %.
 
     Returns: Table SHARES; both kinds of shares add up to 1. Intervals are of the slowest ones' shares, by resampling
     20 blocks of workloads that follow one another.
@@ -362,9 +366,10 @@ def _share_of_total(values: Floats) -> list[float | None]:
 
 
 def _bootstrap_bounds(values: Floats, random: np.random.Generator) -> tuple[list[float | None], list[float | None]]:
-    """Interval of each segment's share in the time of the slowest workloads; null for too few workloads.
+    """Bootstrap the lower and upper bounds of each segment's share in the slowest workloads' time.
 
-    `values`: Seconds, [workload, segment], workloads by due time: a block is workloads that follow one another.
+    `values`: Seconds, [workload, segment], in order of due time, since blocks of consecutive workloads are drawn.
+    Bounds are null for too few workloads.
     """
     n, count = len(values), values.shape[1]
     if n < 2 * BLOCKS:
@@ -422,7 +427,7 @@ def _first_value(transition: str, column: str) -> pl.Expr:
 
 
 def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.DataFrame:
-    """Bindings with the microseconds of an Event, by uid, or of the audit log, by name, where there are any.
+    """Replace times of bindings with those in microseconds from an Event (by uid) or the audit log (by name).
 
     `wide`: Rows by pod with `uid, name, server_scheduled_s, scheduled_resolution_s`, the last two of which are refined.
     """
@@ -452,7 +457,10 @@ def _refine_binding_times(wide: pl.DataFrame, transitions: pl.DataFrame) -> pl.D
 
 
 def _workloads_by_uid(transitions: pl.DataFrame) -> pl.DataFrame:
-    """uid of a job or workload -> the workload's name."""
+    """Map the uid of each job or workload to the workload's name.
+
+    `transitions`: Table TRANSITIONS.
+    """
     owners = transitions.filter(pl.col("resource").is_in(["job", "workload"]) & pl.col("workload").is_not_null())
     return owners.group_by(pl.col("uid").alias("owner")).agg(pl.col("workload").first().alias("workload_of_owner"))
 
@@ -488,7 +496,7 @@ def build_milestones(
 def _milestone_rows(
     frame: pl.DataFrame, milestone: str, *, client: str | None, server: str | None = None
 ) -> pl.DataFrame:
-    """Rows of one milestone.
+    """Rows of table MILESTONES for one milestone.
 
     `frame`: `index`, the milestone's times in the columns `client` and `server`, and perhaps `resolution_s` and `gap`.
     """
@@ -505,7 +513,10 @@ def _milestone_rows(
 
 
 def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
-    """Due, sent and acknowledged, by our clock."""
+    """Milestones of the submission (due, sent, acknowledged), by the client's clock.
+
+    `submissions`: Table SUBMISSIONS. Returns: Rows of table MILESTONES, a frame for each milestone.
+    """
     sent = submissions.filter(pl.col("status") != "unsent")
     return [
         _milestone_rows(submissions, "due", client="due_s"),
@@ -515,7 +526,10 @@ def _submission_milestones(submissions: pl.DataFrame) -> list[pl.DataFrame]:
 
 
 def _object_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """The workload itself, its job where that is another object, and its end."""
+    """Milestones of the workload's own object, of its job where that is another object, and of its end.
+
+    `plan`: Table SCHEDULE. `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     named = transitions.filter(pl.col("workload").is_not_null()).join(
         plan.select("index", pl.col("name").alias("workload"), "kind"), on="workload", how="inner"
     )
@@ -533,10 +547,10 @@ def _object_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.D
 
 
 def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """Find when a workload itself was seen; its parts stand for it only where it has no object of its own.
+    """Find when a workload was first seen; its parts count only where it has no object of its own.
 
-    Each resource has a watch of its own, and what it made may arrive a moment earlier: it was there then. That says
-    nothing of one found after an absence of its watch, because its time is unknown.
+    Each resource has its own watch, so that a part may arrive a moment before the workload: it existed by then. Objects
+    found after a gap of their watch prove nothing, because their time is unknown.
     """
     rank = pl.col("resource").replace_strict({"workload": 0, "job": 1}, default=2, return_dtype=pl.Int64)
     itself = _earliest_rows(creations.filter(rank == rank.min().over("index")))
@@ -549,7 +563,7 @@ def _creation_milestone(creations: pl.DataFrame, pods: pl.DataFrame) -> pl.DataF
 
 
 def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
-    """The earliest of each workload, by each clock.
+    """Earliest row of each workload, by each clock.
 
     `rows`: `index, arrival_s, server_s, resolution_s, gap`; the same columns, one row per workload, are returned.
     """
@@ -562,7 +576,10 @@ def _earliest_rows(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """Find what a queue did: held the workload, reserved quota, released it (by its own object, else by the job)."""
+    """Milestones of a queue: workload held, quota reserved, workload released (by its own object, else by the job).
+
+    `schedule`, `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     queue_rows = select_queue_transitions(schedule, transitions, pods)
     is_podgroup = pl.col("resource") == "podgroup"
     reserved = queue_rows.filter(is_podgroup & pl.col("transition").is_in(RESERVED))
@@ -579,7 +596,10 @@ def _queue_milestones(schedule: pl.DataFrame, transitions: pl.DataFrame, pods: p
 
 
 def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """First and last pod that was made, bound and running."""
+    """Milestones of a workload's pods: the first and the last that was created, bound and running.
+
+    `plan`: Table SCHEDULE. `pods`: Table PODS. Returns: Rows of table MILESTONES, a frame for each milestone.
+    """
     parts = []
     names = {
         "created": ("first pod", "last pod"),
@@ -593,9 +613,11 @@ def _pod_milestones(plan: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame
 
 
 def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> pl.DataFrame:
-    """The pods that were there when as many were, for the first time, as their workload has.
+    """Select the pods that existed when a workload first had its full number of pods.
 
-    Of a workload whose pods nobody watched (only the cluster's times are known) all of them, as far as one can tell.
+    All pods are selected where only the cluster's times are known, because no watch saw them.
+
+    `plan`: `index, pods, gang`. `pods`: Table PODS. `begin`: Column of the time from which a pod exists.
     """
     size = plan.select("index", pl.col("pods").alias("needed"), "gang")
     until = pl.when(pl.col("gang") & (pl.col("needed") > 1)).then("ended_s").otherwise("lost_s")
@@ -613,10 +635,14 @@ def _first_complete_pods(plan: pl.DataFrame, pods: pl.DataFrame, begin: str) -> 
 
 
 def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, event: str) -> pl.DataFrame:
-    """Find when the n-th pod of each workload got there, n its number of pods; by each clock in its own order."""
+    """Find when a workload's n-th pod reached an event, n being its number of pods; each clock has its own order.
+
+    `plan`: `index, pods`. `pods`: Table PODS. Returns: Rows of table MILESTONES.
+    """
     client, server, resolution, gap = f"{event}_s", f"server_{event}_s", f"{event}_resolution_s", f"{event}_gap"
 
     def rank_pods(column: str, *more: str) -> pl.DataFrame:
+        """Select each workload's n-th pod by this time, n being its number of pods."""
         rows = pods.filter(pl.col(column).is_not_null()).select("index", column, *more).sort("index", column)
         place = rows.with_columns(pl.col(column).cum_count().over("index").cast(pl.Int64).alias("place"))
         return place.join(plan.select("index", pl.col("pods").alias("place")), on=["index", "place"]).drop("place")
@@ -627,7 +653,10 @@ def _nth_pod_milestone(plan: pl.DataFrame, pods: pl.DataFrame, milestone: str, e
 
 
 def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> pl.DataFrame:
-    """PodGroups carry their maker's labels or none: joined by label, by owner, or by the workload's name."""
+    """Milestones of PodGroups, which are matched to workloads by label, by owner, or by name.
+
+    `plan`: Table SCHEDULE. `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     groups = transitions.filter((pl.col("resource") == "podgroup") & (pl.col("transition") == "created"))
     names = plan.select("index", "name")
     by_label = groups.join(names, left_on="workload", right_on="name", how="inner")
@@ -648,7 +677,10 @@ def _podgroup_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl
 
 
 def _event_milestones(plan: pl.DataFrame, transitions: pl.DataFrame, pods: pl.DataFrame) -> list[pl.DataFrame]:
-    """First decision of the scheduler about a pod (bound or unschedulable), eviction, volumes, backend."""
+    """Milestones from events: first decision of the scheduler (bound or unschedulable), eviction, volumes, backend.
+
+    `plan`: Table SCHEDULE. `transitions`, `pods`: Tables of these names. Returns: Rows of table MILESTONES.
+    """
     pod_uids = pods.select("index", pl.col("uid"))
     of_pods = transitions.filter(pl.col("resource") == "pod").join(pod_uids, on="uid", how="inner")
     pod_events = transitions.filter(pl.col("resource") == "event").join(

@@ -82,12 +82,20 @@ def build_validity_table(run: RunTables) -> pl.DataFrame:
 
 
 def list_reasons(table: pl.DataFrame) -> tuple[str, ...]:
-    """Why the run is invalid; empty if it is valid."""
+    """List the reasons why the run is invalid; empty if it is valid. `table`: Table VALIDITY.
+
+    >>> list_reasons(pl.DataFrame({"holds": [True, False], "grave": [True, True], "reason": [None, "pods were lost"]}))
+    ('pods were lost',)
+    """
     return tuple(table.filter(~pl.col("holds") & pl.col("grave"))["reason"])
 
 
 def list_warnings(table: pl.DataFrame) -> tuple[str, ...]:
-    """List the warnings that qualify the figures of a valid run."""
+    """List the warnings that qualify the figures of a valid run. `table`: Table VALIDITY.
+
+    >>> list_warnings(pl.DataFrame({"holds": [True, False], "grave": [True, False], "reason": [None, "sent late"]}))
+    ('sent late',)
+    """
     return tuple(table.filter(~pl.col("holds") & ~pl.col("grave"))["reason"])
 
 
@@ -101,12 +109,13 @@ def _build_condition(
     holds: bool,
     grave: bool = False,
 ) -> dict[str, Any]:
+    """Row of table VALIDITY: the value found, the value allowed, and the reason if the condition does not hold."""
     row = {"condition": condition, "found": figure, "allowed": allowed, "unit": unit, "holds": holds, "grave": grave}
     return row | {"reason": None if holds else reason}
 
 
 def _check_silence(run: RunTables) -> list[dict[str, Any]]:
-    """Stages that passed nothing, or nothing more, while work waited."""
+    """Check that no stage passed nothing, or nothing more, while work waited."""
     if run.imported or run.unfinished is None:
         return []
     silent = run.unfinished.filter(pl.col("silent"))
@@ -116,7 +125,7 @@ def _check_silence(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
-    """Nodes that were there for a part of the run only: its figures are of no one cluster."""
+    """Check that all nodes existed for the whole run; otherwise its figures belong to no one cluster."""
     if run.imported:
         return []
     losses = run.node_losses
@@ -128,7 +137,7 @@ def _check_nodes(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _check_losses(disruptions: Disruptions | None) -> list[dict[str, Any]]:
-    """Pods that did not live as planned: a rate with their replacements in it is not the rate of the plan."""
+    """Check that no pods were lost: a rate that counts their replacements is not that of the plan."""
     if disruptions is None:
         return []
     share, named = disruptions.lost_fraction, "pods that failed, were deleted or were evicted (share)"
@@ -253,6 +262,7 @@ def _check_submission(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _check_throttling(submissions: pl.DataFrame) -> dict[str, Any]:
+    """Check that the server throttled few requests; `submissions`: `throttled, attempts, throttled_s`."""
     throttled, requests, _ = count_throttled(submissions)
     text = describe_throttling(submissions)
     share = throttled / max(1, requests)
@@ -313,7 +323,7 @@ def _explain_watch_lag(worst: float | None, unseen: int, beats: int) -> str:
 
 
 def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
-    """Times without a watch; one that was reopened immediately and missed nothing does not count.
+    """Check the times without a watch; one that was reopened immediately and missed nothing does not count.
 
     `gaps`: `from_s, to_s, relisted`.
     """
@@ -329,6 +339,10 @@ def _check_gaps(gaps: pl.DataFrame) -> dict[str, Any]:
 
 
 def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
+    """Check that the offset between the client's and the servers' clocks is known and small.
+
+    No rows for imported runs.
+    """
     if run.imported:
         return []
     low, high = run.skew["low_s"].max(), run.skew["high_s"].min()
@@ -380,7 +394,7 @@ def _check_clocks(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _clock_distance(skew: pl.DataFrame) -> tuple[float, float, float]:
-    """Least offset of the clocks, the middle of the bounds it comes from, and half of their width, in seconds.
+    """Smallest possible clock offset, the best estimate of the offset, and half of that estimate's bounds, in seconds.
 
     The offset lies between `low_s` and `high_s` of `skew`, so it is at least the distance of that interval from zero.
     The narrowest bounds are used, unless others show that the clocks were far apart for a time.
@@ -421,7 +435,14 @@ class MachineUse:
 
 
 def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
-    """Measure the machine's use from table LOAD; null where the machine was not observed."""
+    """Measure how busy this machine was, from table LOAD; null if it was not observed.
+
+    `load`: `host_busy`, and the CPU shares `client, side, others`, each from 0 to 1.
+
+    >>> load = pl.DataFrame({"host_busy": [0.2, 0.99], "client": [0.1, 0.3], "side": [0.1, 0.6], "others": [0.0, 0.1]})
+    >>> measure_machine_use(load)
+    MachineUse(saturated=0.5, client=0.3, side=0.6, others=0.1)
+    """
     rows = load.filter(pl.col("host_busy").is_not_null())
     if not rows.height:
         return None
@@ -432,13 +453,20 @@ def measure_machine_use(load: pl.DataFrame) -> MachineUse | None:
 
 
 def describe_saturation(load: pl.DataFrame) -> str | None:
-    """Describe saturation for the answer: null while the machine had room."""
+    """Describe the saturation of this machine in a sentence; null while it had room.
+
+    `load`: As for `measure_machine_use`.
+
+    >>> load = pl.DataFrame({"host_busy": [0.2, 0.3], "client": [0.1, 0.3], "side": [0.1, 0.0], "others": [0.0, 0.0]})
+    >>> describe_saturation(load) is None
+    True
+    """
     use = measure_machine_use(load)
     return use.text if use is not None and use.saturated > MAX_BUSY_FRACTION else None
 
 
 def _check_host(run: RunTables) -> list[dict[str, Any]]:
-    """Check whether this machine was saturated, and by whom."""
+    """Check whether this machine was saturated, and by which processes."""
     use = measure_machine_use(run.load)
     if use is None:
         return []

@@ -91,7 +91,7 @@ class _VariantQuantiles:
         return {step for run in runs for step in run["step"]}
 
     def list_quantiles(self, step: str, share: float) -> list[_RunQuantile]:
-        """The quantile in each run."""
+        """List the quantile of a step in each run, in seconds."""
         condition = (
             (pl.col("step") == step) & (pl.col("clock") == self.clock) & ((pl.col("quantile") - share).abs() < 1e-9)
         )
@@ -127,6 +127,10 @@ def _is_timed(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantile
 
 
 def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _VariantQuantiles) -> dict[str, Any]:
+    """Compare one quantile of a step's duration between variants `a` and `b`, run by run in pairs.
+
+    The ratio is that of b to a. Where the quantile was never reached on one side only, there is no ratio.
+    """
     first, second = a.list_quantiles(step, share), b.list_quantiles(step, share)
     reason = _explain_lost_pairs(share, a.name, first, b.name, second)
     pairs = [(x.seconds, y.seconds) for x, y in zip(first, second, strict=True) if x.seconds and y.seconds]
@@ -163,7 +167,10 @@ def _build_comparison_row(step: str, share: float, a: _VariantQuantiles, b: _Var
 def _explain_lost_pairs(
     share: float, a: str, first: list[_RunQuantile], b: str, second: list[_RunQuantile]
 ) -> str | None:
-    """Why pairs are lost; None if none is."""
+    """Reason why runs lack the quantile and cannot be paired.
+
+    Null if none does. `first`, `second`: By run, of `a` and `b`.
+    """
     whats = {
         "never": f"more than {100 * (1 - share):g} % of the workloads never completed it",
         "no time": "its duration is below the resolution",
@@ -184,7 +191,7 @@ def _explain_lost_pairs(
 
 
 def explain_open_verdict(interval: stats.Interval, margin: float, tested: int) -> str:
-    """Why a row with an interval is undecided, and roughly how many runs would decide it."""
+    """Explain why a row with an interval is undecided, and roughly how many runs would decide it."""
     needed = stats.count_required_pairs(interval, margin, tested)
     text = f"about {needed} runs per variant would decide it" if needed else "too close, or the runs vary too much"
     alone = stats.p_beyond(interval, margin)
@@ -231,12 +238,12 @@ class Variants:
 
     @property
     def everything(self) -> list[tuple[str, Analysis]]:
-        """Every run with the name of its variant."""
+        """List every run with the name of its variant."""
         return [(name, run) for name in self.names for run in self.runs[name]]
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why runs are invalid; empty if all are valid."""
+        """Reasons why runs are invalid; empty if all are valid."""
         return tuple(
             f"{name}, run {number + 1}: {reason}"
             for name in self.names
@@ -251,7 +258,7 @@ class Variants:
 
     @property
     def total(self) -> tuple[str, str]:
-        """The step from the beginning to scheduled, and its clock."""
+        """Name of the step from the beginning to scheduled, and its clock."""
         return ("sent to decided", "mixed") if self.imported else ("due to scheduled", "client")
 
     @property
@@ -311,7 +318,7 @@ def read_session(folder: str | Path) -> Session:
 
 
 def read_variants(folder: str | Path) -> Variants:
-    """The runs of a folder by variant; a single run's folder is one variant."""
+    """Read the runs of a folder by variant; a single run's folder is one variant."""
     place = Path(folder)
     if not (place / SESSION_FILE).is_file():
         if not (place / run_records.CONDITIONS_FILE).is_file():
@@ -384,6 +391,7 @@ def build_league_table(variants: Variants) -> pl.DataFrame:
 
 
 def _build_row(name: str, runs: tuple[Analysis, ...]) -> dict[str, Any]:
+    """Row of the league table for one variant: counts are sums over its runs, times in seconds medians over them."""
     gangs = pl.concat([run.gangs.with_columns(run=pl.lit(place)) for place, run in enumerate(runs)])
     partial_gangs = gangs.filter(~pl.col("complete") & (pl.col("running_end") > 0))
     stuck = partial_gangs.filter(pl.len().over("run") > 1)
@@ -420,7 +428,7 @@ def _mean_stranded(run: Analysis) -> float | None:
 
 
 def _compare_with_first(variants: Variants) -> dict[str, dict[str, Any]]:
-    """Ratio, interval, verdict and reason of each variant's median from due to scheduled."""
+    """Compare each variant's median wait with the first variant's: ratio, interval, verdict and reason by name."""
     first, *others = variants.names
     nothing: dict[str, Any] = {"ratio": None, "low": None, "high": None, "verdict": None, "reason": _BASE}
     pairs = {name: _list_medians(variants, name) for name in others}
@@ -457,6 +465,10 @@ def _list_medians(variants: Variants, name: str) -> list[tuple[float | None, flo
 
 
 def _explain_lost(pairs: list[tuple[float | None, float | None]], first: str, name: str) -> str:
+    """Explain that medians are missing.
+
+    `pairs` has the median of `first` and of `name` in each turn, null if missing.
+    """
     lost = [(side, sum(pair[place] is None for pair in pairs)) for place, side in enumerate((first, name))]
     counts_text = " and ".join(f"in {count} of {len(pairs)} runs of {side}" for side, count in lost if count)
     return f"more than half of the workloads were never scheduled {counts_text}"
@@ -489,7 +501,10 @@ def join_names(names: list[str]) -> str:
 
 
 def describe_league(league: pl.DataFrame) -> str:
-    """One sentence: complete gangs and deadlocks, or the median waits, and the verdicts against the first."""
+    """Describe complete and deadlocked gangs, and each median wait with its verdict against the first side's.
+
+    `league`: Table LEAGUE.
+    """
     rows = league.to_dicts()
     if league["gangs"].sum():
         stuck = [f"{row['deadlocked']} with {row['side']}" for row in rows if row["deadlocked"]]

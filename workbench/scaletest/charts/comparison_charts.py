@@ -51,6 +51,10 @@ def chart_league(league: pl.DataFrame) -> alt.VConcatChart:
 
 
 def _chart_gangs(table: pl.DataFrame) -> alt.LayerChart:
+    """Stacked bar for each side: its complete, deadlocked and other gangs.
+
+    `table` needs side, gangs, complete, deadlocked.
+    """
     import altair as alt
 
     counts = table.select(
@@ -84,6 +88,7 @@ def _chart_gangs(table: pl.DataFrame) -> alt.LayerChart:
 
 
 def _chart_waits(table: pl.DataFrame) -> alt.LayerChart:
+    """Line from the median to the 95th percentile of the wait, for each side of the league table."""
     import altair as alt
 
     frame = table.select("side", "p50_s", "p95_s", "ratio", "low", "high", "verdict", "reason")
@@ -146,7 +151,10 @@ def chart_comparison(comparison: pl.DataFrame, a: str, b: str) -> alt.Chart:
 
 
 def _describe_missing_rows(table: pl.DataFrame, a: str, b: str) -> str:
-    """Rows that cannot be drawn, and why."""
+    """Describe the rows that cannot be drawn, and why.
+
+    `table`: Table COMPARISON.
+    """
     none = table.filter(pl.col("ratio").is_null())
     if not none.height:
         return ""

@@ -163,7 +163,10 @@ def chart_shares(shares: pl.DataFrame | Mapping[str, pl.DataFrame]) -> alt.Layer
 
 
 def _list_share_rows(name: str, table: pl.DataFrame, segments: list[str]) -> pl.DataFrame:
-    """The bars of one run: all of its workloads, and the slowest, each from 0 to 1 in the order of the segments."""
+    """Rows of two stacked bars for one run, all workloads and the slowest, each from 0 to 1, in order of `segments`.
+
+    `table`: Table SHARES of the run `name`.
+    """
     order = pl.col("segment").replace_strict(
         {segment: place for place, segment in enumerate(segments)}, return_dtype=pl.Int64
     )
@@ -217,7 +220,10 @@ def chart_flow(flow: pl.DataFrame) -> alt.LayerChart:
 
 
 def _keep_changes(long: pl.DataFrame) -> pl.DataFrame:
-    """Points of step lines at which the count changes, and the ends of each line: the same drawing in fewer rows."""
+    """Keep only the points of step lines at which the count changes, and both ends: the drawing stays the same.
+
+    `long`: `at_s, stage, count`, by stage in order of time.
+    """
     before, ends = pl.col("count").shift(1).over("stage"), pl.int_range(pl.len()).over("stage")
     is_corner = before.is_null() | (pl.col("count") != before) | (ends == pl.len().over("stage") - 1)
     return long.filter(is_corner).with_columns(pl.col("at_s").round(3))
@@ -269,7 +275,7 @@ def chart_ramp(ramp: pl.DataFrame, ceiling_per_s: float | None = None) -> alt.La
 
 
 def chart_gpus(gpus: pl.DataFrame) -> alt.LayerChart:
-    """What were the GPUs doing? At work, held by incomplete gangs, free, or free and of no use.
+    """How were the GPUs used? At work, held by incomplete gangs, free, or free but of no use to the largest pod.
 
     Parameters
     ----------
@@ -362,7 +368,10 @@ def chart_spread(durations: pl.DataFrame, step: str) -> alt.Chart:
 
 
 def _build_distribution(durations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Steps of each side's distribution over all that began, and its quantiles as far as they are reached."""
+    """Build the steps of each side's distribution over all workloads that began, and the quantiles that are reached.
+
+    `durations`: `side, duration_s`, null for never. Returns: Two frames with `duration_s, share, side`, and `quantile`.
+    """
     sides = durations["side"].unique(maintain_order=True).to_list()
     columns = {"duration_s": pl.Float64, "share": pl.Float64, "side": pl.String}
     curves, marks = [pl.DataFrame(schema=columns)], [pl.DataFrame(schema=columns | {"quantile": pl.String})]
@@ -379,6 +388,10 @@ def _build_distribution(durations: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataF
 
 
 def _variant_distribution(values: pl.Series, side: str, ended: float, positions: int) -> pl.DataFrame:
+    """Steps `duration_s, share, side` of a side's distribution.
+
+    `ended` is the share of workloads that ended the step.
+    """
     steps = downsample_ecdf(values, positions=positions).rename({"value": "duration_s"})
     return steps.with_columns(
         pl.col("duration_s").round_sig_figs(5), (pl.col("share") * ended).round(5), pl.lit(side).alias("side")
@@ -386,6 +399,10 @@ def _variant_distribution(values: pl.Series, side: str, ended: float, positions:
 
 
 def _describe_workloads(durations: pl.DataFrame) -> str:
+    """Count the workloads and runs of each side.
+
+    `durations` has a row for a workload, with columns `side` and `run`.
+    """
     if not durations.height:
         return "no workload began this step"
     runs = durations.group_by("side", maintain_order=True).agg(pl.col("run").n_unique(), pl.len())
@@ -401,7 +418,10 @@ def _format_run_count(count: int) -> str:
 
 
 def _describe_lost_workloads(durations: pl.DataFrame) -> str:
-    """Describe the workloads that never ended the step."""
+    """Describe the workloads that never ended the step.
+
+    `durations`: `side, duration_s`, one row for each workload; null for one that never ended the step.
+    """
     if not durations["duration_s"].null_count():
         return ""
     counts = durations.group_by("side", maintain_order=True).agg(pl.col("duration_s").null_count(), pl.len())
@@ -413,6 +433,7 @@ def _describe_lost_workloads(durations: pl.DataFrame) -> str:
 
 
 def _format_quantile_marks(marks: pl.DataFrame) -> str:
+    """Text with the value of each quantile by side; `marks`: `quantile, duration_s, side`."""
     texts = []
     for name in marks["quantile"].unique(maintain_order=True):
         rows = marks.filter(pl.col("quantile") == name).to_dicts()
@@ -436,7 +457,7 @@ def stack_by_variant(first: Mapping[str, Analysis], draw: Any) -> Any:
 
 
 def chart_pressure(pressure: pl.DataFrame) -> alt.LayerChart:
-    """What did calls wait for while the test ran? Mean times by the components' own metrics, for each look.
+    """For which parts of the cluster did calls wait? Mean times by the components' own metrics, over the test.
 
     Parameters
     ----------

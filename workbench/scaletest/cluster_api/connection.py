@@ -144,6 +144,7 @@ def _list_contexts(file: str | None) -> list[str]:
 
 
 def _select_context(context: str | None, names: list[str]) -> str:
+    """Return the chosen context of the kubeconfig, or its only one; refuse to guess among several."""
     if context is None and len(names) == 1:
         return names[0]
     if context is None:
@@ -156,6 +157,7 @@ def _select_context(context: str | None, names: list[str]) -> str:
 
 
 def _build_tls_context(configuration: Any) -> ssl.SSLContext | None:
+    """Build the TLS settings of a client configuration; null for a plain HTTP address."""
     if not str(configuration.host).startswith("https"):
         return None
     tls = ssl.create_default_context(cafile=configuration.ssl_ca_cert or None)
@@ -167,6 +169,8 @@ def _build_tls_context(configuration: Any) -> ssl.SSLContext | None:
 
 
 def _build_headers(configuration: Any) -> Callable[[], dict[str, str]]:
+    """Build a function that returns the request headers, with the token as it is at the time of the call."""
+
     def request_headers() -> dict[str, str]:
         # The package has had two names for it.
         token = configuration.get_api_key_with_prefix("BearerToken", "authorization")

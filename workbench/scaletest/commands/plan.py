@@ -80,6 +80,7 @@ def plan(
 
 
 def _check_cluster(target: Target, plan: Plan, *, sets_up: bool) -> tuple[ClusterFacts, list[Finding]]:
+    """Inspect the target cluster and check the plan on it: the cluster's facts, and the findings of the checks."""
     import asyncio
 
     from workbench.scaletest.cluster_api.connection import Connection
@@ -112,6 +113,7 @@ def _format_plan(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | None,
 
 
 def _build_document(plan: Plan, checked: tuple[ClusterFacts, list[Finding]] | None) -> dict[str, Any]:
+    """Build the plan as a JSON document; `checked` are the cluster's facts and findings, null without a cluster."""
     from workbench.scaletest.scenario.workload_objects import list_rules
     from workbench.scaletest.scenario.workload_plan import summarize_plan
 

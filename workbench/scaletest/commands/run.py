@@ -112,6 +112,10 @@ def run(
 
 
 def _refuse_new_options(fixed: dict[str, Any], settings: OptionValues) -> None:
+    """Refuse options beside `--resume` that would change the run.
+
+    `fixed` maps a flag to its value, null if not given.
+    """
     from workbench.core.errors import ConfigError
 
     options = [name for name, value in fixed.items() if value is not None]
@@ -134,6 +138,10 @@ def _start_runs(
     settings: OptionValues,
     out: Path | None,
 ) -> RunResult | VariantTurns:
+    """Start one run for a single scheduler, or turns of runs for several.
+
+    `where` are the options that name the cluster.
+    """
     from workbench.core.errors import ConfigError
     from workbench.scaletest.test_run import variant_turns
     from workbench.scaletest.test_run.run_console import open_watcher
@@ -157,6 +165,7 @@ def _start_runs(
 def _resume_run(
     folder: Path, where: dict[str, Any], confirm: str | None, cleanup: bool | None
 ) -> RunResult | VariantTurns:
+    """Resume a run, or the turns of several schedulers where the folder holds a session of them."""
     from workbench.scaletest.analysis import variants
     from workbench.scaletest.test_run import variant_turns
     from workbench.scaletest.test_run.run_console import open_watcher
@@ -207,7 +216,10 @@ def _print_run_result(result: RunResult, as_json: bool) -> NoReturn:
 
 
 def _parse_schedulers(text: str | None, scenario: Path) -> tuple[Scenario, tuple[str, ...]]:
-    """The scenario and its variants: as given, or all that it names; recipes that are named become part of it."""
+    """Load the scenario and choose its schedulers: those given, or all that it names.
+
+    Recipes that are given become part of the scenario.
+    """
     from workbench.core.errors import ConfigError
     from workbench.scaletest.scenario import scenario_file
     from workbench.scaletest.scenario.scheduler_recipes import resolve_schedulers

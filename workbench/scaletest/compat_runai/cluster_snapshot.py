@@ -55,7 +55,7 @@ class Snapshot:
 
     @property
     def lacking(self) -> dict[str, int]:
-        """How many workloads lack a milestone, by its key."""
+        """Number of workloads that lack each milestone."""
         counts = Counter(
             FIELDS[milestone]
             for reached in self.milestones.values()
@@ -66,7 +66,7 @@ class Snapshot:
 
     @property
     def measured(self) -> dict[str, int]:
-        """How many workloads have a milestone of their own, not sampled.json's fallback for it, by its key."""
+        """Number of workloads for which each milestone was measured, and not filled in from another one."""
         return {
             FIELDS[milestone]: sum(milestone in reached for reached in self.milestones.values())
             for milestone in FALLBACKS
@@ -147,6 +147,7 @@ def map_owner_names(snapshot: Snapshot, lists: Lists) -> dict[str, str]:
 
 
 def _add_pods(snapshot: Snapshot, pods: list[Json]) -> None:
+    """Add to each workload the seconds of its first and last pod, and of the decision for its first pod by name."""
     by_workload: dict[str, list[Json]] = defaultdict(list)
     for pod in pods:
         by_workload[_find_label(pod, POD_LABELS) or ""].append(pod)
@@ -179,7 +180,7 @@ def _find_decision_second(pod: Json) -> int | None:
 
 
 def _workloads_by_claim(pods: list[Json]) -> dict[str, str]:
-    """Name of a claim -> workload whose pods mount it."""
+    """Map each volume claim to the workload whose pods mount it."""
     workloads = {}
     for pod in pods:
         for volume in (pod.get("spec") or {}).get("volumes") or ():
@@ -189,6 +190,10 @@ def _workloads_by_claim(pods: list[Json]) -> dict[str, str]:
 
 
 def _add_events(snapshot: Snapshot, events: Iterable[Json], groups: dict[str, str], claims: dict[str, str]) -> None:
+    """Add milestones from events of evictions and volumes.
+
+    `groups` and `claims` map a pod group or claim to its workload.
+    """
     count = 0
     for event in events:
         count += 1
@@ -203,7 +208,7 @@ def _add_events(snapshot: Snapshot, events: Iterable[Json], groups: dict[str, st
 
 
 def _add_milestones(snapshot: Snapshot, kind: str, workload: str, milestones: dict[Milestone, int | None]) -> None:
-    """Add what an object of a kind shows of its workload; one of no known workload is counted as foreign."""
+    """Add to a workload the milestones that an object of a kind shows; unknown workloads are counted as foreign."""
     reached = snapshot.milestones.get(workload)
     if reached is None:
         snapshot.foreign[kind] += 1
@@ -276,6 +281,10 @@ def _iterate_observations(lists: Lists, snapshot: Snapshot, arrival_ns: int) -> 
 def _object_observations(
     manifest: Json, resource: str, owners: dict[str, str], arrival_ns: int
 ) -> Iterator[run_records.Seen]:
+    """Yield a record for each transition that an object's manifest shows; `owners` maps the uid to its workload.
+
+    `arrival_ns`: Time of the snapshot, in ns since 1970.
+    """
     metadata = manifest.get("metadata") or {}
     uid = str(metadata.get("uid", ""))
     if uid not in owners:
@@ -309,6 +318,7 @@ def _object_transitions(manifest: Json, resource: str) -> Iterable[object_ledger
 
 
 def _event_observations(event: Json, owners: dict[str, str], arrival_ns: int) -> Iterator[run_records.Seen]:
+    """Yield the record of an event, if its reason is known and its object belongs to a workload of the run."""
     transition = TRANSITIONS_BY_REASON.get(str(event.get("reason")))
     subject, metadata = event.get("involvedObject") or {}, event.get("metadata") or {}
     workload = owners.get(str(subject.get("uid"))) or owners.get(f"claim/{subject.get('name')}")

@@ -197,12 +197,12 @@ def judge_jobs(rows: Iterable[dict[str, object]] | pl.DataFrame) -> pl.DataFrame
 
 
 def build_deltas(jobs: pl.DataFrame) -> pl.DataFrame:
-    """Each step of the chain of each workload, true and as the old tool has it.
+    """Compute the seconds of each step of the chain for each workload, true and as the old tool prints it.
 
     Returns: Table `upstream_deltas`, workload by workload in the order of `jobs`, the steps in the chain's order.
 
-    Both sides are cut to whole seconds first, so a delta is true to within 1 s. How `upstream_s` differs from
-    `delta_s` on purpose stands in `DIFFERENCES`.
+    Both sides are cut to whole seconds first, so a delta is true to within 1 s. `DIFFERENCES` tells how `upstream_s`
+    differs from `delta_s` on purpose.
     """
     parts = [_delta_columns(step, number) for number, step in enumerate(STEPS)]
     keys = ["row", "name", "namespace", "kept"]
@@ -227,6 +227,10 @@ def _printed_second(name: Milestone) -> pl.Expr:
 
 
 def _delta_columns(step: ChainStep, number: int) -> list[pl.Expr]:
+    """Columns of table `upstream_deltas` for one step: the true difference and the one that the old tool prints, in s.
+
+    The old tool prints 0 for -1 s; `clamped` marks these rows.
+    """
     printed = _printed_second(step.at) - _printed_second(step.at if step.name == "First PVC Bind" else step.since)
     return [
         pl.lit(number).alias("number"),

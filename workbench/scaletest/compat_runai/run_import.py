@@ -134,6 +134,7 @@ def import_folder(
 
 
 def _conclude_import(run: run_folder.Run, records: RunaiFiles, jobs: pl.DataFrame) -> None:
+    """Conclude the run: valid if every submitted workload was sampled and one at least has usable times."""
     n_usable = int(jobs["kept"].sum())
     answer = f"{len(records.submitted)} submitted, {jobs.height} sampled, {n_usable} with times that can be used"
     left_out = sum(odd_row.left_out for odd_row in records.odd)
@@ -171,7 +172,7 @@ def _seconds_since(ns: int, origin_ns: int) -> float:
 
 
 def _build_schedule(submitted: list[SubmittedJob], details: SubmissionDetails, origin_ns: int) -> pl.DataFrame:
-    """Table SCHEDULE, reconstructed: in a closed loop, workloads are due when they are sent."""
+    """Reconstruct table SCHEDULE: in a closed loop, workloads are due when they are sent."""
     same: dict[str, Any] = {
         "entry": details.workload_type,
         "kind": f"{details.workload_type.capitalize()}Workload",
@@ -202,7 +203,7 @@ def _build_schedule(submitted: list[SubmittedJob], details: SubmissionDetails, o
 
 
 def _build_submissions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
-    """Table SUBMISSIONS: all were created, those that were sampled at a known second."""
+    """Build table SUBMISSIONS: all workloads were created, the sampled ones at a known second."""
     created = {(sample.name, sample.project): sample.at_s["workload"] for sample in records.sampled}
     rows = []
     for i, job in enumerate(records.submitted):
@@ -229,7 +230,7 @@ def _build_submissions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
 
 
 def _build_transitions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
-    """Table TRANSITIONS of the sampled workloads that were submitted."""
+    """Build table TRANSITIONS of the sampled workloads that were submitted."""
     jobs_by_key = records.by_key
     rows = [
         row
@@ -241,7 +242,7 @@ def _build_transitions(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
 
 
 def _workload_transitions(sample: SampledJob, origin_ns: int) -> list[dict[str, Any]]:
-    """The objects' names and uids are not in the file: they are called by what they are."""
+    """Transitions of a sampled workload's objects, which get made-up names: the file has neither names nor uids."""
     rows = []
     for milestone, resource, transition, reason in _EVENTS:
         second = sample.at_s[milestone]
@@ -271,7 +272,7 @@ def _workload_transitions(sample: SampledJob, origin_ns: int) -> list[dict[str, 
 
 
 def _build_milestones(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
-    """Table MILESTONES straight from the file, without pods. Due times are unknown."""
+    """Build table MILESTONES directly from the file, without pods; due times are unknown."""
     indexes = {(job.name, job.project): i for i, job in enumerate(records.submitted)}
     rows = [
         _build_milestone(i, "sent", _seconds_since(job.at_ns, origin_ns), None)
@@ -289,6 +290,7 @@ def _build_milestones(records: RunaiFiles, origin_ns: int) -> pl.DataFrame:
 
 
 def _build_milestone(index: int, name: str, client_s: float | None, server_s: float | None) -> dict[str, Any]:
+    """Row of table MILESTONES for a workload; seconds since the run's start, by each clock, null if unknown."""
     resolution_s = None if server_s is None else 1.0
     return {
         "index": index,

@@ -131,7 +131,7 @@ class RunaiFiles:
 
 
 def read_files(folder: str | Path) -> RunaiFiles:
-    """The two files of a folder of the old tool."""
+    """Read the two files in a folder of the old tool."""
     place = Path(folder)
     odd: list[OddRow] = []
     submitted = _read_submitted_file(place / SUBMITTED, odd)
@@ -145,6 +145,7 @@ def read_submissions(folder: str | Path) -> list[SubmittedJob]:
 
 
 def _read_rows(path: Path) -> list[msgspec.Raw]:
+    """Read a file of the old tool, a JSON list, and return its elements undecoded."""
     try:
         text = files.read_up_to(path, MAX_BYTES)
         rows = msgspec.json.decode(text, type=list[msgspec.Raw])
@@ -162,6 +163,7 @@ def _read_rows(path: Path) -> list[msgspec.Raw]:
 
 
 def _read_submitted_file(path: Path, odd: list[OddRow]) -> list[SubmittedJob]:
+    """Read the submitted workloads; rows that cannot be used are added to `odd`."""
     jobs, decoder = [], msgspec.json.Decoder(_SubmittedRow)
     for row, raw in enumerate(_read_rows(path)):
         try:
@@ -178,6 +180,7 @@ def _read_submitted_file(path: Path, odd: list[OddRow]) -> list[SubmittedJob]:
 
 
 def _read_sampled_file(path: Path, odd: list[OddRow]) -> list[SampledJob]:
+    """Read the sampled workloads; rows that cannot be used are added to `odd`."""
     samples, decoder, before = [], msgspec.json.Decoder(dict[str, Any]), len(odd)
     for row, raw in enumerate(_read_rows(path)):
         try:
@@ -190,6 +193,7 @@ def _read_sampled_file(path: Path, odd: list[OddRow]) -> list[SampledJob]:
 
 
 def _parse_sample(row: int, fields: dict[str, Any]) -> SampledJob:
+    """Parse a sampled row: milestones in seconds since 1970, null where the file repeats another milestone's time."""
     names = ("jobName", "projectName", "jobNamespace")
     if missing := [name for name in (*names, *FIELDS.values()) if name not in fields]:
         raise ValueError("missing: " + ", ".join(missing))
@@ -261,10 +265,12 @@ def _compare_files(records: RunaiFiles) -> RunaiFiles:
 
 
 def format_times_csv(jobs: pl.DataFrame, *, skip_errors: bool = True, bug_compatible: bool = False) -> str:
-    """The file's content.
+    """Format the jobs as the old tool's file times.csv.
 
     `bug_compatible`: The old layout: 23 headings over 26 columns, its fallbacks and its deltas; else one heading a
     column, deltas as they are, and nothing where nothing was measured.
+
+    `jobs`: Table `upstream_jobs`.
     """
     shown = jobs.filter("kept") if skip_errors else jobs
     rows = _build_old_rows(shown) if bug_compatible else _build_rows(shown)
@@ -285,7 +291,10 @@ def _build_rows(jobs: pl.DataFrame) -> list[list[str]]:
 
 
 def _build_old_rows(jobs: pl.DataFrame) -> list[list[str]]:
-    """Rows of times.csv as the old tool writes them."""
+    """Rows of times.csv as the old tool writes them.
+
+    `jobs`: Table `upstream_jobs`.
+    """
     rows = [_OLD_HEADINGS.split(",")]
     by_job, clamped = _values_by_job(jobs, "upstream_s"), _values_by_job(jobs, "clamped")
     for row in jobs.iter_rows(named=True):
@@ -303,6 +312,10 @@ def _values_by_job(jobs: pl.DataFrame, name: str) -> dict[int, list[int | None]]
 
 
 def _format_time(row: dict[str, int | None], name: Milestone, *, fallback: bool = False) -> str:
+    """Write a milestone of a workload's row as UTC text, empty if unknown.
+
+    `fallback`: use its substitute milestone then.
+    """
     raw_time = row[milestone_column(name)]
     if raw_time is None and fallback:
         raw_time = row[milestone_column(FALLBACKS[name])]
@@ -361,6 +374,7 @@ def write_times_csv(
 
 
 def _format_sample(row: Mapping[str, Any]) -> dict[str, str]:
+    """Write a row of the jobs table with the field names and time formats of the old tool's sampled file."""
     fields = {"jobName": row["name"], "jobNamespace": row["namespace"], "projectName": row["project"]}
     for milestone, name in FIELDS.items():
         second, shape = row[milestone_column(milestone)], milestone
@@ -424,7 +438,7 @@ def export_run(
 
 
 def build_view(folder: str | Path) -> RunaiView:
-    """A run folder, or a folder of the old tool's files, as that tool has it.
+    """Read a run folder, or a folder of the old tool's files, into the form of that tool.
 
     A folder of `submit` and `sample` has both a record and those files: without tables of what was watched, they count.
     """
@@ -479,7 +493,7 @@ def _view_of_tables(place: Path) -> RunaiView:
 
 
 def _replace_missing_groups(wide: pl.DataFrame) -> tuple[pl.DataFrame, int]:
-    """Use the first pod's creation, and count uses, where no workload has a PodGroup and none needs one.
+    """Use the first pod's creation as the pod group's where no workload has one and none needs one; count the uses.
 
     `wide`: As `_jobs_wide` returns it.
     """
@@ -516,7 +530,7 @@ def _whole_ns(column: str, origin_ns: int) -> pl.Expr:
 def _jobs_wide(
     schedule: pl.DataFrame, submissions: pl.DataFrame, reached: pl.DataFrame, origin_ns: int
 ) -> pl.DataFrame:
-    """One row per accepted workload with the second of each milestone: table `upstream_jobs` before it is judged.
+    """Build a row for each accepted workload with the second of each milestone: table `upstream_jobs`, not yet judged.
 
     `schedule`: `index, name, namespace, kind`. `submissions`: `index, status, sent_s, created_s`.
     `reached`: `index, milestone, server_s` of table MILESTONES. `origin_ns`: The run's start since 1970.
@@ -540,7 +554,7 @@ def _jobs_wide(
 
 
 def _find_decisions(transitions: pl.DataFrame, pods: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
-    """The scheduler's last word on the first pod of the first attempt: bound, else unschedulable.
+    """Find the scheduler's last decision on the first pod of the first attempt: bound, else unschedulable.
 
     Returns: `index, decision_at_s`.
     """
@@ -555,7 +569,7 @@ def _find_decisions(transitions: pl.DataFrame, pods: pl.DataFrame, origin_ns: in
 
 
 def _find_evictions(wide: pl.DataFrame, transitions: pl.DataFrame, origin_ns: int) -> pl.DataFrame:
-    """First eviction of others for a workload's pod group, as the scheduler's events tell it.
+    """Find the first eviction of other pods for a workload's pod group, by the scheduler's events.
 
     `wide`: `index, name`.
 

@@ -32,7 +32,14 @@ _SUBTITLE = "both ends of a time are cut to whole seconds: each value is true to
 def select_jobs(
     jobs: pl.DataFrame, *, skip_errors: bool = True, head: int | None = None, tail: int | None = None
 ) -> Any:
-    """The workloads that are drawn, by time of submission: the first `head` of them, then the last `tail` of those."""
+    """Select the workloads to draw, by time of submission: the first `head` of them, and of those the last `tail`.
+
+    `jobs`: Table `upstream_jobs`. `skip_errors`: Leave out those that were not kept.
+
+    >>> jobs = pl.DataFrame({"row": [0, 1, 2], "kept": [True, False, True], "submitted_at_us": [30, 20, 10]})
+    >>> select_jobs(jobs)["row"].to_list(), select_jobs(jobs, skip_errors=False, head=2)["row"].to_list()
+    ([2, 0], [2, 1])
+    """
     for name, count in (("--head", head), ("--tail", tail)):
         if count is not None and count < 1:
             raise ConfigError("not a number of workloads", where=name, found=count, allowed="1 or more")
@@ -48,7 +55,10 @@ def check_plot(plot: Plot) -> None:
 
 
 def chart_plot(jobs: pl.DataFrame, plot: Plot) -> alt.VConcatChart:
-    """The plot of these workloads, in the order given."""
+    """The plot of these workloads, in the order given.
+
+    `jobs`: Table `upstream_jobs`.
+    """
     import altair as alt
 
     check_plot(plot)
@@ -96,6 +106,7 @@ def _chart_general(step: ChainStep, values: pl.DataFrame) -> alt.LayerChart:
 
 
 def _chart_deltas_and_spread(step: ChainStep, values: pl.DataFrame) -> alt.HConcatChart:
+    """Chart a step's durations by submission time, and their spread; columns `submitted_at_us`, `delta_s`."""
     import altair as alt
 
     begin = values["submitted_at_us"][0]
@@ -110,6 +121,10 @@ def _chart_deltas_and_spread(step: ChainStep, values: pl.DataFrame) -> alt.HConc
 
 
 def _chart_line(points: pl.DataFrame, x: str, title: str) -> alt.LayerChart:
+    """Line of `delta_s` over `x`, both columns of `points`, thinned where there are too many.
+
+    `x` is also the axis title.
+    """
     import altair as alt
 
     shown = downsample_points(points)
@@ -129,7 +144,7 @@ def _chart_line(points: pl.DataFrame, x: str, title: str) -> alt.LayerChart:
 
 
 def _chart_spread(values: pl.Series) -> alt.LayerChart:
-    """Counts in bins of whole seconds, and the share at or below."""
+    """Histogram of `values`, in bins of whole seconds, with the share of values at or below each."""
     import altair as alt
 
     base = alt.Chart(alt.Data(values=build_bins(values))).properties(width=_SIDE_PX, height=_HEIGHT_PX // 2)
@@ -169,7 +184,13 @@ def build_bins(values: pl.Series) -> list[dict[str, float]]:
 
 
 def downsample_points(points: pl.DataFrame) -> pl.DataFrame:
-    """Downsampled points: minimum and maximum of each group of neighbours."""
+    """Thin points to at most MAX_POINTS: the least and greatest of each group of neighbours; nulls are left out.
+
+    `points`: `x, delta_s`.
+
+    >>> downsample_points(pl.DataFrame({"x": [0, 1, 2], "delta_s": [5.0, None, 7.0]})).rows()
+    [(0, 5.0), (2, 7.0)]
+    """
     valid_points = points.filter(pl.col("delta_s").is_not_null())
     if valid_points.height <= MAX_POINTS:
         return valid_points

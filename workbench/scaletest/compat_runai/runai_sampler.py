@@ -72,6 +72,7 @@ class BackendQuery:
         return seconds
 
     def _query_rows(self, connection: Any, namespace: str) -> list[tuple[str, int]]:
+        """Run the query for a namespace: pairs of a workload's name and a time in whole seconds since 1970."""
         import psycopg
 
         bound = {**self.parameters, "namespace": namespace, "project": find_project(namespace)}
@@ -114,7 +115,7 @@ def _to_whole_seconds(at: object) -> int:
 
 
 def build_backend(url_env: str | None, query: str | None, parameters: list[str]) -> BackendQuery | None:
-    """The backend that the options name; null without them."""
+    """Build the backend query that the options name; null without them."""
     if url_env is None and query is None and not parameters:
         return None
     if url_env is None or query is None:
@@ -150,7 +151,7 @@ class SampleResult:
     ended: bool
 
     def format_line(self) -> str:
-        """How far it is."""
+        """Format the sampling's progress as one line."""
         counts = ", ".join(f"{count} {kind}" for kind, count in self.snapshot.counts.items())
         of = "" if self.submitted is None else f" of {self.submitted}"
         return f"{self.sampled}{of} workloads complete ({counts})"

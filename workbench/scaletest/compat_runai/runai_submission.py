@@ -177,7 +177,7 @@ class SubmitFlags(StrictModel):
 
 
 def build_scenario(flags: SubmitFlags) -> Scenario:
-    """The scenario that these flags ask for."""
+    """Build the scenario that these flags ask for."""
     check_workload(flags.workload_type, flags.project, flags.num_gpus, flags.num_workers)
     _check_numbers(flags)
     assert flags.workload_type is not None
@@ -309,7 +309,7 @@ def check_same_cluster(folder: Path, facts: ClusterFacts) -> None:
 
 
 def build_run_options(submit_with: str, kubectl: Path | None, command: tuple[str, ...], *, closed: bool) -> RunOptions:
-    """How objects are made.
+    """Build the run options that say how objects are created.
 
     `command`: Words, with `{name}`, `{namespace}`, `{gpus}` and `{file}` filled in; no shell sees them.
     """

@@ -142,6 +142,7 @@ def _start_parts(
 
 
 def _write_admin_kubeconfig(folder: Path, name: str, parts: tuple[ClusterPart, ...]) -> str:
+    """Write the kubeconfig of the administrator into the folder; returns the API server's address."""
     server = next(part.health for part in parts if part.name == "kube-apiserver").removesuffix("/readyz")
     keys = control_plane.find_workdir(folder, name) / "pki"
     identities.write_kubeconfig(
@@ -345,7 +346,7 @@ def stop_cluster(name: str = "local") -> bool:
 
 
 def _start_rested_schedulers(record: ClusterRecord, gone: list[str]) -> list[str]:
-    """Start schedulers that a comparison had stopped when it was killed; the parts that are still missing."""
+    """Start schedulers that a killed comparison had stopped; returns the parts that are still missing."""
     from workbench.scaletest.local_cluster import second_schedulers
 
     if set(gone) <= set(second_schedulers.list_switchable(record)):

@@ -102,7 +102,10 @@ def end_processes(processes: Iterable[psutil.Process], *, grace_s: float = 0) ->
 
 
 def _signal_processes(processes: list[psutil.Process], timeout_s: float, *, kill: bool) -> list[psutil.Process]:
-    """Processes still alive afterwards. psutil compares start times, so reused ids are safe."""
+    """Terminate or kill processes and return those still alive afterwards.
+
+    Start times tell reused process ids apart.
+    """
     for process in processes:
         try:
             process.kill() if kill else process.terminate()

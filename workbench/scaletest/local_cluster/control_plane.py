@@ -130,6 +130,10 @@ def create_control_plane(
 def _build_kwokctl_config(
     settings: ClusterSettings, binaries: Binaries, numbers: Mapping[str, int], policy: Path
 ) -> dict[str, Any]:
+    """Build the configuration of kwokctl.
+
+    `numbers` maps a component to its port, `policy` is the audit policy's file.
+    """
     programs = {
         "etcdBinary": "etcd",
         "kubeApiserverBinary": "kube-apiserver",
@@ -251,7 +255,7 @@ def _restart_components(folder: Path, name: str) -> None:
 
 
 def _read_components(folder: Path, name: str) -> dict[str, dict[str, Any]]:
-    """kwokctl's configuration of each component; the rest of the file is not read."""
+    """Read kwokctl's configuration of each component."""
     try:
         with (find_workdir(folder, name) / "kwok.yaml").open(encoding="utf-8") as file:
             first = next(iter(yaml.safe_load_all(file)))
@@ -282,6 +286,7 @@ def _build_failure(folder: Path, name: str, message: str, *, gave_up: bool, do: 
 
 
 def _build_parts(folder: Path, name: str, numbers: Mapping[str, int]) -> tuple[ClusterPart, ...]:
+    """List the cluster's components with their commands and health URLs; `numbers` maps a component to its port."""
     paths = {"kube-apiserver": "https /readyz", "etcd": "http /health", "kwok-controller": "http /healthz"}
     components = _read_components(folder, name)
     parts = []

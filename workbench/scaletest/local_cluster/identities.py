@@ -83,6 +83,7 @@ async def _create_account(api: Connection, name: str, objects: list[tuple[str, J
 
 
 def _build_identity_objects() -> list[tuple[str, dict[str, Any]]]:
+    """Objects of the measuring identity, in order of creation: pairs of API path and manifest."""
     labels = {api_discovery.MANAGED_BY: api_discovery.MANAGER}
     rbac = "rbac.authorization.k8s.io"
     return [

@@ -47,7 +47,7 @@ def start_kai(folder: Path, settings: ClusterSettings, programs: Path, kubeconfi
 
 
 def _build_arguments(name: str, port: int, probe_port: int) -> tuple[tuple[str, ...], str]:
-    """Arguments of a process but its limits, and where it says how it is."""
+    """Arguments of a KAI process without its client limits, and the URL at which its health is checked."""
     at, probe = f"{component_processes.LOOPBACK}:{port}", f"{component_processes.LOOPBACK}:{probe_port}"
     metrics, healthz = f"http://{at}/metrics", f"http://{probe}/healthz"
     both = (f"--metrics-bind-address={at}", f"--health-probe-bind-address={probe}")

@@ -133,7 +133,7 @@ def build_webhooks(document: Mapping[str, Any], address: str, authority: str) ->
 
 
 def build_cluster_queue(queue: str, gpus: int) -> dict[str, Any]:
-    """A queue with a quota of GPUs, first come first served; what asks for none waits for nothing."""
+    """Build a Kueue queue with a quota of GPUs, first come first served; workloads without GPUs never wait."""
     flavour = {"name": "default", "resources": [{"name": GPU, "nominalQuota": str(gpus)}]}
     groups = [{"coveredResources": [GPU], "flavors": [flavour]}]
     spec = {"namespaceSelector": {}, "queueingStrategy": "BestEffortFIFO", "resourceGroups": groups}

@@ -164,7 +164,7 @@ def _build_part(
 
 
 def _list_packages(part: Part) -> tuple[str, list[str]]:
-    """The module that a part is built in, and what of it."""
+    """Go module in which a part is built, and the packages of it to build."""
     if part == "kube":
         return "kube", ["."]
     if part == "kwok":

@@ -21,7 +21,7 @@ _AT_ONCE = 64
 
 
 def build_node(index: int, gpus: int, model: GpuModel = GPU_MODELS["H100"]) -> dict[str, Any]:
-    """One node: as large as an eight-GPU server is, with the labels that schedulers read.
+    """Build a simulated node: as large as an eight-GPU server, with the labels that schedulers read.
 
     The taint keeps others' pods away, the label `workbench.local/sim` is what our own select. Rack, block and zone
     follow from the index: 8 nodes, 4 racks, 4 blocks.

@@ -108,6 +108,7 @@ class RequestCounts:
         return _sum_duplicates(frame)
 
     def _iterate_rows(self, origin_ns: int) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of table REQUESTS: second since the origin, key columns, requests, p50, p99."""
         keys = list(self._keys)
         columns = (self._at, self._key, self._count, self._p50, self._p99)
         for second, number, count, p50, p99 in zip(*columns, strict=True):
@@ -122,7 +123,7 @@ def merge_counts(older: pl.DataFrame, newer: pl.DataFrame) -> pl.DataFrame:
 
 
 def _sum_duplicates(frame: pl.DataFrame) -> pl.DataFrame:
-    """Table REQUESTS with one row per key: requests are summed, quantiles are those of the larger row."""
+    """Merge rows of table REQUESTS with the same key: requests are added, quantiles are those of the larger row."""
     import polars as pl
 
     key, count = list(tables.REQUESTS.key), pl.col("requests")

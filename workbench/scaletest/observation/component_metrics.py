@@ -100,6 +100,7 @@ def parse_look(text: str) -> Look:
 
 
 def _find_measure(name: str) -> tuple[Measure | None, str]:
+    """Find the measure that a Prometheus series belongs to, null if none, and the ending of its name, such as _sum."""
     for suffix in _SUFFIXES:
         measure = _BY_FAMILY.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
         if measure is not None and (measure.kind == "histogram") == bool(suffix):
@@ -138,6 +139,10 @@ def reduce_look(component: str, before: Look, now: Look, *, at_ns: int, over_s: 
 
 
 def _fill_histogram(row: Pressure, old: Series, now: Series) -> None:
+    """Set the row's count, mean and p99 from a histogram's growth between two scrapes.
+
+    The p99 is the first bucket bound below which 99 % of the new observations lie; null if that is infinity.
+    """
     row.count = round(now.count - old.count)
     if not row.count:
         return

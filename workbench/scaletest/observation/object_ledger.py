@@ -310,6 +310,7 @@ def read_bind_spec(thing: Thing) -> BindSpec:
 
 
 def _decode_leniently(decoder: msgspec.json.Decoder[Any], raw: msgspec.Raw) -> Any:
+    """Decode a JSON object, without the fields of a wrong type; null if nothing can be read."""
     if not bytes(raw):
         return None
     try:
@@ -613,6 +614,7 @@ class ObjectLedger:
         self._note_first(history, line.transition)
 
     def _add_object(self, scope: Scope, thing: Any) -> ObjectHistory:
+        """Begin the history of an object that is seen for the first time, with its owner and workload."""
         meta: Meta = thing.metadata
         history = ObjectHistory(scope, meta.name)
         owner = meta.owner

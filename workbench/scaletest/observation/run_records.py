@@ -222,6 +222,7 @@ def read_lines(path: Path, kind: Any) -> Iterator[Any]:
 
 
 def _decode_lines(file: IO[bytes], decoder: Any, path: Path) -> Iterator[Any]:
+    """Decode a file of JSON lines record by record; a last line without its end, cut by a kill, is left out."""
     number = 0
     while text := file.readline(MAX_LINE_BYTES):
         number += 1

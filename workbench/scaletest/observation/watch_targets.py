@@ -168,6 +168,7 @@ class ForeignPods:
         self._begun, self.pending_at_start = True, len(self._pending)
 
     def _update_pod(self, pod: Any, _: Sight) -> int:
+        """Count a pod of others as pending or evicted; returns 0, the number of records written."""
         meta = pod.metadata
         if meta.namespace in self._own:
             return 0

@@ -156,6 +156,7 @@ def has_container_limits(scenario: Scenario) -> bool:
 
 
 def _build_limit_range(plan: Plan, space: str) -> list[Json]:
+    """Manifest that caps a container's CPU and memory in a namespace; empty if no such cap can be set."""
     entries = plan.scenario.workloads
     if not has_container_limits(plan.scenario):
         return []

@@ -68,6 +68,7 @@ def list_unfenced_kinds(scenario: Scenario) -> list[str]:
 
 
 def _check_unfenced_kinds(scenario: Scenario, facts: ClusterFacts) -> list[Finding]:
+    """Refuse kinds whose pods cannot be kept off real nodes; allowed if the cluster has no real node."""
     kinds = list_unfenced_kinds(scenario)
     if not kinds:
         return []
@@ -216,6 +217,7 @@ def _require_confirmed_cluster(facts: ClusterFacts, confirmed: str | None, file:
 
 
 def _read_allow_list(file: Path) -> dict[str, Any]:
+    """Read the confirmed clusters, by identity; empty if there is no such file."""
     try:
         document = json.loads(files.read_up_to(file, _MAX_BYTES))
     except FileNotFoundError:

@@ -70,7 +70,7 @@ def _list_first_workloads(plan: Plan) -> list[tuple[int, str]]:
 
 
 def _check_suspensions(plan: Plan) -> list[Finding]:
-    """Warn of workloads that nothing lets go; a recipe may have put them into a queue."""
+    """Warn of suspended workloads that nothing releases, unless a recipe puts them into a queue."""
     named = [
         entry
         for index, entry in _list_first_workloads(plan)
@@ -164,6 +164,7 @@ def _check_quota_fit(plan: Plan, space: str, quotas: list[dict[str, Any]], range
 
 
 def _list_shortages(quotas: list[dict[str, Any]], needed: dict[str, float]) -> Iterator[str]:
+    """Describe each resource of which a quota has less free than needed; `needed` maps a resource to its amount."""
     for quota in quotas:
         hard = (quota.get("spec") or {}).get("hard") or {}
         used = (quota.get("status") or {}).get("used") or {}

@@ -130,6 +130,7 @@ async def list_test_namespaces(api: Connection) -> tuple[str, ...]:
 
 
 def _build_config_map(record: RunRecord, space: str) -> dict[str, Any]:
+    """Build the ConfigMap that keeps the record of a run in the namespace `space`."""
     data = {
         "run": record.run,
         "scenario": record.scenario,

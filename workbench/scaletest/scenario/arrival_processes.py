@@ -231,6 +231,7 @@ Arrival = Annotated[Constant | Poisson | Ramp | Steps | Burst | Trace, Field(dis
 
 
 def _single_step_times(due: np.ndarray, rate: float | None) -> ArrivalTimes:
+    """Arrivals at `due` seconds as one step at one rate; null for no rate."""
     import numpy as np
 
     return ArrivalTimes(due, np.zeros(len(due), dtype=np.int64), np.full(len(due), np.nan if rate is None else rate))
@@ -249,6 +250,7 @@ def _count_below(duration_s: float, rate: float) -> int:
 
 
 def _constant_times(rate: float, n: int | None, duration_s: float | None) -> np.ndarray:
+    """Arrival times in seconds, one every 1 / `rate`: at most `n`, and only those before `duration_s`."""
     import numpy as np
 
     limits = [n, None if duration_s is None else _count_below(duration_s, rate)]
@@ -256,6 +258,10 @@ def _constant_times(rate: float, n: int | None, duration_s: float | None) -> np.
 
 
 def _poisson_times(rate: float, n: int | None, duration_s: float | None, random: np.random.Generator) -> np.ndarray:
+    """Draw Poisson arrival times in seconds from 0, ascending.
+
+    `rate`: Arrivals per second. `n`: Largest number of arrivals. `duration_s`: End; at least one of these two is set.
+    """
     import numpy as np
 
     if duration_s is None:
@@ -292,6 +298,7 @@ def parse_trace(text: str) -> dict[str, Any]:
 
 
 def _parse_job(number: int, line: str) -> tuple[float, str, float]:
+    """Parse a line of a trace: arrival in seconds, name of the entry, lifetime in seconds."""
     cells = [cell.strip() for cell in line.split(",")]
     if len(cells) != len(JOB_COLUMNS):
         raise ValueError(f"line {number} of the trace has {len(cells)} values for {', '.join(JOB_COLUMNS)}")

@@ -193,6 +193,11 @@ def has_sequential_pods(template: Json) -> bool:
 
 
 def _find_at_path(value: Any, parts: list[str], place: str) -> Iterator[tuple[str, Any]]:
+    """Yield each value at a path inside a manifest, with its full path; the part `*` matches every key or index.
+
+    >>> list(_find_at_path({"a": [{"n": 1}, {"n": 2}]}, ["a", "*", "n"], ""))
+    [('a.0.n', 1), ('a.1.n', 2)]
+    """
     if not parts:
         yield place, value
         return
@@ -247,6 +252,7 @@ def _require_mappings(value: Any, where: str) -> list[Json]:
 
 
 def _iterate_texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Yield every text in a manifest, keys included, with the path at which it is."""
     if isinstance(value, str):
         yield place, value
     elif isinstance(value, dict):

@@ -25,7 +25,7 @@ class Document:
     lines: dict[ValuePath, int] = field(repr=False)
 
     def find_line(self, place: ValuePath) -> int | None:
-        """Line of a value, or of what it would stand in; null where there is none."""
+        """Line of a value, or of the value that would contain it; null if there is none."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place)
@@ -71,7 +71,7 @@ def parse_yaml(text: str | bytes, where: str) -> Document:
 
 
 def _check_events(data: bytes, loader_type: Any, where: str) -> None:
-    """Count and bound by events, before any tree is built: the tree's depth is the interpreter's stack."""
+    """Limit number and depth of YAML events before a tree is built, which recurses on the interpreter's stack."""
     import yaml
 
     depth = 0
@@ -89,6 +89,7 @@ def _check_events(data: bytes, loader_type: Any, where: str) -> None:
 
 
 def _build_value(node: Any, loader: Any, place: ValuePath, lines: dict[ValuePath, int], where: str) -> Any:
+    """Build the Python value of a YAML node, and note in `lines` the line of every value by its path."""
     lines[place] = line = node.start_mark.line + 1
     if node.tag not in _PLAIN:
         tag = str(node.tag).removeprefix("tag:yaml.org,2002:")[:60]

@@ -139,7 +139,7 @@ class Scenario(FiniteModel):
     @model_validator(mode="before")
     @classmethod
     def _expand_short_forms(cls, raw_fields: Any) -> Any:
-        """`scheduler` and `namespace` for one of them."""
+        """Turn `scheduler` and `namespace` into lists of one."""
         if not isinstance(raw_fields, dict):
             raise ValueError("a scenario is a mapping: name, arrival, workloads, …")
         fields = dict(raw_fields)
@@ -210,6 +210,7 @@ class Scenario(FiniteModel):
 
 
 def _check_trace(arrival: arrival_processes.Arrival, entries: dict[str, WorkloadEntry]) -> list[str]:
+    """List the faults of a trace's arrivals: entries that do not exist, or that have no lifetime to be replaced."""
     if not isinstance(arrival, arrival_processes.Trace):
         return []
     faults = []
@@ -320,6 +321,7 @@ def _has_deeper_error(loc: tuple[Any, ...], errors: Sequence[Any]) -> bool:
 
 
 def _format_error(error: Any, document: Document) -> str:
+    """Write a validation error of Pydantic as one line: line of the file, field, message, value found."""
     loc = error["loc"]
     # Pydantic puts the chosen variant's name behind the field of a union.
     place = tuple(part for at, part in enumerate(loc) if not (at and loc[at - 1] in _UNIONS and part in _VARIANTS))
@@ -336,7 +338,7 @@ def _format_error(error: Any, document: Document) -> str:
 
 
 def _include_files(document: Document, folder: Path | None) -> Any:
-    """The value, with the files that it names read: what is kept of a run needs nothing beside it."""
+    """Copy the files that a scenario names into its value, so that a stored run needs no other file."""
     fields = document.value
     if not isinstance(fields, dict):
         return fields
@@ -358,7 +360,7 @@ def _include_files(document: Document, folder: Path | None) -> Any:
 
 
 def _include_recipes(fields: dict[str, Any], document: Document, folder: Path | None) -> dict[str, Any]:
-    """Recipes that schedulers are named by, taken in; their places hold the recipes' names then."""
+    """Copy the recipe files that schedulers name into the scenario, and name the recipes in their place."""
     field = "scheduler" if "scheduler" in fields else "schedulers"
     named = fields.get(field)
     names = [named] if isinstance(named, str) else named if isinstance(named, list) else []
@@ -378,7 +380,7 @@ def _include_recipes(fields: dict[str, Any], document: Document, folder: Path | 
 
 
 def _include_manifests(entry: Any, index: int, folder: Path | None) -> Any:
-    """An entry whose manifests are not named by files any more."""
+    """Copy the manifest files that a workload entry names into the entry."""
     if not isinstance(entry, dict):
         return entry
 

@@ -164,7 +164,7 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _to_numbers(frame: pl.DataFrame, names: tuple[str, ...], path: Path) -> pl.DataFrame:
-    """These columns as numbers, null where empty."""
+    """Convert the named text columns to numbers, null where empty."""
     numbers = frame.with_columns(
         pl.col(name).str.strip_chars().replace("", None).cast(pl.Float64, strict=False).alias(f"{name}#")
         for name in names
@@ -277,7 +277,7 @@ def _read_philly(path: Path) -> _Read:
 
 
 def _read_philly_job(job: dict[str, Any]) -> _Row | str:
-    """A job's row, or why there is none."""
+    """Build the row of a Philly job, or return the reason why it cannot be used."""
     submitted = _parse_philly_time(job["submitted_time"])
     attempts = list(_iterate_attempts(job.get("attempts") or []))
     if not attempts:
@@ -294,6 +294,7 @@ def _read_philly_job(job: dict[str, Any]) -> _Row | str:
 
 
 def _iterate_attempts(attempts: list[dict[str, Any]]) -> Iterator[tuple[float, float | None, list[int]]]:
+    """Yield for each attempt of a Philly job its begin and end in seconds, and its number of GPUs on each server."""
     for attempt in attempts:
         begin = _parse_philly_time(attempt.get("start_time"))
         if begin is not None:
@@ -402,7 +403,7 @@ def _median(values: pl.Series) -> float:
 
 
 def _choose_jobs(trace: JobTrace, options: ReplayOptions) -> tuple[pl.DataFrame, int]:
-    """The jobs to replay, from second 0 on, and how many of them are cut to `max_run_s`."""
+    """Choose the jobs to replay, with times from 0 on, and count those shortened to `max_run_s`."""
     jobs = trace.jobs.slice(options.skip, options.n)
     if not jobs.height:
         raise ConfigError(
@@ -419,7 +420,7 @@ def _choose_jobs(trace: JobTrace, options: ReplayOptions) -> tuple[pl.DataFrame,
 
 
 def _choose_speed(jobs: pl.DataFrame, speed: float | None) -> float:
-    """Seconds of the trace in one of the test. `jobs`: `submit_s, run_s`, by time."""
+    """Choose how many seconds of the trace pass in one of the test. `jobs`: `submit_s, run_s`, by time."""
     median_s, span_s = _median(jobs["run_s"]), float(jobs["submit_s"][-1])
     if speed is None:
         chosen = max(1.0, min(span_s / _SUBMISSION_S, median_s / _MEDIAN_RUN_S))
@@ -459,6 +460,11 @@ def _write_files(jobs: pl.DataFrame, trace: JobTrace, folder: Path, speed: float
 
 
 def _format_scenario(jobs: pl.DataFrame, shapes: pl.DataFrame, trace: JobTrace, speed: float) -> str:
+    """Write a scenario file as YAML that replays the jobs `speed` times as fast.
+
+    `jobs`: Columns submit_s, run_s, pods. `shapes`: A row for each workload entry, with columns entry, pods,
+    gpus_per_pod, run_s (mean) and len (number of jobs).
+    """
     import yaml
 
     times = jobs["submit_s"] / speed
@@ -488,6 +494,7 @@ def _format_scenario(jobs: pl.DataFrame, shapes: pl.DataFrame, trace: JobTrace, 
 
 
 def _build_entry(shape: dict[str, Any], speed: float) -> dict[str, Any]:
+    """Workload entry of a scenario for one row of shapes: entry, pods, gpus_per_pod, run_s, len (its weight)."""
     kind = {"kind": "Job"} if shape["pods"] == 1 else {"kind": "Gang", "pods": shape["pods"]}
     lifetime_s = min(_MAX_TIME_S, max(0.001, round(shape["run_s"] / speed, 3)))
     return {

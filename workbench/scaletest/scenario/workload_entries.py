@@ -125,6 +125,7 @@ class Lognormal(FiniteModel):
 
 
 def _clip_lifetimes(drawn: np.ndarray, most_s: float | None) -> np.ndarray:
+    """Limit drawn lifetimes, in seconds, to between MIN_LIFETIME_S and `most_s`, or else a week."""
     import numpy as np
 
     return np.asarray(np.clip(drawn, MIN_LIFETIME_S, 7 * 86_400.0 if most_s is None else most_s))

@@ -58,7 +58,7 @@ class ObjectRequest:
     owned: bool = False  # its owner's uid is filled in when the workload's first object is there
 
     def fill_owner(self, uid: str | None) -> ObjectRequest:
-        """The request with the uid of the object that owns it."""
+        """Copy of the request with the uid of the owning object put in."""
         if not self.owned or not uid:
             return self
         return dataclasses.replace(self, body=self.body.replace(UNKNOWN_OWNER, uid.encode()))
@@ -100,7 +100,7 @@ class Body:
     owned: bool = False
 
     def fill_gaps(self, values: Mapping[str, bytes]) -> bytes:
-        """The bytes of one workload's object."""
+        """Bytes of one workload's object, with `values` in the gaps."""
         parts: list[bytes] = list(self.parts)
         for at in range(1, len(parts), 2):
             parts[at] = values[parts[at].decode()]
@@ -316,13 +316,17 @@ def _build_pod_template(entry: WorkloadEntry, conditions: PlanConditions) -> Jso
 def _build_pod_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
+    """Build a workload's pod: its resource, the name's ending (empty) and the manifest."""
     return [(PODS, "", _build_pod(entry, namespace, conditions))]
 
 
 def _build_gang_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
-    """Build what the recipe wants besides the pods, then the pods with their marks as members of the gang."""
+    """Build a gang: the objects that the recipe asks for, then the pods, marked as its members.
+
+    Each object comes with its resource, the ending of its name and its manifest.
+    """
     suffixes = [f"-{number:04d}" for number in range(entry.pods)]
     pods = [(PODS, suffix, _build_pod(entry, namespace, conditions, suffix)) for suffix in suffixes]
     recipe = conditions.recipe
@@ -339,7 +343,7 @@ def _build_gang_objects(
 def _build_gang_object(
     manifest: Json, entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> tuple[ApiResource, str, Json]:
-    """An object of a recipe; a field that is the priority alone is left out where there is none."""
+    """Build an object of a recipe; a field that holds only the priority is left out where there is none."""
     version, kind = str(manifest["apiVersion"]), str(manifest["kind"])
     wanted = manifest.get("spec") or {}
     if entry.priority is None:
@@ -354,6 +358,7 @@ def _build_gang_object(
 def _build_job_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
+    """Build a workload's Job: its resource, the name's ending (empty) and the manifest."""
     spec = {
         "parallelism": entry.parallelism,
         "completions": entry.all_pods,
@@ -370,6 +375,8 @@ def _build_job_objects(
 def _build_pytorch_job_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
+    """Build a workload's PyTorchJob, a master and workers: its resource, the name's ending (empty), the manifest."""
+
     def build_replicas(count: int) -> Json:
         template = _build_pod_template(entry, conditions)
         template["spec"]["containers"][0]["name"] = "pytorch"  # required by the operator
@@ -392,6 +399,7 @@ def _build_pytorch_job_objects(
 def _build_template_objects(
     entry: WorkloadEntry, namespace: str, conditions: PlanConditions
 ) -> list[tuple[ApiResource, str, Json]]:
+    """Build the object of the user's template: its resource, the name's ending (empty) and the manifest."""
     resource, manifest = _fill_manifest(entry.template or {}, entry, namespace, conditions)
     return [(resource, "", manifest)]
 
@@ -399,9 +407,9 @@ def _build_template_objects(
 def _fill_manifest(
     manifest: Json, entry: WorkloadEntry, namespace: str, conditions: PlanConditions, *, suffix: str | None = None
 ) -> tuple[ApiResource, Json]:
-    """The user's manifest with its placeholders filled, and with our labels on it and on its pods.
+    """Fill the placeholders of the user's manifest, and put our labels on it and on its pods.
 
-    `suffix` of the name of what a workload owns; null for the workload itself, which `plural` and `pods_at` are for.
+    `suffix`: Ending of the name of an object that the workload owns; null for the workload itself.
     """
     document: Json = _fill_placeholders(copy.deepcopy(manifest), _placeholder_values(entry, namespace, conditions))
     head = document.setdefault("metadata", {})
@@ -461,7 +469,7 @@ def _placeholder_values(
 
 
 def _fill_placeholders(value: Any, values: Json) -> Any:
-    """Placeholders are filled in the parsed manifest: no value can become a key or a second object."""
+    """Fill the placeholders in a parsed manifest, where no value can become a key or a second object."""
     if isinstance(value, dict):
         return {_fill_text(key, values): _fill_placeholders(item, values) for key, item in value.items()}
     if isinstance(value, list):
@@ -553,7 +561,7 @@ def list_rules(scenario: Scenario) -> tuple[Rule, ...]:
 
 
 def _list_operator_rules(scenario: Scenario, kinds: tuple[ApiResource, ...]) -> list[Rule]:
-    """List rules to watch what others make of the workloads: the scheduler, and the operator of Run:ai's kinds."""
+    """List access rules to watch the objects that the scheduler and Run:ai's operator make for the workloads."""
     groups = () if POD_GROUPS in kinds else ("podgroups",)
     rules, read = [], set[str]()
     for name in scenario.schedulers:

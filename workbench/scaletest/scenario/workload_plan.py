@@ -122,6 +122,10 @@ class Plan:
         return {(label, place): build_bodies(entries[label], place, self.conditions) for label, place in pairs}
 
     def _build_workload(self, row: tuple[Any, ...]) -> PlannedWorkload:
+        """Build a workload whose requests are encoded only when it is sent.
+
+        `row`: index, name, namespace, due_s, spec_sha256, place of its entry, step, lifetime_s.
+        """
         index, name, namespace, due_s, spec_sha256, entry, step, lifetime_s = row
 
         def encode_requests() -> tuple[ObjectRequest, ...]:
@@ -204,7 +208,7 @@ def _check_rate(scenario: Scenario, scheduler: str, run: str) -> None:
 
 
 def _draw_entries(scenario: Scenario, count: int, random: np.random.Generator) -> np.ndarray:
-    """Which entry each workload comes from: shares as the weights ask, to the nearest whole, in random order."""
+    """Draw the scenario entry of each workload by index: numbers in proportion to the weights, in random order."""
     import numpy as np
 
     weights = np.array([entry.weight for entry in scenario.workloads])
@@ -216,7 +220,10 @@ def _draw_entries(scenario: Scenario, count: int, random: np.random.Generator) -
 
 
 def _draw_lifetimes(scenario: Scenario, entry: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """Seconds that each workload's pods run; nan for those of an entry without lifetime."""
+    """Draw the seconds that each workload's pods run.
+
+    NaN for an entry without a lifetime. `entry`: Index by workload.
+    """
     import numpy as np
 
     lifetimes = np.full(len(entry), np.nan)
@@ -235,6 +242,11 @@ def _build_plan(
     entry: np.ndarray,
     lifetime: np.ndarray,
 ) -> Plan:
+    """Build the plan from arrays with one element for a workload, in order of arrival.
+
+    `due`, `lifetime`: Seconds. `rate`: Workloads/s. `step`: Number of the arrival step. `entry`: Index of its entry
+    in the scenario. `lifetime` and `rate` are NaN where there is none.
+    """
     scenario = conditions.scenario
     entries = scenario.workloads
     labels = [workload.display_name(at) for at, workload in enumerate(entries)]
@@ -329,7 +341,7 @@ class PlanSummary:
 
 
 def summarize_plan(plan: Plan) -> PlanSummary:
-    """A plan's size.
+    """Summarise a plan's size: workloads, pods, objects, GPUs and duration.
 
     Source of the store's estimate: 4 revisions of each of our objects; a pod is stored 5 times at 1.6 kB (created,
     bound, running, ended, deleted), with 2 events of 0.8 kB. Does not show: what webhooks and operators add.
@@ -377,7 +389,7 @@ def find_peak_gpus(plan: Plan) -> float:
 
 
 def _find_peaks(plan: Plan) -> tuple[float, int, float | None]:
-    """Most GPUs and pods at one time, and the end of all, when every pod starts as soon as its workload is sent."""
+    """Most GPUs and pods at one time, and the second when all ended, if each pod starts as soon as it is sent."""
     import numpy as np
 
     schedule = plan.schedule
@@ -399,6 +411,14 @@ def _find_peaks(plan: Plan) -> tuple[float, int, float | None]:
 
 
 def _max_concurrent(begin: np.ndarray, end: np.ndarray, amount: np.ndarray) -> float:
+    """Largest sum of `amount` over the intervals that are open at one time; `end` may be infinite.
+
+    `begin`, `end`: Seconds, one element for each interval, as in `amount`.
+
+    >>> import numpy as np
+    >>> _max_concurrent(np.array([0.0, 1.0]), np.array([2.0, np.inf]), np.array([4, 8]))
+    12.0
+    """
     import numpy as np
 
     finite = np.isfinite(end)
@@ -410,7 +430,7 @@ def _max_concurrent(begin: np.ndarray, end: np.ndarray, amount: np.ndarray) -> f
 
 
 def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
-    """A plan and its size."""
+    """Format a plan and its size as lines."""
     scenario = plan.scenario
     entries = ", ".join(f"{count:,} {entry}" for entry, count in summary.entries.items())
     objects = ", ".join(f"{count:,} {kind}" for kind, count in summary.objects.items())
@@ -435,7 +455,7 @@ def format_plan(plan: Plan, summary: PlanSummary) -> list[str]:
 
 
 def format_schedule(plan: Plan) -> list[str]:
-    """The first and last workloads."""
+    """Format the first and last workloads of the schedule as lines."""
     frame = plan.schedule.select("index", "due_s", "step", "entry", "pods", "gpus_per_pod", "lifetime_s", "name")
     rows = frame.rows() if frame.height <= 2 * _ROWS else [*frame.head(_ROWS).rows(), None, *frame.tail(_ROWS).rows()]
     lines = [f"{'index':>7} {'due s':>10} {'step':>5}  {'entry':<20} {'pods':>5} {'GPUs':>5} {'lives s':>9}  name"]

@@ -225,6 +225,7 @@ def build_pod_group(pod: Json, job: Json) -> Json:
 
 
 def _build_metadata(name: str, owner: Json, labels: dict[str, str]) -> Json:
+    """Metadata of an object that `owner` controls: its namespace, its labels and those given."""
     above = owner["metadata"]
     reference = {
         "apiVersion": owner["apiVersion"],
@@ -247,6 +248,7 @@ def _build_metadata(name: str, owner: Json, labels: dict[str, str]) -> Json:
 
 
 def _build_pod(job: Json, name: str, labels: dict[str, str], scheduler: str) -> Json:
+    """Pod of a simulated Run:ai job, which can only run on simulated nodes."""
     spec = job["spec"]
     container: Json = {"name": "main", "image": spec["image"], "resources": spec["resources"]}
     volumes = []
@@ -320,6 +322,7 @@ def _parse_workers(workload: Json) -> int:
 
 
 def _list_volumes(workload: Json) -> list[Json]:
+    """List the volumes that a workload claims: name, size as a Kubernetes quantity, storage class (empty: default)."""
     pvcs = (workload.get("spec") or {}).get("pvcs")
     items = pvcs.get("items") if isinstance(pvcs, dict) else None
     volumes = []

@@ -72,12 +72,12 @@ class Metadata(msgspec.Struct):
 
     @property
     def run(self) -> str | None:
-        """The run that it says to belong to."""
+        """Run that the object's label names; null without the label."""
         return (self.labels or {}).get(api_discovery.RUN)
 
     @property
     def spec_hash(self) -> str | None:
-        """The hash that it was made with."""
+        """Hash of the specification that the object was made from; null without one."""
         return (self.annotations or {}).get(api_discovery.SPEC_HASH)
 
 
@@ -165,7 +165,7 @@ def draw_backoff_s(attempt: int, draw: random.Random) -> float:
 
 
 def shorten_text(text: str) -> str:
-    """A foreign text on one line, cut."""
+    """Put foreign text on one line and cut it."""
     return " ".join(text.split())[:MAX_REASON_CHARS]
 
 
@@ -331,7 +331,11 @@ async def _write_input(process: asyncio.subprocess.Process, text: bytes | None) 
 
 
 def parse_command(text: str, option: str) -> tuple[str, ...]:
-    """Split a command line into words."""
+    """Split a command line into words.
+
+    >>> parse_command("runai submit --gpu 1", "--command")
+    ('runai', 'submit', '--gpu', '1')
+    """
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
@@ -405,6 +409,7 @@ def find_gpus(body: Any) -> str:
 
 
 def _find_gpu_value(body: Any) -> str | None:
+    """Find the first number of GPUs in a manifest, as text; null if it requests none."""
     if isinstance(body, list):
         return next(filter(None, map(_find_gpu_value, body)), None)
     if not isinstance(body, dict):

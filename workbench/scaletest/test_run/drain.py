@@ -153,6 +153,7 @@ class HealthCheck:
         return self._health
 
     def _find_trouble(self, state: dict[str, Any]) -> str | None:
+        """Reason to abort the run, by the sampler's latest state; null if all is well."""
         if not self._sampler.is_running:
             return "the sampler ended: the cluster is not watched any more"
         # Against what the sampler found when it became ready: the first second of submission counts, too.

@@ -108,6 +108,7 @@ class Course:
             self._running.add(line.uid)
 
     def _build_row(self, at_ns: int) -> dict[str, float | int | None]:
+        """Counts of workloads and pods up to a time, and the waits of pods scheduled in the last RECENT_S seconds."""
         assert self._origin_ns is not None
         at_s = (at_ns - self._origin_ns) / NS_PER_S
         begin = at_ns - int(RECENT_S * NS_PER_S)
@@ -127,7 +128,10 @@ class Course:
 
 
 def chart_course(course: pl.DataFrame) -> alt.LayerChart:
-    """How far is it? Counts by stage since the start."""
+    """How far is it? Counts by stage since the start.
+
+    `course`: Table COURSE.
+    """
     import altair as alt
     import polars as pl
 

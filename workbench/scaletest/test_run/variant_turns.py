@@ -116,7 +116,7 @@ def run_variants(
 def _create_session(
     scenario: Scenario, schedulers: Sequence[str], repeat: int, out: str | Path | None
 ) -> tuple[Path, Session]:
-    """A new folder with the scenario and `sides.json`."""
+    """Create the folder of a session, with the scenario and the file `sides.json`."""
     now = datetime.now(UTC)
     folder = Path(out or default_out()) / AREA / f"{now:%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
     turns = tuple(

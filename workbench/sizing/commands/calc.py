@@ -34,7 +34,7 @@ def _flag(*names: str, **rules: Any) -> FieldOption:
 
 
 def _parse_levels(text: str, flag: str) -> tuple[int, ...]:
-    """Numbers between commas; empty parts are skipped, as the toolkit does."""
+    """Parse numbers between commas; empty parts are skipped, as the toolkit does."""
     from workbench.core.errors import ConfigError
 
     parts = [part.strip() for part in text.split(",") if part.strip()]

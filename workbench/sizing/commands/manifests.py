@@ -105,7 +105,10 @@ def manifests(
 
 
 def _find_faults(objects: list[KubernetesObject], version: str | None, crds: list[Path], notes: list[str]) -> list[str]:
-    """Check objects by the schemas; add a note on what was checked and one for each fault."""
+    """List the faults of the manifests by their schemas.
+
+    `notes` gets a note on what was checked and one for each fault.
+    """
     from workbench.sizing.deployment.service_manifests import (
         check_manifests,
         choose_kubernetes_version,
@@ -120,6 +123,10 @@ def _find_faults(objects: list[KubernetesObject], version: str | None, crds: lis
 
 
 def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> list[str]:
+    """Notes below the manifests: what is missing, how the service scales and which quota version is needed.
+
+    `in_flight`: Requests in flight that a replica carries, null if unknown. `spare`: Spare replicas.
+    """
     from workbench.sizing.deployment.service_manifests import PLACEHOLDER_IMAGE, SCALING_HEADROOM, autoscaling_target
 
     is_placeholder = deployed.image == PLACEHOLDER_IMAGE

@@ -81,7 +81,10 @@ def run(
 
 
 def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict[str, Any]:
-    """Fields of `SweepConfig` from the options, checked unless a stored sweep has the rest of them."""
+    """Build the settings of a sweep from the options.
+
+    Those of a new sweep are checked, a resumed one has the others.
+    """
     from workbench.core.errors import ConfigError
     from workbench.sizing.config import Goal, SweepConfig
 
@@ -106,6 +109,10 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
 def _choose_target(
     settings: dict[str, Any], users: float | None, rate: float | None, *, is_resumed: bool
 ) -> TargetLoad | None:
+    """Build the load to size for from `--users` or `--rate`.
+
+    Null if neither is given. It must fit the sweep's arrivals.
+    """
     from workbench.core.errors import ConfigError
     from workbench.sizing.estimation import sweep_store
 
@@ -131,6 +138,7 @@ def _run_and_print(
     verify: bool | None,
     as_json: bool,
 ) -> None:
+    """Run or resume a sweep, size for the target, verify on a service of this machine, and print the answer."""
     import json
 
     from workbench.core.host import is_loopback

@@ -95,6 +95,7 @@ def _stop_on_signals(ended: asyncio.Event) -> None:
 
 
 def _format_served_counts(served: dict[str, Any]) -> str:
+    """Summary of a simulated service that has ended, from its counts and its quantiles of times in seconds."""
     latency, late = served["latency_s"], served["late_s"]
     lines = [
         f"simulated: served {served['served']}, refused {served['refused']}, "

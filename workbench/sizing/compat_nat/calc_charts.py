@@ -160,6 +160,7 @@ def _panel_title(result: Calculation, metric: CalcMetric) -> str:
 
 
 def _limit_layers(limit_s: float, y: Spec) -> list[Spec]:
+    """Dashed line and label at the target latency; empty for 0, which means no target."""
     if not limit_s:
         return []
     at = {"data": {"values": [{"p95_s": limit_s, "words": f"target {limit_s:g} s"}]}}
@@ -177,6 +178,7 @@ def _limit_layers(limit_s: float, y: Spec) -> list[Spec]:
 
 
 def _level_rows(result: Calculation, metric: CalcMetric) -> list[Row]:
+    """Rows of the chart for a metric, one for each level: concurrency, p95_s, kind (level or outlier), series."""
     line = result.fits[metric].line
     removed = line.outliers_removed if line is not None else ()
     rows = []
@@ -189,6 +191,7 @@ def _level_rows(result: Calculation, metric: CalcMetric) -> list[Row]:
 
 
 def _axis_encodings(rows: Iterable[Row], limit_s: float = 0.0) -> tuple[Spec, Spec]:
+    """Axes of concurrency and p95 in seconds; `rows` need concurrency and p95_s, `limit_s` is to be inside."""
     rows = list(rows)
     loads = sorted({row["concurrency"] for row in rows})
     # Axis ticks are the measured levels; more than a dozen would overlap.

@@ -276,6 +276,8 @@ def build_calc_output(requests: pl.DataFrame, steps: pl.DataFrame, judged: pl.Da
     Returns: Levels by number of users, each from its last step, in s; 0 without LLM calls, as in the calculator.
     Invalid points (too many failures, client-limited or server-limited) are marked `workflow_interrupted`, which the
     calculator leaves out.
+
+    `requests`, `steps`: Tables of these names. `judged`: Table POINTS.
     """
     from workbench.sizing.estimation import step_points
     from workbench.sizing.tables import USABLE_VERDICTS
@@ -301,6 +303,10 @@ def write_sweep_calc_file(folder: Path, output: CalcOutput) -> Path:
 
 
 def _level_metrics(requests: pl.DataFrame, bad: bool) -> SizingMetrics:
+    """Metrics of a level in the toolkit's format, from its requests: request, intended_s, ended_s, runtime_s, llm_s.
+
+    `bad`: The level is tagged as interrupted.
+    """
     items = {}
     calls: list[float] = []
     for row in requests.iter_rows(named=True):

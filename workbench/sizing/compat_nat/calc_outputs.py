@@ -154,6 +154,7 @@ def levels_frame(result: Calculation) -> pl.DataFrame:
 
 
 def _level_row(result: Calculation, number: int) -> dict[str, Any]:
+    """Row of the table of levels for the level of concurrency `number`."""
     data = result.output.calc_data[number]
     metrics, alerts, rough = data.sizing_metrics, data.alerts, data.gpu_estimates
     return {

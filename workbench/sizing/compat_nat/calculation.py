@@ -245,6 +245,10 @@ def rough_gpus(
 
 
 def _drop_outliers(x: Numbers, y: Floats, rules: FitRules) -> tuple[Numbers, Floats, list[int]]:
+    """Leave out outliers by value, where the levels are few, and then by their distance from the line.
+
+    `x`: Levels. `y`: Their p95 in seconds. Returns: Levels and values that are left, and the levels removed.
+    """
     removed: list[int] = []
     if len(x) <= rules.small_range:
         mask = _mask_outliers(y, rules.extreme_iqr)
@@ -259,6 +263,7 @@ def _drop_outliers(x: Numbers, y: Floats, rules: FitRules) -> tuple[Numbers, Flo
 
 
 def _mask_outliers(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
+    """Mask of the values that lie within `reach` interquartile ranges of the quartiles."""
     import numpy as np
 
     first, third = np.percentile(values, 25), np.percentile(values, 75)
@@ -267,12 +272,19 @@ def _mask_outliers(values: Floats, reach: float) -> npt.NDArray[np.bool_]:
 
 
 def _least_squares(x: Numbers, y: Floats) -> tuple[float, float]:
+    """Slope and intercept of the least-squares line through the points.
+
+    >>> import numpy as np
+    >>> _least_squares(np.array([1, 2, 3]), np.array([2.0, 4.0, 6.0]))
+    (2.0, 0.0)
+    """
     n, sum_x, sum_y = len(x), x.sum(), y.sum()
     slope = (n * (x * y).sum() - sum_x * sum_y) / (n * (x**2).sum() - sum_x**2)
     return float(slope), float((sum_y - slope * sum_x) / n)
 
 
 def _compute_r2(x: Numbers, y: Floats, slope: float, intercept: float) -> float:
+    """Share of the variance of `y` that the line explains; 0 if `y` is constant."""
     residual = ((y - (slope * x + intercept)) ** 2).sum()
     total = ((y - y.mean()) ** 2).sum()
     return float(1 - residual / total) if total != 0 else 0.0
@@ -410,6 +422,10 @@ def _find_exclusion_reason(number: int, level: SizingMetrics, *, calls: bool) ->
 def _level_notices(
     metrics: Mapping[int, SizingMetrics], fit_levels: Mapping[int, SizingMetrics], *, calls: bool
 ) -> list[str]:
+    """Notices about the levels of the fit.
+
+    `metrics` has all levels by concurrency, `calls` tells if any LLM call was made.
+    """
     notices = []
     if fit_levels and not calls:
         notices.append("no LLM call at any level: sized on workflow runtime alone")
@@ -424,6 +440,7 @@ def _level_notices(
 
 
 def _fit_lines(fit_levels: Mapping[int, SizingMetrics], rules: FitRules, *, calls: bool) -> dict[CalcMetric, Fit]:
+    """Fit for each metric a line of p95 seconds over concurrency; `calls` tells if the workflow makes LLM calls."""
     levels = list(fit_levels)
     runtime = fit_line(levels, [fit_levels[n].workflow_runtime_p95 for n in levels], rules)
     if not calls:
@@ -572,6 +589,7 @@ def check_options_with_levels(options: Options) -> None:
 
 
 def _check_levels(levels: tuple[int, ...] | None) -> None:
+    """Refuse levels of concurrency that are too few, too many, out of range or given twice."""
     if levels is None:
         return
     where = "--concurrencies"

@@ -323,6 +323,7 @@ def _format_level(level: int, measured: OnlineMeasurement) -> str:
 
 
 def _build_notices(options: Options, levels: tuple[int, ...], measured: OnlineMeasurement) -> list[str]:
+    """Notices about an online measurement: missing levels and targets, waits before the server, failures."""
     goal, notices = options.goal, []
     if measured.stopped:
         notices.append(f"stopped: {len(measured.metrics)} of {len(levels)} levels were measured")
@@ -353,6 +354,7 @@ def _build_notices(options: Options, levels: tuple[int, ...], measured: OnlineMe
 
 
 def _build_facts(options: Options, rows: eval_dataset.Dataset, measured: OnlineMeasurement) -> dict[str, Any]:
+    """Facts about an online measurement for the output file; keys of nested mappings are levels of concurrency."""
     return {
         "mode": "online",
         "driven": measured.driven,

@@ -62,6 +62,7 @@ def read_dataset_rows(path: Path, kind: DatasetFormat) -> tuple[list[Row], list[
 
 
 def _read_json_rows(path: Path, notices: list[str]) -> list[Row]:
+    """Read the rows of a JSON dataset, also one with trailing commas, which is noted."""
     text = path.read_text(encoding="utf-8-sig")
     try:
         document = json.loads(text)
@@ -78,7 +79,7 @@ def _read_json_rows(path: Path, notices: list[str]) -> list[Row]:
 
 
 def _rows_from_document(document: Any, path: Path) -> list[Row]:
-    """A list of objects, or an object of columns (lists, or objects by row)."""
+    """Rows of a JSON dataset: a list of objects, or an object of columns (each a list, or an object by row number)."""
     if isinstance(document, list):
         for number, row in enumerate(document):
             if not isinstance(row, dict):
@@ -151,6 +152,7 @@ def load_nat_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def _load_with_bases(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """Load a YAML file merged over its base files; `above` are the files that led to this one."""
     path = path.resolve()
     if path in above or len(above) >= MAX_BASE_FILES:
         raise ConfigError("base files lead back to themselves", where=above[0], found=path)
@@ -164,6 +166,7 @@ def _load_with_bases(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
 
 
 def _parse_yaml_file(path: Path) -> dict[str, Any]:
+    """Read a YAML mapping with environment variables put in; messages never quote the text, which may hold secrets."""
     import yaml
 
     try:
@@ -256,7 +259,7 @@ class Dataset:
     notices: list[str] = field(default_factory=list)
 
     def items_for_level(self, concurrency: int, *, num_passes: int = 0, seed: int | None = 0) -> list[Item]:
-        """The items of one level: as many as fill it, copies of rows where they do not suffice.
+        """Items to send at one level: enough to fill it, with copies of rows where there are too few.
 
         `num_passes`: Items are `concurrency * num_passes`; with 0, the largest multiple of the concurrency that the
         rows give, and at least the concurrency.
@@ -313,6 +316,7 @@ def read_dataset(config_file: str | Path) -> Dataset:
 
 
 def _parse_dataset_config(document: Mapping[str, Any], where: Path) -> DatasetConfig:
+    """Parse section eval.general.dataset of a config; only local files are allowed."""
     section = document
     for name in ("eval", "general", "dataset"):
         entry = section.get(name) if isinstance(section, Mapping) else None
@@ -350,6 +354,7 @@ def _find_dataset_file(file_path: Path, config_file: Path) -> Path:
 
 
 def _filter_rows(rows: list[Row], chosen: Filter | None) -> list[Row]:
+    """Keep the rows that match every allowlist and no denylist; a column that no row has filters nothing."""
     if chosen is None:
         return rows
     for entry, keep in ((chosen.allowlist, True), (chosen.denylist, False)):
@@ -365,7 +370,7 @@ def _matches_any_pattern(value: Any, patterns: Iterable[object]) -> bool:
 
 
 def _drop_duplicate_ids(rows: list[Row], id_key: str) -> list[Row]:
-    """The first row of each id; rows all without one stay."""
+    """Keep the first row of each id; rows stay as they are if none has an id."""
     if not any(id_key in row for row in rows):
         return rows
     first: dict[str, Row] = {}
@@ -375,6 +380,7 @@ def _drop_duplicate_ids(rows: list[Row], id_key: str) -> list[Row]:
 
 
 def _drop_rows_without_question(rows: list[Row], key: str, path: Path, notices: list[str]) -> list[Row]:
+    """Leave out rows whose column `key`, the question, is empty, with a notice."""
     if rows and not any(key in row for row in rows):
         columns = sorted({str(name) for row in rows[:100] for name in row})[:20]
         do = "set eval.general.dataset.structure.question_key, or disable: true to send whole rows"

@@ -1,7 +1,7 @@
 """Child process that runs the toolkit's workflow; started by its file path.
 
 Imports nothing of this package, since that Python need not have it. Orders come as JSON lines on stdin, one a level;
-what came of each run goes out as JSON lines on what was stdout. A workflow that prints writes to stderr.
+the result of each run is written as JSON lines on what was stdout. A workflow that prints writes to stderr.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SendMessage = Callable[..., None]
 
 
 def main() -> None:
-    """Take orders until stdin ends, and then end at once: whoever gave them is gone."""
+    """Take orders until stdin ends, which means that the parent is gone, and then end at once."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     stdin = os.fdopen(os.dup(0), encoding="utf-8")
     orders: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -63,7 +63,7 @@ class ReplicaPlan:
 def plan_replicas(
     gpus: int, *, gpus_per_replica: int = 1, gpus_per_node: int = 8, spare: int = 1, survive_node: bool = False
 ) -> ReplicaPlan:
-    """How many replicas and nodes do so many GPUs come to?
+    """How many replicas and nodes do this many GPUs come to?
 
     `gpus_per_replica`: GPUs that one copy of the model spans: tensor times pipeline parallelism.
     `spare`: Replicas that may be missing while the load is still carried; 1 is N+1.
@@ -129,7 +129,7 @@ def size_deployment(
 
 
 def _load_binding_estimate(sweep: Path, *, partly: bool) -> tuple[dict[str, Any], pl.DataFrame, list[str]]:
-    """The estimate that asks for the most, the points that it rests on, and what a verification said.
+    """Load the estimate that asks for most GPUs, the points it rests on, and notes on the verification.
 
     A target without an answer may need more than all others: refused, unless the user names the GPUs.
     """

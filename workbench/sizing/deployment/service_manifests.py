@@ -250,7 +250,7 @@ def _build_container(planned: ReplicaPlan, deployed: ServiceSpec) -> KubernetesO
 
 
 def _list_arguments(planned: ReplicaPlan, deployed: ServiceSpec) -> list[str]:
-    """Arguments of the server; vLLM spans one GPU unless it is told how many (NIM finds out itself)."""
+    """Arguments of the server: vLLM must be told how many GPUs it spans, NIM finds out itself."""
     arguments = list(deployed.args)
     has_own = any(
         argument.startswith(("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"))
@@ -330,6 +330,7 @@ def _multiply_quantity(quantity: str, count: int) -> str:
 
 
 def _build_kueue_queues(planned: ReplicaPlan, deployed: ServiceSpec) -> list[KubernetesObject]:
+    """Kueue objects with a quota for exactly the planned replicas: flavor, cluster queue and local queue."""
     api = "kueue.x-k8s.io/v1beta2"
     flavor, cluster = f"{deployed.name}-gpus", f"{deployed.name}-quota"
     # A pod that requests what its queue does not cover is never admitted.
@@ -363,7 +364,7 @@ def format_manifests_yaml(objects: list[KubernetesObject], notes: list[str]) -> 
     import yaml
 
     class Plain(yaml.SafeDumper):
-        """Writes what occurs twice twice: nobody wants to read anchors in a manifest."""
+        """YAML writer that repeats values instead of writing anchors."""
 
         def ignore_aliases(self, data: Any) -> bool:
             del data
@@ -457,6 +458,7 @@ def read_crd_schemas(paths: Sequence[Path]) -> Schemas:
 
 
 def _read_definition(item: Any, path: Path) -> Schemas:
+    """Schemas of a CustomResourceDefinition's served versions, by API version and kind."""
     try:
         if item["kind"] != "CustomResourceDefinition":
             raise ValueError
@@ -477,6 +479,7 @@ def _read_definition(item: Any, path: Path) -> Schemas:
 
 
 def _find_schema_faults(manifest: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """Faults of a manifest by a CRD's schema, in which unknown fields are faults, too."""
     import jsonschema
 
     try:
@@ -494,7 +497,7 @@ def _find_schema_faults(manifest: dict[str, Any], schema: dict[str, Any]) -> lis
 
 
 def _close_schema(schema: Any, depth: int = 0, *, is_root: bool = True) -> Any:
-    """The schema without fields that it does not name: the API server drops those and says nothing."""
+    """Copy of a schema that forbids fields it does not name, since the API server drops such fields silently."""
     if not isinstance(schema, dict) or depth > MAX_SCHEMA_DEPTH:
         return schema
     closed = dict(schema)

@@ -106,14 +106,20 @@ class MonotoneCurve:
 
 
 def fit_least_squares(loads: Floats, latencies: Floats) -> StraightCurve:
-    """Ordinary least squares as in the slope-based calculator, without its outlier removal."""
+    """Ordinary least squares as in the slope-based calculator, without its outlier removal.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
+    """
     centred = loads - loads.mean()
     slope = latencies @ centred / (centred @ centred)
     return StraightCurve(latencies.mean(axis=1) - slope * loads.mean(), slope)
 
 
 def fit_theil_sen(loads: Floats, latencies: Floats) -> StraightCurve:
-    """Theil-Sen estimator: median of all pairwise slopes, median residual as base. Sen (1968)."""
+    """Theil-Sen estimator: median of all pairwise slopes, median residual as base. Sen (1968).
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
+    """
     left, right = np.triu_indices(len(loads), 1)
     slope = np.median((latencies[:, right] - latencies[:, left]) / (loads[right] - loads[left]), axis=1)
     return StraightCurve(np.median(latencies - slope[:, None] * loads, axis=1), slope)
@@ -123,6 +129,8 @@ def fit_hinge(loads: Floats, latencies: Floats) -> HingeCurve:
     """Two lines that meet at the best-fitting knee between the second and the last but one load.
 
     Minimises squared relative errors. Lines do not fall, and the second one is steeper than the first.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
     """
     weights = 1 / np.median(latencies, axis=0)
     scaled = latencies * weights
@@ -145,7 +153,10 @@ def fit_hinge(loads: Floats, latencies: Floats) -> HingeCurve:
 
 
 def fit_monotone(loads: Floats, latencies: Floats) -> MonotoneCurve:
-    """Isotonic regression by the min-max formula. Robertson, Wright and Dykstra (1988), section 1.4."""
+    """Isotonic regression by the min-max formula. Robertson, Wright and Dykstra (1988), section 1.4.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load]; each row gets a curve of its own.
+    """
     levels = len(loads)
     sums = np.concatenate([np.zeros((len(latencies), 1)), np.cumsum(latencies, axis=1)], axis=1)
     fitted = np.empty_like(latencies)
@@ -166,12 +177,18 @@ CURVES: dict[str, Callable[[Floats, Floats], Curve]] = {
 
 
 def _list_knee_candidates(loads: Floats) -> Floats:
+    """Loads at which a curve may bend: the inner ones and their geometric means; none for fewer than four loads.
+
+    >>> _list_knee_candidates(np.array([1.0, 2.0, 8.0, 16.0])).tolist()
+    [2.0, 8.0, 4.0]
+    """
     inner = loads[1:-1]
     between = np.sqrt(inner[:-1] * inner[1:])
     return np.concatenate([inner, between]) if len(loads) >= 4 else loads[:0]
 
 
 def _solve_line_crossing(base: Floats, slope: Floats, limit_s: float) -> Floats:
+    """Load at which lines that start at `base` seconds reach the limit: infinite if never, NaN if they start above."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(
             slope > 0,
@@ -247,7 +264,10 @@ def estimate_capacity(
 
 
 def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Floats, npt.NDArray[np.intp]]:
-    """Load at the limit for each row, from the best curve of that row."""
+    """Load at which each row's best curve reaches the limit, and the index of that curve.
+
+    `loads`: Ascending. `latencies`: Seconds, [row, load].
+    """
     if len(loads) < MIN_LEVELS_TO_CHOOSE:
         chosen = np.zeros(len(latencies), dtype=np.intp)
     else:
@@ -257,9 +277,10 @@ def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tupl
 
 
 def _cross_validation_errors(loads: Floats, latencies: Floats, limit_s: float) -> Floats:
-    """Leave-one-out errors of the inner levels per curve and row, in logarithms.
+    """Leave-one-out errors of the inner loads, in logarithms, [curve, row].
 
-    Levels near the limit have larger weights, because the curve is used only there.
+    `loads`: Ascending. `latencies`: Seconds, [row, load]. Loads near the limit weigh more, since the curve
+    is used there.
     """
     logs = np.log(latencies)
     weights = np.exp(-np.abs(logs - np.log(limit_s)) / NEAR_LIMIT_SCALE)
@@ -282,7 +303,10 @@ def _tail_fraction(levels: int) -> float:
 
 
 def _add_interval(capacity: Capacity, drawn: Floats, loads: Floats, points: Floats, limit_s: float) -> Capacity:
-    """Add the interval; ends and values outside the measured loads become null."""
+    """Add to a capacity its interval from the draws; ends and values outside the measured loads become null.
+
+    `drawn`: Capacities of the draws. `points`: Latency in seconds by load.
+    """
     reach = MAX_EXTRAPOLATION * float(loads[-1])
     # NaN: the lowest load already exceeds the limit, so the resample ranks below all others.
     order = np.sort(np.where(np.isnan(drawn), 0.0, np.minimum(drawn, 1e12)))
@@ -362,7 +386,7 @@ def estimate_bounded_capacity(
     draws: int = 500,
     seed: int = 0,
 ) -> Capacity:
-    """`estimate_capacity`, held against loads that were not served and against loads beyond what was measured.
+    """Estimate the capacity with `estimate_capacity`, then bound it by loads not served and by the measured range.
 
     `ceiling`: The lowest load that was not served; null when all were.
     `is_open`: Loads are arrival rates: beyond the highest measured one there is no estimate, since a queue bends
@@ -403,7 +427,7 @@ def _fit_levels(levels: Sequence[Level], q: float, limit_s: float, draws: int, s
 
 
 def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
-    """Two groups of latencies, where the quantile may fall into either and the limit lies between; null without.
+    """Describe two groups of latencies, between which the quantile may fall and the limit lies; null without them.
 
     The groups are apart by a factor of two and more, and hardly a request lies between the ends of the interval.
     """

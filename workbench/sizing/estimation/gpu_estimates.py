@@ -80,6 +80,11 @@ def fit_scaling_laws(
 def _build_law_row(
     target: str, model: ScalingLaw, gpus: Floats, capacities: Floats, drawn: Floats, weights: Floats, load: float
 ) -> dict[str, object]:
+    """Row of table SCALING: a law fitted to capacities at several GPU counts, and the GPUs it needs for `load`.
+
+    `gpus`, `capacities`, `weights`: One element for each GPU count. `drawn`: Redrawn capacities, [draw, count], for the
+    90 % intervals.
+    """
     fitted = _fit_law(model, gpus, capacities, weights)
     sampled = np.array([_fit_law(model, gpus, row, weights) for row in drawn])
     max_gpus = MAX_GPU_EXTRAPOLATION * int(gpus.max())
@@ -101,7 +106,11 @@ def _build_law_row(
 
 
 def _fit_law(model: ScalingLaw, gpus: Floats, capacities: Floats, weights: Floats) -> tuple[float, float, float]:
-    """Fit per-GPU capacity, contention and coherency: N / capacity is linear in 1 / per_gpu and its products."""
+    """Fit a law of capacity over GPUs: per-GPU capacity, contention and coherency.
+
+    `gpus`, `capacities`, `weights`: One element for each GPU count N. Least squares: N / capacity
+    is linear in 1 / per_gpu and its products with the other two.
+    """
     from scipy.optimize import nnls
 
     terms = np.stack([np.ones_like(gpus), gpus - 1, gpus * (gpus - 1)], axis=1)[:, : TERMS_BY_LAW[model]]
@@ -129,7 +138,10 @@ def _min_gpus_for_load(law: tuple[float, float, float], load: float, max_gpus: i
 
 
 def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: float, max_gpus: int) -> str:
-    """Reason for a missing count: either the law peaks below the load with certainty, or the range is too short."""
+    """Reason why no GPU count carries the load: the law surely peaks below it, or the measured range is too short.
+
+    `sampled`: Laws fitted to redrawn capacities, [draw, parameter].
+    """
     counts = np.arange(1.0, 4 * max_gpus + 1)
     per_gpu, contention, coherency = (sampled[:, place, None] for place in range(3))
     carried_by = _evaluate_law(per_gpu, contention, coherency, counts)
@@ -213,7 +225,10 @@ def estimate_gpus_and_scaling(
 
 
 def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
-    """Reason of a missing estimate, with the levels that were left out."""
+    """Reason of a missing estimate, with the levels that were left out.
+
+    `row` is one of ESTIMATES, `points` table POINTS.
+    """
     unused = points.filter(~points["verdict"].is_in(USABLE_VERDICTS)).sort("load")
     reason: str | None = row["reason"]
     unused = unused.filter([text is None or text not in (reason or "") for text in unused["reason"].to_list()])
@@ -238,6 +253,10 @@ def _select_bounded_capacities(capacities: dict[int, Capacity]) -> list[GpuCapac
 
 
 def _scaling_columns(capacities: dict[int, Capacity], laws: pl.DataFrame | None) -> dict[str, Any]:
+    """Columns of an estimate from several GPU counts.
+
+    `capacities` by GPU count, `laws` null where no law was fitted.
+    """
     if laws is None:
         reasons = [f"{gpus} GPUs: {capacity.reason}" for gpus, capacity in capacities.items() if capacity.reason]
         reason = "fewer than two GPU counts have a capacity with an interval; " + "; ".join(reasons)
@@ -251,7 +270,10 @@ def _scaling_columns(capacities: dict[int, Capacity], laws: pl.DataFrame | None)
 
 
 def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal) -> list[Level]:
-    """Usable levels with the metric of the goal; steps at the same load are merged."""
+    """Usable levels with the metric of the goal; steps at the same load are merged.
+
+    `requests`, `steps`, `points`: Tables of these names.
+    """
     import polars as pl
 
     users = dict(steps.select("step", "users").iter_rows())
@@ -272,7 +294,10 @@ def select_usable_levels(requests: pl.DataFrame, steps: pl.DataFrame, points: pl
 
 
 def _explain_unmeasured(points: pl.DataFrame, levels: list[Level], goal: Goal) -> str | None:
-    """Why levels that count for other goals have none of this metric; null where they have."""
+    """Why levels that count for other goals have none of this metric; null where they have.
+
+    `points`: Table POINTS.
+    """
     usable = points.filter(points["verdict"].is_in(USABLE_VERDICTS))
     if len(levels) >= usable["load"].n_unique() or goal.metric == metrics.DEFAULT_METRIC:
         return None
@@ -281,6 +306,7 @@ def _explain_unmeasured(points: pl.DataFrame, levels: list[Level], goal: Goal) -
 
 
 def _build_estimate_row(goal: Goal, levels: list[Level], capacity: Capacity, load: float) -> dict[str, Any]:
+    """Row of table ESTIMATES without its GPU columns; capacity and load have the load's unit."""
     return {
         "target": goal.name,
         "metric": goal.metric,

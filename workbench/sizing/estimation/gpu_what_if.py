@@ -55,7 +55,10 @@ GPU_TEXT_EXPR = (
 def list_levels_by_gpus(
     requests: pl.DataFrame, steps: pl.DataFrame, points: pl.DataFrame, goal: Goal
 ) -> dict[int, list[Level]]:
-    """The usable levels of each GPU count, the smallest count first."""
+    """The usable levels of each GPU count, the smallest count first.
+
+    `requests`, `steps`, `points`: Tables of these names.
+    """
     counts = sorted(points["gpus"].unique().to_list())
     return {gpus: select_usable_levels(requests, steps, points.filter(points["gpus"] == gpus), goal) for gpus in counts}
 
@@ -85,7 +88,7 @@ def estimate_capacities(
 
 
 def list_ceilings(points: pl.DataFrame) -> dict[int, Ceiling | None]:
-    """The lowest load of each GPU count that was not served; null where all were."""
+    """Find the lowest load of each GPU count that was not served; null where all were. `points`: Table POINTS."""
     return {gpus: find_ceiling(points.filter(pl.col("gpus") == gpus)) for gpus in points["gpus"].unique().to_list()}
 
 
@@ -99,7 +102,7 @@ def _estimate_at_limit(
     *,
     is_open: bool,
 ) -> Capacity:
-    """The goal's own limit exactly as it was estimated: what stands in two places must be the same."""
+    """Estimate exactly at the goal's own limit, equal to the one in the answer, which is displayed, too."""
     is_goal = limit_ms == round(1000 * goal.limit_s)
     limit_s = goal.limit_s if is_goal else limit_ms / 1000
     n = GOAL_DRAWS if is_goal else draws
@@ -135,7 +138,7 @@ def sample_fitted_curve(levels: Sequence[Level], goal: Goal, method: str | None)
 
 
 def _drop_wide_ends(table: pl.DataFrame) -> pl.DataFrame:
-    """The limits that something can be said about: those at the ends of the grid with a wide interval are left out."""
+    """Drop the limits at both ends of the grid whose interval is too wide to say anything."""
     rows = table.filter(table["capacity"].is_not_null()).sort("limit_ms")
     sharp = rows.filter(rows["capacity_high"] <= MAX_INTERVAL_RATIO * rows["capacity_low"])["limit_ms"]
     return rows.filter(rows["limit_ms"].is_between(sharp.min(), sharp.max())) if len(sharp) else rows
@@ -228,7 +231,7 @@ class WhatIf:
 class GpuWhatIfControls(WhatIfControls):
     """Two sliders, a sentence and a chart, bound to one `WhatIf`.
 
-    Nothing here needs a front end: without one the sliders are objects that nobody moves.
+    Nothing here needs a front end: without one the sliders just stay as they are.
     """
 
     def __init__(self, what_if: WhatIf) -> None:
@@ -323,7 +326,10 @@ def chart_what_if(
 
 
 def _what_if_layers(rows: pl.DataFrame, limits: list[int], goal: Goal) -> list[alt.Chart]:
-    """Intervals, estimates, and the estimate at the chosen limit with its text."""
+    """Layers of the chart: intervals and estimates over the limit, and the estimate at the chosen limit with its text.
+
+    `rows`: Estimates, one for each of `limits` in ms.
+    """
     import altair as alt
 
     per = "load * datum.test_gpus"

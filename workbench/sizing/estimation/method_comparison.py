@@ -50,7 +50,7 @@ def find_required_gpus(
     runs: int = 3,
     requests: int = REQUESTS_PER_RUN,
 ) -> TrueRequirement:
-    """How many GPUs do so many users really need?
+    """How many GPUs does this number of users really need?
 
     `start_gpus`: The count that is tried first; from there down while the goals are met, else up to twice as many.
     `runs`, `requests`: Independent runs of each count; requests that count in each, first ones of all users and half
@@ -86,6 +86,10 @@ def _meets_all_goals(service: Service, goals: Sequence[Goal], users: int, runs: 
 
 
 def _run_long(service: Service, users: int, seed: int, requests: int, goals: Sequence[Goal]) -> dict[str, list[object]]:
+    """Simulate `users` in a closed loop.
+
+    Returns columns of the requests after warm-up, one and a half for each user.
+    """
     drive = VirtualDriver(service, seed=seed, marks=_choose_marks(goals))
     warm = users + users // 2
     drive.run_closed_loop(
@@ -119,7 +123,7 @@ def estimate_like_toolkit(
 
 
 def _measure_burst_quantile(service: Service, goal: Goal, concurrency: int, seed: int) -> float:
-    """The quantile of two passes: so many at once, the next as soon as one has ended."""
+    """Quantile of the latency when `users` requests start at once and each is followed by the next, in two passes."""
     drive = VirtualDriver(service, seed=seed, marks=_choose_marks([goal]))
 
     def send(_: object = None) -> None:

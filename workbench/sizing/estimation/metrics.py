@@ -171,11 +171,21 @@ def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: 
 
 
 def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]:
-    """Which requests have a value of the metric at all, known or not."""
+    """Mask of the requests for which the metric exists, whether its value is known or not.
+
+    >>> requests = pl.DataFrame({"output_tokens": [1, 20, None], "later_tokens": [0, 19, None]})
+    >>> metric_applies(requests, "itl").tolist(), metric_applies(requests, "runtime").tolist()
+    ([False, True, True], [True, True, True])
+    """
     return requests.select(pl.repeat(True, pl.len()) & METRICS[metric].applies).to_series().to_numpy()
 
 
 def _pad_lists(series: pl.Series) -> Floats:
+    """Turn a column of lists into an array [request, place], filled up with NaN.
+
+    >>> _pad_lists(pl.Series([[1.0, 2.0], [3.0]])).tolist()
+    [[1.0, 2.0], [3.0, nan]]
+    """
     lengths = series.list.len().fill_null(0).to_numpy()
     values = np.full((len(series), max(1, int(lengths.max(initial=0)))), np.nan)
     filled = np.arange(values.shape[1]) < lengths[:, None]

@@ -62,7 +62,7 @@ _COLUMNS = {"tokens": "output_tokens", "bytes": "answer_bytes"}
 
 @dataclass(frozen=True)
 class PointLimits:
-    """Limits that a valid point must meet; `goals` are what its latencies are held against."""
+    """Limits that a valid point must meet; `goals` are the limits of its latencies."""
 
     max_error_ratio: float = 0.01
     min_samples: int = MIN_SAMPLES
@@ -105,6 +105,7 @@ def decide_verdict(
 
 
 def _describe_failures(row: dict[str, Any]) -> tuple[str, str]:
+    """Verdict and reason for a point with failures: an admission limit if most were refused by it, else interrupted."""
     n_failed = row["n_kept"] - row["n_ok"]
     if row["n_shed"] >= MIN_SHED_FRACTION * n_failed:
         served = f"{row['rate_per_s'] * (1 - row['error_ratio']):.3g} requests/s were served"
@@ -121,9 +122,9 @@ def _find_client_limit(
 ) -> str | None:
     """Reason why the client distorts the point; null if it does not.
 
-    A delay matters where it could move the latency across the limit: it is held against the larger of the two, and
-    against their distance. In an open loop that the service does not sustain, late sending is the limit of requests in
-    flight and no fault of the client.
+    A delay of sending matters where it could move the latency across the limit: it is compared with the larger of both,
+    and with their distance. In an open loop that the service does not sustain, late sending comes from the limit of
+    requests in flight and is no fault of the client.
     """
     if p95:
         distance_s = limit_s - p95 if limit_s else 0.0
@@ -143,7 +144,15 @@ def _find_client_limit(
 
 
 def apply_verdicts(table: pl.DataFrame, verdicts: Verdicts, replaced: Sequence[str]) -> pl.DataFrame:
-    """The points with the verdicts that follow from comparing steps, where theirs is one of `replaced`."""
+    """Replace the verdicts of points, where the present one is in `replaced`, by those found by comparing steps.
+
+    `table`: `step, verdict, reason` of table POINTS. `verdicts`: New verdict and reason by step.
+
+    >>> import polars as pl
+    >>> points = pl.DataFrame({"step": [0, 1], "verdict": ["valid", "few samples"], "reason": [None, "9 requests"]})
+    >>> apply_verdicts(points, {0: ("cached", "repeated prompts"), 1: ("cached", None)}, ["valid"]).rows()
+    [(0, 'cached', 'repeated prompts'), (1, 'few samples', '9 requests')]
+    """
     import polars as pl
 
     old = zip(table["step"], table["verdict"], table["reason"], strict=True)
@@ -160,7 +169,10 @@ def apply_verdicts(table: pl.DataFrame, verdicts: Verdicts, replaced: Sequence[s
 def compare_points(
     table: pl.DataFrame, quantiles: list[dict[str, Any]], profiles: dict[int, AnswerProfile], limits: PointLimits
 ) -> pl.DataFrame:
-    """The points with what only a comparison of steps shows: other answers, caches, drift, saturation."""
+    """The points with what only a comparison of steps shows: other answers, caches, drift, saturation.
+
+    `table`: Table POINTS. `quantiles`: Rows of table QUANTILES. `profiles`: Answers of each step.
+    """
 
     usable = (*USABLE_VERDICTS, "server-limited")
     table = apply_verdicts(table, find_wrong_clock(table, limits), ("server-limited",))
@@ -175,7 +187,10 @@ def compare_points(
 
 
 def find_wrong_clock(table: pl.DataFrame, limits: PointLimits) -> Verdicts:
-    """Steps that only the server's clock calls server-limited, where it is wrong: with one user nothing can queue."""
+    """Find steps that only the server's clock calls server-limited, wrongly: with one user nothing can queue.
+
+    `table`: `step, load, load_unit, verdict, n_kept` of table POINTS. Returns: New verdict and reason by step.
+    """
     alone = table.filter((table["load"] <= 1) & (table["load_unit"] == "users"))
     if "server-limited" not in alone["verdict"].to_list():
         return {}
@@ -193,6 +208,8 @@ def find_unsteady_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) ->
     An earlier step that was slower than a later one at no less load met a service that was still warming up. An earlier
     one that was faster at no less load shows a service that has become slower: drift. Medians, whose intervals must
     leave 10 % between them.
+
+    `table`: Table POINTS. `quantiles`: Rows of table QUANTILES.
     """
     middle = {row["step"]: row for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5}
     verdicts: Verdicts = {}
@@ -220,7 +237,10 @@ def _compare_medians(before: dict[str, Any], after: dict[str, Any], text: str) -
 
 
 def find_saturated_steps(table: pl.DataFrame, quantiles: list[dict[str, Any]]) -> Verdicts:
-    """Closed loops: throughput stays while latency grows; that step, the one before, and every higher load."""
+    """Closed loops: throughput stays while latency grows; that step, the one before, and every higher load.
+
+    `table`: Table POINTS. `quantiles`: Rows of table QUANTILES.
+    """
     p50 = {
         row["step"]: row["value_s"] for row in quantiles if row["metric"] == metrics.DEFAULT_METRIC and row["q"] == 0.5
     }
@@ -280,7 +300,7 @@ class _Window:
 
 
 def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: str) -> Backlog | None:
-    """Did the service end what was offered? Null with too few requests to say.
+    """Did the service end the requests that were offered? Null with too few requests to say.
 
     Not sustained by either of two tests. A deficit: fewer ended than were offered, by more than the interval of what
     ended, while latency grew. At exactly its capacity a service shows hardly any deficit, since a backlog then grows
@@ -289,6 +309,8 @@ def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: s
     times that the backlog fell through the median. Where that surplus is within the noise of both counts, the load is
     at or above the capacity. It is not asked for where latencies are independent of one another: nothing queues then.
     What it does not show: a service that would fall behind only after a longer time.
+
+    `sent`: All requests of a step: `intended_s, sent_s, ended_s, outcome`. `kept_requests`: Those that count.
     """
     window = _build_window(sent, kept_requests)
     if window is None:
@@ -316,6 +338,10 @@ def measure_backlog(sent: pl.DataFrame, kept_requests: pl.DataFrame, arrivals: s
 
 
 def _build_window(sent: pl.DataFrame, kept_requests: pl.DataFrame) -> _Window | None:
+    """Times of a step's requests and the span of those that count; null if they are too few.
+
+    `sent`: All requests of the step, with intended_s, sent_s, ended_s, outcome. `kept_requests`: Those that count.
+    """
     if kept_requests.height < 2 * N_PARTS:
         return None
     begin, end = float(str(kept_requests["intended_s"].min())), float(str(kept_requests["intended_s"].max()))
@@ -326,7 +352,10 @@ def _build_window(sent: pl.DataFrame, kept_requests: pl.DataFrame) -> _Window | 
 
 
 def _find_deficit(backlog: Backlog, width: float, latencies: Floats) -> str | None:
-    """Fewer ended than were offered, by more than the interval, while latencies grew; `width` of the window in s."""
+    """Sentence if fewer requests ended than were offered, beyond the interval, while latencies grew; null otherwise.
+
+    `width`: Length of the window in seconds. `latencies`: Seconds, in order of sending.
+    """
     grown = backlog.last - backlog.first
     if backlog.ended_high_per_s is None or grown < max(MIN_DEFICIT, 0.01 * backlog.offered_per_s * width):
         return None
@@ -377,7 +406,11 @@ def _explain_unproven_surplus(window: _Window, latencies: Floats, arrivals: str)
 
 
 def _explain_unsteady_latencies(latencies: Floats, middle_s: float, correlated_requests: float) -> str | None:
-    """The same for evenly spaced arrivals: a backlog falls between any two of them, so only the latencies tell."""
+    """Reason why latencies of evenly spaced arrivals reached no steady state; null if they did, or hardly vary.
+
+    `latencies`: Seconds, whose median is `middle_s`. `correlated_requests`: Requests over which they move together.
+    A backlog falls between any two such arrivals, so that only the latencies tell.
+    """
     if len(latencies) >= MIN_INDEPENDENT * correlated_requests or np.ptp(latencies) <= MAX_STEADY_RANGE * middle_s:
         return None
     return (
@@ -404,7 +437,15 @@ def _estimate_dispersion(window: _Window) -> float:
 
 
 def sample_backlog(requests: pl.DataFrame, steps: pl.DataFrame) -> pl.DataFrame:
-    """Table `backlog`: offered, begun, ended and in flight over the time of each step, at forty moments."""
+    """Table `backlog`: offered, begun, ended and in flight over the time of each step, at forty moments.
+
+    `requests`: `step, intended_s, sent_s, ended_s`. `steps`: `step`.
+
+    >>> import polars as pl
+    >>> requests = pl.DataFrame({"step": [0, 0], "intended_s": [0.0, 1.0], "sent_s": [0.0, 1.0], "ended_s": [2.0, 4.0]})
+    >>> sample_backlog(requests, pl.DataFrame({"step": [0]})).row(20)
+    (0, 2.051282051282051, 2, 2, 1, 1, 1)
+    """
     rows = []
     for step in steps.iter_rows(named=True):
         sent = requests.filter(requests["step"] == step["step"])
@@ -442,7 +483,10 @@ class AnswerProfile:
 
 
 def profile_answers(counted: pl.DataFrame, sent: pl.DataFrame, again: pl.Series) -> AnswerProfile:
-    """Profile of the kept successes; `again` says of all requests sent whether their prompt was sent before."""
+    """Profile of the kept successes; `again` says of all requests sent whether their prompt was sent before.
+
+    `sent`, `counted`: Requests of a step, all and those after warm-up, with the columns of table REQUESTS.
+    """
     successes = counted.filter(counted["outcome"] == "ok")
     unit = next((unit for unit in ("tokens", "bytes") if _has_unit(successes, unit)), None)
     lengths = successes[_COLUMNS[unit]].drop_nulls().to_numpy().astype(np.float64) if unit else np.empty(0)
@@ -456,7 +500,10 @@ def _has_unit(successes: pl.DataFrame, unit: str) -> bool:
 
 
 def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | None, float | None]:
-    """Medians of first and repeated prompts; null unless the repeated ones are clearly faster (rank test)."""
+    """Median seconds of first and of repeated prompts; null unless the repeated ones are clearly faster (rank test).
+
+    `sent`: Requests of a step. `again`: For each, whether its prompt was sent before.
+    """
     is_success = (sent["outcome"] == "ok") & ~sent["tail"]
     fresh = sent.filter(is_success & ~again)["runtime_s"].drop_nulls().to_numpy()
     repeated = sent.filter(is_success & again)["runtime_s"].drop_nulls().to_numpy()
@@ -471,7 +518,10 @@ def _compare_repeated(sent: pl.DataFrame, again: pl.Series) -> tuple[float | Non
 def find_other_answers(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], max_ratio: float
 ) -> dict[int, tuple[str, str | None]]:
-    """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again."""
+    """Steps whose answers are not those of the lowest load: much shorter or longer, or one text again and again.
+
+    `table`: Table POINTS. `profiles`: Answers of each step. Returns: New verdict and reason by step.
+    """
     differences: dict[int, tuple[str, str | None]] = {}
     for gpus in table["gpus"].unique().to_list():
         rows = table.filter(table["gpus"] == gpus).sort("load", "step").select("step", "load", "verdict").rows()
@@ -487,7 +537,7 @@ def find_other_answers(
 
 
 def describe_other_answers(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: float) -> str | None:
-    """How answers differ from those of the lowest load; null when they do not, beyond `max_ratio` and chance."""
+    """Describe how answers differ from those of the lowest load; null unless by more than `max_ratio` and chance."""
     return _find_other_length(profile, lowest, max_ratio) or _find_one_text(profile, lowest, max_ratio)
 
 
@@ -509,7 +559,7 @@ def _find_other_length(profile: AnswerProfile, lowest: AnswerProfile, max_ratio:
 
 
 def _exceeds(here: Any, before: Any, allowed: float, n_errors: float = N_STANDARD_ERRORS) -> bool:
-    """Whether the fraction grew by more than is allowed, beyond so many standard errors."""
+    """Whether a fraction grew by more than is allowed, and by more than a number of standard errors."""
     share, old = float(np.mean(here)), float(np.mean(before))
     error = np.sqrt(share * (1 - share) / len(here) + old * (1 - old) / len(before))
     return bool(share - old - n_errors * error > allowed)
@@ -531,7 +581,10 @@ def _find_one_text(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: flo
 def find_cached_steps(
     table: pl.DataFrame, profiles: dict[int, AnswerProfile], min_repeated: float
 ) -> dict[int, tuple[str, str | None]]:
-    """Steps with repeated prompts, where some step shows that those are answered faster than new ones."""
+    """Steps with repeated prompts, where some step shows that those are answered faster than new ones.
+
+    `table`: Table POINTS. `profiles`: Answers of each step. Returns: New verdict and reason by step.
+    """
     shown = [
         profile
         for profile in profiles.values()

@@ -1,4 +1,4 @@
-"""What binds inside the server, by its own metrics: requests that wait, a full KV cache, or all but its GPUs."""
+"""Bottleneck inside the server, by its own metrics: requests that wait, a full KV cache, or all but its GPUs."""
 
 from __future__ import annotations
 
@@ -85,6 +85,7 @@ def summarize_server_metrics(
 
 
 def _find_binding(summary: dict[str, Any], in_flight: float | None) -> str | None:
+    """Name the resource that binds inside the server, null if none; `in_flight` is the mean number of requests."""
     was_full = (summary["kv_cache_full_share"] or 0.0) > 0
     if (summary["kv_cache_full_share"] or 0.0) >= MIN_FULL_SHARE or (was_full and summary["preemptions"]):
         return CACHE
@@ -115,7 +116,16 @@ def describe_server_bottleneck(point: dict[str, Any]) -> str | None:
 
 
 def describe_waiting_gpus(points: pl.DataFrame) -> str | None:
-    """Describe the levels at which the GPUs wait, in one sentence; null where they wait at none."""
+    """Describe in a sentence the loads at which the GPUs wait for the server's program; null if there are none.
+
+    `points`: `load, load_unit, server_binds, gpu_busy` of table POINTS.
+
+    >>> import polars as pl
+    >>> loads = {"load": [8.0, 16.0], "load_unit": ["users", "users"]}
+    >>> points = pl.DataFrame(loads | {"server_binds": [None, HOST], "gpu_busy": [0.5, 0.31]})
+    >>> print(describe_waiting_gpus(points).split(";")[0])
+    16 users: the GPUs wait for the server's own program (busy 31 % of the time)
+    """
     waiting = points.filter(points["server_binds"] == HOST).sort("load")
     if not waiting.height:
         return None

@@ -62,6 +62,10 @@ def compute_goodput(
 
 
 def _fraction_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> float | None:
+    """Fraction of requests that succeeded and met every goal; null if a metric that decides is unknown.
+
+    `requests`: Column outcome and those of the goals' metrics.
+    """
     within = np.array(requests["outcome"] == "ok", dtype=bool)
     if not len(within):
         return 0.0
@@ -100,7 +104,7 @@ class SizingAnswer:
     left_out: str = ""
 
     def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
-        """Return the same answer with its verification."""
+        """Copy of the answer with its verification."""
         return replace(self, verification=table)
 
     @cached_property
@@ -123,7 +127,7 @@ class SizingAnswer:
         return int(max(counts))
 
     def _is_open(self, row: dict[str, Any], count: int) -> bool:
-        """Whether a lower bound leaves it open if so many GPUs meet its target."""
+        """Whether a lower bound leaves it open if this number of GPUs meets its target."""
         return row["verdict"] == AT_LEAST and (row["gpus_high"] is None or row["gpus_high"] > count + 1e-9)
 
     @property
@@ -135,7 +139,7 @@ class SizingAnswer:
 
     @property
     def sentence(self) -> str:
-        """The answer with its interval and its assumption; no full stop at the end."""
+        """Sentence with the answer, its interval and its assumption, without a full stop."""
         simulated = "Simulated: " if self.simulated else ""
         served = f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}"
         targets = " and ".join(self.estimates["target"].to_list())
@@ -162,7 +166,7 @@ class SizingAnswer:
 
     @property
     def reasons(self) -> list[str]:
-        """Why the answer is not valid; empty when it is."""
+        """Reasons why the answer is not valid; empty when it is."""
         reasons = []
         if self.recommended is None:
             reasons += [f"{row['target']}: {_format_lower_bound(row)}; {row['reason']}" for row in self._loose_rows]
@@ -275,7 +279,13 @@ def compute_answer(
 
 
 def concat_sweeps(sweeps: Sequence[tuple[pl.DataFrame, ...]]) -> tuple[pl.DataFrame, ...]:
-    """The tables of several sweeps as one each, their steps numbered on; `requests` and `steps` come first."""
+    """Join the tables of several sweeps, table by table; steps are numbered on. `requests` and `steps` come first.
+
+    >>> import polars as pl
+    >>> first = (pl.DataFrame({"step": [0, 0]}), pl.DataFrame({"step": [0]}))
+    >>> [table["step"].to_list() for table in concat_sweeps([first, first])]
+    [[0, 0, 1, 1], [0, 1]]
+    """
     import polars as pl
 
     groups: list[list[pl.DataFrame]] = [[] for _ in sweeps[0]]

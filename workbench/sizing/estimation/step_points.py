@@ -62,6 +62,10 @@ def count_warmup_requests(runtimes: Floats, users: int) -> int:
 
 
 def _mser_cut(values: Floats) -> int:
+    """Number of first values to leave out as warm-up, by the MSER rule: least squared error of the remaining mean.
+
+    `values`: Latencies in order of sending, averaged in batches of BATCH_SIZE. 0 with fewer than four batches.
+    """
     batches = len(values) // BATCH_SIZE
     if batches < 4:
         return 0
@@ -83,6 +87,9 @@ def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
     the number of requests in service is throughput times server runtime; it is computed as the mean overlap of
     requests with the window. Requests are aligned at their ends, because only durations of the server's clock are used.
     The interval is a t interval over ten parts of the window.
+
+    `sent`: All requests of a step: `sent_s, ended_s, output_tokens, outcome, server_runtime_s`.
+    `counted`: Those after warm-up.
     """
     nothing = {
         "in_flight": 0.0,
@@ -109,6 +116,10 @@ def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
 def _estimate_in_service(
     sent: pl.DataFrame | None, starts: Floats | None, ends: Floats | None, begin: float, end: float
 ) -> dict[str, float | None]:
+    """Mean number of requests in service by the server's times, with its 90 % interval; null if times are unknown.
+
+    `starts`, `ends`: Seconds of all requests in `sent`. `begin`, `end`: Window that is averaged over.
+    """
     names = ("server_in_service", "server_in_service_low", "server_in_service_high")
     if sent is None or starts is None or ends is None:
         return dict.fromkeys(names)
@@ -127,7 +138,13 @@ def _estimate_in_service(
 
 
 def _mean_overlap(starts: Floats, ends: Floats, begin: float, end: float) -> float:
-    """Mean number of spans that cover a point of the window."""
+    """Mean number of spans that cover a point of the window.
+
+    `starts`, `ends`: Seconds of each span.
+
+    >>> float(_mean_overlap(np.array([0.0, 1.0]), np.array([2.0, 3.0]), 0.0, 4.0))
+    1.0
+    """
     return float(np.maximum(0.0, np.minimum(ends, end) - np.maximum(starts, begin)).sum() / (end - begin))
 
 
@@ -206,6 +223,8 @@ def assess_step(
     """Assess one step from its requests and its row of `steps`.
 
     `earlier` holds the items sent by earlier steps, `samples` the server's own metrics of this one.
+
+    `sent`: The step's rows of table REQUESTS.
     """
     counted = select_kept_requests(sent, step["users"])
     quantile_rows = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
@@ -242,7 +261,7 @@ def combine_assessments(
 
 
 def _kept_window(counted: pl.DataFrame) -> tuple[float, float]:
-    """First and last kept send time; nothing lies within where there is none."""
+    """First and last send time of the kept requests in seconds; an empty window if there is none."""
     if not counted.height:
         return float("inf"), float("-inf")
     return float(str(counted["sent_s"].min())), float(str(counted["sent_s"].max()))
@@ -257,14 +276,17 @@ def _backlog_columns(backlog: Backlog | None) -> dict[str, Any]:
 
 
 def _known_fraction(counted: pl.DataFrame) -> float | None:
-    """Fraction of the successes with a time to first token; null without any."""
+    """Fraction of the successes whose time to first token is known; null without successes."""
     successes = counted.filter(counted["outcome"] == "ok")
     n_known = successes["ttft_s"].count()
     return n_known / successes.height if n_known else None
 
 
 def _describe_streams(counted: pl.DataFrame) -> str | None:
-    """Describe what a step's streams do not tell, if so for over one success in twenty; null otherwise."""
+    """Note on what a step's streams do not tell, if this concerns more than one success in twenty; null otherwise.
+
+    `counted`: Requests after warm-up.
+    """
     successes = counted.filter(counted["outcome"] == "ok")
     notes = []
     for note, text in STREAM_NOTES.items():
@@ -285,6 +307,10 @@ def step_load(step: dict[str, Any]) -> tuple[float, str]:
 
 
 def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]) -> dict[str, Any]:
+    """Row of table POINTS for a step, without its verdict.
+
+    `sent` are all its requests, `counted` those after warm-up.
+    """
     load, unit = step_load(step)
     outcomes = counted["outcome"].to_list()
     window = measure_flow(sent, counted)
@@ -313,6 +339,7 @@ def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]
 
 
 def _choose_block_length(counted: pl.DataFrame) -> int:
+    """Number of neighbouring requests that are correlated, by run time; `counted` are the requests after warm-up."""
     if not counted.height:
         return 1
     runtimes = metrics.metric_values(counted, metrics.DEFAULT_METRIC)
@@ -325,6 +352,10 @@ def _runtime_quantiles(rows: Sequence[dict[str, Any]], q: float) -> dict[int, fl
 
 
 def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequence[float]) -> list[dict[str, Any]]:
+    """Rows of table QUANTILES for a step: each known metric at each of `qs`.
+
+    `counted` are the requests after warm-up.
+    """
     rows = []
     for metric in metrics.METRICS:
         values = metrics.metric_values(counted, metric)
@@ -352,7 +383,10 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
 
 
 def _find_repeated_prompts(sent: pl.DataFrame, earlier: pl.Series | None) -> pl.Series:
-    """Find, for each request of a step, whether its prompt was sent before, in this step or in an earlier one."""
+    """Find, for each request of a step, whether its prompt was sent before, in this step or in an earlier one.
+
+    `sent`: The step's rows of table REQUESTS. `earlier`: Items of the earlier steps.
+    """
     first = sent.sort("request").unique("item", keep="first")["request"]
     again = ~sent["request"].is_in(first.implode())
     return again if earlier is None else again | sent["item"].is_in(earlier.implode())

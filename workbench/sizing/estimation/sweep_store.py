@@ -31,7 +31,7 @@ class TargetLoad:
 
 
 def choose_target_load(users: float | None, rate_per_s: float | None) -> TargetLoad:
-    """The one of the two that was given."""
+    """Build the target load from users or rate, of which one is given."""
     if (users is None) == (rate_per_s is None):
         raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
     load = TargetLoad(users, "users") if users is not None else TargetLoad(float(rate_per_s or 0), "1/s")
@@ -70,7 +70,11 @@ def estimate_sweeps(
 
 
 def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
-    """Refuse users for an open loop, and a rate for a closed one."""
+    """Refuse a load in users for an open loop, and a rate for a closed one. `steps`: `loop` of table STEPS.
+
+    >>> import polars as pl
+    >>> check_load_unit(pl.DataFrame({"loop": ["closed"]}), TargetLoad(100, "users"))
+    """
     measured = {"closed": "users", "open": "1/s"}
     units = [measured[loop] for loop in steps["loop"].unique()]
     if units and load.unit not in units:
@@ -104,7 +108,7 @@ def store_answer(answer: SizingAnswer, folder: Path) -> None:
 
 
 def store_verification(table: pl.DataFrame, folder: Path) -> None:
-    """Write a verification beside the answer that is there, and conclude that anew.
+    """Write a verification beside the stored answer, and conclude the answer anew.
 
     A verification of another count than the recommended one says nothing of the answer, which stays as it was.
     """

@@ -64,7 +64,10 @@ class Reference:
 
 
 def build_reference(requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits) -> Reference:
-    """Answers at the lowest load of a sweep; empty without a step."""
+    """Answers at the lowest load of a sweep; empty without a step.
+
+    `requests`, `steps`: Tables of these names.
+    """
     if not steps.height:
         return Reference()
     lowest = steps.sort("users", "rate_per_s", "step").row(0, named=True)
@@ -118,7 +121,10 @@ def verify_goals(
 def _assess_points(
     requests: pl.DataFrame, steps: pl.DataFrame, limits: PointLimits, reference: Reference | None
 ) -> list[dict[str, Any]]:
-    """The verification's steps as points, by load, with answers compared to those of the sweep."""
+    """Points of the verification's steps, by load; their answers are compared to those of the sweep.
+
+    `requests`, `steps`: Tables of these names.
+    """
     baseline = reference or Reference()
     limits = replace(limits, trusts_server_clock=baseline.trusts_server_clock)
     points, _ = assess_steps(requests, steps, limits=limits)
@@ -128,7 +134,10 @@ def _assess_points(
 def _compare_answers(
     point: dict[str, Any], requests: pl.DataFrame, steps: pl.DataFrame, baseline: Reference, limits: PointLimits
 ) -> dict[str, Any]:
-    """The point, as one of other answers where they are not those of the sweep's lowest load."""
+    """Mark the point as one of other answers if these differ from those of the sweep's lowest load.
+
+    `point`: Row of table POINTS. `requests`, `steps`: Tables of these names.
+    """
     if baseline.answers is None or limits.any_answer or point["verdict"] in FAILING_VERDICTS:
         return point
     step = steps.filter(pl.col("step") == point["step"]).row(0, named=True)
@@ -173,7 +182,7 @@ def verify_sweep(
 def _build_undriven_row(
     goal: Goal, sweep: SweepResult, predicted_gpus: int, load: float, cut: str | None
 ) -> dict[str, Any]:
-    """Row of a run whose limits were exhausted before it started."""
+    """Row of table VERIFICATION for a run whose limits were exhausted before it started."""
     unit = "1/s" if sweep.config.is_open else "users"
     return _build_shared_columns(predicted_gpus, load, sweep.config.gpus, 0.0, unit, simulated=sweep.simulated) | {
         "target": goal.name,
@@ -188,7 +197,7 @@ def _build_undriven_row(
 def _build_shared_columns(
     predicted_gpus: int, load: float, gpus: int, driven: float, unit: str, *, simulated: bool
 ) -> dict[str, Any]:
-    """Columns that all goals share: the prediction and the driven load."""
+    """Columns of table VERIFICATION that all goals share: the predicted GPUs, and the load that was driven."""
     return {
         "predicted_gpus": predicted_gpus,
         "load": float(load),
@@ -212,6 +221,7 @@ def _interpolate_quantile(each: list[quantiles.Quantile], loads: list[float], dr
 
 
 def _build_goal_row(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> dict[str, Any]:
+    """Row of table VERIFICATION for a goal: the quantile measured at the predicted size, and the verdict on it."""
     verdict, reason = _goal_verdict(goal, quantile, point)
     ends = {"value_s": quantile.value, "low_s": quantile.low, "high_s": quantile.high}
     return {
@@ -225,6 +235,7 @@ def _build_goal_row(goal: Goal, quantile: quantiles.Quantile, point: dict[str, A
 
 
 def _goal_verdict(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any]) -> tuple[str, str | None]:
+    """Verdict on a goal (held, failed, undecided, invalid) and the reason; `point` is a row of table POINTS."""
     if point["verdict"] in FAILING_VERDICTS:
         return "failed", f"{point['verdict']}: {point['reason']}"
     if point["verdict"] in FAULTY_VERDICTS:
@@ -321,7 +332,10 @@ def describe_verification_cost(sweep: SweepResult, answer: SizingAnswer) -> str:
 
 
 def format_verification(table: pl.DataFrame, folder: Path) -> str:
-    """Verdicts as text for the terminal."""
+    """Verdicts as text for the terminal.
+
+    `table`: Table VERIFICATION.
+    """
     lines = []
     for row in table.iter_rows(named=True):
         simulated = "simulated: " if row["simulated"] else ""
@@ -339,11 +353,12 @@ def format_verification(table: pl.DataFrame, folder: Path) -> str:
 
 
 def verification_json(table: pl.DataFrame, folder: Path) -> str:
-    """Verdicts as a JSON document."""
+    """Format table VERIFICATION as a JSON document."""
     return json.dumps({"folder": str(folder), "verification": table.to_dicts()}, indent=1)
 
 
 def _max_recommended_gpus(estimates: pl.DataFrame) -> int:
+    """Largest recommended GPU count of table ESTIMATES; refused if a target has none."""
     counts = estimates["recommended"]
     if not len(counts) or counts.null_count():
         raise ConfigError(

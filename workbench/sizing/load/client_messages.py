@@ -89,7 +89,11 @@ class FailedAnswerError(Exception):
 
 
 def shorten_detail(text: object) -> str:
-    """Shorten an error detail to one line without control characters."""
+    r"""Shorten an error detail to one line without control characters.
+
+    >>> shorten_detail("connection\nreset")
+    'connection reset'
+    """
     words = " ".join(str(text)[: 4 * MAX_DETAIL].split())
     return "".join(sign for sign in words if sign.isprintable())[:MAX_DETAIL]
 
@@ -248,7 +252,11 @@ def encode_frame(message: Command | Report) -> bytes:
 
 
 def frame_length(head: bytes) -> int:
-    """Decode the length prefix of four bytes."""
+    """Decode the length of a message from the four bytes before it.
+
+    >>> frame_length((5).to_bytes(4, "big"))
+    5
+    """
     length: int = _LENGTH_STRUCT.unpack(head)[0]
     if length > MAX_FRAME_BYTES:
         raise EOFError(f"a frame of {length} bytes")

@@ -47,7 +47,7 @@ class ClientPool:
 
     @property
     def size(self) -> int:
-        """How many share the load."""
+        """Number of clients that share the load."""
         return max(1, self._processes)
 
     async def __aenter__(self) -> Self:
@@ -138,7 +138,7 @@ class ClientPool:
 
 
 def split_command(command: client_messages.Command, number: int, size: int) -> client_messages.Command:
-    """The command for one of so many clients: its share of the load and of the allowance."""
+    """Command for client `number` of `size`: its share of the load and of the allowance."""
     if not isinstance(command, client_messages.Begin):
         return command
     load = msgspec.structs.replace(command.load, share=number, shares=size)

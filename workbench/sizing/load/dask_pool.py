@@ -90,7 +90,7 @@ class DaskPool:
 
     @property
     def size(self) -> int:
-        """How many share the load now."""
+        """Number of workers that share the load now."""
         return len(self._actors)
 
     async def __aenter__(self) -> Self:

@@ -164,6 +164,7 @@ def _measure_sweeps(
     how: str,
     notes: list[str],
 ) -> Measurements:
+    """Run several sweeps, one for each GPU count, until one ends early; `how` says in words how it was measured."""
     from workbench.sizing.estimation import verification
     from workbench.sizing.load import sweep_runner
     from workbench.sizing.load.sweep_plan import usage_from_tables

@@ -116,7 +116,7 @@ class WordPool:
 
 
 def hash_numbers(*numbers: int) -> int:
-    """A number of 40 bits that stands for these."""
+    """Hash of these numbers, a number of 40 bits."""
     return zlib.crc32(repr(numbers).encode()) << 8 | zlib.crc32(repr(numbers[::-1]).encode()) & 255
 
 
@@ -177,6 +177,10 @@ class Prompts(msgspec.Struct, frozen=True):
             lap += 1
 
     def _generate_items(self, step: int, share: int, shares: int) -> Iterator[tuple[int, str]]:
+        """Yield the generated prompts of a step without end, with their item number.
+
+        This client has `share` of `shares`.
+        """
         draw = random.Random(f"{self.seed}/made")  # noqa: S311 - not used for secrets
         words = self.words or PROMPT_WORDS
         pool = WordPool(draw.choices(words, k=POOL_WORDS), words, is_exact=bool(self.words or self.trace_input))
@@ -242,6 +246,7 @@ def read_prompts(path: str | Path, key: str | None = None) -> list[str]:
 
 
 def _iterate_prompt_rows(path: Path, text: str) -> Iterator[tuple[int, Any]]:
+    """Yield the rows of a file of prompts with their number: CSV, JSON, JSON lines, or a prompt on each line."""
     suffix = path.suffix.lower()
     if suffix == ".csv":
         yield from enumerate(csv.DictReader(io.StringIO(text)), 1)
@@ -264,6 +269,7 @@ def _parse_prompt_json(text: str, where: str) -> Any:
 
 
 def _prompt_from_row(row: Any, key: str | None, where: str) -> str:
+    """Text of a row's prompt: the row itself, or its field `key`, or else the first usual field."""
     if isinstance(row, str) and key is None:
         return row
     if not isinstance(row, dict):

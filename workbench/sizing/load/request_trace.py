@@ -142,6 +142,7 @@ def _iterate_mooncake_rows(path: Path) -> Iterator[_Row]:
 
 
 def _parse_tokens(value: Any, name: str, where: str) -> int:
+    """Parse a whole number of tokens from a row of a trace; at least 1."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -153,6 +154,11 @@ def _parse_tokens(value: Any, name: str, where: str) -> int:
 
 
 def _parse_blocks(value: Any, where: str) -> list[int]:
+    """Parse the hashes of a prompt's token blocks in a row of a trace; empty where it has none.
+
+    >>> _parse_blocks([3, 4], "line 1"), _parse_blocks(None, "line 1")
+    ([3, 4], [])
+    """
     if value is None:
         return []
     is_list = isinstance(value, list) and len(value) <= MAX_BLOCKS

@@ -184,7 +184,7 @@ def parse_server_metrics(text: str) -> ServerSample:
 
 
 def read_gpu_sample(nvml: Nvml) -> ServerSample:
-    """The quantities that the GPUs of this machine tell, over all of them; null for those of a server."""
+    """Read the metrics of this machine's GPUs, taken together; the server's own are null."""
     gpus = [nvml.read_gpu(index) for index in range(nvml.count_gpus())]
 
     def values(name: str) -> list[float]:
@@ -234,6 +234,7 @@ def _read_quantity(quantity: Quantity, samples: _Samples) -> float | None:
 
 
 def _select_values(series: Series, samples: _Samples) -> list[float]:
+    """Values of a metric series among scraped samples, in its unit; negative, infinite and huge ones are left out."""
     return [
         series.factor * value
         for labels, value in samples.get(series.name, [])

@@ -83,7 +83,7 @@ class SweepJournal:
     def add_step(
         self, requests: pl.DataFrame, step: pl.DataFrame, note: StepNote, server_metrics: pl.DataFrame | None = None
     ) -> None:
-        """Add a finished step and write it."""
+        """Add the rows of a finished step to the tables REQUESTS, STEPS and SERVER_METRICS, and write them."""
         self.requests = self.requests.vstack(requests)
         self.steps = self.steps.vstack(step)
         if server_metrics is not None:

@@ -79,7 +79,7 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
 
 
 def _measure_finished(finished: Mapping[str, Sequence[Any]], warmup: int, arrivals: str) -> Backlog | None:
-    """Backlog of the requests that have finished so far."""
+    """Measure the backlog of the requests that have finished so far; the first `warmup` are left out."""
     import polars as pl
 
     n = len(finished["ended_s"])
@@ -113,6 +113,8 @@ class LevelSchedule:
         Steps that were interrupted or ended by a limit of the sweep count as not measured. Client-limited points are
         used to locate the goal, because their latencies are at most too high, which keeps the levels below the limit.
         They are not repeated to narrow the interval.
+
+        `requests`, `steps`: Tables of these names, of the steps so far.
         """
         config = self.config
         full_steps = steps.filter(~steps["stopped"].is_in(UNFINISHED_REASONS))
@@ -126,6 +128,12 @@ class LevelSchedule:
         return open_loads[0] if open_loads else None
 
     def _choose_level(self, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
+        """Choose the next load to measure, null if the measured ones suffice.
+
+        First the ladder climbs until a goal is missed; then loads are added where they sharpen the capacity most.
+
+        `requests`, `steps`: Tables of these names, of the steps so far.
+        """
         config = self.config
         rule = config.ladder.model_copy(update={"whole": not config.is_open})
         points, quantiles = self._assess_steps(requests, steps)
@@ -157,6 +165,10 @@ class LevelSchedule:
         return None if load is None or (beyond is not None and load >= float(str(beyond))) else load
 
     def _assess_steps(self, requests: pl.DataFrame, steps: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Points and quantiles of the steps; each step is assessed once only.
+
+        `requests`, `steps`: Tables of these names. Returns: Tables POINTS and QUANTILES.
+        """
         limits = step_points.PointLimits.from_config(self.config)
         wanted = sorted({goal.q for goal in self.config.goals})
         rows = steps.sort("step").rows(named=True)
@@ -168,7 +180,7 @@ class LevelSchedule:
 
 
 def choose_lower_load(capacities: Sequence[Capacity], rungs: Sequence[Rung], rule: Ladder) -> float | None:
-    """A load between the lower end of a capacity that an overload bounds, and its value; null when they are near.
+    """Choose a load between the lower end and the value of a capacity that an overload bounds; null when they are near.
 
     The lower end is a load that was served with its whole interval within the limit, and the answer rests on it: where
     the next one above just missed that, the end is far below the capacity, and many GPUs too many are recommended. It
@@ -192,6 +204,10 @@ def choose_lower_load(capacities: Sequence[Capacity], rungs: Sequence[Rung], rul
 
 
 def _build_rung(config: SweepConfig, point: dict[str, Any], values: dict[Any, dict[str, Any]]) -> Rung:
+    """Build a rung of the ladder from a row of table POINTS, with whether each goal was met, null if unknown.
+
+    `values`: Rows of table QUANTILES by step, metric and q.
+    """
     within: list[bool | None] = []
     for goal in config.goals:
         quantile = values.get((point["step"], goal.metric, goal.q))
@@ -253,7 +269,14 @@ class SweepUsage:
 
 
 def usage_from_tables(requests: pl.DataFrame, steps: pl.DataFrame) -> SweepUsage:
-    """Calculate what the raw tables of a sweep show as used."""
+    """Sum up what a sweep used of its limits, from its tables REQUESTS and STEPS.
+
+    >>> import polars as pl
+    >>> steps = pl.DataFrame({"duration_s": [60.0]})
+    >>> tokens = {"input_tokens": [10, 10], "output_tokens": [5, None]}
+    >>> usage_from_tables(pl.DataFrame({"outcome": ["ok", "timeout"], "retries": [1, 0]} | tokens), steps)
+    SweepUsage(requests=3, duration_s=60.0, input_tokens=20, output_tokens=5, answered=1, input_told=1, output_told=1)
+    """
     successes = requests.filter(requests["outcome"] == "ok")
     return SweepUsage(
         requests=requests.height + int(requests["retries"].sum()),
@@ -312,5 +335,5 @@ class SweepLimits:
         return None
 
     def remaining_requests(self, spent: SweepUsage) -> int | None:
-        """How many requests may still be sent; null for any number."""
+        """Number of requests that may still be sent; null for any number."""
         return None if self.max_requests is None else max(0, self.max_requests - spent.requests)

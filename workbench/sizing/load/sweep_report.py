@@ -123,12 +123,16 @@ class SweepResult:
 
 
 def list_point_notes(points: pl.DataFrame) -> list[str]:
-    """Facts of points that limit what their figures say: at their level, or once for all where GPUs wait."""
+    """List the facts that limit what points show, each at its load, or once for all where the GPUs wait.
+
+    `points`: Table POINTS.
+    """
     notes = [note for row in points.iter_rows(named=True) for note in _list_notes_of_point(row)]
     return [*notes, *([text] if (text := describe_waiting_gpus(points)) is not None else [])]
 
 
 def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
+    """List the notes about a row of table POINTS: repeated prompts, missing first tokens, the server's bottleneck."""
     at = f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
     notes = []
     if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
@@ -144,7 +148,7 @@ def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
 
 
 def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl.DataFrame) -> list[str]:
-    """Lengths by the tokenizer, what the server counted on top, and what a level sends of a trace."""
+    """Lines on the prompts: their lengths in tokens, tokens that the server adds, the part of a trace that is sent."""
     notes = []
     if "exact" in prompts:
         off = prompts["max_error_tokens"]
@@ -163,7 +167,7 @@ def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl
 
 
 def _describe_metrics(n_samples: int, failures: dict[str, int]) -> list[str]:
-    """How often the server's metrics could not be read, where that happened."""
+    """Line on how often the server's metrics could not be read; empty if always."""
     n_failed = sum(failures.values())
     if not n_failed:
         return []
@@ -225,6 +229,7 @@ def sweep_json(sweep: SweepResult) -> str:
 
 
 def _build_shown_points(sweep: SweepResult) -> pl.DataFrame:
+    """Table of the steps that the terminal shows: load, counts, quantiles of the run time in seconds, verdict."""
     runtime = sweep.quantiles.filter(metric=metrics.DEFAULT_METRIC)
     p50 = runtime.filter(pl.col("q") == 0.5).select("step", p50_s="value_s")
     p95 = runtime.filter(pl.col("q") == 0.95).select("step", p95_s="value_s", low_s="low_s", high_s="high_s")
@@ -271,7 +276,7 @@ def format_live_figures(result: StepResult) -> str:
 
 
 class SweepProgress(SweepWatcher):
-    """Says when a step starts and ends, and how it stands in between."""
+    """Progress of a sweep on the terminal: when a step starts and ends, and its state in between."""
 
     def __init__(self, status: terminal.StatusLines, stopping: str = TERMINAL_STOPPING) -> None:
         self._status = status

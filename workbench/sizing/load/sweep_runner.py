@@ -90,7 +90,7 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
 
 
 def _describe_token_lengths(prompts: Prompts, tokenizer: Any) -> dict[str, Any]:
-    """Describe lengths by the tokenizer: of the user's prompts, or how many generated ones are as long as asked."""
+    """Describe token lengths: those of the user's prompts, or how many generated prompts have the requested length."""
     taken = list(itertools.islice(prompts.iterate_items(0, 0, 1), N_CHECKED_PROMPTS))
     counts = request_plan.count_tokens(tokenizer, (text for _, text in taken))
     if prompts.texts:
@@ -364,6 +364,10 @@ def _prepare_sweep(
     *,
     listener: bool = False,
 ) -> SweepRun:
+    """Check the settings of a new or resumed sweep, build its prompts and open its journal.
+
+    `workflow`: Function to measure, null for a service. `listener`: A service must listen at the target.
+    """
     if workflow is not None and settings.get("workers"):
         raise ConfigError("Dask workers cannot be given a function", where="workers", do="function='module:name'")
     if workflow is not None:
@@ -406,6 +410,7 @@ def _check_surroundings(config: SweepConfig, needed: bool) -> None:
 
 
 def _apply_new_limits(config: SweepConfig, settings: dict[str, Any]) -> SweepConfig:
+    """Settings of a resumed sweep with new limits; any other new setting is refused."""
     overrides = {name: value for name, value in settings.items() if value is not None}
     if others := sorted(set(overrides) - {*LIMIT_NAMES, "target_confirm", "protocol", "processes"}):
         raise ConfigError(

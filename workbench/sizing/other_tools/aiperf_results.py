@@ -165,6 +165,7 @@ def _find_summary_file(file: Path) -> Path:
 
 
 def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -> ImportedStep:
+    """Build a step from AIPerf's records of one run; warm-up and cancelled requests are left out, with a note."""
     phases = [phase for phase in config.phases if phase.kind == "profiling"]
     if config.loadgen is not None and not config.phases:
         phases = [_convert_load(config.loadgen)]

@@ -146,6 +146,7 @@ def read_guidellm(path: Path) -> ImportedSweep:
 
 
 def _build_step(benchmark: Benchmark, path: Path, label: str, notes: list[str]) -> ImportedStep:
+    """Build a step from a GuideLLM benchmark; incomplete requests are left out."""
     strategy, requests = benchmark.config.strategy, benchmark.requests
     where = f"{path}, {label}.config.strategy"
     arrivals = ARRIVALS.get(strategy.type_)
@@ -261,6 +262,7 @@ def _convert_old_request(old: OldRequest) -> RequestStats:
 
 
 def _add_notes(notes: list[str], benchmark: Benchmark, label: str, n: int) -> None:
+    """Note the requests that a benchmark's file lacks; `n` is the number read."""
     state, requests = benchmark.scheduler_state, benchmark.requests
     sent = state.successful_requests + state.errored_requests
     if requests.incomplete:

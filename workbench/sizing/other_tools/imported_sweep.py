@@ -248,9 +248,12 @@ def _check_request(request: ImportedRequest) -> ImportedRequest:
 
 
 def count_later_tokens(tokens: int | None, events: int) -> tuple[float | None, str | None]:
-    """Tokens after the first event of a stream, and a note where events hold several.
+    """Count the tokens after the first event of a stream, with a note where events hold several.
 
     Without a count of events, or with about one a token, these are all but the first token.
+
+    >>> count_later_tokens(10, 10), count_later_tokens(None, 3)
+    ((9.0, None), (None, None))
     """
     if not tokens or tokens < 2:
         return None, None
@@ -260,9 +263,9 @@ def count_later_tokens(tokens: int | None, events: int) -> tuple[float | None, s
 
 
 def _mark_buffered(requests: list[ImportedRequest]) -> None:
-    """Answers whose tokens came all at once: nothing is known of the first one, and of the time between them.
+    """Mark answers whose tokens came all at once: their first token, and the time between tokens, are unknown.
 
-    A single one may have met a client that was late; a proxy holds back more.
+    A single one may come from a late client; a proxy that buffers answers holds back several.
     """
     at_once = [
         request
@@ -278,7 +281,7 @@ def _mark_buffered(requests: list[ImportedRequest]) -> None:
 
 
 def _find_tail_start(rows: list[ImportedRequest]) -> int:
-    """Index from which requests ran under a decreasing load, after the last request was sent.
+    """Index of the first request that ran under a decreasing load, after the last request was sent.
 
     The cut follows the order of sending. Dropping the requests that still ran would drop the slow ones and bias the p95
     downwards. If the cut would remove more than a quarter of the step, all requests count.
@@ -294,6 +297,7 @@ def _find_tail_start(rows: list[ImportedRequest]) -> int:
 def _append_request(
     columns: dict[str, list[Any]], step: int, place: int, item: int, row: ImportedRequest, began_s: float
 ) -> None:
+    """Add an imported request to the columns of table REQUESTS, times in seconds since `began_s`."""
     ok = row.outcome == "ok"
     values = {
         "step": step,
@@ -329,6 +333,7 @@ def _append_request(
 def _build_step_row(
     number: int, step: ImportedStep, gpus: int, imported: ImportedSweep, duration_s: float
 ) -> dict[str, Any]:
+    """Row of table STEPS for an imported step."""
     closed = step.arrivals == "users"
     began = None if step.began_s is None else datetime.fromtimestamp(step.began_s, UTC)
     return {

@@ -114,7 +114,7 @@ def read_inference_perf(path: Path) -> ImportedSweep:
 
 
 def _read_stages(folder: Path) -> dict[int, Load]:
-    """Loads of the stages that sent something, in their order."""
+    """Read the loads of the stages that sent requests, by number of the stage."""
     files = {int(name[1]): file for file in folder.iterdir() if (name := _STAGE_FILE_NAME.fullmatch(file.name))}
     if not files or not (folder / REQUESTS_FILE_NAME).is_file():
         raise InputError(
@@ -140,6 +140,7 @@ def _read_arrivals(folder: Path) -> Arrivals:
 
 
 def _check_span(entries: list[Entry], load: Load, label: str) -> None:
+    """Refuse entries whose span of sending times differs from the one in the stage's report."""
     span_s = entries[-1].start_time - entries[0].start_time
     if load.send_duration is not None and abs(span_s - load.send_duration) > _MAX_SPAN_ERROR_S:
         raise InputError(
@@ -152,6 +153,7 @@ def _check_span(entries: list[Entry], load: Load, label: str) -> None:
 def _build_step(
     load: Load, requests: list[ImportedRequest], arrivals: Arrivals, label: str, notes: list[str]
 ) -> ImportedStep:
+    """Build a step with the concurrency or the rate of a stage, which has one of them."""
     if load.concurrency is not None:
         step = ImportedStep("users", load.concurrency, None, None, requests)
     elif load.requested_rate is not None:

@@ -48,7 +48,7 @@ def _find_exclusion_reason(users: int, metrics: SizingMetrics) -> str | None:
 
 
 def _place_requests(users: int, metrics: SizingMetrics) -> list[ImportedRequest]:
-    """Assign each request to the first idle user."""
+    """Place the requests in time: each begins when the first of `users` becomes idle."""
     free = [0.0] * users
     requests = []
     for name, item in metrics.per_item_metrics.items():

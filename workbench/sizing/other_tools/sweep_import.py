@@ -169,6 +169,10 @@ def _build_config(sweep: ImportedSweep, steps: pl.DataFrame, gpus: int, goals: l
 
 
 def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
+    """Note with the failures of a step by kind and status.
+
+    `requests`: Table REQUESTS.
+    """
     failed = requests.filter((requests["step"] == step) & (requests["outcome"] != "ok"))
     words = [
         kind if status is None else f"{kind} {status}" for kind, status in failed.select("outcome", "status").rows()
@@ -177,6 +181,7 @@ def _build_step_note(requests: pl.DataFrame, step: int) -> StepNote:
 
 
 def _describe_import(sweep: ImportedSweep, judged: pl.DataFrame) -> str:
+    """Sentence on the imported levels and their loads; `judged` needs columns load and load_unit."""
     spans = []
     for unit, name in (("users", "users"), ("1/s", "arrivals per second")):
         loads = [float(load) for load in judged.filter(judged["load_unit"] == unit)["load"]]
@@ -188,7 +193,12 @@ def _describe_import(sweep: ImportedSweep, judged: pl.DataFrame) -> str:
 
 
 def explain_unusable(judged: pl.DataFrame) -> str:
-    """Why no level of an imported sweep can be sized."""
+    """Explain why no level of an imported sweep can be used for sizing. `judged`: `n_kept, n_requests` of table POINTS.
+
+    >>> import polars as pl
+    >>> explain_unusable(pl.DataFrame({"n_kept": [5], "n_requests": [8]}))
+    'no level is usable for sizing'
+    """
     if (judged["n_kept"] == 0).all():
         sent = judged["n_requests"].sum()
         return f"no request is left to judge: of {sent} the warm-up takes the first of each user, and the tail the last"

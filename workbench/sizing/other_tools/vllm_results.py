@@ -70,6 +70,7 @@ def read_vllm(path: Path) -> ImportedSweep:
 def _build_request(
     input_tokens: int, output_tokens: int, gaps_s: list[float], start_s: float, ttft_s: float, error: str
 ) -> ImportedRequest:
+    """Build a request from its start, its time to the first token and the gaps between later events, in seconds."""
     start_s, span_s = max(0.0, start_s), sum(gaps_s)
     kind, status = ("ok", None) if not error else classify_failure(error)
     events = len(gaps_s) + 1

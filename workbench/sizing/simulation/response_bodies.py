@@ -64,7 +64,7 @@ def _event_template(calls: int) -> bytes:
 
 
 def _build_template_lines(calls: int) -> list[bytes]:
-    """Lines of a response, with @name@ in place of strings and #name# in place of numbers."""
+    """Lines of a response with `calls` LLM calls; @name@ marks strings to fill in, #name# numbers."""
     inputs, answered = {"input": {"input_message": "@question@"}}, [{"value": ANSWER_TEXT}]
     root, function = _event_id(0), _event_id(1)
     metadata = _build_workflow_metadata()
@@ -106,6 +106,7 @@ def _build_event(
     metadata: dict[str, Any] | None = None,
     usage_info: dict[str, Any] | None = None,
 ) -> bytes:
+    """Build one line of the toolkit's event stream; `parent` is the id of the surrounding event."""
     payload = {
         "event_type": kind,
         "event_timestamp": time_s,
@@ -123,6 +124,7 @@ def _build_event(
 
 
 def _build_workflow_metadata() -> dict[str, Any]:
+    """Metadata of a workflow's events; the ids are marks that each response replaces with its own."""
     names = ("chat_responses", "chat_inputs", "tool_inputs", "tool_outputs", "tool_info", "span_inputs", "span_outputs")
     provided = {
         "workflow_run_id": "@base@ffffffffffff",
@@ -134,6 +136,7 @@ def _build_workflow_metadata() -> dict[str, Any]:
 
 
 def _build_usage_info(number: int) -> dict[str, Any]:
+    """Token counts of LLM call `number`; the texts between # are marks that each response replaces."""
     usage = {
         "prompt_tokens": f"#input{number}#",
         "completion_tokens": f"#output{number}#",
@@ -193,6 +196,7 @@ def _is_limit(value: object) -> bool:
 
 
 def _parse_json_object(body: bytes) -> dict[str, Any]:
+    """Parse a request's body; HTTP status 400 if it is not JSON, 422 if it is no object."""
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:

@@ -74,7 +74,7 @@ def simulate_verification(service: Service, config: SweepConfig, load: float, pr
 def simulate_step(
     service: Service, config: SweepConfig, load: float, *, number: int = 0
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """One load in virtual time: rows of `requests` and `steps`."""
+    """Simulate one load in virtual time: rows of `requests` and `steps`."""
     users = None if config.is_open else int(load)
     rule = sweep_plan.build_stop_rule(config)
     marks: Marks = "first" if metrics.needs_first_token(goal.metric for goal in config.goals) else "end"
@@ -193,7 +193,10 @@ class VirtualDriver:
         return columns
 
     def _run_until_enough(self, enough: StopCheck, max_requests: int, watched: tuple[str, ...]) -> str:
-        """Until there is enough, and then, the load kept on, until the last that counts has ended."""
+        """Run until enough requests ended, then keep the load until the last counted one has ended.
+
+        Returns the reason.
+        """
         reason = None
         while reason is None:
             self._run_until_count(self._ended + CHECK_EVERY_REQUESTS, max_requests)

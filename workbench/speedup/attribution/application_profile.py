@@ -115,7 +115,7 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
 
 
 def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.DataFrame) -> pl.DataFrame:
-    """The overview without shares, and with what the task time is at most where that is known.
+    """Drop the shares from the overview of a partial log, and add the upper bound of the task time where it is known.
 
     `overview`: Table OVERVIEW. `missing`: `kind, stage_id, stage_attempt_id, n_expected, n_found` of the log's
     completeness.
@@ -160,7 +160,7 @@ def _seconds_expr(column: str, zero_ms: int = 0) -> pl.Expr:
 
 
 def _build_stage_spans(facts: EventLogFacts, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
-    """Table STAGE_SPANS; seconds from `zero_ms` on, of these SQL executions or of all."""
+    """Build table STAGE_SPANS of the given SQL executions, or of all; seconds since `zero_ms`."""
     names = facts.sql_executions.select("sql_id", query=_query_name_expr())
     joined = (
         facts.stage_tasks.join(facts.stages, on=["stage_id", "stage_attempt_id"], how="inner")
@@ -244,7 +244,7 @@ def _operator_name_expr() -> pl.Expr:
 
 
 def _build_operator_times(facts: EventLogFacts, sql_ids: Sequence[int]) -> pl.DataFrame:
-    """Table OPERATOR_TIMES of these SQL executions, or of all."""
+    """Build table OPERATOR_TIMES of the given SQL executions, or of all."""
     metrics = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES)))
     if sql_ids:
         metrics = metrics.filter(pl.col("sql_id").is_in(list(sql_ids)))
@@ -279,7 +279,7 @@ def _metric_name_expr() -> pl.Expr:
 
 
 def _build_coverage(facts: EventLogFacts, spans: pl.DataFrame) -> pl.DataFrame:
-    """Table COVERAGE: task time by what the log says about it.
+    """Build table COVERAGE: task time by how much of it the log explains.
 
     Spans of a stage nest, so their sum is capped at the stage's task time.
 
@@ -381,6 +381,7 @@ def sum_covered_time(spans: pl.DataFrame) -> float:
 def _list_invalid_reasons(
     facts: EventLogFacts, application: dict[str, object], time: ApplicationTime
 ) -> tuple[str, ...]:
+    """List why an application's figures may be wrong: contradictory times, holes, a damaged or incomplete log."""
     log = facts.logs.row(0, named=True)
     reasons = [f"the log's times contradict each other: {contradiction}" for contradiction in time.contradictions]
     if missing := describe_missing_times(application):
@@ -468,7 +469,7 @@ def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None =
 
 
 def _sum_run_times(facts: EventLogFacts) -> tuple[int, int]:
-    """Executor run time by task metrics and by accumulators, over stages where both are complete.
+    """Executor run time in ms by task metrics and by accumulators, over stages for which the log has both.
 
     Where tasks failed they differ: Spark drops accumulators of tasks that end after their stage.
     """

@@ -145,6 +145,12 @@ def _cores_per_task(spark: dict[str, str]) -> int:
 
 
 def _format_memory(spark: dict[str, str], role: str, *, off_heap: bool) -> str:
+    """Format the memory of `role` (driver or executor) by Spark's settings: the total and its parts.
+
+    >>> settings = {"spark.executor.memory": "4g", "spark.executor.memoryOverhead": "512m"}
+    >>> _format_memory(settings, "executor", off_heap=False)
+    '4.5 GiB (heap 4 GiB + overhead 512 MiB)'
+    """
     heap = spark.get(f"spark.{role}.memory", "1g")
     parts = [("heap", parse_size(heap if heap[-1:].isalpha() else f"{heap}m"))]
     if off_heap and _is_enabled(spark.get("spark.memory.offHeap.enabled"), False):
@@ -235,6 +241,10 @@ def find_extreme_ms(facts: EventLogFacts, columns: tuple[tuple[str, str], ...], 
 
 
 def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_work_ms: int | None) -> list[str]:
+    """List the times of a log that cannot be true together, such as work before the application's start.
+
+    `start_ms`, `end_ms`, `last_work_ms`: ms since 1970.
+    """
     wall_s = (end_ms - start_ms) / 1e3
     if wall_s < 0:
         return [f"the application ends {-wall_s:,.1f} s before it starts"]

@@ -153,7 +153,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
 
 
 def _select_executed_plans(facts: EventLogFacts) -> pl.DataFrame:
-    """Rows of `plan_nodes` of the version of each plan that its stages ran: the final one, with few exceptions.
+    """Rows of `plan_nodes` of the plan version that the stages of an execution ran, nearly always the final one.
 
     Where adaptive execution finds an input empty, it replaces operators that have already run by an empty relation.
     Then the final version lacks most accumulators that tasks updated, and the last version with most of them counts.
@@ -183,7 +183,10 @@ def _select_executed_plans(facts: EventLogFacts) -> pl.DataFrame:
 
 
 def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[str, str]]]:
-    """Table and columns of each scan, by execution."""
+    """Tables and columns that each execution scans, by log id and SQL id.
+
+    `plan_nodes`: `log_id, sql_id, node_name, simple_string` of the event log.
+    """
     names = [name for name in plan_nodes["node_name"].unique() if engines.classify_operator(name).name[:4] == "Scan"]
     scans = plan_nodes.filter(pl.col("node_name").is_in(names)).select("log_id", "sql_id", "simple_string").unique()
     inputs: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
@@ -193,7 +196,7 @@ def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[st
 
 
 def _find_inner_executions(facts: EventLogFacts) -> dict[tuple[int, int], list[tuple[int, int]]]:
-    """Inner executions by the execution that started them, within whose time they ran.
+    """Map each execution to the inner executions that it started and that ran within its time.
 
     A command such as CREATE TABLE AS SELECT or CACHE TABLE has no stage of its own: an inner execution does the work.
     One that outlives its root is a query of its own: its work must not be cut to the root's span.
@@ -219,7 +222,7 @@ def list_inner_ids(facts: EventLogFacts, log_id: int) -> list[int]:
 
 
 def _merge_plan_nodes(plans: Iterable[dict[int, Node]]) -> dict[int, Node]:
-    """The nodes of several plans, numbered one plan after the other."""
+    """Merge the nodes of several plans, numbered one plan after the other."""
     nodes: dict[int, Node] = {}
     for plan in plans:
         first = max(nodes, default=-1) + 1
@@ -238,7 +241,7 @@ def _group_by_execution(frame: pl.DataFrame) -> dict[tuple[int, int], list[dict[
 
 
 def _sum_metrics_by_stage(facts: EventLogFacts) -> pl.DataFrame:
-    """Total of each metric by stage of its execution; the driver's own values are under stage -1.
+    """Sum each metric by stage of its execution; values set by the driver are under stage -1.
 
     Returns: `log_id, sql_id, accumulator_id, stage_id, metric_name, metric_type, total`; times are in seconds.
     """
@@ -269,6 +272,10 @@ def _sum_metrics_by_stage(facts: EventLogFacts) -> pl.DataFrame:
 
 
 def _build_nodes(rows: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> dict[int, Node]:
+    """Build the plan's nodes by id, each with its metric totals by stage.
+
+    `rows` are of the event log's table of plan nodes, `metrics` of its table of metrics, matched by accumulator.
+    """
     values: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for metric in metrics:
         values[metric["accumulator_id"]].append(metric)

@@ -51,7 +51,7 @@ class Explained:
 def explain_operator(
     sessions: Sequence[LogSession], measured: Measured, query: str, operator: str, *, model: FactorModel | None = None
 ) -> Explained:
-    """The pieces of wall time that are booked on an operator in a query.
+    """Explain the time of an operator in a query by the pieces of wall time that are booked on it.
 
     `measured`: The same logs measured; executions that do not count (`why_not`) are ignored.
     `operator`: An operator, an inseparable group, or a kind of time such as idle.
@@ -97,7 +97,7 @@ def _find_term(operator: str, names: dict[str, str]) -> str:
 
 
 def _build_parts(booked: BookedPieces, columns: list[int]) -> pl.DataFrame:
-    """Table EXPLAINED of the pieces with time in these columns of `booked`."""
+    """Build table EXPLAINED from the time pieces that have time in these columns of `booked`."""
     pieces, values, prices = booked.pieces, booked.values, booked.prices
     part_rows = []
     wanted = {pieces.columns[i].removesuffix(ACCELERATED) for i in columns}
@@ -127,7 +127,7 @@ def _build_parts(booked: BookedPieces, columns: list[int]) -> pl.DataFrame:
 
 
 def _sum_by_session(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
-    """The operator's and the query's time by session.
+    """Sum the operator's and the query's seconds by session.
 
     `rows`: `label, session, query_s`. `parts`: Table EXPLAINED.
 
@@ -142,6 +142,7 @@ def _sum_by_session(rows: pl.DataFrame, parts: pl.DataFrame) -> pl.DataFrame:
 
 
 def _list_metrics(sessions: Sequence[LogSession], parts: pl.DataFrame) -> pl.DataFrame:
+    """List the metrics of the plan nodes that `parts` names: columns label, session, sql_id, nodes (ids)."""
     wanted: dict[tuple[str, str, int], set[int]] = {}
     for label, session, sql_id, nodes in parts.select("label", "session", "sql_id", "nodes").iter_rows():
         wanted.setdefault((label, session, sql_id), set()).update(nodes)

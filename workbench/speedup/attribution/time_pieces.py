@@ -78,7 +78,7 @@ class PlanRegion:
 
 
 def split_wall_time(execution: Execution) -> list[TimePiece]:
-    """The pieces of an execution's wall time; their `wall_s` adds up to it.
+    """Split an execution's wall time into pieces, whose `wall_s` adds up to it.
 
     A stage's wall time is cut like its task time, so the time that cores wait for each other is spread evenly.
     """
@@ -140,7 +140,10 @@ def _estimate_busy_slots(stage: Stage) -> float:
 
 
 def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: int, run_s: float) -> StageCut:
-    """Cut the run time of a stage's tasks: own metrics, then spans without nested times, then the remainder."""
+    """Cut the run time of a stage's tasks into operators' own metrics, spans without nested times, and the remainder.
+
+    `run_s`: Run time of all tasks of the stage in seconds.
+    """
     own_times = _sum_own_times(regions, stage_id)
     spans = _subtract_nested_spans(execution, regions, stage_id, own_times)
     covered_s = sum(own_times.values()) + sum(seconds for _, seconds in spans)
@@ -172,6 +175,7 @@ def _may_take_time(node: Node) -> bool:
 
 
 def _sum_own_times(regions: list[PlanRegion], stage_id: int) -> dict[int, float]:
+    """Sum the time metrics of each node in a stage, by node id; nodes without a time are left out."""
     own_times: dict[int, float] = defaultdict(float)
     for region in regions:
         for node in (*region.nodes, *region.writes):
@@ -186,7 +190,10 @@ def _sum_own_times(regions: list[PlanRegion], stage_id: int) -> dict[int, float]
 def _subtract_nested_spans(
     execution: Execution, regions: list[PlanRegion], stage_id: int, own_times: dict[int, float]
 ) -> list[tuple[tuple[int, ...], float]]:
-    """Spans without the times nested inside them, deepest first."""
+    """Pairs of the nodes of a span and its seconds without those of the spans inside it, deepest first.
+
+    `own_times`: Seconds by node id.
+    """
     spans: list[tuple[tuple[int, ...], float]] = []
     for region in regions:
         # A broadcast table exists before the tasks start: reading it is part of the join.
@@ -229,6 +236,7 @@ def _is_inside_other_span(
 
 
 def _find_nodes_below(execution: Execution, node: int, ids: dict[int, Node]) -> set[int]:
+    """Ids of the nodes below one, down to the exchanges that end its stage; `ids` are those considered."""
     node_ids: set[int] = set()
     todo = list(execution.children.get(node, ()))
     while todo:
@@ -247,7 +255,7 @@ def _is_exchange(node: Node) -> bool:
 
 @lru_cache(maxsize=8)
 def _split_into_regions(execution: Execution) -> list[PlanRegion]:
-    """The plan cut at its exchanges."""
+    """Cut the plan at its exchanges into regions."""
     home: dict[int, int] = {}
 
     def find_root(node: int) -> int:
@@ -267,6 +275,7 @@ def _split_into_regions(execution: Execution) -> list[PlanRegion]:
 
 
 def _build_region(execution: Execution, nodes: list[Node]) -> PlanRegion:
+    """Build the region of the plan between exchanges: its nodes, the exchanges it writes and reads, and its stages."""
     inside = {node.node_id for node in nodes}
     writes = _unique_nodes(
         execution.nodes[parent]
@@ -334,7 +343,7 @@ def booked_operator(execution: Execution, node: Node) -> str:
 
 
 def count_input_rows(execution: Execution, node: Node) -> float:
-    """Rows of all inputs; an input without a row count passes on those of its own inputs."""
+    """Count the rows of all inputs of a node; an input without a row count passes on those of its own inputs."""
     return sum(_count_output_rows(execution, child, 0) for child in execution.children.get(node.node_id, ()))
 
 
@@ -388,7 +397,7 @@ class Measured:
     pieces: pl.DataFrame
 
     def select(self, *conditions: pl.Expr) -> Measured:
-        """The executions that meet all conditions, with their pieces."""
+        """Select the executions that meet all conditions, with their pieces."""
         executions = self.executions.filter(*conditions)
         return Measured(executions, self.pieces.join(executions, on=["label", "session", "sql_id"], how="semi"))
 
@@ -433,7 +442,7 @@ def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id:
 
 
 def concat_measured_logs(parts: Iterable[Measured]) -> Measured:
-    """The tables of several logs together."""
+    """Join the executions and pieces of several logs."""
     logs = list(parts)
     return Measured(
         pl.concat([EXECUTIONS.frame([]), *(part.executions for part in logs)]),
@@ -442,6 +451,7 @@ def concat_measured_logs(parts: Iterable[Measured]) -> Measured:
 
 
 def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, Any]:
+    """Row of table EXECUTIONS; `why_not` is the reason why the execution does not count, null if it does."""
     failed_tasks = sum(stage.n_failed for stage in execution.stages)
     cold = execution.number == 0
     why_not: str | None
@@ -601,7 +611,7 @@ def _measure_application_times(
 
 
 def _find_last_stage_ends(facts: EventLogFacts) -> pl.DataFrame:
-    """End of the last stage of each SQL execution: its end, where the log does not hold one.
+    """End of each SQL execution's last stage; the execution's own end where the log has no stage end.
 
     Returns: `sql_id, last_finish_time_ms`.
     """
@@ -636,6 +646,7 @@ def _sum_span_lengths(spans: Spans) -> float:
 def _application_status(
     log: dict[str, Any], app: dict[str, Any], time: ApplicationTime, holes: pl.DataFrame, n_torn: int
 ) -> tuple[str, str | None]:
+    """Status of an application's log (complete, incomplete, partial, damaged, contradictory) and the reason."""
     if touching := describe_holes(select_touching(holes)):
         return "partial", "; ".join(touching)
     if time.contradictions:

@@ -53,7 +53,7 @@ class Booking:
         self._session_prices = None if model else fit_session_prices(self.all_pieces, self.queries)
 
     def book_query(self, query: str) -> BookedPieces:
-        """The pieces of all runs of a query, weighted so that a session's runs add up to their median."""
+        """Book the pieces of all runs of a query, weighted so that a session's runs add up to their median."""
         of_query = self.measured.select(pl.col("query") == query, COUNTS)
         rows, pieces = _list_piece_rows(of_query), build_piece_arrays(of_query)
         prices = self._price_rows(rows)[:, [self.all_pieces.columns.index(name) for name in pieces.columns]]
@@ -88,7 +88,7 @@ class Booking:
         return {key: (time_s, ", ".join(bases[key])) for key, time_s in times.items()}
 
     def _price_rows(self, rows: pl.DataFrame) -> Floats:
-        """Prices by piece (row) and column: of the model, or else of the piece's own session."""
+        """Price of a unit of work for each piece (row) and operator (column), by the model or the piece's session."""
         if self.model is not None:
             return np.tile(self.model.get_column_prices(self.all_pieces.columns), (rows.height, 1))
         key = ("label", "session", "query")
@@ -98,7 +98,7 @@ class Booking:
 
 
 def _list_piece_rows(measured: Measured) -> pl.DataFrame:
-    """The pieces in the order of `build_piece_arrays`, with their query, and the weight of their run.
+    """List the time pieces in the order of `build_piece_arrays`, with their query and the weight of their run.
 
     Returns: Table PIECES, without pieces of no time, and the columns `query`, `run`, `query_s` (median over the runs
     of the session) and `run_weight` (`query_s` over the sum of the runs' times).

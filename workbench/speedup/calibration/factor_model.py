@@ -147,6 +147,7 @@ def load_factor_model(path: str | Path) -> FactorModel:
 
 
 def _check_override(name: str, value: float, operators: list[str]) -> None:
+    """Refuse a changed factor whose operator the model does not have, or that is no finite number above 0."""
     if name not in operators:
         import difflib
 

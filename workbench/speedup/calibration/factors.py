@@ -45,7 +45,10 @@ class RunNoise:
     session_log_sd: float
 
     def estimate_mean_ratio(self, logs: Floats, n_sessions: tuple[int, int], level: float) -> stats.Interval:
-        """Geometric mean of the queries' ratios: t over queries, with the noise of the sessions of each side."""
+        """Estimate the geometric mean of the queries' ratios: t over queries, with the noise of each side's sessions.
+
+        `logs`: Log of each query's ratio.
+        """
         n = len(logs)
         between = float(logs.var(ddof=1)) if n > 1 else 2 * self.query_log_sd**2
         error = np.sqrt(between / n + sum(self.session_log_sd**2 / count for count in n_sessions))
@@ -67,10 +70,10 @@ WARM_RUN_NOISE = RunNoise(query_log_sd=0.075, session_log_sd=0.039)
 
 @dataclass(frozen=True)
 class PairedTimes:
-    """Both sides by query and term.
+    """Times of both sides by query and term.
 
     `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
-    is [query, term], of the baseline's plans. `noise` stands in for the variance of a side of one session, and
+    is [query, term], of the baseline's plans. `noise` replaces the variance of a side of one session, and
     `jackknife_variance` is that of each term's log factor when queries are left out (`measure_jackknife_variance`).
     `features` are those of the queries' plans on the baseline.
     """
@@ -133,6 +136,8 @@ class Factors:
 
         The geometric mean, weighted by `time_weight`, of time over factor and of work times price. For slow expressions
         on the baseline, the work predicts the candidate's time better than the time does.
+
+        `parts`, `work`: Seconds and work on the baseline, [query, term].
         """
         by_time = parts * np.exp(-self.log_factor)
         by_work = work * np.exp(self.log_price)
@@ -142,7 +147,10 @@ class Factors:
         return np.asarray(np.where(both, mixed, by_time) * np.exp(self.calibration))
 
     def predict(self, parts: Floats, work: Floats, features: PlanFeatures | None = None) -> Floats:
-        """Wall seconds on the candidate by query; corrected where the features of the plans are given."""
+        """Wall seconds on the candidate by query; corrected where the features of the plans are given.
+
+        `parts`, `work`: Seconds and work on the baseline, [query, term].
+        """
         predicted = self.predict_by_term(parts, work).sum(axis=1)
         if self.correction is None or features is None:
             return np.asarray(predicted)
@@ -212,7 +220,13 @@ def natural_sort_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def map_columns_to_terms(columns: Sequence[str], groups: Sequence[Sequence[str]]) -> dict[str, str]:
-    """Term of each column: accelerated operators share one with plain ones, and an inseparable group is one term."""
+    """Map each operator column to its term: an accelerated operator has that of the plain one, a group one term.
+
+    `groups`: Operators whose times cannot be told apart.
+
+    >>> map_columns_to_terms(["Sort", "Sort*", "Filter", "Project"], [["Filter", "Project"]])
+    {'Sort': 'Sort', 'Sort*': 'Sort', 'Filter': 'Filter + Project', 'Project': 'Filter + Project'}
+    """
     plain = {column: column.removesuffix(ACCELERATED) for column in columns}
     joined = {member: " + ".join(group) for group in groups for member in group}
     return {column: joined.get(name, name) for column, name in plain.items()}
@@ -259,7 +273,7 @@ def _average_features(pieces: PieceArrays, label: str, queries: Sequence[str]) -
 
 
 def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
-    """Values of one side as [session, query, term], NaN where a session lacks a query.
+    """Arrange the seconds of side `label` as [session, query, term], NaN where a session lacks a query.
 
     `keys`: `label, session, query`, one row for each row of `by_term`, [owner, term].
     """
@@ -354,7 +368,7 @@ def _fit_terms(both: PairedTimes) -> Factors:
 
 
 def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) -> Floats:
-    """Log of predicted over measured time, [weight, query], with factors from all other queries."""
+    """Log of predicted over measured time, [weight, query]; each query is predicted with factors from all others."""
     parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
     errors = np.zeros((len(time_weights), len(both.queries)))
     for i in range(len(both.queries)):

@@ -175,6 +175,7 @@ class _Calibration:
         )
 
     def _build_factor_table(self) -> pl.DataFrame:
+        """Build table FACTORS: the factor of each term with its interval, verdict, quality and shares of the time."""
         fitted, times = self.factors, self.times
         base, cand = average_parts(times.baseline), average_parts(times.candidate)
         cpu_shares = _share_left_on_cpu(self.pieces, self.groups, self.labels[1], fitted.terms)
@@ -215,6 +216,7 @@ class _Calibration:
         return tables.FACTORS.frame(rows).sort("baseline_s", "operator", descending=[True, False])
 
     def _build_model(self, table: pl.DataFrame, engines: tuple[str, str]) -> FactorModel:
+        """Build the model that predicts the candidate's time from a baseline's log; `table` is FACTORS."""
         fitted, times = self.factors, self.times
         prices = fit_unit_costs(self.pieces, self.queries)
         rows = {row["operator"]: row for row in table.iter_rows(named=True)}
@@ -276,14 +278,17 @@ def _overall_ratio_interval(both: PairedTimes, level: float) -> stats.Interval:
 
 
 def _average_by_session(cube: np.ndarray[Any, np.dtype[np.float64]]) -> list[float]:
-    """Geometric mean of each session's wall times; a missing query counts as in the other sessions."""
+    """Geometric mean of each session's wall times over the queries; a missing query counts as in the other sessions.
+
+    `cube`: Seconds, [session, query, term], NaN where a session lacks a query.
+    """
     logs = np.log(cube.sum(axis=2))
     filled = np.where(np.isnan(logs), np.nanmean(logs, axis=0, keepdims=True), logs)
     return [float(value) for value in np.exp(filled.mean(axis=1))]
 
 
 def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
-    """Table PAIRS: the ratio of each query with its interval and verdict."""
+    """Build table PAIRS: the ratio of each query with its interval and verdict."""
     base, cand = both.baseline.sum(axis=2), both.candidate.sum(axis=2)
     sessions = [(base[:, i][~np.isnan(base[:, i])], cand[:, i][~np.isnan(cand[:, i])]) for i in range(base.shape[1])]
     intervals = [_query_ratio_interval(*times, both, level) for times in sessions]
@@ -309,7 +314,7 @@ def _build_pairs(both: PairedTimes, level: float) -> pl.DataFrame:
 
 
 def _query_ratio_interval(base: Any, cand: Any, both: PairedTimes, level: float) -> stats.Interval:
-    """Ratio of one query; with a single run on a side from the noise, where it is given.
+    """Interval of one query's ratio; a side with a single run takes its spread from the noise, if that is known.
 
     `base`, `cand`: Seconds of the query in each session of the side.
     """
@@ -329,6 +334,10 @@ def _factor_interval(fitted: Factors, i: int, level: float) -> stats.Interval:
 
 
 def _classify_quality(fitted: Factors, base: Any, cand: Any, i: int) -> tuple[str, str | None]:
+    """Judge how well the factor of term `i` is known: its quality, and a note that explains it.
+
+    `base`, `cand`: mean wall seconds of each side, [query, term].
+    """
     term = fitted.terms[i]
     base_share, cand_share = base[:, i].sum() / base.sum(), cand[:, i].sum() / cand.sum()
     if cand_share >= ABSENT_SHARE > base_share:
@@ -371,7 +380,7 @@ def _decide_verdicts(
 def _share_left_on_cpu(
     pieces: PieceArrays, groups: Sequence[Sequence[str]], candidate: str, terms: Sequence[str]
 ) -> dict[str, float | None]:
-    """Share of each operator's pieces on the candidate that ran on the CPU; empty without an accelerator."""
+    """Share of the candidate's pieces of each operator that ran on the CPU; empty without an accelerator."""
     is_candidate = (pieces.keys["label"] == candidate).to_numpy()[pieces.owner]
     present = (pieces.work > 0) & is_candidate[:, None]
     fast = np.array([column.endswith(ACCELERATED) for column in pieces.columns])
@@ -387,7 +396,7 @@ def _share_left_on_cpu(
 def _share_measured_alone(
     pieces: PieceArrays, groups: Sequence[Sequence[str]], terms: Sequence[str], baseline: str
 ) -> dict[str, float]:
-    """Share of the baseline's time in pieces with an operator that belongs to it alone."""
+    """Share of the baseline's time of each term that lies in pieces with no other operator."""
     name_of = map_columns_to_terms(pieces.columns, groups)
     alone, total = dict.fromkeys(terms, 0.0), dict.fromkeys(terms, 0.0)
     value = pieces.work / np.maximum(pieces.work.sum(axis=1, keepdims=True), 1e-30) * pieces.wall_s[:, None]
@@ -509,7 +518,7 @@ def _t_quantile(level: float, degrees: int) -> float:
 
 
 def _predict_constant(base: Floats, cand: Floats, level: float) -> tuple[Floats, Floats]:
-    """The constant predictor: the mean of the other log ratios, with the half widths of its prediction interval.
+    """Predict each query by the mean log ratio of the others, with the half width of the prediction interval.
 
     `base`, `cand`: Seconds by query; so are the predictions, and the half widths are of their logs.
     """
@@ -530,7 +539,7 @@ def _build_validation_rows(
     half: Floats | None = None,
     time_weight: list[float] | None = None,
 ) -> pl.DataFrame:
-    """Rows of table VALIDATION of one predictor.
+    """Rows of table VALIDATION for one predictor.
 
     `base`, `cand`, `predicted`: Seconds by query. `half`: Half width of the log of `predicted`, by query.
     """

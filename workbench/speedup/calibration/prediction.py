@@ -122,7 +122,7 @@ def compare_paces(model: FactorModel, measured: Measured) -> dict[str, float]:
 def _apply_factors(
     model: FactorModel, pieces: PieceArrays, overrides: Mapping[str, float] | None
 ) -> tuple[Factors, frozenset[str], Floats, Floats]:
-    """Factors with rows for unseen terms, the unseen terms, and time and work by owner and term."""
+    """Factors with those of unseen terms added, the set of these terms, and arrays of time and work, [owner, term]."""
     name_of = map_columns_to_terms(pieces.columns, model.groups)
     fitted, unknown = _add_unseen_terms(
         model.build_factors(dict(overrides or {})), sorted(set(name_of.values())), model
@@ -135,7 +135,7 @@ def _apply_factors(
 
 
 def _correct_times(model: FactorModel, pieces: PieceArrays) -> Floats:
-    """Factor on the predicted time of each row of `keys`, from what the model learned of plans.
+    """Correction factor for the predicted time of each row of `pieces.keys`, from what the model learned of plans.
 
     It moves time between the queries of a log, and its mean over them is zero: how far another suite's plans differ
     as a whole tells nothing about its total (on TPC-H, a correction from TPC-DS was off by 0.10 as a whole).
@@ -164,7 +164,7 @@ def _count_query_runs(measured: Measured, pieces: PieceArrays) -> list[tuple[int
 
 
 def _add_unseen_terms(fitted: Factors, terms: list[str], model: FactorModel) -> tuple[Factors, frozenset[str]]:
-    """The factors with rows for terms that the model does not have."""
+    """Add a factor for each term that the model does not have; returns the factors and the set of these terms."""
     new = [term for term in terms if term not in fitted.terms]
     supported = engines.get_supported_operators(model.candidate_engine)
     log_factor = [0.0 if supported is not None and term not in supported else model.log_overall for term in new]
@@ -227,7 +227,7 @@ def is_of_recording(model: FactorModel, queries: pl.Series) -> bool:
 def _prediction_half_widths(
     model: FactorModel, pieces: PieceArrays, parts: Floats, unknown: frozenset[str], noise: Floats, level: float
 ) -> Floats:
-    """Half width of the log ratio of each query.
+    """Half width of the prediction interval of the log ratio, by row of `pieces.keys`.
 
     `parts`: Wall seconds by row of `pieces.keys` and term. `noise`: Variance of the log ratio from the runs, by row.
     """
@@ -260,7 +260,7 @@ def session_half_width(model: FactorModel, level: float) -> float:
 
 
 def _build_interval_columns(baseline_s: float, ratio: float, half: float) -> dict[str, float]:
-    """Predicted time and ratio of a query, with intervals; `half` is the half width of the log ratio."""
+    """Columns with a query's predicted seconds and ratio, and their intervals; `half`: half width of the log ratio."""
     lower, upper = float(np.exp(-half)), float(np.exp(half))
     predicted_s = baseline_s / ratio
     return {
@@ -337,7 +337,10 @@ def _average_parts(terms: pl.DataFrame) -> pl.DataFrame:
 def _build_query_steps(
     pair: Mapping[str, object], parts: pl.DataFrame, ends: tuple[float, float], model: FactorModel
 ) -> list[dict[str, object]]:
-    """Rows of table STEPS of one query. `pair`: Its row of table PAIRS. `ends`: Its bounds over the prediction."""
+    """Rows of table STEPS for one query.
+
+    `pair`: Its row of table PAIRS. `ends`: Lower and upper bound of the predicted time, as multiples of it.
+    """
     before_s = float(pair["baseline_s"])  # type: ignore[arg-type]
     # Means over sessions, scaled to the query's time in `pairs`.
     scale = before_s / float(parts["baseline_s"].sum())
@@ -354,7 +357,12 @@ def _build_query_steps(
 
 
 def _select_largest_steps(parts: pl.DataFrame) -> list[tuple[str, float, float, float | None]]:
-    """Operator, time before, time after and factor of the large steps, largest saving first; the rest as one step."""
+    """Select the operators whose time changes most, and sum up the rest as one step.
+
+    Returns: Operator, seconds before, seconds after, factor (null for the rest); largest saving first, the rest last.
+
+    `parts`: As `_average_parts` returns them.
+    """
     change = pl.col("predicted_s") - pl.col("baseline_s")
     ranked = parts.sort(change.abs(), "operator", descending=[True, False])
     seen = ranked.filter(change.abs() >= MIN_STEP_SHARE * pl.col("baseline_s").sum()).height
@@ -373,6 +381,7 @@ def _select_largest_steps(parts: pl.DataFrame) -> list[tuple[str, float, float, 
 def _build_total_row(
     label: str, kind: str, time_s: float, ends: tuple[float, float] | None = None
 ) -> dict[str, object]:
+    """Row of table STEPS for a whole time; `ends` are the bounds of its interval, as multiples of it."""
     low, high = (time_s * ends[0], time_s * ends[1]) if ends else (None, None)
     return _build_step_row(label, kind, time_s, time_s, total=True) | {"low_s": low, "high_s": high}
 
@@ -387,6 +396,7 @@ def _build_step_row(
     before_s: float | None = None,
     factor: float | None = None,
 ) -> dict[str, object]:
+    """Row of table STEPS: the change `time_s` of a bar that ends at `end_s`; a total bar begins at 0."""
     return {
         "what": label,
         "kind": kind,

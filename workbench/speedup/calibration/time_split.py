@@ -210,6 +210,13 @@ def _median_weight_expr(column: str) -> pl.Expr:
 
 
 def _weigh_columns(row: tuple[str | None, list[str], list[bool], list[float]]) -> Mapping[str, float]:
+    """Weigh the operators that share a time piece by their estimated work; a piece with a term of its own has no work.
+
+    `row`: term (null if shared), operators, whether each is accelerated, work of each.
+
+    >>> _weigh_columns((None, ["Sort", "Filter"], [True, False], [3.0, 1.0]))
+    {'Sort*': 3.0, 'Filter': 1.0}
+    """
     term, operators, accelerated, work = row
     if term is not None:
         return {term: 0.0}

@@ -148,7 +148,7 @@ class WhatIf:
         )
 
     def list_factors(self) -> pl.DataFrame:
-        """The operators with a slider: `operator, measured_factor, chosen_factor, baseline_share`."""
+        """List the operators with a slider: `operator, measured_factor, chosen_factor, baseline_share`."""
         share = {term.operator: term.baseline_share for term in self.model.terms}
         rows = [
             {

@@ -147,6 +147,7 @@ def _write_run(out: Path, command: str, pair: Pair, answer: str, config: dict[st
 
 
 def _build_document(answer: str, pair: Pair, frames: Frames, **more: object) -> dict[str, object]:
+    """Build the command's JSON document: the answer, its validity and the rows of each table by name."""
     return {
         "answer": answer,
         "verdict": "invalid" if pair.reasons else "valid",
@@ -163,7 +164,7 @@ def _print_warnings(warnings: Sequence[str]) -> None:
 
 
 def _load_seed_applications(path: str, *, accelerated: bool) -> list[SeedApplication]:
-    """Applications of a side, from profiles or event logs, checked to be of that side."""
+    """Load the applications of a side from profiles or event logs; refuse those of the other kind of engine."""
     if is_profile_folder(path):
         applications = read_profile_folder(path, accelerated=accelerated)
     else:

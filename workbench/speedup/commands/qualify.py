@@ -167,7 +167,7 @@ def qualify(
 
 
 def _expand_list(path: str) -> list[str]:
-    """The logs that a file names, one a line, for `@FILE`; else the path itself."""
+    """Read the log paths in a file, one on each line, for `@FILE`; any other path is returned itself."""
     from workbench.core.data_files import read_text_file
     from workbench.core.errors import ConfigError
 
@@ -180,6 +180,7 @@ def _expand_list(path: str) -> list[str]:
 def _build_spark_options(
     backend: Backend, master: str | None, conf: list[str] | None, results: str | None, *, reuse: bool
 ) -> SparkOptions | None:
+    """Options of the Spark backend; null for another backend, which refuses them."""
     from workbench.console.options import parse_pairs
     from workbench.core.errors import ConfigError
     from workbench.speedup.fleet.spark_fleet import SparkOptions

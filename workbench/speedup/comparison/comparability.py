@@ -130,7 +130,12 @@ def check_comparability(
 
 
 def list_invalid_reasons(comparability: pl.DataFrame) -> tuple[str, ...]:
-    """Why two sides cannot be compared; empty when they can."""
+    """List the reasons why two sides cannot be compared; empty when they can. `comparability`: Table COMPARABILITY.
+
+    >>> rows = {"property": ["data", "cores"], "severity": ["invalid", "ok"], "why": ["other tables", "equal"]}
+    >>> list_invalid_reasons(pl.DataFrame(rows))
+    ('data: other tables',)
+    """
     wrong = comparability.filter(pl.col("severity") == "invalid")
     return tuple(f"{name}: {reason}" for name, reason in wrong.select("property", "why").iter_rows())
 
@@ -153,6 +158,10 @@ def _build_row(name: str, texts: Sequence[str], severity: Severity, reason: str)
 def _compare_setting(
     name: str, value: Callable[[SessionSettings], str], reason: str, baseline: _Side, candidate: _Side
 ) -> dict[str, Any]:
+    """Row of table COMPARABILITY for one setting of both sides; a difference is a warning.
+
+    `value` reads the setting from a session; `reason` says why it matters.
+    """
     values = {
         side.label: list(dict.fromkeys(value(settings) for settings in side.settings)) for side in (baseline, candidate)
     }
@@ -167,6 +176,7 @@ def _format_count(value: int | None) -> str:
 
 
 def _compare_applications(baseline: _Side, candidate: _Side) -> dict[str, Any]:
+    """Row that tells whether both sides are separate applications, and have two sessions or more each."""
     both = {app_id for app_id, _ in _application_ids(baseline) & _application_ids(candidate)}
     texts = [f"{len(side.facts)} session(s)" for side in (baseline, candidate)]
     if both:
@@ -208,6 +218,10 @@ def _accelerated_share(facts: Sequence[EventLogFacts]) -> float:
 
 
 def _compare_acceleration(baseline: _Side, candidate: _Side, *, named: bool) -> dict[str, Any]:
+    """Row that tells the share of accelerated operators on each side; invalid if the sides look swapped.
+
+    `named`: The user named the sides, so that any order is wanted.
+    """
     name = "accelerated operators"
     texts = [f"{side.accelerated_share:.0%}" for side in (baseline, candidate)]
     plain = [side for side in (baseline, candidate) if side.accelerated_share < ACCELERATED_SHARE]
@@ -260,7 +274,7 @@ def _compare_data(baseline: _Side, candidate: _Side) -> dict[str, Any]:
 
 
 def _compare_holes(baseline: _Side, candidate: _Side) -> dict[str, Any]:
-    """Logs of which something is missing: what is compared is then what is left of them."""
+    """Row that tells which logs are incomplete: only the rest of them is compared."""
     texts, sentences = [], dict[str, None]()
     for side in (baseline, candidate):
         damaged_logs = _list_holes(side.facts)
@@ -304,7 +318,7 @@ def _list_query_descriptions(side: _Side) -> set[str | None]:
 
 
 def _measure_scanned_tables(facts: Sequence[EventLogFacts], queries: set[str | None]) -> dict[str, ScanSize]:
-    """Rows and file bytes of each table's largest scan in these queries, over all sessions."""
+    """Rows and file bytes of the largest scan of each table in these queries, over all sessions."""
     sizes: dict[str, ScanSize] = {}
     for log_facts in facts:
         ran = log_facts.sql_executions.filter(
@@ -341,7 +355,7 @@ def _measure_scanned_tables(facts: Sequence[EventLogFacts], queries: set[str | N
 
 
 def select_compared_rows(facts: EventLogFacts) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The rows of `plan_nodes` and `node_metrics` that a comparison reads, with the texts of scans alone."""
+    """Select the rows of `plan_nodes` and `node_metrics` that a comparison reads, with the texts of scans only."""
     nodes = facts.plan_nodes.filter(pl.col("is_final"))
     scans = pl.col("node_name").is_in([name for name in nodes["node_name"].unique() if _is_scan(name)])
     slim = nodes.with_columns(
@@ -365,6 +379,7 @@ def _table_name_expr() -> pl.Expr:
 
 
 def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -> dict[str, Any]:
+    """Row that tells how often each side ran its queries; invalid if a side has cold runs only."""
     runs = {side.label: _count_most_runs(side.facts) for side in (baseline, candidate)}
     texts = [f"at most {n_runs} run(s) of a query in a session" for n_runs in runs.values()]
     if first_runs:

@@ -50,7 +50,7 @@ class Pair:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the pair is invalid; empty when it is valid."""
+        """Reasons why the pair is invalid; empty when it is valid."""
         return list_invalid_reasons(self.comparability)
 
     @property
@@ -104,7 +104,7 @@ def load_recorded_pair(
 
 
 def _build_load_row(recorded: recording_plan.Recording | None, labels: Sequence[str]) -> pl.DataFrame:
-    """A row of `COMPARABILITY` with the CPU that others used beside the sessions of each side."""
+    """Row of table COMPARABILITY with the CPU use of other processes during the sessions of each side."""
     texts, highest = [], 0.0
     for label in labels:
         every = recorded.sessions if recorded is not None else []
@@ -207,6 +207,10 @@ def _build_pair(
     first_runs: FirstRuns,
     recorded: recording_plan.Recording | None = None,
 ) -> Pair:
+    """Build a pair from the sessions of both sides, by label.
+
+    `excluded`: Queries to leave out. `recorded`: The recording that the sessions come from, null for plain logs.
+    """
     parts: list[Measured] = []
     sources: list[dict[str, Any]] = []
     for label in labels:
@@ -251,7 +255,10 @@ def _list_log_paths(sessions: Sequence[_Session]) -> tuple[str, ...]:
 
 
 def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:
-    """A row of `COMPARABILITY` with the queries left out because the sides read different tables; empty without any."""
+    """Row of table COMPARABILITY with the queries left out because the sides read different tables.
+
+    No row without any.
+    """
     left_out = list_mismatched_queries(measured, *labels)
     counts = measured.executions.group_by("label").agg(pl.col("query").n_unique())
     texts = {label: f"{count} queries" for label, count in counts.iter_rows()}

@@ -146,7 +146,7 @@ def _scan_source(node: Node) -> str:
 
 
 def _match_nodes(first: _PlanTree, second: _PlanTree) -> dict[int, int]:
-    """Node of the first plan -> node of the second that does the same work; nodes without a counterpart are absent."""
+    """Map each node of the first plan to the node of the second that does the same work, if there is one."""
     matches: dict[int, int] = {}
     by_name: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_label(plan, key), plan.tables[key])  # noqa: E731
     by_family: Callable[[_PlanTree, int], Hashable] = lambda plan, key: (_node_family(plan, key), plan.tables[key])  # noqa: E731
@@ -167,7 +167,7 @@ def _match_nodes(first: _PlanTree, second: _PlanTree) -> dict[int, int]:
 
 
 def _match_similar_nodes(first: _PlanTree, second: _PlanTree, matched: dict[int, int]) -> dict[int, int]:
-    """Unmatched nodes of one operator with mostly the same inputs, such as joins in another order."""
+    """Match the remaining nodes of one operator that share most inputs, such as joins in another order."""
     free = [key for key in reversed(second.order) if key not in set(matched.values())]
     matches = {}
     for key in reversed(first.order):
@@ -186,6 +186,11 @@ def _match_similar_nodes(first: _PlanTree, second: _PlanTree, matched: dict[int,
 
 
 def _shared_table_fraction(first: tuple[str, ...], second: tuple[str, ...]) -> float:
+    """Share of the tables below two nodes that both have, counted with repeats; 1 if neither has any.
+
+    >>> _shared_table_fraction(("orders", "lineitem"), ("orders",))
+    0.5
+    """
     ours, theirs = Counter(first), Counter(second)
     union = (ours | theirs).total()
     return (ours & theirs).total() / union if union else 1.0
@@ -203,7 +208,7 @@ def _node_family(plan: _PlanTree, key: int) -> str:
 
 
 def _sum_node_costs(execution: Execution) -> dict[int | str, _Cost]:
-    """Wall time by node, and by term for time outside operators."""
+    """Sum the wall time by node id, and by name of the term for time outside operators."""
     walls: dict[int | str, float] = defaultdict(float)
     bases: dict[int | str, dict[str, None]] = defaultdict(dict)
     for piece in split_wall_time(execution):
@@ -220,7 +225,10 @@ def _sum_node_costs(execution: Execution) -> dict[int | str, _Cost]:
 
 
 def _order_pairs(plans: tuple[_PlanTree, _PlanTree], matched: dict[int, int]) -> list[tuple[int | None, int | None]]:
-    """Pairs in the baseline's order; nodes added on the candidate follow the node that they feed."""
+    """Order the pairs of matched nodes like the baseline's plan.
+
+    Nodes only in the candidate follow the node they feed.
+    """
     first, second = plans
     back = {other: key for key, other in matched.items()}
     pairs: list[tuple[int | None, int | None]] = [(key, matched.get(key)) for key in first.order]
@@ -241,6 +249,10 @@ def _build_aligned_row(
     *,
     accelerated: bool,
 ) -> dict[str, Any]:
+    """Row of the aligned plans for one operator: the names, wall seconds and rows of both sides.
+
+    `first`, `second`: Node ids in the baseline's and candidate's plan, null where it has no counterpart.
+    """
     nodes = [None if key is None else plan.nodes[key] for plan, key in zip(plans, (first, second), strict=True)]
     node_costs = [
         None if key is None else cost.get(key, _Cost(0.0, "")) for cost, key in zip(costs, (first, second), strict=True)
@@ -297,7 +309,7 @@ def _build_term_rows(costs: tuple[dict[int | str, _Cost], ...]) -> list[dict[str
 def _build_plan_sides(
     plans: tuple[_PlanTree, _PlanTree], costs: tuple[dict[int | str, _Cost], ...], aligned: pl.DataFrame
 ) -> pl.DataFrame:
-    """Table PLAN_SIDES: each node of both plans with its row in `aligned`, table ALIGNED."""
+    """Build table PLAN_SIDES: each node of both plans with its row number in `aligned`, table ALIGNED."""
     rows = []
     for side, plan, cost in zip(("baseline", "candidate"), plans, costs, strict=True):
         side_rows = aligned.filter(pl.col(f"{side}_node").is_not_null())

@@ -39,7 +39,7 @@ class LogComparison:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the sides cannot be compared; empty when they can."""
+        """Reasons why the sides cannot be compared; empty when they can."""
         return list_invalid_reasons(self.comparability)
 
     @property
@@ -130,7 +130,7 @@ def compare_logs(
 
 
 def choose_logs(baseline: str, candidate: str | None) -> tuple[str, str]:
-    """The two logs to compare; of a recording, those of the first session of its first two sides."""
+    """Choose the two logs to compare; of a recording, those of the first session of its first two sides."""
     if candidate is not None or not is_recording(baseline):
         return baseline, candidate or baseline
     first: dict[str, str] = {}
@@ -196,6 +196,7 @@ def _group_by_query(executions: Sequence[Execution]) -> dict[str, list[Execution
 def _choose_runs(
     query: str, first: Sequence[Execution], second: Sequence[Execution], number: int | None
 ) -> tuple[Execution, Execution]:
+    """Choose the same run of a query on both sides: number `number`, or the last common one, or each side's last."""
     ours, theirs = (
         {execution.number: execution for execution in first},
         {execution.number: execution for execution in second},
@@ -210,6 +211,7 @@ def _choose_runs(
 
 
 def _parse_sql_ids(text: str) -> tuple[int, int]:
+    """Parse the SQL ids of the baseline's and the candidate's execution, such as 3,17."""
     parts = [part.strip() for part in text.split(",")]
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
         raise ConfigError("not two executions", where="--sql-ids", found=text[:80], allowed="two numbers, such as 3,17")

@@ -153,6 +153,7 @@ def format_validation_report(rows: Sequence[EstimateComparison]) -> str:
 
 
 def _format_error_lines(labels: Sequence[str], errors: list[float], percents: list[float]) -> list[str]:
+    """Format the statistics of signed and absolute errors and percentages, one line for each label."""
     central: list[Callable[[list[float]], float]] = [_numpy_mean, _numpy_median]
     largest: Callable[[list[float]], float] = max
     smallest: Callable[[list[float]], float] = min
@@ -226,6 +227,7 @@ def _restrict_log(log: SeedLog, chosen: Sequence[Query]) -> SeedLog:
 
 
 def _group_by_query(log: SeedLog, queries: Sequence[str], first_runs: bool) -> dict[str, list[SeedApplication]]:
+    """Applications that each hold one run of a query alone, by query."""
     return {
         query: [
             replace(build_seed_application(_restrict_log(log, [run])), duration_ms=run.duration_ms or 0)

@@ -50,6 +50,7 @@ class TransitionState:
 
 
 def estimate_stages(log: SeedLog, plan: QueryPlan, state: TransitionState) -> list[StageEstimate]:
+    """Estimate the stages of a query from its operators; operators without a stage go to the query's other stages."""
     by_stage, without = _group_by_stage(plan.execs)
     for stage_id, execs in by_stage.items():
         state.transitions[stage_id] = _count_transitions(execs)
@@ -74,7 +75,7 @@ def _list_job_stages(log: SeedLog, query: Query) -> list[list[int]]:
 
 
 def _group_by_stage(execs: list[OperatorEstimate]) -> tuple[dict[int, list[OperatorEstimate]], list[OperatorEstimate]]:
-    """Operators by stage, in the order of the data; one without a stage takes the first of a neighbour's."""
+    """Group operators by stage, and return those without any; one without a stage takes the first of a neighbour's."""
     ordered = execs[::-1]
     groups: dict[int, list[OperatorEstimate]] = {}
     without: list[OperatorEstimate] = []
@@ -90,7 +91,7 @@ def _group_by_stage(execs: list[OperatorEstimate]) -> tuple[dict[int, list[Opera
 
 
 def _count_transitions(execs: list[OperatorEstimate]) -> int:
-    """How often data changes between engines: supported beside unsupported, inner exchanges left out."""
+    """Count how often data changes between CPU and accelerator: supported beside unsupported operators."""
     flat: list[OperatorEstimate] = []
     for item in execs:
         flat += (item.children or [])[::-1] if item.name.startswith("WholeStage") else [item]
@@ -112,6 +113,10 @@ def flatten_spans(execs: list[OperatorEstimate]) -> list[OperatorEstimate]:
 def _summarize_stages(
     log: SeedLog, execs: list[OperatorEstimate], stage_ids: list[int], state: TransitionState, *, estimated: bool
 ) -> list[StageEstimate]:
+    """Estimate stages that share the same operators: factor, time not accelerated, and transitions, in ms.
+
+    `estimated`: The operators were assigned to these stages without evidence.
+    """
     flat = flatten_spans(execs)
     if not flat:
         raise InputError(
@@ -220,6 +225,10 @@ def _build_application_estimate(
     before: dict[int, list[StageEstimate]],
     after: dict[int, list[StageEstimate]],
 ) -> ApplicationEstimate:
+    """Estimate an application from its stages, times in ms.
+
+    `before`, `after`: Stages by SQL id, from all operators and from those that the reduced plans keep.
+    """
     listed = [stage for stages in after.values() for stage in stages]
     # A stage that several queries share counts once, as the last of them has it.
     last = {stage.stage_id: stage for stage in listed}
@@ -333,7 +342,7 @@ def _sum_idle_ms(log: SeedLog, end_ms: int) -> int:
 
 
 def _list_query_durations(log: SeedLog) -> list[int]:
-    """Durations; 0 for a query that ran within the one that started it."""
+    """Durations of all queries in ms; 0 for a query that ran within the one that started it."""
     durations = []
     for query in log.queries.values():
         duration = query.duration_ms or 0

@@ -156,7 +156,11 @@ def find_complex_types(schemas: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _split_columns(schema: str) -> list[str]:
-    """Cut at commas outside brackets."""
+    """Split a schema text at the commas outside brackets.
+
+    >>> _split_columns("a:int,b:struct<c:int,d:int>")
+    ['a:int', 'b:struct<c:int,d:int>']
+    """
     columns, start, angles, parentheses = [], 0, 0, 0
     for at, char in enumerate(schema):
         angles += (char == "<") - (char == ">")
@@ -331,6 +335,7 @@ class SupportTables:
 
 
 def _list_row_unsupported_types(row: Mapping[str, str]) -> list[str]:
+    """List the data types that a row of the support table of file formats does not support."""
     types = immutable_order(name for name in row if name not in ("Format", "Direction"))
     return [
         name

@@ -28,7 +28,11 @@ def round_ratio(total: float, count: float, places: int) -> float:
 
 
 def round_percent(part: int, total: int) -> float:
-    """Percent with two decimals; 0.0 when either is 0."""
+    """Percent with two decimals; 0.0 when either is 0.
+
+    >>> round_percent(1, 3), round_percent(0, 3)
+    (33.33, 0.0)
+    """
     if not part or not total:
         return 0.0
     quotient = _DIVISION.multiply(_DIVISION.divide(Decimal(part), Decimal(total)), Decimal(100))
@@ -77,7 +81,7 @@ def _scala_hash(key: int | str) -> int:
 
 
 def _hash_trie_path(key: int | str) -> tuple[int, ...]:
-    """Immutable tables are tries over five bits at a time, lowest first."""
+    """Sort key of an element in Scala's immutable hash tables: five bits of its hash at a time, lowest first."""
     value = _scala_hash(key)
     value = (value + (~(value << 9) & HASH_MASK)) & HASH_MASK
     value ^= value >> 14

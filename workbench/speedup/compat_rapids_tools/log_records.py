@@ -148,6 +148,10 @@ class EventReader:
                         yield event
 
     def _decode_event(self, line: bytes) -> Any:
+        """Decode a line of the log.
+
+        Null for an event that is not needed, or a line that cannot be read, which is counted.
+        """
         line = line.removeprefix(b"\xef\xbb\xbf")
         try:
             name = self._read_event_name(line)

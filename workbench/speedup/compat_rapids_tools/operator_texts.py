@@ -228,7 +228,7 @@ def find_window_functions(text: str) -> list[str]:
 
 
 def find_ranking_functions(text: str) -> list[str]:
-    """The ranking function: third of the arguments."""
+    """Find the ranking function of a window operator's text, which is its third argument."""
     parts = text.split(", ")
     match = CALL_HEAD.search(parts[2].strip()) if len(parts) > 2 else None
     return _match_name(CALL_HEAD, match[0]) if match else []

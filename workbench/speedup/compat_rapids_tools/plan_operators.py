@@ -148,6 +148,10 @@ class OperatorBuilder:
     def _build_codegen_span(
         self, query: Query, node: PlanNode, members: list[PlanNode], repeated: set[int]
     ) -> OperatorEstimate:
+        """Build the estimate of a span of generated code from its member operators.
+
+        `repeated` are ids of reused nodes.
+        """
         stages = self.log.list_node_stages(node)
         children = [self._build_operator(query, member, repeated) for member in members]
         for child in children:
@@ -251,7 +255,7 @@ class OperatorBuilder:
         unsupported: list[Unsupported] | None = None,
         duration_ms: int | None = None,
     ) -> OperatorEstimate:
-        """An operator that is supported when the table lists it so and nothing in it stands against it."""
+        """Estimate of an operator that is supported if the support table lists it so and `ok` holds."""
         ok = ok and self.support.is_exec_supported(entry)
         factor = self.support.get_factor(entry) if ok else 1.0
         estimate = OperatorEstimate(
@@ -347,7 +351,7 @@ def _set_flags(operator: OperatorEstimate) -> OperatorEstimate:
 
 
 def _find_repeated_nodes(nodes: list[PlanNode], children: dict[int, list[PlanNode]]) -> set[int]:
-    """Nodes that feed a reused exchange which the graph draws twice: counted where they are drawn first."""
+    """Ids of nodes below a reused exchange that the plan graph draws twice; only the first drawing counts."""
     inputs: dict[int, list[int]] = {}
     for node in nodes:
         for parent in node.parent_ids:

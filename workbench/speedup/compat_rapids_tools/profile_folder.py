@@ -68,7 +68,7 @@ def read_profile_folder(path: str | Path, *, accelerated: bool) -> list[SeedAppl
 
 
 def _list_application_folders(folder: Path) -> list[Path]:
-    """Sorted by name: the original took them as the file system gave them, which only matters for equal names."""
+    """List the folders of applications by name; their order matters only for equal names."""
     if (folder / APPLICATION).is_file():
         return [folder]
     for pattern in (f"*/{APPLICATION}", f"{PROFILE_FOLDER}/*/{APPLICATION}", f"*/{PROFILE_FOLDER}/*/{APPLICATION}"):
@@ -124,6 +124,7 @@ def _parse_cell(row: Row, column: str, kind: Callable[[str], T], where: Path) ->
 
 
 def _read_table(folder: Path, name: str) -> list[Row]:
+    """Read a CSV table of a profile folder as rows of text; refuse one that lacks a needed column."""
     path = folder / name
     if not path.is_file():
         present = sorted(file.name for file in folder.glob("*.csv"))

@@ -274,7 +274,10 @@ def _metric_table(log: SeedLog) -> Table:
 
 
 def _accumulator_statistics(log: SeedLog, query: Query, accumulator_id: int) -> tuple[int, int, int, int] | None:
-    """min, median (floored), max, total over tasks or of the driver's updates, whichever is larger in each."""
+    """Minimum, median (rounded down), maximum and total over tasks or driver updates, whichever is larger.
+
+    Null if none.
+    """
     tasks = log.accumulators.get(accumulator_id)
     driver = sorted(value for sql_id, value in log.driver.get(accumulator_id, []) if sql_id == query.sql_id)
     if tasks is None and not driver:
@@ -288,6 +291,7 @@ def _accumulator_statistics(log: SeedLog, query: Query, accumulator_id: int) -> 
 
 
 def _task_statistics(accumulator: Accumulator | None) -> tuple[int, int, int, int]:
+    """Minimum, median, maximum and sum of an accumulator's updates by tasks; all 0 without updates."""
     values = sorted(accumulator.updates.values()) if accumulator else []
     if not values:
         return 0, 0, 0, 0
@@ -353,7 +357,7 @@ def _query_table(log: SeedLog) -> Table:
 
 
 def _query_cpu_percent(log: SeedLog, query: Query, attempts: dict[int, tuple[int, int]]) -> BareCell | float:
-    """CPU time in percent of run time over the query's stages; the word null where it has none that is known."""
+    """CPU time in percent of run time over the query's stages; the text null if no stage is known."""
     stage_ids = {stage_id for job in log.jobs.values() if job.sql_id == query.sql_id for stage_id in job.stage_ids}
     stage_sums = [
         sum_stage_metrics(log.tasks.get(attempts[stage_id], [])) for stage_id in stage_ids if stage_id in attempts

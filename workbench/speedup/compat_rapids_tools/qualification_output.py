@@ -111,6 +111,7 @@ def _application_table(applications: Sequence[ApplicationEstimate]) -> Table:
 
 
 def _application_cells(app: ApplicationEstimate, frequency: int) -> tuple[Cell, ...]:
+    """Cells of an application's row in the qualification summary, in the original's order of columns."""
     estimate, log = app.estimate, app.log
     reads = [read for sql_id in sorted(log.queries) for read in list_query_reads(log.queries[sql_id], hive=log.hive)]
     complex_types, nested = find_complex_types(read.schema for read in reads)
@@ -160,6 +161,7 @@ def _list_unsupported_reads(reads: Sequence[Read]) -> list[str]:
 
 
 def _list_unsupported_writes(log: SeedLog) -> list[str]:
+    """List the file formats that the application writes and the accelerator cannot."""
     support = SupportTables({})
     formats: dict[str, None] = {}
     for sql_id in sorted(log.queries):
@@ -211,6 +213,7 @@ def _query_rank(log: SeedLog, query: QueryEstimate) -> tuple[str, float, float, 
 
 
 def _query_cells(log: SeedLog, query_estimate: QueryEstimate) -> tuple[Cell, ...]:
+    """Cells of a query's row, in the original's order of columns."""
     estimate, query = query_estimate.estimate, query_estimate.query
     return (
         _quote_text(log.app_name),
@@ -245,6 +248,7 @@ def _exec_table(applications: Sequence[ApplicationEstimate]) -> Table:
 
 
 def _exec_cells(log: SeedLog, item: OperatorEstimate) -> tuple[Cell, ...]:
+    """Cells of an operator's row, in the original's order of columns."""
     children = item.children or []
     return (
         _quote_text(log.app_id),
@@ -302,6 +306,7 @@ def _unsupported_table(applications: Sequence[ApplicationEstimate]) -> Table:
 def _unsupported_exec_rows(
     app: ApplicationEstimate, number: int, stage_id: int, wall_ms: int, item: OperatorEstimate
 ) -> list[tuple[Cell, ...]]:
+    """Rows of an unsupported operator and of its unsupported expressions in one stage; `wall_ms`: the stage's time."""
     default_reason, of_expressions = _unsupported_reasons(item)
     listed = [(item.kind, item.name, item.reason or default_reason)]
     # Expressions inherit the operator's note, unless the tables have their own.
@@ -325,7 +330,7 @@ def _unsupported_exec_rows(
 
 
 def _unsupported_reasons(item: OperatorEstimate) -> tuple[str, str]:
-    """Why an operator is not supported, and what that makes of the expressions in it."""
+    """Reason why an operator is not supported, and the reason that its expressions then get."""
     if item.udf:
         return "Contains UDF", "Is UDF"
     if item.dataset:

@@ -169,6 +169,7 @@ def _sum_gpu_times(application: SeedApplication) -> Times:
 
 
 def _sum_times(each: Sequence[Mapping[str, float]]) -> tuple[Times, float]:
+    """Add up times by operator over applications: the sum of each operator, and of all."""
     totals: Times = {}
     total = 0.0
     for times in each:
@@ -220,7 +221,7 @@ def read_factor_file(path: str | Path, *, unused: list[str] | None = None) -> di
 
 
 def _read_rows(path: Path) -> list[list[str]]:
-    """The header, with the columns that are needed once each, and the rows."""
+    """Read a factor file: its header, checked for the needed columns, and its rows."""
     if not path.is_file():
         raise InputError("no such factor file", where=path)
     if path.stat().st_size > MAX_BYTES:
@@ -241,6 +242,7 @@ def _read_rows(path: Path) -> list[list[str]]:
 
 
 def _find_row_problem(operator: str, text: str, before: Mapping[str, float]) -> str | None:
+    """Fault in a row of a factor file, null if none; `before` are the factors of the rows above."""
     if operator not in list_known_operators():
         nearest = difflib.get_close_matches(operator, list_known_operators(), n=1)
         hint = f", nearest is {nearest[0]}" if nearest else ""

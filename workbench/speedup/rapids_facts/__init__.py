@@ -61,6 +61,7 @@ def list_seed_operators() -> tuple[tuple[str, str], ...]:
 
 
 def _read_support_rows(file: str, kind: str, release: Release) -> list[SupportRow]:
+    """Read the support table of a release: the newest one, with the rows that an older release had otherwise."""
     rows = [SupportRow(row[0], row[1], _parse_functions(row[2]), row[3]) for row in _read_csv_rows(file)[1:]]
     if release == "26.08":
         return rows

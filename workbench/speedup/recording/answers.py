@@ -104,7 +104,7 @@ def compare_answers(reference: Answer, other: Answer) -> AnswerComparison:
 def _differ_only_in_ties(
     reference: Answer, other: Answer, missing: list[Row], extra: list[Row], types: list[str]
 ) -> bool:
-    """Whether all differing rows tie with the last row, and the sort columns as a whole are equal."""
+    """Tell whether all differing rows tie with the last row in the sort columns, which are equal on the whole."""
     keys = reference.keys or ()
     kinds = [types[place] for place in keys]
 
@@ -124,7 +124,7 @@ def _differ_only_in_ties(
 def list_unmatched_rows(
     rows: Iterable[Row], others: Iterable[Row], types: Sequence[str]
 ) -> tuple[list[Row], list[Row]]:
-    """Rows of each side without a match on the other; both empty if the sides hold the same rows."""
+    """List the rows of each side without a match on the other; both lists are empty if the sides hold the same rows."""
     floating = [place for place, kind in enumerate(types) if "float" in kind or "double" in kind]
     exact = [place for place in range(len(types)) if place not in set(floating)]
     if not floating:
@@ -140,6 +140,7 @@ def list_unmatched_rows(
 
 
 def _list_unmatched_exact_rows(rows: list[Row], others: list[Row]) -> tuple[list[Row], list[Row]]:
+    """List the rows of each side that the other lacks, counted with repeats."""
     left, right = Counter(map(_row_key, rows)), Counter(map(_row_key, others))
     if left == right:
         return [], []
@@ -158,7 +159,10 @@ def _group_by_exact_columns(rows: Iterable[Row], exact: Sequence[int]) -> dict[s
 def _list_unmatched_floating_rows(
     rows: list[Row], others: list[Row], floating: Sequence[int]
 ) -> tuple[list[Row], list[Row]]:
-    """Unmatched rows among those equal in all exact columns: paired in sorted order, then with the first that fits."""
+    """Rows of each side without a counterpart that is equal up to rounding; all rows equal in their exact columns.
+
+    `floating`: Positions of the floating-point columns. Rows are paired in sorted order, then with the first that fits.
+    """
 
     def order_key(row: Row) -> str | tuple[Any, ...]:
         return tuple(_value_sort_key(row[place]) for place in floating)
@@ -205,6 +209,7 @@ def is_same_value(one: Any, two: Any) -> bool:
 
 
 def _value_sort_key(value: Any) -> tuple[int, float, str]:
+    """Sort key of a value: nulls first, then floats by size, then all other values by their JSON."""
     if isinstance(value, float) and not math.isnan(value):
         return (1, value, "")
     return (0 if value is None else 2, 0.0, json.dumps(value))
@@ -238,6 +243,10 @@ class AnswerStore:
         files.write_text(self.folder / f"{session}.json", json.dumps(index, indent=1) + "\n")
 
     def _store_answer(self, answer: dict[str, Any]) -> str:
+        """Store the rows of an answer under their digest, which does not depend on the order of rows.
+
+        Returns the digest.
+        """
         rows = answer["rows"]
         # The order of rows does not matter, except for the last row, which decides about ties.
         ordered = answer | {"rows": sorted(json.dumps(row, ensure_ascii=False) for row in rows), "last": rows[-1:]}
@@ -329,7 +338,7 @@ def build_answer_verdicts(recording: Recording, store: AnswerStore, executions: 
 
 
 def _find_references(recording: Recording, store: AnswerStore) -> dict[str, tuple[str, str]]:
-    """Session and digest of each query's reference: the first session of the first side that answered it."""
+    """Session and digest of each query's reference answer, from the first session of the first side that has one."""
     references: dict[str, tuple[str, str]] = {}
     for label, number in ((session.label, session.session) for session in recording.list_good_sessions()):
         name = session_file_stem(label, number)
@@ -339,6 +348,7 @@ def _find_references(recording: Recording, store: AnswerStore) -> dict[str, tupl
 
 
 def _find_failure(failures: pl.DataFrame) -> list[_SessionVerdict]:
+    """Verdict on the failed executions of a query; empty if there is none. `failures`: `session, error`."""
     if not failures.height:
         return []
     first = failures.row(0, named=True)
@@ -371,7 +381,12 @@ def _compare_sessions(
 
 
 def list_excluded_queries(verdicts: pl.DataFrame) -> dict[str, dict[str, str]]:
-    """List, by side and query, why its executions do not count."""
+    """Map each side to its queries that do not count, each with the reason. `verdicts`: Table ANSWERS.
+
+    >>> verdicts = {"verdict": ["equal", "differs"], "difference": ["", "row 3"]}
+    >>> list_excluded_queries(pl.DataFrame({"label": ["cpu", "gpu"], "query": ["q1", "q1"]} | verdicts))
+    {'gpu': {'q1': 'differs: row 3'}}
+    """
     reasons: dict[str, dict[str, str]] = {}
     for row in verdicts.filter(~pl.col("verdict").is_in(GOOD_VERDICTS)).iter_rows(named=True):
         reasons.setdefault(row["label"], {})[row["query"]] = f"{row['verdict']}: {row['difference']}"

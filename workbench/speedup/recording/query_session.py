@@ -108,7 +108,7 @@ class LoadMeter:
 
     @staticmethod
     def _read_cpu_s() -> tuple[float, float, float, float]:
-        """Seconds of the machine in all, in use, and stolen; and of this process with its children."""
+        """CPU seconds of the machine (all, in use, stolen), and of this process with its children."""
         import psutil
 
         machine = psutil.cpu_times()
@@ -169,6 +169,7 @@ def create_views(spark: SparkSession, plan: SessionPlan) -> dict[str, float]:
 
 
 def _list_remote_tables(spark: SparkSession, place: str) -> list[tuple[str, str]]:
+    """List the tables at a remote location: pairs of table name and path."""
     java = spark.sparkContext._jvm
     path = java.org.apache.hadoop.fs.Path(place)
     entries = path.getFileSystem(spark._jsc.hadoopConfiguration()).listStatus(path)
@@ -223,7 +224,7 @@ def build_answer_line(name: str, frame: DataFrame, rows: list[Any]) -> dict[str,
 
 
 def find_outermost_limit(frame: DataFrame) -> tuple[int | None, list[int] | None]:
-    """The outermost LIMIT and its sort columns in the answer, from the analysed plan.
+    """Find in the analysed plan the outermost LIMIT and the positions of its sort columns; null where there is none.
 
     Returns: (null, null) without a limit; the columns are null if the answer lacks one of them, and empty without a
     sort.
@@ -247,6 +248,10 @@ def find_outermost_limit(frame: DataFrame) -> tuple[int | None, list[int] | None
 
 
 def _find_sort_columns(sort: Any, output: list[int]) -> list[int] | None:
+    """Positions in the output of the columns that a Spark `Sort` orders by; null if it sorts by anything else.
+
+    `output`: Expression ids of the output columns.
+    """
     columns = []
     for index in range(sort.order().size()):
         child = sort.order().apply(index).child()

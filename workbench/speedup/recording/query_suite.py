@@ -117,6 +117,7 @@ def parse_queries(text: str, *, where: str = "SQL") -> dict[str, str]:
 
 
 def _parse_nds_stream(text: str, where: str) -> dict[str, str]:
+    """Split a stream of NDS queries into queries by template name; one with several statements becomes parts."""
     starts = list(_STREAM_START.finditer(text))
     queries: dict[str, str] = {}
     if list(iterate_statements(text[: starts[0].start()])):
@@ -132,6 +133,7 @@ def _parse_nds_stream(text: str, where: str) -> dict[str, str]:
 
 
 def _parse_named_queries(text: str, where: str) -> dict[str, str]:
+    """Split SQL text into queries, named by the comment before each statement, or else by its number."""
     queries: dict[str, str] = {}
     for number, (comments, sql) in enumerate(iterate_statements(text), 1):
         names = [match["name"] for match in _NAMED.finditer(comments)]

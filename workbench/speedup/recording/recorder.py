@@ -194,6 +194,7 @@ def measure_busy_share() -> float:
 
 
 def _list_load_warnings(load: float | None, busy: float) -> list[str]:
+    """Warn if the machine was busy before a session; `load`: load average per core, `busy`: share of the CPU in use."""
     # The load average still includes the previous session; the sample does not.
     if busy <= MAX_BUSY_SHARE:
         return []
@@ -215,6 +216,7 @@ def _list_other_load_warnings(session: Session) -> list[str]:
 def _build_stand_ins(
     prepared: recording_plan.RecordingPlan, plan: query_session.SessionPlan, facts: dict[str, Any], scratch: str
 ) -> dict[str, str] | None:
+    """Map paths of this machine to the neutral ones that replace them in the log; null if it is not scrubbed."""
     if not prepared.config.scrub:
         return None
     jars = {str(jar): jar.name for jar in prepared.jars.values()}
@@ -342,7 +344,7 @@ def _count(n: int, noun: str) -> str:
 
 
 def _format_answers(recording: Recording) -> list[str]:
-    """How many answers of the other sides equal the reference, and how many are empty and therefore show little."""
+    """Lines that tell how many answers equal the reference, and how many are empty and prove little."""
     verdicts = tables.ANSWERS.read(recording.folder)
     others = verdicts.filter(pl.col("label") != recording.labels[0])
     if not others.height:
@@ -362,7 +364,7 @@ def _format_answers(recording: Recording) -> list[str]:
 
 
 def _sum_by_side(outcome: RecordingOutcome) -> pl.DataFrame:
-    """Sum over queries of their median warm times, for queries that count on all sides."""
+    """Sum of the queries' median warm seconds for each side, over queries that count on all sides."""
     recording = outcome.recording
     is_good = pl.col("status").eq("ok") & ~pl.col("query").is_in(list(recording.list_bad_queries()))
     warm = recording.read_executions().filter(is_good & ((pl.col("pass") > 1) | pl.lit(recording.n_passes == 1)))

@@ -309,7 +309,11 @@ def parse_side(text: str) -> RecordedSide:
 
 
 def parse_settings(pairs: Iterable[str], *, where: str = "--conf") -> dict[str, str]:
-    """Spark settings from `key=value` texts."""
+    """Parse texts KEY=VALUE to Spark settings.
+
+    >>> parse_settings(["spark.sql.shuffle.partitions=8"])
+    {'spark.sql.shuffle.partitions': '8'}
+    """
     settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -495,6 +499,13 @@ def list_differences(earlier: Recording, requested: Recording) -> list[str]:
 
 
 def _collect_difference(name: str, one: object, two: object, differences: list[str]) -> None:
+    """Add to `differences` a line for each value that differs between two JSON documents.
+
+    >>> differences: list[str] = []
+    >>> _collect_difference("config", {"cores": 4}, {"cores": 8}, differences)
+    >>> differences
+    ['config.cores: 4 then, 8 now']
+    """
     if one == two:
         return
     if isinstance(one, dict) and isinstance(two, dict):

@@ -105,6 +105,7 @@ def list_machine_traces(line: str, *, names: tuple[str, ...] = ()) -> list[str]:
 
 
 def _iterate_host_values(value: Any) -> Iterator[str]:
+    """Yield the values of all host fields in a JSON document."""
     if isinstance(value, dict):
         for key, item in value.items():
             if key in HOST_KEYS:
@@ -148,6 +149,10 @@ def write_session_log(log: Path, path: Path, *, stand_ins: Mapping[str, str] | N
 
 
 def _iterate_log_lines(log: Path, stand_ins: Mapping[str, str] | None, notes: dict[str, int]) -> Iterator[bytes]:
+    """Yield the log's lines, scrubbed if `stand_ins` is given.
+
+    `notes` counts the traces of the machine that are left.
+    """
     with log.open("rb") as file:
         if stand_ins is None:
             yield from file

@@ -69,7 +69,7 @@ def _watch_executions(
     on_execution: Callable[[Json], None],
     timeout_s: float,
 ) -> bool:
-    """Pass on the executions until the process ends; true if it runs into the time limit."""
+    """Pass on each execution that the child records, until it ends; true if it exceeds the time limit."""
     until = time.monotonic() + timeout_s
     lines = _iterate_new_lines(path)
     while True:
@@ -85,7 +85,7 @@ def _watch_executions(
 
 
 def _iterate_new_lines(path: Path) -> Iterator[list[str]]:
-    """Yields, each time, the complete lines added to the file."""
+    """Yield at each step the complete lines that were added to the file since."""
     position = 0
     while True:
         text = b""

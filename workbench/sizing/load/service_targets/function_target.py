@@ -73,6 +73,10 @@ async def _read_token_stream(tokens: AsyncIterator[Any]) -> Reply:
 
 
 def _reply_from_answer(answer: Any, ended: float) -> Reply:
+    """Build the reply from a function's return value; a mapping may give LLM seconds and token counts.
+
+    `ended`: Seconds when it returned.
+    """
     if not isinstance(answer, Mapping):
         return Reply("ok", ended, answer=answer.encode(errors="replace") if isinstance(answer, str) else None)
     llm_s = answer.get("llm_s")

@@ -359,7 +359,7 @@ class EventTimes:
         return StreamTiming(self.first, itl_s, streamed, later, per_event, note)
 
     def _count_streamed(self, counted: int | None, hidden: int | None) -> tuple[int | None, str | None]:
-        """Tokens that were streamed, and a note where that is not one an event."""
+        """Number of tokens that were streamed, and a note where events hold several tokens."""
         words = self.n_words / self.n_events
         if counted is None:
             return (None, UNCOUNTED) if words >= MIN_SEVERAL_WORDS else (self.n_events, None)

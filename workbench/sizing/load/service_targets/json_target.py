@@ -287,7 +287,7 @@ class NatTarget(HttpTarget):
 
 
 def _read_stream_line(line: bytes, times: ServerTimes, tokens: list[float], answers: list[bytes]) -> None:
-    """Process one line; what is part of the answer is added to `answers`."""
+    """Read one line of a stream: its times and token counts; parts of the answer are added to `answers`."""
     if line.startswith(EVENT_PREFIX):
         event = parse_event_line(line)
         times.add_event(event)
