@@ -15,15 +15,17 @@ import polars as pl
 
 from workbench.core.errors import ConfigError
 from workbench.core.host import count_cores
-from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured, concat_measured_logs
+from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
 from workbench.speedup.fleet.fleet_logs import FactsCache, LogCandidate, list_log_candidates
 from workbench.speedup.fleet.measured_logs import MeasuredLog, build_unreadable_log, measure_log
-from workbench.speedup.tables import APPLICATIONS_MEASURED
+from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
 
 if TYPE_CHECKING:
     from workbench.speedup.fleet.spark_fleet import SparkOptions
 
 Progress = Callable[[int, int], None]
+JOINED_LOGS = 128
+_PLACE = "place of the log"
 COPY_OF = "the same application as "
 
 
@@ -85,14 +87,18 @@ def measure_fleet(
         results = measure_on_spark(readable, spark)
     else:
         results = _measure_locally(readable, cache, jobs)
-    measured_logs = {log.path: build_unreadable_log(log.path, log.reason) for log in logs if log.reason}
+    places = {log.path: place for place, log in enumerate(logs)}
+    rows = _FleetRows()
+    for log in logs:
+        if log.reason:
+            rows.add(places[log.path], build_unreadable_log(log.path, log.reason))
     for path, result in results:
-        measured_logs[path] = result
+        rows.add(places[path], result)
         if progress:
-            progress(len(measured_logs), len(logs))
+            progress(rows.n_logs, len(logs))
     if cache is not None:
         cache.prune()
-    return _gather_logs([measured_logs[log.path] for log in logs], filters or FleetFilters())
+    return rows.build_fleet(filters or FleetFilters())
 
 
 def _measure_locally(
@@ -140,22 +146,49 @@ def _ignore_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _gather_logs(results: Sequence[MeasuredLog], filters: FleetFilters) -> MeasuredFleet:
-    rows = pl.concat([APPLICATIONS_MEASURED.frame([]), *(result.application for result in results)])
-    rows = APPLICATIONS_MEASURED.check(_mark_attempts(_mark_duplicates(rows)))
-    applications = _filter_applications(rows, filters)
-    usable = set(applications.filter(~pl.col("status").is_in(NOT_COUNTED))["log"])
-    parts = []
-    for result in results:
-        log = result.application["log"][0]
-        if log in usable:
-            names = {"label": pl.lit("baseline"), "session": pl.lit(log)}
-            measured = result.measured
-            parts.append(Measured(measured.executions.with_columns(**names), measured.pieces.with_columns(**names)))
-    cached = sum(result.from_cache for result in results)
-    return MeasuredFleet(
-        applications, concat_measured_logs(parts), len(results) - cached, cached, rows.height - applications.height
-    )
+class _FleetRows:
+    """Rows of the logs as they come, put into the order of the paths at the end.
+
+    Small frames are joined as they come: a frame of its own takes more memory than the rows of a log.
+    """
+
+    def __init__(self) -> None:
+        self.n_logs, self.n_cached = 0, 0
+        tables = (APPLICATIONS_MEASURED, EXECUTIONS, PIECES)
+        self._joined = [[table.frame([]).with_columns(**{_PLACE: pl.lit(0, pl.Int64)})] for table in tables]
+        self._single: list[list[pl.DataFrame]] = [[] for _ in tables]
+
+    def add(self, place: int, result: MeasuredLog) -> None:
+        """Add a log whose path is at this place among all."""
+        self.n_logs += 1
+        self.n_cached += result.from_cache
+        names = {"label": pl.lit("baseline"), "session": pl.lit(result.application["log"][0])}
+        executions, pieces = (frame.with_columns(**names) for frame in vars(result.measured).values())
+        for single, frame in zip(self._single, (result.application, executions, pieces), strict=True):
+            single.append(frame.with_columns(**{_PLACE: pl.lit(place, pl.Int64)}))
+        if len(self._single[0]) == JOINED_LOGS:
+            self._join_frames()
+
+    def _join_frames(self) -> None:
+        for joined, single in zip(self._joined, self._single, strict=True):
+            if single:
+                joined.append(pl.concat(single, rechunk=True))
+                single.clear()
+
+    def build_fleet(self, filters: FleetFilters) -> MeasuredFleet:
+        """The measurements of all logs; executions and pieces are those of usable ones."""
+        self._join_frames()
+        rows, executions, pieces = (
+            pl.concat(joined).sort(_PLACE, maintain_order=True).drop(_PLACE) for joined in self._joined
+        )
+        rows = APPLICATIONS_MEASURED.check(_mark_attempts(_mark_duplicates(rows)))
+        applications = _filter_applications(rows, filters)
+        usable = applications.filter(~pl.col("status").is_in(NOT_COUNTED))["log"]
+        measured = Measured(
+            *(frame.filter(pl.col("session").is_in(usable.implode())) for frame in (executions, pieces))
+        )
+        n_filtered = rows.height - applications.height
+        return MeasuredFleet(applications, measured, self.n_logs - self.n_cached, self.n_cached, n_filtered)
 
 
 def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:
