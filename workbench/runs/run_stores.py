@@ -63,12 +63,16 @@ class LocalStore:
         return run_folder.Run(Path(root), record).state
 
     def list_entries(self, path: str) -> list[tuple[str, bool, int]]:
-        """Path, whether it is a folder, and size in bytes, of each entry of a folder; links are left out."""
+        """Path, whether it is a folder, and size in bytes, of each entry of a folder; links are left out.
+
+        An entry that another process removes meanwhile is left out, too; FileNotFoundError means the folder itself.
+        """
         listing = []
         with os.scandir(path) as entries:
             for entry in entries:
-                if not entry.is_symlink():
-                    listing.append((entry.path, entry.is_dir(follow_symlinks=False), entry.stat().st_size))
+                with contextlib.suppress(FileNotFoundError):
+                    if not entry.is_symlink():
+                        listing.append((entry.path, entry.is_dir(follow_symlinks=False), entry.stat().st_size))
         return listing
 
 

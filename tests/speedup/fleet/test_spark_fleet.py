@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
 import re
 import subprocess
 import sys
+import tarfile
+import threading
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +30,7 @@ from workbench.speedup.fleet import executor_archive, fleet_results, spark_task
 from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code, list_log_candidates
 from workbench.speedup.fleet.fleet_reader import MeasuredFleet, measure_fleet
 from workbench.speedup.fleet.fleet_results import FleetResults, build_keys, open_results
-from workbench.speedup.fleet.measured_logs import MeasuredLog, measure_log
+from workbench.speedup.fleet.measured_logs import MeasuredLog, measure_log, pack_measured_log
 from workbench.speedup.fleet.spark_fleet import MAX_PACK_BYTES, SparkOptions, pack_by_size
 from workbench.speedup.fleet.spark_task import KILLED, PlannedLog, measure_pack
 
@@ -125,9 +129,52 @@ def test_a_result_is_read_as_it_was_written_and_a_torn_one_not_at_all(results: F
     assert read.application.equals(whole.application)
     assert read.measured.pieces.equals(whole.measured.pieces)
     content = results.store.read_bytes(f"{results.folder}/{KEYS[0]}.zip", 1 << 30)
-    for torn in (content[: len(content) // 2], b"", b"PK\x03\x04" + b"\0" * 40):
+    damaged = io.BytesIO()
+    with zipfile.ZipFile(damaged, "w") as archive:
+        for name in ("application", "executions", "pieces"):
+            archive.writestr(name, b"no frame")
+    for torn in (damaged.getvalue(), content[: len(content) // 2], b"", b"PK\x03\x04" + b"\0" * 40):
         results.store.write_bytes(f"{results.folder}/{KEYS[2]}.zip", torn)
         assert results.read(KEYS[2]) is None
+
+
+def test_a_result_too_large_to_be_read_again_is_an_unreadable_log(
+    results: FleetResults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = measure_log(str(LOGS / "small" / "three_queries"))
+    size_bytes = sum(map(len, pack_measured_log(whole).values()))
+    monkeypatch.setattr(fleet_results, "MAX_RESULT_BYTES", size_bytes - 1)
+    results.write(KEYS[0], whole, 1)
+    read = results.read(KEYS[0])
+    assert read is not None
+    assert "too large" in read.application["reason"][0]
+
+
+def test_results_are_seen_while_marks_come_and_go(tmp_path: Path) -> None:
+    results = open_results(tmp_path, RUN)
+    for number in range(50):
+        results.store.write_bytes(f"{results.folder}/{number:064}.zip", b"x")
+    ended = threading.Event()
+
+    def mark_and_forget(key: str) -> None:
+        while not ended.is_set():
+            results.mark_begun(key, 1)
+            results.store.delete_file(f"{results.folder}/{key}.{RUN}-1.begun")
+
+    threads = [threading.Thread(target=mark_and_forget, args=(key,)) for key in KEYS]
+    for thread in threads:
+        thread.start()
+    seen = [len(results.list_state().measured) for _ in range(300)]
+    ended.set()
+    for thread in threads:
+        thread.join()
+    assert set(seen) == {50}
+
+
+def test_executors_are_told_an_absolute_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fleet_results.resolve_place("results") == str(tmp_path / "results")
+    assert fleet_results.resolve_place("s3://bucket/results") == "s3://bucket/results"
 
 
 def test_marks_of_another_run_blame_nobody(results: FleetResults) -> None:
@@ -164,7 +211,7 @@ def test_results_in_the_cache_are_bounded_and_the_oldest_go_first(
 
 def measure(place: Path, *logs: PlannedLog, is_retry: bool = False, code: str | None = None) -> list[str]:
     outcomes = measure_pack(logs, str(place), RUN, code or hash_reader_code(), is_retry=is_retry)
-    return [outcome.outcome for outcome in outcomes]
+    return [f"{outcome.kind}: {outcome.detail}" if outcome.detail else outcome.kind for outcome in outcomes]
 
 
 def test_a_task_that_is_tried_again_keeps_its_results_and_postpones_the_log_that_ended_it(
@@ -200,11 +247,11 @@ def test_a_task_that_is_tried_again_keeps_its_results_and_postpones_the_log_that
 def test_a_task_measures_nothing_with_another_reader_or_without_a_place_for_results(tmp_path: Path) -> None:
     log = PlannedLog(KEYS[0], str(LOGS / "small" / "three_queries"), 0)
     (outcome,) = measure(tmp_path, log, code="another")
-    assert outcome.startswith("another version: workbench ")
+    assert outcome.startswith("other version: workbench ")
     assert not list(tmp_path.iterdir())
     (tmp_path / "file").touch()
     (outcome,) = measure(tmp_path / "file", log)
-    assert outcome.startswith("no result written")
+    assert outcome.startswith("no result: ")
 
 
 def test_the_archive_has_all_that_reads_any_log(tmp_path: Path) -> None:
@@ -228,6 +275,23 @@ def test_the_archive_has_all_that_reads_any_log(tmp_path: Path) -> None:
     )
     assert "ModuleNotFoundError" not in done.stdout + done.stderr
     assert done.returncode == 0, done.stderr
+
+
+def test_a_checkout_below_a_folder_of_tests_is_packed_and_links_become_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "tests" / "workbench"
+    (package / "tests").mkdir(parents=True)
+    (tmp_path / "elsewhere.py").write_text("x = 1")
+    (package / "__init__.py").symlink_to(tmp_path / "elsewhere.py")
+    (package / "tests" / "test_left_out.py").touch()
+    monkeypatch.setattr(executor_archive.workbench, "__file__", str(package / "__init__.py"))
+    files = list(executor_archive.list_files([]))
+    assert [name for _, name in files] == ["workbench/__init__.py"]
+    with executor_archive.open_archive(tmp_path / "a.tar.gz") as archive:
+        archive.add(*files[0])
+    with tarfile.open(tmp_path / "a.tar.gz") as archive:
+        assert archive.getmember("workbench/__init__.py").isreg()
 
 
 def test_a_distribution_that_is_not_here_is_told(tmp_path: Path) -> None:

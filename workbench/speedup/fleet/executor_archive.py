@@ -56,7 +56,7 @@ def write_executor_archive(path: Path, *, extra: Sequence[str] = (), with_driver
         raise ConfigError("not a name that Spark unpacks", where="--out", found=path.name, allowed="*.tar.gz or *.tgz")
     distributions = collect_distributions([*TASK_DISTRIBUTIONS, *extra, *(DRIVER_DISTRIBUTIONS if with_driver else ())])
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replace_atomically(path) as temporary, tarfile.open(temporary, "w:gz", compresslevel=6) as archive:
+    with replace_atomically(path) as temporary, open_archive(temporary) as archive:
         for source, name in list_files(distributions.values()):
             archive.add(source, name, recursive=False)
     main = None
@@ -66,6 +66,11 @@ def write_executor_archive(path: Path, *, extra: Sequence[str] = (), with_driver
             temporary.write_text(MAIN, encoding="utf-8")
     versions = {name: distribution.version for name, distribution in sorted(distributions.items())}
     return ExecutorArchive(path, main, path.stat().st_size, hash_reader_code(), versions)
+
+
+def open_archive(path: Path) -> tarfile.TarFile:
+    """The archive to write; links become files, since what they lead to is not on other machines."""
+    return tarfile.open(path, "w:gz", compresslevel=6, dereference=True)
 
 
 def collect_distributions(names: Sequence[str]) -> dict[str, importlib.metadata.Distribution]:
@@ -93,13 +98,22 @@ def collect_distributions(names: Sequence[str]) -> dict[str, importlib.metadata.
 
 
 def list_files(distributions: Iterable[importlib.metadata.Distribution]) -> Iterator[tuple[Path, str]]:
+    """Each file of the archive and its name in it: this package, then the files that each distribution has installed.
+
+    Left out: byte code, tests, and scripts, which lie outside of the packages' folder.
+    """
     package = Path(workbench.__file__).parent
     for path in sorted(package.rglob("*")):
-        if path.is_file() and not set(path.parts) & set(_LEFT_OUT):
-            yield path, f"workbench/{path.relative_to(package).as_posix()}"
+        inner = path.relative_to(package)
+        if path.is_file() and not set(inner.parts) & set(_LEFT_OUT):
+            yield path, f"workbench/{inner.as_posix()}"
     for distribution in distributions:
-        for file in distribution.files or []:
+        if not distribution.files:
+            raise MissingToolError(
+                f"{distribution.name} does not say which files it has",
+                do="install it with pip or uv, which write its RECORD",
+            )
+        for file in distribution.files:
             name, path = PurePosixPath(file), Path(str(file.locate()))
-            # Scripts lie outside of the packages' folder.
             if ".." not in name.parts and not set(name.parts) & set(_LEFT_OUT) and path.is_file():
                 yield path, name.as_posix()

@@ -17,16 +17,30 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 from workbench.core.errors import InputError
 from workbench.core.files import cache_folder
-from workbench.runs.run_stores import Store, open_place
+from workbench.runs.run_stores import Store, is_url, open_place
 from workbench.speedup.fleet.fleet_logs import LIMIT_BYTES, STALE_S, LogCandidate, hash_reader_code
-from workbench.speedup.fleet.measured_logs import MeasuredLog, pack_measured_log, unpack_measured_log
+from workbench.speedup.fleet.measured_logs import (
+    MeasuredLog,
+    build_unreadable_log,
+    pack_measured_log,
+    unpack_measured_log,
+)
 
 MAX_RESULT_BYTES = 256 << 20
+ZIP_HEAD_BYTES = 64 << 10
 _RESULT = re.compile(r"([0-9a-f]{64})\.zip")
 _MARK = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{8})-\d+\.begun")
+
+
+class ResultsState(NamedTuple):
+    """Keys of the logs that have a result, and of the others the number of marks that tasks of this run left."""
+
+    measured: set[str]
+    begun: Counter[str]
 
 
 @dataclass(frozen=True)
@@ -37,51 +51,78 @@ class FleetResults:
     folder: str
     run: str
 
-    def list_state(self) -> tuple[set[str], Counter[str]]:
-        """Keys that have a result, and how many tasks of this run have begun each of the others."""
+    def list_state(self) -> ResultsState:
+        """Which logs have a result, and how often tasks of this run have begun the others; empty without a folder."""
         try:
             names = [
                 PurePosixPath(path).name for path, is_folder, _ in self.store.list_entries(self.folder) if not is_folder
             ]
         except FileNotFoundError:
-            return set(), Counter()
+            return ResultsState(set(), Counter())
         measured = {match[1] for name in names if (match := _RESULT.fullmatch(name))}
         marks = (match for name in names if (match := _MARK.fullmatch(name)) and match[2] == self.run)
-        return measured, Counter(match[1] for match in marks if match[1] not in measured)
+        return ResultsState(measured, Counter(match[1] for match in marks if match[1] not in measured))
 
     def mark_begun(self, key: str, attempt: int) -> None:
         """Say that a task begins a log for the `attempt`-th time."""
         self.store.write_bytes(f"{self.folder}/{key}.{self.run}-{attempt}.begun", b"")
 
     def write(self, key: str, measured: MeasuredLog, attempt: int) -> None:
-        """Write the result of a log, and remove the mark of the task that made it."""
+        """Write the result of a log, and remove the mark of the task that made it.
+
+        One that could not be read again, because it is too large, is written as an unreadable log.
+        """
+        packed = pack_measured_log(measured)
+        size_bytes = sum(map(len, packed.values()))
+        if size_bytes > MAX_RESULT_BYTES:
+            reason = f"its measurements are too large: {size_bytes:,} bytes, at most {MAX_RESULT_BYTES:,}"
+            packed = pack_measured_log(build_unreadable_log(measured.application["log"][0], reason))
         content = io.BytesIO()
         with zipfile.ZipFile(content, "w") as archive:
-            for name, data in pack_measured_log(measured).items():
+            for name, data in packed.items():
                 archive.writestr(name, data)
         self.store.write_bytes(f"{self.folder}/{key}.zip", content.getvalue())
         with contextlib.suppress(OSError):
             self.store.delete_file(f"{self.folder}/{key}.{self.run}-{attempt}.begun")
 
     def read(self, key: str) -> MeasuredLog | None:
-        """The result of a log; null where it is none, which has it measured again."""
+        """The result of a log; null where the file is none, so that the log is measured again."""
         try:
-            content = self.store.read_bytes(f"{self.folder}/{key}.zip", MAX_RESULT_BYTES)
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                if sum(member.file_size for member in archive.infolist()) > MAX_RESULT_BYTES:
-                    return None
-                return unpack_measured_log({name: archive.read(name) for name in archive.namelist()})
-        except (FileNotFoundError, zipfile.BadZipFile, KeyError, InputError):
+            content = self.store.read_bytes(f"{self.folder}/{key}.zip", MAX_RESULT_BYTES + ZIP_HEAD_BYTES)
+        except (FileNotFoundError, InputError):
             return None
+        return _parse_result(content)
 
     def forget(self, key: str) -> None:
         """Remove a result, so that the log is measured again."""
         self.store.delete_file(f"{self.folder}/{key}.zip")
 
 
+def _parse_result(content: bytes) -> MeasuredLog | None:
+    import polars as pl
+
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            if sum(member.file_size for member in archive.infolist()) > MAX_RESULT_BYTES:
+                return None
+            return unpack_measured_log({name: archive.read(name) for name in archive.namelist()})
+    # Of damaged frames polars raises an OSError, an error of its own, or a panic, which is no `Exception`.
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError, InputError, pl.exceptions.PolarsError):
+        return None
+    except pl.exceptions.PanicException:
+        return None
+
+
+def resolve_place(place: str | Path | None) -> str:
+    """The URL or absolute folder of results, as executors are told it: their working folder is another."""
+    if place is None:
+        return str(default_results_folder())
+    return str(place) if is_url(place) else str(Path(place).expanduser().absolute())
+
+
 def open_results(place: str | Path | None, run: str) -> FleetResults:
     """The results below a folder or URL; by default below `default_results_folder`."""
-    store, root = open_place(place if place is not None else default_results_folder())
+    store, root = open_place(resolve_place(place))
     return FleetResults(store, f"{root}/{hash_reader_code()}", run)
 
 

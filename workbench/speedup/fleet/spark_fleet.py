@@ -18,9 +18,9 @@ from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code
 from workbench.speedup.fleet.fleet_results import (
     FleetResults,
     build_keys,
-    default_results_folder,
     open_results,
     prune_default_results,
+    resolve_place,
 )
 from workbench.speedup.fleet.measured_logs import MeasuredLog, build_unreadable_log
 from workbench.speedup.fleet.spark_task import KILLED, MAX_BEGUN, LogOutcome, PlannedLog
@@ -44,6 +44,8 @@ SETTINGS = {
     "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
+_Told = tuple[str, str, str, float]
+"""A `LogOutcome` as it comes from an executor, which may not have that class."""
 SHARE_RESULTS = "--results: a folder or URL that this driver and every executor reach, such as s3://bucket/fleet"
 BRING_PACKAGE = "workbench speedup package, and the two settings that it prints"
 
@@ -85,7 +87,7 @@ def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) 
     if not waiting:
         return
     with open_context(options) as context:
-        yield from _measure_waiting(context, results, waiting, str(options.results or default_results_folder()))
+        yield from _measure_waiting(context, results, waiting, resolve_place(options.results))
     for candidate in waiting.values():
         yield candidate.path, build_unreadable_log(candidate.path, KILLED)
     _forget_marks(results)
@@ -111,11 +113,12 @@ def _measure_waiting(
 
 
 def _plan_packs(results: FleetResults, waiting: Mapping[str, LogCandidate], slots: int) -> list[list[PlannedLog]]:
-    """The tasks of the next job: packs of the logs that no task has begun, else those begun once, one a task.
+    """The tasks of the next job, by how often a log was begun (see MAX_BEGUN); empty: all were tried.
 
-    A log that was begun twice is alone in its job, so that no other one is blamed with it. Empty: all were tried.
+    Logs that no task has begun, in packs; else those that were begun once, one a task; else one that was begun twice,
+    alone in its job: where a job is aborted, the neighbours of the log that did it have marks, too.
     """
-    begun = results.list_state()[1]
+    begun = results.list_state().begun
     planned = {key: PlannedLog(key, log.path, begun.get(key, 0)) for key, log in waiting.items()}
     fresh = [key for key, log in planned.items() if not log.begun]
     if fresh:
@@ -150,7 +153,7 @@ def pack_by_size(sizes: Mapping[str, int], slots: int) -> list[list[str]]:
 
 def _read_new_results(results: FleetResults, wanted: set[str]) -> Iterator[tuple[str, MeasuredLog]]:
     """The results that are there of the wanted ones; one that cannot be read is removed and stays wanted."""
-    present = sorted(results.list_state()[0] & wanted)
+    present = sorted(results.list_state().measured & wanted)
     with ThreadPoolExecutor(READERS) as readers:
         for key, result in zip(present, readers.map(results.read, present), strict=True):
             if result is None:
@@ -193,42 +196,40 @@ class _Job:
 
     def check_outcomes(self, waiting: Mapping[str, LogCandidate]) -> None:
         """Refuse what would go wrong in every task alike: another version, no package, no shared results."""
-        for outcome in self.outcomes:
-            if outcome.outcome.startswith("another version"):
+        for _, kind, detail, _ in self.outcomes:
+            if kind == "other version":
                 raise ConfigError(
                     "the executors have another version of the workbench",
                     where="Spark executors",
-                    found=outcome.outcome.removeprefix("another version: "),
+                    found=detail,
                     allowed=f"reader {hash_reader_code()}",
                     do=BRING_PACKAGE,
                 )
-            if outcome.outcome.startswith("no package"):
-                found = outcome.outcome.removeprefix("no package: ")
+            if kind == "no package":
                 raise ConfigError(
-                    "the executors cannot import the workbench", where="Spark executors", found=found, do=BRING_PACKAGE
+                    "the executors cannot import the workbench", where="Spark executors", found=detail, do=BRING_PACKAGE
                 )
-            if outcome.outcome.startswith("no result written"):
-                found = outcome.outcome.removeprefix("no result written: ")
+            if kind == "no result":
                 raise ConfigError(
-                    "the executors cannot write their results", where="--results", found=found, do=SHARE_RESULTS
+                    "the executors cannot write their results", where="--results", found=detail, do=SHARE_RESULTS
                 )
-        written = {outcome.key for outcome in self.outcomes if outcome.outcome in ("measured", "unreadable")}
+        written = {outcome.key for outcome in self.outcomes if outcome.kind in ("measured", "unreadable")}
         if written and written <= set(waiting):
             raise ConfigError(
                 "results that executors wrote are not where this driver looks", where="--results", do=SHARE_RESULTS
             )
 
 
-def _build_task(place: str, run: str, reader_code: str) -> Callable[[Iterator[Any]], Iterator[tuple[str, str, float]]]:
+def _build_task(place: str, run: str, reader_code: str) -> Callable[[Iterator[Any]], Iterator[_Told]]:
     """The function of a task; it is sent by value, so that it can say that an executor has no workbench."""
 
-    def measure_packs(packs: Iterator[Any]) -> Iterator[tuple[str, str, float]]:
+    def measure_packs(packs: Iterator[Any]) -> Iterator[_Told]:
         from pyspark import TaskContext
 
         try:
             from workbench.speedup.fleet.spark_task import PlannedLog, measure_pack
         except ImportError as error:
-            yield "", f"no package: {error}", 0.0
+            yield "", "no package", str(error), 0.0
             return
         context = TaskContext.get()
         is_retry = context is not None and context.attemptNumber() > 0

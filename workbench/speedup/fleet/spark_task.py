@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from workbench.core.errors import WorkbenchError
 from workbench.speedup.fleet.fleet_logs import hash_reader_code
-from workbench.speedup.fleet.fleet_results import open_results
-from workbench.speedup.fleet.measured_logs import build_unreadable_log, measure_log
+from workbench.speedup.fleet.fleet_results import FleetResults, ResultsState, open_results
+from workbench.speedup.fleet.measured_logs import MeasuredLog, build_unreadable_log, measure_log
 
 MAX_BEGUN = 3
-WRITERS, MAX_WAITING = 4, 8
+"""Marks from which on a log is blamed: 0: in a pack; 1: alone in a task; 2: alone in a job; 3: an unreadable log."""
+WRITERS = 4
+MAX_WAITING = 8
+"""Results of a task that may wait to be written; each is in memory."""
 KILLED = "the process that read it died, probably for lack of memory"
 
 
@@ -27,11 +30,12 @@ class PlannedLog(NamedTuple):
 
 
 class LogOutcome(NamedTuple):
-    """What a task says of a log; `outcome`: measured, unreadable, postponed, or why nothing could be done."""
+    """What a task says of a log (empty key: of all its logs), why, and the seconds that measuring took."""
 
     key: str
-    outcome: str
-    seconds: float
+    kind: Literal["measured", "unreadable", "postponed", "no result", "other version", "no package"]
+    detail: str = ""
+    seconds: float = 0.0
 
 
 def measure_pack(
@@ -40,57 +44,74 @@ def measure_pack(
     """Measure the logs of a task.
 
     `reader_code`: Digest of the driver's reader; another one here would give other figures.
-    `is_retry`: An earlier attempt of the task has ended early: a log that it had begun is postponed, to be tried alone,
-    and its results are kept.
+    `is_retry`: An earlier attempt of the task has ended early: its results are kept, and a log that it had begun is
+    postponed, to be tried alone.
     """
     if hash_reader_code() != reader_code:
-        yield LogOutcome("", f"another version: {_describe_version()}", 0.0)
+        yield LogOutcome("", "other version", _describe_version())
         return
     results = open_results(place, run)
-    measured, begun = results.list_state() if is_retry else (set(), {})
+    state = results.list_state() if is_retry else ResultsState(set(), Counter())
     todo = []
     for log in pack:
-        attempt = max(log.begun, begun.get(log.key, 0))
-        if log.key in measured:
+        begun = max(log.begun, state.begun[log.key])
+        if log.key in state.measured:
             continue
-        if log.begun < attempt < MAX_BEGUN:
-            yield LogOutcome(log.key, "postponed", 0.0)
+        if log.begun < begun < MAX_BEGUN:
+            yield LogOutcome(log.key, "postponed")
         else:
-            todo.append(log._replace(begun=attempt))
-    # Requests of a store take as long as a small log does: marks are written one log ahead, results one behind. A log
-    # whose neighbour ended the process may have a mark, too; it is tried alone then, as that is.
+            todo.append(log._replace(begun=begun))
     with ThreadPoolExecutor(WRITERS) as writers:
-        marks: deque[Future[None] | None] = deque()
-        written: deque[tuple[PlannedLog, str, float, Future[None]]] = deque()
+        requests = _Requests(results, todo, writers)
         for number, log in enumerate(todo):
-            for following in todo[number + len(marks) : number + 2]:
-                is_tried = following.begun < MAX_BEGUN
-                attempt = following.begun + 1
-                marks.append(writers.submit(results.mark_begun, following.key, attempt) if is_tried else None)
-            mark = marks.popleft()
-            started_s = time.monotonic()
             try:
-                if mark is not None:
-                    mark.result()
+                requests.wait_for_mark(number)
             except (OSError, WorkbenchError) as error:
-                yield LogOutcome(log.key, f"no result written: {error}", 0.0)
+                yield LogOutcome(log.key, "no result", str(error))
                 return
-            result = build_unreadable_log(log.path, KILLED) if mark is None else measure_log(log.path)
-            outcome = "unreadable" if result.application["status"][0] == "unreadable" else "measured"
-            future = writers.submit(results.write, log.key, result, log.begun + 1)
-            written.append((log, outcome, time.monotonic() - started_s, future))
-            if len(written) > MAX_WAITING:
-                yield _wait_for_result(*written.popleft())
-        while written:
-            yield _wait_for_result(*written.popleft())
+            started_s = time.monotonic()
+            result = measure_log(log.path) if log.begun < MAX_BEGUN else build_unreadable_log(log.path, KILLED)
+            requests.write_result(log, result, time.monotonic() - started_s)
+            yield from requests.take_outcomes(MAX_WAITING)
+        yield from requests.take_outcomes(0)
 
 
-def _wait_for_result(log: PlannedLog, outcome: str, seconds: float, future: Future[None]) -> LogOutcome:
-    try:
-        future.result()
-    except (OSError, WorkbenchError) as error:
-        return LogOutcome(log.key, f"no result written: {error}", seconds)
-    return LogOutcome(log.key, outcome, seconds)
+class _Requests:
+    """Requests to the store of results, which take as long as a small log: sent while logs are measured.
+
+    A mark is there before its log is read, so it is written one log ahead. A log whose neighbour ended the process may
+    therefore have a mark as well; both are tried alone then.
+    """
+
+    def __init__(self, results: FleetResults, logs: Sequence[PlannedLog], writers: ThreadPoolExecutor) -> None:
+        self._results, self._logs, self._writers = results, logs, writers
+        self._marks: dict[str, Future[None]] = {}
+        self._written: deque[tuple[LogOutcome, Future[None]]] = deque()
+
+    def wait_for_mark(self, number: int) -> None:
+        """Mark this log and the next one as begun, and wait for the mark of this one."""
+        for log in self._logs[number : number + 2]:
+            if log.begun < MAX_BEGUN and log.key not in self._marks:
+                self._marks[log.key] = self._writers.submit(self._results.mark_begun, log.key, log.begun + 1)
+        if (mark := self._marks.get(self._logs[number].key)) is not None:
+            mark.result()
+
+    def write_result(self, log: PlannedLog, result: MeasuredLog, seconds: float) -> None:
+        """Begin to write a result."""
+        is_unreadable = result.application["status"][0] == "unreadable"
+        outcome = LogOutcome(log.key, "unreadable" if is_unreadable else "measured", seconds=seconds)
+        future = self._writers.submit(self._results.write, log.key, result, log.begun + 1)
+        self._written.append((outcome, future))
+
+    def take_outcomes(self, max_waiting: int) -> Iterator[LogOutcome]:
+        """Wait for the oldest results until no more than this many are being written."""
+        while len(self._written) > max_waiting:
+            outcome, future = self._written.popleft()
+            try:
+                future.result()
+            except (OSError, WorkbenchError) as error:
+                outcome = outcome._replace(kind="no result", detail=str(error))
+            yield outcome
 
 
 def _describe_version() -> str:
