@@ -12,6 +12,7 @@ import pytest
 
 from tests.lore.local_spark import MARKS
 from workbench.cli.app import main
+from workbench.lore.commands.session import _answer_as_json
 from workbench.lore.trust import trust_check
 
 JOIN = "SELECT b.name, count(*) n FROM a JOIN b ON a.k = b.k GROUP BY b.name"
@@ -163,3 +164,10 @@ class TestInSpark:
         said = lore("tag", "--sql", "SELECT count(*) FROM range(3)", *options)
         assert said.code == 2
         assert message in said.err
+
+
+def test_help_is_the_message_of_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _answer_as_json(["replay", "--help"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["exit_code"], answer["document"]) == (0, None)
+    assert "Run a dumped operator alone" in answer["message"]

@@ -15,6 +15,7 @@ import yaml
 from tests.indicators.kubernetes.making import KEY, PYTHON, STACKS, Good, indicator, planned, stack
 from workbench.core.errors import ConfigError
 from workbench.indicators.contract.indicator import Case
+from workbench.indicators.kubernetes import job_submission
 from workbench.indicators.kubernetes.job_manifests import (
     MAX_BYTES,
     ClusterOptions,
@@ -299,3 +300,11 @@ def test_only_the_owner_may_read_the_key(tmp_path: Path) -> None:
     # The cores of this machine say nothing of a cluster.
     assert (session.threads, [note for note in session.notes if "core" in note]) == (1000, [])
     assert (tmp_path / "session" / "kubernetes" / "manifests.yaml").stat().st_mode & 0o077 == 0
+
+
+def test_a_private_file_is_private_though_a_part_of_it_was_left_open_to_all(tmp_path: Path) -> None:
+    part = tmp_path / "cluster" / ".key.part"
+    part.parent.mkdir()
+    part.touch(mode=0o644)
+    job_submission._write_private_file(tmp_path / "cluster" / "key", "secret")
+    assert (tmp_path / "cluster" / "key").stat().st_mode & 0o777 == 0o600

@@ -111,6 +111,7 @@ def test_an_invalid_run_has_exit_code_1(passed: dict[str, Any], tmp_path: Path) 
         ([], "where: SCENARIO"),
         (["--resume", "x", "--settle", "3"], "found: --settle"),
         (["--resume", "x", "--out", "y"], "found: --out"),
+        (["--resume", "x", "--submit-with", "kubectl"], "found: --submit-with"),
         (["FILE", "--repeat", "3"], "where: --repeat"),
         (["FILE", "--scheduler", "default,kai", "--no-cleanup"], "emptied cluster"),
         (["FILE", "--submit-command", "a 'b"], "not a valid command line"),

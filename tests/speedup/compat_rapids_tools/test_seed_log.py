@@ -50,6 +50,12 @@ def test_lines_that_cannot_be_read_and_an_end_in_the_middle_of_one_are_told(tmp_
     assert found.warnings == ["the log ends in the middle of a line: figures cover what it holds"]
 
 
+def test_events_that_only_other_readers_need_are_passed_over(tmp_path: Path) -> None:
+    part = {"Event": "DBCEventLoggingListenerMetadata", "Rollover Number": 0, "Spark Version": "3.5.1"}
+    found = held(tmp_path, fake.dump(part) + made.cpu())
+    assert (found.warnings, found.queries.keys()) == ([], held(tmp_path, made.cpu()).queries.keys())
+
+
 def test_nanoseconds_are_floored_task_by_task(tmp_path: Path) -> None:
     metrics = {"Executor Run Time": 1, "Executor CPU Time": 1_900_000}
     tasks = [fake.task_end(task_id=number, metrics=metrics) for number in range(3)]

@@ -209,6 +209,19 @@ def test_copies_take_no_place_among_the_newest(folder: Path, cache: FactsCache) 
     }
 
 
+def test_earlier_attempts_take_no_place_among_the_newest(tmp_path: Path, cache: FactsCache) -> None:
+    for number in (8, 9):
+        attempt(tmp_path / "logs", number, end_ms=20_000)
+    log(tmp_path / "logs", "older", start_ms=1000)
+    log(tmp_path / "logs", "oldest", start_ms=500)
+    found = status_of(measure_fleet([tmp_path / "logs"], jobs=1, cache=cache, filters=FleetFilters(newest=2)))
+    assert {name: status for name, (status, _) in found.items()} == {
+        "attempt-8": "superseded",
+        "attempt-9": "complete",
+        "older": "complete",
+    }
+
+
 def test_one_application_in_several_codecs_counts_once(cache: FactsCache) -> None:
     found = measure_fleet([LOGS / "small"], jobs=1, cache=cache)
     assert sorted(found.applications["status"]) == ["complete"] + ["duplicate"] * 6

@@ -311,6 +311,14 @@ def test_an_option_of_spark_without_its_backend_is_refused(
     assert "only the Spark backend reads it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", [["--json"], ["--newest", "1"], ["--app-name", "x"], ["--backend", "spark"]])
+def test_the_seed_method_refuses_what_it_does_not_read(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        app.main(["speedup", "qualify", str(LOGS / "killed"), "--method", "seed", "--platform", "onprem-a100", *option])
+    assert ended.value.code == 2
+    assert option[0] in capsys.readouterr().err
+
+
 def test_logs_may_be_named_in_a_file(factor_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = write_logs(tmp_path / "logs", 3)
     (tmp_path / "list").write_text(f"# of the night\n{folder}/app-0\n\n{folder}/app-2\n")

@@ -93,8 +93,10 @@ def _answer_as_json(words: list[str]) -> int:
     out, message = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(message):
         code = _run_words([*words, "--json"])
-    text = out.getvalue()
-    document = json.loads(text) if text.lstrip().startswith(("{", "[")) else None
-    sys.stdout.write(json.dumps({"exit_code": code, "document": document, "message": message.getvalue()}) + "\n")
+    text, document = out.getvalue(), None
+    if text.lstrip().startswith(("{", "[")):
+        text, document = "", json.loads(text)
+    # Help is no document: it is the message.
+    sys.stdout.write(json.dumps({"exit_code": code, "document": document, "message": text + message.getvalue()}) + "\n")
     sys.stdout.flush()
     return code

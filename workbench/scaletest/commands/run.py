@@ -119,7 +119,7 @@ def _refuse_new_options(fixed: dict[str, Any], settings: OptionValues) -> None:
     from workbench.core.errors import ConfigError
 
     options = [name for name, value in fixed.items() if value is not None]
-    options += [settings.flags[field] for field in settings if field not in ("submit_with", "cleanup")]
+    options += [settings.flags[field] for field in settings if field != "cleanup"]
     if options:
         raise ConfigError(
             "a resumed run keeps the options that it was started with",
@@ -166,6 +166,7 @@ def _resume_run(
     folder: Path, where: dict[str, Any], confirm: str | None, cleanup: bool | None
 ) -> RunResult | VariantTurns:
     """Resume a run, or the turns of several schedulers where the folder holds a session of them."""
+    from workbench.core.errors import ConfigError
     from workbench.scaletest.analysis import variants
     from workbench.scaletest.test_run import variant_turns
     from workbench.scaletest.test_run.run_console import open_watcher
@@ -175,6 +176,12 @@ def _resume_run(
     access = find_cluster_access(**where) if any(value is not None for value in where.values()) else None
     with open_watcher() as watcher:
         if (folder / variants.SESSION_FILE).is_file():
+            if cleanup is not None:
+                raise ConfigError(
+                    "the cluster is emptied between the turns of several schedulers",
+                    where="--no-cleanup",
+                    do="remove this option",
+                )
             return variant_turns.resume_variants(
                 folder, access, confirmed=confirm, watcher=watcher, command=format_command_line()
             )

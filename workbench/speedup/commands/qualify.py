@@ -128,6 +128,27 @@ def qualify(
         print_text("a CPUOperator,Score file is for the seed method: --method seed is used", err=True)
         method = Method.seed
     if method is Method.seed:
+        of_calibrated = {
+            "--app-name": app_name,
+            "--since": since,
+            "--newest": newest,
+            "--min-duration": min_duration,
+            "--set": set_factor,
+            "--price-cpu": price_cpu,
+            "--price-accel": price_accel,
+            "--currency": currency,
+            "--backend": backend is Backend.spark,
+            "--master": master,
+            "--conf": conf,
+            "--results": results,
+            "--jobs": jobs,
+            "--no-cache": not cache,
+            "--why": why,
+            "--per-sql": per_sql,
+            "--json": as_json,
+        }
+        if unused := [flag for flag, value in of_calibrated.items() if value]:
+            raise ConfigError("the seed method does not read it", where=unused[0], do="remove it")
         methods.qualify_with_seed_method(paths, methods.load_seed_factors(factors, platform), out)
         return
     if factors is None or platform is not None:

@@ -75,7 +75,9 @@ class SeedLog:
         }
         events = own.EventReader(source)
         for event in events:
-            self._handlers[type(event)](event)
+            # Readers of other kinds share the decoders: what the method has no use for is passed over.
+            if (handle := self._handlers.get(type(event))) is not None:
+                handle(event)
         if events.n_bad:
             self.warnings.append(
                 f"{events.n_bad:,} of {events.n_lines:,} lines could not be read: the original drops such a log whole"

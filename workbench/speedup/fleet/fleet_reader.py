@@ -248,9 +248,11 @@ def _filter_applications(rows: pl.DataFrame, filters: FleetFilters) -> pl.DataFr
     if filters.min_duration_s is not None:
         rows = rows.filter(unknown | (pl.col("wall_s") >= filters.min_duration_s))
     if filters.newest is not None:
-        # Copies do not count towards the limit, and stay with their application.
-        originals = rows.filter(~unknown, pl.col("status") != "duplicate")
+        # Copies and earlier attempts do not count towards the limit, and stay with their application.
+        originals = rows.filter(~unknown, ~pl.col("status").is_in(["duplicate", "superseded"]))
         newest = originals.sort("start_time_ms", "log", descending=[True, False], nulls_last=True).head(filters.newest)
+        attempts = (pl.col("status") == "superseded") & pl.col("app_id").is_in(newest["app_id"].implode())
         copies = pl.col("reason").is_in((COPY_OF + newest["log"]).implode())
-        rows = rows.filter(unknown | pl.col("log").is_in(newest["log"].implode()) | copies.fill_null(False))
+        kept = pl.col("log").is_in(newest["log"].implode()) | copies.fill_null(False) | attempts.fill_null(False)
+        rows = rows.filter(unknown | kept)
     return rows
