@@ -12,18 +12,20 @@ logs are lognormal (a 95th percentile of ten times the median).
 from __future__ import annotations
 
 import argparse
+import bisect
 import heapq
 import random
 from dataclasses import dataclass
 
 from workbench.console.tables import format_table
-from workbench.speedup.fleet.spark_fleet import READERS, pack_by_size
+from workbench.speedup.fleet.spark_fleet import POLL_S, READERS, pack_by_size
 from workbench.speedup.fleet.spark_task import WRITERS
 
 TASK_S = 0.02
 """Launch of a task, and the imports that a worker makes anew."""
 START_S = 6.0
 """Start of driver and executors, measured on a standalone cluster of this machine."""
+UNPACK_S = 0.001
 LISTED_A_REQUEST = 1000
 REQUESTS_A_LOG = 5
 """Of a task: mark and result, each with its size asked for, and the mark removed; the driver sends one more."""
@@ -84,20 +86,31 @@ def simulate_fleet(
             at_s += max(sizes[int(name)] / 1e9 * s_per_gb * draw.uniform(0.8, 1.2), writes_s)
             ends.append(at_s)
         heapq.heappush(free, at_s)
-    # The driver reads each result once it is there, eight at a time, and lists all names about once a second.
-    read_s = store.request_s / READERS + 0.001
-    at_s = 0.0
-    for end_s in sorted(ends):
-        at_s = max(at_s, end_s) + read_s
-    listings = max(ends) * -(-len(sizes) // LISTED_A_REQUEST) * store.listing_s / (1 + store.listing_s)
-    work_s = sum(sizes) / 1e9 * s_per_gb / executors
+    listing_s = -(-len(sizes) // LISTED_A_REQUEST) * store.listing_s
+    total_s = follow_results(sorted(ends), listing_s, store.request_s / READERS + UNPACK_S)
     return FleetForecast(
-        start_s + max(at_s, max(ends)),
-        start_s + work_s,
+        start_s + total_s,
+        start_s + sum(sizes) / 1e9 * s_per_gb / executors,
         start_s + max(sizes) / 1e9 * s_per_gb,
-        start_s + len(sizes) * read_s + min(listings, len(sizes) * 0.01),
+        start_s + listing_s + len(sizes) * (store.request_s / READERS + UNPACK_S),
         start_s + (REQUESTS_A_LOG + 1) * len(sizes) / store.requests_per_s,
     )
+
+
+def follow_results(ends_s: list[float], listing_s: float, read_s: float) -> float:
+    """When a driver has read the last result: it lists all names, reads what is new, and does so again after a pause.
+
+    >>> follow_results([1.0, 2.0, 2.5], 0.5, 0.1)
+    3.2
+    """
+    at_s, n_read = 0.0, 0
+    while n_read < len(ends_s):
+        n_there = bisect.bisect_right(ends_s, at_s)
+        at_s += listing_s + (n_there - n_read) * read_s
+        n_read = n_there
+        # The wait for the job ends with it.
+        at_s = max(at_s, min(at_s + POLL_S, ends_s[-1])) if n_read < len(ends_s) else at_s
+    return round(at_s, 6)
 
 
 def main() -> None:
