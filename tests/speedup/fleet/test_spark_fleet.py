@@ -311,6 +311,16 @@ def test_an_option_of_spark_without_its_backend_is_refused(
     assert "only the Spark backend reads it" in capsys.readouterr().err
 
 
+def test_processes_of_this_machine_are_no_option_of_spark(
+    factor_file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        words = ["--factors", str(factor_file), "--backend", "spark", "--jobs", "2"]
+        app.main(["speedup", "qualify", str(LOGS / "killed"), *words])
+    assert ended.value.code == 2
+    assert "only the local backend reads it" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("option", [["--json"], ["--newest", "1"], ["--app-name", "x"], ["--backend", "spark"]])
 def test_the_seed_method_refuses_what_it_does_not_read(option: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -350,6 +360,8 @@ def test_inside_spark_the_rows_are_the_same(spark: Any, tmp_path: Path) -> None:
     # What could not be read may be readable now.
     assert again.n_cached == (local.applications["status"] != "unreadable").sum()
     assert not list((tmp_path / "results").rglob("*.begun"))
+    with pytest.raises(ConfigError, match="a session is there already"):
+        measure_fleet([folder], spark=SparkOptions("local[1]", session=spark))
 
 
 def start_fleet(master: str, folder: Path, logs: Path, *, hook: str = "", settings: Any = None) -> Any:

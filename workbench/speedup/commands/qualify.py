@@ -162,6 +162,8 @@ def qualify(
     terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
     spark = _build_spark_options(backend, master, conf, results, reuse=cache)
+    if spark is not None and jobs is not None:
+        raise ConfigError("only the local backend reads it", where="--jobs", do="--master local[N], or remove it")
     with show_progress_count("logs read") as progress:
         fleet = measure_fleet(
             paths,

@@ -273,6 +273,12 @@ def open_context(options: SparkOptions) -> Iterator[SparkContext]:
             raise ConfigError(
                 "a session of Spark Connect cannot read a fleet", do="use a session of the cluster itself, or --master"
             )
+        if options.master is not None or options.settings:
+            raise ConfigError(
+                "a session is there already, which has its own master and settings",
+                where="master, settings",
+                do="leave them out, or stop that session",
+            )
         yield session.sparkContext
         return
     from workbench.spark import jvm
