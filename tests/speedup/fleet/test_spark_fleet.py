@@ -314,8 +314,8 @@ def test_an_option_of_spark_without_its_backend_is_refused(
 def test_processes_of_this_machine_are_no_option_of_spark(
     factor_file: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    words = ["--factors", str(factor_file), "--backend", "spark", "--jobs", "2"]
     with pytest.raises(SystemExit) as ended:
-        words = ["--factors", str(factor_file), "--backend", "spark", "--jobs", "2"]
         app.main(["speedup", "qualify", str(LOGS / "killed"), *words])
     assert ended.value.code == 2
     assert "only the local backend reads it" in capsys.readouterr().err
