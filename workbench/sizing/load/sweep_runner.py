@@ -16,7 +16,7 @@ from workbench.core.nvml import NvmlError, open_nvml
 from workbench.core.signals import run_in_thread
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.config import SweepConfig, build_sweep_config, confirm_target
-from workbench.sizing.estimation.point_verdicts import sample_backlog
+from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps
 from workbench.sizing.load import client_messages, request_plan
 from workbench.sizing.load.client_pool import ClientPool
