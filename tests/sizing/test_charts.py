@@ -21,10 +21,10 @@ from workbench.sizing.charts import (
     list_backlog_charts,
 )
 from workbench.sizing.config import Goal, build_sweep_config
+from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.gpu_estimates import GpuCapacity, fit_scaling_laws, select_usable_levels
 from workbench.sizing.estimation.gpu_what_if import WhatIf, estimate_capacities, sample_fitted_curve
 from workbench.sizing.estimation.method_comparison import TrueRequirement, compare_methods
-from workbench.sizing.estimation.point_verdicts import sample_backlog
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
 from workbench.sizing.estimation.step_points import assess_steps
 from workbench.sizing.simulation import virtual_time

@@ -17,7 +17,7 @@ from workbench.execution import parameters
 from workbench.live.file_picker import Pick
 from workbench.live.form import ADDED, FieldGroup
 
-HOURS = 24
+HOURS_PER_DAY = 24
 MAX_LOAD = 1e9
 Jobs = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 JOB_CLASS_FORM = "NAME applications='etl *' gpus=1 pods=2 per_hour=60 hours=8-18 stack_share=0"
@@ -42,7 +42,7 @@ class JobClass(StrictModel):
     applications: str = Field(default="*", max_length=300)
     gpus: int = Field(default=1, ge=1, le=1024)
     pods: int = Field(default=1, ge=1, le=10_000)
-    per_hour: list[Jobs] = Field(min_length=HOURS, max_length=HOURS)
+    per_hour: list[Jobs] = Field(min_length=HOURS_PER_DAY, max_length=HOURS_PER_DAY)
     stack_share: float = Field(default=0.0, ge=0, le=1)
 
 
@@ -52,7 +52,7 @@ def parse_load_by_hour(texts: Sequence[str]) -> list[float]:
     >>> parse_load_by_hour(["20", "380 hours=9-11"])[8:12]
     [20.0, 400.0, 400.0, 20.0]
     """
-    total = [0.0] * HOURS
+    total = [0.0] * HOURS_PER_DAY
     for text in texts:
         counts, _, setting = text.strip().partition(" ")
         key, sign, hours = setting.strip().partition("=")
@@ -103,15 +103,20 @@ def _parse_counts_by_hour(counts: str, hours: str, place: str) -> list[float]:
     except ValueError:
         values = []
     if not values or not all(map(math.isfinite, values)):
-        raise ConfigError("not a number", where=place, found=counts[:60], allowed=f"one number, or {HOURS} with commas")
-    if len(values) == HOURS:
+        raise ConfigError(
+            "not a number", where=place, found=counts[:60], allowed=f"one number, or {HOURS_PER_DAY} with commas"
+        )
+    if len(values) == HOURS_PER_DAY:
         return values
     if len(values) != 1:
         raise ConfigError(
-            "not one number per hour", where=place, found=f"{len(values)} numbers", allowed=f"one number, or {HOURS}"
+            "not one number per hour",
+            where=place,
+            found=f"{len(values)} numbers",
+            allowed=f"one number, or {HOURS_PER_DAY}",
         )
     chosen = {hour for part in hours.split(",") for hour in _parse_hour_span(part, f"{place}, hours")}
-    return [values[0] if hour in chosen else 0.0 for hour in range(HOURS)]
+    return [values[0] if hour in chosen else 0.0 for hour in range(HOURS_PER_DAY)]
 
 
 def _parse_hour_span(part: str, where: str) -> list[int]:
@@ -125,9 +130,9 @@ def _parse_hour_span(part: str, where: str) -> list[int]:
         begin, end = int(first), int(last) if sign else int(first) + 1
     except ValueError:
         begin, end = -1, -1
-    if not (0 <= begin < HOURS and 0 < end <= HOURS) or begin == end:
+    if not (0 <= begin < HOURS_PER_DAY and 0 < end <= HOURS_PER_DAY) or begin == end:
         raise ConfigError("not hours of a day", where=where, found=part[:40], allowed="8, 8-18, 22-4")
-    return [hour % HOURS for hour in range(begin, end if end > begin else end + HOURS)]
+    return [hour % HOURS_PER_DAY for hour in range(begin, end if end > begin else end + HOURS_PER_DAY)]
 
 
 class PlanConfig(StrictModel):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 import polars as pl
 
+from workbench.capacity.config import HOURS_PER_DAY
 from workbench.capacity.model import Floats, Ints, Model, Outcome
 from workbench.capacity.tables import INFORMATION
 
@@ -15,7 +16,6 @@ DRAWS_PER_BIN = 200
 N_PERMUTATIONS = 20
 # What is within so many standard deviations of chance is not told from nothing.
 MIN_STANDARD_DEVIATIONS = 3.0
-HOURS_PER_DAY = 24.0
 MEASUREMENT, FORECAST = "measurement", "forecast"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from workbench.capacity.config import HOURS_PER_DAY
 from workbench.core.errors import ConfigError, InputError
 
 Floats = NDArray[np.float64]
@@ -240,7 +241,7 @@ def _sum_earlier_room(case: Ints, fits: Ints) -> Ints:
 
 @dataclass(frozen=True)
 class JobLoad:
-    """A class of Spark jobs: arrivals by hour, shape (24,), and duration, GPUs and pods of one job."""
+    """A class of Spark jobs: arrivals by hour, shape (HOURS_PER_DAY,), and duration, GPUs and pods of one job."""
 
     name: str
     per_hour: Floats
@@ -252,7 +253,7 @@ class JobLoad:
 
 @dataclass(frozen=True)
 class ServiceLoad:
-    """A service: its load by hour, shape (24,), and capacity, GPUs and pods of one replica.
+    """A service: its load by hour, shape (HOURS_PER_DAY,), and capacity, GPUs and pods of one replica.
 
     `grows` is the capacity of 1, 2, … replicas relative to one, as far as it is known; null: linear.
     """
@@ -327,7 +328,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures of a plan, arrays of shape (draws, 24); null for parts that are not covered.
+    """Figures of a plan, arrays of shape (draws, HOURS_PER_DAY); null for parts that are not covered.
 
     `spark_gpus`, `service_gpus`: GPUs of the Spark jobs over the utilisation target, and of whole replicas.
     `needed`, `replicas`: Whole replicas that the load needs, and that run: at least `least`.
@@ -366,7 +367,7 @@ class Outcome:
         """Cost of the day with the peak's nodes all day, shape (draws,)."""
         if self.node_price_per_h is None:
             return None
-        return np.asarray(self.nodes.max(axis=1) * (24 * self.node_price_per_h), dtype=np.float64)
+        return np.asarray(self.nodes.max(axis=1) * (HOURS_PER_DAY * self.node_price_per_h), dtype=np.float64)
 
 
 def remaining_time_fraction(share: float, ratio: Floats) -> Floats:
@@ -399,7 +400,7 @@ def evaluate_model(model: Model, samples: Mapping[str, Floats]) -> Outcome:
         for work in model.works
     }
     slots = {name: _round_up(jobs) for name, jobs in at_once.items()}
-    spark = sum((at_once[work.name] * work.gpus for work in model.works), np.zeros((draws, 24)))
+    spark = sum((at_once[work.name] * work.gpus for work in model.works), np.zeros((draws, HOURS_PER_DAY)))
     needed = _replicas_needed_at_load(model, samples, time_fractions.get("", np.ones(draws)))
     serving = model.serving
     replicas = None if needed is None or serving is None else np.maximum(needed, serving.least)
@@ -464,12 +465,12 @@ def _nodes_by_hour(model: Model, slots: Mapping[str, Ints], replicas: Ints | Non
     shapes += [(model.serving.gpus, replicas)] if model.serving is not None and replicas is not None else []
     counts = np.stack([count.reshape(-1) for _, count in shapes], axis=1)
     nodes = pack_first_fit(counts, [size for size, _ in shapes], model.node_gpus, spanning=model.spanning)
-    return nodes.reshape(draws, 24)
+    return nodes.reshape(draws, HOURS_PER_DAY)
 
 
 def _pod_rate(model: Model, samples: Mapping[str, Floats], replicas: Ints | None, draws: int) -> Floats:
     """Pods per second, [draw, hour], while an hour's jobs arrive and its replicas start."""
-    rate = np.zeros((draws, 24))
+    rate = np.zeros((draws, HOURS_PER_DAY))
     for work in model.works:
         rate += samples[model.jobs_factor.name][:, None] * work.per_hour[None, :] * work.pods / model.jobs_within_s
     if replicas is not None and model.serving is not None:

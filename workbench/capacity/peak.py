@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from workbench.capacity.config import HOURS_PER_DAY
 from workbench.capacity.inputs import Scheduler
 from workbench.capacity.model import Floats, Model, Outcome, evaluate_model, pack_first_fit
 from workbench.capacity.tables import CONSTRAINTS, DAY, HOURS_TABLE, TORNADO, WHAT_IF
@@ -36,14 +37,14 @@ def compute_quantiles(values: Any) -> Any:
 def find_peak_hour(outcome: Outcome) -> int:
     """Find the hour with the most nodes at P50; ties go to the most GPUs, then to the first hour."""
     nodes, gpus = compute_quantiles(outcome.nodes)[1], compute_quantiles(outcome.gpus)[1]
-    return int(np.lexsort((np.arange(24), -gpus, -nodes))[0])
+    return int(np.lexsort((np.arange(HOURS_PER_DAY), -gpus, -nodes))[0])
 
 
 def build_hours(model: Model, outcome: Outcome) -> pl.DataFrame:
     """Table HOURS_TABLE."""
-    columns: dict[str, list[Any]] = {"hour": list(range(24))}
-    columns["jobs"] = sum(work.per_hour for work in model.works).tolist() if model.works else [None] * 24  # type: ignore[union-attr]
-    columns["load"] = model.serving.load.tolist() if model.serving else [None] * 24
+    columns: dict[str, list[Any]] = {"hour": list(range(HOURS_PER_DAY))}
+    columns["jobs"] = sum(work.per_hour for work in model.works).tolist() if model.works else [None] * HOURS_PER_DAY  # type: ignore[union-attr]
+    columns["load"] = model.serving.load.tolist() if model.serving else [None] * HOURS_PER_DAY
     spread = {
         "spark_gpus": outcome.spark_gpus,
         "replicas": outcome.replicas,
@@ -53,7 +54,7 @@ def build_hours(model: Model, outcome: Outcome) -> pl.DataFrame:
         "cost": outcome.cost_by_hour,
     }
     for name, values in spread.items():
-        quantiles = [[None] * 24] * 3 if values is None else compute_quantiles(values).tolist()
+        quantiles = [[None] * HOURS_PER_DAY] * 3 if values is None else compute_quantiles(values).tolist()
         columns |= {f"{name}_{share}": row for share, row in zip(QUANTILE_NAMES, quantiles, strict=True)}
     columns["capacity_gpus"] = [nodes * model.node_gpus for nodes in columns["nodes_p50"]]
     columns |= _build_idle_columns(model, outcome)
@@ -74,7 +75,7 @@ def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
     peak = np.broadcast_to(outcome.nodes.max(axis=1, keepdims=True), outcome.nodes.shape)
     hourly, fixed = ((nodes * model.node_gpus - busy).mean(axis=0) for nodes in (outcome.nodes, peak))
     price = None if model.node_price_per_h is None else model.node_price_per_h / model.node_gpus
-    costs = ([None] * 24 if price is None else (gpus * price).tolist() for gpus in (hourly, fixed))
+    costs = ([None] * HOURS_PER_DAY if price is None else (gpus * price).tolist() for gpus in (hourly, fixed))
     return dict(zip(("idle_gpus", "idle_cost", "idle_cost_fixed"), (hourly.tolist(), *costs), strict=True))
 
 
@@ -274,7 +275,7 @@ def build_what_if(model: Model) -> pl.DataFrame:
                     "nodes": int(outcome.nodes[0, hour]),
                     "capacity_gpus": float(outcome.nodes[0, hour] * model.node_gpus),
                 }
-                for hour in range(24)
+                for hour in range(HOURS_PER_DAY)
             ]
     return WHAT_IF.frame(rows)
 

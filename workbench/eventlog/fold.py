@@ -320,9 +320,12 @@ class _ChunkFolder:
         self.close_stage_if_over(tasks)
 
     def close_stage_if_over(self, tasks: StageTasks) -> None:
+        """Move a stage from the open ones to the finished ones, once its end and those of all its tasks were seen."""
         # Only stages that began in this chunk are complete; the assembler closes the others.
         if tasks.submitted:
+            # Starts are counted by line first; `started` is behind until they are added.
             self.count_starts()
+            # Stricter than `finished`: a stage whose starts are missing is left to the assembler, too.
             if tasks.finished and tasks.ended == tasks.started:
                 self.closed.add(tasks.key)
                 self.finished.append(self.open.pop(tasks.key))

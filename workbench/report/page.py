@@ -1,4 +1,9 @@
-"""The report page of a run: answer first, then the notebook, then provenance; works offline."""
+"""The report page of a run: answer first, then the notebook, then provenance; works offline.
+
+Templates, all in `templates/`: `report/index.html.j2` lays the cells out; `page.css` styles pages and the gallery;
+`mode.js` chooses light or dark before painting; `report.js` draws the charts; `reader.js` is what a reader does with a
+page: contents, folding, sort and filter of tables, copying commands, saving files. `gallery.js` is the gallery's.
+"""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ import polars as pl
 from workbench.report.display import KeyNumber
 from workbench.sizing import summary
 from workbench.sizing.config import Goal, NotebookConfig
+from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.capacity_fit import Level
 from workbench.sizing.estimation.gpu_what_if import (
     WhatIf,
@@ -26,7 +27,6 @@ from workbench.sizing.estimation.method_comparison import (
     estimate_like_toolkit,
     find_required_gpus,
 )
-from workbench.sizing.estimation.point_verdicts import sample_backlog
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
 from workbench.sizing.invariants import check_answer
 from workbench.sizing.load.measurement_sources import Measurements, open_measurements

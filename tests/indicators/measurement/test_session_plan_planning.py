@@ -128,6 +128,13 @@ def test_an_unknown_baseline_and_no_stack_at_all_are_refused() -> None:
         stack_variants.choose_baseline(None, [])
 
 
+@pytest.mark.parametrize("url", ["numpy @ https://x/y.whl", "numpy @  https://x/y.whl", "numpy@https://x/y.whl"])
+def test_a_requirement_by_url_stays_one_and_is_refused_as_such(url: str) -> None:
+    assert stack_variants.split_requirements(f"{url} pandas==2.2.3, scipy") == (url, "pandas==2.2.3", "scipy")
+    with pytest.raises(ConfigError, match="requirements by URL are not supported"):
+        stack_variants.solve_requirement_sets([url], 1_000_000)
+
+
 def test_a_changed_environment_is_not_the_session_s_any_more() -> None:
     before = [side("a", numpy="1")]
     stack_variants.check_environments([side("a", numpy="1")], [one.arm for one in before])

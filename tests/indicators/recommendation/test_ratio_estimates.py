@@ -119,6 +119,12 @@ def test_thompson_takes_the_best_of_each_draw_once() -> None:
     assert sample_thompson(draws, 10) == [2, 0, 1]
 
 
+def test_thompson_never_takes_a_stack_without_draws() -> None:
+    unknown = np.nan
+    assert sample_thompson(np.array([[unknown, 1.0, 2.0], [unknown, 2.0, 1.0]]), 3) == [2, 1]
+    assert sample_thompson(np.full((2, 3), unknown), 3) == []
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_best_of_120_stacks_is_found_with_60_runs() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from workbench.sizing.estimation.point_verdicts import Backlog, measure_backlog, sample_backlog
+from workbench.sizing.estimation.backlog import Backlog, measure_backlog, sample_backlog
 from workbench.sizing.estimation.step_points import select_kept_requests
 
 

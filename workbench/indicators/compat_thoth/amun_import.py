@@ -249,7 +249,11 @@ def _classify_raw_run(
 def _validate_output(
     printed: Any, indicators: Mapping[str, type[Indicator]]
 ) -> tuple[type[Indicator], documents.Document, str | None]:
-    """The indicator and the checked document of what was printed."""
+    """The indicator and the checked document of what was printed, and the notice about its name; null for none.
+
+    `printed`: JSON value, or the text if it was none. `indicators`: Known ones by name. A document of another name is
+    taken for one of upstream's, and gets the name of that (`thoth_indicators`).
+    """
     if printed is None or printed == {} or (isinstance(printed, str) and not printed.strip()):
         raise DocumentError("empty", "nothing on stdout")
     if not isinstance(printed, dict):

@@ -87,7 +87,11 @@ def _keep_newest(history: History) -> History:
 
 
 def _read_points(path: Path, wanted: HistoryFilter) -> History:
-    """The points of a file with table POINTS that fit a filter."""
+    """The points of a file with table POINTS that fit a filter; a null filter fits all.
+
+    An indicator is the beginning of a metric's name, in any case. A stack leaves out points of other followed stacks
+    alone: the control and the machine belong to all, since they show what is no change of a stack.
+    """
     points = POINTS.check(read_parquet(path), where=path.name)
     wrong = points.filter(~pl.col("log_ratio").is_finite() | ~pl.col("error").is_finite() | (pl.col("error") < 0))
     if wrong.height:

@@ -84,7 +84,13 @@ def _remove_folders(folder: Path) -> None:
 def _run_and_watch(
     command: RunCommand, surroundings: Surroundings, requests: RequestPipe | None, work: Path, home: Path
 ) -> RunEnd:
-    """Start the run, watch it to its end, kill what it leaves behind, and tell how it ended."""
+    """Start the run, watch it to its end, kill what it leaves behind, and tell how it ended.
+
+    The order of the end matters. The group is killed while its leader is not yet waited for: until then its number
+    can be no other group's. The time that the leader waited for a core is read from /proc, which forgets it once it is
+    waited for. Only then are leftovers killed: `kill_leftovers` waits for any child, and would take the leader's
+    status and usage. Outputs are drained last, since leftovers may hold the pipes open.
+    """
     groups, isolation = surroundings.groups, dict(surroundings.isolation)
     refused, kills = groups.count_refused_processes(), groups.count_out_of_memory_kills()
     started_at, begin_s = _format_now(), time.monotonic()

@@ -28,14 +28,15 @@ from workbench.indicators.stacks.stack_sets import Stack, StackSet, Variation
 from workbench.indicators.store.archive import CONTROL, Arm
 
 _PROBE = (
-    "import importlib.metadata as m, json, platform, re, sys;"
-    "print(json.dumps([platform.python_version(), sys.prefix,"
+    "import importlib.metadata as m, json, platform, re;"
+    "print(json.dumps([platform.python_version(),"
     " sorted({(re.sub('[-_.]+', '-', str(d.metadata['Name']).lower()), d.version)"
     " for d in m.distributions() if d.metadata['Name']})]))"
 )
 _PROBE_TIMEOUT_S = 60
-# Spaces, or commas, before a name; those in numpy>=1.24,<2 and in brackets belong to the requirement.
-_SEPARATORS = re.compile(r"(?:\s+|\s*,\s*)(?=[A-Za-z])(?![^\[]*\])")
+# Spaces, or commas, before a name; those in numpy>=1.24,<2, in brackets and after the @ before a URL belong to the
+# requirement.
+_SEPARATORS = re.compile(r"(?<![@\s])(?:\s+|\s*,\s*)(?=[A-Za-z])(?![^\[]*\])")
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _build_python_variant(name: str, path: str) -> Variant:
     if interpreter.is_dir():
         interpreter = interpreter / "bin" / "python"
     # Absolute but not resolved: a virtual environment's Python is a link, and its location defines the environment.
-    version, _, listed = _probe_python(name, str(interpreter.absolute()))
+    version, listed = _probe_python(name, str(interpreter.absolute()))
     packages = {str(entry[0]): str(entry[1]) for entry in listed}
     lock = "".join(f"{package}=={number}\n" for package, number in packages.items())
     key = sha256(f"{lock}\0{version}".encode()).hexdigest()
@@ -169,8 +170,8 @@ def _build_python_variant(name: str, path: str) -> Variant:
     return Variant(arm, str(interpreter.absolute()), {})
 
 
-def _probe_python(name: str, interpreter: str) -> tuple[str, str, list[Any]]:
-    """Version, prefix, and packages as (name, version), as an interpreter tells them."""
+def _probe_python(name: str, interpreter: str) -> tuple[str, list[Any]]:
+    """Version, and packages as (name, version), as an interpreter tells them."""
     try:
         process = subprocess.run(  # noqa: S603
             [interpreter, "-I", "-B", "-c", _PROBE],
@@ -180,13 +181,13 @@ def _probe_python(name: str, interpreter: str) -> tuple[str, str, list[Any]]:
             check=True,
             stdin=subprocess.DEVNULL,
         )
-        version, prefix, listed = json.loads(process.stdout)
+        version, listed = json.loads(process.stdout)
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise ConfigError(
             "not a Python that runs", where=f"--python {name}={interpreter}"[:300], found=reason, allowed="3.8 or newer"
         ) from None
-    return str(version), str(prefix), list(listed)
+    return str(version), list(listed)
 
 
 def check_environments(variants: Iterable[Variant], arms: Iterable[Arm]) -> None:
@@ -229,6 +230,8 @@ def solve_requirement_sets(
 def split_requirements(text: str) -> tuple[str, ...]:
     """The requirements of one text, with spaces or commas between them; one with a marker goes on to the text's end.
 
+    A requirement by URL stays one, so that it is refused as such (`stack_request.parse_requirement`).
+
     >>> split_requirements("numpy == 2.2.6 pandas>=2.2,<3 scipy==1.15.3 ; python_version >= '3.9'")
     ('numpy == 2.2.6', 'pandas>=2.2,<3', "scipy==1.15.3 ; python_version >= '3.9'")
     """
@@ -269,7 +272,9 @@ def _check_different_stacks(stacks: list[Stack], texts: Sequence[str]) -> list[S
 def _build_environment_variant(variation: Variation, *, is_control: bool) -> Variant:
     """Variant of an existing environment; its control is the same environment once more."""
     variant = build_python_variants({variation.name: variation.environment or ""})[0]
-    key = sha256(f"{variant.arm.stack_key}\0{variation.setting[2:]}".encode()).hexdigest()
+    # After stack and environment, which the variant's own key covers.
+    threads_and_variables = variation.setting[2:]
+    key = sha256(f"{variant.arm.stack_key}\0{threads_and_variables}".encode()).hexdigest()
     arm = variant.arm.model_copy(
         update={
             "name": CONTROL if is_control else variation.name,

@@ -2,6 +2,11 @@
 
 Ratios are to the baseline over the mix of metrics: above 1 is better. The margin is a share (0.02 is 2 %) within which
 differences do not matter.
+
+- Candidate: a stack as units see it, measured or predicted (`unit_pipeline.Candidate`). Everything: all of them.
+- Accepted: a candidate that no unit excluded, with its scores. Excluded: the others, each with the unit and a reason.
+- Score: sum of the log scores of all steps, the one that ranks. Extra: the part of it that is not the measured mix.
+- Place: what identifies a candidate in estimates: its arm, or its key if it was not measured. In PROPOSALS: a rank.
 """
 
 from __future__ import annotations
@@ -254,9 +259,17 @@ def _format_ratio(contender: Accepted, baseline: str) -> str:
 def sample_thompson(draws: npt.NDArray[np.float64], count: int) -> list[int]:
     """Thompson sampling: the first `count` different stacks that are the best of a draw, as indices into the columns.
 
-    `draws`: Log ratios, (draws, stacks). Fewer indices are returned if fewer stacks are ever the best.
+    `draws`: Log ratios, (draws, stacks). Fewer indices are returned if fewer stacks are ever the best. Stacks with NaN
+    draws (fewer than two complete rounds) are never chosen.
+
+    >>> sample_thompson(np.array([[np.nan, 1.0, 2.0], [np.nan, 2.0, 1.0]]), 3)
+    [2, 1]
     """
-    return list(dict.fromkeys(draws.argmax(axis=1).tolist()))[:count]
+    # Not left to argmax, which takes NaN as the largest.
+    known = np.flatnonzero(~np.isnan(draws).any(axis=0))
+    if not known.size:
+        return []
+    return list(dict.fromkeys(known[draws[:, known].argmax(axis=1)].tolist()))[:count]
 
 
 def build_proposals(

@@ -214,6 +214,10 @@ def _list_schema_types(schema: Any) -> set[str]:
 
 
 def _select_kind(kinds: set[str], where: str) -> tuple[Kind, bool]:
+    """Kind of the column for values of some JSON types, and whether they are mixed: then all but texts are as in JSON.
+
+    Integers and numbers together are a float; any other mixture is text. `kinds`: Type names without `null`.
+    """
     if not kinds or kinds - {"integer", "number", "boolean", "string"}:
         raise InputError("unsupported field type", where=where, found=sorted(kinds), allowed="numbers, texts, bool")
     single: dict[str, Kind] = {"integer": "int", "number": "float", "boolean": "bool", "string": "str"}

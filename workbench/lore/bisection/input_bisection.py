@@ -290,7 +290,12 @@ class _Bisection:
         return connect_bridge(child)
 
     def search_and_write(self, on_progress: OnProgress | None) -> BisectionResult:
-        """Check the whole input, shrink it, check again, write the reduced dump."""
+        """Check the whole input, shrink it, check again, write the reduced dump.
+
+        A is the operator on Spark; B, only in a comparison, the one with the other settings or engine. `subsets` hold
+        the rows that are left of each input, and the search changes them. Nothing is written without a target, nor
+        where the rows found do not reproduce.
+        """
         options, sidecar = self.options, self.sidecar
         a = OperatorVariant(self._new_session(options.confs_a, "spark"), sidecar, self.plan, "spark")
         b = None

@@ -430,7 +430,10 @@ class StreamReader(ByteCursor):
         descriptor.complete = True
 
     def _read_blocks(self) -> bytes:
-        """Block data up to the next object, joined."""
+        """Block data up to the next object, joined.
+
+        Also kept in `blocks`: a writer may hide another stream in them, whose class names `list_class_names` looks for.
+        """
         joined = bytearray()
         while self.at < len(self.data) and (tag := self.data[self.at]) in (BLOCK, LONG_BLOCK):
             self.at += 1

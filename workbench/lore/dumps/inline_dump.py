@@ -155,9 +155,11 @@ def _pick_output_record(
 ) -> TapRecord | None:
     """Pick the output record of partition `number` that belongs to the picked inputs; null if none can be matched.
 
-    `tries`: Records of the output, one for each task attempt. `one_to_one`: A task reads one partition of each input.
+    `tries`: Records of the output, one for each task attempt. `picked`: Records of the inputs. `by_place`: All records.
+    `joint`: Places that one task passes with the output. `one_to_one`: A task reads one partition of each input.
     """
     if one_to_one:
+        # One attempt for all inputs, and the output's must be that one.
         attempts = {picked[place][number].attempt for place in joint if number in picked.get(place, {})}
         same = [record for record in tries if {record.attempt} == attempts]
         return same[-1] if same else None

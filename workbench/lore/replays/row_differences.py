@@ -318,7 +318,9 @@ def _split_by_column_gaps(
 ) -> list[tuple[list[FloatRow], list[FloatRow]]]:
     """Split rows of both sides where neighbours in the sorted column differ beyond the tolerance.
 
-    Rows of different parts can then never be equal. Returns: Pairs of left and right rows.
+    Rows of different parts can then never be equal: a row beyond the gap differs from all before it. Within a part
+    only neighbours are close, so that its ends may still differ. Returns: Pairs of left and right rows, by ascending
+    values; one of both sides may be empty. `left` and `right` must not both be.
     """
     sided = [(row, side) for side, rows in enumerate((left, right)) for row in rows]
     sided.sort(key=lambda pair: pair[0][column])

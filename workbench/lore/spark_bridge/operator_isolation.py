@@ -265,6 +265,8 @@ def rebuild_operator(
 
     Call `trust_check.check_trust` first: loading plan.meta runs code of its classes.
 
+    `engine`: Whether an accelerator runs it, and not plain Spark: the columnar rules of the session then replace the
+    operator where they can. Otherwise it stays as it was dumped, and columns that it returns are turned to rows.
     `reader`: Bridge of the session that reads the files, so that settings under test do not affect reading; by
     default that of the operator.
     `changed`: Other files of an input, by its number, in the layout of a dump. Rows of all inputs are then brought to
@@ -452,17 +454,20 @@ def replan_join(operator: Any, source: RowSource, n_rows: dict[int, int], bridge
             found="a join for NOT IN has one plan only",
             do="leave out --replan",
         )
+    # New nodes take the settings of the active session.
     bridge.activate()
     scans, sides = [], []
     for index, child in enumerate(bridge.to_list(operator.children())):
         output = child.output()
         rdd, n_partitions = source(index)
+        # The session that reads the rows may be another one.
         bridge.activate()
         scans.append(bridge.build_scan(output, rdd, n_partitions, f"LoreReplay input-{index}"))
         sides.append(bridge.build_logical_rows(output, rdd, n_rows[index]))
     left, right = sides
     logical = bridge.build_logical_join(left, right, operator.joinType(), _build_condition(operator, bridge))
     plan = bridge.plan_logical(logical)
+    # What the planner returns is ready to run: it is both the plan and the operator.
     return RebuiltOperator(bridge, plan, plan, bridge.to_list(operator.output()), tuple(scans))
 
 

@@ -118,6 +118,11 @@ def _describe_waiting(analysis: Analysis) -> str:
 
 
 def _describe_caveats(analysis: Analysis) -> str:
+    """Caveats of the headline, each after a semicolon: pods that never came, stops, losses, gangs, this machine.
+
+    Silent stages are left out: they make the run invalid, and stand among its reasons. A stage that left pods waiting
+    is not told again for its stops.
+    """
     caveats = []
     for row in analysis.unfinished.filter(~pl.col("silent")).iter_rows(named=True):
         if row["waiting"] >= TOLD_FRACTION * row["came"]:

@@ -329,7 +329,7 @@ def _passes_less(came_s: Floats, wait: Floats, begin_s: float, end_s: float) -> 
         return arrived - gone > 1.96 * math.sqrt(arrived + gone)
     edges = begin_s + np.arange(seconds + 1.0)
     more = np.diff(count_passages(came_s, edges)) - np.diff(count_passages(left_s, edges))
-    return mean_interval(more.astype(float))[1] > 0
+    return mean_interval(more.astype(float)).low > 0
 
 
 def _has_stopped(left_s: Floats, last_s: float | None, stretch: Stretch, end_s: float) -> bool:

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -44,11 +44,18 @@ THROUGH = 0.95
 MIN_STEP_S = 1.0
 CONFIDENCE_LEVEL = 0.95
 MIN_PODS = 20
-_Interval = tuple[float, float, float]
 _MORE = "its windows are too few or vary too much; use steps of at least 20 s"
 _OTHERS = "the other windows are too few or vary too much"
 _IN_TURN = "Jobs with completions above parallelism create pods when others end, so their due times are unknown"
 SUSTAINED, NOT_SUSTAINED, UNDECIDED = "SUSTAINED", "NOT SUSTAINED", "UNDECIDED"
+
+
+class MeanInterval(NamedTuple):
+    """A mean over windows with its interval; the ends are infinite for one window."""
+
+    mean: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -350,19 +357,19 @@ def _judge_step(step: ArrivalStep, passages: StagePassages, where: Saturation) -
     plateau = longer if verdict == NOT_SUSTAINED and longer.enough else windows
     rate = mean_interval(plateau.rates(passages.scheduled)[plateau.steady])
     return {
-        "completed_per_s": rate[0],
-        "low_per_s": rate[1],
-        "high_per_s": rate[2],
-        "backlog_slope_per_s": growth[0],
-        "backlog_low_per_s": growth[1],
-        "backlog_high_per_s": growth[2],
+        "completed_per_s": rate.mean,
+        "low_per_s": rate.low,
+        "high_per_s": rate.high,
+        "backlog_slope_per_s": growth.mean,
+        "backlog_low_per_s": growth.low,
+        "backlog_high_per_s": growth.high,
         "verdict": verdict,
         "reason": reason,
     }
 
 
 def _decide_verdict(
-    step: ArrivalStep, windows: Windows, growth: _Interval, passages: StagePassages
+    step: ArrivalStep, windows: Windows, growth: MeanInterval, passages: StagePassages
 ) -> tuple[str, str | None]:
     """Decide the verdict of a step; undecided ones come with the reason."""
     margin = MARGIN * step.offered_per_s
@@ -372,6 +379,7 @@ def _decide_verdict(
         count_before(times, windows.ends_s)
         for times in (step.due_s, passages.pods_accepted - lag, passages.pods_accepted, passages.scheduled)
     )
+    # The lag is granted at the end alone: at the begin it would take away pods of this step that were accepted sooner.
     accepted[0] = arrivals[0]
     sent = accepted[1] - accepted[0] >= (1 - 2 * MARGIN) * (due[1] - due[0])
     if arrivals[1] - arrivals[0] < MIN_PODS:
@@ -379,12 +387,12 @@ def _decide_verdict(
         return UNDECIDED, f"fewer than {MIN_PODS} pods" if too_few else _explain_missing_pods(due, accepted)
     if not windows.past_delay and not step.lags_more:
         return UNDECIDED, "scheduling takes about as long as the step; use a longer step"
-    if growth[1] > margin:
+    if growth.low > margin:
         return NOT_SUSTAINED, None
     if not sent:
         return UNDECIDED, _explain_missing_pods(due, accepted)
     # If nearly all accepted pods are scheduled at the end, the spread of the windows does not matter.
-    if growth[2] <= margin or arrivals[1] - departures[1] <= MARGIN * (arrivals[1] - arrivals[0]):
+    if growth.high <= margin or arrivals[1] - departures[1] <= MARGIN * (arrivals[1] - arrivals[0]):
         return SUSTAINED, None
     return UNDECIDED, _MORE if not windows.full else f"{_explain_saturation(windows)}; {_OTHERS}"
 
@@ -397,7 +405,7 @@ def _explain_saturation(windows: Windows) -> str:
     return f"pods waited for room in {windows.full} of its {N_WINDOWS} windows"
 
 
-def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> _Interval:
+def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> MeanInterval:
     """Mean with its t interval.
 
     >>> [round(end, 2) for end in mean_interval(np.array([19.0, 20.0, 21.0, 20.0]))]
@@ -408,7 +416,7 @@ def mean_interval(values: Floats, level: float = CONFIDENCE_LEVEL) -> _Interval:
     n = len(values)
     mean = float(values.mean())
     half = float(stdtrit(n - 1, (1 + level) / 2) * values.std(ddof=1) / math.sqrt(n)) if n > 1 else math.inf
-    return mean, mean - half, mean + half
+    return MeanInterval(mean, mean - half, mean + half)
 
 
 def find_sustainable_rate(ramp: pl.DataFrame) -> SustainableRate:

@@ -315,6 +315,10 @@ def _check_watches(run: RunTables) -> list[dict[str, Any]]:
 
 
 def _explain_watch_lag(worst: float | None, unseen: int, beats: int) -> str:
+    """Reason why the lag of the watch is too large or not known; used only where the condition does not hold.
+
+    `worst`: p99 of the heartbeats in seconds, null if none was seen. `unseen`: Heartbeats never seen, out of `beats`.
+    """
     if worst is None:
         return "no heartbeat was seen, so the watch's lag is unknown"
     if worst > MAX_LAG_S:

@@ -71,6 +71,7 @@ def _list_first_workloads(plan: Plan) -> list[tuple[int, str]]:
 
 def _check_suspensions(plan: Plan) -> list[Finding]:
     """Warn of suspended workloads that nothing releases, unless a recipe puts them into a queue."""
+    # The first two requests tell: the workload itself, or a gang's PodGroup and its first pod, which stands for all.
     named = [
         entry
         for index, entry in _list_first_workloads(plan)

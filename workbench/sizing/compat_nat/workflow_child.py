@@ -65,7 +65,12 @@ def _read_orders(stdin: Iterable[str], orders: queue.SimpleQueue[str]) -> None:
 
 
 async def run_level(order: dict[str, Any], tell: SendMessage) -> None:
-    """Build the workflow anew, as the toolkit does for each level, and run the items with so many in flight."""
+    """Build the workflow anew, as the toolkit does for each level, and run the items with so many in flight.
+
+    `order`: `config_file` (path of the workflow), `concurrency` (runs in flight), `items` (pairs of id and prompt).
+    Messages: one a run, as runs end, with `item`, `ok`, `wall_s`, and `error` or `first`, `last`, `llm_s`; then `done`
+    with the concurrency. An exception is told as `broken` instead (`_run_orders`).
+    """
     config = import_module("nat.runtime.loader").load_config(order["config_file"])
     builder_of = import_module("nat.builder.workflow_builder").WorkflowBuilder
     sessions_of = import_module("nat.runtime.session").SessionManager

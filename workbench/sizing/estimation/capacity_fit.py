@@ -93,7 +93,11 @@ class MonotoneCurve:
         return between
 
     def max_load_within(self, limit_s: float) -> Floats:
-        """Largest load within the limit."""
+        """Largest load within the limit; NaN if the lowest load is beyond it, infinite on a flat last segment.
+
+        The segment begins at the last level within the limit; beyond the largest load the last one goes on. No load
+        below the lowest one is estimated.
+        """
         loads, fitted = self.loads, self.fitted
         last = (fitted <= limit_s).sum(axis=1) - 1
         segment = np.clip(last, 0, len(loads) - 2)

@@ -1,7 +1,10 @@
 """Registry of the metrics and quantiles that goals are set on.
 
-A new metric is one entry of `METRICS`: goals, stop rule, tables, charts, goodput and virtual time read it from there. A
-new quantile in reports is one number in `REPORTED_QUANTILES`; goals take any quantile.
+A new metric over columns that table REQUESTS has is one entry of `METRICS`: goals, stop rule, tables, charts, goodput
+and virtual time read it from there. A metric that needs a new column also needs the column in `sizing.tables.REQUESTS`,
+its value in each source of requests (a field of `load.client_messages.RequestRow` that the protocols fill, or an entry
+of `load.load_step.REQUEST_COLUMNS`; `other_tools.imported_sweep`), and, for a simulated service, an entry of `_COLUMNS`
+in `simulation.virtual_time`. A new quantile in reports is one number in `REPORTED_QUANTILES`; goals take any quantile.
 """
 
 from __future__ import annotations

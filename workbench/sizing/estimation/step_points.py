@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from workbench.sizing.estimation import metrics, point_verdicts
+from workbench.sizing.estimation import metrics
+from workbench.sizing.estimation.answer_profiles import AnswerProfile, profile_answers
+from workbench.sizing.estimation.backlog import Backlog, measure_backlog
 from workbench.sizing.estimation.metrics import Floats
-from workbench.sizing.estimation.point_verdicts import (
-    AnswerProfile,
-    Backlog,
-    compare_points,
-    decide_verdict,
-    measure_backlog,
-)
 from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimits
+from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict
 from workbench.sizing.estimation.server_bottleneck import summarize_server_metrics
 from workbench.sizing.load.client_messages import STREAM_NOTES
 from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
@@ -229,7 +225,7 @@ def assess_step(
     counted = select_kept_requests(sent, step["users"])
     quantile_rows = _build_quantile_rows(counted, step, sorted({*qs, metrics.DEFAULT_QUANTILE}))
     again = _find_repeated_prompts(sent, earlier)
-    answers = point_verdicts.profile_answers(counted, sent, again)
+    answers = profile_answers(counted, sent, again)
     repeated = counted["request"].is_in(sent.filter(again)["request"].implode()).mean() if counted.height else 0.0
     extra = {
         "repeated_prompts": float(str(repeated)),

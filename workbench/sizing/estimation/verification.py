@@ -15,8 +15,8 @@ import polars as pl
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
-from workbench.sizing.estimation import metrics, point_verdicts, step_points, sweep_store
-from workbench.sizing.estimation.point_verdicts import AnswerProfile
+from workbench.sizing.estimation import answer_profiles, metrics, step_points, sweep_store
+from workbench.sizing.estimation.answer_profiles import AnswerProfile
 from workbench.sizing.estimation.sizing_answer import SizingAnswer
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.load import sweep_journal, sweep_runner
@@ -144,7 +144,7 @@ def _compare_answers(
     assessment = step_points.assess_step(
         requests.filter(pl.col("step") == point["step"]), step, limits, [metrics.DEFAULT_QUANTILE]
     )
-    text = point_verdicts.describe_other_answers(assessment.answers, baseline.answers, limits.max_error_ratio)
+    text = answer_profiles.describe_other_answers(assessment.answers, baseline.answers, limits.max_error_ratio)
     return point if text is None else point | {"verdict": "other answers", "reason": f"{text} in the sweep"}
 
 

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics, step_points
+from workbench.sizing.estimation.backlog import Backlog, measure_backlog
 from workbench.sizing.estimation.capacity_fit import Capacity, estimate_bounded_capacity, find_ceiling
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
-from workbench.sizing.estimation.point_verdicts import Backlog, measure_backlog
 from workbench.sizing.load.client_messages import RequestRow
 from workbench.sizing.load.level_ladder import Ladder, Rung, next_load, next_repeat_load
 from workbench.sizing.tables import FAILING_VERDICTS

@@ -16,7 +16,7 @@ from workbench.core.nvml import NvmlError, open_nvml
 from workbench.core.signals import run_in_thread
 from workbench.sizing.compat_nat import calc_file
 from workbench.sizing.config import SweepConfig, build_sweep_config, confirm_target
-from workbench.sizing.estimation.point_verdicts import sample_backlog
+from workbench.sizing.estimation.backlog import sample_backlog
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps
 from workbench.sizing.load import client_messages, request_plan
 from workbench.sizing.load.client_pool import ClientPool
@@ -139,8 +139,12 @@ class SweepRun:
     async def _run_levels(
         self, pool: ClientPool | DaskPool, stop_request: StopRequest, watcher: SweepWatcher, before: SweepUsage
     ) -> tuple[str, str | None]:
-        """Run the levels; returns why the sweep ended, and the limit if there was one."""
+        """Run the levels; returns why the sweep ended, and the limit if there was one.
+
+        `before`: Usage of earlier sweeps that the limits also count.
+        """
         journal, rules = self.journal, _build_step_rules(self.config)
+        # Each LoadStep adds what it sends and how long it takes to this object, so that it is always the total.
         usage = journal.total_usage().combine_with(before)
         levels = LevelSchedule(self.config)
         while (load := levels.next_level(journal.requests, journal.steps)) is not None:

@@ -1,4 +1,15 @@
-"""Factor model: JSON file with the factors of a pair; exports to CSV and Parquet."""
+"""Factor model: JSON file with the factors of a pair; exports to CSV and Parquet.
+
+Predicted seconds of a query on the candidate, from seconds and work of each term on the baseline:
+
+    sum over terms of (seconds / factor) ** time_weight * (work * price) ** (1 - time_weight) * exp(calibration)
+    * exp(-correction)
+
+Work is millions of rows; price is the candidate's seconds per unit of it. A term without work or price is predicted
+from its time alone. `calibration` brings the mean log error of the training queries to zero. `correction` is the log
+error that features of the query's plan predict, less its mean over the queries of the log; none without learned
+features. A term is an operator, a kind of time, or a group of operators that no query separates, joined by " + ".
+"""
 
 from __future__ import annotations
 

@@ -30,9 +30,10 @@ BOOKING_ERROR = 0.01
 MIN_SPREAD, MAX_SPREAD = 0.25, 1.5
 # Least share booked on either side, so that an operator that disappears has a finite factor.
 FLOOR_SHARE = 0.0002
-# Candidate weights of the operator's time in a prediction; its work has the rest. The training queries choose one; with
-# few queries it is the first.
+# Candidate weights of the operator's time in a prediction; its work has the rest. The training queries choose one.
 TIME_WEIGHTS = (0.8, 1.0, 0.9, 0.7, 0.6)
+# With few queries, and where several are equally good, the first one counts.
+DEFAULT_TIME_WEIGHT = TIME_WEIGHTS[0]
 MIN_QUERIES_TO_CHOOSE = 8
 MAX_DESCRIBED = 8
 
@@ -308,10 +309,11 @@ def fit_factors(both: PairedTimes, *, time_weight: float | None = None) -> Facto
     one session on a side the variance comes from `both.noise`; without that it is unknown (NaN), and v is the booking
     error alone.
 
-    Without `time_weight`, the weight is chosen by leaving out each query in turn. What these errors have in common with
-    the queries' plans becomes the correction.
+    The time weight is the exponent of the predicted time by the operator's time; that by its work has the rest
+    (`Factors.predict_by_term`): 1 predicts from time alone. Without `time_weight`, it is chosen by leaving out each
+    query in turn. What these errors have in common with the queries' plans becomes the correction.
     """
-    choices = TIME_WEIGHTS if len(both.queries) >= MIN_QUERIES_TO_CHOOSE else TIME_WEIGHTS[:1]
+    choices = TIME_WEIGHTS if len(both.queries) >= MIN_QUERIES_TO_CHOOSE else (DEFAULT_TIME_WEIGHT,)
     choices = choices if time_weight is None else (time_weight,)
     fitted = _fit_terms(both)
     if len(both.queries) < 2:

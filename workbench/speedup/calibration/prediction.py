@@ -87,7 +87,12 @@ def predict_queries(
 def predict_by_term(
     model: FactorModel, measured: Measured, *, overrides: Mapping[str, float] | None = None
 ) -> pl.DataFrame:
-    """Predictions per run and operator: `session, query, operator, baseline_s, predicted_s, factor`."""
+    """Predictions per run and operator: `session, query, operator, baseline_s, predicted_s, factor`.
+
+    Runs of a query in a log are added up. Only operators with time on the baseline have a row. `operator` is a term: a
+    group's is joined by " + ". `factor` is baseline over candidate by time alone; predictions also use work and the
+    correction, so that it is not `baseline_s / predicted_s`. `overrides`: Factors to use instead, by term.
+    """
     _, pieces = _prepare_pieces(measured)
     fitted, _, parts, work = _apply_factors(model, pieces, overrides)
     predicted = fitted.predict_by_term(parts, work) * _correct_times(model, pieces)[:, None]

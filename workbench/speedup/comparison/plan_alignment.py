@@ -251,7 +251,10 @@ def _build_aligned_row(
 ) -> dict[str, Any]:
     """Row of the aligned plans for one operator: the names, wall seconds and rows of both sides.
 
-    `first`, `second`: Node ids in the baseline's and candidate's plan, null where it has no counterpart.
+    `costs`: By node id, of the baseline and the candidate; a node without one has zero seconds.
+    `first`, `second`: Node ids in the baseline's and candidate's plan, null where it has no counterpart; never both.
+    `accelerated`: Whether anything of the candidate's plan is. Seconds and rows of a missing node are null; so are rows
+    that are zero.
     """
     nodes = [None if key is None else plan.nodes[key] for plan, key in zip(plans, (first, second), strict=True)]
     node_costs = [

@@ -132,7 +132,11 @@ class RecordingProgress:
         self._status.show(f"{self._name} starts{self._format_left_time()}")
 
     def note_execution(self, row: dict[str, Any]) -> None:
-        """An execution ended."""
+        """An execution ended: show the progress, and say at once that a query failed.
+
+        `row`: Line of executions.jsonl: `pass` from 1, `position` in its pass from 1, `query`, `status`, `error` (null
+        if ok). The line with the last position ends its pass, and is always shown.
+        """
         self.done += 1
         name = f"{self._name}, pass {row['pass']}"
         if row["status"] == "failed":
