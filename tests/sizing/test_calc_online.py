@@ -191,10 +191,10 @@ def test_a_python_that_is_none_is_refused(tmp_path: Path) -> None:
 def stopped_at(level: int, outcome: str = "ok") -> Any:
     """A workflow that somebody ends at this concurrency."""
 
-    async def run_level(concurrency: int, items: list[Any], told: Any) -> list[calculator.WorkflowRun]:
+    async def run_level(concurrency: int, items: list[Any], told: Any) -> list[workflow_runs.WorkflowRun]:
         if concurrency == level:
             raise KeyboardInterrupt
-        return [calculator.WorkflowRun(item.id, outcome, 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
+        return [workflow_runs.WorkflowRun(item.id, outcome, 1.0 + concurrency, [0.5], 0.0, 1.0) for item in items]
 
     workflow = MagicMock(run_level=run_level)
     workflow.name = "stopped"
@@ -296,10 +296,10 @@ def test_a_wait_before_the_server_begins_is_told(tmp_path: Path) -> None:
 
 def test_the_total_is_from_the_first_event_to_the_last() -> None:
     runs = [
-        calculator.WorkflowRun("a", "ok", 2.0, [], 10.0, 12.0),
-        calculator.WorkflowRun("b", "ok", 4.0, [], 11.0, 15.0),
+        workflow_runs.WorkflowRun("a", "ok", 2.0, [], 10.0, 12.0),
+        workflow_runs.WorkflowRun("b", "ok", 4.0, [], 11.0, 15.0),
     ]
-    level = calculator.level_metrics([*runs, calculator.WorkflowRun("c", "failed")])
+    level = calculator.level_metrics([*runs, workflow_runs.WorkflowRun("c", "failed")])
     assert level.total_runtime == 5.0
     assert level.workflow_runtime_p95 == pytest.approx(3.9)
 

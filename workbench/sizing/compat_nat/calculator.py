@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -30,18 +29,12 @@ from workbench.sizing.compat_nat.calculation import (
     calculate_gpus,
     check_options,
 )
-from workbench.sizing.compat_nat.workflow_runs import (
-    CalcWorkflow,
-    LocalWorkflow,
-    ServedWorkflow,
-    WorkflowRun,
-    endpoint_host,
-)
 
 if TYPE_CHECKING:
     import altair as alt
     import polars as pl
 
+    from workbench.sizing.compat_nat.workflow_runs import CalcWorkflow, WorkflowRun
 
 MIN_REPORTED_GAP = 0.1
 
@@ -229,6 +222,9 @@ def run_online(options: Options, report: Callable[[str], None]) -> CalculationRe
 
 
 def _open_workflow(options: Options) -> CalcWorkflow:
+    # Only a measurement needs the event loop and the client.
+    from workbench.sizing.compat_nat.workflow_runs import LocalWorkflow, ServedWorkflow, endpoint_host
+
     assert options.config_file is not None
     if options.endpoint is None:
         return LocalWorkflow(options.config_file, options.nat_python)
@@ -252,6 +248,8 @@ def _open_workflow(options: Options) -> CalcWorkflow:
 
 def _run_in_new_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run a coroutine to its end; in a thread if an event loop is already running, as in a notebook."""
+    import asyncio
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -293,6 +291,7 @@ def level_metrics(runs: list[WorkflowRun]) -> SizingMetrics:
     A failed run is not part of percentiles and items, and marks the level as interrupted. Percentiles without values
     are 0, as in the toolkit.
 
+    >>> from workbench.sizing.compat_nat.workflow_runs import WorkflowRun
     >>> level = level_metrics([WorkflowRun("a", "ok", 2.0, [0.5, 1.0], 0.0, 2.0), WorkflowRun("b", "failed")])
     >>> level.workflow_runtime_p95, level.alerts.workflow_interrupted, list(level.per_item_metrics)
     (2.0, True, ['a'])
