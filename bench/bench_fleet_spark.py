@@ -42,14 +42,14 @@ from workbench.speedup.fleet.fleet_reader import measure_fleet
 from workbench.speedup.fleet.spark_fleet import SparkOptions, open_context
 if __name__ == "__main__":
     folder, count, master, cores, results = sys.argv[1:]
-    options = SparkOptions(master, {"spark.cores.max": cores}, results)
+    options = SparkOptions(master, {"spark.cores.max": cores})
     with open_context(options) as context:
         deadline = time.monotonic() + 60
         while context._jsc.sc().getExecutorMemoryStatus().size() <= int(cores) and time.monotonic() < deadline:
             time.sleep(0.05)
         context.parallelize(range(int(cores)), int(cores)).map(lambda number: number).count()
         begin = time.perf_counter()
-        fleet = measure_fleet([folder], spark=options)
+        fleet = measure_fleet([folder], spark=SparkOptions(results=results))
         work_s = time.perf_counter() - begin
         driver = psutil.Process()
         processes = [driver, *driver.children(recursive=True)]
