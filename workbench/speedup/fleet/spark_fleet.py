@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.errors import ConfigError, MissingToolError, RunFailedError
 from workbench.runs.run_stores import check_writable, is_url
+from workbench.spark import jvm
 from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code
 from workbench.speedup.fleet.fleet_results import (
     FleetResults,
@@ -33,14 +34,13 @@ MAX_PACK_BYTES = 256 << 20
 PACKS_PER_SLOT = 3
 POLL_S = 1.0
 READERS = 8
-LOG_SETTINGS = Path(__file__).parents[2] / "spark" / "log4j2.properties"
 # Short jobs of Python tasks: what a JVM compiles and collects well does not pay here.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SETTINGS = {
     "spark.app.name": "workbench speedup fleet",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
+    "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} {jvm.QUIET_LOGGING}",
     "spark.executor.extraJavaOptions": JAVA_OPTIONS,
     "spark.executorEnv.POLARS_MAX_THREADS": "1",
 }
@@ -81,7 +81,7 @@ def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) 
     waiting = build_keys(candidates, run, reuse=options.reuse)
     for key, result in _read_new_results(results, set(waiting)):
         if result.application["status"][0] == "unreadable":
-            results.forget(key)
+            results.delete_result(key)
             continue
         yield waiting.pop(key).path, MeasuredLog(result.application, result.measured, from_cache=True)
     if not waiting:
@@ -90,7 +90,7 @@ def measure_on_spark(candidates: Sequence[LogCandidate], options: SparkOptions) 
         yield from _measure_waiting(context, results, waiting, resolve_place(options.results))
     for candidate in waiting.values():
         yield candidate.path, build_unreadable_log(candidate.path, KILLED)
-    _forget_marks(results)
+    results.delete_marks()
     if options.results is None:
         prune_default_results()
 
@@ -99,8 +99,7 @@ def _measure_waiting(
     context: SparkContext, results: FleetResults, waiting: dict[str, LogCandidate], place: str
 ) -> Iterator[tuple[str, MeasuredLog]]:
     """Run jobs until each waiting log has a result or was tried often enough; those with one leave `waiting`."""
-    while packs := _plan_packs(results, waiting, context.defaultParallelism):
-        before = results.list_state()
+    while packs := _plan_packs((before := results.list_state()).begun, waiting, context.defaultParallelism):
         job = _Job(context, packs, place, results.run)
         has_ended = False
         while not has_ended:
@@ -112,13 +111,12 @@ def _measure_waiting(
             raise _explain_failure(job.error)
 
 
-def _plan_packs(results: FleetResults, waiting: Mapping[str, LogCandidate], slots: int) -> list[list[PlannedLog]]:
+def _plan_packs(begun: Mapping[str, int], waiting: Mapping[str, LogCandidate], slots: int) -> list[list[PlannedLog]]:
     """The tasks of the next job, by how often a log was begun (see MAX_BEGUN); empty: all were tried.
 
     Logs that no task has begun, in packs; else those that were begun once, one a task; else one that was begun twice,
     alone in its job: where a job is aborted, the neighbours of the log that did it have marks, too.
     """
-    begun = results.list_state().begun
     planned = {key: PlannedLog(key, log.path, begun.get(key, 0)) for key, log in waiting.items()}
     fresh = [key for key, log in planned.items() if not log.begun]
     if fresh:
@@ -155,9 +153,9 @@ def _read_new_results(results: FleetResults, wanted: set[str]) -> Iterator[tuple
     """The results that are there of the wanted ones; one that cannot be read is removed and stays wanted."""
     present = sorted(results.list_state().measured & wanted)
     with ThreadPoolExecutor(READERS) as readers:
-        for key, result in zip(present, readers.map(results.read, present), strict=True):
+        for key, result in zip(present, readers.map(results.read_result, present), strict=True):
             if result is None:
-                results.forget(key)
+                results.delete_result(key)
             else:
                 yield key, result
 
@@ -250,14 +248,6 @@ def _explain_failure(error: Exception) -> RunFailedError:
     )
 
 
-def _forget_marks(results: FleetResults) -> None:
-    """Remove the marks of this run; those of a run that was killed stay, and mean nothing to others."""
-    with contextlib.suppress(OSError):
-        for path, is_folder, _ in results.store.list_entries(results.folder):
-            if not is_folder and f".{results.run}-" in path:
-                results.store.delete_file(path)
-
-
 @contextlib.contextmanager
 def open_context(options: SparkOptions) -> Iterator[SparkContext]:
     """The Spark context of the given session, of the active one, or of a new one, which is stopped at the end."""
@@ -281,8 +271,6 @@ def open_context(options: SparkOptions) -> Iterator[SparkContext]:
             )
         yield session.sparkContext
         return
-    from workbench.spark import jvm
-
     # Only spark-submit reads the Python of executors from the settings.
     if python := options.settings.get("spark.pyspark.python"):
         os.environ["PYSPARK_PYTHON"] = python

@@ -100,7 +100,7 @@ class _Requests:
         """Begin to write a result."""
         is_unreadable = result.application["status"][0] == "unreadable"
         outcome = LogOutcome(log.key, "unreadable" if is_unreadable else "measured", seconds=seconds)
-        future = self._writers.submit(self._results.write, log.key, result, log.begun + 1)
+        future = self._writers.submit(self._results.write_result, log.key, result, log.begun + 1)
         self._written.append((outcome, future))
 
     def take_outcomes(self, max_waiting: int) -> Iterator[LogOutcome]:
