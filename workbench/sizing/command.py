@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.console.options import ModelCommand, build_group
 from workbench.sizing.commands.calc import calc
+from workbench.sizing.commands.calibrate import calibrate
 from workbench.sizing.commands.estimate import estimate, verify
 from workbench.sizing.commands.import_ import import_
 from workbench.sizing.commands.manifests import manifests
@@ -25,5 +26,6 @@ app.command(cls=ModelCommand)(run)
 app.command()(estimate)
 app.command()(verify)
 app.command(cls=ModelCommand)(simulate)
+app.command(cls=ModelCommand)(calibrate)
 app.command(name="import")(import_)
 app.command(cls=ModelCommand)(manifests)
