@@ -7,11 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
 
 from tests.eventlog.conftest import LOGS, OTHERS, OWN
 from tests.eventlog.reference import Reference, content
 from workbench.core.errors import ConfigError, InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
+from workbench.eventlog.sources import LogCutter, list_logs
 
 Read = Callable[[Path], EventLogFacts]
 ALL = OWN + OTHERS
@@ -194,3 +196,41 @@ def test_nonsense_is_refused_with_what_to_do(tmp_path: Path) -> None:
         read_event_logs(LOGS / "failing.zstd", jobs=0)
     with pytest.raises(InputError, match=r"cannot be opened|cannot be read"):
         read_event_logs("nosuchprotocol://bucket/log")
+
+
+@pytest.mark.parametrize("fault", ["none", "frames end within lines", "damage", "cut", "other bytes", "no line end"])
+def test_frames_read_in_groups_give_what_one_stream_gives(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = content(LOGS / "failing.zstd").splitlines(keepends=True)
+    lines.insert(len(lines) // 3, b'{"Event":oops\n')
+    bad_offset = sum(map(len, lines[: len(lines) // 3]))
+    if fault == "no line end":
+        lines[-1] = lines[-1].rstrip(b"\n")
+    parts = [b"".join(lines[at : at + 20]) for at in range(0, len(lines), 20)]
+    if fault == "frames end within lines":
+        whole = b"".join(lines)
+        parts = [whole[at : at + 40_007] for at in range(0, len(whole), 40_007)]
+    frames = [zstandard.compress(part, 1) for part in parts]
+    middle = len(frames) // 2
+    if fault == "damage":
+        frames[middle] = frames[middle][:40] + bytes(20) + frames[middle][60:]
+    elif fault == "other bytes":
+        frames.insert(middle, b"no frame")
+    path = tmp_path / "log"
+    path.write_bytes(b"".join(frames)[: -7 if fault == "cut" else None])
+    cutter = LogCutter(0, list_logs(str(path))[0], 300_000)
+    assert sum(chunk.codec == "zstd" for chunk in cutter.iter_chunks()) >= 2
+    in_groups = read_event_logs(path, chunk_bytes=300_000)
+    if fault in ("damage", "other bytes"):
+        # One stream may lose the last lines of the frame before the damage.
+        path.write_bytes(b"".join(frames[:middle]))
+    monkeypatch.setattr("workbench.eventlog.sources.iter_zstd_frames", lambda file: ())
+    one_stream = read_event_logs(path, chunk_bytes=300_000)
+    for table in EventLogFacts.__dataclass_fields__:
+        of_both = [
+            getattr(facts, table).drop("fault", "input_bytes", strict=False) for facts in (in_groups, one_stream)
+        ]
+        assert of_both[0].equals(of_both[1]), table
+    assert in_groups.bad_lines["byte_offset"][0] == bad_offset
+    assert (in_groups.logs["fault"][0] is None) == (fault in ("none", "frames end within lines", "no line end", "cut"))

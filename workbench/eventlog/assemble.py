@@ -153,12 +153,12 @@ class LogAssembler:
         self.work = JobAssembler(self.rows, self.queries)
         self.handlers = self.application.handlers | self.queries.handlers | self.work.handlers
         self.lines = self.bytes = self.events = self.bad = 0
-        self.file, self.file_lines = -1, 0
+        self.file, self.file_lines, self.file_bytes = -1, 0, 0
 
     def take_chunk(self, facts: ChunkFacts) -> None:
         """Add the next chunk of the log."""
         if facts.file != self.file:
-            self.file, self.file_lines = facts.file, 0
+            self.file, self.file_lines, self.file_bytes = facts.file, 0, 0
         for bad in facts.bad:
             self._write_bad_line(bad)
         self.bad += facts.n_bad
@@ -174,6 +174,7 @@ class LogAssembler:
         self.queries.write_closed_executions()
         self.lines += facts.lines
         self.file_lines += facts.lines
+        self.file_bytes += facts.bytes
         self.bytes += facts.bytes
         self.events += facts.decoded
 
@@ -200,7 +201,7 @@ class LogAssembler:
                 tables.BAD_LINES.name,
                 file=self.rows.redactor.redact_path(self.source.files[self.file].url),
                 line=self.file_lines + bad.line + 1,
-                byte_offset=bad.offset,
+                byte_offset=self.file_bytes + bad.offset,
                 reason=bad.reason,
                 text="" if self.rows.redactor.strict else bad.text,
             )

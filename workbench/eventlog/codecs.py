@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gzip
+import io
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,9 +19,12 @@ Codec = Literal["plain", "gzip", "zstd", "lz4", "snappy", "lzf"]
 # Of file names; the content decides.
 ENDINGS = ("zstd", "zst", "lz4", "lzf", "snappy", "gz")
 
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+MIN_ZSTD_HEAD_BYTES, ZSTD_HEAD_BYTES = 5, 18
+MAX_ZSTD_BLOCK_BYTES = 128 << 10
 MAGIC: tuple[tuple[bytes, Codec], ...] = (
     (b"\x1f\x8b", "gzip"),
-    (b"\x28\xb5\x2f\xfd", "zstd"),
+    (ZSTD_MAGIC, "zstd"),
     (b"LZ4Block", "lz4"),
     (b"\x82SNAPPY\x00", "snappy"),
     (b"ZV\x00", "lzf"),
@@ -74,14 +78,14 @@ def _decode_gzip(file: IO[bytes]) -> Iterator[bytes]:
 def _decode_zstd(file: IO[bytes]) -> Iterator[bytes]:
     import zstandard
 
-    yielded_bytes = 0
+    yielded_bytes, start = 0, file.tell()
     try:
         for block in _decode_zstd_blocks(file, READ_BYTES):
             yielded_bytes += len(block)
             yield block
     except (zstandard.ZstdError, MemoryError) as error:
         # The failed call lost the data before the damage: read them again in small steps.
-        file.seek(0)
+        file.seek(start)
         with contextlib.suppress(zstandard.ZstdError, MemoryError):
             for block in _decode_zstd_blocks(file, 512):
                 if yielded_bytes < len(block):
@@ -98,6 +102,31 @@ def _decode_zstd_blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
     reader = zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True, closefd=False)
     while block := reader.read(size):
         yield block
+
+
+def iter_zstd_frames(file: IO[bytes]) -> Iterator[tuple[int, int, int]]:
+    """Start, end and largest content of the whole frames at the begin of a file, by headers of blocks (RFC 8878)."""
+    end = 0
+    while len(head := file.read(ZSTD_HEAD_BYTES)) >= MIN_ZSTD_HEAD_BYTES and head.startswith(ZSTD_MAGIC):
+        start, descriptor = end, head[4]
+        is_single_segment, size_flag = descriptor >> 5 & 1, descriptor >> 6
+        end += 5 + (1 - is_single_segment) + (0, 1, 2, 4)[descriptor & 3] + (is_single_segment, 2, 4, 8)[size_flag]
+        is_last, n_blocks = False, 0
+        while not is_last:
+            file.seek(end)
+            block = file.read(3)
+            if len(block) < 3:
+                return
+            header = int.from_bytes(block, "little")
+            # A run of one byte is stored as that byte.
+            is_last, is_run = bool(header & 1), header >> 1 & 3 == 1
+            end += 3 + (1 if is_run else header >> 3)
+            n_blocks += 1
+        end += 4 * (descriptor >> 2 & 1)
+        if file.seek(0, io.SEEK_END) < end:
+            return
+        yield start, end, n_blocks * MAX_ZSTD_BLOCK_BYTES
+        file.seek(end)
 
 
 def _read_exactly(file: IO[bytes], count: int, part: str) -> bytes:

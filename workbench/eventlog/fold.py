@@ -13,6 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
+from workbench.eventlog.codecs import Codec, CodecFaultError, decode_blocks
 from workbench.eventlog.listener_events import (
     ANY_TASK_END,
     DECODERS,
@@ -57,9 +58,10 @@ MESSAGE_CHARS = 2000
 
 @dataclass(frozen=True)
 class Chunk:
-    """A part of the decoded content of a file: its bytes (whole lines), or a range of a local plain file.
+    """A part of the decoded content of a file: its bytes (whole lines), or a range of a local file.
 
-    Lines that begin in [start, stop) of a range belong to the chunk.
+    Lines that begin in [start, stop) of a plain file's range belong to the chunk; a range of a zstd file is of whole
+    frames.
     """
 
     log: int
@@ -68,6 +70,7 @@ class Chunk:
     stop: int
     data: bytes | None = None
     path: str | None = None
+    codec: Codec = "plain"
 
     def open(self) -> tuple[IO[bytes], int]:
         """File object at the first line of the chunk, and the offset of that line in the decoded file."""
@@ -85,7 +88,7 @@ class Chunk:
 @dataclass(frozen=True)
 class BadLine:
     line: int  # within the chunk, from 0
-    offset: int  # within the decoded file
+    offset: int  # within the chunk's lines
     reason: str
     text: str
 
@@ -108,6 +111,7 @@ class ChunkFacts:
     task_ends: int = 0
     max_task_id: int = -1
     executors: set[str] = field(default_factory=set)  # on which tasks ended
+    reread_from: int | None = None  # frames from here on are to be decoded in one stream
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ class _ChunkFolder:
                     other(line)
             except (msgspec.DecodeError, ValueError, OverflowError, RecursionError) as error:
                 if not self.retry_task(line, error):
-                    self.add_bad_line(number, offset, line, error)
+                    self.add_bad_line(number, offset - first, line, error)
             number += 1
             offset += len(line)
         file.close()
@@ -349,7 +353,25 @@ class _ChunkFolder:
 
 def fold_chunk(chunk: Chunk) -> ChunkFacts:
     """Fold one chunk; never raises for damaged logs."""
+    if chunk.codec != "plain":
+        data = _decode_whole_lines(chunk)
+        if data is None:
+            return ChunkFacts(chunk.log, chunk.file, reread_from=chunk.start)
+        chunk = Chunk(chunk.log, chunk.file, 0, len(data), data=data)
     return _ChunkFolder(chunk).fold_lines()
+
+
+def _decode_whole_lines(chunk: Chunk) -> bytes | None:
+    """Content of a range of frames; None where it is damaged, or ends within a line."""
+    assert chunk.path is not None
+    try:
+        with open(chunk.path, "rb") as file:
+            file.seek(chunk.start)
+            frames = io.BytesIO(file.read(chunk.stop - chunk.start))
+        data = b"".join(decode_blocks(frames, chunk.codec))
+    except (CodecFaultError, OSError):
+        return None
+    return data if data.endswith(b"\n") else None
 
 
 def parse_integer(value: object) -> int | None:

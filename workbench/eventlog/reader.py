@@ -192,7 +192,9 @@ def _read_into_sink(
     cutters = [LogCutter(number, source, chunk_bytes) for number, source in enumerate(sources)]
     n_bytes = 0
     current = 0
-    for facts in _fold_chunks(cutters, _count_processes(jobs, sources), (*meanwhile, _load_polars)):
+    for facts in _reread_streams(
+        cutters, _fold_chunks(cutters, _count_processes(jobs, sources), (*meanwhile, _load_polars))
+    ):
         for finished in range(current, facts.log):
             assemblers[finished].finish(cutters[finished].faults)
         current = facts.log
@@ -242,6 +244,19 @@ def _fold_chunks(cutters: list[LogCutter], processes: int, meanwhile: Sequence[T
                     pool.shutdown(wait=False, cancel_futures=True)
         for task in tasks:
             task.result()
+
+
+def _reread_streams(cutters: list[LogCutter], folded: Iterator[ChunkFacts]) -> Iterator[ChunkFacts]:
+    """The same facts; a zstd file is read in one stream from the first frames that could not be read by themselves."""
+    streamed = None
+    for facts in folded:
+        if (facts.log, facts.file) == streamed:
+            continue
+        if facts.reread_from is None:
+            yield facts
+            continue
+        streamed = facts.log, facts.file
+        yield from map(fold_chunk, cutters[facts.log].iter_stream(facts.file, facts.reread_from))
 
 
 def _choose_process_context() -> BaseContext:

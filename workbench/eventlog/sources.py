@@ -15,7 +15,16 @@ import msgspec
 from workbench.core.errors import InputError
 from workbench.core.files import open_store, raise_as_os_errors
 from workbench.core.formats import format_items
-from workbench.eventlog.codecs import ENDINGS, HEAD_BYTES, MAGIC, Codec, CodecFaultError, decode_blocks, detect_codec
+from workbench.eventlog.codecs import (
+    ENDINGS,
+    HEAD_BYTES,
+    MAGIC,
+    Codec,
+    CodecFaultError,
+    decode_blocks,
+    detect_codec,
+    iter_zstd_frames,
+)
 from workbench.eventlog.completeness import ALL_FIGURES, COMPACTION, MAX_NAMED, Hole
 from workbench.eventlog.fold import MAX_LINE_BYTES, Chunk
 from workbench.eventlog.listener_events import DECODERS, PartStart
@@ -34,6 +43,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 PART_START = b"DBCEventLoggingListenerMetadata"
 FIRST_LINE_BYTES = 1 << 20
 CHUNK_BYTES = 32 << 20
+MAX_CHUNKS_A_FRAME = 4
 
 
 @dataclass(frozen=True)
@@ -445,11 +455,38 @@ class LogCutter:
             if file.codec == "plain" and file.local is not None:
                 yield from self._iter_ranges(number, file)
                 continue
-            try:
-                with _open_file(file) as opened:
-                    yield from self._iter_blocks(number, file, opened)
-            except OSError as error:
-                self._add_fault(file, f"cannot be read: {error}")
+            start = 0
+            if file.codec == "zstd" and file.local is not None:
+                for start, stop in self._group_frames(file.local):
+                    yield Chunk(self.log_id, number, start, stop, path=file.local, codec=file.codec)
+                    start = stop
+            if start < file.size_bytes:
+                yield from self.iter_stream(number, start)
+
+    def iter_stream(self, number: int, start: int = 0) -> Iterator[Chunk]:
+        """Chunks of one file, which this process decodes from byte `start` on."""
+        file = self.source.files[number]
+        try:
+            with _open_file(file) as opened:
+                if start:
+                    opened.seek(start)
+                yield from self._iter_blocks(number, file, opened)
+        except OSError as error:
+            self._add_fault(file, f"cannot be read: {error}")
+
+    def _group_frames(self, path: str) -> Iterator[tuple[int, int]]:
+        """Ranges of whole frames of about a chunk each, up to a frame of many chunks; Spark ends a frame at a flush."""
+        with contextlib.suppress(OSError), open(path, "rb", buffering=0) as opened:
+            first = last = n_bytes = 0
+            for start, stop, content_bytes in iter_zstd_frames(opened):
+                if n_bytes + content_bytes > self.chunk_bytes and start > first:
+                    yield first, start
+                    first, n_bytes = start, 0
+                if content_bytes > MAX_CHUNKS_A_FRAME * self.chunk_bytes:
+                    return
+                last, n_bytes = stop, n_bytes + content_bytes
+            if last > first:
+                yield first, last
 
     def _iter_ranges(self, number: int, file: LogFile) -> Iterator[Chunk]:
         for start in range(0, file.size_bytes, self.chunk_bytes):
