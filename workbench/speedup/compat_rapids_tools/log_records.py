@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -136,16 +137,13 @@ class EventReader:
         return self.cutter.faults
 
     def __iter__(self) -> Iterator[Any]:
-        for chunk in self.cutter.iter_chunks():
-            file, offset = chunk.open()
-            with file:
-                for line in iter(partial(file.readline, MAX_LINE_BYTES), b""):
-                    if offset >= chunk.stop:
-                        break
-                    offset += len(line)
-                    self.n_lines += 1
-                    if (event := self._decode_event(line)) is not None:
-                        yield event
+        streams = (self.cutter.iter_stream(number) for number in range(len(self.cutter.source.files)))
+        for chunk in itertools.chain.from_iterable(streams):
+            file, _ = chunk.open()
+            for line in iter(partial(file.readline, MAX_LINE_BYTES), b""):
+                self.n_lines += 1
+                if (event := self._decode_event(line)) is not None:
+                    yield event
 
     def _decode_event(self, line: bytes) -> Any:
         """Decode a line of the log.
