@@ -24,7 +24,7 @@ from workbench.report.display import HEADLINE_MIME, render_chip
 from workbench.report.page import build_security_policy, parse_executed_notebook, read_template, replace_surrogates
 from workbench.runs import catalogue
 from workbench.runs.catalogue import StoredRun
-from workbench.runs.run_stores import format_error, is_url, open_place
+from workbench.runs.run_stores import format_error, is_final, is_url, open_place
 from workbench.runs.threshold_gate import render_threshold_chip
 
 WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 4.0
@@ -165,8 +165,10 @@ def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool 
 def _has_report(run: StoredRun) -> bool:
     try:
         return any(PurePosixPath(path).name == "report.html" for path, _, _ in run.store.list_entries(run.root))
-    except OSError:
-        return False
+    except OSError as error:
+        if is_final(error):
+            return False
+        raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
 
 
 def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -176,7 +178,9 @@ def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, 
     try:
         content = run.read_file("report.ipynb", MAX_NOTEBOOK_BYTES)
         notebook = parse_executed_notebook(content, run.place)
-    except InputError:
+    except InputError as error:
+        if catalogue.is_store_failure(error):
+            raise
         return {}, None
     bundles = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     headline = next((dict(data[HEADLINE_MIME]) for data in bundles if isinstance(data.get(HEADLINE_MIME), dict)), {})

@@ -91,7 +91,16 @@ class RemoteStore:
             with self.store.open(path, "rb") as file:
                 return bytes(file.read(max_bytes + 1))
 
-        content = send_request(read)
+        def read_anew() -> bytes:
+            self._forget_listings()
+            return read()
+
+        try:
+            with files.raise_as_os_errors():
+                content = read()
+        except OSError:
+            # The driver opens what its last listing shows, and refuses what was written since.
+            content = send_request(read_anew)
         if len(content) > max_bytes:
             raise InputError("file is too large", where=self.display_path(path), allowed=f"{max_bytes:,} bytes")
         return content
