@@ -19,7 +19,7 @@ from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.core.files import OUT_VARIABLE, default_out, default_place
 from workbench.report.gallery import write_gallery
-from workbench.runs import catalogue, prune, run_folder, run_stores
+from workbench.runs import catalogue, compare, prune, run_folder, run_stores
 from workbench.speedup.fleet import fleet_results
 
 pytest.importorskip("s3fs")
@@ -261,6 +261,12 @@ def test_a_store_that_does_not_answer_is_no_store_without_that_run(
             faults.left = None
             page = read_objects()["runs/index.html"].decode()
             assert page.count("/report.html") >= 2 or "could not be read" in page, n_requests
+    for n_requests in range(2):
+        faults.left = None
+        runs = catalogue.list_runs(RUNS)
+        faults.left = n_requests
+        with pytest.raises(InputError, match="cannot read the table"):
+            compare.compare_runs(*runs)
     results = fleet_results.open_results(RUNS, "0" * 8)
     faults.left = 0
     for ask in (results.list_state, lambda: results.read_result("a"), lambda: results.delete_result("a")):

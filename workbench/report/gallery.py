@@ -24,7 +24,7 @@ from workbench.report.display import HEADLINE_MIME, render_chip
 from workbench.report.page import build_security_policy, parse_executed_notebook, read_template, replace_surrogates
 from workbench.runs import catalogue
 from workbench.runs.catalogue import StoredRun
-from workbench.runs.run_stores import format_error, is_final, is_url, open_place
+from workbench.runs.run_stores import format_error, is_final, is_store_failure, is_url, open_place
 from workbench.runs.threshold_gate import render_threshold_chip
 
 WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 4.0
@@ -179,7 +179,7 @@ def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, 
         content = run.read_file("report.ipynb", MAX_NOTEBOOK_BYTES)
         notebook = parse_executed_notebook(content, run.place)
     except InputError as error:
-        if catalogue.is_store_failure(error):
+        if is_store_failure(error):
             raise
         return {}, None
     bundles = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]

@@ -18,7 +18,7 @@ from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.core.locks import LOCK_FILE
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
-from workbench.runs.run_stores import LocalStore, Store, format_error, is_final, list_files, open_place
+from workbench.runs.run_stores import LocalStore, Store, format_error, is_store_failure, list_files, open_place
 
 if TYPE_CHECKING:
     import polars as pl
@@ -213,11 +213,6 @@ def resolve_run(name: str, place: str | Path) -> StoredRun:
             "not one run", where=where, found=finding, allowed="a run id, or an area", do="workbench runs list"
         )
     return matches[0]
-
-
-def is_store_failure(error: InputError) -> bool:
-    """Whether a store did not answer, so that what it has there is unknown."""
-    return isinstance(error.__cause__, OSError) and not is_final(error.__cause__)
 
 
 def filter_runs(

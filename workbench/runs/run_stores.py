@@ -249,6 +249,11 @@ def is_final(error: OSError) -> bool:
     return isinstance(status, int) and 400 <= status < 500 and status not in (408, 425, 429)
 
 
+def is_store_failure(error: InputError) -> bool:
+    """Whether a store did not answer, so that what it has there is unknown."""
+    return isinstance(error.__cause__, OSError) and not is_final(error.__cause__)
+
+
 def format_error(error: BaseException) -> str:
     """An error of a store in a short text, without user and password.
 
