@@ -19,12 +19,13 @@ from workbench.charts.renderer import CHART_MIME, render_png
 from workbench.charts.theme import ON_DARK, build_vega_config
 from workbench.core import redaction
 from workbench.core.errors import InputError, RunFailedError
+from workbench.core.files import is_final, is_store_failure
 from workbench.core.formats import escape_html, format_duration, format_moment, format_number
 from workbench.report.display import HEADLINE_MIME, render_chip
 from workbench.report.page import build_security_policy, parse_executed_notebook, read_template, replace_surrogates
 from workbench.runs import catalogue
 from workbench.runs.catalogue import StoredRun
-from workbench.runs.run_stores import format_error, is_final, is_store_failure, is_url, open_place
+from workbench.runs.run_stores import format_error, is_url, open_place
 from workbench.runs.threshold_gate import render_threshold_chip
 
 WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 4.0
@@ -114,6 +115,8 @@ def write_gallery(place: str | Path) -> Path | str:
         raise InputError("no such folder", where=place, do=do)
     broken: list[InputError] = []
     runs = catalogue.list_runs(place, unreadable=broken.append)
+    if missed := list(filter(is_store_failure, broken)):
+        raise missed[0]
     if not runs and not broken:
         raise InputError("no runs below the folder", where=redaction.strip_user_info(str(place)), do=do)
     html = _render_page(_render_areas(runs, root), _render_broken_runs(store.display_path(root), broken), len(runs))

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.files import is_store_failure
 from workbench.core.locks import LOCK_FILE
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
-from workbench.runs.run_stores import LocalStore, Store, format_error, is_store_failure, list_files, open_place
+from workbench.runs.run_stores import LocalStore, Store, format_error, list_files, open_place
 
 if TYPE_CHECKING:
     import polars as pl

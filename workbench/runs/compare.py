@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
-from workbench.runs.run_stores import is_store_failure
+from workbench.core.files import is_store_failure
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
