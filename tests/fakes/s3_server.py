@@ -18,7 +18,7 @@ KEY, SECRET = "AKIAWORKBENCHTESTS", "a+secret/of+the+tests+7f3a9c"
 class Faults:
     """What goes wrong: `rate` of the requests from now on, or all after `left` more of them."""
 
-    KINDS = ("refuse with 503", "refuse with 500", "cut before the work", "cut after the work")
+    KINDS = ("refuse with 503", "refuse with 500", "cut before the work", "cut after the work", "cut in the answer")
 
     def __init__(self, seed: int = 7) -> None:
         self.rate = 0.0
@@ -49,11 +49,17 @@ def add_faults(app: Callable[..., Iterable[bytes]], faults: Faults) -> Callable[
         if kind.startswith("refuse"):
             start_response(f"{kind[-3:]} Fault", [("Content-Type", "text/plain"), ("Content-Length", "5")])
             return [b"fault"]
+        if kind == "cut in the answer" and (body := b"".join(app(environ, start_response))):
+            return cut(environ, body)
         if kind == "cut after the work":
             list(app(environ, lambda *_: lambda _: None))
         with contextlib.suppress(OSError):
             environ["werkzeug.socket"].shutdown(2)
         raise ConnectionAbortedError(kind)
+
+    def cut(environ: dict[str, Any], body: bytes) -> Iterator[bytes]:
+        yield body[: len(body) // 2]
+        environ["werkzeug.socket"].shutdown(2)
 
     return answer
 

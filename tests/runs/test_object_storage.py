@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -15,17 +16,17 @@ from tests.fakes import s3_server
 from tests.fakes.kept_runs import kept
 from workbench.cli import app
 from workbench.core import redaction
-from workbench.core.errors import ConfigError, RunFailedError, WorkbenchError
+from workbench.core.errors import ConfigError, InputError, RunFailedError, WorkbenchError
 from workbench.core.files import OUT_VARIABLE, default_out, default_place
 from workbench.report.gallery import write_gallery
-from workbench.runs import catalogue, prune, run_folder, run_stores
+from workbench.runs import catalogue, compare, prune, run_folder, run_stores
+from workbench.speedup.fleet import fleet_results
 
 pytest.importorskip("s3fs")
 pytest.importorskip("moto")
 
 NOTEBOOKS = Path(__file__).parents[1] / "fakes" / "notebooks"
 RUNS = f"s3://{s3_server.BUCKET}/runs"
-# s3fs and botocore leave sessions to the garbage collector, which warns.
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,15 @@ def faults(monkeypatch: pytest.MonkeyPatch) -> Iterator[s3_server.Faults]:
         boto3.client("s3").create_bucket(Bucket=s3_server.BUCKET)
         yield faults
         s3fs.S3FileSystem.clear_instance_cache()
+
+
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request is sent again, by whatever would do it; before `faults`, whose clients read it."""
+    monkeypatch.setattr(run_stores, "_FIRST_DELAY_S", 0.0)
+    monkeypatch.setattr(run_stores, "_ATTEMPTS", 1)
+    monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
 
 
 def call(*arguments: str) -> int:
@@ -123,12 +133,8 @@ def test_a_bucket_is_pruned_and_says_that_it_has_no_locks(
 @pytest.mark.live
 @pytest.mark.parametrize("n_requests", [0, 1, 2, 3, 4, 5])
 def test_a_copy_that_is_cut_at_any_request_is_no_run_and_the_next_one_completes_it(
-    tmp_path: Path, faults: s3_server.Faults, monkeypatch: pytest.MonkeyPatch, n_requests: int
+    tmp_path: Path, faults: s3_server.Faults, once: None, n_requests: int
 ) -> None:
-    monkeypatch.setattr(run_stores, "_FIRST_DELAY_S", 0.0)
-    monkeypatch.setattr(run_stores, "_ATTEMPTS", 1)
-    monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     run = kept(tmp_path)
     faults.left = n_requests
     with pytest.raises(RunFailedError, match="cannot write the copy"):
@@ -151,12 +157,8 @@ def test_a_copy_that_is_cut_at_any_request_is_no_run_and_the_next_one_completes_
 @pytest.mark.live
 @pytest.mark.parametrize("n_requests", [1, 2, 3, 4, 5, 6])
 def test_a_deletion_that_is_cut_leaves_no_half_run_and_the_next_one_goes_on(
-    tmp_path: Path, faults: s3_server.Faults, monkeypatch: pytest.MonkeyPatch, n_requests: int
+    tmp_path: Path, faults: s3_server.Faults, once: None, n_requests: int
 ) -> None:
-    monkeypatch.setattr(run_stores, "_FIRST_DELAY_S", 0.0)
-    monkeypatch.setattr(run_stores, "_ATTEMPTS", 1)
-    monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
-    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     run = kept(tmp_path)
     copy(run)
     doomed = prune.plan_pruning(RUNS, keep=0)
@@ -170,6 +172,109 @@ def test_a_deletion_that_is_cut_leaves_no_half_run_and_the_next_one_goes_on(
     (again,) = prune.delete_runs(prune.plan_pruning(RUNS, keep=0))
     assert again.kept_because is None
     assert read_objects() == {}
+
+
+def write_object(key: str, content: bytes | None) -> None:
+    """Write, or delete, an object as another machine does: the store of this process does not notice."""
+    import boto3
+
+    client = boto3.client("s3")
+    if content is None:
+        client.delete_object(Bucket=s3_server.BUCKET, Key=key)
+    else:
+        client.put_object(Bucket=s3_server.BUCKET, Key=key, Body=content)
+
+
+@pytest.mark.live
+def test_what_another_machine_writes_after_a_listing_is_read(faults: s3_server.Faults) -> None:
+    store, root = run_stores.open_place(RUNS)
+    write_object("runs/old", b"old")
+    assert len(store.list_entries(root)) == 1
+    write_object("runs/old", b"changed")
+    write_object("runs/new", b"new")
+    assert store.read_bytes(f"{root}/new", 9) == b"new"
+    store.list_entries(root)
+    write_object("runs/old", b"changed again")
+    assert store.read_bytes(f"{root}/old", 99) == b"changed again"
+
+
+@pytest.mark.live
+def test_a_run_that_is_deleted_while_it_is_fetched_is_no_run_here(
+    tmp_path: Path, faults: s3_server.Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = kept(tmp_path / "a")
+    there = catalogue.open_run(copy(run))
+
+    def list_half(store: run_stores.Store, root: str) -> list[tuple[str, int]]:
+        for name in ("run.json", "tables/factors.parquet"):
+            write_object(f"runs/speedup/{run.run_id}/{name}", None)
+        return run_stores.list_files(store, root)
+
+    (run.folder / "report.html").write_text("page")
+    write_object(f"runs/speedup/{run.run_id}/report.html", b"page")
+    monkeypatch.setattr(catalogue, "list_files", list_half)
+    with pytest.raises(InputError, match="cannot read the run"):
+        catalogue.copy_run(there, tmp_path / "b")
+    assert catalogue.list_runs(tmp_path / "b") == []
+
+
+@pytest.mark.live
+def test_a_deletion_that_only_began_leaves_the_run_and_one_that_goes_on_takes_no_new_copy_along(
+    tmp_path: Path, faults: s3_server.Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = kept(tmp_path / "a")
+    url = copy(run)
+    key = f"runs/speedup/{run.run_id}"
+    write_object(f"{key}/{catalogue.DELETED_RECORD}", read_objects()[f"{key}/run.json"])
+    assert copy(run) == url
+    back = catalogue.copy_run(catalogue.open_run(url), tmp_path / "b")
+    assert read_folder(Path(back)) == read_folder(run.folder)
+    # Listed before the deletion began, read after it took the record.
+    write_object(f"{key}/{catalogue.DELETED_RECORD}", None)
+    store, _ = run_stores.open_place(RUNS)
+    seen = store.list_entries(f"{s3_server.BUCKET}/{key}")
+    write_object(f"{key}/run.json", None)
+    monkeypatch.setattr(run_stores.RemoteStore, "list_entries", lambda *_: seen)
+    with pytest.raises(ConfigError, match="half deleted"):
+        copy(run)
+
+
+@pytest.mark.live
+def test_a_store_that_does_not_answer_is_no_store_without_that_run(
+    tmp_path: Path, once: None, faults: s3_server.Faults
+) -> None:
+    run, newest = kept(tmp_path), kept(tmp_path)
+    for one in (run, newest):
+        (one.folder / "report.html").write_text("<p>page</p>")
+        copy(one)
+    for name in (newest.run_id, newest.run_id[:-1], "speedup"):
+        for n_requests in range(6):
+            faults.left = n_requests
+            try:
+                assert catalogue.resolve_run(name, RUNS).run_id == newest.run_id
+            except WorkbenchError as error:
+                assert "cannot list" in error.what or "unreadable" in error.what, (name, n_requests)  # noqa: PT017
+    for n_requests in range(12):
+        faults.left = n_requests
+        with contextlib.suppress(WorkbenchError):
+            write_gallery(RUNS)
+            faults.left = None
+            page = read_objects()["runs/index.html"].decode()
+            assert page.count("/report.html") >= 2, n_requests
+    for n_requests, code in ((1, 2), (3, 2), (99, 0)):
+        faults.left = n_requests
+        assert call("runs", "list", "--out", RUNS) == code
+    for n_requests in range(2):
+        faults.left = None
+        runs = catalogue.list_runs(RUNS)
+        faults.left = n_requests
+        with pytest.raises(InputError, match="cannot read the table"):
+            compare.compare_runs(*runs)
+    results = fleet_results.open_results(RUNS, "0" * 8)
+    faults.left = 0
+    for ask in (results.list_state, lambda: results.read_result("a"), lambda: results.delete_result("a")):
+        with pytest.raises(RunFailedError, match="results cannot be read"):
+            ask()
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ from typing import Any
 from workbench.console import terminal
 from workbench.console.terminal import create_run_progress
 from workbench.core import redaction
-from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
-from workbench.core.files import default_place
+from workbench.core.errors import ConfigError, ExitCode, InputError, WorkbenchError
+from workbench.core.files import default_place, is_store_failure
 from workbench.core.formats import format_bytes
 from workbench.execution import discovery, parameters, runner
 from workbench.runs import catalogue
@@ -157,15 +157,22 @@ def find_run(name: str, out: str | None) -> StoredRun:
 def print_run_list(
     out: str | None, *, area: str | None, status: str | None, since: str | None, verdict: str | None, as_json: bool
 ) -> None:
-    """Print matching runs, newest first; unreadable ones are reported on stderr."""
+    """Print matching runs, newest first, and unreadable ones on stderr; then fail where a store did not answer."""
     for option, value, allowed in (("--status", status, STATES), ("--verdict", verdict, ("valid", "invalid"))):
         if value is not None and value not in allowed:
             raise ConfigError("no such " + option.strip("-"), where=option, found=value, allowed=allowed)
     begun = None if since is None else catalogue.parse_moment(since, option="--since")
     place = out or str(default_place())
-    there = catalogue.list_runs(place, unreadable=_print_error)
+    unread: list[InputError] = []
+    there = catalogue.list_runs(place, unreadable=unread.append)
+    missed = next(filter(is_store_failure, unread), None)
+    for error in unread:
+        if error is not missed:
+            _print_error(error)
     runs = catalogue.filter_runs(there, area=area, status=status, verdict=verdict, since=begun)
     print_run_table(runs, redaction.strip_user_info(place), as_json=as_json)
+    if missed is not None:
+        raise missed
 
 
 def _print_error(error: WorkbenchError) -> None:

@@ -36,6 +36,8 @@ _PACKAGED = CHECKOUT / "workbench" / "packaged"
 SHIPPED = _PACKAGED if _PACKAGED.is_dir() else CHECKOUT
 # Marks a folder whose notebooks are run by name; `workbench init` writes it.
 PROJECT_FILE = "workbench.toml"
+# Answers that another request does not change.
+_FINAL_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
 @contextlib.contextmanager
@@ -153,6 +155,23 @@ def raise_as_os_errors() -> Iterator[None]:
         raise
     except Exception as error:
         raise OSError(str(error) or type(error).__name__) from error
+
+
+def is_final(error: OSError) -> bool:
+    """Whether another request would get the same answer.
+
+    >>> is_final(FileNotFoundError("no key")), is_final(ConnectionResetError())
+    (True, False)
+    """
+    if isinstance(error, _FINAL_ERRORS):
+        return True
+    status = getattr(error.__cause__, "status", None)
+    return isinstance(status, int) and 400 <= status < 500 and status not in (408, 425, 429)
+
+
+def is_store_failure(error: BaseException) -> bool:
+    """Whether a store did not answer, so that what it has there is unknown."""
+    return isinstance(error.__cause__, OSError) and not is_final(error.__cause__)
 
 
 def find_project_folder() -> Path | None:

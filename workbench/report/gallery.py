@@ -19,6 +19,7 @@ from workbench.charts.renderer import CHART_MIME, render_png
 from workbench.charts.theme import ON_DARK, build_vega_config
 from workbench.core import redaction
 from workbench.core.errors import InputError, RunFailedError
+from workbench.core.files import is_final, is_store_failure
 from workbench.core.formats import escape_html, format_duration, format_moment, format_number
 from workbench.report.display import HEADLINE_MIME, render_chip
 from workbench.report.page import build_security_policy, parse_executed_notebook, read_template, replace_surrogates
@@ -114,6 +115,8 @@ def write_gallery(place: str | Path) -> Path | str:
         raise InputError("no such folder", where=place, do=do)
     broken: list[InputError] = []
     runs = catalogue.list_runs(place, unreadable=broken.append)
+    if missed := list(filter(is_store_failure, broken)):
+        raise missed[0]
     if not runs and not broken:
         raise InputError("no runs below the folder", where=redaction.strip_user_info(str(place)), do=do)
     html = _render_page(_render_areas(runs, root), _render_broken_runs(store.display_path(root), broken), len(runs))
@@ -165,8 +168,10 @@ def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool 
 def _has_report(run: StoredRun) -> bool:
     try:
         return any(PurePosixPath(path).name == "report.html" for path, _, _ in run.store.list_entries(run.root))
-    except OSError:
-        return False
+    except OSError as error:
+        if is_final(error):
+            return False
+        raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
 
 
 def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
@@ -176,7 +181,9 @@ def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, 
     try:
         content = run.read_file("report.ipynb", MAX_NOTEBOOK_BYTES)
         notebook = parse_executed_notebook(content, run.place)
-    except InputError:
+    except InputError as error:
+        if is_store_failure(error):
+            raise
         return {}, None
     bundles = [output.get("data", {}) for cell in notebook.cells for output in cell.get("outputs", [])]
     headline = next((dict(data[HEADLINE_MIME]) for data in bundles if isinstance(data.get(HEADLINE_MIME), dict)), {})

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core import redaction
 from workbench.core.errors import ConfigError, InputError, RunFailedError
+from workbench.core.files import is_store_failure
 from workbench.core.locks import LOCK_FILE
 from workbench.runs import run_folder
 from workbench.runs.run_folder import parse_record, read_start_time
@@ -31,7 +32,7 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OnUnreadable = Callable[[InputError], None]
 DELETED_RECORD = "run.json.deleted"
 """The record of a run that is being deleted: see `workbench.runs.prune`."""
-_LEFT_OUT = (run_folder.RECORD_FILE, run_folder.PROGRESS_FILE, LOCK_FILE)
+_LEFT_OUT = (run_folder.RECORD_FILE, DELETED_RECORD, run_folder.PROGRESS_FILE, LOCK_FILE)
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,9 @@ def _iterate_run_folders(store: Store, root: str, record_name: str, unreadable: 
             if folder == root:
                 raise ConfigError("cannot list the runs", where=where, found=reason) from error
             if unreadable:
-                unreadable(InputError("cannot list a folder of runs", where=where, found=reason))
+                failure = InputError("cannot list a folder of runs", where=where, found=reason)
+                failure.__cause__ = error
+                unreadable(failure)
             continue
         names = {PurePosixPath(path).name for path, is_folder, _ in entries if not is_folder}
         if record_name != run_folder.RECORD_FILE and run_folder.RECORD_FILE in names:
@@ -196,10 +199,14 @@ def resolve_run(name: str, place: str | Path) -> StoredRun:
     """Find a run by folder, URL, run id below `place` or the start of one; an area means its newest run."""
     if "://" in name or (Path(name) / run_folder.RECORD_FILE).is_file():
         return open_run(name)
-    present = list_runs(place) if name else []
+    unread: list[InputError] = []
+    present = list_runs(place, unreadable=unread.append) if name else []
     matches = [run for run in present if run.run_id.startswith(name)] or [run for run in present if run.area == name][
         :1
     ]
+    # A store that did not answer may have the run that is meant, or a newer one.
+    if (missed := list(filter(is_store_failure, unread))) and name not in [run.run_id for run in matches]:
+        raise missed[0]
     if len(matches) != 1:
         finding = [run.run_id for run in matches[:5]] or f"none that begins with {name[:60]!r}"
         where = redaction.strip_user_info(str(place))
@@ -273,6 +280,9 @@ def copy_run(run: StoredRun, place: str | Path) -> str:
         members = list_files(run.store, run.root)
     except OSError as error:
         raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
+    # A deletion takes the record first: while it is there, the listing is whole.
+    if _read_copied_file(run, run_folder.RECORD_FILE) != record:
+        raise InputError("the run was changed while it was copied", where=run.place)
     for name, _ in members:
         if name not in _LEFT_OUT and not name.endswith(".part"):
             _copy_file(run, name, store, target)
@@ -294,14 +304,18 @@ def _is_copied(store: Store, target: str, record: bytes) -> bool:
     """Whether this very run is there and complete; raises if another run is there, or half of a deleted one."""
     try:
         names = {PurePosixPath(path).name for path, _, _ in store.list_entries(target)}
-        if DELETED_RECORD in names:
-            do = "delete the rest first: workbench runs prune --keep 1000000 --yes --out of that place"
-            raise ConfigError("this run is half deleted there", where=store.display_path(target), do=do)
-        if run_folder.RECORD_FILE not in names:
-            return False
-        stored_record = store.read_bytes(f"{target}/{run_folder.RECORD_FILE}", run_folder.MAX_RECORD_BYTES)
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise _build_copy_error(store, target, error) from error
+    if not names & {run_folder.RECORD_FILE, DELETED_RECORD}:
+        return False
+    try:
+        stored_record = store.read_bytes(f"{target}/{run_folder.RECORD_FILE}", run_folder.MAX_RECORD_BYTES)
+    except FileNotFoundError as error:
+        # Also one that goes on now, and would take files of a new copy along.
+        do = "delete the rest first: workbench runs prune --keep 1000000 --yes --out of that place"
+        raise ConfigError("this run is half deleted there", where=store.display_path(target), do=do) from error
     except OSError as error:
         raise _build_copy_error(store, target, error) from error
     if stored_record != record:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
+from workbench.core.files import is_store_failure
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
@@ -347,6 +348,8 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
             return TableDiff(name, note=f"{counted}: row by row at most {MAX_ROWS:,} are compared")
         pairs = pair_rows(before, after)
     except WorkbenchError as error:
+        if isinstance(error, InputError) and is_store_failure(error):
+            raise
         return TableDiff(name, note=str(error).replace("\n  ", "; "))
     units = _read_units(candidate, name)
     return TableDiff(

@@ -72,7 +72,9 @@ def plan_pruning(
             continue
         doomed.append(_build_candidate(run, place, asked_unfinished="unfinished" in states))
     half_deleted = [
-        run for run in catalogue.list_runs(place, record_name=DELETED_RECORD) if not area or run.area == area
+        run
+        for run in catalogue.list_runs(place, record_name=DELETED_RECORD, unreadable=unreadable)
+        if not area or run.area == area
     ]
     return doomed + [PruneCandidate(run, _count_bytes(run)) for run in half_deleted]
 

@@ -21,8 +21,6 @@ MAX_FILE_DEPTH = 8
 # A request is sent up to six times, 3 s in all; drivers such as s3fs send some again by themselves before.
 _ATTEMPTS = 6
 _FIRST_DELAY_S = 0.1
-# Answers that another request does not change.
-_FINAL_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 _T = TypeVar("_T")
 
 
@@ -91,7 +89,16 @@ class RemoteStore:
             with self.store.open(path, "rb") as file:
                 return bytes(file.read(max_bytes + 1))
 
-        content = send_request(read)
+        def read_anew() -> bytes:
+            self._forget_listings()
+            return read()
+
+        try:
+            with files.raise_as_os_errors():
+                content = read()
+        except OSError:
+            # The driver opens what its last listing shows, and refuses what was written since.
+            content = send_request(read_anew)
         if len(content) > max_bytes:
             raise InputError("file is too large", where=self.display_path(path), allowed=f"{max_bytes:,} bytes")
         return content
@@ -221,23 +228,11 @@ def send_request(request: Callable[[], _T]) -> _T:
             with files.raise_as_os_errors():
                 return request()
         except OSError as error:
-            if is_final(error) or attempt + 1 == _ATTEMPTS:
+            if files.is_final(error) or attempt + 1 == _ATTEMPTS:
                 raise
             # Drawn, so that machines that failed at the same moment do not meet again.
             time.sleep(_FIRST_DELAY_S * 2**attempt * (0.5 + random.random() / 2))  # noqa: S311 - no secret
     raise AssertionError("unreachable")
-
-
-def is_final(error: OSError) -> bool:
-    """Whether another request would get the same answer.
-
-    >>> is_final(FileNotFoundError("no key")), is_final(ConnectionResetError())
-    (True, False)
-    """
-    if isinstance(error, _FINAL_ERRORS):
-        return True
-    status = getattr(error.__cause__, "status", None)
-    return isinstance(status, int) and 400 <= status < 500 and status not in (408, 425, 429)
 
 
 def format_error(error: BaseException) -> str:

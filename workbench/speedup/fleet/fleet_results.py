@@ -14,14 +14,14 @@ import re
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from workbench.core.errors import InputError
+from workbench.core.errors import InputError, RunFailedError
 from workbench.core.files import cache_folder
-from workbench.runs.run_stores import Store, is_url, open_place
+from workbench.runs.run_stores import Store, format_error, is_url, open_place
 from workbench.speedup.fleet.fleet_logs import LIMIT_BYTES, STALE_S, LogCandidate, hash_reader_code
 from workbench.speedup.fleet.measured_logs import (
     MeasuredLog,
@@ -54,11 +54,11 @@ class FleetResults:
     def list_state(self) -> ResultsState:
         """Which logs have a result, and how often tasks of this run have begun the others; empty without a folder."""
         try:
-            names = [
-                PurePosixPath(path).name for path, is_folder, _ in self.store.list_entries(self.folder) if not is_folder
-            ]
+            with self._explain_failures():
+                entries = self.store.list_entries(self.folder)
         except FileNotFoundError:
             return ResultsState(set(), Counter())
+        names = [PurePosixPath(path).name for path, is_folder, _ in entries if not is_folder]
         measured = {match[1] for name in names if (match := _RESULT.fullmatch(name))}
         marks = (match for name in names if (match := _MARK.fullmatch(name)) and match[2] == self.run)
         return ResultsState(measured, Counter(match[1] for match in marks if match[1] not in measured))
@@ -88,14 +88,31 @@ class FleetResults:
     def read_result(self, key: str) -> MeasuredLog | None:
         """The result of a log; null where the file is none, so that the log is measured again."""
         try:
-            content = self.store.read_bytes(f"{self.folder}/{key}.zip", MAX_RESULT_BYTES + ZIP_HEAD_BYTES)
+            with self._explain_failures():
+                content = self.store.read_bytes(f"{self.folder}/{key}.zip", MAX_RESULT_BYTES + ZIP_HEAD_BYTES)
         except (FileNotFoundError, InputError):
             return None
         return _parse_result(content)
 
     def delete_result(self, key: str) -> None:
         """Delete a result, so that the log is measured again."""
-        self.store.delete_file(f"{self.folder}/{key}.zip")
+        with self._explain_failures():
+            self.store.delete_file(f"{self.folder}/{key}.zip")
+
+    @contextlib.contextmanager
+    def _explain_failures(self) -> Iterator[None]:
+        """Say what a store that does not answer means for the fleet."""
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise RunFailedError(
+                "the results cannot be read",
+                where=self.store.display_path(self.folder),
+                found=format_error(error),
+                do="the same command goes on with the results that are there",
+            ) from error
 
     def delete_marks(self) -> None:
         """Delete the marks of this run; those of a run that was killed stay, and mean nothing to others."""
