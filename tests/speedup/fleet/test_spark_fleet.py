@@ -26,7 +26,7 @@ from tests.fakes import eventlogs as made
 from tests.fakes import standalone_spark
 from workbench.cli import app
 from workbench.core.errors import ConfigError
-from workbench.speedup.fleet import executor_archive, fleet_results, spark_task
+from workbench.speedup.fleet import executor_archive, fleet_results, spark_fleet, spark_task
 from workbench.speedup.fleet.fleet_logs import LogCandidate, hash_reader_code, list_log_candidates
 from workbench.speedup.fleet.fleet_reader import MeasuredFleet, measure_fleet
 from workbench.speedup.fleet.fleet_results import FleetResults, build_keys, open_results
@@ -121,6 +121,21 @@ def test_a_result_too_large_to_be_read_again_is_an_unreadable_log(
     read = results.read_result(KEYS[0])
     assert read is not None
     assert "too large" in read.application["reason"][0]
+
+
+def test_few_results_are_read_before_the_first_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    logs = [LogCandidate(f"log-{number}", 1, stamp="1") for number in range(10)]
+    whole = measure_log(str(LOGS / "small" / "three_queries"))
+    results = open_results(tmp_path, RUN)
+    for key in build_keys(logs, RUN, reuse=True):
+        results.write_result(key, whole, 1)
+    read = []
+    read_result = FleetResults.read_result
+    monkeypatch.setattr(FleetResults, "read_result", lambda self, key: (read.append(key), read_result(self, key))[1])
+    monkeypatch.setattr(spark_fleet, "READ_AHEAD", 3)
+    counts = [len(read) for _ in spark_fleet.measure_on_spark(logs, SparkOptions(results=tmp_path))]
+    assert len(counts) == 10
+    assert all(read_before <= used + 3 for used, read_before in enumerate(counts))
 
 
 def test_results_are_seen_while_marks_come_and_go(tmp_path: Path) -> None:

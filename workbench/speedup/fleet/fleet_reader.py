@@ -15,6 +15,7 @@ import polars as pl
 
 from workbench.core.errors import ConfigError
 from workbench.core.host import count_cores
+from workbench.core.tables import Table
 from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
 from workbench.speedup.fleet.fleet_logs import FactsCache, LogCandidate, list_log_candidates
 from workbench.speedup.fleet.measured_logs import MeasuredLog, build_unreadable_log, measure_log
@@ -115,10 +116,12 @@ def _measure_locally(
         futures = {workers.submit(measure_log, path, cache): path for path in paths}
         try:
             for future in as_completed(futures):
+                # A future keeps its result, so none of those that are done is kept.
+                path = futures.pop(future)
                 try:
-                    yield futures[future], future.result()
+                    yield path, future.result()
                 except BrokenProcessPool:
-                    lost.append(futures[future])
+                    lost.append(path)
         finally:
             workers.shutdown(wait=False, cancel_futures=True)
     # One log has killed its process (probably for lack of memory) and broken the pool for the others.
@@ -149,14 +152,14 @@ def _ignore_interrupts() -> None:
 class _FleetRows:
     """Rows of the logs as they come, put into the order of the paths at the end.
 
-    Small frames are joined as they come: a frame of its own takes more memory than the rows of a log.
+    They are joined and compressed as they come: frames of single logs take more memory than their rows.
     """
 
     def __init__(self) -> None:
         self.n_logs, self.n_cached = 0, 0
         tables = (APPLICATIONS_MEASURED, EXECUTIONS, PIECES)
-        self._joined = [[table.frame([]).with_columns(**{_PLACE: pl.lit(0, pl.Int64)})] for table in tables]
-        self._single: list[list[pl.DataFrame]] = [[] for _ in tables]
+        self._single = [[table.frame([]).with_columns(**{_PLACE: pl.lit(0, pl.Int64)})] for table in tables]
+        self._joined: list[list[bytes]] = [[] for _ in tables]
 
     def add(self, place: int, result: MeasuredLog) -> None:
         """Add a log whose path is at this place among all."""
@@ -166,29 +169,39 @@ class _FleetRows:
         executions, pieces = (frame.with_columns(**names) for frame in vars(result.measured).values())
         for single, frame in zip(self._single, (result.application, executions, pieces), strict=True):
             single.append(frame.with_columns(**{_PLACE: pl.lit(place, pl.Int64)}))
-        if len(self._single[0]) == JOINED_LOGS:
+        if len(self._single[0]) >= JOINED_LOGS:
             self._join_frames()
 
     def _join_frames(self) -> None:
         for joined, single in zip(self._joined, self._single, strict=True):
             if single:
-                joined.append(pl.concat(single, rechunk=True))
+                joined.append(pl.concat(single).write_ipc(None, compression="zstd").getvalue())
                 single.clear()
 
     def build_fleet(self, filters: FleetFilters) -> MeasuredFleet:
         """The measurements of all logs; executions and pieces are those of usable ones."""
         self._join_frames()
-        rows, executions, pieces = (
-            pl.concat(joined).sort(_PLACE, maintain_order=True).drop(_PLACE) for joined in self._joined
-        )
+        of_applications, of_executions, of_pieces = self._joined
+        every_place = pl.int_range(self.n_logs, eager=True)
+        rows = _sort_rows(APPLICATIONS_MEASURED, of_applications, every_place)
         rows = APPLICATIONS_MEASURED.check(_mark_attempts(_mark_duplicates(rows)))
         applications = _filter_applications(rows, filters)
         usable = applications.filter(~pl.col("status").is_in(NOT_COUNTED))["log"]
-        measured = Measured(
-            *(frame.filter(pl.col("session").is_in(usable.implode())) for frame in (executions, pieces))
-        )
+        places = rows["log"].is_in(usable.implode()).arg_true()
+        measured = Measured(_sort_rows(EXECUTIONS, of_executions, places), _sort_rows(PIECES, of_pieces, places))
         n_filtered = rows.height - applications.height
         return MeasuredFleet(applications, measured, self.n_logs - self.n_cached, self.n_cached, n_filtered)
+
+
+def _sort_rows(table: Table, joined: Sequence[bytes], places: pl.Series) -> pl.DataFrame:
+    """The rows of the logs at these places, in their order; a column at a time, so that no table is there twice."""
+
+    def read_column(name: str) -> pl.DataFrame:
+        return pl.concat([pl.read_ipc(part, columns=[name]) for part in joined], rechunk=True)
+
+    kept = read_column(_PLACE).with_row_index("row").filter(pl.col(_PLACE).is_in(places.implode()))
+    order = kept.sort(_PLACE, maintain_order=True)["row"]
+    return pl.DataFrame([read_column(name)[name].gather(order) for name in table.schema()])
 
 
 def _mark_duplicates(rows: pl.DataFrame) -> pl.DataFrame:

@@ -34,6 +34,8 @@ MAX_PACK_BYTES = 256 << 20
 PACKS_PER_SLOT = 3
 POLL_S = 1.0
 READERS = 8
+# Results that are read before the first of them is used.
+READ_AHEAD = 64
 # Short jobs of Python tasks: what a JVM compiles and collects well does not pay here.
 JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 SETTINGS = {
@@ -153,11 +155,13 @@ def _read_new_results(results: FleetResults, wanted: set[str]) -> Iterator[tuple
     """The results that are there of the wanted ones; one that cannot be read is removed and stays wanted."""
     present = sorted(results.list_state().measured & wanted)
     with ThreadPoolExecutor(READERS) as readers:
-        for key, result in zip(present, readers.map(results.read_result, present), strict=True):
-            if result is None:
-                results.delete_result(key)
-            else:
-                yield key, result
+        for start in range(0, len(present), READ_AHEAD):
+            keys = present[start : start + READ_AHEAD]
+            for key, result in zip(keys, readers.map(results.read_result, keys), strict=True):
+                if result is None:
+                    results.delete_result(key)
+                else:
+                    yield key, result
 
 
 class _Job:
