@@ -45,13 +45,10 @@ class TableSink:
 
     def table_frame(self, table: str) -> pl.DataFrame:
         """Current rows of a table, sorted by its key."""
-        return self.build_frame(table, self.columns[table])
-
-    def build_frame(self, table: str, columns: Mapping[str, list[Any]]) -> pl.DataFrame:
-        """Checked rows of a table, sorted by its key."""
         declared = self.declared[table]
+        frame = declared.frame(self.columns[table])
         by = list(declared.key) or [column.name for column in declared.columns]
-        return declared.frame(columns).sort(by, nulls_last=True, maintain_order=True)
+        return frame.sort(by, nulls_last=True, maintain_order=True)
 
     def table_frames(self) -> dict[str, pl.DataFrame]:
         """Return all tables."""
@@ -93,18 +90,16 @@ class ParquetSink(TableSink):
             self._write_part(table)
 
     def _write_part(self, table: str) -> None:
-        columns = self.columns[table]
+        frame = self.table_frame(table)
         path = self.work / f"{table}.{len(self.parts[table]):05d}.arrow"
         self.parts[table].append(path)
-        self.rows[table] += len(columns["log_id"])
-        self.columns[table] = {name: [] for name in columns}
-        # One part is built and written while the next one is collected.
+        self.rows[table] += frame.height
+        for values in self.columns[table].values():
+            values.clear()
+        # One part is written while the next one is collected.
         if self.writing:
             self.writing.result()
-        self.writing = self.writer.submit(self._write_columns, table, columns, path)
-
-    def _write_columns(self, table: str, columns: Mapping[str, list[Any]], path: Path) -> None:
-        self.build_frame(table, columns).write_ipc(path, compression="lz4")
+        self.writing = self.writer.submit(frame.write_ipc, path, compression="lz4")
 
     def write_files(self) -> dict[str, Path]:
         """Write every table as one file; returns the paths."""
