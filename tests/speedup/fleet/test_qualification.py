@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from tests.fakes.planted import BASELINE, CANDIDATE, RICH, planted
 from workbench.core.errors import ConfigError, InputError
@@ -180,6 +181,21 @@ def test_an_operator_without_a_factor_widens_the_interval_and_is_named(model: Fa
     assert joined["unknown_operators"].to_list() == [["Window"]] * joined.height
     width = joined["predicted_high_s"] / joined["predicted_low_s"]
     assert (width > joined["predicted_high_s_plain"] / joined["predicted_low_s_plain"]).all()
+
+
+def test_what_another_log_holds_does_not_move_a_prediction(
+    model: FactorModel, logs: Measured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions = logs.executions["session"].unique().to_list()
+    is_odd = (pl.col("session") == sessions[0]) & (pl.col("operators").list.first() == "Sort")
+    operators = pl.when(is_odd).then(pl.lit(["Window"])).otherwise(pl.col("operators"))
+    mixed = Measured(logs.executions, logs.pieces.with_columns(operators=operators))
+    rows = frame(*(application(session) for session in sessions))
+    together = qualify_applications(model, rows, mixed).predictions
+    monkeypatch.setattr("workbench.speedup.fleet.qualification.LOGS_AT_A_TIME", 1)
+    alone = qualify_applications(model, rows, mixed).predictions
+    assert set(together.filter(pl.col("unknown_share") > 0)["session"]) == {sessions[0]}
+    assert_frame_equal(alone, together, rel_tol=1e-12)
 
 
 @pytest.mark.parametrize(

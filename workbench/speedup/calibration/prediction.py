@@ -69,7 +69,9 @@ def predict_queries(
     predicted = fitted.predict(parts, work) * _correct_times(model, pieces)
     unsupported = _find_unsupported_operators(model, fitted)
     noise = pieces.keys.join(measure_run_noise(ready), on=["session", "query"], how="left", maintain_order="left")
-    half = _prediction_half_widths(model, pieces, parts, unknown, 2 * noise["variance"].to_numpy(), level)
+    without_factor = [column for column, name in enumerate(fitted.terms) if name in unknown]
+    unknown_share = parts[:, without_factor].sum(axis=1) / parts.sum(axis=1)
+    half = _prediction_half_widths(model, pieces, unknown_share, 2 * noise["variance"].to_numpy(), level)
     rows = []
     for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows()):
         n_executions, total_s = runs[i]
@@ -230,24 +232,22 @@ def is_of_recording(model: FactorModel, queries: pl.Series) -> bool:
 
 
 def _prediction_half_widths(
-    model: FactorModel, pieces: PieceArrays, parts: Floats, unknown: frozenset[str], noise: Floats, level: float
+    model: FactorModel, pieces: PieceArrays, unknown_share: Floats, noise: Floats, level: float
 ) -> Floats:
     """Half width of the prediction interval of the log ratio, by row of `pieces.keys`.
 
-    `parts`: Wall seconds by row of `pieces.keys` and term. `noise`: Variance of the log ratio from the runs, by row.
+    `unknown_share`: Share of time in operators without a factor, by row. `noise`: Variance of the log ratio from the
+    runs, by row.
     """
     from scipy.special import stdtrit
 
-    operators = [term.operator for term in model.terms]
-    unseen = [i for i in range(parts.shape[1]) if i >= len(operators)]
-    share = parts[:, unseen].sum(axis=1) / parts.sum(axis=1) if unknown else np.zeros(len(parts))
     # Without left-out queries, the spread of factors is all that is known of the error.
     log_sd = model.log_sd if model.log_sd is not None else max(model.spread, 0.5)
     t = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2))
     by_session = pieces.keys.select("session", "query").group_by("session").agg("query")
     is_own = {session: is_of_recording(model, pl.Series(queries)) for session, queries in by_session.iter_rows()}
     transfer = np.array([0.0 if is_own[session] else TRANSFER_LOG_SD for session in pieces.keys["session"]])
-    half_widths = t * np.sqrt(log_sd**2 + noise + (share * model.spread) ** 2 + transfer**2)
+    half_widths = t * np.sqrt(log_sd**2 + noise + (unknown_share * model.spread) ** 2 + transfer**2)
     return np.asarray(np.hypot(half_widths, session_half_width(model, level)))
 
 

@@ -31,6 +31,7 @@ from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
 FAR_PACE = 2.0
+LOGS_AT_A_TIME = 256
 DAMAGED_STATUSES = ("unreadable", "partial", "contradictory", "damaged")
 RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER = "recommended", "worth a trial", "little gain", "slower"
 # Applications without a prediction.
@@ -165,18 +166,32 @@ def qualify_applications(
     recording's, `TRANSFER_COMMON_LOG_SD`.
     """
     terms = terms or QualificationTerms()
-    predictions = predict_queries(model, measured, overrides=overrides, level=terms.level)
+    predictions, by_term, pace = _predict_logs(model, measured, overrides, terms.level)
     by_log = {key[0]: frame for key, frame in predictions.group_by("session")}
-    pace = compare_paces(model, measured)
     rows = [
         _build_application_row(row, by_log.get(row["log"]), model, terms, pace.get(row["log"], 1.0))
         for row in applications.iter_rows(named=True)
     ]
     table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
-    at_stake = _build_operators_at_stake(predictions, predict_by_term(model, measured))
+    at_stake = _build_operators_at_stake(predictions, by_term)
     n_repeated = int(applications["status"].is_in(["duplicate", "superseded"]).sum())
     damaged = frozenset(applications.filter(pl.col("status").is_in(DAMAGED_STATUSES))["log"])
     return Qualification(table, predictions, at_stake, terms.currency, n_repeated, damaged)
+
+
+def _predict_logs(
+    model: FactorModel, measured: Measured, overrides: Mapping[str, float] | None, level: float
+) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, float]]:
+    """Predictions by query and by term, and paces by log; some logs at a time, since their arrays are dense."""
+    sessions = measured.executions["session"].unique().sort()
+    predictions, by_term = [], []
+    pace: dict[str, float] = {}
+    for start in range(0, max(1, len(sessions)), LOGS_AT_A_TIME):
+        logs = measured.select(pl.col("session").is_in(sessions.slice(start, LOGS_AT_A_TIME).implode()))
+        predictions.append(predict_queries(model, logs, overrides=overrides, level=level))
+        by_term.append(predict_by_term(model, logs))
+        pace |= compare_paces(model, logs)
+    return pl.concat(predictions), pl.concat(by_term), pace
 
 
 def _build_application_row(
