@@ -225,7 +225,7 @@ def test_frames_read_in_groups_give_what_one_stream_gives(
     if fault in ("damage", "other bytes"):
         # One stream may lose the last lines of the frame before the damage.
         path.write_bytes(b"".join(frames[:middle]))
-    monkeypatch.setattr("workbench.eventlog.sources.iter_zstd_frames", lambda file: ())
+    monkeypatch.setattr("workbench.eventlog.sources.iter_zstd_frames", lambda file, max_bytes: ())
     one_stream = read_event_logs(path, chunk_bytes=300_000)
     for table in EventLogFacts.__dataclass_fields__:
         of_both = [

@@ -104,8 +104,11 @@ def _decode_zstd_blocks(file: IO[bytes], size: int) -> Iterator[bytes]:
         yield block
 
 
-def iter_zstd_frames(file: IO[bytes]) -> Iterator[tuple[int, int, int]]:
-    """Start, end and largest content of the whole frames at the begin of a file, by headers of blocks (RFC 8878)."""
+def iter_zstd_frames(file: IO[bytes], max_bytes: int) -> Iterator[tuple[int, int, int]]:
+    """Start, end and largest content of the whole frames at the begin of a file, by headers of blocks (RFC 8878).
+
+    It ends before a frame that may hold more than `max_bytes`.
+    """
     end = 0
     while len(head := file.read(ZSTD_HEAD_BYTES)) >= MIN_ZSTD_HEAD_BYTES and head.startswith(ZSTD_MAGIC):
         start, descriptor = end, head[4]
@@ -122,6 +125,8 @@ def iter_zstd_frames(file: IO[bytes]) -> Iterator[tuple[int, int, int]]:
             is_last, is_run = bool(header & 1), header >> 1 & 3 == 1
             end += 3 + (1 if is_run else header >> 3)
             n_blocks += 1
+            if n_blocks * MAX_ZSTD_BLOCK_BYTES > max_bytes:
+                return
         end += 4 * (descriptor >> 2 & 1)
         if file.seek(0, io.SEEK_END) < end:
             return

@@ -478,12 +478,10 @@ class LogCutter:
         """Ranges of whole frames of about a chunk each, up to a frame of many chunks; Spark ends a frame at a flush."""
         with contextlib.suppress(OSError), open(path, "rb", buffering=0) as opened:
             first = last = n_bytes = 0
-            for start, stop, content_bytes in iter_zstd_frames(opened):
+            for start, stop, content_bytes in iter_zstd_frames(opened, MAX_CHUNKS_A_FRAME * self.chunk_bytes):
                 if n_bytes + content_bytes > self.chunk_bytes and start > first:
                     yield first, start
                     first, n_bytes = start, 0
-                if content_bytes > MAX_CHUNKS_A_FRAME * self.chunk_bytes:
-                    return
                 last, n_bytes = stop, n_bytes + content_bytes
             if last > first:
                 yield first, last

@@ -14,12 +14,12 @@ from workbench.sizing.load import client_calibration
 from workbench.sizing.load.client_calibration import ClientCalibration
 
 
-def judge(*levels: tuple[int, float, str]) -> ClientCalibration:
+def judge(*levels: tuple[int, float | None, str]) -> ClientCalibration:
     """Calibration of levels (users, median in s, verdict) on a service that answers after 1 s."""
     points = {
         "step": range(len(levels)),
         "load": [float(users) for users, _, _ in levels],
-        "rate_per_s": [users / median_s for users, median_s, _ in levels],
+        "rate_per_s": [float(users) for users, _, _ in levels],
         "loop_lag_p99_s": 0.01,
         "client_cpu_share": 0.2,
         "verdict": [verdict for _, _, verdict in levels],
@@ -32,7 +32,9 @@ def judge(*levels: tuple[int, float, str]) -> ClientCalibration:
         "value_s": [median for _, median, _ in levels],
     }
     config = SimpleNamespace(workers=None, processes=1, protocol="nat")
-    sweep: Any = SimpleNamespace(points=pl.DataFrame(points), quantiles=pl.DataFrame(medians), config=config)
+    sweep: Any = SimpleNamespace(
+        points=pl.DataFrame(points), quantiles=pl.DataFrame(medians).drop_nulls(), config=config
+    )
     return ClientCalibration(sweep, 1.0, client_calibration._judge_levels(sweep, 1.0))
 
 
@@ -45,15 +47,21 @@ def judge(*levels: tuple[int, float, str]) -> ClientCalibration:
         ([(100, 1.01, "valid"), (200, 1.3, "valid"), (400, 1.01, "valid")], 100),
         ([(400, 1.01, "valid"), (100, 1.01, "valid"), (200, 1.01, "interrupted")], 100),
         ([(100, 1.01, "few samples")], None),
+        ([(100, 1.01, "client-limited"), (100, 1.01, "valid")], 100),
+        ([(100, 1.01, "valid"), (200, None, "interrupted"), (400, 1.01, "valid")], 100),
     ],
 )
 def test_a_level_above_one_that_was_not_driven_does_not_count(
-    levels: list[tuple[int, float, str]], max_users: int | None
+    levels: list[tuple[int, float | None, str]], max_users: int | None
 ) -> None:
     found = judge(*levels)
     assert found.max_users == max_users
     assert ("cannot drive" in found.answer) == (max_users is None)
     assert ("the highest level that was tried" in found.answer) == (max_users == max(users for users, _, _ in levels))
+
+
+def test_nothing_measured_is_said() -> None:
+    assert judge().answer == "nothing was measured"
 
 
 @pytest.mark.live

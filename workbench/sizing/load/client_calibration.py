@@ -36,6 +36,8 @@ class ClientCalibration:
     @property
     def answer(self) -> str:
         """The finding in one sentence."""
+        if self.levels.is_empty():
+            return "nothing was measured"
         config = self.sweep.config
         client = config.workers or f"{config.processes or 1} client process{'es' if config.processes > 1 else ''}"
         measured = f"({config.protocol}, answers after {self.answer_s:g} s)"
@@ -83,7 +85,9 @@ def _judge_levels(sweep: SweepResult, answer_s: float) -> pl.DataFrame:
     medians = sweep.quantiles.filter((pl.col("metric") == "runtime") & (pl.col("q") == 0.5))
     late = (pl.col("value_s") / answer_s - 1).alias("late")
     return (
-        sweep.points.join(medians, on="step")
+        sweep.points.join(medians, on="step", how="left", maintain_order="left")
+        # A level that lost a worker is measured again.
+        .unique("load", keep="last", maintain_order=True)
         .sort("load")
         .select(
             "rate_per_s",
@@ -94,7 +98,9 @@ def _judge_levels(sweep: SweepResult, answer_s: float) -> pl.DataFrame:
             "reason",
             users=pl.col("load").cast(pl.Int64),
             p50_s="value_s",
-            drives=pl.col("verdict").is_in(GOOD_VERDICTS) & (late <= MAX_CLIENT_DELAY_FRACTION),
+            drives=(pl.col("verdict").is_in(GOOD_VERDICTS) & (late <= MAX_CLIENT_DELAY_FRACTION)).fill_null(
+                value=False
+            ),
         )
     )
 
