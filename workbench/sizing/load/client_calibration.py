@@ -29,7 +29,7 @@ class ClientCalibration:
 
     @property
     def max_users(self) -> int | None:
-        """The highest level below which all were driven; None if none was."""
+        """The highest level up to which all were driven; None if the lowest was not."""
         driven = self.levels.filter(pl.col("drives").cast(pl.Int8).cum_min() == 1)
         return None if driven.is_empty() else int(driven["users"][-1])
 
