@@ -13,6 +13,7 @@ from workbench.indicators.commands.run import run
 from workbench.indicators.commands.show import show
 from workbench.indicators.commands.stacks import stacks
 from workbench.indicators.commands.sync import sync
+from workbench.indicators.commands.time import time
 
 FIRST_STEPS = """\
   workbench indicators run --stack numpy==2.2.6 --stack numpy==2.4.6 --indicator sort
@@ -26,6 +27,7 @@ app = build_group(
 
 app.command(cls=ModelCommand)(stacks)
 app.command(cls=ModelCommand)(run)
+app.command(cls=ModelCommand)(time)
 app.command(cls=ModelCommand)(bisect)
 app.command()(collect)
 app.command(cls=ModelCommand)(recommend)

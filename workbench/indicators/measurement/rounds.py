@@ -28,6 +28,7 @@ from workbench.indicators.measurement.session_plan import (
 )
 from workbench.indicators.measurement.session_progress import SessionWatcher
 from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.measurement.timed_programs import COMMAND, FOLDER
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Result, RunDetails, Session, inspection_id, result_path
 
@@ -168,7 +169,7 @@ def measure_session(
     with (
         _catch_interrupt() as interrupted,
         Launcher(
-            limits, [variant.interpreter for variant in variants], cpus=cpus, folders=_list_folders(variants)
+            limits, [variant.interpreter for variant in variants], cpus=cpus, folders=_list_folders(variants, cases)
         ) as launcher,
     ):
         session = _add_notes(session, _build_isolation_notes(launcher.isolation), watcher)
@@ -285,7 +286,10 @@ class _SessionRunner:
         """
         pairs = dict.fromkeys((slot.case, slot.arm) for slot in slots if not self.state.is_done(slot))
         # The control of existing environments is the baseline's own interpreter.
-        commands = {(case, self.variants[arm].interpreter): (case, arm) for case, arm in pairs}
+        commands = {
+            (case, self.variants[arm].interpreter, self.variants[arm].environment.get(COMMAND)): (case, arm)
+            for case, arm in pairs
+        }
         for case, arm in commands.values():
             if self.interrupted.is_set():
                 return
@@ -319,9 +323,10 @@ def _check_same_environments(session: Session, variants: Mapping[str, Variant]) 
         )
 
 
-def _list_folders(variants: Sequence[Variant]) -> list[str]:
-    """Folders of byte code that runs read."""
+def _list_folders(variants: Sequence[Variant], cases: Sequence[Case]) -> list[str]:
+    """Folders of byte code that runs read, and the one that commands run in."""
     folders = [variant.environment[PREFIX] for variant in variants if PREFIX in variant.environment]
+    folders += [case.variables[FOLDER] for case in cases if FOLDER in case.variables]
     return list(dict.fromkeys(folders))
 
 

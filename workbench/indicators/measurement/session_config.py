@@ -34,6 +34,8 @@ class SessionConfig(FiniteModel):
     )
     pytest: tuple[str, ...] = Field((), description="A suite of pytest-benchmark: file or folder. Repeatable.")
     pyperf: tuple[str, ...] = Field((), description="A script that runs pyperf.Runner. Repeatable.")
+    command: str | None = Field(None, description="Shell command that every stack runs.")
+    commands: tuple[str, ...] = Field((), description="A shell command to compare, in place of a stack. Repeatable.")
     better: tuple[str, ...] = Field((), description="Direction of a script's result, such as total=lower. Repeatable.")
     specification: str | None = Field(None, description="An Amun specification: script, lock, environment, files.")
     ignore: tuple[str, ...] = Field((), description="Ignore a field of the specification, such as base. Repeatable.")

@@ -24,6 +24,12 @@ from workbench.indicators.measurement.script_cases import (
 )
 from workbench.indicators.measurement.session_config import SessionConfig, session_config
 from workbench.indicators.measurement.stack_variants import Variant
+from workbench.indicators.measurement.timed_programs import (
+    Program,
+    build_program_stacks,
+    build_program_variables,
+    is_of_programs,
+)
 from workbench.indicators.store import archive
 from workbench.indicators.store.archive import Session, inspection_id
 
@@ -77,7 +83,8 @@ def gather_inputs(
         notes.append(f"{stood_for} has the reference's lock: the control stands for it in the history")
     scripts, more = declare_scripts(config, variants) if has_scripts or config.better else ([], [])
     session_cases += build_cases(scripts)
-    return SessionInputs(variants, session_cases, config, {}, [*notes, *more], stacks, tuple(scripts))
+    environment = build_program_variables(config) if is_of_programs(config) else {}
+    return SessionInputs(variants, session_cases, config, environment, [*notes, *more], stacks, tuple(scripts))
 
 
 def reload_inputs(
@@ -134,6 +141,8 @@ def load_cases(config: SessionConfig, cases: Sequence[Case] | None, *, has_scrip
     from workbench.indicators.shipped.indicator_classes import parse_case
 
     session_cases = list(cases) if cases is not None else [parse_case(text) for text in config.indicators]
+    if is_of_programs(config):
+        session_cases.append(Case.from_parameters(Program))
     if not session_cases and not has_scripts:
         raise ConfigError("nothing to measure", where="--indicator", do="give one, such as --indicator sort")
     return session_cases
@@ -144,6 +153,8 @@ def solve_stacks(config: SessionConfig, progress: Progress) -> StackSet | None:
     from workbench.indicators.measurement.stack_variants import solve_requirement_sets
     from workbench.indicators.stacks.stack_matrix import read_stacks
 
+    if config.commands:
+        return build_program_stacks(config)
     choices = {"--stacks": config.stacks, "--stack": config.stack, "--python": config.python}
     if len([value for value in choices.values() if value]) != 1:
         raise ConfigError(
@@ -280,6 +291,8 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
 
     if config.specification is None:
         scripts = build_cases(read_declarations(folder))
+        if is_of_programs(config):
+            return [Case.from_parameters(Program)]
         if not config.indicators and not scripts:
             raise ConfigError(
                 "the session was started with classes of a notebook", do="resume it there, with its cases"
@@ -297,7 +310,7 @@ def _reload_cases(folder: Path, session: Session, config: SessionConfig) -> list
 
 def _reload_environment(folder: Path, session: Session, config: SessionConfig) -> dict[str, str]:
     """Variables of the runs of a session that was started from a specification."""
-    if config.specification is None:
+    if config.specification is None and not is_of_programs(config):
         return {}
     return {
         variable["name"]: str(variable["value"])
