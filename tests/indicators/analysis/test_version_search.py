@@ -79,6 +79,15 @@ def test_probes_grow_with_the_logarithm_of_the_versions(count: int) -> None:
         assert probes <= math.ceil(math.log2(count))
 
 
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_one_step_among_64_versions_takes_at_most_eight_sessions(noise: float) -> None:
+    """One of both ends, one a probe, and one of the step itself where the probes leave it open."""
+    for begin in range(1, 64):
+        found, probes = search(planted((begin, 1.5), count=64), noise=noise, seed=begin)
+        assert (found.step.before, found.step.after) == (begin - 1, begin)
+        assert 1 + probes + (found.step.verdict == "UNDECIDED") <= 8
+
+
 def test_of_two_steps_the_larger_one_is_found_and_the_other_one_told() -> None:
     found, _ = search(planted((2, 1.2), (6, 1.6)), noise=0.01, seed=3)
     assert (found.step.before, found.step.after, found.step.verdict) == (5, 6, "SLOWER")

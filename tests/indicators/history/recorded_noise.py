@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -32,20 +34,44 @@ def resample(
     return values[places], errors[places]
 
 
-def measure_rates(
+@dataclass(frozen=True)
+class PlantedSeries:
+    """A series with a step from session `at` on; null without one."""
+
+    values: Floats
+    errors: Floats
+    at: int | None = None
+
+
+def build_series(
     noise: tuple[Floats, Floats], n: int, n_series: int, draw: np.random.Generator, *, step_sd: float = 2.0
-) -> tuple[float, float]:
-    """False changes per 100 sessions, and the share of planted steps that are found within five sessions.
+) -> list[PlantedSeries]:
+    """So many series without a step, then as many with one.
 
     The step is in standard deviations of the recorded values, at a random place at least ten sessions from both ends.
     """
-    from workbench.indicators.history.change_points import find_change_points
-
-    false = sum(len(find_change_points(*resample(noise, n, draw))) for _ in range(n_series))
-    found = 0
+    series = [PlantedSeries(*resample(noise, n, draw)) for _ in range(n_series)]
     for _ in range(n_series):
         values, errors = resample(noise, n, draw)
         at = int(draw.integers(10, n - 9))
-        values = values + step_sd * noise[0].std() * (np.arange(n) >= at)
-        found += any(abs(one - at) <= 5 for one in find_change_points(values, errors))
-    return 100 * false / (n * n_series), found / n_series
+        series.append(PlantedSeries(values + step_sd * noise[0].std() * (np.arange(n) >= at), errors, at))
+    return series
+
+
+def count_rates(series: Sequence[PlantedSeries], found: Sequence[Sequence[int]]) -> tuple[float, float]:
+    """False changes per 100 sessions, and the share of planted steps that are found within five sessions."""
+    pairs = list(zip(series, found, strict=True))
+    plain = [(one, places) for one, places in pairs if one.at is None]
+    planted = [any(abs(place - one.at) <= 5 for place in places) for one, places in pairs if one.at is not None]
+    sessions = sum(len(one.values) for one, _ in plain)
+    return 100 * sum(len(places) for _, places in plain) / sessions, sum(planted) / len(planted)
+
+
+def measure_rates(
+    noise: tuple[Floats, Floats], n: int, n_series: int, draw: np.random.Generator, *, step_sd: float = 2.0
+) -> tuple[float, float]:
+    """Rates of our change points: false ones per 100 sessions, and the share of planted steps that are found."""
+    from workbench.indicators.history.change_points import find_change_points
+
+    series = build_series(noise, n, n_series, draw, step_sd=step_sd)
+    return count_rates(series, [find_change_points(one.values, one.errors) for one in series])
