@@ -50,7 +50,7 @@ TIERS = (
     (r"workbench run lore|workbench lore|workbench speedup record", "spark"),
     (r"workbench run indicators -p session|workbench indicators .*data/runs/indicators/RUN", "network"),
     (r"workbench indicators new \S+ --sql", "network"),  # its own page measures what it writes
-    (r"workbench indicators (run|bisect|stacks|show|sync|export|collect|history)", "network"),
+    (r"workbench indicators (run|time|bisect|stacks|show|sync|export|collect|history)", "network"),
     (r"workbench (run|gallery)", "notebook"),
     (r"workbench speedup (?!profile)(?!.*--method seed)", "notebook"),
     (r"workbench sizing calc --config_file", "network"),
@@ -76,7 +76,7 @@ SHORTER = {
 }
 # Whether what was measured is valid depends on the machine: the pages say that the code is 1 then.
 JUDGED = ("workbench sizing run", "workbench sizing estimate", "workbench sizing verify", "workbench indicators run",
-          "workbench indicators bisect", "workbench indicators history", "workbench scaletest run",
+          "workbench indicators time", "workbench indicators bisect", "workbench indicators history", "workbench scaletest run",
           "workbench indicators recommend data/runs", "workbench run indicators -p session",
           "workbench run history -p source=data/runs", "workbench run sizing -p sweep", "workbench doctor")  # fmt: skip
 ELSEWHERE = "a cluster that is not this machine's: tests/scaletest runs these on a local one"
@@ -90,6 +90,7 @@ NOT_RUN = {
     "workbench speedup validate --method seed --cpu_log CPU_LOG --gpu_log GPU_LOG --output validated": (
         "takes a log of the RAPIDS Accelerator, and none is shipped: tests/speedup/compat_rapids_tools"
     ),
+    "workbench indicators time --command new=./new -- ./old": "two programs of the reader's own",
     "workbench indicators collect data/runs/indicators/RUN pods.log": "logs of pods: tests/indicators/kubernetes",
 }
 BY_CI = re.compile(r"workbench run \w+ --open")  # CI's main job runs every notebook with its defaults

@@ -1,4 +1,4 @@
-"""`workbench indicators import`: import measurements of Amun, pyperf or asv as sessions."""
+"""`workbench indicators import`: import measurements of Amun, pyperf, asv or pytest-benchmark as sessions."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.indicators.store.session_import import ImportedSession
 
 MAX_SHOWN = 20
+FORMATS = ("amun", "pyperf", "asv", "pytest-benchmark")
 
 
 def import_(
@@ -23,7 +24,8 @@ def import_(
         typer.Argument(
             metavar="FILE|DIR…",
             help="Amun inspections (folders or single documents), printed documents (*.stdout, *.json), pyperf suites, "
-            "asv results (.asv/results, a machine's folder in it, or single files).",
+            "asv results (.asv/results, a machine's folder in it, or single files), files of pytest-benchmark "
+            "(--benchmark-json) or .benchmarks.",
         ),
     ],
     out: Annotated[
@@ -31,7 +33,8 @@ def import_(
         typer.Option(metavar="DIR", help="Folder for the sessions' own folders.", show_default="default out folder"),
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--format", help="amun, pyperf or asv; by default detected from the content.")
+        str | None,
+        typer.Option("--format", help="amun, pyperf, asv or pytest-benchmark; by default detected from the content."),
     ] = None,
     indicator: Annotated[
         list[str] | None,
@@ -41,15 +44,23 @@ def import_(
         str | None,
         typer.Option(metavar="STACK", help="The stack that the others are compared with.", show_default="the first"),
     ] = None,
+    stack: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="pyperf, pytest-benchmark: each file is a session of this stack, for `history`."
+        ),
+    ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if any file could not be read.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Import measurements of other tools as sessions: one per machine, since machines are never compared.
 
-    Amun: the layouts of all releases; the lock of each inspection is its stack. pyperf: each file is a stack. asv: each
-    result file is a session of its own, with the commit as its revision and the environment as its stack; recorded
-    samples are runs, and failed or skipped benchmarks are counted. As the order of such runs is unknown, no verdict
-    follows from them: they can be shown, queried and exported. Host names are dropped. Importing again changes nothing.
+    Amun: the layouts of all releases; the lock of each inspection is its stack. pyperf: each file is a stack; with
+    --stack, and of pytest-benchmark always, each file is a session. asv: each result file is a session of its own, with
+    the commit as its revision and the environment as its stack; recorded samples are runs, and failed or skipped
+    benchmarks are counted. As the order of such runs is unknown, no verdict follows from them: they can be shown,
+    queried and exported, and after `sync`, `history --absolute` shows them over time. Host names are dropped. Importing
+    again changes nothing.
 
     Exit code 0 with at least one run with values, else 1.
 
@@ -57,15 +68,17 @@ def import_(
     """
     from workbench.core.errors import ConfigError
 
-    if form not in (None, "amun", "pyperf", "asv"):
-        raise ConfigError("no such format", where="--format", found=form, allowed="amun, pyperf, asv")
+    if form not in (None, *FORMATS):
+        raise ConfigError("no such format", where="--format", found=form, allowed=FORMATS)
     folder = out if out is not None else default_out() / "indicators"
     form = form or _detect_format(paths)
     if form != "amun" and indicator:
         raise ConfigError(f"{form}'s benchmarks need no indicator", where="--indicator")
-    if form == "asv" and baseline is not None:
-        raise ConfigError("each session of asv has one stack", where="--baseline", found=baseline[:80])
-    sessions, problems, notices = _import_paths(form, paths, folder, indicator or [], baseline)
+    if baseline is not None and (form in ("asv", "pytest-benchmark") or stack):
+        raise ConfigError(f"each session of {form} has one stack", where="--baseline", found=baseline[:80])
+    if stack and form not in ("pyperf", "pytest-benchmark"):
+        raise ConfigError(f"{form} tells its stacks", where="--stack", found=stack[:80])
+    sessions, problems, notices = _import_paths(form, paths, folder, indicator or [], baseline, stack)
     finish_command(
         lambda: _print_import(form, sessions, problems, notices),
         lambda: _build_import_document(form, sessions, problems, notices),
@@ -75,17 +88,19 @@ def import_(
 
 
 def _import_paths(
-    form: str, paths: list[Path], folder: Path, indicators: list[str], baseline: str | None
+    form: str, paths: list[Path], folder: Path, indicators: list[str], baseline: str | None, stack: str | None
 ) -> tuple[list[ImportedSession], list[tuple[Path, str]], dict[str, int]]:
     """Import all paths: the sessions, the unreadable files with reasons, and notices with their counts."""
     from workbench.console.terminal import show_progress_count
     from workbench.indicators.compat_thoth import amun_import
     from workbench.indicators.shipped.indicator_classes import load_indicator
-    from workbench.indicators.store import asv_results, pyperf_suites
+    from workbench.indicators.store import asv_results, pyperf_suites, pytest_benchmarks
 
     with show_progress_count("documents") as progress:
         if form == "pyperf":
-            return pyperf_suites.import_suites(paths, folder, baseline=baseline, progress=progress), [], {}
+            return pyperf_suites.import_suites(paths, folder, baseline=baseline, stack=stack, progress=progress), [], {}
+        if form == "pytest-benchmark":
+            return pytest_benchmarks.import_benchmarks(paths, folder, stack=stack, progress=progress), [], {}
         if form == "asv":
             report = asv_results.import_results(paths, folder, progress=progress)
         else:
@@ -98,7 +113,10 @@ def _import_paths(
 
 def _detect_format(paths: list[Path]) -> str:
     from workbench.indicators.store.asv_results import is_results
+    from workbench.indicators.store.pytest_benchmarks import is_benchmark_file
 
+    if all(map(is_benchmark_file, paths)):
+        return "pytest-benchmark"
     if all(map(_has_suites, paths)):
         return "pyperf"
     return "asv" if all(map(is_results, paths)) else "amun"
@@ -152,6 +170,8 @@ def _print_import(
     print_text("no verdicts: the order of these runs is unknown")
     folder = sessions[0].folder
     print_text(f"next: workbench indicators sync {folder if len(sessions) == 1 else folder.parent}")
+    if len(sessions) > 1:
+        print_text("next: workbench indicators history --absolute")
 
 
 def export(

@@ -185,7 +185,8 @@ def build_history(rows: list[dict[str, Any]], packages: dict[str, dict[str, str]
     table = _number_series(shown, packages)
     if not table.height:
         reasons = "; ".join(f"{count} session(s): {reason}" for reason, count in left_out.items() if count)
-        raise InputError("no session has a figure that fits", found=reasons or _format_filter(wanted))
+        do = "add --absolute for their own values" if left_out.get(NO_REFERENCE) else None
+        raise InputError("no session has a figure that fits", found=reasons or _format_filter(wanted), do=do)
     return History(table, {reason: count for reason, count in left_out.items() if count})
 
 

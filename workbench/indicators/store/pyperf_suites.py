@@ -194,22 +194,34 @@ def import_suites(
     out: Path,
     *,
     baseline: str | None = None,
+    stack: str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ImportedSession]:
-    """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file."""
+    """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file.
+
+    `stack`: Each file is a session of its own instead, all of the stack of this name.
+    """
     files = [file for path in paths for file in _list_files(Path(path))]
-    runs: list[ImportedRun] = []
+    by_session: list[list[ImportedRun]] = [[]]
     arms: dict[str, Arm] = {}
     for index, path in enumerate(files):
         suite = _load_suite(path)
-        runs += _convert_runs(suite, _build_arm(path, suite, arms))
+        if stack:
+            by_session.append([])
+        runs = by_session[-1]
+        runs += _convert_runs(suite, _build_arm(path, suite, {} if stack else arms, stack))
         if len(runs) > MAX_RUNS:
             raise InputError("too many runs", where=path, found=len(runs), allowed=f"at most {MAX_RUNS:,}")
         if progress is not None:
             progress(index + 1, len(files))
-    if not runs:
+    if not any(by_session):
         raise InputError("no benchmark with a value", where=", ".join(map(str, files))[:500])
-    return session_import.write_sessions(runs, out, baseline=baseline)
+    return [
+        session
+        for runs in by_session
+        if runs
+        for session in session_import.write_sessions(runs, out, baseline=baseline)
+    ]
 
 
 def is_suite(path: Path) -> bool:
@@ -267,9 +279,9 @@ def _read_suite_text(path: Path) -> str:
     return raw.decode("utf-8")
 
 
-def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm]) -> Arm:
+def _build_arm(path: Path, suite: pyperf.BenchmarkSuite, arms: dict[str, Arm], stack: str | None) -> Arm:
     """Arm for a file; pyperf records only the Python version of a stack."""
-    stem = path.name.removesuffix(".gz").removesuffix(".json")[:80] or "stack"
+    stem = stack or path.name.removesuffix(".gz").removesuffix(".json")[:80] or "stack"
     name = stem
     while name in arms:
         name = f"{stem}-{len(arms)}"
