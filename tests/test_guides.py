@@ -76,8 +76,8 @@ SHORTER = {
 }
 # Whether what was measured is valid depends on the machine: the pages say that the code is 1 then.
 JUDGED = ("workbench sizing run", "workbench sizing estimate", "workbench sizing verify", "workbench indicators run",
-          "workbench indicators time", "workbench indicators bisect", "workbench indicators history", "workbench scaletest run",
-          "workbench indicators recommend data/runs", "workbench run indicators -p session",
+          "workbench indicators time", "workbench indicators bisect", "workbench indicators history",
+          "workbench scaletest run", "workbench indicators recommend data/runs", "workbench run indicators -p session",
           "workbench run history -p source=data/runs", "workbench run sizing -p sweep", "workbench doctor")  # fmt: skip
 ELSEWHERE = "a cluster that is not this machine's: tests/scaletest runs these on a local one"
 SCENARIO = "data/samples/scaletest/scenarios/first-test.yaml"

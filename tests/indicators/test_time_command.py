@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from workbench.indicators.measurement import sessions
 from workbench.indicators.measurement.session_config import session_config
 from workbench.indicators.measurement.session_inputs import reload_inputs
 from workbench.indicators.measurement.timed_programs import build_program_stacks
+from workbench.indicators.shipped.indicator_classes import SCRIPTS
 from workbench.indicators.store.archive import read_session
 from workbench.runs import run_folder
 
@@ -56,6 +58,17 @@ def test_a_command_that_holds_memory_is_told_and_the_session_can_be_resumed(
     assert [case.label for case in again.cases] == ["Program"]
     assert again.environment["PROGRAM_FOLDER"] == str(Path.cwd())
     assert again.variants[1].environment == {"PROGRAM_COMMAND": HOLD}
+
+
+def test_memory_is_that_of_the_command_and_not_of_the_python_that_starts_it(tmp_path: Path) -> None:
+    documents = []
+    for text in ("true", FREE):
+        variables = {"PROGRAM_COMMAND": text, "PATH": "/usr/bin:/bin"}
+        done = subprocess.run(
+            [sys.executable, SCRIPTS / "program.py"], env=variables, cwd=tmp_path, capture_output=True
+        )
+        documents.append(json.loads(done.stdout)["@result"]["peak_mib"])
+    assert documents[0] < 5 < documents[1]
 
 
 @pytest.mark.live

@@ -48,8 +48,8 @@ def time(
     these instead, with the stack's programs first in PATH.
 
     Commands run by the shell in the current folder, with your PATH, an empty home, without network, and within limits.
-    Memory is the peak of the largest process, and never less than the 10 to 15 MiB of the Python that starts it. A
-    command that ends with another exit code than 0 has failed. `run --resume` continues a session.
+    Memory is the peak of the largest process, and never less than the shell's. A command that ends with another exit
+    code than 0 has failed. `run --resume` continues a session.
 
     Exit codes are those of `run`.
 

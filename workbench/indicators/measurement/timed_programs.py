@@ -22,8 +22,8 @@ MAX_NAME = 40
 class Program(Indicator):
     """How long does a command take, and how much memory?
 
-    Memory is the peak of its largest process, and at least that of the Python that starts it (10 to 15 MiB). What it
-    prints goes into a file. The shell's exit code counts: of a pipeline that of its last command.
+    Memory is the peak of its largest process, and at least that of the shell (1 to 2 MiB). What it prints goes into a
+    file. The shell's exit code counts: of a pipeline that of its last command.
     """
 
     script: ClassVar[Path | str] = SCRIPTS / "program.py"
