@@ -61,3 +61,4 @@ def test_the_sweep_gives_a_count_and_says_that_the_gpu_waited() -> None:
     assert answer.points["server_binds"].to_list() == ["host"] * 6
     assert answer.points["gpu_busy"].is_between(0.1, 0.45).all()
     assert answer.points["gpu_power_w"].is_between(100, 700).all()
+    assert answer.goodput["joules_per_token"].is_between(0.3, 0.5).all()

@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tests import jvm
 from tests.lore import matrix_data, queries, queries_of_kinds
@@ -67,6 +67,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--kinds", action="store_true", help="the queries of queries_of_kinds instead")
+    parser.add_argument("--subtree", choices=["stage", "scans"], help="stages, or whole plans, as one dump each")
     parser.add_argument("--only", nargs="*", default=[])
     options = parser.parse_args()
     jvm.remember_names()
@@ -78,7 +79,7 @@ def main() -> None:
         chosen = [one for one in listed if one.name in options.only or not options.only]
         matrix_data.make_views(spark, options.data)
         record = (
-            _dump_all(spark, chosen, options.out)
+            _dump_all(spark, chosen, options.out, options.subtree)
             if options.work == "dump"
             else _replay_all(spark, chosen, options.out, trees=not options.kinds)
         )
@@ -128,7 +129,9 @@ def _tree(spark: SparkSession, one: queries.Query) -> tuple[DataFrame, PlanTree]
     return frame, tag_plan(frame, run=spark.conf.get("spark.sql.adaptive.enabled") == "true", labels=False)
 
 
-def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> dict[str, Any]:
+def _dump_all(
+    spark: SparkSession, chosen: list[queries.Query], out: Path, subtree: Literal["stage", "scans"] | None = None
+) -> dict[str, Any]:
     context = spark.sparkContext
     record: dict[str, Any] = {
         "operators": [],
@@ -145,7 +148,8 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
             record["trees"][one.name] = tree.plan_shape()
             references = [node.kind for node in tree.root.iter_nodes() if node.lore_id is None]
             record["operators"] += [_record(one, None, kind) for kind in references]
-            record["operators"] += [_dumped(tree, lore_id, one, out) for lore_id in sorted(tree.nodes)]
+            wanted = sorted(tree.nodes) if subtree is None else _list_tops(tree, subtree)
+            record["operators"] += [_dumped(tree, lore_id, one, out, subtree) for lore_id in wanted]
             # The root has the last id.
             if record["operators"][-1]["refused"] is None:
                 record["answers"][one.name] = _answer(frame, tree)
@@ -153,17 +157,31 @@ def _dump_all(spark: SparkSession, chosen: list[queries.Query], out: Path) -> di
     return record
 
 
+def _list_tops(tree: PlanTree, subtree: Literal["stage", "scans"]) -> list[int]:
+    """The topmost operator, after those that write a shuffle where stages are asked for, if they have one below."""
+    exchanges = [node for node in tree.nodes.values() if node.kind == "ShuffleExchangeExec"]
+    below = [child for node in exchanges for child in node.children if child.lore_id is not None and child.children]
+    return [*sorted({child.lore_id for child in below} if subtree == "stage" else ()), max(tree.nodes)]
+
+
 def _record(one: queries.Query, lore_id: int | None, kind: str) -> dict[str, Any]:
     return {"query": one.name, "lore_id": lore_id, "kind": SAME_CLASS.get(kind, kind), "refused": None, "error": None}
 
 
-def _dumped(tree: PlanTree, lore_id: int, one: queries.Query, out: Path) -> dict[str, Any]:
+def _dumped(
+    tree: PlanTree, lore_id: int, one: queries.Query, out: Path, subtree: Literal["stage", "scans"] | None
+) -> dict[str, Any]:
     from workbench.lore.config import DumpSettings
     from workbench.lore.dumps.operator_dump import dump_plan
 
     record = _record(one, lore_id, tree.nodes[lore_id].kind)
     settings = DumpSettings(
-        ids=f"{lore_id}[*]", path=str(out / one.name), strict=False, batch_rows=BATCH_ROWS, keep_output_rows=0
+        ids=f"{lore_id}[*]",
+        path=str(out / one.name),
+        strict=False,
+        batch_rows=BATCH_ROWS,
+        keep_output_rows=0,
+        subtree=subtree,
     )
     try:
         record["refused"] = dump_plan(tree, settings).refused.get(lore_id)

@@ -27,6 +27,7 @@ from workbench.sizing.estimation.method_comparison import (
     estimate_like_toolkit,
     find_required_gpus,
 )
+from workbench.sizing.estimation.serving_costs import select_costs
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
 from workbench.sizing.invariants import check_answer
 from workbench.sizing.load.measurement_sources import Measurements, open_measurements
@@ -165,6 +166,11 @@ class Study:
         names = ("target", "verdict", "gpus", "driven_load", "scope", "n", "value_s", "low_s", "high_s", "limit_s")
         wrong = self.found.verification["reason"].null_count() < self.found.verification.height
         return self.found.verification.select(*names, *(["reason"] if wrong else []))
+
+    @property
+    def costs(self) -> pl.DataFrame | None:
+        """Costs and energy by step, with intervals; None without a price and without a reading of the GPUs' power."""
+        return select_costs(self.found.goodput)
 
     def key_numbers(self) -> list[KeyNumber]:
         """GPUs, capacity, verified quantile, goodput, cost."""

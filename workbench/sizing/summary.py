@@ -78,7 +78,20 @@ def _goodput_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber
     unit = "users" if row["load_unit"] == "users" else "a second"
     in_time = "in time: unknown" if served["within_share"] is None else f"{served['within_share']:.1%} in time"
     note = f"at {best['load']:g} {unit}, {in_time}"
-    return [("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)]
+    goodput: KeyNumber = ("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)
+    return [goodput, *_cost_numbers(served, f"at {best['load']:g} {unit}")]
+
+
+def _cost_numbers(served: dict[str, Any], place: str) -> list[KeyNumber]:
+    """Key numbers of one row of table GOODPUT: costs with their intervals, and energy; those that are known."""
+    costs = (("cost of 1,000 requests", "cost_per_1000"), ("cost of a million tokens", "cost_per_million_tokens"))
+    numbers: list[KeyNumber] = [
+        (label, served[name], "", f"{_format_interval(served[f'{name}_low'], served[f'{name}_high'])} {place}")
+        for label, name in costs
+        if served[name] is not None
+    ]
+    joules = served["joules_per_token"]
+    return numbers if joules is None else [*numbers, ("energy of a token", joules, "J", place)]
 
 
 def _format_interval(low: float | None, high: float | None) -> str:

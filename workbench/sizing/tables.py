@@ -249,6 +249,15 @@ VERIFICATION = Table(
         Column("reason", "str", "The verdict in words; null when held.", nullable=True),
     ),
 )
+
+
+def _interval_columns(name: str) -> tuple[Column, Column]:
+    return (
+        Column(f"{name}_low", "float", "Lower end of its 90 % interval.", nullable=True, added=True),
+        Column(f"{name}_high", "float", "Upper end; null without one.", nullable=True, added=True),
+    )
+
+
 GOODPUT = Table(
     "goodput",
     "One row per step: requests served within all targets, and throughput per GPU.",
@@ -266,6 +275,23 @@ GOODPUT = Table(
         Column("goodput_per_gpu", "float", "Goodput per GPU.", unit="1/s", nullable=True),
         Column("tokens_per_s_per_gpu", "float", "Output tokens per second and GPU.", unit="1/s", nullable=True),
         Column("cost_per_1000", "float", "Price of 1,000 requests within the limits.", nullable=True),
+        *_interval_columns("cost_per_1000"),
+        Column(
+            "cost_per_million_tokens",
+            "float",
+            "Price of a million output tokens of requests within the limits.",
+            nullable=True,
+            added=True,
+        ),
+        *_interval_columns("cost_per_million_tokens"),
+        Column(
+            "joules_per_token",
+            "float",
+            "Energy of the GPUs by output token of all requests; null where their power was not read.",
+            unit="J",
+            nullable=True,
+            added=True,
+        ),
     ),
 )
 CAPACITIES = Table(

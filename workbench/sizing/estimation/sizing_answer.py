@@ -15,11 +15,15 @@ from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.gpu_estimates import AT_LEAST, MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
 from workbench.sizing.estimation.server_bottleneck import find_first_bottleneck
+from workbench.sizing.estimation.serving_costs import compute_costs, joules_per_token
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.tables import GOODPUT, USABLE_VERDICTS
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     import polars as pl
+
+    Flags = npt.NDArray[np.bool_]
 
 
 def compute_goodput(
@@ -36,15 +40,18 @@ def compute_goodput(
     answer of one token has no time between tokens.
 
     Returns: The table `goodput`. What was within, and its cost, are null where that is not known: a success lacks a
-    metric that a goal is on. Costs are null without a price, too, or where nothing was within.
+    metric that a goal is on. Costs are null without a price, too, or where nothing was within; energy without a
+    reading of the GPUs' power.
     """
     users = dict(steps.select("step", "users").iter_rows())
     rows = []
     for point in points.iter_rows(named=True):
         step = point["step"]
-        counted = select_kept_requests(requests.filter(requests["step"] == step), users[step])
+        sent = requests.filter(requests["step"] == step)
+        counted = select_kept_requests(sent, users[step])
         share = _fraction_within_goals(counted, goals)
         served = None if share is None else share * point["rate_per_s"]
+        within = None if share is None else find_within_goals(sent, goals)[0].astype(float)
         rows.append(
             {
                 "step": step,
@@ -55,7 +62,8 @@ def compute_goodput(
                 "tokens_per_s_per_gpu": None
                 if point["tokens_per_s"] is None
                 else point["tokens_per_s"] / point["gpus"],
-                "cost_per_1000": _cost_per_1000(gpu_price_per_hour, point["gpus"], served),
+                **compute_costs(sent, counted, within, point, gpu_price_per_hour),
+                "joules_per_token": joules_per_token(point),
             }
         )
     return GOODPUT.frame(rows)
@@ -66,21 +74,26 @@ def _fraction_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> flo
 
     `requests`: Column outcome and those of the goals' metrics.
     """
-    within = np.array(requests["outcome"] == "ok", dtype=bool)
+    within, unknown = find_within_goals(requests, goals)
     if not len(within):
         return 0.0
-    unknown = np.zeros(len(within), dtype=bool)
-    for goal in goals:
-        values = metrics.metric_values(requests, goal.metric)
-        with np.errstate(invalid="ignore"):
-            within &= ~(values > goal.limit_s).any(axis=1)
-        unknown |= np.isnan(values).all(axis=1) & metrics.metric_applies(requests, goal.metric)
     # What misses another goal is late, whatever the unknown metric was.
     return None if (within & unknown).any() else float(within.mean())
 
 
-def _cost_per_1000(price: float | None, gpus: int, served_per_s: float | None) -> float | None:
-    return None if price is None or not served_per_s else 1000 * price * gpus / (3600 * served_per_s)
+def find_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> tuple[Flags, Flags]:
+    """Find the requests that succeeded and miss no goal, and those that lack a metric that a goal is on.
+
+    `requests`: Column outcome and those of the goals' metrics.
+    """
+    within = np.array(requests["outcome"] == "ok", dtype=bool)
+    unknown = np.zeros(len(within), dtype=bool)
+    for goal in goals if len(within) else ():
+        values = metrics.metric_values(requests, goal.metric)
+        with np.errstate(invalid="ignore"):
+            within &= ~(values > goal.limit_s).any(axis=1)
+        unknown |= np.isnan(values).all(axis=1) & metrics.metric_applies(requests, goal.metric)
+    return within, unknown
 
 
 @dataclass(frozen=True)

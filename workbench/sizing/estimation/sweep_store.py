@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
+from workbench.sizing.estimation.serving_costs import select_costs
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer, concat_sweeps
 from workbench.sizing.estimation.step_points import PointLimits
 from workbench.sizing.load import sweep_journal
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 MAX_PRINTED_POINTS = 40
+SERVED_COLUMNS = ("within_share", "goodput_per_s", "goodput_per_gpu", "tokens_per_s_per_gpu")
 
 
 @dataclass(frozen=True)
@@ -160,8 +162,12 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
     if answer.scaling.height:
         names = ("target", "model", "per_gpu", "contention", "coherency", "gpus", "gpus_low", "gpus_high")
         lines.append(table(answer.scaling.select(names), caption="By law").text)
-    served = answer.goodput.join(answer.points.select("step", "verdict"), on="step").drop("step")
-    lines.append(table(served, caption="Served within all targets", limit=MAX_PRINTED_POINTS).text)
+    served = answer.goodput.join(answer.points.select("step", "verdict"), on="step")
+    rates = served.select("load", *SERVED_COLUMNS, "verdict")
+    lines.append(table(rates, caption="Served within all targets", limit=MAX_PRINTED_POINTS).text)
+    if (costs := select_costs(answer.goodput)) is not None:
+        caption = "Cost of what is served within all targets"
+        lines.append(table(costs.drop("step"), caption=caption, limit=MAX_PRINTED_POINTS).text)
     if answer.verification is not None:
         driven = answer.verification.select(
             "target", "gpus", "driven_load", "n", "value_s", "low_s", "high_s", "limit_s", "verdict"
