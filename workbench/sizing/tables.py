@@ -47,6 +47,13 @@ REQUESTS = Table(
         Column("llm_s", "list[float]", "Duration of each LLM call; null if unknown.", unit="s", nullable=True),
         Column("server_runtime_s", "float", "Runtime by the server's clock.", unit="s", nullable=True),
         Column("input_tokens", "int", "Tokens of the prompt.", nullable=True),
+        Column(
+            "cached_tokens",
+            "int",
+            "Those of them that came from the server's prefix cache; null where it does not say.",
+            nullable=True,
+            added=True,
+        ),
         Column("output_tokens", "int", "Tokens of the answer, as the server counts them.", nullable=True),
         Column(
             "streamed_tokens", "int", "Those of them that were streamed; null if unknown.", nullable=True, added=True
@@ -369,6 +376,14 @@ POINTS = Table(
         Column("clock_gap_s", "float", "Median of client runtime minus server runtime.", unit="s", nullable=True),
         Column("tokens_per_s", "float", "Output tokens per second.", unit="1/s", nullable=True),
         Column("repeated_prompts", "float", "Fraction of kept requests whose prompt was sent before, in any step."),
+        Column(
+            "cached_share",
+            "float",
+            "Fraction of the prompt tokens that came from the server's prefix cache; null where it does not say.",
+            nullable=True,
+            added=True,
+        ),
+        Column("session_turns", "float", "Mean turns of a session; null without sessions.", nullable=True, added=True),
         Column("answer_p50", "float", "Median length of the answers.", nullable=True, added=True),
         Column("answer_unit", "str", "Unit of that length: tokens or bytes.", nullable=True, added=True),
         Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),
