@@ -215,7 +215,7 @@ SCALING = Table(
     ("target", "model"),
     (
         Column("target", "str", "Name of the target."),
-        Column("model", "str", "Scaling law: linear, Amdahl or USL."),
+        Column("model", "str", "Scaling law: linear, Amdahl, USL or falling hits."),
         Column("counts", "list[int]", "Measured GPU counts."),
         Column("load", "float", "Load to serve: users or arrivals per second."),
         *(
@@ -226,6 +226,21 @@ SCALING = Table(
                 ("coherency", "Cost of coordination per pair of GPUs"),
             )
             for end, of in (("", ""), ("_low", ", lower end of its 90 % interval"), ("_high", ", upper end"))
+        ),
+        *(
+            Column(f"miss_cost{end}", "float", f"{words}.", nullable=True, added=True)
+            for end, words in (
+                ("", "More work of a request whose hits in a prefix cache are all missed, as a fraction"),
+                ("_low", "Lower end of its 90 % interval"),
+                ("_high", "Upper end"),
+            )
+        ),
+        Column(
+            "miss_rate",
+            "float",
+            "Hits fall as 1 / (1 + this times the other GPUs).",
+            nullable=True,
+            added=True,
         ),
         Column("gpus", "int", "Smallest sufficient GPU count, up to twice the largest measured one.", nullable=True),
         Column("gpus_low", "int", "Lower end of its 90 % interval.", nullable=True),

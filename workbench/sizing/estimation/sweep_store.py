@@ -182,7 +182,7 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
     columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
     lines.append(table(answer.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
     if answer.scaling.height:
-        names = ("target", "model", "per_gpu", "contention", "coherency", "gpus", "gpus_low", "gpus_high")
+        names = ("target", "model", "per_gpu", "contention", "coherency", "miss_cost", "gpus", "gpus_low", "gpus_high")
         lines.append(table(answer.scaling.select(names), caption="By law").text)
     served = answer.goodput.join(answer.points.select("step", "verdict"), on="step").drop("step")
     lines.append(table(served, caption="Served within all targets", limit=MAX_PRINTED_POINTS).text)
