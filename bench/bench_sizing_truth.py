@@ -22,12 +22,15 @@ import numpy as np
 
 from bench import shape
 from bench.shape import Bar, Row
-from tests.sizing.scenarios import JUDGED, SCENARIOS, Scenario
+from tests.sizing.scenarios import CACHED, JUDGED, SCENARIOS, Scenario, estimated, verified
 from workbench.sizing.compat_nat import calculation
-from workbench.sizing.estimation.gpu_estimates import estimate_gpus
-from workbench.sizing.estimation.step_points import assess_steps
-from workbench.sizing.simulation import virtual_time
 from workbench.sizing.simulation.cluster_model import Cluster, Workflow
+
+EVERY = SCENARIOS | CACHED
+GROUPS = {
+    "simulated services of known need": {name: SCENARIOS[name] for name in JUDGED},
+    "simulated services with a prefix cache": CACHED,
+}
 
 
 def two_passes_s(scenario: Scenario, users: int, seed: int) -> float:
@@ -63,19 +66,16 @@ def peers_gpus(scenario: Scenario, loads: list[int], seed: int) -> float | None:
 def run(job: tuple[str, int]) -> dict[str, Any]:
     """One scenario with one seed."""
     name, seed = job
-    scenario = SCENARIOS[name]
-    config = scenario.config(seed)
-    requests, steps = virtual_time.simulate_sweep(scenario.at(scenario.test_gpus), config)
-    table, _ = assess_steps(requests, steps)
-    row = estimate_gpus(requests, steps, table, config.goals, scenario.users, seed=seed).row(0, named=True)
+    scenario = EVERY[name]
+    requests, steps, table, row = estimated(scenario, seed)
     wanted = ("gpus", "gpus_low", "gpus_high", "recommended", "slope_gpus", "method", "verdict")
     found = {"scenario": name, "seed": seed, **{key: row[key] for key in wanted}}
     # The calculator has no open loops.
     loads = sorted(set(steps["users"].drop_nulls().to_list()))
-    found["peer_gpus"] = None if scenario.is_open else peers_gpus(scenario, loads, seed)
+    found["peer_gpus"] = None if scenario.is_open or name in CACHED else peers_gpus(scenario, loads, seed)
     found |= {"n_steps": steps.height, "n_requests": requests.height, "fewest": int(str(table["n_kept"].min()))}
     if name in "FL" and row["recommended"] is not None:
-        checked = virtual_time.simulate_verification(scenario.at(1), config, scenario.users, row["recommended"])
+        checked = verified(scenario, row["recommended"], seed)
         found["verification"] = checked["verdict"][0]
     return found
 
@@ -86,24 +86,30 @@ def report(rows: list[dict[str, Any]]) -> str:
         "| scenario | need | ours: median (range) | covers | near | slope, our points | slope, two passes (answers) |",
         "|---|---|---|---|---|---|---|",
     ]
-    covers: list[bool] = []
-    near: list[bool] = []
-    for name, scenario in SCENARIOS.items():
+    covers: dict[str, list[bool]] = {group: [] for group in GROUPS}
+    near: dict[str, list[bool]] = {group: [] for group in GROUPS}
+    for name, scenario in EVERY.items():
         own = [row for row in rows if row["scenario"] == name]
         truth = scenario.truth
         high = [row["recommended"] for row in own]
         cells = [_spread([row[key] for row in own]) for key in ("gpus", "slope_gpus", "peer_gpus")]
         shares = ["–", "–"]
-        if truth is not None and name in JUDGED:
+        group = next((group for group, judged in GROUPS.items() if name in judged), None)
+        if truth is not None and group is not None:
             held = [one is None or one >= truth for one in high]
             tight = [one is not None and one <= max(1.2 * truth, truth + 1) for one in high]
-            covers, near = covers + held, near + tight
+            covers[group] += held
+            near[group] += tight
             shares = [f"{np.mean(held):.0%}", f"{np.mean(tight):.0%}"]
         columns = [f"{name}: {scenario.about}", str(truth or "none"), cells[0], *shares, *cells[1:]]
         lines.append(f"| {' | '.join(columns)} |")
-    lines.append(
-        f"\npooled over {', '.join(JUDGED)}: covers {np.mean(covers):.1%}, near {np.mean(near):.1%}, n = {len(covers)}"
-    )
+    lines.append("")
+    lines += [
+        f"{group} ({', '.join(judged)}): covers {np.mean(covers[group]):.1%}, near {np.mean(near[group]):.1%}, "
+        f"n = {len(covers[group])}"
+        for group, judged in GROUPS.items()
+        if covers[group]
+    ]
     for name in "FL":
         verdicts = [row.get("verification") for row in rows if row["scenario"] == name]
         lines.append(f"{name}: verification { {verdict: verdicts.count(verdict) for verdict in set(verdicts)} }")
@@ -124,14 +130,19 @@ def _spread(values: list[float | None]) -> str:
 
 def shares(rows: list[dict[str, Any]]) -> list[Row]:
     """How often the answer covers the need and is near it, and the slope's beside it, pooled over the judged."""
-    judged = [row for row in rows if row["scenario"] in JUDGED]
-    what = f"{len(JUDGED)} simulated services of known need, {len({row['seed'] for row in judged})} seeds"
+    return [row for about, scenarios in GROUPS.items() for row in _group_shares(rows, about, scenarios)]
+
+
+def _group_shares(rows: list[dict[str, Any]], about: str, scenarios: dict[str, Scenario]) -> list[Row]:
+    judged = [row for row in rows if row["scenario"] in scenarios]
+    if not judged:
+        return []
+    what = f"{len(scenarios)} {about}, {len({row['seed'] for row in judged})} seeds"
     found = []
-    for side, key, peer in (
-        ("workbench", "recommended", ""),
-        ("slope, two bursts", "peer_gpus", "nvidia-nat's method"),
-    ):
-        given = [(SCENARIOS[row["scenario"]].truth, row[key]) for row in judged]
+    sides = [("workbench", "recommended", ""), ("slope, two bursts", "peer_gpus", "nvidia-nat's method")]
+    # The calculator has no sessions.
+    for side, key, peer in sides[:1] if scenarios is CACHED else sides:
+        given = [(scenarios[row["scenario"]].truth, row[key]) for row in judged]
         known = [(need, math.ceil(value)) for need, value in given if need is not None and value is not None]
         held = 100 * sum(value >= need for need, value in known) / len(given)
         near = 100 * sum(need <= value <= max(1.2 * need, need + 1) for need, value in known) / len(given)
@@ -147,13 +158,14 @@ def main() -> int:
     """Run what is missing, tell, keep."""
     parser = shape.parser(__doc__, trials=1)
     parser.add_argument("--seeds", type=int, default=100)
+    parser.add_argument("--only", default="", help="scenarios, such as abc")
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--out", type=Path, help="go on with what is in this file of lines")
     chosen = parser.parse_args()
     out = chosen.out or Path(tempfile.mkdtemp()) / "found.jsonl"
     rows = [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
     done = {(row["scenario"], row["seed"]) for row in rows}
-    seeds, names = (1, JUDGED[:2]) if chosen.quick else (chosen.seeds, SCENARIOS)
+    seeds, names = (1, JUDGED[:2]) if chosen.quick else (chosen.seeds, chosen.only or EVERY)
     jobs = [(name, seed) for seed in range(seeds) for name in names if (name, seed) not in done]
     with ProcessPoolExecutor(chosen.processes) as pool, out.open("a") as file:
         for row in pool.map(run, jobs, chunksize=2):

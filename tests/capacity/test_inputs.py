@@ -302,8 +302,11 @@ def test_samples_name_nothing_of_the_machine_that_recorded_them() -> None:
 
 
 def test_a_law_carries_what_it_carries_where_it_was_fitted() -> None:
-    law = ScalingLaw("USL", (1, 2, 4), 0.1, 0.02)
+    law = ScalingLaw("USL", (1, 2, 4), 0.1, 0.02, 0.5, 0.3)
     assert law.most == gpu_estimates.MAX_GPU_EXTRAPOLATION * 4
     assert [law.scale_factor(gpus) for gpus in range(1, 9)] == [
-        gpu_estimates.capacity_by_law((1.0, law.contention, law.coherency), gpus) for gpus in range(1, 9)
+        pytest.approx(
+            gpu_estimates.capacity_by_law((1.0, law.contention, law.coherency, law.miss_cost, law.miss_rate), gpus)
+        )
+        for gpus in range(1, 9)
     ]

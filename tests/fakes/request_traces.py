@@ -41,3 +41,24 @@ def write_azure(path: Path, n: int, seed: int = 0, *, zone: str = "") -> list[di
         lines.append(f"{at:%Y-%m-%d %H:%M:%S.%f}0{zone},{row['input_length']},{row['output_length']}")
     path.write_text("\n".join(lines) + "\n")
     return rows
+
+
+def write_sessions(
+    path: Path, n: int, seed: int = 0, *, rate_per_s: float = 20.0, pause_s: float = 0.05
+) -> list[dict[str, Any]]:
+    """Sessions of one to six turns in Mooncake's lines, interleaved as they were recorded, and the lines."""
+    draw = random.Random(seed)
+    lines: list[tuple[float, dict[str, Any]]] = []
+    begin_s = 0.0
+    for number in range(n):
+        begin_s += draw.expovariate(rate_per_s)
+        at_s = begin_s
+        for turn in range(draw.randint(1, 6)):
+            pause = round(1000 * draw.uniform(0.2, 1.8) * pause_s)
+            at_s += pause / 1000 if turn else 0.0
+            when = {"delay": pause} if turn else {"timestamp": round(1000 * begin_s)}
+            sizes = {"input_length": draw.randint(5, 60), "output_length": draw.randint(2, 12)}
+            lines.append((at_s, {"session_id": f"s{number}", **when, **sizes}))
+    rows = [row for _, row in sorted(lines, key=lambda line: line[0])]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return rows

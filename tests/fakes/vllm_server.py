@@ -21,7 +21,8 @@ LABELS = '{engine="0",model_name="planted"}'
 class VllmServer:
     """Streams `max_tokens` (else four) tokens in `time_s`; at most `max_seqs` requests at a time, one block each.
 
-    A request that finds all `cache_blocks` taken counts as a preemption, as vLLM's counter does.
+    A request that finds all `cache_blocks` taken counts as a preemption, as vLLM's counter does. What it has seen of a
+    conversation, message by message, is in its prefix cache, which has no limit.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class VllmServer:
         self.fault = fault
         self.cache_blocks = cache_blocks
         self.running = self.waiting = self.preemptions = self.prompt_tokens = self.generated = self.n_scrapes = 0
+        self._known_tokens: dict[int, int] = {}
         self._room = asyncio.Semaphore(min(max_seqs, cache_blocks))
         self._is_cache_bound = cache_blocks < max_seqs
 
@@ -66,11 +68,22 @@ class VllmServer:
             event = {"choices": [{"index": 0, "delta": {"content": f"w{number} "}, "finish_reason": end}]}
             await response.write(b"data: " + json.dumps(event).encode() + b"\n\n")
             self.generated += 1
-        usage = {"prompt_tokens": prompt + TEMPLATE_TOKENS, "completion_tokens": n_tokens}
+        usage: dict[str, Any] = {"prompt_tokens": prompt + TEMPLATE_TOKENS, "completion_tokens": n_tokens}
+        usage["prompt_tokens_details"] = {"cached_tokens": self._cache_messages(body["messages"])}
         await response.write(b"data: " + json.dumps({"choices": [], "usage": usage}).encode() + b"\n\n")
         await response.write(DONE)
         await response.write_eof()
         return response
+
+    def _cache_messages(self, messages: list[dict[str, str]]) -> int:
+        """Tokens of the longest beginning that was known; all beginnings are known from now on."""
+        cached = n_tokens = prefix = 0
+        for message in messages:
+            prefix = hash((prefix, message["content"]))
+            n_tokens += len(message["content"].split(" "))
+            cached = self._known_tokens.get(prefix, cached)
+            self._known_tokens[prefix] = n_tokens
+        return cached
 
     async def _answer_metrics(self, request: web.Request) -> web.StreamResponse:
         self.n_scrapes += 1

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.sizing.simulation.cluster_model import Call, Cluster, Service, Workflow
+from workbench.sizing.simulation.cluster_model import Call, Cluster, Conversation, Service, Workflow
 
 EXACT = {"input_cv": 0, "output_cv": 0, "tool_cv": 0, "input_tokens": 400, "output_tokens": 10, "calls": 1}
 PREFILL_S = 400 / 40_000
@@ -110,3 +110,37 @@ def test_lengths_have_the_mean_and_the_spread_that_were_asked_for() -> None:
     spread = (sum((call.output_tokens - mean) ** 2 for call in calls) / len(calls)) ** 0.5
     assert mean == pytest.approx(200, rel=0.02)
     assert spread / mean == pytest.approx(0.5, rel=0.05)
+
+
+def talk(cluster: Cluster, turns: int, conversation: Conversation) -> list[Call]:
+    found: list[Workflow] = []
+    for _ in range(turns):
+        cluster.start_workflow(found.append, conversation=conversation)
+        cluster.run_while(lambda: True)
+    return [call for flow in found for call in flow.calls]
+
+
+def test_a_kept_conversation_is_not_prefilled_again() -> None:
+    calls = talk(Cluster(Service(**EXACT, cache_tokens=10_000)), 3, Conversation())
+    assert [call.input_tokens for call in calls] == [400, 810, 1220]
+    assert [call.cached_tokens for call in calls] == [0, 410, 820]
+    durations_s = [(call.ended_s or 0) - call.sent_s for call in calls]
+    assert durations_s == [pytest.approx(PREFILL_S + 10 * ONE_S)] * 3
+
+
+def test_a_conversation_without_a_cache_is_prefilled_whole() -> None:
+    calls = talk(Cluster(Service(**EXACT)), 2, Conversation())
+    assert [call.cached_tokens for call in calls] == [None, None]
+    assert (calls[1].ended_s or 0) - calls[1].sent_s == pytest.approx(810 / 40_000 + 10 * ONE_S)
+
+
+def test_conversations_push_one_another_out_of_a_cache() -> None:
+    cluster, first, second = Cluster(Service(**EXACT, cache_tokens=900)), Conversation(), Conversation()
+    kept = [talk(cluster, 1, one)[0].cached_tokens for one in (first, second, first, second)]
+    assert kept == [0, 0, 410, 0]
+
+
+@pytest.mark.parametrize(("router", "cached"), [("session", [0, 410, 820, 1230]), ("round_robin", [0, 0, 410, 820])])
+def test_where_a_turn_is_routed_to_decides_what_is_kept_of_it(router: str, cached: list[int]) -> None:
+    cluster = Cluster(Service(**EXACT, gpus=2, cache_tokens=10_000, router=router))  # type: ignore[arg-type]
+    assert [call.cached_tokens for call in talk(cluster, 4, Conversation())] == cached

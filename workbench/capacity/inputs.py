@@ -161,6 +161,8 @@ class ScalingLaw:
     counts: tuple[int, ...]
     contention: float
     coherency: float
+    miss_cost: float = 0.0
+    miss_rate: float = 0.0
 
     @property
     def most(self) -> int:
@@ -173,12 +175,14 @@ class ScalingLaw:
         return f"{self.model} over {', '.join(map(str, self.counts))} GPUs"
 
     def scale_factor(self, gpus: int) -> float:
-        """Capacity of this many GPUs over that of one GPU (Gunther 2007).
+        """Capacity of this many GPUs over that of one GPU (Gunther 2007, and fewer hits in prefix caches).
 
         >>> round(ScalingLaw("Amdahl", (1, 2), 0.1, 0.0).scale_factor(2), 4)
         1.8182
         """
-        return gpus / (1 + self.contention * (gpus - 1) + self.coherency * gpus * (gpus - 1))
+        missed = 1 - 1 / (1 + self.miss_rate * (gpus - 1))
+        others = gpus - 1
+        return gpus / (1 + self.contention * others + self.coherency * gpus * others + self.miss_cost * missed)
 
 
 @dataclass(frozen=True)
@@ -279,7 +283,8 @@ def _load_scaling_law(opened: InputRun, target: str) -> ScalingLaw | None:
     if not rows:
         return None
     last = rows[-1]
-    return ScalingLaw(last["model"], tuple(last["counts"]), last["contention"], last["coherency"])
+    misses = (last["miss_cost"] or 0.0, last["miss_rate"] or 0.0)
+    return ScalingLaw(last["model"], tuple(last["counts"]), last["contention"], last["coherency"], *misses)
 
 
 def load_stack(folder: str, *, accept_invalid: bool) -> Stack:

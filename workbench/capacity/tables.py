@@ -97,10 +97,12 @@ INPUT_SCALING = Table(
     ("target", "model"),
     (
         Column("target", "str", "Name of the target."),
-        Column("model", "str", "linear, Amdahl or USL; the answer of a target uses the last one."),
+        Column("model", "str", "linear, Amdahl, USL or falling hits; the answer of a target uses the last one."),
         Column("counts", "list[int]", "Measured GPU counts."),
         Column("contention", "float", "Serial share of the work."),
         Column("coherency", "float", "Cost of each pair of GPUs."),
+        Column("miss_cost", "float", "More work without hits in a prefix cache.", nullable=True, added=True),
+        Column("miss_rate", "float", "How hits fall with each further GPU.", nullable=True, added=True),
     ),
 )
 INPUT_STEPS = Table(

@@ -406,7 +406,8 @@ def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for row in SCALING.check(scaling).filter(target=target).iter_rows(named=True):
         max_gpus = MAX_GPU_EXTRAPOLATION * max(row["counts"])
-        law = (row["per_gpu"], row["contention"], row["coherency"])
+        names = ("per_gpu", "contention", "coherency", "miss_cost", "miss_rate")
+        law = [row[name] or 0.0 for name in names]
         step = max(1, max_gpus // MAX_SCALING_POINTS)
         rows += [
             {"model": row["model"], "gpus": n, "capacity": capacity_by_law(law, n)}

@@ -128,7 +128,9 @@ class SweepConfig(StrictModel):
     )
     arrivals_cv: float = Field(2.0, gt=0, le=20, description="Coefficient of variation of the gaps (gamma).")
     trace: Path | None = Field(
-        None, description="Recorded traffic: times in seconds, an Azure LLM trace (CSV) or a Mooncake trace (JSONL)."
+        None,
+        description="Recorded traffic: times in seconds, an Azure LLM trace (CSV), or a Mooncake trace (JSONL; with "
+        "session_id and delay, sessions).",
     )
     turns: int = Field(
         1, ge=1, le=1000, description="Turns of a session, each with all earlier ones before it (openai)."

@@ -47,6 +47,13 @@ REQUESTS = Table(
         Column("llm_s", "list[float]", "Duration of each LLM call; null if unknown.", unit="s", nullable=True),
         Column("server_runtime_s", "float", "Runtime by the server's clock.", unit="s", nullable=True),
         Column("input_tokens", "int", "Tokens of the prompt.", nullable=True),
+        Column(
+            "cached_tokens",
+            "int",
+            "Those of them that came from the server's prefix cache; null where it does not say.",
+            nullable=True,
+            added=True,
+        ),
         Column("output_tokens", "int", "Tokens of the answer, as the server counts them.", nullable=True),
         Column(
             "streamed_tokens", "int", "Those of them that were streamed; null if unknown.", nullable=True, added=True
@@ -208,7 +215,7 @@ SCALING = Table(
     ("target", "model"),
     (
         Column("target", "str", "Name of the target."),
-        Column("model", "str", "Scaling law: linear, Amdahl or USL."),
+        Column("model", "str", "Scaling law: linear, Amdahl, USL or falling hits."),
         Column("counts", "list[int]", "Measured GPU counts."),
         Column("load", "float", "Load to serve: users or arrivals per second."),
         *(
@@ -219,6 +226,21 @@ SCALING = Table(
                 ("coherency", "Cost of coordination per pair of GPUs"),
             )
             for end, of in (("", ""), ("_low", ", lower end of its 90 % interval"), ("_high", ", upper end"))
+        ),
+        *(
+            Column(f"miss_cost{end}", "float", f"{words}.", nullable=True, added=True)
+            for end, words in (
+                ("", "More work of a request whose hits in a prefix cache are all missed, as a fraction"),
+                ("_low", "Lower end of its 90 % interval"),
+                ("_high", "Upper end"),
+            )
+        ),
+        Column(
+            "miss_rate",
+            "float",
+            "Hits fall as 1 / (1 + this times the other GPUs).",
+            nullable=True,
+            added=True,
         ),
         Column("gpus", "int", "Smallest sufficient GPU count, up to twice the largest measured one.", nullable=True),
         Column("gpus_low", "int", "Lower end of its 90 % interval.", nullable=True),
@@ -395,6 +417,14 @@ POINTS = Table(
         Column("clock_gap_s", "float", "Median of client runtime minus server runtime.", unit="s", nullable=True),
         Column("tokens_per_s", "float", "Output tokens per second.", unit="1/s", nullable=True),
         Column("repeated_prompts", "float", "Fraction of kept requests whose prompt was sent before, in any step."),
+        Column(
+            "cached_share",
+            "float",
+            "Fraction of the prompt tokens that came from the server's prefix cache; null where it does not say.",
+            nullable=True,
+            added=True,
+        ),
+        Column("session_turns", "float", "Mean turns of a session; null without sessions.", nullable=True, added=True),
         Column("answer_p50", "float", "Median length of the answers.", nullable=True, added=True),
         Column("answer_unit", "str", "Unit of that length: tokens or bytes.", nullable=True, added=True),
         Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),

@@ -1,12 +1,14 @@
 """Laws of scaling against capacities that follow one of them."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from workbench.core.errors import InputError
 from workbench.sizing.estimation.gpu_estimates import GpuCapacity, capacity_by_law, fit_scaling_laws
 
-Law = tuple[float, float, float]
+Law = tuple[float, ...]
 
 
 def measured(law: Law, counts: list[int], error: float = 0.02, noise: float = 0.0, seed: int = 0) -> list[GpuCapacity]:
@@ -38,6 +40,19 @@ def test_four_counts_give_the_universal_law() -> None:
     assert usl["model"] == "USL"
     assert (usl["contention"], usl["coherency"]) == (pytest.approx(0.03, rel=1e-4), pytest.approx(0.0008, rel=1e-4))
     assert usl["gpus"] == need(law, 110)
+
+
+def test_hits_that_fall_with_the_gpus_give_the_law_of_missed_hits() -> None:
+    law, shares = (10.0, 0.0, 0.0, 1.5, 0.4), {gpus: 0.8 / (1 + 0.4 * (gpus - 1)) for gpus in (1, 2, 4, 8)}
+    known = [replace(one, cached_share=shares[one.gpus]) for one in measured(law, list(shares))]
+    row = fit_scaling_laws("p95", known, 60).row(1, named=True)
+    assert row["model"] == "falling hits"
+    assert (row["miss_cost"], row["miss_rate"]) == (pytest.approx(1.5, rel=1e-4), pytest.approx(0.4, rel=1e-4))
+    assert row["gpus"] == need(law, 60) > 8
+    flat = [replace(one, cached_share=0.7) for one in known]
+    assert fit_scaling_laws("p95", flat, 60)["model"][1] == "USL"
+    unknown = [*known[:3], replace(known[3], cached_share=None)]
+    assert fit_scaling_laws("p95", unknown, 60)["model"][1] == "USL"
 
 
 def test_a_load_that_no_count_carries_is_refused_with_the_reason() -> None:

@@ -14,6 +14,9 @@ Users = Annotated[
     float | None, typer.Option("--target-users", "--target_users", help="Users to serve.", min=0, metavar="N")
 ]
 Rate = Annotated[float | None, typer.Option("--target-rate", help="Requests a second to serve (open loops).", min=0)]
+Sessions = Annotated[
+    float | None, typer.Option("--target-sessions", help="Sessions a second to serve (traces with sessions).", min=0)
+]
 Goals = Annotated[
     list[str] | None,
     typer.Option(
@@ -31,6 +34,7 @@ def estimate(
     folders: Folders,
     target_users: Users = None,
     target_rate: Rate = None,
+    target_sessions: Sessions = None,
     goal: Goals = None,
     gpu_price: Price = None,
     draws: Draws = 500,
@@ -49,7 +53,12 @@ def estimate(
     from workbench.sizing.estimation import sweep_store
 
     answer = sweep_store.estimate_sweeps(
-        folders, sweep_store.choose_target_load(target_users, target_rate), goal, gpu_price, draws, seed
+        folders,
+        sweep_store.choose_target_load(target_users, target_rate, target_sessions),
+        goal,
+        gpu_price,
+        draws,
+        seed,
     )
     finish_command(
         lambda: sweep_store.format_sizing_answer(answer, folders[0]),

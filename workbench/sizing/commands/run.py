@@ -9,7 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.sizing.commands.estimate import Price, Rate, Users
+from workbench.sizing.commands.estimate import Price, Rate, Sessions, Users
 
 if TYPE_CHECKING:
     from workbench.sizing.estimation.sweep_store import TargetLoad
@@ -50,6 +50,7 @@ def run(
     option_values: OptionValues,
     target_users: Users = None,
     target_rate: Rate = None,
+    target_sessions: Sessions = None,
     gpu_price: Price = None,
     verify: Verify = None,
     out: Out = None,
@@ -62,9 +63,9 @@ def run(
     precisely enough; its warm-up is dropped. Each step is written as it ends: Ctrl-C keeps the finished ones, and
     --resume continues. Retries, timeouts and failures are counted by kind.
 
-    With --target-users or --target-rate it also estimates the GPUs, with an interval, and drives the service at the
-    predicted load: without being asked on this machine, with --verify elsewhere. Drift, warm caches and routing show
-    only there; an answer without it says "not verified".
+    With --target-users, --target-rate or --target-sessions it also estimates the GPUs, with an interval, and drives the
+    service at the predicted load: without being asked on this machine, with --verify elsewhere. Drift, warm caches and
+    routing show only there; an answer without it says "not verified".
 
     Exit code 0 when all points are valid, 1 when some are not or a limit ended the sweep. With a target: 0 when there
     is an answer (and it held, where it was verified), else 1. 130 after Ctrl-C.
@@ -72,7 +73,12 @@ def run(
     Example: workbench sizing run --url http://127.0.0.1:8000 --goal "p95<=2" --target-users 150 --verify
     """
     settings = _complete_settings(option_values, is_resumed=resume is not None)
-    target = _choose_target(settings, target_users, target_rate, is_resumed=resume is not None)
+    target = None
+    if any(value is not None for value in (target_users, target_rate, target_sessions)):
+        from workbench.sizing.estimation.sweep_store import choose_target_load
+
+        target = choose_target_load(target_users, target_rate, target_sessions)
+        _check_target(settings, target, is_resumed=resume is not None)
     if target is None and (verify or gpu_price is not None):
         from workbench.core.errors import ConfigError
 
@@ -106,26 +112,16 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
     return option_values
 
 
-def _choose_target(
-    settings: dict[str, Any], users: float | None, rate: float | None, *, is_resumed: bool
-) -> TargetLoad | None:
-    """Build the load to size for from `--users` or `--rate`.
-
-    Null if neither is given. It must fit the sweep's arrivals.
-    """
+def _check_target(settings: dict[str, Any], target: TargetLoad, *, is_resumed: bool) -> None:
+    """Refuse a load to size for that does not fit the sweep's arrivals, and one without a goal."""
     from workbench.core.errors import ConfigError
-    from workbench.sizing.estimation import sweep_store
 
-    if users is None and rate is None:
-        return None
-    target = sweep_store.choose_target_load(users, rate)
     if is_resumed:
-        return target
-    if target.unit != ("users" if settings.get("arrivals", "users") == "users" else "1/s"):
+        return
+    if (target.unit == "users") != (settings.get("arrivals", "users") == "users"):
         raise ConfigError("target and levels are of different kinds", found=target.unit, where="--arrivals")
     if "goals" not in settings:
         raise ConfigError("no goal to size for", where="--goal", allowed="like p95<=2")
-    return target
 
 
 def _run_and_print(

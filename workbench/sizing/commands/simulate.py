@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 _SERVICE_FIELDS = """
-gpus slots prefill_tokens_per_s decode_base_s decode_per_sequence_s router admission calls input_tokens input_cv
-output_tokens output_cv tool_s tool_cv shared_s seed
+gpus slots prefill_tokens_per_s decode_base_s decode_per_sequence_s router cache_tokens admission calls input_tokens
+input_cv output_tokens output_cv tool_s tool_cv shared_s seed
 """
 Host = Annotated[str, typer.Option(help="Address to listen on.")]
 Port = Annotated[int, typer.Option(help="Port to listen on; 0 for any free one.", min=0, max=65_535)]

@@ -22,9 +22,17 @@ from workbench.stats import quantiles
 if TYPE_CHECKING:
     import polars as pl
 
-ScalingLaw = Literal["linear", "Amdahl", "USL"]
-TERMS_BY_LAW: dict[ScalingLaw, int] = {"linear": 1, "Amdahl": 2, "USL": 3}
+ScalingLaw = Literal["linear", "Amdahl", "USL", "falling hits"]
+TERMS_BY_LAW: dict[ScalingLaw, tuple[int, ...]] = {
+    "linear": (0,),
+    "Amdahl": (0, 1),
+    "USL": (0, 1, 2),
+    "falling hits": (0, 3),
+}
 MIN_COUNTS_FOR_USL = 4
+MAX_FALLEN_HITS = 0.9
+"""Hits at the most GPUs over those at the fewest, below which they fall with the number of GPUs."""
+N_NEAREST_LEVELS = 3
 MAX_GPU_EXTRAPOLATION = 2
 """Extrapolation limit of a scaling law, as a multiple of the largest measured GPU count."""
 NORMAL_95 = 1.6448536269514722
@@ -38,12 +46,16 @@ LINEAR_VERDICT = "linear scaling assumed: measured on one GPU count"
 
 @dataclass(frozen=True)
 class GpuCapacity:
-    """Measured capacity of a GPU count with its 90 % interval."""
+    """Measured capacity of a GPU count with its 90 % interval.
+
+    `cached_share`: Share of the prompt tokens from prefix caches near that load; null where the service does not say.
+    """
 
     gpus: int
     capacity: float
     low: float
     high: float
+    cached_share: float | None = None
 
 
 def fit_scaling_laws(
@@ -57,6 +69,10 @@ def fit_scaling_laws(
     The laws that are fitted depend on the number of GPU counts. Each draw samples the capacities from log-normal
     distributions with the given intervals and fits again. Parameters are not negative. Two counts fit Amdahl's law
     exactly, so its validity cannot be checked.
+
+    Where turns of a session go to any GPU, the share h(N) of their prompts that a GPU has kept falls with N, as
+    1 / (1 + r (N - 1)). Where the measured shares do so, r is theirs, and N / capacity is
+    (1 + miss_cost (1 - h(N) / h(1))) / per_gpu.
     Source: Gunther, Guerrilla Capacity Planning (2007), chapter 4; linear least squares of N / capacity, whose
     coefficients are the terms of the law.
 
@@ -72,28 +88,45 @@ def fit_scaling_laws(
     errors = np.array([(math.log(point.high) - math.log(point.low)) / (2 * NORMAL_95) for point in measured])
     noise = np.random.default_rng(seed).standard_normal((draws, len(gpus)))
     drawn = capacities * np.exp(noise * errors)
-    models: list[ScalingLaw] = ["linear", "USL"] if len(counts) >= MIN_COUNTS_FOR_USL else ["linear", "Amdahl"]
     weights = 1 / np.maximum(errors, 1e-3)
-    return SCALING.frame([_build_law_row(target, model, gpus, capacities, drawn, weights, load) for model in models])
+    miss_rate = _fit_miss_rate(measured)
+    last: ScalingLaw = "USL" if len(counts) >= MIN_COUNTS_FOR_USL else "Amdahl"
+    models: list[ScalingLaw] = ["linear", "falling hits" if miss_rate else last]
+    rows = []
+    for model in models:
+        terms = _law_terms(gpus, miss_rate)[:, TERMS_BY_LAW[model]]
+        laws = np.array([_fit_law(model, terms, gpus / row, weights, miss_rate) for row in (capacities, *drawn)])
+        rows.append(_build_law_row(target, model, counts, laws, load))
+    return SCALING.frame(rows)
+
+
+def _fit_miss_rate(measured: Sequence[GpuCapacity]) -> float:
+    """Rate at which hits in prefix caches fall with each further GPU; 0 where they do not, or are not known."""
+    shares = [point.cached_share for point in measured]
+    known = np.array([share for share in shares if share], dtype=np.float64)
+    if len(known) < len(shares) or known[-1] > MAX_FALLEN_HITS * known[0]:
+        return 0.0
+    slope, start = np.polyfit([point.gpus for point in measured], 1 / known, 1)
+    one_gpu = max(float(start + slope), 1.0)
+    return max(0.0, float(slope)) / one_gpu
 
 
 def _build_law_row(
-    target: str, model: ScalingLaw, gpus: Floats, capacities: Floats, drawn: Floats, weights: Floats, load: float
+    target: str, model: ScalingLaw, counts: Sequence[int], laws: Floats, load: float
 ) -> dict[str, object]:
     """Row of table SCALING: a law fitted to capacities at several GPU counts, and the GPUs it needs for `load`.
 
-    `gpus`, `capacities`, `weights`: One element for each GPU count. `drawn`: Redrawn capacities, [draw, count], for the
-    90 % intervals.
+    `laws`: The fitted law, then those of redrawn capacities for the 90 % intervals, [law, parameter].
     """
-    fitted = _fit_law(model, gpus, capacities, weights)
-    sampled = np.array([_fit_law(model, gpus, row, weights) for row in drawn])
-    max_gpus = MAX_GPU_EXTRAPOLATION * int(gpus.max())
+    fitted, sampled = laws[0].tolist(), laws[1:]
+    max_gpus = MAX_GPU_EXTRAPOLATION * max(counts)
     need = _min_gpus_for_load(fitted, load, max_gpus)
     needs = np.sort([_min_gpus_for_load(row, load, max_gpus) for row in sampled])
     tail = int(0.05 * len(needs))
     low, high = needs[tail], needs[-1 - tail]
-    names = ("per_gpu", "contention", "coherency")
-    row: dict[str, object] = {"target": target, "model": model, "counts": [int(count) for count in gpus], "load": load}
+    names = ("per_gpu", "contention", "coherency", "miss_cost")
+    row: dict[str, object] = {"target": target, "model": model, "counts": list(counts), "load": load}
+    row["miss_rate"] = fitted[-1]
     for place, name in enumerate(names):
         bounds = np.quantile(sampled[:, place], [0.05, 0.95])
         row |= {name: fitted[place], f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
@@ -105,46 +138,63 @@ def _build_law_row(
     }
 
 
-def _fit_law(model: ScalingLaw, gpus: Floats, capacities: Floats, weights: Floats) -> tuple[float, float, float]:
-    """Fit a law of capacity over GPUs: per-GPU capacity, contention and coherency.
+def _law_terms(gpus: Floats, miss_rate: Floats | float) -> Floats:
+    """Terms of the laws in N / capacity, along a last axis: constant, contention, coherency, missed hits."""
+    missed = 1 - 1 / (1 + miss_rate * (gpus - 1))
+    terms: Floats = np.stack(np.broadcast_arrays(1.0, gpus - 1, gpus * (gpus - 1), missed), axis=-1)
+    return terms
 
-    `gpus`, `capacities`, `weights`: One element for each GPU count N. Least squares: N / capacity
-    is linear in 1 / per_gpu and its products with the other two.
+
+def _fit_law(
+    model: ScalingLaw, terms: Floats, gpus_per_capacity: Floats, weights: Floats, miss_rate: float
+) -> list[float]:
+    """Fit a law of capacity over GPUs: per_gpu, contention, coherency, miss_cost and, as it was, miss_rate.
+
+    `terms`: Those of the law, [GPU count, term]. `gpus_per_capacity`, `weights`: One element for each GPU count. Least
+    squares: N / capacity is linear in 1 / per_gpu and its products with the others.
     """
     from scipy.optimize import nnls
 
-    terms = np.stack([np.ones_like(gpus), gpus - 1, gpus * (gpus - 1)], axis=1)[:, : TERMS_BY_LAW[model]]
-    target = gpus / capacities
-    scale = weights / target
-    solved = np.zeros(3)
-    solved[: TERMS_BY_LAW[model]], _ = nnls(terms * scale[:, None], target * scale)
+    scale = weights / gpus_per_capacity
+    solved = np.zeros(4)
+    solved[list(TERMS_BY_LAW[model])], _ = nnls(terms * scale[:, None], gpus_per_capacity * scale)
     base = max(float(solved[0]), 1e-12)
-    return 1 / base, float(solved[1]) / base, float(solved[2]) / base
+    return [1 / base, *(solved[1:] / base).tolist(), miss_rate if model == "falling hits" else 0.0]
 
 
-def capacity_by_law(law: tuple[float, float, float], gpus: float) -> float:
-    """Capacity of a GPU count according to a law."""
-    return float(_evaluate_law(*law, gpus))
+def capacity_by_law(law: Sequence[float], gpus: float) -> float:
+    """Capacity of a GPU count according to a law: per_gpu, contention, coherency, and miss_cost and miss_rate or none.
+
+    >>> capacity_by_law((10.0, 0.0, 0.0, 1.0, 1.0), 2)   # half of the hits are missed: 1.5 times the work
+    13.333333333333334
+    """
+    return float(_evaluate_law(np.array([*law, 0.0, 0.0][:5]), np.array(float(gpus))))
 
 
-def _evaluate_law(per_gpu: Any, contention: Any, coherency: Any, gpus: Any) -> Any:
-    """Formula of the universal scalability law, for numbers or arrays."""
-    return per_gpu * gpus / (1 + contention * (gpus - 1) + coherency * gpus * (gpus - 1))
+def _evaluate_law(laws: Floats, gpus: Floats) -> Floats:
+    """Capacities of GPU counts by the laws: [law, count], without an axis for one of either.
+
+    `laws`: Parameters along the last axis. `gpus`: Counts.
+    """
+    parameters = laws[..., None, :] if gpus.ndim else laws
+    factors = np.concatenate([np.ones_like(parameters[..., :1]), parameters[..., 1:4]], axis=-1)
+    work = (_law_terms(gpus, parameters[..., 4]) * factors).sum(axis=-1)
+    carried: Floats = parameters[..., 0] * gpus / work
+    return carried
 
 
-def _min_gpus_for_load(law: tuple[float, float, float], load: float, max_gpus: int) -> float:
+def _min_gpus_for_load(law: Sequence[float], load: float, max_gpus: int) -> float:
     """Smallest GPU count that carries the load; infinite if none up to `max_gpus` does."""
     return next((float(n) for n in range(1, max_gpus + 1) if capacity_by_law(law, n) >= load * (1 - 1e-9)), math.inf)
 
 
-def _explain_no_count(law: tuple[float, float, float], sampled: Floats, load: float, max_gpus: int) -> str:
+def _explain_no_count(law: Sequence[float], sampled: Floats, load: float, max_gpus: int) -> str:
     """Reason why no GPU count carries the load: the law surely peaks below it, or the measured range is too short.
 
     `sampled`: Laws fitted to redrawn capacities, [draw, parameter].
     """
     counts = np.arange(1.0, 4 * max_gpus + 1)
-    per_gpu, contention, coherency = (sampled[:, place, None] for place in range(3))
-    carried_by = _evaluate_law(per_gpu, contention, coherency, counts)
+    carried_by = _evaluate_law(sampled, counts)
     if np.mean(carried_by.max(axis=1) < load) >= 0.95:
         best = max(capacity_by_law(law, n) for n in counts)
         return f"no GPU count carries {load:g}: the law peaks at a capacity of {best:.4g}"
@@ -213,7 +263,7 @@ def estimate_gpus_and_scaling(
         row = _capacities_to_gpus(
             row | {"test_gpus": last, "load_unit": points["load_unit"][0] if points.height else "users"}
         )
-        measured = _select_bounded_capacities(capacities)
+        measured = _select_bounded_capacities(capacities, points)
         if len(measured) > 1:
             laws.append(fit_scaling_laws(goal.name, measured, load, draws=draws, seed=seed))
         rows.append(
@@ -243,13 +293,26 @@ def _explain_refusal(row: dict[str, Any], points: pl.DataFrame) -> str | None:
     return f"{reason}; left out: level(s) {listed} ({kinds}: {unused['reason'][0]})"
 
 
-def _select_bounded_capacities(capacities: dict[int, Capacity]) -> list[GpuCapacity]:
+def _select_bounded_capacities(capacities: dict[int, Capacity], points: pl.DataFrame) -> list[GpuCapacity]:
     """GPU counts whose capacity has both ends of its interval."""
     return [
-        GpuCapacity(gpus, capacity.value, capacity.low, capacity.high)
+        GpuCapacity(
+            gpus,
+            capacity.value,
+            capacity.low,
+            capacity.high,
+            _cached_share_near(points.filter(points["gpus"] == gpus), capacity.value),
+        )
         for gpus, capacity in capacities.items()
         if capacity.value is not None and capacity.low is not None and capacity.high is not None
     ]
+
+
+def _cached_share_near(points: pl.DataFrame, load: float) -> float | None:
+    """Median share of prompt tokens from prefix caches at the levels nearest to a load; null without any."""
+    known = points.select("load", "cached_share").drop_nulls() if "cached_share" in points.columns else points.clear()
+    nearest = sorted(known.rows(), key=lambda row: abs(math.log(row[0] / load)))[:N_NEAREST_LEVELS]
+    return float(np.median([share for _, share in nearest])) if nearest else None
 
 
 def _scaling_columns(capacities: dict[int, Capacity], laws: pl.DataFrame | None) -> dict[str, Any]:

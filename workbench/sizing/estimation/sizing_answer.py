@@ -154,7 +154,7 @@ class SizingAnswer:
     def sentence(self) -> str:
         """Sentence with the answer, its interval and its assumption, without a full stop."""
         simulated = "Simulated: " if self.simulated else ""
-        served = f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}"
+        served = f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}{self._session_text()}"
         targets = " and ".join(self.estimates["target"].to_list())
         row = self.binding
         if self.recommended is None or row is None:
@@ -208,6 +208,15 @@ class SizingAnswer:
             return "; measure lower loads"
         max_gpus = MAX_GPU_EXTRAPOLATION * max(counts[0])
         return f" up to {max_gpus} GPUs, twice the largest measured count; measure a larger one"
+
+    def _session_text(self) -> str:
+        turns = self.points["session_turns"].median() if "session_turns" in self.points.columns else None
+        if turns is None:
+            return ""
+        mean_turns = float(str(turns))
+        if self.load_unit == "users":
+            return f" in sessions of {mean_turns:.2g} turns"
+        return f" ({self.load / mean_turns:.3g} sessions a second, of {mean_turns:.2g} turns)"
 
     def _verification_text(self) -> str:
         if self.verification is None:

@@ -157,9 +157,13 @@ def select_kept_requests(requests: pl.DataFrame, users: int | None) -> pl.DataFr
     """
     main = requests.filter(~requests["tail"]).sort("request")
     runtimes = metrics.metric_values(main, metrics.DEFAULT_METRIC)[:, 0]
-    # With sessions each user's whole first one is dropped: contexts have their usual lengths only after it.
-    turns = int(str(main["turn"].max() or 1)) if main.height and "turn" in main.columns else 1
-    return main[count_warmup_requests(runtimes, (users or 0) * turns) :]
+    if "turn" not in main.columns or not main["turn"].count():
+        return main[count_warmup_requests(runtimes, users or 0) :]
+    # With sessions each user's whole first one is dropped: contexts have their usual lengths only after it. In an open
+    # loop they have them from the first request of a late turn on, one of the last tenth.
+    turns = main["turn"]
+    n_early = int((turns < turns.quantile(0.9, "higher")).arg_min() or 0) if users is None else 0
+    return main[max(n_early, count_warmup_requests(runtimes, (users or 0) * int(str(turns.max())))) :]
 
 
 def assess_steps(
@@ -229,6 +233,8 @@ def assess_step(
     repeated = counted["request"].is_in(sent.filter(again)["request"].implode()).mean() if counted.height else 0.0
     extra = {
         "repeated_prompts": float(str(repeated)),
+        "cached_share": _cached_fraction(counted),
+        "session_turns": mean_session_turns(counted),
         "answer_p50": answers.median,
         "answer_unit": answers.unit,
         "ttft_known": _known_fraction(counted),
@@ -376,6 +382,26 @@ def _build_quantile_rows(counted: pl.DataFrame, step: dict[str, Any], qs: Sequen
                 }
             )
     return rows
+
+
+def mean_session_turns(requests: pl.DataFrame) -> float | None:
+    """Mean number of turns of a session: requests for each that began one; null without sessions.
+
+    `requests`: Column turn, of table `requests`; those after the warm-up, in which long sessions are as frequent as
+    they should be.
+    """
+    turns = requests["turn"] if "turn" in requests.columns else None
+    n_begun = 0 if turns is None else int((turns == 1).sum())
+    return requests.height / n_begun if n_begun else None
+
+
+def _cached_fraction(counted: pl.DataFrame) -> float | None:
+    """Fraction of the prompt tokens that came from a prefix cache, over the requests of which both are known."""
+    if "cached_tokens" not in counted.columns:
+        return None
+    known = counted.select("cached_tokens", "input_tokens").drop_nulls()
+    n_prompt = int(known["input_tokens"].sum())
+    return int(known["cached_tokens"].sum()) / n_prompt if n_prompt else None
 
 
 def _find_repeated_prompts(sent: pl.DataFrame, earlier: pl.Series | None) -> pl.Series:

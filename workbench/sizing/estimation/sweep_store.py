@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,7 +14,7 @@ from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.estimation.serving_costs import select_costs
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer, concat_sweeps
-from workbench.sizing.estimation.step_points import PointLimits
+from workbench.sizing.estimation.step_points import PointLimits, mean_session_turns, select_kept_requests
 from workbench.sizing.load import sweep_journal
 from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, SCALING, STEPS, VERIFICATION
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_PRINTED_POINTS = 40
 SERVED_COLUMNS = ("within_share", "goodput_per_s", "goodput_per_gpu", "tokens_per_s_per_gpu")
+SESSIONS_UNIT = "sessions/s"
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,21 @@ class TargetLoad:
     unit: str
 
 
-def choose_target_load(users: float | None, rate_per_s: float | None) -> TargetLoad:
-    """Build the target load from users or rate, of which one is given."""
-    if (users is None) == (rate_per_s is None):
-        raise ConfigError("what is to be served?", do="give --target-users N, or --target-rate R for open loops")
-    load = TargetLoad(users, "users") if users is not None else TargetLoad(float(rate_per_s or 0), "1/s")
+def choose_target_load(
+    users: float | None, rate_per_s: float | None, sessions_per_s: float | None = None
+) -> TargetLoad:
+    """Build the target load from users, requests or sessions a second, of which one is given."""
+    given = {
+        "--target-users": (users, "users"),
+        "--target-rate": (rate_per_s, "1/s"),
+        "--target-sessions": (sessions_per_s, SESSIONS_UNIT),
+    }
+    loads = [(where, TargetLoad(value, unit)) for where, (value, unit) in given.items() if value is not None]
+    if len(loads) != 1:
+        do = "give --target-users N, or --target-rate R for open loops, or --target-sessions S for those with sessions"
+        raise ConfigError("what is to be served?", do=do)
+    where, load = loads[0]
     if not load.value > 0:
-        where = "--target-users" if users is not None else "--target-rate"
         raise ConfigError("nobody is to be served", where=where, found=load.value, allowed="more than 0")
     return load
 
@@ -50,6 +60,7 @@ def estimate_sweeps(
     read = [sweep_journal.load_sweep_journal(folder) for folder in folders]
     wanted = [Goal.read(text) for text in goals] if goals else _collect_goals([config for _, config in read])
     requests, steps, samples = concat_sweeps([(sweep.requests, sweep.steps, sweep.server_metrics) for sweep, _ in read])
+    load = _count_requests(load, requests, steps)
     check_load_unit(steps, load)
     limits = PointLimits.from_config(read[0][1])
     wanted_loop = steps["loop"] == ("closed" if load.unit == "users" else "open")
@@ -69,6 +80,19 @@ def estimate_sweeps(
         answer = replace(answer, left_out=f"{steps.height - chosen.height} levels of another kind of load are left out")
     store_answer(answer, folders[0])
     return answer
+
+
+def _count_requests(load: TargetLoad, requests: pl.DataFrame, steps: pl.DataFrame) -> TargetLoad:
+    """The load as requests a second where it is in sessions; their turns are those that were measured."""
+    if load.unit != SESSIONS_UNIT:
+        return load
+    sent = [(requests.filter(requests["step"] == step), users) for step, users in steps["step", "users"].iter_rows()]
+    means = [mean_session_turns(select_kept_requests(one, users)) for one, users in sent]
+    turns = [mean for mean in means if mean is not None]
+    if not turns:
+        do = "give --target-rate, or measure a trace with sessions"
+        raise ConfigError("the sweep has no sessions", where="--target-sessions", found=load.value, do=do)
+    return TargetLoad(load.value * statistics.median(turns), "1/s")
 
 
 def check_load_unit(steps: pl.DataFrame, load: TargetLoad) -> None:
@@ -160,7 +184,7 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
     columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
     lines.append(table(answer.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
     if answer.scaling.height:
-        names = ("target", "model", "per_gpu", "contention", "coherency", "gpus", "gpus_low", "gpus_high")
+        names = ("target", "model", "per_gpu", "contention", "coherency", "miss_cost", "gpus", "gpus_low", "gpus_high")
         lines.append(table(answer.scaling.select(names), caption="By law").text)
     served = answer.goodput.join(answer.points.select("step", "verdict"), on="step")
     rates = served.select("load", *SERVED_COLUMNS, "verdict")

@@ -41,6 +41,7 @@ class Reply(msgspec.Struct):
     `streamed_tokens`: Tokens that were streamed: those of the answer less the hidden ones; null if unknown.
     `later_tokens`: Streamed tokens after the first event, between whose arrivals time passed; null if unknown.
     `event_tokens`: Tokens an event, about: the server's count over the events, else words over events.
+    `cached_tokens`: Prompt tokens from the server's prefix cache; null where it does not say.
     `stream`: What the stream does not tell, or how it differs from one token an event (`STREAM_NOTES`); null
     otherwise.
     """
@@ -61,6 +62,7 @@ class Reply(msgspec.Struct):
     later_tokens: float | None = None
     event_tokens: float | None = None
     stream: str | None = None
+    cached_tokens: int | None = None
 
 
 class RequestExtra(msgspec.Struct, frozen=True):
@@ -145,6 +147,8 @@ class StepLoad(msgspec.Struct, frozen=True):
     arrivals: ArrivalName = "users"
     arrivals_cv: float = 1.0
     trace_s: list[float] = []
+    sessions: list[list[int]] = []
+    pauses_s: list[float] = []
     max_in_flight: int = 4096
     turns: int = 1
     retries: int = 0
@@ -237,6 +241,7 @@ class RequestRow(msgspec.Struct, array_like=True, gc=False):
     later_tokens: float | None = None
     event_tokens: float | None = None
     stream: str | None = None
+    cached_tokens: int | None = None
 
 
 Command = Open | Begin | Tail | Stop

@@ -154,6 +154,7 @@ class LoadDriver:
         self._allowance = order.allowance
         self._prompts = prompts
         self._items = prompts.iterate_items(load.step, load.share, load.shares)
+        self._texts = prompts.open_trace_texts() if load.sessions else None
         self._stopping = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._sleeping: set[asyncio.Task[Any]] = set()
@@ -229,12 +230,36 @@ class LoadDriver:
 
     async def _run_arrivals(self) -> None:
         load = self._load
-        for offset in itertools.islice(arrival_times(load), load.share, None, load.shares):
+        for number, offset in itertools.islice(enumerate(arrival_times(load)), load.share, None, load.shares):
             due = self._base + offset
+            if load.sessions:
+                if not await self._sleep_until(due):
+                    return
+                self._start_task(self._run_trace_session(number, due))
+                continue
             # At the limit of requests in flight it waits; its latency still counts from the intended time.
             if not await self._sleep_until(due) or not await self._wait_for_slot() or not self._use_allowance():
                 return
             self._start_task(self._run_arrival(due))
+
+    async def _run_trace_session(self, number: int, due: float) -> None:
+        """Send the turns of a recorded session, each its pause after the answer before it; a failure ends it."""
+        load = self._load
+        lap, place = divmod(number, len(load.sessions))
+        turns = load.sessions[place]
+        session = Session(len(turns), first_turns=len(turns))
+        reply = None
+        for row in turns:
+            due = due if reply is None else reply.ended + load.pauses_s[row]
+            if not await self._sleep_until(due) or not await self._wait_for_slot() or not self._use_allowance():
+                return
+            item = load.step * request_plan.STEP_ITEMS + lap * len(load.pauses_s) + row
+            try:
+                reply = await self._send_request(due, session, item)
+            finally:
+                self._room.release()
+            if reply.outcome != "ok":
+                return
 
     async def _run_arrival(self, due: float) -> None:
         try:
@@ -282,8 +307,11 @@ class LoadDriver:
             self._allowance -= 1
         return True
 
-    async def _send_request(self, due: float, session: Session | None = None) -> Reply:
-        item, prompt = next(self._items)
+    async def _send_request(self, due: float, session: Session | None = None, item: int | None = None) -> Reply:
+        if item is None or self._texts is None:
+            item, prompt = next(self._items)
+        else:
+            prompt = self._texts(item)
         history = () if session is None else tuple(session.history)
         extra = RequestExtra(self._prompts.answer_length(item), history)
         sent, tail = clock(), self.tail
@@ -299,7 +327,7 @@ class LoadDriver:
         finally:
             self.in_flight -= 1
             self.kept_open -= not tail
-        turn = len(history) + 1 if self._load.turns > 1 else None
+        turn = len(history) + 1 if self._load.turns > 1 or self._load.sessions else None
         self._record_reply(item, due, sent, retries, tail, reply, turn)
         if session is not None:
             session.add_reply(prompt, reply)
@@ -334,6 +362,7 @@ class LoadDriver:
                 later_tokens=reply.later_tokens,
                 event_tokens=reply.event_tokens,
                 stream=reply.stream,
+                cached_tokens=reply.cached_tokens,
             )
         )
         if reply.outcome != "ok":
@@ -370,5 +399,7 @@ def _should_retry(reply: Reply) -> bool:
 
 def arrival_times(load: StepLoad) -> Iterator[float]:
     """Intended times of an open loop over all processes, in s since the start of the step."""
-    settings = ArrivalSettings(load.rate_per_s, f"{load.seed}/{load.step}/arrivals", load.arrivals_cv, load.trace_s)
+    # A rate is of requests, of which a session has several.
+    rate_per_s = load.rate_per_s * len(load.sessions) / len(load.pauses_s) if load.sessions else load.rate_per_s
+    settings = ArrivalSettings(rate_per_s, f"{load.seed}/{load.step}/arrivals", load.arrivals_cv, load.trace_s)
     return PROCESSES[load.arrivals].iterate_times(settings)

@@ -11,7 +11,8 @@ import os
 import random
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -182,8 +183,7 @@ class Prompts(msgspec.Struct, frozen=True):
         This client has `share` of `shares`.
         """
         draw = random.Random(f"{self.seed}/made")  # noqa: S311 - not used for secrets
-        words = self.words or PROMPT_WORDS
-        pool = WordPool(draw.choices(words, k=POOL_WORDS), words, is_exact=bool(self.words or self.trace_input))
+        pool = self._build_pool(draw)
         lengths = [self._draw_length(draw) for _ in range(N_DRAWN_LENGTHS if self.tokens_cv else 1)]
         number = share
         while True:
@@ -196,6 +196,14 @@ class Prompts(msgspec.Struct, frozen=True):
                 # Generated prompts differ from their first word on, and another beginning would change their length.
                 yield item, text if self.words else self._prefix_text(text, f"{step}/{number}")
             number += shares
+
+    def open_trace_texts(self) -> Callable[[int], str]:
+        """Function from an item to its prompt, for the requests of a trace."""
+        return partial(self._trace_text, self._build_pool(random.Random(f"{self.seed}/made")))  # noqa: S311
+
+    def _build_pool(self, draw: random.Random) -> WordPool:
+        words = self.words or PROMPT_WORDS
+        return WordPool(draw.choices(words, k=POOL_WORDS), words, is_exact=bool(self.words or self.trace_input))
 
     def _trace_text(self, pool: WordPool, item: int) -> str:
         """Prompt of a trace's request: blocks with equal ids have equal words within one pass through the trace."""

@@ -138,6 +138,8 @@ def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
     if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
         share = f"{row['repeated_prompts']:.0%}"
         notes.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
+    if row["cached_share"]:
+        notes.append(f"{at}: {row['cached_share']:.0%} of the prompt tokens came from the server's prefix cache")
     if row["ttft_known"] is not None and row["ttft_known"] < MIN_TTFT_FRACTION:
         notes.append(f"{at}: ttft is known for {row['ttft_known']:.0%} of the answers")
     if row["stream_note"] is not None:
@@ -160,9 +162,10 @@ def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl
             notes.append(f"the server counts {more:+g} tokens a prompt (its chat template)" if more else "")
     if "trace" in prompts:
         rate = f"{prompts['rate_per_s']:.3g}/s as recorded"
-        notes.append(
-            f"trace of {prompts['requests']} requests, {rate}; a level sends it from its start, at its own rate"
+        count = f"{prompts['requests']} requests" + (
+            f" in {prompts['sessions']} sessions" if "sessions" in prompts else ""
         )
+        notes.append(f"trace of {count}, {rate}; a level sends it from its start, at its own rate")
     return [text for text in notes if text]
 
 

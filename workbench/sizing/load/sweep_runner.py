@@ -62,6 +62,11 @@ LIMIT_NAMES = ("max_requests", "max_duration_s", "max_tokens", "max_cost")
 def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
     """Prompts and answer lengths of a sweep, and what its record says of them."""
     trace = read_request_trace(config.trace) if config.trace is not None else RequestTrace([])
+    if trace.sessions and (config.protocol != "openai" or config.prompts is not None):
+        what = "a trace with sessions needs protocol openai, and has prompts of its own"
+        raise ConfigError(
+            what, where="--trace", found=f"protocol {config.protocol}", do="remove --prompts, or session_id"
+        )
     tokenizer = request_plan.load_tokenizer(config.tokenizer) if config.tokenizer else None
     texts = [] if config.prompts is None else read_prompts(config.prompts, config.prompt_key)
     prompts = Prompts(
@@ -108,7 +113,7 @@ class SweepRun:
         self.journal = journal
         self._the_prompts = prompts
         self._workflow = workflow
-        self._trace = read_request_trace(config.trace).times_s if config.trace is not None else []
+        self._trace = read_request_trace(config.trace) if config.trace is not None else RequestTrace([])
         self._last_runtime_s: float | None = None
         self._example: str | None = None
         self._has_answer = bool((journal.requests["outcome"] == "ok").any())
@@ -239,7 +244,9 @@ class SweepRun:
             arrivals=config.arrivals,
             arrivals_cv=config.arrivals_cv,
             turns=config.turns,
-            trace_s=self._trace,
+            trace_s=self._trace.times_s,
+            sessions=self._trace.sessions,
+            pauses_s=self._trace.pauses_s,
             max_in_flight=config.max_in_flight,
             retries=config.retries,
             watches_refusals=not self._has_answer,

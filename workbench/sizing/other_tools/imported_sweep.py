@@ -325,6 +325,7 @@ def _append_request(
         "later_tokens": row.later_tokens if ok else None,
         "event_tokens": row.event_tokens,
         "stream": row.stream,
+        "cached_tokens": None,
     }
     for name, value in values.items():
         columns[name].append(value)

@@ -14,7 +14,7 @@ from pydantic import Field
 
 from workbench.core.schema import StrictModel
 
-Router = Literal["least", "round_robin", "random"]
+Router = Literal["least", "round_robin", "random", "session"]
 EPSILON_TOKENS = 1e-9
 Marks = Literal["end", "first", "all"]
 """Granularity of the events of a call: its end, also its first token, or every token."""
@@ -25,7 +25,9 @@ class Service(StrictModel):
 
     A GPU runs up to `slots` sequences; further sequences queue. Prefill blocks the batch for
     `input tokens / prefill rate`. A decode step produces one token per sequence and takes
-    `decode_base_s + decode_per_sequence_s * batch`.
+    `decode_base_s + decode_per_sequence_s * batch`. Each prompt of a conversation has all that was said before it; a
+    GPU with a prefix cache prefills only what it has not kept of that. The conversation that was used least recently
+    goes first; sequences that run take no room in the cache.
 
     Examples
     --------
@@ -48,7 +50,11 @@ class Service(StrictModel):
     tool_s: float = Field(default=0.0, ge=0, description="Mean tool time between two calls, in seconds.")
     tool_cv: float = Field(default=0.3, ge=0, description="Coefficient of variation of tool times (lognormal).")
     shared_s: float = Field(default=0.0, ge=0, description="Time per workflow on a resource shared by all GPUs.")
-    router: Router = Field(default="least", description="Routing of calls to GPUs: least, round_robin or random.")
+    router: Router = Field(
+        default="least",
+        description="Routing of calls to GPUs: least, round_robin, random, or session (the GPU of its first call).",
+    )
+    cache_tokens: int = Field(default=0, ge=0, description="Tokens of conversations in a GPU's prefix cache; 0: none.")
     admission: int | None = Field(
         default=None,
         ge=1,
@@ -57,9 +63,20 @@ class Service(StrictModel):
     seed: int = Field(default=0, ge=0, description="Random seed.")
 
 
+@dataclass(slots=True, eq=False)
+class Conversation:
+    """What was said so far, in tokens, and the GPU of its first call."""
+
+    tokens: int = 0
+    gpu: int | None = None
+
+
 @dataclass(slots=True)
 class Call:
-    """One LLM call; times are on the cluster's clock in s, null until they occur."""
+    """One LLM call; times are on the cluster's clock in s, null until they occur.
+
+    `cached_tokens`: Prompt tokens that the GPU had kept; null without a prefix cache.
+    """
 
     input_tokens: int
     output_tokens: int
@@ -71,6 +88,8 @@ class Call:
     ended_s: float | None = None
     produced: int = 0
     base: float = 0.0  # the GPU's token clock when the sequence was admitted
+    conversation: Conversation | None = None
+    cached_tokens: int | None = None
 
 
 @dataclass(slots=True)
@@ -82,15 +101,44 @@ class Workflow:
     started_s: float | None = None  # null until admitted
     ended_s: float | None = None
     calls: list[Call] = field(default_factory=list)
+    conversation: Conversation | None = None
+    turn: int | None = None
+
+
+class PrefixCache:
+    """Tokens that a GPU has kept of each conversation, up to a limit; the least recently used one goes first.
+
+    >>> cache, first, second = PrefixCache(100), Conversation(), Conversation()
+    >>> cache.keep(first, 60), cache.keep(second, 60)
+    (None, None)
+    >>> cache.kept_tokens(first), cache.kept_tokens(second)
+    (0, 60)
+    """
+
+    def __init__(self, max_tokens: int) -> None:
+        self._room = max_tokens
+        self._kept: dict[Conversation, int] = {}
+
+    def kept_tokens(self, conversation: Conversation) -> int:
+        """Tokens that are kept of a conversation."""
+        return self._kept.get(conversation, 0)
+
+    def keep(self, conversation: Conversation, tokens: int) -> None:
+        """Keep a conversation as it is now, in the place of others where there is no room."""
+        self._room += self._kept.pop(conversation, 0) - tokens
+        self._kept[conversation] = tokens
+        while self._room < 0:
+            self._room += self._kept.pop(next(iter(self._kept)))
 
 
 class Gpu:
     """Continuous batching on one GPU: admitted sequences decode together, the others queue."""
 
-    __slots__ = ("active", "batch", "clock", "last_s", "service", "stall_s", "turn", "version", "waiting")
+    __slots__ = ("active", "batch", "cache", "clock", "last_s", "service", "stall_s", "turn", "version", "waiting")
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        self.cache = PrefixCache(service.cache_tokens)
         self.active: list[tuple[float, int, Call]] = []  # next mark on the token clock
         self.waiting: deque[Call] = deque()
         self.clock = 0.0
@@ -120,10 +168,18 @@ class Gpu:
         """Fill free slots from the queue; prefills run one after the other."""
         while self.waiting and self.batch < self.service.slots:
             call = self.waiting.popleft()
-            self.stall_s += call.input_tokens / self.service.prefill_tokens_per_s
+            self.stall_s += self._prefill_tokens(call) / self.service.prefill_tokens_per_s
             self.batch += 1
             call.base = self.clock
             self.schedule_mark(call, call.output_tokens if call.marks == "end" else 1)
+
+    def _prefill_tokens(self, call: Call) -> int:
+        """Tokens of the prompt that are not kept."""
+        if not self.service.cache_tokens:
+            return call.input_tokens
+        kept = 0 if call.conversation is None else self.cache.kept_tokens(call.conversation)
+        call.cached_tokens = min(kept, call.input_tokens - 1)
+        return call.input_tokens - call.cached_tokens
 
     def schedule_mark(self, call: Call, tokens: int) -> None:
         """Schedule the next event of a call at its given number of tokens."""
@@ -200,9 +256,16 @@ class Cluster:
         while self._events and wanted():
             self._run_next_event()
 
-    def start_workflow(self, ended: Callable[[Workflow], None], *, at_s: float | None = None) -> Workflow:
+    def start_workflow(
+        self,
+        ended: Callable[[Workflow], None],
+        *,
+        at_s: float | None = None,
+        conversation: Conversation | None = None,
+        turn: int | None = None,
+    ) -> Workflow:
         """Start a workflow now, or at a time just past if the cluster follows the wall clock."""
-        workflow = Workflow(self.now_s if at_s is None else at_s, ended)
+        workflow = Workflow(self.now_s if at_s is None else at_s, ended, conversation=conversation, turn=turn)
         if self.service.admission is not None and self.running >= self.service.admission:
             self._held.append(workflow)
         else:
@@ -216,21 +279,26 @@ class Cluster:
         input_tokens: int | None = None,
         output_tokens: int | None = None,
         token: Callable[[Call, int], None] | None = None,
+        conversation: Conversation | None = None,
     ) -> Call:
         """Start an LLM call on a GPU; missing lengths are drawn at random.
 
-        `token` is called at every token with the number of tokens so far.
+        `input_tokens` come after what was said in the conversation. `token` is called at every token with the number of
+        tokens so far.
         """
         service = self.service
+        earlier_tokens = 0 if conversation is None else conversation.tokens
         call = Call(
-            input_tokens or max(1, round(self.draw_lognormal(service.input_tokens, service.input_cv))),
+            earlier_tokens
+            + (input_tokens or max(1, round(self.draw_lognormal(service.input_tokens, service.input_cv)))),
             output_tokens or max(1, round(self.draw_lognormal(service.output_tokens, service.output_cv))),
             self.now_s,
             ended,
             token,
             "all" if token else self.marks,
+            conversation=conversation,
         )
-        gpu = self.gpus[self._pick_gpu()]
+        gpu = self.gpus[self._pick_gpu(conversation)]
         gpu.advance_to(self.now_s)
         gpu.waiting.append(call)
         self._reschedule_gpu(gpu)
@@ -247,7 +315,9 @@ class Cluster:
         self._next_call(workflow)
 
     def _next_call(self, workflow: Workflow) -> None:
-        workflow.calls.append(self.start_call(lambda _: self._on_call_end(workflow)))
+        workflow.calls.append(
+            self.start_call(lambda _: self._on_call_end(workflow), conversation=workflow.conversation)
+        )
 
     def _on_call_end(self, workflow: Workflow) -> None:
         if len(workflow.calls) >= self.service.calls:
@@ -300,9 +370,19 @@ class Cluster:
             return
         gpu.batch -= 1
         call.ended_s = self.now_s
+        if call.conversation is not None:
+            call.conversation.tokens = call.input_tokens + call.output_tokens
+            gpu.cache.keep(call.conversation, call.conversation.tokens)
         call.ended(call)
 
-    def _pick_gpu(self) -> int:
+    def _pick_gpu(self, conversation: Conversation | None) -> int:
+        if conversation is None or self.service.router != "session":
+            return self._pick_gpu_of_any()
+        if conversation.gpu is None:
+            conversation.gpu = self._pick_gpu_of_any()
+        return conversation.gpu
+
+    def _pick_gpu_of_any(self) -> int:
         router, gpus = self.service.router, self.gpus
         if len(gpus) == 1:
             return 0

@@ -157,12 +157,17 @@ def parse_question(body: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """Fields of a chat request; without a limit, the simulation draws the answer length."""
+    """Fields of a chat request; without a limit, the simulation draws the answer length.
+
+    `opening`: Hash of the first message, by which a later turn finds its conversation.
+    """
 
     stream: bool
     usage: bool
     limit: int | None
     exact: bool
+    opening: int
+    n_messages: int
 
     def answer_length(self, drawn: int) -> tuple[int, str]:
         """Number of answer tokens and the finish reason."""
@@ -188,7 +193,7 @@ def parse_chat_request(body: bytes) -> ChatRequest:
         raise BadRequestError(400)
     exact = document.get("ignore_eos") is True or (limit is not None and document.get("min_tokens") == limit)
     usage = isinstance(options, dict) and options.get("include_usage") is True
-    return ChatRequest(document.get("stream") is True, usage, limit, exact)
+    return ChatRequest(document.get("stream") is True, usage, limit, exact, hash(str(messages[0])), len(messages))
 
 
 def _is_limit(value: object) -> bool:
@@ -240,18 +245,21 @@ def build_last_chunks(call: Call, identity: str, created_s: int, reason: str, *,
 
 
 def _build_chunk(
-    identity: str, created_s: int, choices: list[dict[str, Any]], usage: dict[str, int] | None = None
+    identity: str, created_s: int, choices: list[dict[str, Any]], usage: dict[str, Any] | None = None
 ) -> bytes:
     chunk = {"id": identity, "object": "chat.completion.chunk", "created": created_s, "model": MODEL_NAME}
     return b"data: %b\n\n" % orjson.dumps(chunk | {"choices": choices} | ({"usage": usage} if usage else {}))
 
 
-def _build_usage(call: Call) -> dict[str, int]:
-    return {
+def _build_usage(call: Call) -> dict[str, Any]:
+    usage = {
         "prompt_tokens": call.input_tokens,
         "completion_tokens": call.output_tokens,
         "total_tokens": call.input_tokens + call.output_tokens,
     }
+    if call.cached_tokens is None:
+        return usage
+    return usage | {"prompt_tokens_details": {"cached_tokens": call.cached_tokens}}
 
 
 def build_models_list() -> bytes:

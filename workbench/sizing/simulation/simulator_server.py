@@ -19,7 +19,7 @@ import numpy as np
 import orjson
 
 from workbench.sizing.simulation import response_bodies
-from workbench.sizing.simulation.cluster_model import Call, Cluster, Service, Workflow
+from workbench.sizing.simulation.cluster_model import Call, Cluster, Conversation, Service, Workflow
 from workbench.sizing.simulation.http_connection import (
     EVENT_STREAM_TYPE,
     JSON_TYPE,
@@ -30,6 +30,7 @@ from workbench.sizing.simulation.http_connection import (
     Exchange,
 )
 
+MAX_CONVERSATIONS = 100_000
 MAX_KEPT_LATENCIES = 200_000
 STAT_QUANTILES = (0.5, 0.95, 0.99)
 
@@ -97,6 +98,7 @@ class Simulator:
         self._epoch_s = time.time()  # the cluster's time 0
         self._timer: asyncio.TimerHandle | None = None
         self._number = 0
+        self._conversations: dict[int, Conversation] = {}
         self._routes: dict[tuple[str, str], Callable[[Exchange], None]] = {
             ("POST", "/generate/full"): self._answer_generate_full,
             ("POST", "/generate"): self._answer_generate,
@@ -188,8 +190,19 @@ class Simulator:
 
         self._on_arrival()
         token = _token_writer(exchange, identity, created_s) if request.stream else None
-        self.cluster.start_call(answer_call, output_tokens=length, token=token)
+        conversation = self._find_conversation(request)
+        self.cluster.start_call(answer_call, output_tokens=length, token=token, conversation=conversation)
         self._set_timer()
+
+    def _find_conversation(self, request: response_bodies.ChatRequest) -> Conversation:
+        """The conversation that a request goes on with, or a new one; the oldest of many are forgotten."""
+        conversation = None if request.n_messages == 1 else self._conversations.get(request.opening)
+        if conversation is None:
+            self._conversations.pop(request.opening, None)
+            conversation = self._conversations[request.opening] = Conversation()
+            if len(self._conversations) > MAX_CONVERSATIONS:
+                del self._conversations[next(iter(self._conversations))]
+        return conversation
 
     def _draw_output_tokens(self) -> int:
         service = self.service

@@ -11,7 +11,7 @@ from workbench.sizing.load import request_plan, sweep_plan
 from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.request_plan import STEP_ITEMS
 from workbench.sizing.load.sweep_plan import LevelSchedule
-from workbench.sizing.simulation.cluster_model import Cluster, Marks, Service, Workflow
+from workbench.sizing.simulation.cluster_model import Cluster, Conversation, Marks, Service, Workflow
 from workbench.sizing.tables import REQUESTS, STEPS
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ StopCheck = Callable[[RequestColumns], str | None]
 
 # What a service in virtual time has no answer, no refusal and no stream for.
 UNKNOWN_COLUMNS = (
-    *("answer_bytes", "answer_hash", "retry_after_s", "turn", "worker"),
+    *("answer_bytes", "answer_hash", "retry_after_s", "worker"),
     *("streamed_tokens", "later_tokens", "event_tokens", "stream"),
 )
 
@@ -80,10 +80,11 @@ def simulate_step(
     marks: Marks = "first" if metrics.needs_first_token(goal.metric for goal in config.goals) else "end"
     # Each step has random numbers of its own: a load may be measured twice.
     drive = VirtualDriver(service, seed=hash((service.seed, config.seed, load, number)), marks=marks)
-    max_requests = (users or 0) + 4 * rule.max_samples
+    n_warmup = (users or 0) * config.turns
+    max_requests = n_warmup + 4 * rule.max_samples
 
     def check_stop_rule(finished: RequestColumns) -> str | None:
-        return sweep_plan.find_stop_reason(finished, users or 0, rule)
+        return sweep_plan.find_stop_reason(finished, n_warmup, rule)
 
     watched = rule.columns
     if users is None:
@@ -92,7 +93,12 @@ def simulate_step(
         )
     else:
         reason = drive.run_closed_loop(
-            users, check_stop_rule, max_requests=max_requests, think_s=config.think_time_s, watched=watched
+            users,
+            check_stop_rule,
+            max_requests=max_requests,
+            think_s=config.think_time_s,
+            turns=config.turns,
+            watched=watched,
         )
     columns = drive.request_columns()
     row = {
@@ -142,19 +148,25 @@ class VirtualDriver:
         *,
         max_requests: int,
         think_s: float = 0.0,
+        turns: int = 1,
         watched: Iterable[str] = ("runtime_s",),
     ) -> str:
-        """Run users in a closed loop; each begins at a random moment within the time that an idle cluster takes."""
+        """Run users in a closed loop; each begins at a random moment within the time that an idle cluster takes.
+
+        A session of several `turns` is a conversation; the first one of a user is shorter, so that users differ.
+        """
         cluster, random = self.cluster, self.cluster.random
         ramp_s = mean_idle_runtime_s(cluster.service) + think_s
 
-        def next_request() -> None:
-            self._send_request(
-                lambda: cluster.schedule_at(cluster.now_s + self._draw_think_time(think_s), next_request)
-            )
+        def send_turn(conversation: Conversation, turn: int, n_turns: int) -> None:
+            def continue_session() -> None:
+                following = (conversation, turn + 1, n_turns) if turn < n_turns else (Conversation(), 1, turns)
+                cluster.schedule_at(cluster.now_s + self._draw_think_time(think_s), send_turn, *following)
 
-        for _ in range(users):
-            cluster.schedule_at(random.random() * ramp_s, next_request)
+            self._send_request(continue_session, *((conversation, turn) if turns > 1 else ()))
+
+        for number in range(users):
+            cluster.schedule_at(random.random() * ramp_s, send_turn, Conversation(), 1, 1 + number % turns)
         return self._run_until_enough(enough, max_requests, tuple(watched))
 
     def run_open_loop(
@@ -209,7 +221,9 @@ class VirtualDriver:
     def _run_until_count(self, ended: int, max_requests: int) -> None:
         self.cluster.run_while(lambda: self._ended < ended and len(self.sent) < max_requests)
 
-    def _send_request(self, then: Callable[[], None]) -> None:
+    def _send_request(
+        self, then: Callable[[], None], conversation: Conversation | None = None, turn: int | None = None
+    ) -> None:
         place = len(self.sent)
 
         def on_workflow_end(_: Workflow) -> None:
@@ -217,7 +231,7 @@ class VirtualDriver:
             self._open -= self.kept is not None and place < self.kept
             then()
 
-        self.sent.append(self.cluster.start_workflow(on_workflow_end))
+        self.sent.append(self.cluster.start_workflow(on_workflow_end, conversation=conversation, turn=turn))
 
     def _draw_think_time(self, mean_s: float) -> float:
         return self.cluster.random.expovariate(1 / mean_s) if mean_s else 0.0
@@ -246,6 +260,11 @@ def _duration_s(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start
 
 
+def _sum_known(counts: list[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
 def _mean_token_gap_s(flow: Workflow) -> float | None:
     gaps = [
         (call.ended_s - call.first_s, call.output_tokens - 1)
@@ -265,6 +284,8 @@ _COLUMNS: dict[str, Callable[[Workflow], Any]] = {
     "server_runtime_s": lambda flow: _duration_s(flow.started_s, flow.ended_s),
     "ttft_s": lambda flow: _duration_s(flow.sent_s, flow.calls[0].first_s),
     "itl_s": _mean_token_gap_s,
+    "turn": lambda flow: flow.turn,
     "input_tokens": lambda flow: sum(call.input_tokens for call in flow.calls),
+    "cached_tokens": lambda flow: _sum_known([call.cached_tokens for call in flow.calls]),
     "output_tokens": lambda flow: sum(call.output_tokens for call in flow.calls),
 }

@@ -72,10 +72,19 @@ class _TokenDetails(msgspec.Struct):
     reasoning_tokens: int | None = None
 
 
+class _PromptDetails(msgspec.Struct):
+    cached_tokens: int | None = None
+
+
 class _Usage(msgspec.Struct):
     prompt_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
     completion_tokens: int | None = None
     completion_tokens_details: _TokenDetails | None = None
+
+    def count_cached(self) -> int | None:
+        """Prompt tokens that came from the server's prefix cache; null where it does not say."""
+        return None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
 
 
 class _Chunk(msgspec.Struct):
@@ -151,6 +160,7 @@ class ChatStream:
             itl_s=timing.itl_s,
             llm_s=[ended - sent],
             input_tokens=self.usage.prompt_tokens,
+            cached_tokens=self.usage.count_cached(),
             output_tokens=timing.streamed_tokens if counted is None else counted,
             answer="".join(self._texts).encode(errors="replace"),
             streamed_tokens=timing.streamed_tokens,
@@ -258,6 +268,7 @@ class OpenAiTarget(HttpTarget):
             status=response.status,
             llm_s=[ended - sent],
             input_tokens=usage.prompt_tokens,
+            cached_tokens=usage.count_cached(),
             output_tokens=usage.completion_tokens,
             answer="".join(texts).encode(),
         )
