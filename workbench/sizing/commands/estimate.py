@@ -44,7 +44,8 @@ def estimate(
     """Estimate how many GPUs a load needs, from sweeps that `run` or `import` wrote.
 
     Several sweeps on different GPU counts show how the service scales: two or three by Amdahl's law, four or more by
-    the universal scalability law. With one count, linear scaling is assumed.
+    the universal scalability law, or by the hits in prefix caches where these fall with the GPUs. With one count,
+    linear scaling is assumed.
 
     Exit code 0 with a number for every goal, 1 without (the reason and the levels to add are printed), 2 for wrong use.
 
