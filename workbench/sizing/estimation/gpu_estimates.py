@@ -120,8 +120,8 @@ def _build_law_row(
     """
     fitted, sampled = laws[0].tolist(), laws[1:]
     max_gpus = MAX_GPU_EXTRAPOLATION * max(counts)
-    need = _min_gpus_for_load(fitted, load, max_gpus)
-    needs = np.sort([_min_gpus_for_load(row, load, max_gpus) for row in sampled])
+    all_needs = _min_gpus_for_load(laws, load, max_gpus)
+    need, needs = float(all_needs[0]), np.sort(all_needs[1:])
     tail = int(0.05 * len(needs))
     low, high = needs[tail], needs[-1 - tail]
     names = ("per_gpu", "contention", "coherency", "miss_cost")
@@ -183,9 +183,10 @@ def _evaluate_law(laws: Floats, gpus: Floats) -> Floats:
     return carried
 
 
-def _min_gpus_for_load(law: Sequence[float], load: float, max_gpus: int) -> float:
-    """Smallest GPU count that carries the load; infinite if none up to `max_gpus` does."""
-    return next((float(n) for n in range(1, max_gpus + 1) if capacity_by_law(law, n) >= load * (1 - 1e-9)), math.inf)
+def _min_gpus_for_load(laws: Floats, load: float, max_gpus: int) -> Floats:
+    """Smallest GPU count that carries the load, by law; infinite if none up to `max_gpus` does."""
+    suffices = _evaluate_law(laws, np.arange(1.0, max_gpus + 1)) >= load * (1 - ROUNDING_TOLERANCE)
+    return np.where(suffices.any(axis=1), suffices.argmax(axis=1) + 1.0, math.inf)
 
 
 def _explain_no_count(law: Sequence[float], sampled: Floats, load: float, max_gpus: int) -> str:
