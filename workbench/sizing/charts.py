@@ -19,7 +19,7 @@ from workbench.charts.theme import (
     finish_chart,
 )
 from workbench.core.formats import format_number
-from workbench.sizing.estimation.gpu_estimates import MAX_GPU_EXTRAPOLATION, capacity_by_law
+from workbench.sizing.estimation.gpu_estimates import LAW_PARAMETERS, MAX_GPU_EXTRAPOLATION, capacity_by_law
 from workbench.sizing.estimation.method_comparison import TRUE_NEED_LABEL
 from workbench.sizing.estimation.metrics import format_quantile
 from workbench.sizing.tables import BACKLOG, COMPARISON, GOODPUT, POINTS, QUANTILES, SCALING, USABLE_VERDICTS
@@ -406,8 +406,7 @@ def build_law_lines(scaling: pl.DataFrame, target: str) -> pl.DataFrame:
     rows: list[dict[str, Any]] = []
     for row in SCALING.check(scaling).filter(target=target).iter_rows(named=True):
         max_gpus = MAX_GPU_EXTRAPOLATION * max(row["counts"])
-        names = ("per_gpu", "contention", "coherency", "miss_cost", "miss_rate")
-        law = [row[name] or 0.0 for name in names]
+        law = [row[name] or 0.0 for name in LAW_PARAMETERS]
         step = max(1, max_gpus // MAX_SCALING_POINTS)
         rows += [
             {"model": row["model"], "gpus": n, "capacity": capacity_by_law(law, n)}

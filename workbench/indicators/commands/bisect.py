@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.indicators.commands import parse_size_option
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.indicators.commands import ROUND_OPTIONS
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.version_bisection import Bisection
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     "package versions_range indicators script better metric fixed versions max_probes rounds clock alpha threads "
     "timeout_s memory_bytes processes network seed max_download_bytes",
     {
+        **ROUND_OPTIONS,
         "indicators": FieldOption(
             "indicator",
             metavar="NAME[:P=V,…]",
@@ -30,12 +31,7 @@ if TYPE_CHECKING:
             metavar="PATH[:P=V,…]", help="Measure a script that prints a document; name=value sets PI_NAME."
         ),
         "better": FieldOption(metavar="NAME=WAY"),
-        "rounds": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="10,20,30"),
-        "memory_bytes": FieldOption(
-            "memory", parse=parse_size_option, metavar="SIZE", show_default="8GiB, or 3/4 of the machine's"
-        ),
         "seed": FieldOption(show_default="random for each session"),
-        "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", show_default="2GB"),
     },
     units={"s": "S"},
 )

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.indicators.commands import parse_size_option
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.indicators.commands import SESSION_OPTIONS
 
 if TYPE_CHECKING:
     from workbench.indicators.measurement.session_progress import SessionWatcher
@@ -27,25 +27,16 @@ def _keep_path(path: Path, flag: str) -> str:
     "indicators script pytest pyperf better stacks stack python specification ignore fetch_script baseline rounds "
     "clock alpha threads timeout_s memory_bytes processes network seed max_download_bytes reference revision",
     {
+        **SESSION_OPTIONS,
         "indicators": FieldOption("indicator", metavar="NAME[:P=V,…]"),
         "script": FieldOption(metavar="PATH[:P=V,…]"),
         "pytest": FieldOption(metavar="PATH"),
         "pyperf": FieldOption(metavar="PATH"),
         "better": FieldOption(metavar="NAME=WAY"),
-        "stacks": FieldOption(metavar="FILE"),
-        "stack": FieldOption(metavar="REQUIREMENTS"),
-        "python": FieldOption(metavar="NAME=PATH"),
         "specification": FieldOption(kind=Path, parse=_keep_path, metavar="FILE|DIR"),
         "ignore": FieldOption(metavar="FIELD"),
         "baseline": FieldOption(metavar="STACK", show_default="the first"),
         "reference": FieldOption(metavar="FILE"),
-        "revision": FieldOption(metavar="COMMIT"),
-        "rounds": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="10,20,30"),
-        "memory_bytes": FieldOption(
-            "memory", parse=parse_size_option, metavar="SIZE", show_default="8GiB, or 3/4 of the machine's"
-        ),
-        "seed": FieldOption(show_default="random, and printed"),
-        "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", show_default="2GB"),
     },
     units={"s": "S"},
 )

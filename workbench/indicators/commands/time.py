@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
-from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.indicators.commands import parse_size_option
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.indicators.commands import SESSION_OPTIONS
 
 
 @take_options_from(
@@ -18,18 +18,9 @@ from workbench.indicators.commands import parse_size_option
     "commands stacks stack python baseline rounds clock alpha threads timeout_s memory_bytes processes network seed "
     "max_download_bytes revision",
     {
+        **SESSION_OPTIONS,
         "commands": FieldOption("command", metavar="NAME=COMMAND"),
-        "stacks": FieldOption(metavar="FILE"),
-        "stack": FieldOption(metavar="REQUIREMENTS"),
-        "python": FieldOption(metavar="NAME=PATH"),
         "baseline": FieldOption(metavar="NAME", show_default="the first"),
-        "revision": FieldOption(metavar="COMMIT"),
-        "rounds": FieldOption(parse=parse_numbers, metavar="N,N,…", show_default="10,20,30"),
-        "memory_bytes": FieldOption(
-            "memory", parse=parse_size_option, metavar="SIZE", show_default="8GiB, or 3/4 of the machine's"
-        ),
-        "seed": FieldOption(show_default="random, and printed"),
-        "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", show_default="2GB"),
     },
     units={"s": "S"},
 )

@@ -29,6 +29,7 @@ TERMS_BY_LAW: dict[ScalingLaw, tuple[int, ...]] = {
     "USL": (0, 1, 2),
     "falling hits": (0, 3),
 }
+LAW_PARAMETERS = ("per_gpu", "contention", "coherency", "miss_cost", "miss_rate")
 MIN_COUNTS_FOR_USL = 4
 MAX_FALLEN_HITS = 0.9
 """Hits at the most GPUs over those at the fewest, below which they fall with the number of GPUs."""
@@ -124,12 +125,12 @@ def _build_law_row(
     need, needs = float(all_needs[0]), np.sort(all_needs[1:])
     tail = int(0.05 * len(needs))
     low, high = needs[tail], needs[-1 - tail]
-    names = ("per_gpu", "contention", "coherency", "miss_cost")
     row: dict[str, object] = {"target": target, "model": model, "counts": list(counts), "load": load}
-    row["miss_rate"] = fitted[-1]
-    for place, name in enumerate(names):
+    row |= zip(LAW_PARAMETERS, fitted, strict=True)
+    # Draws are of capacities, and miss_rate comes from shares.
+    for place, name in enumerate(LAW_PARAMETERS[:-1]):
         bounds = np.quantile(sampled[:, place], [0.05, 0.95])
-        row |= {name: fitted[place], f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
+        row |= {f"{name}_low": float(bounds[0]), f"{name}_high": float(bounds[1])}
     ends = {"gpus": need, "gpus_low": low, "gpus_high": high}
     row |= {name: int(value) if math.isfinite(value) else None for name, value in ends.items()}
     return row | {

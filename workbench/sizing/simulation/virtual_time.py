@@ -158,15 +158,21 @@ class VirtualDriver:
         cluster, random = self.cluster, self.cluster.random
         ramp_s = mean_idle_runtime_s(cluster.service) + think_s
 
-        def send_turn(conversation: Conversation, turn: int, n_turns: int) -> None:
-            def continue_session() -> None:
-                following = (conversation, turn + 1, n_turns) if turn < n_turns else (Conversation(), 1, turns)
-                cluster.schedule_at(cluster.now_s + self._draw_think_time(think_s), send_turn, *following)
+        def begin_session(n_turns: int) -> None:
+            send_turn(Conversation() if turns > 1 else None, 1, n_turns)
 
-            self._send_request(continue_session, *((conversation, turn) if turns > 1 else ()))
+        def send_turn(conversation: Conversation | None, turn: int, n_turns: int) -> None:
+            def continue_session() -> None:
+                next_s = cluster.now_s + self._draw_think_time(think_s)
+                if turn < n_turns:
+                    cluster.schedule_at(next_s, send_turn, conversation, turn + 1, n_turns)
+                else:
+                    cluster.schedule_at(next_s, begin_session, turns)
+
+            self._send_request(continue_session, conversation, None if conversation is None else turn)
 
         for number in range(users):
-            cluster.schedule_at(random.random() * ramp_s, send_turn, Conversation(), 1, 1 + number % turns)
+            cluster.schedule_at(random.random() * ramp_s, begin_session, 1 + number % turns)
         return self._run_until_enough(enough, max_requests, tuple(watched))
 
     def run_open_loop(
@@ -260,8 +266,8 @@ def _duration_s(start: float | None, end: float | None) -> float | None:
     return None if start is None or end is None else end - start
 
 
-def _sum_known(counts: list[int | None]) -> int | None:
-    known = [count for count in counts if count is not None]
+def _count_cached_tokens(flow: Workflow) -> int | None:
+    known = [call.cached_tokens for call in flow.calls if call.cached_tokens is not None]
     return sum(known) if known else None
 
 
@@ -286,6 +292,6 @@ _COLUMNS: dict[str, Callable[[Workflow], Any]] = {
     "itl_s": _mean_token_gap_s,
     "turn": lambda flow: flow.turn,
     "input_tokens": lambda flow: sum(call.input_tokens for call in flow.calls),
-    "cached_tokens": lambda flow: _sum_known([call.cached_tokens for call in flow.calls]),
+    "cached_tokens": _count_cached_tokens,
     "output_tokens": lambda flow: sum(call.output_tokens for call in flow.calls),
 }
