@@ -11,9 +11,11 @@ import pytest
 
 from workbench.indicators.analysis.effects import compare_session
 from workbench.indicators.analysis.observations import load_observations
+from workbench.report import display
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation.sizing_answer import compute_answer
 from workbench.sizing.load import sweep_journal
+from workbench.sizing.summary import build_key_numbers
 
 SAMPLES = Path(__file__).parents[1] / "data" / "samples" / "gpu"
 # Dense peak rates of the SXM5 card by its maker's datasheet, in FLOP/s; its clocks here are at most those.
@@ -62,3 +64,16 @@ def test_the_sweep_gives_a_count_and_says_that_the_gpu_waited() -> None:
     assert answer.points["gpu_busy"].is_between(0.1, 0.45).all()
     assert answer.points["gpu_power_w"].is_between(100, 700).all()
     assert answer.goodput["joules_per_token"].is_between(0.3, 0.5).all()
+
+
+def test_a_headline_has_room_for_costs_and_energy() -> None:
+    sweep, _ = sweep_journal.load_sweep_journal(SAMPLES / "sizing")
+    tables = (sweep.requests, sweep.steps, [Goal(limit_s=2.5)], 500)
+    for price, named in (
+        (2.5, ["cost", "cost of a million tokens"]),
+        (None, ["energy of a token", "a line would say"]),
+    ):
+        answer = compute_answer(*tables, server_metrics=sweep.server_metrics, gpu_price_per_hour=price)
+        numbers = build_key_numbers(answer)
+        assert [label for label, *_ in numbers[4:]] == named
+        display.headline(answer="tried", verdict="valid", key_numbers=numbers)

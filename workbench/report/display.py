@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 HEADLINE_MIME = "application/vnd.workbench.headline+json"
 
+MAX_KEY_NUMBERS = 6
 MAX_STEPS = 3
 MAX_CARDS = 5
 MAX_SHORT_CHARS = 28
@@ -100,8 +101,9 @@ def headline(
     if verdict == "invalid" and not reasons:
         raise ConfigError("an invalid run needs a reason", where="headline", do="pass reasons=[…]")
     numbers = [_build_key_number(entry) for entry in key_numbers]
-    if len(numbers) > 6:
-        raise ConfigError("too many key numbers for a headline", found=len(numbers), allowed="at most 6")
+    if len(numbers) > MAX_KEY_NUMBERS:
+        allowed = f"at most {MAX_KEY_NUMBERS}"
+        raise ConfigError("too many key numbers for a headline", found=len(numbers), allowed=allowed)
     steps = [str(step) for step in next_steps]
     if len(steps) > MAX_STEPS:
         raise ConfigError("too many next steps for a headline", found=len(steps), allowed=f"at most {MAX_STEPS}")

@@ -7,14 +7,12 @@ from typing import Any
 import polars as pl
 
 from workbench.core.formats import format_number, format_seconds
-from workbench.report.display import KeyNumber
+from workbench.report.display import MAX_KEY_NUMBERS, KeyNumber
 from workbench.scaletest.analysis.bottlenecks import CLIENT_LIMIT, NO_ROOM
 from workbench.scaletest.analysis.run_analysis import Analysis
 from workbench.scaletest.analysis.variants import Variants, join_names
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
-# The most that a headline shows.
-MAX_KEY_NUMBERS = 6
 _OWN_CLUSTER = (
     "To test your own cluster: `workbench scaletest plan --example` prints a scenario, and `workbench scaletest plan"
     " scenario.yaml` shows what it would do."

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from workbench.core.formats import format_number
-from workbench.report.display import KeyNumber
+from workbench.report.display import MAX_KEY_NUMBERS, KeyNumber
 from workbench.sizing.deployment.replica_plan import estimate_in_flight_per_replica
 from workbench.sizing.estimation.metrics import format_quantile
 
@@ -19,13 +19,17 @@ if TYPE_CHECKING:
     from workbench.sizing.estimation.sizing_answer import SizingAnswer
 
 
+COST_LABELS = (("cost of a million tokens", "cost_per_million_tokens"), ("cost of 1,000 requests", "cost_per_1000"))
 _PLAN_STEP = (
     "Cost and nodes, beside Spark jobs: `workbench run capacity_plan -p sizing=RUN` (RUN: this report's folder)."
 )
 
 
 def build_key_numbers(answer: SizingAnswer) -> list[KeyNumber]:
-    """GPUs with their interval, what the test GPUs carry, the quantile at the load, goodput, what a line says."""
+    """GPUs with their interval, what the test GPUs carry, the quantile at the load, goodput; cost, energy, slope.
+
+    The last ones only as far as a headline has room; tables have them all.
+    """
     row = answer.binding or (answer.estimates.row(0, named=True) if answer.estimates.height else {})
     if not row:
         return []
@@ -44,13 +48,10 @@ def build_key_numbers(answer: SizingAnswer) -> list[KeyNumber]:
             _format_interval(row["capacity_low"], row["capacity_high"]),
         ),
     ]
-    numbers += [*_verification_number(answer, row), *_goodput_number(answer, row)]
-    if answer.cost_per_hour is not None:
-        numbers.append(
-            ("cost", answer.cost_per_hour, "an hour", f"at {format_number(answer.gpu_price_per_hour)} a GPU")
-        )
+    numbers += [*_verification_number(answer, row), *_serving_numbers(answer, row)]
     slope = row["slope_gpus"]
-    return [*numbers, ("a line would say", slope, "GPUs", "slope-based, the same points, no interval")]
+    numbers.append(("a line would say", slope, "GPUs", "slope-based, the same points, no interval"))
+    return numbers[:MAX_KEY_NUMBERS]
 
 
 def _capacity_label(gpus: int) -> str:
@@ -68,28 +69,32 @@ def _verification_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyN
     return [(name, verdict_row["value_s"], "s", note)]
 
 
-def _goodput_number(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
-    """Key number of the goodput at the largest load within the capacity, at which the service should run."""
+def _serving_numbers(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumber]:
+    """Key numbers of goodput, costs and energy at the largest load within the capacity, at which it should run."""
+    numbers: list[KeyNumber] = []
+    if answer.cost_per_hour is not None:
+        price = format_number(answer.gpu_price_per_hour)
+        numbers.append(("cost", answer.cost_per_hour, "an hour", f"at {price} a GPU"))
     carried = answer.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
     if not carried.height:
-        return []
+        return numbers
     best = carried.sort("load").row(-1, named=True)
     served = answer.goodput.filter(step=best["step"]).row(0, named=True)
     unit = "users" if row["load_unit"] == "users" else "a second"
     in_time = "in time: unknown" if served["within_share"] is None else f"{served['within_share']:.1%} in time"
     note = f"at {best['load']:g} {unit}, {in_time}"
     goodput: KeyNumber = ("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)
-    return [goodput, *_cost_numbers(served, f"at {best['load']:g} {unit}")]
+    return [goodput, *numbers, *_unit_numbers(served, f"at {best['load']:g} {unit}")]
 
 
-def _cost_numbers(served: dict[str, Any], place: str) -> list[KeyNumber]:
-    """Key numbers of one row of table GOODPUT: costs with their intervals, and energy; those that are known."""
-    costs = (("cost of 1,000 requests", "cost_per_1000"), ("cost of a million tokens", "cost_per_million_tokens"))
-    numbers: list[KeyNumber] = [
-        (label, served[name], "", f"{_format_interval(served[f'{name}_low'], served[f'{name}_high'])} {place}")
-        for label, name in costs
-        if served[name] is not None
-    ]
+def _unit_numbers(served: dict[str, Any], place: str) -> list[KeyNumber]:
+    """Key numbers of one row of table GOODPUT: cost of tokens, else of requests, with its interval, and energy."""
+    numbers: list[KeyNumber] = []
+    for label, name in COST_LABELS:
+        if served[name] is not None:
+            interval = _format_interval(served[f"{name}_low"], served[f"{name}_high"])
+            numbers.append((label, served[name], "", f"{interval} {place}"))
+            break
     joules = served["joules_per_token"]
     return numbers if joules is None else [*numbers, ("energy of a token", joules, "J", place)]
 
