@@ -11,9 +11,11 @@ from typing import Literal
 
 import pytest
 
-from tests.lore import matrix_data, spark4
+from tests import jvm
+from tests.lore import matrix_data
 from tests.lore.local_spark import run_python
 from tests.lore.matrix import CANARY_CONFS, CANARY_VARIABLE
+from workbench.core.errors import MissingToolError
 
 CANARY = "yellow-bird-5d2f"
 
@@ -119,9 +121,9 @@ def _environment(line: str) -> dict[str, str]:
     pytest.importorskip("pyspark", reason="pyspark is not installed (pip install -r requirements.lock)")
     if line == "3.5":
         return build_spark_environment()
-    if spark4.java_home() is None:
-        pytest.skip(f"no full JDK of {spark4.OLDEST_JAVA} or newer (apt-get install openjdk-17-jdk-headless)")
     try:
-        return build_spark_environment() | spark4.environment()
-    except RuntimeError as error:
-        pytest.skip(f"Spark {spark4.VERSION} cannot be had here: {error}")
+        beside = build_spark_environment("4.1")
+    except MissingToolError as error:
+        pytest.skip(f"Spark 4.1 cannot be had here: {error}")
+    # The archive of classes is of the installed Spark.
+    return beside | {"SPARK_SUBMIT_OPTS": jvm.QUICK}

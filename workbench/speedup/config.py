@@ -121,7 +121,15 @@ class RecordConfig(StrictModel):
     """Which queries to record, on which sides, how often, and where to."""
 
     out: Path = Field(description="Folder of the recording; an unfinished one is completed.")
-    engines: list[str] = Field(default=[], description="spark or comet: a side under this name; repeat for a pair.")
+    engines: list[str] = Field(
+        default=[],
+        description="spark or comet, with a line of Spark as in comet@4.1: a side under this name; repeat for a pair.",
+    )
+    spark: str | None = Field(
+        default=None,
+        description="Line of Spark of sides that name none: 3.5 or 4.1, which is installed beside (a JDK is needed); "
+        "the installed one by default.",
+    )
     labels: list[str] = Field(default=[], description="Name in place of the engine's; one for each engine.")
     sides: list[str] = Field(default=[], description="A side with settings of its own; repeatable.")
     conf: list[str] = Field(default=[], description="Spark setting of all sides, key=value; repeatable.")

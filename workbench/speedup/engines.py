@@ -95,9 +95,13 @@ def _list_rapids_operators() -> frozenset[str]:
 def _build_spark_table() -> Engine:
     """Spark's own operators; most report time only as part of a codegen span."""
     name, build, scan = "spark", ("time in aggregation build",), ("scan time",)
-    untimed = "WholeStageCodegen AdaptiveSparkPlan AQEShuffleRead CustomShuffleReader InputAdapter ReusedExchange"
+    untimed = (
+        "WholeStageCodegen AdaptiveSparkPlan AQEShuffleRead CustomShuffleReader InputAdapter ReusedExchange Subquery"
+        # What Spark 4 found to be empty, with the logical plan that it did not run.
+        " ReusedSubquery Union EmptyRelation LogicalQueryStage LogicalRelation Join Aggregate"
+    )
     operators = [
-        *(Operator(name, node, "none") for node in [*untimed.split(), "Subquery", "ReusedSubquery", "Union"]),
+        *(Operator(name, node, "none") for node in untimed.split()),
         *(Operator(name, node, "transition") for node in ("ColumnarToRow", "RowToColumnar")),
         *(Operator(name, node, span_times=build) for node in ("HashAggregate", "ObjectHashAggregate")),
         *(Operator(name, node, "broadcast") for node in ("BroadcastExchange", "SubqueryBroadcast")),
@@ -114,33 +118,51 @@ def _build_spark_table() -> Engine:
 
 
 def _build_comet_table() -> Engine:
-    """Apache DataFusion Comet; each operator reports its own time."""
+    """Apache DataFusion Comet, releases 0.12 to 1.2; each operator reports its own time."""
     name, total = "comet", ("total time (in ms) spent in this operator",)
     join = ("Total time for joining", "Total time for collecting build-side of join")
     read = ("decoding and decompression time", "fetch wait time")
-    timed = "Filter Project HashAggregate Sort TakeOrderedAndProject Expand Window LocalLimit GlobalLimit CollectLimit"
-    joins = {"BroadcastHashJoin": "BroadcastHashJoin", "HashJoin": "ShuffledHashJoin", "SortMergeJoin": "SortMergeJoin"}
-    # The operators of release 0.12.
-    supported = "ObjectHashAggregate SortMergeJoin ShuffledHashJoin BroadcastHashJoin Union Exchange BroadcastExchange"
+    # Its total wall time of scanning includes that of the operators which take the batches.
+    native_scan = (
+        "Wall clock time elapsed for data decompression + decoding",
+        "Wall clock time elapsed for file opening",
+    )
+    timed = (
+        "Filter Project HashAggregate ObjectHashAggregate SortAggregate Sort TakeOrderedAndProject Expand Window"
+        " LocalLimit GlobalLimit CollectLimit Coalesce Sample Range LocalTableScan"
+    )
+    joins = {
+        "BroadcastHashJoin": "BroadcastHashJoin",
+        "BroadcastNestedLoopJoin": "BroadcastNestedLoopJoin",
+        "HashJoin": "ShuffledHashJoin",
+        "SortMergeJoin": "SortMergeJoin",
+    }
+    supported = "Union Exchange BroadcastExchange WindowGroupLimit Generate"
     return Engine(
         name,
-        _name_operators(name, "Comet{}", f"{timed} Coalesce", total)
+        _name_operators(name, "Comet{}", timed, total)
         | {f"Comet{node}": Operator(name, spark_name, own_times=join) for node, spark_name in joins.items()}
         | {
+            "CometWindowExec": Operator(name, "Window", own_times=total),
+            "CometWindowGroupLimitExec": Operator(name, "WindowGroupLimit", own_times=total),
+            "CometExplode": Operator(name, "Generate", own_times=total),
             "CometUnion": Operator(name, "Union", "none"),
+            "CometEmptyRelation": Operator(name, "EmptyRelation", "none"),
             "CometExchange": Operator(name, "Exchange", "exchange", ("native shuffle writer time",), (), read),
             "CometColumnarExchange": Operator(name, "Exchange", "exchange", ("shuffle write time",), (), read),
             "CometBroadcastExchange": Operator(name, "BroadcastExchange", "broadcast"),
+            "CometSubqueryBroadcast": Operator(name, "SubqueryBroadcast", "broadcast"),
             "CometColumnarToRow": Operator(name, "ColumnarToRow", "transition"),
             "CometNativeColumnarToRow": Operator(name, "ColumnarToRow", "transition"),
             "CometSparkRowToColumnar": Operator(name, "RowToColumnar", "transition"),
             "CometSparkColumnarToColumnar": Operator(name, "RowToColumnar", "transition"),
         },
         {
-            prefix: Operator(name, "Scan", own_times=("scan time",))
-            for prefix in ("CometScan", "CometBatchScan", "CometNativeScan")
+            "CometNativeScan": Operator(name, "Scan", own_times=native_scan),
+            "CometScan": Operator(name, "Scan", own_times=("scan time",)),
+            "CometBatchScan": Operator(name, "Scan", own_times=("scan time",)),
         },
-        list_supported=lambda: frozenset(["Scan parquet", "Coalesce", *timed.split(), *supported.split()]),
+        list_supported=lambda: frozenset(["Scan parquet", *timed.split(), *joins.values(), *supported.split()]),
     )
 
 

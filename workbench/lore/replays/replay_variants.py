@@ -507,7 +507,8 @@ def engine_settings(engine: str) -> dict[str, str]:
     from workbench.spark.engine_jars import ENGINES, class_path_settings
 
     engine_spec = ENGINES[engine]
-    jar = engine_jars.resolve_jar(engine_spec.artifact, say=lambda _: None) if engine_spec.artifact else None
+    artifact = engine_spec.get_artifact()
+    jar = engine_jars.resolve_jar(artifact, say=lambda _: None) if artifact else None
     return {**engine_spec.settings, **(class_path_settings(jar) if jar else {})}
 
 

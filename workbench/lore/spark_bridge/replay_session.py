@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import difflib
 import functools
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -116,9 +115,9 @@ def _run_spark(
 
     `serial_filter` limits the Java classes that may be read.
     """
-    from workbench.spark.jvm import build_spark_environment
+    from workbench.spark.jvm import use_spark
 
-    os.environ.update(build_spark_environment())
+    use_spark()
     from pyspark import SparkContext
 
     is_first = SparkContext._gateway is None

@@ -15,7 +15,7 @@ from workbench.speedup.commands import Baseline, Candidate, FirstRuns, Level, Me
 
 @take_options_from(
     "workbench.speedup.config:RecordConfig",
-    "out engines sides labels conf queries only data scale power_run sessions passes seed master driver_memory "
+    "out engines spark sides labels conf queries only data scale power_run sessions passes seed master driver_memory "
     "shuffle_partitions comet_jar scrub keep session_timeout_s fresh",
     {"engines": "engine", "sides": "side", "labels": "label", "queries": FieldOption(flags=("--queries", "--suite"))},
     units={"s": "S"},
@@ -32,6 +32,8 @@ def record(
     when a session or a query failed or answers differ; such queries are named and do not count.
 
     Example: workbench speedup record --engine spark --engine comet --scale 0.1 --out data/runs/pair
+
+    Spark 4.1 and Comet 1.2: workbench speedup record --spark 4.1 --engine spark --engine comet --out data/runs/today
 
     A Power Run of TPC-DS: workbench speedup record --suite tpcds --power-run --engine spark --engine comet --out power
     """

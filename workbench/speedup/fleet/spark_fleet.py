@@ -259,6 +259,8 @@ def open_context(options: SparkOptions) -> Iterator[SparkContext]:
         raise MissingToolError(
             "the Spark backend needs pyspark", do="pip install 'pyspark>=3.5,<3.6', or --backend local"
         )
+    if options.session is None:
+        jvm.use_spark(keep_python=True)
     from pyspark.sql import SparkSession
 
     session = options.session or SparkSession.getActiveSession()
@@ -278,8 +280,6 @@ def open_context(options: SparkOptions) -> Iterator[SparkContext]:
     # Only spark-submit reads the Python of executors from the settings.
     if python := options.settings.get("spark.pyspark.python"):
         os.environ["PYSPARK_PYTHON"] = python
-    for name, value in jvm.build_spark_environment().items():
-        os.environ.setdefault(name, value)
     builder = SparkSession.builder
     if options.master is not None:
         builder = builder.master(options.master)

@@ -154,7 +154,11 @@ def _record_session(
         plan = prepared.build_session_plan(label, number, folder=folder, scratch=Path(scratch))
         config = prepared.config
         ended = session_process.run_session(
-            plan, timeout_s=config.session_timeout_s, on_execution=progress.note_execution, local=config.local
+            plan,
+            timeout_s=config.session_timeout_s,
+            on_execution=progress.note_execution,
+            local=config.local,
+            spark=recording.find_side(label).spark,
         )
         session = Session(
             label=label,
@@ -302,6 +306,7 @@ def format_plan(config: RecordConfig) -> str:
     ]
     for side in prepared.sides:
         jar = f" with {side.artifact.coordinate}" if side.artifact else ""
+        jar = f" on Spark {side.spark}{jar}" if side.spark else jar
         lines += [
             f"side {side.label}: {side.engine}{jar}",
             *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(side.settings).items()),

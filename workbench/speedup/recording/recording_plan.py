@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +17,7 @@ from workbench.core import files, host
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.schema import StrictModel, read_model_file
 from workbench.eventlog.log_redaction import remove_property_secrets
-from workbench.spark import engine_jars
+from workbench.spark import engine_jars, releases
 from workbench.spark.engine_jars import ENGINES, Artifact, class_path_settings
 from workbench.speedup.config import RecordConfig
 from workbench.speedup.recording import query_suite
@@ -90,6 +90,7 @@ class Side(_JournalPart):
 
     label: str = Field(pattern=LABEL, description="Name of the side.")
     engine: str = Field(description="Engine, such as spark or comet.")
+    spark: str | None = Field(default=None, description="Line of Spark, such as 4.1; null for the installed one.")
     settings: dict[str, str] = Field(description="Spark settings of this side only, without paths.")
     jar: str | None = Field(default=None, description="Name of the engine's jar.")
     jar_sha256: str | None = Field(default=None, description="Its digest.")
@@ -258,11 +259,12 @@ def _check_recording(recording: Recording, path: Path) -> None:
 
 @dataclass(frozen=True)
 class RecordedSide:
-    """Label and engine of a side, and its settings in addition to the engine's."""
+    """Label, engine and line of Spark (null: the installed one) of a side, and settings in addition to the engine's."""
 
     label: str
     engine: str
     conf: dict[str, str] = field(default_factory=dict)
+    spark: str | None = None
 
     @property
     def settings(self) -> dict[str, str]:
@@ -272,22 +274,26 @@ class RecordedSide:
     @property
     def artifact(self) -> Artifact | None:
         """Jar of its engine; null for plain Spark."""
-        return ENGINES[self.engine].artifact
+        return ENGINES[self.engine].get_artifact(self.spark)
 
 
-def parse_sides(engines: Iterable[str], labels: Iterable[str], spelled: Iterable[str]) -> list[RecordedSide]:
-    """The sides that the options name; the first is the baseline.
+def parse_sides(
+    engines: Iterable[str], labels: Iterable[str], spelled: Iterable[str], line: str | None = None
+) -> list[RecordedSide]:
+    """The sides that the options name; the first is the baseline. `line`: Line of Spark of those that name none.
 
-    >>> [side.label for side in parse_sides(["spark", "comet"], [], [])]
-    ['spark', 'comet']
+    >>> [side.label for side in parse_sides(["spark", "comet@4.1"], [], [])]
+    ['spark', 'comet-4.1']
     >>> parse_sides([], [], ["aqe-off,spark.sql.adaptive.enabled=false"])[0].settings
     {'spark.sql.adaptive.enabled': 'false'}
     """
     engines, labels = list(engines), list(labels)
     if labels and len(labels) != len(engines):
         raise ConfigError("one label for each engine", where="--label", found=f"{len(labels)} for {len(engines)}")
-    sides = [RecordedSide(label, engine) for engine, label in zip(engines, labels or engines, strict=True)]
+    names = labels or [engine.replace("@", "-") for engine in engines]
+    sides = [parse_side(f"{label}:{engine}") for engine, label in zip(engines, names, strict=True)]
     sides += [parse_side(text) for text in spelled]
+    sides = [replace(side, spark=_find_line_beside(side.spark or line)) for side in sides]
     if not sides:
         raise ConfigError("nothing to record", where="--engine, --side", do="--engine spark --engine comet")
     for side in sides:
@@ -301,11 +307,18 @@ def parse_sides(engines: Iterable[str], labels: Iterable[str], spelled: Iterable
 
 
 def parse_side(text: str) -> RecordedSide:
-    """A side from the text LABEL[:ENGINE][,key=value…]; values may hold commas."""
+    """A side from the text LABEL[:ENGINE[@LINE]][,key=value…]; values may hold commas."""
     # A comma starts a setting only before a key with =.
     head, *settings = re.split(r",(?=[A-Za-z][\w.]*=)", text)
-    label, _, engine = head.partition(":")
-    return RecordedSide(label, engine or "spark", parse_settings(settings, where="--side"))
+    label, _, spelled = head.partition(":")
+    engine, _, line = spelled.partition("@")
+    return RecordedSide(label, engine or "spark", parse_settings(settings, where="--side"), line or None)
+
+
+def _find_line_beside(line: str | None) -> str | None:
+    """The line of Spark that lies beside the installed one; null where that is meant."""
+    line = releases.get_chosen_line() if line is None else releases.check_line(line, where="--spark, --engine, --side")
+    return None if line == releases.get_installed_line() else line
 
 
 def parse_settings(pairs: Iterable[str], *, where: str = "--conf") -> dict[str, str]:
@@ -369,6 +382,7 @@ class RecordingPlan:
                 Side(
                     label=side.label,
                     engine=side.engine,
+                    spark=side.spark,
                     settings=hide_secret_settings(side.settings),
                     jar=jar.name if jar else None,
                     jar_sha256=files.hash_file(jar) if jar else None,
@@ -453,15 +467,15 @@ def prepare_recording(config: RecordConfig, *, say: Callable[[str], None], dry: 
     """Build the plan; generate the data and download the jars unless it is a dry run."""
     from workbench.spark import jvm
 
-    sides = tuple(parse_sides(config.engines, config.labels, config.sides))
+    sides = tuple(parse_sides(config.engines, config.labels, config.sides, config.spark))
     parse_settings(config.conf)
     benchmark = BENCHMARKS.get(config.queries)
     scale = config.scale if config.data is None or benchmark else None
     suite = benchmark.build_suite(scale, dry, say) if benchmark else query_suite.find_suite(config.queries)
     suite = suite.select(config.only)
-    if config.comet_jar is not None and not any(side.engine == "comet" for side in sides):
-        raise ConfigError("no side needs this jar", where="--comet-jar", found=str(config.comet_jar))
-    jvm.build_spark_environment()
+    _check_jar_option(config, sides)
+    for line in {} if dry else dict.fromkeys(side.spark for side in sides):
+        jvm.build_spark_environment(line, say=say)
     data = _find_query_data(config, scale, dry=dry, say=say)
     if benchmark and (missing := benchmark.list_missing_tables(data)):
         raise InputError(f"tables of {config.queries} are missing", where="--data", found=missing)
@@ -470,6 +484,17 @@ def prepare_recording(config: RecordConfig, *, say: Callable[[str], None], dry: 
         if side.artifact is not None and not dry:
             jars[side.label] = engine_jars.resolve_jar(side.artifact, given=config.comet_jar, say=say)
     return RecordingPlan(config, suite, data, sides, jars)
+
+
+def _check_jar_option(config: RecordConfig, sides: Sequence[RecordedSide]) -> None:
+    """Refuse a jar that no side needs, or that is for one of two lines of Spark."""
+    lines = {side.spark for side in sides if side.artifact is not None}
+    if config.comet_jar is not None and len(lines) != 1:
+        raise ConfigError(
+            "no side needs this jar" if not lines else "a jar is for one line of Spark, and the sides have several",
+            where="--comet-jar",
+            found=str(config.comet_jar),
+        )
 
 
 def _find_query_data(config: RecordConfig, scale: float | None, *, dry: bool, say: Callable[[str], None]) -> QueryData:

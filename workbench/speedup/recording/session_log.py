@@ -16,6 +16,7 @@ import zstandard
 
 from workbench.core import files
 from workbench.core.errors import RunFailedError
+from workbench.spark import releases
 
 # Sections full of paths that queries do not need; they are emptied, but their keys stay for readers.
 EMPTIED = ("System Properties", "Classpath Entries", "Hadoop Properties", "Metrics Properties")
@@ -38,6 +39,7 @@ def map_machine_paths(*, data: str, work: str, jars: Mapping[str, str] | None = 
     """Replacement of each folder of this machine that a log may name."""
     stand_ins = {data: "/data/tables", work: "/data/recording"}
     stand_ins |= {path: f"/data/jars/{name}" for path, name in (jars or {}).items()}
+    stand_ins |= {str(release.folder): "/data/spark" for release in releases.RELEASES.values()}
     stand_ins |= {sys.prefix: "/data/python", sys.base_prefix + "/lib": "/data/python/lib"}
     if home := os.environ.get("JAVA_HOME"):
         stand_ins[home] = "/data/java"

@@ -38,12 +38,17 @@ class SessionEnd:
 
 
 def run_session(
-    plan: query_session.SessionPlan, *, timeout_s: float, on_execution: Callable[[Json], None], local: bool
+    plan: query_session.SessionPlan,
+    *,
+    timeout_s: float,
+    on_execution: Callable[[Json], None],
+    local: bool,
+    spark: str | None = None,
 ) -> SessionEnd:
-    """Run one session in a process of its own."""
+    """Run one session in a process of its own. `spark`: Line of Spark beside the installed one."""
     folder = Path(plan.folder)
     (folder / "plan.json").write_text(plan.model_dump_json(), encoding="utf-8")
-    environment = os.environ | jvm.build_spark_environment() | (_LOOPBACK if local else {})
+    environment = os.environ | jvm.build_spark_environment(spark) | (_LOOPBACK if local else {})
     command = [sys.executable, "-m", query_session.__name__, str(folder / "plan.json")]
     executions: list[Json] = []
     # Half of the grace period is for SIGTERM, so that Spark can remove its files.
