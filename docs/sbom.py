@@ -105,9 +105,9 @@ def _by_text(texts: list[str]) -> str:
 
 def _jars() -> Iterator[Component]:
     for engine in ENGINES.values():
-        if engine.artifact is not None:
-            group, name, version = engine.artifact.coordinate.split(":")
-            digests = [engine.artifact.sha256] if engine.artifact.sha256 else []
+        for artifact in engine.artifacts.values():
+            group, name, version = artifact.coordinate.split(":")
+            digests = [artifact.sha256] if artifact.sha256 else []
             yield _component(f"pkg:maven/{group}/{name}@{version}", name, version, "Apache-2.0", digests)
 
 

@@ -6,6 +6,7 @@ from workbench.console.options import ModelCommand, build_group
 from workbench.speedup.commands.compare import compare
 from workbench.speedup.commands.generate import generate
 from workbench.speedup.commands.package import package
+from workbench.speedup.commands.plan import plan
 from workbench.speedup.commands.profile import explain, export, profile
 from workbench.speedup.commands.qualify import qualify
 from workbench.speedup.commands.record import record, validate
@@ -21,6 +22,7 @@ app = build_group("Measure and predict the speedup of an accelerator, operator b
 
 app.command(cls=ModelCommand)(profile)
 app.command(cls=ModelCommand)(record)
+app.command(cls=ModelCommand)(plan)
 app.command()(generate)
 app.command()(qualify)
 app.command()(package)

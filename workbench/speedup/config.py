@@ -117,7 +117,59 @@ class NotebookConfig(_FleetSettings, ProfileConfig, PairConfig):
         return self
 
 
-class RecordConfig(StrictModel):
+class _SuiteConfig(StrictModel):
+    """Which queries on which tables and which Spark."""
+
+    queries: str = Field(
+        default="tpch",
+        min_length=1,
+        description="tpch, tpcds; FILE.sql, also an NDS power-run stream; FILE.py or a module with QUERIES.",
+    )
+    only: list[str] = Field(default=[], description="Name of a query to take, instead of all; repeatable.")
+    data: str | None = Field(
+        default=None,
+        description="Folder or URL of Parquet tables, one view each; otherwise tpch or tpcds is generated.",
+    )
+    scale: float = Field(default=1.0, gt=0, le=1000, description="Scale factor of tpch and tpcds (1 is about 360 MB).")
+    spark: str | None = Field(
+        default=None,
+        description="Line of Spark of sides that name none: 3.5 or 4.1, which is installed beside (a JDK is needed); "
+        "the installed one by default.",
+    )
+    conf: list[str] = Field(default=[], description="Spark setting, key=value, of all sides; repeatable.")
+    master: str = Field(default="local[*]", min_length=1, description="Spark master.")
+    driver_memory: Annotated[str, StringConstraints(to_lower=True, pattern=MEMORY)] = Field(
+        default="4g", description="Heap of the driver, such as 4g."
+    )
+    shuffle_partitions: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="4 on a local master by default, otherwise Spark's own."
+    )
+    comet_jar: Path | None = Field(
+        default=None, description="Jar of Comet; without it Spark's Ivy or mvn downloads it into your cache."
+    )
+
+    @property
+    def local(self) -> bool:
+        """Whether Spark runs inside this machine's driver."""
+        return self.master.startswith("local") and not self.master.startswith("local-cluster")
+
+
+class PlanConfig(_SuiteConfig):
+    """Which queries to plan on which engine, and the logs to hold the plans to."""
+
+    engine: str = Field(default="comet", description="Engine of the candidate, with a line of Spark as in comet@4.1.")
+    baseline_log: Annotated[str, EVENT_LOG] = Field(
+        default="",
+        description="Event log of the baseline with the same queries: its run tells the joins that adaptive execution "
+        "will choose.",
+    )
+    check: Annotated[str, EVENT_LOG] = Field(
+        default="", description="Event log of a run on the candidate: how many plans came out as planned."
+    )
+    timeout_s: float = Field(default=3600.0, gt=0, description="Planning that takes longer is ended.")
+
+
+class RecordConfig(_SuiteConfig):
     """Which queries to record, on which sides, how often, and where to."""
 
     out: Path = Field(description="Folder of the recording; an unfinished one is completed.")
@@ -125,25 +177,8 @@ class RecordConfig(StrictModel):
         default=[],
         description="spark or comet, with a line of Spark as in comet@4.1: a side under this name; repeat for a pair.",
     )
-    spark: str | None = Field(
-        default=None,
-        description="Line of Spark of sides that name none: 3.5 or 4.1, which is installed beside (a JDK is needed); "
-        "the installed one by default.",
-    )
     labels: list[str] = Field(default=[], description="Name in place of the engine's; one for each engine.")
     sides: list[str] = Field(default=[], description="A side with settings of its own; repeatable.")
-    conf: list[str] = Field(default=[], description="Spark setting of all sides, key=value; repeatable.")
-    queries: str = Field(
-        default="tpch",
-        min_length=1,
-        description="tpch, tpcds; FILE.sql, also an NDS power-run stream; FILE.py or a module with QUERIES.",
-    )
-    only: list[str] = Field(default=[], description="Name of a query to record, instead of all; repeatable.")
-    data: str | None = Field(
-        default=None,
-        description="Folder or URL of Parquet tables, one view each; otherwise tpch or tpcds is generated.",
-    )
-    scale: float = Field(default=1.0, gt=0, le=1000, description="Scale factor of tpch and tpcds (1 is about 360 MB).")
     power_run: bool = Field(
         default=False, description="Each query once per session, in stream order, with a CSV of times as NDS has it."
     )
@@ -157,16 +192,6 @@ class RecordConfig(StrictModel):
         description="Passes over the queries per session, the first is cold (3; 1 with --power-run).",
     )
     seed: int = Field(default=0, ge=0, description="Seed of the order of sessions and queries.")
-    master: str = Field(default="local[*]", min_length=1, description="Spark master.")
-    driver_memory: Annotated[str, StringConstraints(to_lower=True, pattern=MEMORY)] = Field(
-        default="4g", description="Heap of the driver, such as 4g."
-    )
-    shuffle_partitions: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="4 on a local master by default, otherwise Spark's own."
-    )
-    comet_jar: Path | None = Field(
-        default=None, description="Jar of Comet; without it Spark's Ivy or mvn downloads it into your cache."
-    )
     scrub: bool = Field(default=False, description="Remove paths, host and user of this machine from the logs.")
     keep: Literal["logs", "facts"] = Field(
         default="logs", description="logs, or the facts that a pair needs of them, about 20 times smaller."
@@ -189,8 +214,3 @@ class RecordConfig(StrictModel):
     def n_passes(self) -> int:
         """Passes per session."""
         return self.passes or (1 if self.power_run else 3)
-
-    @property
-    def local(self) -> bool:
-        """Whether Spark runs inside this machine's driver."""
-        return self.master.startswith("local") and not self.master.startswith("local-cluster")

@@ -569,3 +569,58 @@ COMPARED = Table("compared", ALIGNED.meaning, ("query", *ALIGNED.key), (_COMPARE
 COMPARED_SIDES = Table(
     "compared_sides", PLAN_SIDES.meaning, ("query", *PLAN_SIDES.key), (_COMPARED_QUERY, *PLAN_SIDES.columns)
 )
+PLANNED_NODES = Table(
+    "planned_nodes",
+    "Operators of each query's plan on the candidate, planned and not run.",
+    ("query", "node_id"),
+    (
+        text_column("query", "Name of the query."),
+        count_column("node_id", "Number of the node, as in Spark's UI."),
+        Column("parent_ids", "list[int]", "Nodes that it feeds."),
+        text_column("operator", "Operator, without the engine's name."),
+        text_column("node_name", "Name of the node."),
+        Column("accelerated", "bool", "Does the engine run it?"),
+        text_column("reason", "The engine's own reason for leaving it to Spark.", nullable=True),
+        text_column(
+            "run_operator",
+            "Joins: the kind expected at run time, from a run of the baseline (`not run`: an input was empty, or a "
+            "query stage is used again); the planned kind without one. Null for others.",
+            nullable=True,
+        ),
+    ),
+)
+PLANNED_QUERIES = Table(
+    "planned_queries",
+    "Each query's plan on the candidate in one row.",
+    ("query",),
+    (
+        text_column("query", "Name of the query."),
+        text_column("status", "planned, or failed."),
+        text_column("error", "Why it could not be planned.", nullable=True),
+        seconds_column("plan_s", "Time to plan it, on both engines."),
+        count_column("n_operators", "Operators of its plan that are work; null if it failed.", nullable=True),
+        count_column("n_accelerated", "Those that the engine runs.", nullable=True),
+        share_column("accelerated_share", "Their share.", nullable=True),
+        count_column("n_transitions", "Borders between the engine and Spark, the result included.", nullable=True),
+        text_column("left_to_spark", "Operators that are left to Spark, with their number.", nullable=True),
+        text_column("reasons", "The engine's reasons.", nullable=True),
+        text_column("baseline_joins", "Joins of the baseline's plan.", nullable=True),
+        text_column("joins", "Joins of the candidate's plan.", nullable=True),
+        text_column("run_joins", "Joins expected at run time.", nullable=True),
+        text_column("joins_from", "log: as in a run of the baseline; plan: as planned.", nullable=True),
+    ),
+)
+PLAN_CHECKS = Table(
+    "plan_checks",
+    "What was expected of each query's plan, and what a run on the candidate had.",
+    ("query",),
+    (
+        text_column("query", "Name of the query."),
+        Column("left_equal", "bool", "Does the run leave the same operators to Spark?"),
+        Column("joins_equal", "bool", "Does the run have the same joins?"),
+        text_column("planned_left", "Operators expected to be left to Spark."),
+        text_column("run_left", "Operators that the run left to Spark."),
+        text_column("planned_joins", "Joins expected."),
+        text_column("run_joins", "Joins of the run."),
+    ),
+)

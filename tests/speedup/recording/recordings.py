@@ -34,7 +34,13 @@ class FakeSessions:
         self.before: Callable[[str], str | None] = lambda name: None
 
     def __call__(
-        self, plan: query_session.SessionPlan, *, timeout_s: float, on_execution: Callable[[Row], None], local: bool
+        self,
+        plan: query_session.SessionPlan,
+        *,
+        timeout_s: float,
+        on_execution: Callable[[Row], None],
+        local: bool,
+        spark: str | None = None,
     ) -> session_process.SessionEnd:
         folder = Path(plan.folder)
         self.asked.append(folder.name)

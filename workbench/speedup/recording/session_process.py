@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from workbench.console import terminal
@@ -44,12 +45,16 @@ def run_session(
     on_execution: Callable[[Json], None],
     local: bool,
     spark: str | None = None,
+    module: ModuleType = query_session,
 ) -> SessionEnd:
-    """Run one session in a process of its own. `spark`: Line of Spark beside the installed one."""
+    """Run one session in a process of its own.
+
+    `spark`: Line of Spark beside the installed one. `module`: What the process runs.
+    """
     folder = Path(plan.folder)
     (folder / "plan.json").write_text(plan.model_dump_json(), encoding="utf-8")
     environment = os.environ | jvm.build_spark_environment(spark) | (_LOOPBACK if local else {})
-    command = [sys.executable, "-m", query_session.__name__, str(folder / "plan.json")]
+    command = [sys.executable, "-m", module.__name__, str(folder / "plan.json")]
     executions: list[Json] = []
     # Half of the grace period is for SIGTERM, so that Spark can remove its files.
     child = ChildProcess(command, cwd=folder, env=environment, output=folder / "output.txt")

@@ -1,0 +1,1 @@
+"""Plans of an engine before a run: what it takes over, what it leaves to Spark and why, which joins change."""
