@@ -15,7 +15,7 @@ def test_engines_are_sides_under_their_own_names() -> None:
     spark, comet = recording_plan.parse_sides(["spark", "comet"], [], [])
     assert (spark.label, spark.settings, spark.artifact) == ("spark", {}, None)
     assert comet.settings["spark.plugins"] == "org.apache.spark.CometPlugin"
-    assert comet.artifact == COMET
+    assert comet.artifact == COMET["3.5"]
 
 
 def test_a_label_frees_the_name_and_sides_add_settings_of_their_own() -> None:

@@ -45,10 +45,8 @@ def plan(settings: OptionValues, out: RunFolder = None, as_json: JsonFlag = Fals
             "query", "plan_s", "n_operators", "n_accelerated", "n_transitions", "left_to_spark", "joins", "run_joins"
         ]  # fmt: skip
         print_text(table(planned.queries.select(columns), tables.PLANNED_QUERIES, caption="Plans", limit=1000).text)
-        left = planned.nodes.filter(~planned.nodes["accelerated"] & planned.nodes["reason"].is_not_null())
-        if left.height:
-            shown = left.select("query", "node_id", "operator", "reason")
-            print_text(table(shown, tables.PLANNED_NODES, caption="Why operators are left to Spark", limit=100).text)
+        for text in planned.list_reasons_of_the_engine():
+            print_text(text)
         off = planned.checks.filter(~planned.checks["left_equal"] | ~planned.checks["joins_equal"])
         if off.height:
             print_text(table(off, tables.PLAN_CHECKS, caption="Runs with another plan", limit=100).text)

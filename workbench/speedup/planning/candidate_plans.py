@@ -74,7 +74,17 @@ class CandidatePlans:
             return f"{text}, and leaves none to Spark."
         names = left["query"].head(MAX_NAMED).to_list()
         more = f" and {left.height - MAX_NAMED} more" if left.height > MAX_NAMED else ""
-        return f"{text}; {left.height} queries leave some to Spark: {', '.join(names)}{more}."
+        leave = "1 query leaves" if left.height == 1 else f"{left.height} queries leave"
+        return f"{text}; {leave} some to Spark: {', '.join(names)}{more}."
+
+    def list_reasons_of_the_engine(self) -> list[str]:
+        """Lines that tell why operators are left to Spark, each reason with its queries; empty without reasons."""
+        told = self.nodes.filter(~pl.col("accelerated"), pl.col("reason").is_not_null())
+        groups = told.group_by("operator", "reason", maintain_order=True).agg(
+            pl.col("query").unique(maintain_order=True)
+        )
+        lines = [f"  {operator}: {reason} ({', '.join(queries)})" for operator, reason, queries in groups.iter_rows()]
+        return ["Why operators are left to Spark, by the engine:", *lines] if lines else []
 
     @property
     def check_answer(self) -> str | None:

@@ -77,8 +77,8 @@ class _Planner:
         executed = self._plan(text)
         row = {"plan": self._format_plan(executed)}
         if self.task.explainer:
-            explainer = getattr(self.jvm, self.task.explainer)()
-            row["explanation"] = explainer.generateVerboseInfo(executed)
+            # Spark's interface for explanations; a tree by `spark.comet.explain.format`.
+            row["explanation"] = getattr(self.jvm, self.task.explainer)().generateExtendedInfo(executed)
         if self.task.switch:
             self.spark.conf.set(self.task.switch, "false")
             try:
