@@ -15,10 +15,14 @@ from typing import Literal
 from workbench.eventlog.engine_detection import find_node_engine
 
 FORMATS = frozenset({"parquet", "orc", "csv", "json", "avro", "text", "delta", "iceberg", "hive", "jdbc"})
+# Mark of an operator that an accelerator runs, behind its name.
+ACCELERATED = "*"
 NUMBER = re.compile(r"\s*\(\d+\)$")
 # plain: runs in a task; exchange: written in one stage, read in another; broadcast: runs on the driver;
 # transition: converts rows to columns or back; none: takes no time of its own.
 Kind = Literal["plain", "exchange", "broadcast", "transition", "none"]
+# Kinds that are work of the query itself.
+WORK = frozenset({"plain", "exchange", "broadcast"})
 
 
 @dataclass(frozen=True)

@@ -187,6 +187,14 @@ EXECUTIONS = Table(
         count_column("n_failed_tasks", "Tasks that failed or were killed."),
         Column("cold", "bool", "First run of its description in this log."),
         text_column("why_not", "Why it does not count; null when it counts.", nullable=True),
+        Column(
+            "planned_operators",
+            "list[str]",
+            "Operators of its first plan, each once; with a star where an accelerator was to run it.",
+            nullable=True,
+            added=True,
+        ),
+        Column("planned_counts", "list[int]", "Number of nodes of each.", nullable=True, added=True),
     ),
 )
 PIECES = Table(
@@ -435,7 +443,11 @@ VALIDATION = Table(
     "Each query predicted from all the others, with its measured time; for every predictor.",
     ("predictor", "query"),
     (
-        text_column("predictor", "calibrated, constant (geometric mean of the other queries' ratios) or seed."),
+        text_column(
+            "predictor",
+            "calibrated (with the candidate's plan), log alone, constant (geometric mean of the other queries' ratios) "
+            "or seed.",
+        ),
         text_column("query", "Left-out query."),
         seconds_column("baseline_s", "Time on the baseline."),
         seconds_column("actual_s", "Time on the candidate."),
@@ -446,7 +458,6 @@ VALIDATION = Table(
         share_column("absolute_error_share", "Absolute error as a share of the actual time."),
         Column("covered", "bool", "The interval holds the actual time.", nullable=True),
         Column("direction_right", "bool", "Predicted faster or slower, as measured."),
-        number_column("time_weight", "Weight of time in the prediction; work has the rest.", nullable=True),
     ),
 )
 SCORES = Table(

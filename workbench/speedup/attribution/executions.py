@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +14,7 @@ import polars as pl
 
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import engines
-from workbench.speedup.engines import Operator
+from workbench.speedup.engines import ACCELERATED, WORK, Operator
 
 # Divisors to seconds of the metric types that are times.
 TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
@@ -68,7 +68,8 @@ class Execution:
     """One run of one query; `number` counts the runs of this description in its log, from 0.
 
     `inputs` are the tables and columns of all versions of its plan: adaptive execution drops a scan from the final
-    version where it finds a result empty.
+    version where it finds a result empty. `planned` counts the operators of the first version, with a star where an
+    accelerator was to run them.
 
     Executions that it started (`inner_ids`) are part of it where they ran within it: it has their stages, and their
     nodes with numbers that continue its own. Its time is the union of its span and its stages.
@@ -85,6 +86,7 @@ class Execution:
     stages: tuple[Stage, ...]
     inner_ids: tuple[int, ...] = ()
     inputs: frozenset[tuple[str, str]] = frozenset()
+    planned: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def wall_s(self) -> float:
@@ -109,7 +111,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
     inner = _find_inner_executions(facts)
     started = {member for members in inner.values() for member in members}
     nodes = _group_by_execution(_select_executed_plans(facts))
-    inputs = _list_inputs(facts.plan_nodes)
+    inputs, planned = _list_inputs(facts.plan_nodes), _count_planned_operators(facts.plan_nodes)
     stages = _group_by_execution(
         facts.stages.filter(pl.col("sql_id").is_not_null()).join(
             facts.stage_tasks, on=["log_id", "stage_id", "stage_attempt_id"], how="inner"
@@ -149,6 +151,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             own_stages,
             tuple(sql_id for _, sql_id in members[1:]),
             frozenset().union(*(inputs.get(member, ()) for member in members)),
+            sum((planned[member] for member in members if member in planned), Counter()),
         )
 
 
@@ -193,6 +196,19 @@ def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[st
     for log_id, sql_id, text in scans.iter_rows():
         inputs[log_id, sql_id].add((scan_table_name(text or ""), scan_columns(text or "")))
     return inputs
+
+
+def _count_planned_operators(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], Counter[str]]:
+    """Count the operators that are work in the first version of each plan, by log id and SQL id."""
+    key = ["log_id", "sql_id"]
+    is_first = pl.col("plan_version") == pl.col("plan_version").min().over(key)
+    names = plan_nodes.filter(is_first).group_by(*key, "node_name").len()
+    planned: dict[tuple[int, int], Counter[str]] = defaultdict(Counter)
+    for log_id, sql_id, name, count in names.iter_rows():
+        operator = engines.classify_operator(name)
+        if operator.kind in WORK:
+            planned[log_id, sql_id][operator.name + (ACCELERATED if operator.accelerated else "")] += count
+    return planned
 
 
 def _find_inner_executions(facts: EventLogFacts) -> dict[tuple[int, int], list[tuple[int, int]]]:

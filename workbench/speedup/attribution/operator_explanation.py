@@ -17,8 +17,9 @@ from workbench.speedup.attribution.time_pieces import COUNTS, Measured, concat_m
 from workbench.speedup.calibration.booked_times import BookedPieces, Booking
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import map_columns_to_terms, natural_sort_key
-from workbench.speedup.calibration.time_split import ACCELERATED, find_inseparable_columns
+from workbench.speedup.calibration.time_split import find_inseparable_columns
 from workbench.speedup.comparison.pair import EXCLUSION_REASON
+from workbench.speedup.engines import ACCELERATED
 from workbench.speedup.recording import recording_plan
 from workbench.speedup.recording.recording_plan import JOURNAL
 from workbench.speedup.tables import EXPLAINED, EXPLAINED_METRICS

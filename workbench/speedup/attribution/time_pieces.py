@@ -477,6 +477,8 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
         "n_failed_tasks": failed_tasks,
         "cold": cold,
         "why_not": why_not,
+        "planned_operators": sorted(execution.planned),
+        "planned_counts": [execution.planned[name] for name in sorted(execution.planned)],
     }
 
 

@@ -15,13 +15,13 @@ import polars as pl
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.time_split import (
-    ACCELERATED,
     Floats,
     PieceArrays,
     build_piece_arrays,
     fit_session_prices,
     split_times,
 )
+from workbench.speedup.engines import ACCELERATED
 
 SHARED = "shared, split by prices"
 # Wall seconds and their basis by plan node, or by term for time outside operators.

@@ -1,14 +1,14 @@
 """Factor model: JSON file with the factors of a pair; exports to CSV and Parquet.
 
-Predicted seconds of a query on the candidate, from seconds and work of each term on the baseline:
+Predicted seconds of a query on the candidate, from seconds and work of each term on the baseline and counts of the
+candidate's plan:
 
-    sum over terms of (seconds / factor) ** time_weight * (work * price) ** (1 - time_weight) * exp(calibration)
-    * exp(-correction)
+    sum over members of weight * exp(calibration) * (sum over terms of multiplier * D + sum over costs of cost * count)
 
-Work is millions of rows; price is the candidate's seconds per unit of it. A term without work or price is predicted
-from its time alone. `calibration` brings the mean log error of the training queries to zero. `correction` is the log
-error that features of the query's plan predict, less its mean over the queries of the log; none without learned
-features. A term is an operator, a kind of time, or a group of operators that no query separates, joined by " + ".
+where D is (seconds / factor) ** time_weight * (work * price) ** (1 - time_weight), or, without a time weight, seconds
+over the engine-wide factor. Work is millions of rows; price is the candidate's seconds per unit of it. A term without
+work or price is predicted from its time alone. A term is an operator, a kind of time, or a group of operators that no
+query separates, joined by " + ". Counts are 1, the operators that the engine runs, and those that it leaves to Spark.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import polars as pl
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.schema import StrictModel, read_model_file
 from workbench.speedup.calibration.factors import Factors
-from workbench.speedup.calibration.time_split import Floats, PlanCorrection
+from workbench.speedup.calibration.plan_costs import COSTS, Member
+from workbench.speedup.calibration.time_split import Floats
 from workbench.speedup.compat_rapids_tools import seed_factors
 from workbench.speedup.rapids_facts import list_known_operators
 
@@ -52,28 +53,24 @@ class Term(StrictModel):
     left_on_cpu_share: NotNegative | None = None
 
 
-class PlanFeature(StrictModel):
-    """A feature of plans that predictions are corrected by."""
+class ModelMember(StrictModel):
+    """One way to predict; members are averaged by weight."""
 
-    name: str = Field(description="An operator, for the log of one plus its nodes; or a time or count of the log.")
-    mean: Finite
-    deviation: Annotated[float, Field(gt=0, allow_inf_nan=False)]
-    coefficient: Finite = Field(description="Log error per standard deviation.")
-
-    @classmethod
-    def list_from(cls, correction: PlanCorrection | None) -> list[PlanFeature]:
-        """The features of a correction; none without one."""
-        if correction is None:
-            return []
-        arrays = (correction.mean, correction.deviation, correction.coefficients)
-        rows = zip(correction.names, *(array.tolist() for array in arrays), strict=True)
-        return [cls(name=name, mean=mean, deviation=sd, coefficient=value) for name, mean, sd, value in rows]
+    time_weight: NotNegative | None = Field(
+        description="Weight of time in operators' predictions; work has the rest. Null: the engine-wide factor for all."
+    )
+    multipliers: dict[str, NotNegative] = Field(description="Multiplier of each term's prediction; 1 for others.")
+    costs_s: list[NotNegative] = Field(
+        min_length=len(COSTS), max_length=len(COSTS), description=f"Seconds for {', '.join(COSTS)}."
+    )
+    calibration: Finite = Field(description="Log of the correction that makes the mean log error zero.")
+    weight: NotNegative
 
 
 class FactorModel(StrictModel):
     """Factors of one pair of engines, with everything that a prediction needs, and their origin."""
 
-    format_version: Literal[1] = 1
+    format_version: Literal[1, 2] = 2
     method: Literal["calibrated"] = "calibrated"
     baseline: str
     candidate: str
@@ -85,13 +82,10 @@ class FactorModel(StrictModel):
     log_overall: Finite = Field(description="Log of the engine-wide factor.")
     overall_log_se: NotNegative | None
     spread: NotNegative = Field(description="Spread of log factors between operators.")
-    time_weight: NotNegative = Field(description="Weight of time in a prediction; work has the rest.")
-    calibration: Finite = Field(description="Log of the correction that makes the mean log error zero.")
+    members: list[ModelMember] = Field(min_length=1, description="Ways to predict, averaged by their weights.")
+    left_operators: list[str] = Field(default=[], description="Operators that the candidate mostly left to Spark.")
     log_sd: NotNegative | None = Field(
         description="Root mean square log error of left-out queries; null for one query."
-    )
-    correction: list[PlanFeature] = Field(
-        default=[], description="What left-out errors have in common with plans; empty where nothing was learned."
     )
     n_queries: int = Field(ge=1)
     queries: list[str]
@@ -103,6 +97,22 @@ class FactorModel(StrictModel):
     sources: list[dict[str, Any]] = Field(default=[], description="Logs: label, file, sha256.")
     comparability: list[dict[str, Any]] = Field(default=[], description="Differences between the sides' settings.")
     host: dict[str, Any] = Field(default={})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_first_format(cls, document: Any) -> Any:
+        """Files of format 1 have a single member without costs, and corrections that no recording ever had."""
+        if not isinstance(document, dict) or document.get("format_version") != 1:
+            return document
+        document = {name: value for name, value in document.items() if name != "correction" or value}
+        member = {"multipliers": {}, "costs_s": [0.0] * len(COSTS), "weight": 1.0}
+        member |= {name: document.pop(name) for name in ("time_weight", "calibration") if name in document}
+        return document | {"members": [member], "format_version": 2}
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing beat the engine-wide factor, which then predicts alone."""
+        return all(member.time_weight is None and not member.multipliers for member in self.members)
 
     def build_factors(self, overrides: dict[str, float] | None = None) -> Factors:
         """The factors as arrays, some of them overridden."""
@@ -127,19 +137,19 @@ class FactorModel(StrictModel):
             log_se=np.array([np.nan if t.log_se is None else t.log_se for t in self.terms]),
             log_price=np.array(prices),
             log_overall=self.log_overall,
+            log_even=self.log_overall + np.array([log_factor[i] - t.log_factor for i, t in enumerate(self.terms)]),
             spread=self.spread,
-            time_weight=self.time_weight,
-            calibration=self.calibration,
+            members=tuple(
+                Member(
+                    member.time_weight,
+                    np.array([member.multipliers.get(operator, 1.0) for operator in operators]),
+                    np.array(member.costs_s),
+                    member.calibration,
+                    member.weight,
+                )
+                for member in self.members
+            ),
         )
-
-    def build_correction(self) -> PlanCorrection | None:
-        """The correction as arrays; null where nothing was learned."""
-        if not self.correction:
-            return None
-        mean, deviation, coefficients = np.array(
-            [[feature.mean, feature.deviation, feature.coefficient] for feature in self.correction]
-        ).T
-        return PlanCorrection(tuple(feature.name for feature in self.correction), mean, deviation, coefficients)
 
     def get_column_prices(self, columns: tuple[str, ...]) -> Floats:
         """Prices of these columns; unknown columns get the median price."""

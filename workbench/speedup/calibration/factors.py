@@ -12,17 +12,25 @@ import polars as pl
 from workbench import stats
 from workbench.core.errors import InputError
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
+from workbench.speedup.calibration.plan_costs import (
+    COSTS,
+    ERROR_POWER,
+    Design,
+    Member,
+    choose_pulls,
+    count_plan,
+    fit_member,
+    split_folds,
+)
 from workbench.speedup.calibration.time_split import (
-    ACCELERATED,
     Floats,
     PieceArrays,
-    PlanCorrection,
-    PlanFeatures,
-    fit_plan_correction,
+    PlannedOperators,
     fit_session_prices,
     split_times,
     sum_work,
 )
+from workbench.speedup.engines import ACCELERATED
 
 # Share of a query's wall time that may be booked on the wrong operator; factors of operators that take little more are
 # shrunk towards the engine-wide factor.
@@ -30,11 +38,14 @@ BOOKING_ERROR = 0.01
 MIN_SPREAD, MAX_SPREAD = 0.25, 1.5
 # Least share booked on either side, so that an operator that disappears has a finite factor.
 FLOOR_SHARE = 0.0002
-# Candidate weights of the operator's time in a prediction; its work has the rest. The training queries choose one.
-TIME_WEIGHTS = (0.8, 1.0, 0.9, 0.7, 0.6)
-# With few queries, and where several are equally good, the first one counts.
-DEFAULT_TIME_WEIGHT = TIME_WEIGHTS[0]
-MIN_QUERIES_TO_CHOOSE = 8
+# Weights of the operator's time in the members of a prediction; its work has the rest. Null: its time over the
+# engine-wide factor.
+TIME_WEIGHTS = (1.0, 0.8, 0.6, None)
+# With few queries this one alone counts.
+DEFAULT_TIME_WEIGHT = 0.8
+MIN_QUERIES_TO_LEARN = 8
+# An operator counts as left to Spark if more than this share of its planned nodes is.
+MOSTLY = 0.5
 MAX_DESCRIBED = 8
 
 
@@ -76,7 +87,8 @@ class PairedTimes:
     `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
     is [query, term], of the baseline's plans. `noise` replaces the variance of a side of one session, and
     `jackknife_variance` is that of each term's log factor when queries are left out (`measure_jackknife_variance`).
-    `features` are those of the queries' plans on the baseline.
+    `plan` counts the candidate's plans (`plan_costs.COSTS`), [query, cost], and `plan_by_log` is what the baseline's
+    plans tell of them.
     """
 
     queries: tuple[str, ...]
@@ -86,7 +98,9 @@ class PairedTimes:
     work: Floats
     noise: RunNoise | None = None
     jackknife_variance: Floats | None = None
-    features: PlanFeatures | None = None
+    plan: Floats | None = None
+    plan_by_log: Floats | None = None
+    left_operators: frozenset[str] = frozenset()
 
     def select_queries(self, chosen: Sequence[int]) -> PairedTimes:
         """Return a copy with only the chosen queries."""
@@ -97,7 +111,8 @@ class PairedTimes:
             baseline=self.baseline[:, index],
             candidate=self.candidate[:, index],
             work=self.work[index],
-            features=None if self.features is None else self.features.select(index),
+            plan=None if self.plan is None else self.plan[index],
+            plan_by_log=None if self.plan_by_log is None else self.plan_by_log[index],
         )
 
     def drop_query(self, left_out: int) -> PairedTimes:
@@ -109,8 +124,8 @@ class PairedTimes:
 class Factors:
     """Log factors by term, shrunk to the engine-wide one, their uncertainty, and the candidate's price of work.
 
-    `log_price` is NaN where work has no information. `time_weight` is the weight of time in predictions. `correction`
-    is learned from the errors of left-out queries (null: none), and `left_out_errors` are those that remain, by query.
+    `log_price` is NaN where work has no information. `log_even` is the engine-wide log factor by term; an overridden
+    factor moves it. `members` predict together; `left_out_errors` are the log errors of left-out queries.
     """
 
     terms: tuple[str, ...]
@@ -121,10 +136,9 @@ class Factors:
     shrinkage: Floats
     log_price: Floats
     log_overall: float
+    log_even: Floats
     spread: float
-    time_weight: float
-    calibration: float
-    correction: PlanCorrection | None = None
+    members: tuple[Member, ...] = ()
     left_out_errors: Floats | None = None
 
     @property
@@ -132,30 +146,40 @@ class Factors:
         """Root mean square log error of the left-out queries; null for one query."""
         return None if self.left_out_errors is None else float(np.sqrt((self.left_out_errors**2).mean()))
 
-    def predict_by_term(self, parts: Floats, work: Floats) -> Floats:
-        """Wall seconds on the candidate by query and term, from time and work on the baseline.
+    def predict_operators(self, parts: Floats, work: Floats, time_weight: float | None) -> Floats:
+        """Wall seconds on the candidate by query and term, by the factors alone.
 
         The geometric mean, weighted by `time_weight`, of time over factor and of work times price. For slow expressions
-        on the baseline, the work predicts the candidate's time better than the time does.
+        on the baseline, the work predicts the candidate's time better than the time does. A null weight takes the
+        engine-wide factor for all.
 
         `parts`, `work`: Seconds and work on the baseline, [query, term].
         """
+        if time_weight is None:
+            return np.asarray(parts * np.exp(-self.log_even))
         by_time = parts * np.exp(-self.log_factor)
         by_work = work * np.exp(self.log_price)
         both = (parts > 0) & (work > 0) & np.isfinite(self.log_price)
-        w = self.time_weight
+        w = time_weight
         mixed = np.exp(w * np.log(np.where(both, by_time, 1)) + (1 - w) * np.log(np.where(both, by_work, 1)))
-        return np.asarray(np.where(both, mixed, by_time) * np.exp(self.calibration))
+        return np.asarray(np.where(both, mixed, by_time))
 
-    def predict(self, parts: Floats, work: Floats, features: PlanFeatures | None = None) -> Floats:
-        """Wall seconds on the candidate by query; corrected where the features of the plans are given.
+    def predict_by_term(self, parts: Floats, work: Floats, plan: Floats | None) -> Floats:
+        """Wall seconds on the candidate by query and term, and fixed costs of the plan in the last column.
 
-        `parts`, `work`: Seconds and work on the baseline, [query, term].
+        `plan`: Counts of `plan_costs.COSTS`, [query, cost]; null counts none.
         """
-        predicted = self.predict_by_term(parts, work).sum(axis=1)
-        if self.correction is None or features is None:
-            return np.asarray(predicted)
-        return np.asarray(predicted * np.exp(-self.correction.predict_errors(features)))
+        counts = np.zeros((len(parts), len(COSTS))) if plan is None else plan
+        total = np.zeros((len(parts), parts.shape[1] + 1))
+        for member in self.members:
+            operators = self.predict_operators(parts, work, member.time_weight) * member.multipliers
+            columns = np.column_stack([operators, counts @ member.costs])
+            total += member.weight * np.exp(member.calibration) * columns
+        return total
+
+    def predict(self, parts: Floats, work: Floats, plan: Floats | None) -> Floats:
+        """Wall seconds on the candidate by query."""
+        return np.asarray(self.predict_by_term(parts, work, plan).sum(axis=1))
 
 
 def list_common_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
@@ -252,6 +276,8 @@ def arrange_paired_times(
     gather = np.zeros((len(pieces.columns), len(terms)))
     gather[np.arange(len(pieces.columns)), [terms.index(name_of[column]) for column in pieces.columns]] = 1
     parts, work = split_times(pieces, prices) @ gather, sum_work(pieces) @ gather
+    planned = _average_planned(pieces, candidate, queries)
+    left = list_left_operators(planned)
     return PairedTimes(
         tuple(queries),
         terms,
@@ -259,18 +285,29 @@ def arrange_paired_times(
         _build_time_cube(pieces.keys, parts, candidate, queries),
         np.nan_to_num(np.nanmean(_build_time_cube(pieces.keys, work, baseline, queries), axis=0)),
         noise,
-        features=_average_features(pieces, baseline, queries),
+        plan=count_plan(planned),
+        plan_by_log=count_plan(_average_planned(pieces, baseline, queries), left),
+        left_operators=left,
     )
 
 
-def _average_features(pieces: PieceArrays, label: str, queries: Sequence[str]) -> PlanFeatures | None:
-    """Features of each query's plan on a side, averaged over its sessions."""
-    if pieces.features is None:
-        return None
+def list_left_operators(planned: PlannedOperators) -> frozenset[str]:
+    """Operators that the engine leaves to Spark in most of these plans of its own."""
+    totals = dict(zip(planned.names, planned.counts.sum(axis=0), strict=True))
+    names = {name.removesuffix(ACCELERATED) for name in planned.names}
+    return frozenset(
+        name
+        for name in names
+        if totals.get(name, 0.0) > MOSTLY * (totals.get(name, 0.0) + totals.get(name + ACCELERATED, 0.0))
+    )
+
+
+def _average_planned(pieces: PieceArrays, label: str, queries: Sequence[str]) -> PlannedOperators:
+    """Operators of each query's plan on a side, averaged over its sessions."""
     query_rows = pieces.keys.with_row_index("row").filter(pl.col("label") == label).group_by("query").agg("row")
     rows = dict(query_rows.iter_rows())
-    values = np.array([pieces.features.values[rows[query]].mean(axis=0) for query in queries])
-    return PlanFeatures(pieces.features.names, values)
+    counts = np.array([pieces.planned.counts[rows[query]].mean(axis=0) for query in queries])
+    return PlannedOperators(pieces.planned.names, counts)
 
 
 def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
@@ -299,8 +336,8 @@ def average_parts(cube: Floats) -> Floats:
     return np.asarray(mean / mean.sum(axis=1, keepdims=True) * query_wall_times(cube)[:, None])
 
 
-def fit_factors(both: PairedTimes, *, time_weight: float | None = None) -> Factors:
-    """Fit the factors to all queries of both sides.
+def fit_factors(both: PairedTimes) -> Factors:
+    """Fit the factors to all queries of both sides, and learn how to predict from them.
 
     Each query has the weight of one over its time on the candidate, so that a relative error counts equally in long
     and short queries. A term's factor is the ratio of its weighted sums. The variance of the log ratio comes from the
@@ -309,32 +346,76 @@ def fit_factors(both: PairedTimes, *, time_weight: float | None = None) -> Facto
     one session on a side the variance comes from `both.noise`; without that it is unknown (NaN), and v is the booking
     error alone.
 
-    The time weight is the exponent of the predicted time by the operator's time; that by its work has the rest
-    (`Factors.predict_by_term`): 1 predicts from time alone. Without `time_weight`, it is chosen by leaving out each
-    query in turn. What these errors have in common with the queries' plans becomes the correction.
+    Members with other weights of the operators' times (`TIME_WEIGHTS`) learn multipliers and fixed costs
+    (`plan_costs`); a member with half the mean square left-out error has 16 times the weight. Where all together do
+    not beat the engine-wide factor, that alone is the prediction.
     """
-    choices = TIME_WEIGHTS if len(both.queries) >= MIN_QUERIES_TO_CHOOSE else (DEFAULT_TIME_WEIGHT,)
-    choices = choices if time_weight is None else (time_weight,)
     fitted = _fit_terms(both)
+    n = len(both.queries)
+    if n < MIN_QUERIES_TO_LEARN:
+        return _predict_without_learning(fitted, both)
+    folds = [(both.select_queries(training), both.select_queries(held_out)) for training, held_out in split_folds(n)]
+    fold_factors = [_fit_terms(training) for training, _ in folds]
+    actual = np.concatenate([query_wall_times(held_out.candidate) for _, held_out in folds])
+    members, predictions = [], []
+    for time_weight in TIME_WEIGHTS:
+        designs = [
+            (_build_design(factors, training, time_weight), _build_design(factors, held_out, time_weight))
+            for factors, (training, held_out) in zip(fold_factors, folds, strict=True)
+        ]
+        pulls, predicted = choose_pulls(designs)
+        members.append(fit_member(_build_design(fitted, both, time_weight), time_weight, pulls))
+        predictions.append(np.concatenate(predicted))
+    squares = np.array([(np.log(predicted / actual) ** 2).mean() for predicted in predictions])
+    weights = (squares.min() / squares) ** ERROR_POWER
+    weights /= weights.sum()
+    errors = np.log(weights @ np.array(predictions) / actual)
+    constant = np.concatenate(
+        [
+            np.log(query_wall_times(held_out.baseline)) - factors.log_overall
+            for factors, (_, held_out) in zip(fold_factors, folds, strict=True)
+        ]
+    ) - np.log(actual)
+    if (errors**2).mean() >= (constant**2).mean():
+        return replace(fitted, members=(_plain_member(fitted, None),), left_out_errors=constant)
+    weighted = tuple(replace(member, weight=float(weight)) for member, weight in zip(members, weights, strict=True))
+    return replace(fitted, members=weighted, left_out_errors=errors)
+
+
+def _plain_member(fitted: Factors, time_weight: float | None) -> Member:
+    """A member that takes the factors' predictions as they are."""
+    return Member(time_weight, np.ones(len(fitted.terms)), np.zeros(len(COSTS)))
+
+
+def _build_design(fitted: Factors, both: PairedTimes, time_weight: float | None) -> Design:
+    times = fitted.predict_operators(average_parts(both.baseline), both.work, time_weight)
+    counts = np.zeros((len(times), len(COSTS))) if both.plan is None else both.plan
+    return Design(times, counts, query_wall_times(both.candidate))
+
+
+def _predict_without_learning(fitted: Factors, both: PairedTimes) -> Factors:
+    """Factors of few queries: one member, calibrated to a mean log error of zero; errors by leaving out each query."""
+
+    def calibrate(factors: Factors, queries: PairedTimes) -> Factors:
+        plain = replace(factors, members=(_plain_member(factors, DEFAULT_TIME_WEIGHT),))
+        predicted = plain.predict(average_parts(queries.baseline), queries.work, None)
+        shift = -float(np.log(predicted / query_wall_times(queries.candidate)).mean())
+        return replace(plain, members=(replace(plain.members[0], calibration=shift),))
+
+    calibrated = calibrate(fitted, both)
     if len(both.queries) < 2:
-        return _apply_time_weight(fitted, both, choices[0])
-    errors = _compute_errors_by_weight(both, choices)
-    best = int((errors**2).mean(axis=1).argmin())
-    correction, left_out_errors = fit_plan_correction(both.features, errors[best])
-    return replace(
-        _apply_time_weight(fitted, both, choices[best]), correction=correction, left_out_errors=left_out_errors
-    )
-
-
-def _apply_time_weight(fitted: Factors, both: PairedTimes, time_weight: float) -> Factors:
-    """The factors with this weight, scaled so that the mean log error over the queries is zero."""
-    plain = replace(fitted, time_weight=time_weight, calibration=0.0)
-    errors = np.log(plain.predict(average_parts(both.baseline), both.work)) - np.log(query_wall_times(both.candidate))
-    return replace(plain, calibration=-float(errors.mean()))
+        return calibrated
+    parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
+    errors = []
+    for i in range(len(both.queries)):
+        training = both.drop_query(i)
+        predicted = calibrate(_fit_terms(training), training).predict(parts[[i]], both.work[[i]], None)[0]
+        errors.append(np.log(predicted / actual[i]))
+    return replace(calibrated, left_out_errors=np.array(errors))
 
 
 def _fit_terms(both: PairedTimes) -> Factors:
-    """Factors and prices, which do not depend on the weight of time."""
+    """Factors and prices, without members."""
     weight = 1 / query_wall_times(both.candidate)
     base, cand = _weighted_sums(both.baseline, weight), _weighted_sums(both.candidate, weight)
     overall = float((np.log(query_wall_times(both.baseline)) - np.log(query_wall_times(both.candidate))).mean())
@@ -362,24 +443,9 @@ def _fit_terms(both: PairedTimes) -> Factors:
         shrinkage=shrinkage,
         log_price=np.where(is_priced, np.log(mean_cand) - np.log(np.where(is_priced, work, 1)), np.nan),
         log_overall=overall,
+        log_even=np.full(len(both.terms), overall),
         spread=spread,
-        # Both are set by `_apply_time_weight`.
-        time_weight=1.0,
-        calibration=0.0,
     )
-
-
-def _compute_errors_by_weight(both: PairedTimes, time_weights: Sequence[float]) -> Floats:
-    """Log of predicted over measured time, [weight, query]; each query is predicted with factors from all others."""
-    parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
-    errors = np.zeros((len(time_weights), len(both.queries)))
-    for i in range(len(both.queries)):
-        training = both.drop_query(i)
-        fitted = _fit_terms(training)
-        for row, time_weight in enumerate(time_weights):
-            predicted = _apply_time_weight(fitted, training, time_weight).predict(parts[[i]], both.work[[i]])[0]
-            errors[row, i] = np.log(predicted / actual[i])
-    return errors
 
 
 def _weighted_sums(cube: Floats, weight: Floats) -> Floats:
@@ -466,16 +532,19 @@ def _refit_without_each(
 def predict_left_out_queries(
     pieces: PieceArrays, baseline: str, candidate: str, queries: Sequence[str], groups: Sequence[Sequence[str]] = ()
 ) -> pl.DataFrame:
-    """Predict each query from all the others: prices, factors, weights and interval are fitted without it.
+    """Predict each query from all the others: prices, factors, members and interval are fitted without it.
 
-    Returns: `query`, `predicted_s`, `log_sd` (root mean square log error of the other queries, each left out in turn)
-    and `time_weight`.
+    Returns: `query`, `predicted_s` (with the candidate's plan of the query, which is known before it runs),
+    `predicted_by_log_s` (with what the baseline's plan tells of it) and `log_sd` (root mean square log error of the
+    other queries, each left out in turn).
     """
     rows = []
     for i, both in enumerate(_refit_without_each(pieces, baseline, candidate, queries, groups)):
-        training = both.drop_query(i)
-        fitted = fit_factors(training)
-        holdout = both.select_queries([i])
-        predicted = fitted.predict(average_parts(holdout.baseline), holdout.work, holdout.features)[0]
-        rows.append((queries[i], float(predicted), fitted.log_sd, fitted.time_weight))
-    return pl.DataFrame(rows, schema=["query", "predicted_s", "log_sd", "time_weight"], orient="row")
+        fitted = fit_factors(both.drop_query(i))
+        held_out = both.select_queries([i])
+        parts = average_parts(held_out.baseline)
+        predicted, by_log = (
+            fitted.predict(parts, held_out.work, plan)[0] for plan in (held_out.plan, held_out.plan_by_log)
+        )
+        rows.append((queries[i], float(predicted), float(by_log), fitted.log_sd))
+    return pl.DataFrame(rows, schema=["query", "predicted_s", "predicted_by_log_s", "log_sd"], orient="row")

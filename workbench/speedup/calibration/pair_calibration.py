@@ -16,7 +16,7 @@ from workbench.core import host
 from workbench.core.errors import InputError
 from workbench.speedup import tables
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
-from workbench.speedup.calibration.factor_model import FactorModel, PlanFeature, Term
+from workbench.speedup.calibration.factor_model import FactorModel, ModelMember, Term
 from workbench.speedup.calibration.factors import (
     FIRST_RUN_NOISE,
     Factors,
@@ -31,8 +31,8 @@ from workbench.speedup.calibration.factors import (
     predict_left_out_queries,
     query_wall_times,
 )
+from workbench.speedup.calibration.plan_costs import Member
 from workbench.speedup.calibration.time_split import (
-    ACCELERATED,
     Floats,
     PieceArrays,
     build_piece_arrays,
@@ -40,6 +40,7 @@ from workbench.speedup.calibration.time_split import (
     fit_session_prices,
     fit_unit_costs,
 )
+from workbench.speedup.engines import ACCELERATED
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ WEAK_SHARE, WEAK_QUERIES, WEAK_SHRINKAGE = 0.01, 2, 0.5
 MIN_SPLIT_SHARE = 0.5
 # Below this share of a side's time an operator counts as absent there.
 ABSENT_SHARE = 0.0005
-CALIBRATED, CONSTANT, SEED = "calibrated", "constant", "seed"
+CALIBRATED, BY_LOG, CONSTANT, SEED = "calibrated", "log alone", "constant", "seed"
 MIN_QUERIES = 4
 N_BOOTSTRAP_DRAWS = 5000
 
@@ -246,10 +247,18 @@ class _Calibration:
             log_overall=fitted.log_overall,
             overall_log_se=_estimate_log_ratio_error(times),
             spread=fitted.spread,
-            time_weight=fitted.time_weight,
-            calibration=fitted.calibration,
+            members=[
+                ModelMember(
+                    time_weight=member.time_weight,
+                    multipliers=_list_multipliers(fitted.terms, member),
+                    costs_s=member.costs.tolist(),
+                    calibration=member.calibration,
+                    weight=member.weight,
+                )
+                for member in fitted.members
+            ],
+            left_operators=sorted(times.left_operators),
             log_sd=fitted.log_sd,
-            correction=PlanFeature.list_from(fitted.correction),
             n_queries=len(times.queries),
             queries=list(times.queries),
             n_baseline_sessions=len(times.baseline),
@@ -258,6 +267,12 @@ class _Calibration:
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             package_version=workbench.__version__,
         )
+
+
+def _list_multipliers(terms: Sequence[str], member: Member) -> dict[str, float]:
+    """Multipliers other than 1, by term."""
+    pairs = zip(terms, member.multipliers.tolist(), strict=True)
+    return {term: value for term, value in pairs if value != 1.0}
 
 
 def _name_runs(both: PairedTimes) -> str:
@@ -454,11 +469,12 @@ def cross_validate(
     `seed_ratios`: Speedups by query that the seed method estimates without that query; null leaves the seed method
     out.
 
-    Returns: For the calibrated method, the constant predictor (geometric mean of the other queries' ratios, with the
-    t prediction interval of their logs) and, where given, the seed method.
+    Returns: For the calibrated method with the candidate's plan, which is known before a run, and without it (`log
+    alone`); for the constant predictor (geometric mean of the other queries' ratios, with the t prediction interval of
+    their logs); and, where given, for the seed method.
 
-    Every choice is made inside the fold: prices, factors, the weight of time, and the width of the interval (t on the
-    root mean square log error of the other queries, each left out in turn). The intervals of the scores come from a
+    Every choice is made inside the fold: prices, factors, members, and the width of the interval (t on the root mean
+    square log error of the other queries, left out in their turn). The intervals of the scores come from a
     bootstrap over queries, with the same draws for all predictors. `skill` is 1 - (m - v) / (c - v), with m and c the
     mean square log errors of the predictor and of the constant one, and v the variance of a query's mean log ratio
     from session to session, which nothing can predict; null where v is unknown, or as large as c.
@@ -472,15 +488,8 @@ def cross_validate(
     )
     half = _t_quantile(level, len(queries) - 2) * predictions["log_sd"].to_numpy()
     frames = [
-        _build_validation_rows(
-            CALIBRATED,
-            queries,
-            base,
-            cand,
-            predictions["predicted_s"].to_numpy(),
-            half,
-            predictions["time_weight"].to_list(),
-        )
+        _build_validation_rows(predictor, queries, base, cand, predictions[column].to_numpy(), half)
+        for predictor, column in ((CALIBRATED, "predicted_s"), (BY_LOG, "predicted_by_log_s"))
     ]
     frames.append(_build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(base, cand, level)))
     if seed_ratios:
@@ -537,7 +546,6 @@ def _build_validation_rows(
     cand: Floats,
     predicted: Floats,
     half: Floats | None = None,
-    time_weight: list[float] | None = None,
 ) -> pl.DataFrame:
     """Rows of table VALIDATION for one predictor.
 
@@ -558,7 +566,6 @@ def _build_validation_rows(
             "absolute_error_share": (np.abs(predicted - cand) / cand).tolist(),
             "covered": none if half is None else (np.abs(log_error) <= half).tolist(),
             "direction_right": ((predicted < base) == (cand < base)).tolist(),
-            "time_weight": none if time_weight is None else time_weight,
         }
     )
 

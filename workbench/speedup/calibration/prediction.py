@@ -14,6 +14,7 @@ from workbench.speedup import engines
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE, Factors, map_columns_to_terms
+from workbench.speedup.calibration.plan_costs import count_plan
 from workbench.speedup.calibration.time_split import Floats, PieceArrays, build_piece_arrays, split_times, sum_work
 from workbench.speedup.tables import PREDICTIONS, STEPS
 
@@ -31,7 +32,10 @@ TRANSFER_COMMON_LOG_SD = 0.08
 # Repeated runs (beyond the first of each query) that a log needs before its own noise counts.
 MIN_NOISE_DEGREES = 5
 # Kinds of time that no engine runs as an operator.
-NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed"})
+PLAN_COSTS = "fixed costs of the plan"
+NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed", PLAN_COSTS})
+# Counts of `plan_costs.COSTS` by query.
+PlanCounts = Mapping[str, Floats]
 
 # Bars of a waterfall; the smallest steps are added up.
 MAX_STEPS = 12
@@ -45,8 +49,12 @@ def predict_queries(
     *,
     overrides: Mapping[str, float] | None = None,
     level: float = stats.LEVEL,
+    plans: PlanCounts | None = None,
 ) -> pl.DataFrame:
     """Predict the time of each query on the candidate.
+
+    `plans`: Counts of the candidate's plans by query (`read_plan_counts`); without one, the plan is expected to be that
+    of the log with the operators left to Spark that the candidate left in the recording.
 
     `measured`: Logs of the baseline, under any single label. First runs count: in production, most runs are first
     runs.
@@ -66,7 +74,7 @@ def predict_queries(
         return PREDICTIONS.frame([])
     fitted, unknown, parts, work = _apply_factors(model, pieces, overrides)
     runs = _count_query_runs(ready, pieces)
-    predicted = fitted.predict(parts, work) * _correct_times(model, pieces)
+    predicted = fitted.predict(parts, work, _count_candidate_plan(model, pieces, plans))
     unsupported = _find_unsupported_operators(model, fitted)
     noise = pieces.keys.join(measure_run_noise(ready), on=["session", "query"], how="left", maintain_order="left")
     without_factor = [column for column, name in enumerate(fitted.terms) if name in unknown]
@@ -87,23 +95,31 @@ def predict_queries(
 
 
 def predict_by_term(
-    model: FactorModel, measured: Measured, *, overrides: Mapping[str, float] | None = None
+    model: FactorModel,
+    measured: Measured,
+    *,
+    overrides: Mapping[str, float] | None = None,
+    plans: PlanCounts | None = None,
 ) -> pl.DataFrame:
     """Predictions per run and operator: `session, query, operator, baseline_s, predicted_s, factor`.
 
-    Runs of a query in a log are added up. Only operators with time on the baseline have a row. `operator` is a term: a
-    group's is joined by " + ". `factor` is baseline over candidate by time alone; predictions also use work and the
-    correction, so that it is not `baseline_s / predicted_s`. `overrides`: Factors to use instead, by term.
+    Runs of a query in a log are added up. Only operators with time on the baseline have a row; `PLAN_COSTS` has none
+    there, and no factor. `operator` is a term: a group's is joined by " + ". `factor` is baseline over candidate by
+    time alone; predictions also use work and learned multipliers, so that it is not `baseline_s / predicted_s`.
+    `overrides`: Factors to use instead, by term. `plans`: As for `predict_queries`.
     """
     _, pieces = _prepare_pieces(measured)
     fitted, _, parts, work = _apply_factors(model, pieces, overrides)
-    predicted = fitted.predict_by_term(parts, work) * _correct_times(model, pieces)[:, None]
-    rows = [
-        (session, query, term, float(parts[i, j]), float(predicted[i, j]), float(np.exp(fitted.log_factor[j])))
-        for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows())
-        for j, term in enumerate(fitted.terms)
-        if parts[i, j] > 0
-    ]
+    predicted = fitted.predict_by_term(parts, work, _count_candidate_plan(model, pieces, plans))
+    rows: list[tuple[str, str, str, float, float, float | None]] = []
+    for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows()):
+        rows += [
+            (session, query, term, float(parts[i, j]), float(predicted[i, j]), float(np.exp(fitted.log_factor[j])))
+            for j, term in enumerate(fitted.terms)
+            if parts[i, j] > 0
+        ]
+        if predicted[i, -1] > 0:
+            rows.append((session, query, PLAN_COSTS, 0.0, float(predicted[i, -1]), None))
     return pl.DataFrame(rows, schema=BY_TERM, orient="row")
 
 
@@ -141,18 +157,20 @@ def _apply_factors(
     return fitted, unknown, np.asarray(parts), np.asarray(sum_work(pieces) @ gather)
 
 
-def _correct_times(model: FactorModel, pieces: PieceArrays) -> Floats:
-    """Correction factor for the predicted time of each row of `pieces.keys`, from what the model learned of plans.
+def _count_candidate_plan(model: FactorModel, pieces: PieceArrays, plans: PlanCounts | None) -> Floats:
+    """Counts of the candidate's plan by row of `pieces.keys`: as planned, else as the pair's plans tell."""
+    supported = engines.get_supported_operators(model.candidate_engine)
+    unsupported = frozenset() if supported is None else frozenset(_plain_names(pieces)) - supported
+    seen = {term.operator for term in model.terms}
+    counts = count_plan(pieces.planned, frozenset(model.left_operators) | (unsupported - seen))
+    for row, query in enumerate(pieces.keys["query"]):
+        if plans and query in plans:
+            counts[row] = plans[query]
+    return counts
 
-    It moves time between the queries of a log, and its mean over them is zero: how far another suite's plans differ
-    as a whole tells nothing about its total (on TPC-H, a correction from TPC-DS was off by 0.10 as a whole).
-    """
-    correction = model.build_correction()
-    if correction is None or pieces.features is None:
-        return np.ones(pieces.keys.height)
-    table = pieces.keys.select("session").with_columns(error=pl.Series(correction.predict_errors(pieces.features)))
-    error = table.select(pl.col("error") - pl.col("error").mean().over("session"))["error"].to_numpy()
-    return np.asarray(np.exp(-error))
+
+def _plain_names(pieces: PieceArrays) -> list[str]:
+    return [name.removesuffix(engines.ACCELERATED) for name in pieces.planned.names]
 
 
 @lru_cache(maxsize=1)
@@ -186,6 +204,11 @@ def _add_unseen_terms(fitted: Factors, terms: list[str], model: FactorModel) -> 
             degrees=np.concatenate([fitted.degrees, extra]),
             shrinkage=np.concatenate([fitted.shrinkage, np.ones(len(new))]),
             log_price=np.concatenate([fitted.log_price, extra]),
+            log_even=np.concatenate([fitted.log_even, log_factor]),
+            members=tuple(
+                replace(member, multipliers=np.concatenate([member.multipliers, np.ones(len(new))]))
+                for member in fitted.members
+            ),
         ),
         frozenset(new) - NO_OPERATORS,
     )

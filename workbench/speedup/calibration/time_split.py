@@ -16,17 +16,9 @@ import numpy.typing as npt
 import polars as pl
 
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
+from workbench.speedup.engines import ACCELERATED
 
-TASK_FLOOR_S = 0.01
-TIMES = ("log wall time", "log stages", "log task time")
-RIDGES = (3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
-MIN_QUERIES = 20
-# The mean gain over left-out queries that a correction must have, in standard errors of that mean.
-MIN_GAIN_ERRORS = 3.0
-# A feature further from its mean counts as this many standard deviations: nothing is learned that far out.
-MAX_DEVIATION = 3.0
 Floats = npt.NDArray[np.float64]
-ACCELERATED = "*"
 # Smallest eigenvalue of the correlation of the work columns: below it, prices can move without a worse fit.
 MIN_EIGENVALUE = 0.02
 # Pull of a price towards equal prices, as a share of its column's weight.
@@ -37,100 +29,43 @@ MIN_PRICE_FACTOR, MAX_PRICE_FACTOR = 0.25, 2.0
 
 
 @dataclass(frozen=True)
-class PlanFeatures:
-    """Features by query (row): log of one plus the number of an operator's nodes, and logs of `TIMES`."""
+class PlannedOperators:
+    """Number of nodes of each operator in the first plan, by row; with a star where an accelerator was to run them."""
 
     names: tuple[str, ...]
-    values: Floats
+    counts: Floats
 
-    def align(self, names: Sequence[str]) -> Floats:
-        """Columns of these names; an operator that no plan has counts 0."""
-        place = {name: i for i, name in enumerate(self.names)}
-        zeros = np.zeros(len(self.values))
-        return np.column_stack([self.values[:, place[name]] if name in place else zeros for name in names])
-
-    def select(self, rows: Sequence[int]) -> PlanFeatures:
+    def select(self, rows: Sequence[int]) -> PlannedOperators:
         """Return a copy with only some rows."""
-        return PlanFeatures(self.names, self.values[list(rows)])
+        return PlannedOperators(self.names, self.counts[list(rows)])
 
 
-def build_plan_features(measured: Measured, keys: pl.DataFrame) -> PlanFeatures:
-    """Features of the rows of `keys` (label, session, query): medians over their executions that count."""
-    group = ["label", "session", "query"]
-    of = ["label", "session", "sql_id"]
-    executions = measured.executions.filter(COUNTS)
-    nodes = (
-        measured.pieces.join(executions.select(*of, "query"), on=of)
-        .select(*of, "query", "operators", "node_ids")
-        .explode("operators", "node_ids")
-        .drop_nulls("operators")
-        .unique([*of, "node_ids"])
-        .group_by(*of, "query", "operators")
-        .len()
-    )
-    counts = nodes.group_by(*group, "operators").agg(pl.col("len").median())
-    operators = sorted(counts["operators"].unique())
-    place = {key: row for row, key in enumerate(keys.select(group).iter_rows())}
-    values = np.zeros((keys.height, len(operators) + len(TIMES)))
-    for label, session, query, operator, count in counts.iter_rows():
-        values[place[label, session, query], operators.index(operator)] = np.log1p(count)
-    times = executions.group_by(group).agg(pl.col("wall_s", "n_stages", "task_s").median())
-    joined = keys.select(group).join(times, on=group, how="left", maintain_order="left")
-    values[:, len(operators) :] = joined.select(
-        pl.col("wall_s").log(), pl.col("n_stages").log(), (pl.col("task_s") + TASK_FLOOR_S).log()
-    ).to_numpy()
-    return PlanFeatures((*operators, *TIMES), values)
+def count_planned_operators(measured: Measured, keys: pl.DataFrame) -> PlannedOperators:
+    """Planned operators of the rows of `keys` (label, session, query): medians over their executions that count.
 
-
-@dataclass(frozen=True)
-class PlanCorrection:
-    """Ridge regression of log errors on features: `coefficients` of features in standard deviations from their mean."""
-
-    names: tuple[str, ...]
-    mean: Floats
-    deviation: Floats
-    coefficients: Floats
-
-    def predict_errors(self, features: PlanFeatures) -> Floats:
-        """Log of predicted over actual time, by row."""
-        scaled = (features.align(self.names) - self.mean) / self.deviation
-        return np.asarray(np.clip(scaled, -MAX_DEVIATION, MAX_DEVIATION) @ self.coefficients)
-
-
-def fit_plan_correction(features: PlanFeatures | None, errors: Floats) -> tuple[PlanCorrection | None, Floats]:
-    """Learn the errors of left-out queries from their plans, where that helps.
-
-    `features`: Of the training queries; null where they are unknown.
-    `errors`: Log of predicted over actual time of each training query, predicted from the others.
-
-    Returns: The correction, null if its own left-out errors do not gain `MIN_GAIN_ERRORS` standard errors over none;
-    and the errors that are left when each query is left out of the correction, too.
-
-    The penalty is the one with the smallest left-out errors, in closed form from the diagonal of the hat matrix.
+    Facts from before these were kept have the nodes of the time pieces, which are those of the last plan.
     """
-    n = len(errors)
-    if features is None or n < MIN_QUERIES:
-        return None, errors
-    mean, deviation = features.values.mean(axis=0), features.values.std(axis=0)
-    varies = deviation > 1e-9
-    names = tuple(name for name, is_used in zip(features.names, varies, strict=True) if is_used)
-    scaled = (features.values[:, varies] - mean[varies]) / deviation[varies]
-    left_vectors, values, right = np.linalg.svd(scaled, full_matrices=False)
-    centred = errors - errors.mean()
-    best: tuple[float, float, Floats] | None = None
-    for ridge in RIDGES:
-        shrunk = values**2 / (values**2 + ridge)
-        fitted = (left_vectors * shrunk) @ (left_vectors.T @ centred)
-        leverage = ((left_vectors * shrunk) * left_vectors).sum(axis=1) + 1 / n
-        residuals = (centred - fitted) / (1 - leverage)
-        if best is None or (residuals**2).mean() < best[0]:
-            best = float((residuals**2).mean()), ridge, residuals
-    assert best is not None
-    gain = (centred * n / (n - 1)) ** 2 - best[2] ** 2
-    if gain.mean() < MIN_GAIN_ERRORS * gain.std(ddof=1) / np.sqrt(n):
-        return None, errors
-    coefficients = right.T @ (values / (values**2 + best[1]) * (left_vectors.T @ centred))
-    return PlanCorrection(names, mean[varies], deviation[varies], coefficients), best[2]
+    group, of = ["label", "session", "query"], ["label", "session", "sql_id"]
+    executions = measured.executions.filter(COUNTS)
+    known = executions.filter(pl.col("planned_operators").is_not_null())
+    planned = known.select(*group, "sql_id", name="planned_operators", n="planned_counts").explode("name", "n")
+    later = measured.pieces.join(executions.join(known, on=of, how="anti").select(*of, "query"), on=of)
+    nodes = (
+        later.select(*group, "sql_id", "operators", "accelerated", "node_ids")
+        .explode("operators", "accelerated", "node_ids")
+        .unique([*of, "node_ids"])
+        .with_columns(name=pl.col("operators") + pl.when("accelerated").then(pl.lit(ACCELERATED)).otherwise(pl.lit("")))
+        .group_by(*group, "sql_id", "name")
+        .agg(n=pl.len().cast(pl.Int64))
+    )
+    counts = pl.concat([planned, nodes.select(planned.columns)]).drop_nulls("name")
+    counts = counts.group_by(*group, "name").agg(pl.col("n").median())
+    names = sorted(counts["name"].unique())
+    place = {key: row for row, key in enumerate(keys.select(group).iter_rows())}
+    values = np.zeros((keys.height, len(names)))
+    for label, session, query, name, count in counts.iter_rows():
+        values[place[label, session, query], names.index(name)] = count
+    return PlannedOperators(tuple(names), values)
 
 
 @dataclass(frozen=True)
@@ -138,7 +73,7 @@ class PieceArrays:
     """Pieces as arrays. Row i is a piece; `owner` its row in `keys` (label, session, query, wall_s).
 
     `work` splits shared times and is 1 where a time belongs to one operator; `amount` is the work itself, scaled to
-    the median pass like the times. `features` are those of the plan of each row of `keys`.
+    the median pass like the times. `planned` are the operators of the plan of each row of `keys`.
     """
 
     keys: pl.DataFrame
@@ -148,7 +83,7 @@ class PieceArrays:
     work: Floats
     amount: Floats
     columns: tuple[str, ...]
-    features: PlanFeatures | None = None
+    planned: PlannedOperators
 
     def select_queries(self, queries: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Mask of the pieces of these queries."""
@@ -200,7 +135,7 @@ def build_piece_arrays(measured: Measured) -> PieceArrays:
         np.where((many & has_work)[:, None], amount, present),
         amount,
         columns,
-        build_plan_features(measured, keys),
+        count_planned_operators(measured, keys),
     )
 
 

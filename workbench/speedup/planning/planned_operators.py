@@ -14,14 +14,13 @@ from workbench.eventlog.listener_events import Plan
 from workbench.eventlog.plan_graph import build_graph
 from workbench.eventlog.reader import EventLogFacts
 from workbench.speedup import engines
-from workbench.speedup.engines import Operator
+from workbench.speedup.engines import WORK, Operator
 
 JOINS = frozenset(
     {"SortMergeJoin", "BroadcastHashJoin", "ShuffledHashJoin", "BroadcastNestedLoopJoin", "CartesianProduct"}
 )
 # What adaptive execution makes of a join whose input turned out to be empty, or that another query stage has done.
 NOT_RUN = "not run"
-WORK = frozenset({"plain", "exchange", "broadcast"})
 _IDS = re.compile(r"#\d+L?")
 _KEYS = re.compile(r"Join (\[.*?\]), (\[.*?\])(?:, |$)")
 # A line of an engine's explanation: the branches of the tree, the node's name, and the reason.
