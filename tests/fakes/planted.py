@@ -173,6 +173,8 @@ def _execution(query: int, number: int, wall_s: float) -> dict[str, object]:
         "n_failed_tasks": 0,
         "cold": False,
         "why_not": None,
+        "planned_operators": None,
+        "planned_counts": None,
     }
 
 

@@ -68,7 +68,7 @@ def test_generate_from_two_logs_has_factors_without_intervals(speedup: Call, tmp
     assert document["verdict"] == "valid"
     assert {row["factor_low"] for row in document["factors"]} == {None}
     assert {row["verdict"] for row in document["factors"]} == {"UNDECIDED"}
-    assert factor_model.load_factor_model(output).log_sd is not None
+    assert factor_model.load_factor_model(output).by_log.log_sd is not None
 
 
 def test_a_query_that_reads_other_columns_on_the_sides_is_left_out_and_named(speedup: Call, tmp_path: Path) -> None:

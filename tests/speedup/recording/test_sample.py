@@ -54,7 +54,7 @@ def test_the_pair_is_whole_and_every_query_counts() -> None:
     assert (recording.n_passes, recording.data.scale, recording.excluded) == (3, 1.0, {})
     assert recording.read_executions().height == 10 * 3 * 22
     assert set(recording.read_executions()["status"]) == {"ok"}
-    assert recording.find_side("comet").jar_sha256 == COMET.sha256
+    assert recording.find_side("comet").jar_sha256 == COMET["3.5"].sha256
 
 
 def test_the_pair_is_small_and_scrubbed() -> None:

@@ -13,6 +13,7 @@ query separates, joined by " + ". Counts are 1, the operators that the engine ru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ from workbench.core import files
 from workbench.core.errors import InputError
 from workbench.core.schema import StrictModel, read_model_file
 from workbench.speedup.calibration.factors import Factors
-from workbench.speedup.calibration.plan_costs import COSTS, Member
+from workbench.speedup.calibration.plan_costs import COSTS, Member, Predictor
 from workbench.speedup.calibration.time_split import Floats
 from workbench.speedup.compat_rapids_tools import seed_factors
 from workbench.speedup.rapids_facts import list_known_operators
@@ -67,6 +68,50 @@ class ModelMember(StrictModel):
     weight: NotNegative
 
 
+class ModelPredictor(StrictModel):
+    """Ways to predict, averaged by their weights."""
+
+    members: list[ModelMember] = Field(min_length=1)
+    log_sd: NotNegative | None = Field(
+        description="Root mean square log error of left-out queries; null for one query."
+    )
+
+    @classmethod
+    def build_from(cls, predictor: Predictor, terms: Sequence[str]) -> ModelPredictor:
+        """A predictor as it is written."""
+        members = [
+            ModelMember(
+                time_weight=member.time_weight,
+                multipliers={t: x for t, x in zip(terms, member.multipliers.tolist(), strict=True) if x != 1.0},
+                costs_s=member.costs.tolist(),
+                calibration=member.calibration,
+                weight=member.weight,
+            )
+            for member in predictor.members
+        ]
+        return cls(members=members, log_sd=predictor.log_sd)
+
+    def build_predictor(self, terms: Sequence[str]) -> Predictor:
+        """The predictor as arrays; its left-out errors are not in the file."""
+        return Predictor(
+            tuple(
+                Member(
+                    member.time_weight,
+                    np.array([member.multipliers.get(term, 1.0) for term in terms]),
+                    np.array(member.costs_s),
+                    member.calibration,
+                    member.weight,
+                )
+                for member in self.members
+            )
+        )
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether nothing beat the engine-wide factor, which then predicts alone."""
+        return all(member.time_weight is None and not member.multipliers for member in self.members)
+
+
 class FactorModel(StrictModel):
     """Factors of one pair of engines, with everything that a prediction needs, and their origin."""
 
@@ -82,11 +127,12 @@ class FactorModel(StrictModel):
     log_overall: Finite = Field(description="Log of the engine-wide factor.")
     overall_log_se: NotNegative | None
     spread: NotNegative = Field(description="Spread of log factors between operators.")
-    members: list[ModelMember] = Field(min_length=1, description="Ways to predict, averaged by their weights.")
-    left_operators: list[str] = Field(default=[], description="Operators that the candidate mostly left to Spark.")
-    log_sd: NotNegative | None = Field(
-        description="Root mean square log error of left-out queries; null for one query."
+    by_plan: ModelPredictor = Field(description="Predicts queries whose plan on the candidate is known.")
+    by_log: ModelPredictor = Field(description="Predicts queries of which only a log of the baseline is known.")
+    log_fixed_rate: Finite | None = Field(
+        default=None, description="Log of the baseline's seconds outside operators per planned operator; null: unknown."
     )
+    left_operators: list[str] = Field(default=[], description="Operators that the candidate mostly left to Spark.")
     n_queries: int = Field(ge=1)
     queries: list[str]
     n_baseline_sessions: int = Field(ge=1)
@@ -104,15 +150,11 @@ class FactorModel(StrictModel):
         """Files of format 1 have a single member without costs, and corrections that no recording ever had."""
         if not isinstance(document, dict) or document.get("format_version") != 1:
             return document
-        document = {name: value for name, value in document.items() if name != "correction" or value}
-        member = {"multipliers": {}, "costs_s": [0.0] * len(COSTS), "weight": 1.0}
-        member |= {name: document.pop(name) for name in ("time_weight", "calibration") if name in document}
-        return document | {"members": [member], "format_version": 2}
-
-    @property
-    def is_constant(self) -> bool:
-        """Whether nothing beat the engine-wide factor, which then predicts alone."""
-        return all(member.time_weight is None and not member.multipliers for member in self.members)
+        rest = {name: value for name, value in document.items() if name != "correction" or value}
+        member = {name: rest.pop(name) for name in ("time_weight", "calibration") if name in rest}
+        member |= {"multipliers": {}, "costs_s": [0.0] * len(COSTS), "weight": 1.0}
+        predictor = {"members": [member], "log_sd": rest.pop("log_sd", None)}
+        return rest | {"by_plan": predictor, "by_log": predictor, "format_version": 2}
 
     def build_factors(self, overrides: dict[str, float] | None = None) -> Factors:
         """The factors as arrays, some of them overridden."""
@@ -139,16 +181,8 @@ class FactorModel(StrictModel):
             log_overall=self.log_overall,
             log_even=self.log_overall + np.array([log_factor[i] - t.log_factor for i, t in enumerate(self.terms)]),
             spread=self.spread,
-            members=tuple(
-                Member(
-                    member.time_weight,
-                    np.array([member.multipliers.get(operator, 1.0) for operator in operators]),
-                    np.array(member.costs_s),
-                    member.calibration,
-                    member.weight,
-                )
-                for member in self.members
-            ),
+            by_plan=self.by_plan.build_predictor(operators),
+            by_log=self.by_log.build_predictor(operators),
         )
 
     def get_column_prices(self, columns: tuple[str, ...]) -> Floats:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
@@ -17,6 +17,7 @@ from workbench.speedup.calibration.plan_costs import (
     ERROR_POWER,
     Design,
     Member,
+    Predictor,
     choose_pulls,
     count_plan,
     fit_member,
@@ -87,7 +88,7 @@ class PairedTimes:
     `baseline` and `candidate` are [session, query, term] in wall seconds, NaN where a session lacks a query; `work`
     is [query, term], of the baseline's plans. `noise` replaces the variance of a side of one session, and
     `jackknife_variance` is that of each term's log factor when queries are left out (`measure_jackknife_variance`).
-    `plan` counts the candidate's plans (`plan_costs.COSTS`), [query, cost], and `plan_by_log` is what the baseline's
+    `plan` counts the candidate's plans (`plan_costs.COSTS`), [query, cost], and `plan_of_log` is what the baseline's
     plans tell of them.
     """
 
@@ -99,7 +100,7 @@ class PairedTimes:
     noise: RunNoise | None = None
     jackknife_variance: Floats | None = None
     plan: Floats | None = None
-    plan_by_log: Floats | None = None
+    plan_of_log: Floats | None = None
     left_operators: frozenset[str] = frozenset()
 
     def select_queries(self, chosen: Sequence[int]) -> PairedTimes:
@@ -112,7 +113,7 @@ class PairedTimes:
             candidate=self.candidate[:, index],
             work=self.work[index],
             plan=None if self.plan is None else self.plan[index],
-            plan_by_log=None if self.plan_by_log is None else self.plan_by_log[index],
+            plan_of_log=None if self.plan_of_log is None else self.plan_of_log[index],
         )
 
     def drop_query(self, left_out: int) -> PairedTimes:
@@ -125,7 +126,7 @@ class Factors:
     """Log factors by term, shrunk to the engine-wide one, their uncertainty, and the candidate's price of work.
 
     `log_price` is NaN where work has no information. `log_even` is the engine-wide log factor by term; an overridden
-    factor moves it. `members` predict together; `left_out_errors` are the log errors of left-out queries.
+    factor moves it. `by_plan` predicts queries whose plan on the candidate is known, `by_log` the others.
     """
 
     terms: tuple[str, ...]
@@ -138,13 +139,8 @@ class Factors:
     log_overall: float
     log_even: Floats
     spread: float
-    members: tuple[Member, ...] = ()
-    left_out_errors: Floats | None = None
-
-    @property
-    def log_sd(self) -> float | None:
-        """Root mean square log error of the left-out queries; null for one query."""
-        return None if self.left_out_errors is None else float(np.sqrt((self.left_out_errors**2).mean()))
+    by_plan: Predictor = field(default_factory=Predictor)
+    by_log: Predictor = field(default_factory=Predictor)
 
     def predict_operators(self, parts: Floats, work: Floats, time_weight: float | None) -> Floats:
         """Wall seconds on the candidate by query and term, by the factors alone.
@@ -164,22 +160,21 @@ class Factors:
         mixed = np.exp(w * np.log(np.where(both, by_time, 1)) + (1 - w) * np.log(np.where(both, by_work, 1)))
         return np.asarray(np.where(both, mixed, by_time))
 
-    def predict_by_term(self, parts: Floats, work: Floats, plan: Floats | None) -> Floats:
+    def predict_by_term(self, parts: Floats, work: Floats, plan: Floats, predictor: Predictor) -> Floats:
         """Wall seconds on the candidate by query and term, and fixed costs of the plan in the last column.
 
-        `plan`: Counts of `plan_costs.COSTS`, [query, cost]; null counts none.
+        `plan`: Counts of `plan_costs.COSTS`, [query, cost].
         """
-        counts = np.zeros((len(parts), len(COSTS))) if plan is None else plan
         total = np.zeros((len(parts), parts.shape[1] + 1))
-        for member in self.members:
+        for member in predictor.members:
             operators = self.predict_operators(parts, work, member.time_weight) * member.multipliers
-            columns = np.column_stack([operators, counts @ member.costs])
+            columns = np.column_stack([operators, plan @ member.costs])
             total += member.weight * np.exp(member.calibration) * columns
         return total
 
-    def predict(self, parts: Floats, work: Floats, plan: Floats | None) -> Floats:
+    def predict(self, parts: Floats, work: Floats, plan: Floats, predictor: Predictor) -> Floats:
         """Wall seconds on the candidate by query."""
-        return np.asarray(self.predict_by_term(parts, work, plan).sum(axis=1))
+        return np.asarray(self.predict_by_term(parts, work, plan, predictor).sum(axis=1))
 
 
 def list_common_queries(measured: Measured, baseline: str, candidate: str) -> list[str]:
@@ -286,7 +281,7 @@ def arrange_paired_times(
         np.nan_to_num(np.nanmean(_build_time_cube(pieces.keys, work, baseline, queries), axis=0)),
         noise,
         plan=count_plan(planned),
-        plan_by_log=count_plan(_average_planned(pieces, baseline, queries), left),
+        plan_of_log=count_plan(_average_planned(pieces, baseline, queries), left),
         left_operators=left,
     )
 
@@ -353,33 +348,55 @@ def fit_factors(both: PairedTimes) -> Factors:
     fitted = _fit_terms(both)
     n = len(both.queries)
     if n < MIN_QUERIES_TO_LEARN:
-        return _predict_without_learning(fitted, both)
-    folds = [(both.select_queries(training), both.select_queries(held_out)) for training, held_out in split_folds(n)]
-    fold_factors = [_fit_terms(training) for training, _ in folds]
-    actual = np.concatenate([query_wall_times(held_out.candidate) for _, held_out in folds])
+        predictor = _predict_without_learning(fitted, both)
+        return replace(fitted, by_plan=predictor, by_log=predictor)
+    folds = []
+    for training, held_out in split_folds(n):
+        of_training = both.select_queries(training)
+        folds.append(_Fold(_fit_terms(of_training), of_training, both.select_queries(held_out)))
+    return replace(
+        fitted,
+        by_plan=_learn_predictor(fitted, both, folds, lambda times: times.plan),
+        by_log=_learn_predictor(fitted, both, folds, lambda times: times.plan_of_log),
+    )
+
+
+@dataclass(frozen=True)
+class _Fold:
+    factors: Factors
+    training: PairedTimes
+    held_out: PairedTimes
+
+
+# The counts of plans that a predictor is given.
+_ReadPlan = Callable[[PairedTimes], Floats | None]
+
+
+def _learn_predictor(fitted: Factors, both: PairedTimes, folds: Sequence[_Fold], read_plan: _ReadPlan) -> Predictor:
+    """Learn members and their weights; the engine-wide factor alone where they do not beat it."""
+    actual = np.concatenate([query_wall_times(fold.held_out.candidate) for fold in folds])
     members, predictions = [], []
     for time_weight in TIME_WEIGHTS:
         designs = [
-            (_build_design(factors, training, time_weight), _build_design(factors, held_out, time_weight))
-            for factors, (training, held_out) in zip(fold_factors, folds, strict=True)
+            (
+                _build_design(fold.factors, fold.training, time_weight, read_plan),
+                _build_design(fold.factors, fold.held_out, time_weight, read_plan),
+            )
+            for fold in folds
         ]
         pulls, predicted = choose_pulls(designs)
-        members.append(fit_member(_build_design(fitted, both, time_weight), time_weight, pulls))
+        members.append(fit_member(_build_design(fitted, both, time_weight, read_plan), time_weight, pulls))
         predictions.append(np.concatenate(predicted))
     squares = np.array([(np.log(predicted / actual) ** 2).mean() for predicted in predictions])
     weights = (squares.min() / squares) ** ERROR_POWER
     weights /= weights.sum()
     errors = np.log(weights @ np.array(predictions) / actual)
-    constant = np.concatenate(
-        [
-            np.log(query_wall_times(held_out.baseline)) - factors.log_overall
-            for factors, (_, held_out) in zip(fold_factors, folds, strict=True)
-        ]
-    ) - np.log(actual)
-    if (errors**2).mean() >= (constant**2).mean():
-        return replace(fitted, members=(_plain_member(fitted, None),), left_out_errors=constant)
-    weighted = tuple(replace(member, weight=float(weight)) for member, weight in zip(members, weights, strict=True))
-    return replace(fitted, members=weighted, left_out_errors=errors)
+    constant = [query_wall_times(fold.held_out.baseline) / np.exp(fold.factors.log_overall) for fold in folds]
+    constant_errors = np.log(np.concatenate(constant) / actual)
+    if (errors**2).mean() >= (constant_errors**2).mean():
+        return Predictor((_plain_member(fitted, None),), constant_errors)
+    weighted = [replace(member, weight=float(weight)) for member, weight in zip(members, weights, strict=True)]
+    return Predictor(tuple(weighted), errors)
 
 
 def _plain_member(fitted: Factors, time_weight: float | None) -> Member:
@@ -387,31 +404,33 @@ def _plain_member(fitted: Factors, time_weight: float | None) -> Member:
     return Member(time_weight, np.ones(len(fitted.terms)), np.zeros(len(COSTS)))
 
 
-def _build_design(fitted: Factors, both: PairedTimes, time_weight: float | None) -> Design:
+def _build_design(fitted: Factors, both: PairedTimes, time_weight: float | None, read_plan: _ReadPlan) -> Design:
     times = fitted.predict_operators(average_parts(both.baseline), both.work, time_weight)
-    counts = np.zeros((len(times), len(COSTS))) if both.plan is None else both.plan
-    return Design(times, counts, query_wall_times(both.candidate))
+    counts = read_plan(both)
+    return Design(
+        times, np.zeros((len(times), len(COSTS))) if counts is None else counts, query_wall_times(both.candidate)
+    )
 
 
-def _predict_without_learning(fitted: Factors, both: PairedTimes) -> Factors:
-    """Factors of few queries: one member, calibrated to a mean log error of zero; errors by leaving out each query."""
+def _predict_without_learning(fitted: Factors, both: PairedTimes) -> Predictor:
+    """Predictor of few queries: one member, calibrated to a mean log error of zero, without costs."""
 
-    def calibrate(factors: Factors, queries: PairedTimes) -> Factors:
-        plain = replace(factors, members=(_plain_member(factors, DEFAULT_TIME_WEIGHT),))
-        predicted = plain.predict(average_parts(queries.baseline), queries.work, None)
-        shift = -float(np.log(predicted / query_wall_times(queries.candidate)).mean())
-        return replace(plain, members=(replace(plain.members[0], calibration=shift),))
+    def calibrate(factors: Factors, queries: PairedTimes) -> tuple[Member, Floats]:
+        """The member, and its log errors."""
+        operators = factors.predict_operators(average_parts(queries.baseline), queries.work, DEFAULT_TIME_WEIGHT)
+        errors = np.log(operators.sum(axis=1) / query_wall_times(queries.candidate))
+        return replace(_plain_member(factors, DEFAULT_TIME_WEIGHT), calibration=-float(errors.mean())), errors
 
-    calibrated = calibrate(fitted, both)
+    member, _ = calibrate(fitted, both)
     if len(both.queries) < 2:
-        return calibrated
-    parts, actual = average_parts(both.baseline), query_wall_times(both.candidate)
+        return Predictor((member,))
     errors = []
     for i in range(len(both.queries)):
         training = both.drop_query(i)
-        predicted = calibrate(_fit_terms(training), training).predict(parts[[i]], both.work[[i]], None)[0]
-        errors.append(np.log(predicted / actual[i]))
-    return replace(calibrated, left_out_errors=np.array(errors))
+        factors = _fit_terms(training)
+        calibration = calibrate(factors, training)[0].calibration
+        errors.append(calibrate(factors, both.select_queries([i]))[1][0] + calibration)
+    return Predictor((member,), np.array(errors))
 
 
 def _fit_terms(both: PairedTimes) -> Factors:
@@ -534,17 +553,19 @@ def predict_left_out_queries(
 ) -> pl.DataFrame:
     """Predict each query from all the others: prices, factors, members and interval are fitted without it.
 
-    Returns: `query`, `predicted_s` (with the candidate's plan of the query, which is known before it runs),
-    `predicted_by_log_s` (with what the baseline's plan tells of it) and `log_sd` (root mean square log error of the
-    other queries, each left out in turn).
+    Returns: `query`; `predicted_s` with the candidate's plan of the query, which is known before it runs, and
+    `log_sd`, the root mean square log error of the other queries, left out in their turn; `predicted_by_log_s` and
+    `log_sd_by_log`, the same from the log alone.
     """
     rows = []
     for i, both in enumerate(_refit_without_each(pieces, baseline, candidate, queries, groups)):
         fitted = fit_factors(both.drop_query(i))
         held_out = both.select_queries([i])
         parts = average_parts(held_out.baseline)
-        predicted, by_log = (
-            fitted.predict(parts, held_out.work, plan)[0] for plan in (held_out.plan, held_out.plan_by_log)
-        )
-        rows.append((queries[i], float(predicted), float(by_log), fitted.log_sd))
-    return pl.DataFrame(rows, schema=["query", "predicted_s", "predicted_by_log_s", "log_sd"], orient="row")
+        row: list[object] = [queries[i]]
+        for plan, predictor in ((held_out.plan, fitted.by_plan), (held_out.plan_of_log, fitted.by_log)):
+            assert plan is not None
+            row += [float(fitted.predict(parts, held_out.work, plan, predictor)[0]), predictor.log_sd]
+        rows.append(row)
+    columns = ["query", "predicted_s", "log_sd", "predicted_by_log_s", "log_sd_by_log"]
+    return pl.DataFrame(rows, schema=columns, orient="row")

@@ -16,7 +16,7 @@ from workbench.core import host
 from workbench.core.errors import InputError
 from workbench.speedup import tables
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
-from workbench.speedup.calibration.factor_model import FactorModel, ModelMember, Term
+from workbench.speedup.calibration.factor_model import FactorModel, ModelPredictor, Term
 from workbench.speedup.calibration.factors import (
     FIRST_RUN_NOISE,
     Factors,
@@ -31,7 +31,7 @@ from workbench.speedup.calibration.factors import (
     predict_left_out_queries,
     query_wall_times,
 )
-from workbench.speedup.calibration.plan_costs import Member
+from workbench.speedup.calibration.plan_costs import measure_fixed_rates
 from workbench.speedup.calibration.time_split import (
     Floats,
     PieceArrays,
@@ -247,18 +247,10 @@ class _Calibration:
             log_overall=fitted.log_overall,
             overall_log_se=_estimate_log_ratio_error(times),
             spread=fitted.spread,
-            members=[
-                ModelMember(
-                    time_weight=member.time_weight,
-                    multipliers=_list_multipliers(fitted.terms, member),
-                    costs_s=member.costs.tolist(),
-                    calibration=member.calibration,
-                    weight=member.weight,
-                )
-                for member in fitted.members
-            ],
+            by_plan=ModelPredictor.build_from(fitted.by_plan, fitted.terms),
+            by_log=ModelPredictor.build_from(fitted.by_log, fitted.terms),
+            log_fixed_rate=_average_fixed_rate(self.pieces, self.labels[0]),
             left_operators=sorted(times.left_operators),
-            log_sd=fitted.log_sd,
             n_queries=len(times.queries),
             queries=list(times.queries),
             n_baseline_sessions=len(times.baseline),
@@ -269,10 +261,10 @@ class _Calibration:
         )
 
 
-def _list_multipliers(terms: Sequence[str], member: Member) -> dict[str, float]:
-    """Multipliers other than 1, by term."""
-    pairs = zip(terms, member.multipliers.tolist(), strict=True)
-    return {term: value for term, value in pairs if value != 1.0}
+def _average_fixed_rate(pieces: PieceArrays, label: str) -> float | None:
+    """Mean log rate of a side (`measure_fixed_rates`); null where none is known."""
+    rates = measure_fixed_rates(pieces)[(pieces.keys["label"] == label).to_numpy()]
+    return None if np.isnan(rates).all() else float(np.nanmean(rates))
 
 
 def _name_runs(both: PairedTimes) -> str:
@@ -486,10 +478,15 @@ def cross_validate(
     predictions = predict_left_out_queries(
         calibrated.pieces, calibrated.baseline, calibrated.candidate, queries, calibrated.model.groups
     )
-    half = _t_quantile(level, len(queries) - 2) * predictions["log_sd"].to_numpy()
+    t = _t_quantile(level, len(queries) - 2)
     frames = [
-        _build_validation_rows(predictor, queries, base, cand, predictions[column].to_numpy(), half)
-        for predictor, column in ((CALIBRATED, "predicted_s"), (BY_LOG, "predicted_by_log_s"))
+        _build_validation_rows(
+            predictor, queries, base, cand, predictions[name].to_numpy(), t * predictions[log_sd].to_numpy()
+        )
+        for predictor, name, log_sd in (
+            (CALIBRATED, "predicted_s", "log_sd"),
+            (BY_LOG, "predicted_by_log_s", "log_sd_by_log"),
+        )
     ]
     frames.append(_build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(base, cand, level)))
     if seed_ratios:

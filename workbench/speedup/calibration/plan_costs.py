@@ -16,15 +16,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.speedup.calibration.time_split import Floats, PlannedOperators
+from workbench.speedup.calibration.time_split import Floats, PieceArrays, PlannedOperators
 from workbench.speedup.engines import ACCELERATED
 
 COSTS = ("each query", "each operator that the engine runs", "each operator left to Spark")
 # Pulls of multipliers to 1 and of costs to 0, as shares of the largest column's weight and of their own; the last ones
 # leave the operators' times as they are.
-MULTIPLIER_PULLS = (1e-4, 1e-3, 1e-2, 1e-1, 1e3)
+MULTIPLIER_PULLS = (1e-2, 1e-1, 1e3)
 COST_PULLS = (1e-3, 1e-1, 1e3)
 N_FOLDS = 10
+# Kinds of time outside operators.
+FIXED_TERMS = frozenset({"idle", "task overhead"})
 # Weight of a member: one over its mean square left-out error to this power.
 ERROR_POWER = 4
 _MIN_SECONDS = 1e-9
@@ -43,6 +45,19 @@ class Member:
     costs: Floats
     calibration: float = 0.0
     weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Members that predict together, and the log errors of the training queries, left out in turn (null: unknown)."""
+
+    members: tuple[Member, ...] = ()
+    left_out_errors: Floats | None = None
+
+    @property
+    def log_sd(self) -> float | None:
+        """Root mean square log error of the left-out queries; null for one query."""
+        return None if self.left_out_errors is None else float(np.sqrt((self.left_out_errors**2).mean()))
 
 
 @dataclass(frozen=True)
@@ -76,6 +91,21 @@ def count_plan(planned: PlannedOperators, left: frozenset[str] | None = None) ->
     )
     counts = planned.counts
     return np.column_stack([np.ones(len(counts)), counts[:, is_fast].sum(axis=1), counts[:, ~is_fast].sum(axis=1)])
+
+
+def measure_fixed_rates(pieces: PieceArrays) -> Floats:
+    """Log of the seconds of each row of `pieces.keys` outside operators (idle, task overhead) per planned operator.
+
+    What an operator costs before it has a row differs between machines, and between sessions that are warm and those
+    that are not; the baseline's own rate tells it. NaN without such time.
+    """
+    column = [place for place, name in enumerate(pieces.columns) if name in FIXED_TERMS]
+    seconds = np.zeros(pieces.keys.height)
+    is_fixed = ~pieces.shared & (pieces.work[:, column].sum(axis=1) > 0)
+    np.add.at(seconds, pieces.owner[is_fixed], pieces.wall_s[is_fixed])
+    operators = np.maximum(pieces.planned.counts.sum(axis=1), 1.0)
+    with np.errstate(divide="ignore"):
+        return np.where(seconds > 0, np.log(seconds / operators), np.nan)
 
 
 class _NormalEquations:

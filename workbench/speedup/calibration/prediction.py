@@ -7,14 +7,15 @@ from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from workbench import stats
 from workbench.speedup import engines
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
-from workbench.speedup.calibration.factor_model import FactorModel
+from workbench.speedup.calibration.factor_model import FactorModel, ModelPredictor
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE, Factors, map_columns_to_terms
-from workbench.speedup.calibration.plan_costs import count_plan
+from workbench.speedup.calibration.plan_costs import Predictor, count_plan, measure_fixed_rates
 from workbench.speedup.calibration.time_split import Floats, PieceArrays, build_piece_arrays, split_times, sum_work
 from workbench.speedup.tables import PREDICTIONS, STEPS
 
@@ -31,6 +32,9 @@ TRANSFER_LOG_SD = 0.18
 TRANSFER_COMMON_LOG_SD = 0.08
 # Repeated runs (beyond the first of each query) that a log needs before its own noise counts.
 MIN_NOISE_DEGREES = 5
+# Queries of a session that the mean of its fixed costs is drawn to the recording's by, and the largest log of their
+# ratio: further apart, something else is measured.
+FEW_RATES, MAX_LOG_PACE = 2, 1.4
 # Kinds of time that no engine runs as an operator.
 PLAN_COSTS = "fixed costs of the plan"
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed", PLAN_COSTS})
@@ -74,12 +78,13 @@ def predict_queries(
         return PREDICTIONS.frame([])
     fitted, unknown, parts, work = _apply_factors(model, pieces, overrides)
     runs = _count_query_runs(ready, pieces)
-    predicted = fitted.predict(parts, work, _count_candidate_plan(model, pieces, plans))
+    predicted = _predict_parts(model, fitted, pieces, parts, work, plans).sum(axis=1)
     unsupported = _find_unsupported_operators(model, fitted)
     noise = pieces.keys.join(measure_run_noise(ready), on=["session", "query"], how="left", maintain_order="left")
     without_factor = [column for column, name in enumerate(fitted.terms) if name in unknown]
     unknown_share = parts[:, without_factor].sum(axis=1) / parts.sum(axis=1)
-    half = _prediction_half_widths(model, pieces, unknown_share, 2 * noise["variance"].to_numpy(), level)
+    log_sd = np.where(_is_planned(pieces, plans), *(_read_log_sd(model, one) for one in (model.by_plan, model.by_log)))
+    half = _prediction_half_widths(model, pieces, log_sd, unknown_share, 2 * noise["variance"].to_numpy(), level)
     rows = []
     for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows()):
         n_executions, total_s = runs[i]
@@ -110,7 +115,7 @@ def predict_by_term(
     """
     _, pieces = _prepare_pieces(measured)
     fitted, _, parts, work = _apply_factors(model, pieces, overrides)
-    predicted = fitted.predict_by_term(parts, work, _count_candidate_plan(model, pieces, plans))
+    predicted = _predict_parts(model, fitted, pieces, parts, work, plans)
     rows: list[tuple[str, str, str, float, float, float | None]] = []
     for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows()):
         rows += [
@@ -157,16 +162,51 @@ def _apply_factors(
     return fitted, unknown, np.asarray(parts), np.asarray(sum_work(pieces) @ gather)
 
 
-def _count_candidate_plan(model: FactorModel, pieces: PieceArrays, plans: PlanCounts | None) -> Floats:
-    """Counts of the candidate's plan by row of `pieces.keys`: as planned, else as the pair's plans tell."""
+def _predict_parts(
+    model: FactorModel, fitted: Factors, pieces: PieceArrays, parts: Floats, work: Floats, plans: PlanCounts | None
+) -> Floats:
+    """Predicted seconds by row of `pieces.keys` and term, fixed costs of the plan last.
+
+    Rows of queries in `plans` are predicted with these counts, the others with those that the pair's plans tell.
+    """
     supported = engines.get_supported_operators(model.candidate_engine)
     unsupported = frozenset() if supported is None else frozenset(_plain_names(pieces)) - supported
     seen = {term.operator for term in model.terms}
     counts = count_plan(pieces.planned, frozenset(model.left_operators) | (unsupported - seen))
-    for row, query in enumerate(pieces.keys["query"]):
-        if plans and query in plans:
-            counts[row] = plans[query]
-    return counts
+    paces = _measure_cost_paces(model, pieces)[:, None]
+    predicted = fitted.predict_by_term(parts, work, counts * paces, fitted.by_log)
+    is_planned = _is_planned(pieces, plans)
+    if is_planned.any():
+        counts[is_planned] = [(plans or {})[query] for query in pieces.keys["query"].to_numpy()[is_planned]]
+        predicted[is_planned] = fitted.predict_by_term(parts, work, counts * paces, fitted.by_plan)[is_planned]
+    return predicted
+
+
+def _measure_cost_paces(model: FactorModel, pieces: PieceArrays) -> Floats:
+    """Fixed costs of a log's plans over those of the recording, by row of `pieces.keys`; equal within a session.
+
+    The mean over the session's queries, drawn to 1 where they are few.
+    """
+    if model.log_fixed_rate is None:
+        return np.ones(pieces.keys.height)
+    rates = pl.Series(measure_fixed_rates(pieces) - model.log_fixed_rate).fill_nan(None)
+    table = pieces.keys.select("session").with_columns(rate=rates)
+    drawn = pl.col("rate").sum() / (pl.col("rate").count() + FEW_RATES)
+    log_pace = table.select(drawn.over("session"))["rate"].fill_null(0.0).to_numpy()
+    return np.asarray(np.exp(np.clip(log_pace, -MAX_LOG_PACE, MAX_LOG_PACE)))
+
+
+def _is_planned(pieces: PieceArrays, plans: PlanCounts | None) -> npt.NDArray[np.bool_]:
+    """Mask of the rows of `pieces.keys` whose query has a plan."""
+    return np.array([plans is not None and query in plans for query in pieces.keys["query"]], dtype=np.bool_)
+
+
+def read_candidate_plans(measured: Measured, candidate: str) -> PlanCounts:
+    """Counts of the plans that a recorded candidate had, by query; averaged over its sessions."""
+    pieces = build_piece_arrays(select_counted_runs(measured, candidate))
+    counts = pl.DataFrame(count_plan(pieces.planned)).with_columns(query=pieces.keys["query"])
+    means = counts.group_by("query").mean()
+    return {row[0]: np.array(row[1:]) for row in means.select("query", *counts.columns[:-1]).iter_rows()}
 
 
 def _plain_names(pieces: PieceArrays) -> list[str]:
@@ -205,13 +245,19 @@ def _add_unseen_terms(fitted: Factors, terms: list[str], model: FactorModel) -> 
             shrinkage=np.concatenate([fitted.shrinkage, np.ones(len(new))]),
             log_price=np.concatenate([fitted.log_price, extra]),
             log_even=np.concatenate([fitted.log_even, log_factor]),
-            members=tuple(
-                replace(member, multipliers=np.concatenate([member.multipliers, np.ones(len(new))]))
-                for member in fitted.members
-            ),
+            by_plan=_add_multipliers(fitted.by_plan, len(new)),
+            by_log=_add_multipliers(fitted.by_log, len(new)),
         ),
         frozenset(new) - NO_OPERATORS,
     )
+
+
+def _add_multipliers(predictor: Predictor, n: int) -> Predictor:
+    """The predictor with multipliers of 1 for n more terms."""
+    members = [
+        replace(member, multipliers=np.concatenate([member.multipliers, np.ones(n)])) for member in predictor.members
+    ]
+    return replace(predictor, members=tuple(members))
 
 
 def _find_unsupported_operators(model: FactorModel, fitted: Factors) -> frozenset[str]:
@@ -249,23 +295,26 @@ def measure_run_noise(measured: Measured) -> pl.DataFrame:
     return table.group_by("session", "query").agg(pl.col("variance").sum())
 
 
+def _read_log_sd(model: FactorModel, predictor: ModelPredictor) -> float:
+    """Error of left-out queries; without any, the spread of factors is all that is known of it."""
+    return max(model.spread, 0.5) if predictor.log_sd is None else predictor.log_sd
+
+
 def is_of_recording(model: FactorModel, queries: pl.Series) -> bool:
     """Whether all of these queries are, by name, among those that the factors were made from."""
     return set(queries) <= set(model.queries)
 
 
 def _prediction_half_widths(
-    model: FactorModel, pieces: PieceArrays, unknown_share: Floats, noise: Floats, level: float
+    model: FactorModel, pieces: PieceArrays, log_sd: Floats, unknown_share: Floats, noise: Floats, level: float
 ) -> Floats:
     """Half width of the prediction interval of the log ratio, by row of `pieces.keys`.
 
-    `unknown_share`: Share of time in operators without a factor, by row. `noise`: Variance of the log ratio from the
-    runs, by row.
+    `log_sd`: Root mean square log error of left-out queries, by row. `unknown_share`: Share of time in operators
+    without a factor, by row. `noise`: Variance of the log ratio from the runs, by row.
     """
     from scipy.special import stdtrit
 
-    # Without left-out queries, the spread of factors is all that is known of the error.
-    log_sd = model.log_sd if model.log_sd is not None else max(model.spread, 0.5)
     t = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2))
     by_session = pieces.keys.select("session", "query").group_by("session").agg("query")
     is_own = {session: is_of_recording(model, pl.Series(queries)) for session, queries in by_session.iter_rows()}

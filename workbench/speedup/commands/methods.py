@@ -120,7 +120,7 @@ def validate_calibrated_model(pair: Pair, *, out: Path | None, level: float, see
         _write_run(out, "validate", pair, validation.answer, {"level": level}, frames)
     scores = validation.scores.drop("mean_low", "mean_high", "mean_over_constant_low", "mean_over_constant_high")
     predictions = validation.validation.filter(validation.validation["predictor"] == CALIBRATED)
-    predictions = predictions.drop("predictor", "time_weight", "absolute_error_share")
+    predictions = predictions.drop("predictor", "absolute_error_share")
     texts = [
         result.answer,
         validation.answer,

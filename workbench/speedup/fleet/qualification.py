@@ -328,7 +328,7 @@ def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
 
     Sessions are that of the log and one on the candidate; those of the recording are in `session_half_width`.
     """
-    correction_se = (model.log_sd or model.spread) / np.sqrt(model.n_queries)
+    correction_se = (model.by_log.log_sd or model.spread) / np.sqrt(model.n_queries)
     transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
     return float(np.sqrt(correction_se**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
 
