@@ -22,7 +22,7 @@ from workbench.speedup.calibration.pair_calibration import (
     calibrate_with_origin,
     cross_validate,
 )
-from workbench.speedup.calibration.prediction import select_counted_runs
+from workbench.speedup.calibration.prediction import read_candidate_plans, select_counted_runs
 from workbench.speedup.calibration.what_if import WhatIf, parse_factors
 from workbench.speedup.comparison.pair import Pair, load_recorded_pair
 from workbench.speedup.config import FleetConfig, NotebookConfig, PairConfig, ProfileConfig
@@ -228,6 +228,7 @@ def _study_pair(config: PairConfig, run: Run) -> PairStudy:
         chosen=overrides,
         query=config.query,
         level=config.level,
+        plans=read_candidate_plans(pair.measured, pair.candidate),
     )
     return PairStudy(pair, calibrated, left_out, what_if)
 

@@ -487,6 +487,29 @@ SCORES = Table(
         count_column("n_covered", "Queries whose interval held the actual time.", nullable=True),
         number_column("mean_log_width", "Mean width of the intervals, as a log ratio.", nullable=True),
         count_column("n_direction_right", "Queries predicted faster or slower as measured."),
+        Column(
+            "mean_interval_score",
+            "float",
+            "Mean of width plus 2 / (1 - level) times how far an interval misses, as log ratios: smaller is better.",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "threshold", "float", "Ratio from which a query is recommended.", unit="times", nullable=True, added=True
+        ),
+        Column("n_reached", "int", "Queries that reach it as measured.", nullable=True, added=True),
+        Column("n_recommended", "int", "Queries predicted to reach it.", nullable=True, added=True),
+        Column(
+            "precision",
+            "float",
+            "Share of the recommended that reach it; null: none.",
+            "share",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "recall", "float", "Share of those that reach it that are recommended.", "share", nullable=True, added=True
+        ),
     ),
 )
 PREDICTIONS = Table(

@@ -56,6 +56,8 @@ MIN_SPLIT_SHARE = 0.5
 ABSENT_SHARE = 0.0005
 CALIBRATED, BY_LOG, CONSTANT, SEED = "calibrated", "log alone", "constant", "seed"
 MIN_QUERIES = 4
+# Ratio from which a move is recommended.
+LEAST_RATIO = 1.3
 N_BOOTSTRAP_DRAWS = 5000
 
 
@@ -445,7 +447,17 @@ class CrossValidation:
             f" {ours['mean_absolute_log_error']:.3f}, {ours['mean_over_constant']:.2f}x that of the constant predictor"
             f" (interval {beside}){name}. The worst is {ours['worst_absolute_log_error']:.2f} ({ours['worst_query']}),"
             f" {ours['worst_over_constant']:.2f}x its worst; intervals held {ours['n_covered']} of {ours['n_queries']}"
-            " actual times."
+            f" actual times.{self._format_recommendations(ours)}"
+        )
+
+    @staticmethod
+    def _format_recommendations(ours: Mapping[str, Any]) -> str:
+        """Precision and recall as a sentence; empty where either is unknown."""
+        if ours["precision"] is None or ours["recall"] is None:
+            return ""
+        return (
+            f" Of {ours['n_recommended']} queries predicted to reach {ours['threshold']:g}x, {ours['precision']:.0%}"
+            f" do; of {ours['n_reached']} that do, {ours['recall']:.0%} were predicted to."
         )
 
 
@@ -455,6 +467,7 @@ def cross_validate(
     seed_ratios: Mapping[str, float] | None = None,
     level: float = stats.LEVEL,
     seed: int = 0,
+    threshold: float = LEAST_RATIO,
 ) -> CrossValidation:
     """Errors of each predictor for queries that it was not fitted to.
 
@@ -469,7 +482,8 @@ def cross_validate(
     square log error of the other queries, left out in their turn). The intervals of the scores come from a
     bootstrap over queries, with the same draws for all predictors. `skill` is 1 - (m - v) / (c - v), with m and c the
     mean square log errors of the predictor and of the constant one, and v the variance of a query's mean log ratio
-    from session to session, which nothing can predict; null where v is unknown, or as large as c.
+    from session to session, which nothing can predict; null where v is unknown, or as large as c. Precision and recall
+    are of recommending the queries whose ratio is predicted to reach `threshold`.
     """
     queries = list(calibrated.queries)
     if len(queries) < MIN_QUERIES:
@@ -495,7 +509,8 @@ def cross_validate(
         ratios = np.array([seed_ratios[query] for query in names])
         frames.append(_build_validation_rows(SEED, names, base[has_seed], cand[has_seed], base[has_seed] / ratios))
     validation = tables.VALIDATION.check(pl.concat(frames))
-    return CrossValidation(validation, _score_predictors(validation, level, seed, measure_noise_variance(calibrated)))
+    scores = _score_predictors(validation, level, seed, measure_noise_variance(calibrated), threshold)
+    return CrossValidation(validation, scores)
 
 
 def measure_noise_variance(calibrated: CalibrationResult) -> float | None:
@@ -567,7 +582,9 @@ def _build_validation_rows(
     )
 
 
-def _score_predictors(validation: pl.DataFrame, level: float, seed: int, noise_variance: float | None) -> pl.DataFrame:
+def _score_predictors(
+    validation: pl.DataFrame, level: float, seed: int, noise_variance: float | None, threshold: float
+) -> pl.DataFrame:
     """Table SCORES. `validation`: Table VALIDATION, with the constant predictor."""
     constant = validation.filter(pl.col("predictor") == CONSTANT)
     reference = constant["log_error"].abs()
@@ -600,9 +617,42 @@ def _score_predictors(validation: pl.DataFrame, level: float, seed: int, noise_v
                 "n_covered": None if frame["covered"].null_count() else int(frame["covered"].sum()),
                 "mean_log_width": widths.mean(),
                 "n_direction_right": int(frame["direction_right"].sum()),
+                "mean_interval_score": _score_intervals(frame, level),
+                **_score_recommendations(frame, threshold),
             }
         )
     return tables.SCORES.frame(rows)
+
+
+def _score_intervals(frame: pl.DataFrame, level: float) -> float | None:
+    """Mean interval score of a predictor's log times; null without intervals.
+
+    Width plus 2 / alpha times the distance by which the actual value lies outside (Gneiting and Raftery, Strictly
+    Proper Scoring Rules, Prediction, and Estimation, JASA 2007). `frame`: Of table VALIDATION.
+    """
+    if frame["predicted_low_s"].null_count():
+        return None
+    low, high, actual = (frame[name].log() for name in ("predicted_low_s", "predicted_high_s", "actual_s"))
+    missed = (low - actual).clip(0) + (actual - high).clip(0)
+    return float((high - low + 2 / (1 - level) * missed).mean())  # type: ignore[arg-type]
+
+
+def _score_recommendations(frame: pl.DataFrame, threshold: float) -> dict[str, float | int | None]:
+    """Precision and recall of recommending the queries whose predicted ratio reaches the threshold.
+
+    `frame`: Of table VALIDATION.
+    """
+    reached = frame["baseline_s"] >= threshold * frame["actual_s"]
+    recommended = frame["baseline_s"] >= threshold * frame["predicted_s"]
+    n_reached, n_recommended = int(reached.sum()), int(recommended.sum())
+    n_right = int((reached & recommended).sum())
+    return {
+        "threshold": threshold,
+        "n_reached": n_reached,
+        "n_recommended": n_recommended,
+        "precision": n_right / n_recommended if n_recommended else None,
+        "recall": n_right / n_reached if n_reached else None,
+    }
 
 
 def compute_skill(mean_square: float, constant_mean_square: float, noise_variance: float | None) -> float | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from workbench.speedup.calibration.factor_model import FactorModel, ModelPredict
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE, Factors, map_columns_to_terms
 from workbench.speedup.calibration.plan_costs import Predictor, count_plan, measure_fixed_rates
 from workbench.speedup.calibration.time_split import Floats, PieceArrays, build_piece_arrays, split_times, sum_work
-from workbench.speedup.tables import PREDICTIONS, STEPS
+from workbench.speedup.tables import PLANNED_NODES, PREDICTIONS, STEPS
 
 # Above this share of its nodes on the CPU, an operator counts as left on the CPU.
 MOSTLY = 0.5
@@ -57,11 +58,10 @@ def predict_queries(
 ) -> pl.DataFrame:
     """Predict the time of each query on the candidate.
 
-    `plans`: Counts of the candidate's plans by query (`read_plan_counts`); without one, the plan is expected to be that
-    of the log with the operators left to Spark that the candidate left in the recording.
-
     `measured`: Logs of the baseline, under any single label. First runs count: in production, most runs are first
     runs.
+    `plans`: Counts of the candidate's plans by query (`load_plan_counts`); without one, the plan is expected to be that
+    of the log with the operators left to Spark that the candidate left in the recording.
 
     Returns: Table `predictions`: one row per log and query; the runs of a query are added up.
 
@@ -199,6 +199,13 @@ def _measure_cost_paces(model: FactorModel, pieces: PieceArrays) -> Floats:
 def _is_planned(pieces: PieceArrays, plans: PlanCounts | None) -> npt.NDArray[np.bool_]:
     """Mask of the rows of `pieces.keys` whose query has a plan."""
     return np.array([plans is not None and query in plans for query in pieces.keys["query"]], dtype=np.bool_)
+
+
+def load_plan_counts(folder: str | Path) -> PlanCounts:
+    """Counts of the plans in a run folder of `workbench speedup plan`, by query."""
+    nodes = PLANNED_NODES.read(Path(folder) / "tables")
+    counts = nodes.group_by("query").agg(fast=pl.col("accelerated").sum(), n=pl.len())
+    return {query: np.array([1.0, fast, n - fast]) for query, fast, n in counts.iter_rows()}
 
 
 def read_candidate_plans(measured: Measured, candidate: str) -> PlanCounts:
@@ -363,6 +370,7 @@ def build_steps(
     *,
     overrides: Mapping[str, float] | None = None,
     level: float = stats.LEVEL,
+    plans: PlanCounts | None = None,
 ) -> pl.DataFrame:
     """Steps of each query from its time on the baseline to its predicted time, operator by operator.
 
@@ -373,8 +381,8 @@ def build_steps(
 
     It does not show how well the factors predict new queries; `validate` does.
     """
-    parts = _average_parts(predict_by_term(model, side, overrides=overrides))
-    predicted = predict_queries(model, side, overrides=overrides, level=level)
+    parts = _average_parts(predict_by_term(model, side, overrides=overrides, plans=plans))
+    predicted = predict_queries(model, side, overrides=overrides, level=level, plans=plans)
     reach = predicted.group_by("query").agg(
         low=(pl.col("predicted_low_s") / pl.col("predicted_s")).mean(),
         high=(pl.col("predicted_high_s") / pl.col("predicted_s")).mean(),

@@ -21,7 +21,7 @@ from workbench.runs import run_folder
 from workbench.speedup import charts
 from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration.factor_model import FactorModel
-from workbench.speedup.calibration.prediction import build_steps
+from workbench.speedup.calibration.prediction import PlanCounts, build_steps
 
 if TYPE_CHECKING:
     import altair as alt
@@ -67,6 +67,7 @@ class WhatIf:
     `run`: Run whose folder keeps the changes in `what_if.json`; null keeps nothing. A live run starts with the
     changes of the last live run of the same parameters, so that a new kernel continues where the old one was.
     `chosen`: Factors to start with, by operator; they take precedence over kept ones.
+    `plans`: Counts of the candidate's plans by query, as for `predict_queries`.
     """
 
     def __init__(
@@ -79,7 +80,9 @@ class WhatIf:
         chosen: Mapping[str, float] | None = None,
         query: str = "",
         level: float = stats.LEVEL,
+        plans: PlanCounts | None = None,
     ) -> None:
+        self.plans = plans
         self.model, self.side, self.pairs, self.query, self.level = model, side, pairs, query, level
         self.run = run
         self.measured = {term.operator: math.exp(term.log_factor) for term in model.terms}
@@ -127,7 +130,10 @@ class WhatIf:
 
     def build_steps(self) -> pl.DataFrame:
         """Table `steps` with the chosen factors."""
-        return build_steps(self.model, self.side, self.pairs, overrides=self.chosen, level=self.level)
+        return self._build_steps(self.chosen)
+
+    def _build_steps(self, overrides: Mapping[str, float]) -> pl.DataFrame:
+        return build_steps(self.model, self.side, self.pairs, overrides=overrides, level=self.level, plans=self.plans)
 
     def chart_steps(self) -> alt.Chart:
         """The waterfall with the chosen factors."""
@@ -178,7 +184,7 @@ class WhatIf:
 
     def _mean_ratio(self, overrides: Mapping[str, float]) -> float:
         """Geometric mean over queries of the baseline's time over the predicted one."""
-        steps = build_steps(self.model, self.side, self.pairs, overrides=overrides, level=self.level)
+        steps = self._build_steps(overrides)
         logs = steps.filter(pl.col("kind").is_in(["baseline", "predicted"])).select(
             pl.when(pl.col("kind") == "baseline").then(pl.col("time_s").log()).otherwise(-pl.col("time_s").log())
         )

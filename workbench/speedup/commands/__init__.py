@@ -27,6 +27,7 @@ class FirstRuns(StrEnum):
 Baseline = Annotated[str | None, typer.Option(help="Name of the baseline: a side of the recording.")]
 Candidate = Annotated[str | None, typer.Option(help="Name of the candidate.")]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals, as a share.")]
+MinRatio = Annotated[float, typer.Option(help="Minimum ratio of a recommendation.")]
 RunFolder = Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")]
 UseFirstRuns = Annotated[
     FirstRuns,

@@ -110,15 +110,20 @@ def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float]
     return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)
 
 
-def validate_calibrated_model(pair: Pair, *, out: Path | None, level: float, seed: bool, as_json: bool) -> NoReturn:
+def validate_calibrated_model(
+    pair: Pair, *, out: Path | None, level: float, threshold: float, seed: bool, as_json: bool
+) -> NoReturn:
     """Predict each query from the others, and print how far off that is."""
     result = calibrate_with_origin(pair, level)
     ratios = estimate_seed_ratios(pair, result.queries) if seed else None
-    validation = cross_validate(result, seed_ratios=ratios, level=level)
+    validation = cross_validate(result, seed_ratios=ratios, level=level, threshold=threshold)
     frames = ((tables.VALIDATION, validation.validation), (tables.SCORES, validation.scores))
     if out is not None:
         _write_run(out, "validate", pair, validation.answer, {"level": level}, frames)
-    scores = validation.scores.drop("mean_low", "mean_high", "mean_over_constant_low", "mean_over_constant_high")
+    recommending = ["threshold", "n_reached", "n_recommended", "precision", "recall", "mean_interval_score"]
+    intervals = ["mean_low", "mean_high", "mean_over_constant_low", "mean_over_constant_high"]
+    scores = validation.scores.drop(*intervals, *recommending)
+    recommended = validation.scores.select("predictor", *recommending)
     predictions = validation.validation.filter(validation.validation["predictor"] == CALIBRATED)
     predictions = predictions.drop("predictor", "absolute_error_share")
     texts = [
@@ -126,6 +131,7 @@ def validate_calibrated_model(pair: Pair, *, out: Path | None, level: float, see
         validation.answer,
         *_list_pair_notes(pair),
         table(scores, tables.SCORES, caption="Predictors over left-out queries").text,
+        table(recommended, tables.SCORES, caption="Recommendations of left-out queries, and intervals").text,
         table(predictions, tables.VALIDATION, caption="Each query predicted from the others", limit=100).text,
     ]
     document = _build_document(validation.answer, pair, frames)

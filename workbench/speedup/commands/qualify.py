@@ -11,7 +11,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command
 from workbench.console.terminal import print_text
-from workbench.speedup.commands import Method
+from workbench.speedup.commands import Method, MinRatio
 
 if TYPE_CHECKING:
     from workbench.speedup.fleet.fleet_reader import MeasuredFleet
@@ -37,6 +37,14 @@ FactorFile = Annotated[
         "--factors", "--speedup-factor-file", help="Factor model that `generate` wrote; seed method: CPUOperator,Score."
     ),
 ]
+PlanFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="DIR",
+        help="Run folder of `plan`: queries of these names are predicted with their plan on the candidate.",
+    ),
+]
 OutFolder = Annotated[
     Path | None,
     typer.Option("--out", "--local_folder", "--local-folder", help="Write the tables (seed: files) below it."),
@@ -53,7 +61,6 @@ CandidatePrice = Annotated[float | None, typer.Option(help="Price of the candida
 Currency = Annotated[str, typer.Option(help="Name of the prices' currency, such as EUR.")]
 Why = Annotated[bool, typer.Option("--why", help="Print the reason or remark of each application.")]
 PerSql = Annotated[bool, typer.Option("--per-sql", help="Print the prediction of each query.")]
-MinRatio = Annotated[float, typer.Option(help="Minimum ratio of a recommended application.")]
 ReadWith = Annotated[Backend, typer.Option(help="Read the logs on this machine, or inside a Spark application.")]
 Master = Annotated[
     str | None,
@@ -82,6 +89,7 @@ def qualify(
     logs: Logs = None,
     eventlogs: MoreLogs = None,
     factors: FactorFile = None,
+    plan: PlanFolder = None,
     out: OutFolder = None,
     app_name: AppName = None,
     since: Since = None,
@@ -115,6 +123,7 @@ def qualify(
     from workbench.console.terminal import show_progress_count
     from workbench.core.errors import ConfigError
     from workbench.speedup.calibration.factor_model import load_factor_model
+    from workbench.speedup.calibration.prediction import load_plan_counts
     from workbench.speedup.calibration.what_if import parse_factors
     from workbench.speedup.commands import methods
     from workbench.speedup.fleet.fleet_logs import open_default_cache
@@ -133,6 +142,7 @@ def qualify(
             "--since": since,
             "--newest": newest,
             "--min-duration": min_duration,
+            "--plan": plan,
             "--set": set_factor,
             "--price-cpu": price_cpu,
             "--price-accel": price_accel,
@@ -158,6 +168,7 @@ def qualify(
             " (built-in tables are for --method seed)",
         )
     model, overrides = load_factor_model(factors), parse_factors(set_factor or [])
+    plans = None if plan is None else load_plan_counts(plan)
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
     terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
@@ -173,7 +184,7 @@ def qualify(
             spark=spark,
             progress=progress,
         )
-    result = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides)
+    result = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides, plans=plans)
     if out is not None:
         _write_run(out, result, overrides)
     document: dict[str, object] = {"answer": result.answer, "out": out}

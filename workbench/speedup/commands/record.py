@@ -10,7 +10,16 @@ import typer
 from workbench.console.finish import JsonFlag, choose_exit_code
 from workbench.console.options import FieldOption, OptionValues, take_options_from
 from workbench.console.terminal import print_text
-from workbench.speedup.commands import Baseline, Candidate, FirstRuns, Level, Method, SeedVerbose, UseFirstRuns
+from workbench.speedup.commands import (
+    Baseline,
+    Candidate,
+    FirstRuns,
+    Level,
+    Method,
+    MinRatio,
+    SeedVerbose,
+    UseFirstRuns,
+)
 
 
 @take_options_from(
@@ -70,6 +79,7 @@ def validate(
         typer.Option("--output", "--out", help="New folder: run folder with the tables; seed method: all its files."),
     ] = None,
     level: Level = 0.9,
+    least_ratio: MinRatio = 1.3,
     first_runs: UseFirstRuns = FirstRuns.auto,
     seed: Annotated[
         bool, typer.Option(help="Also show the seed method's predictions (about 20 s more for ten logs).")
@@ -99,7 +109,9 @@ def validate(
 
     if method is Method.calibrated:
         pair = methods.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate, first_runs.value)
-        methods.validate_calibrated_model(pair, out=output, level=level, seed=seed, as_json=as_json)
+        methods.validate_calibrated_model(
+            pair, out=output, level=level, threshold=least_ratio, seed=seed, as_json=as_json
+        )
     else:
         if recording is not None or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
             raise ConfigError(

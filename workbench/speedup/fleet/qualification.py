@@ -19,8 +19,10 @@ from workbench.eventlog.engine_detection import SPARK, UNKNOWN
 from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.factors import FIRST_RUN_NOISE
+from workbench.speedup.calibration.pair_calibration import LEAST_RATIO
 from workbench.speedup.calibration.prediction import (
     TRANSFER_COMMON_LOG_SD,
+    PlanCounts,
     compare_paces,
     is_of_recording,
     predict_by_term,
@@ -42,7 +44,7 @@ ACCELERATED, NOT_JUDGED = "already accelerated", "not judged"
 class QualificationTerms:
     """Minimum ratio of a recommendation, and prices per hour (null: no costs) in a currency that has a name or not."""
 
-    least_ratio: float = 1.3
+    least_ratio: float = LEAST_RATIO
     baseline_price_per_h: float | None = None
     candidate_price_per_h: float | None = None
     level: float = stats.LEVEL
@@ -150,8 +152,11 @@ def qualify_applications(
     terms: QualificationTerms | None = None,
     *,
     overrides: Mapping[str, float] | None = None,
+    plans: PlanCounts | None = None,
 ) -> Qualification:
     """Predict the time of each application on the candidate, and recommend which ones to move.
+
+    `plans`: Counts of the candidate's plans by query, as for `predict_queries`.
 
     `applications`: Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, earlier attempts, logs whose times
     contradict each other, and applications on another engine than the baseline's are not judged; a cut or damaged log
@@ -166,7 +171,7 @@ def qualify_applications(
     recording's, `TRANSFER_COMMON_LOG_SD`.
     """
     terms = terms or QualificationTerms()
-    predictions, by_term, pace = _predict_logs(model, measured, overrides, terms.level)
+    predictions, by_term, pace = _predict_logs(model, measured, overrides, plans, terms.level)
     by_log = {key[0]: frame for key, frame in predictions.group_by("session")}
     rows = [
         _build_application_row(row, by_log.get(row["log"]), model, terms, pace.get(row["log"], 1.0))
@@ -180,7 +185,11 @@ def qualify_applications(
 
 
 def _predict_logs(
-    model: FactorModel, measured: Measured, overrides: Mapping[str, float] | None, level: float
+    model: FactorModel,
+    measured: Measured,
+    overrides: Mapping[str, float] | None,
+    plans: PlanCounts | None,
+    level: float,
 ) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, float]]:
     """Predictions by query and by term, and paces by log; some logs at a time, since their arrays are dense."""
     sessions = measured.executions["session"].unique().sort()
@@ -188,8 +197,8 @@ def _predict_logs(
     pace: dict[str, float] = {}
     for start in range(0, max(1, len(sessions)), LOGS_AT_A_TIME):
         logs = measured.select(pl.col("session").is_in(sessions.slice(start, LOGS_AT_A_TIME).implode()))
-        predictions.append(predict_queries(model, logs, overrides=overrides, level=level))
-        by_term.append(predict_by_term(model, logs))
+        predictions.append(predict_queries(model, logs, overrides=overrides, level=level, plans=plans))
+        by_term.append(predict_by_term(model, logs, plans=plans))
         pace |= compare_paces(model, logs)
     return pl.concat(predictions), pl.concat(by_term), pace
 
