@@ -494,7 +494,7 @@ def cross_validate(
     )
     t = _t_quantile(level, len(queries) - 2)
     frames = [
-        _build_validation_rows(
+        build_validation_rows(
             predictor, queries, base, cand, predictions[name].to_numpy(), t * predictions[log_sd].to_numpy()
         )
         for predictor, name, log_sd in (
@@ -502,14 +502,14 @@ def cross_validate(
             (BY_LOG, "predicted_by_log_s", "log_sd_by_log"),
         )
     ]
-    frames.append(_build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(base, cand, level)))
+    frames.append(build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(base, cand, level)))
     if seed_ratios:
         has_seed = [query in seed_ratios for query in queries]
         names = [query for query, there in zip(queries, has_seed, strict=True) if there]
         ratios = np.array([seed_ratios[query] for query in names])
-        frames.append(_build_validation_rows(SEED, names, base[has_seed], cand[has_seed], base[has_seed] / ratios))
+        frames.append(build_validation_rows(SEED, names, base[has_seed], cand[has_seed], base[has_seed] / ratios))
     validation = tables.VALIDATION.check(pl.concat(frames))
-    scores = _score_predictors(validation, level, seed, measure_noise_variance(calibrated), threshold)
+    scores = score_predictors(validation, level, seed, measure_noise_variance(calibrated), threshold)
     return CrossValidation(validation, scores)
 
 
@@ -544,14 +544,19 @@ def _predict_constant(base: Floats, cand: Floats, level: float) -> tuple[Floats,
     `base`, `cand`: Seconds by query; so are the predictions, and the half widths are of their logs.
     """
     logs = np.log(base) - np.log(cand)
-    n = len(logs) - 1
-    others = [np.delete(logs, i) for i in range(len(logs))]
-    predicted = np.array([base[i] / np.exp(other_logs.mean()) for i, other_logs in enumerate(others)])
-    half = np.array([_t_quantile(level, n - 1) * other_logs.std(ddof=1) * np.sqrt(1 + 1 / n) for other_logs in others])
-    return predicted, half
+    others = [predict_by_constant(np.delete(logs, i), level) for i in range(len(logs))]
+    log_ratios, half_widths = np.array(others).T
+    return base / np.exp(log_ratios), half_widths
 
 
-def _build_validation_rows(
+def predict_by_constant(log_ratios: Floats, level: float) -> tuple[float, float]:
+    """Log ratio of a new query by the mean of others, with the half width of its t prediction interval."""
+    n = len(log_ratios)
+    half_width = _t_quantile(level, n - 1) * float(log_ratios.std(ddof=1)) * float(np.sqrt(1 + 1 / n))
+    return float(log_ratios.mean()), half_width
+
+
+def build_validation_rows(
     predictor: str,
     queries: list[str],
     base: Floats,
@@ -582,7 +587,7 @@ def _build_validation_rows(
     )
 
 
-def _score_predictors(
+def score_predictors(
     validation: pl.DataFrame, level: float, seed: int, noise_variance: float | None, threshold: float
 ) -> pl.DataFrame:
     """Table SCORES. `validation`: Table VALIDATION, with the constant predictor."""

@@ -343,6 +343,34 @@ def session_half_width(model: FactorModel, level: float) -> float:
     return float(stdtrit(degrees, (1 + level) / 2)) * (model.overall_log_se or 0.0)
 
 
+def sum_query_errors(predictions: pl.DataFrame, model: FactorModel, level: float) -> Floats:
+    """Half widths in seconds, below and above the queries' sum; their own errors are independent, the common is added.
+
+    `predictions`: `query, predicted_s, predicted_low_s, predicted_high_s` of `predict_queries`.
+    """
+    from scipy.special import stdtrit
+
+    by_query = predictions.group_by("query").agg(pl.col("predicted_s", "predicted_low_s", "predicted_high_s").sum())
+    total = float(by_query["predicted_s"].sum())
+    below = float(((by_query["predicted_s"] - by_query["predicted_low_s"]) ** 2).sum()) ** 0.5
+    above = float(((by_query["predicted_high_s"] - by_query["predicted_s"]) ** 2).sum()) ** 0.5
+    half = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2)) * _common_log_standard_error(
+        model, predictions["query"]
+    )
+    half = float(np.hypot(half, session_half_width(model, level)))
+    return np.array([np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))])
+
+
+def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
+    """Log standard error that all predictions of a log share: of the correction, of sessions, of another suite.
+
+    Sessions are that of the log and one on the candidate; those of the recording are in `session_half_width`.
+    """
+    correction_se = (model.by_log.log_sd or model.spread) / np.sqrt(model.n_queries)
+    transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
+    return float(np.sqrt(correction_se**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
+
+
 def _build_interval_columns(baseline_s: float, ratio: float, half: float) -> dict[str, float]:
     """Columns with a query's predicted seconds and ratio, and their intervals; `half`: half width of the log ratio."""
     lower, upper = float(np.exp(-half)), float(np.exp(half))

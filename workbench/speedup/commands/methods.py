@@ -21,7 +21,13 @@ from workbench.runs import run_folder
 from workbench.speedup import tables
 from workbench.speedup.attribution.operator_explanation import is_recording
 from workbench.speedup.calibration.factor_model import export_factor_csv
-from workbench.speedup.calibration.pair_calibration import CALIBRATED, calibrate_with_origin, cross_validate
+from workbench.speedup.calibration.pair_calibration import (
+    CALIBRATED,
+    CrossValidation,
+    calibrate_with_origin,
+    cross_validate,
+)
+from workbench.speedup.calibration.transfer import Transfer, try_on_other_recording
 from workbench.speedup.comparison import pair as pairs
 from workbench.speedup.compat_rapids_tools import seed_factors as factor_files
 from workbench.speedup.compat_rapids_tools.accuracy import (
@@ -117,6 +123,28 @@ def validate_calibrated_model(
     result = calibrate_with_origin(pair, level)
     ratios = estimate_seed_ratios(pair, result.queries) if seed else None
     validation = cross_validate(result, seed_ratios=ratios, level=level, threshold=threshold)
+    _finish_validation(pair, result.answer, validation, out, level, as_json=as_json)
+
+
+def validate_on_other(
+    pair: Pair, other: Pair, *, out: Path | None, level: float, threshold: float, as_json: bool
+) -> NoReturn:
+    """Predict the queries of another recording, and print how far off that is."""
+    calibrated, measured = calibrate_with_origin(pair, level), calibrate_with_origin(other, level)
+    transfer = try_on_other_recording(calibrated, other, measured, level=level, threshold=threshold)
+    _finish_validation(pair, measured.answer, transfer, out, level, as_json=as_json)
+
+
+def _finish_validation(
+    pair: Pair,
+    pair_answer: str,
+    validation: CrossValidation | Transfer,
+    out: Path | None,
+    level: float,
+    *,
+    as_json: bool,
+) -> NoReturn:
+    """Write and print a validation. `pair_answer`: The ratio of the pair whose queries are predicted."""
     frames = ((tables.VALIDATION, validation.validation), (tables.SCORES, validation.scores))
     if out is not None:
         _write_run(out, "validate", pair, validation.answer, {"level": level}, frames)
@@ -127,12 +155,12 @@ def validate_calibrated_model(
     predictions = validation.validation.filter(validation.validation["predictor"] == CALIBRATED)
     predictions = predictions.drop("predictor", "absolute_error_share")
     texts = [
-        result.answer,
+        pair_answer,
         validation.answer,
         *_list_pair_notes(pair),
         table(scores, tables.SCORES, caption="Predictors over left-out queries").text,
         table(recommended, tables.SCORES, caption="Recommendations of left-out queries, and intervals").text,
-        table(predictions, tables.VALIDATION, caption="Each query predicted from the others", limit=100).text,
+        table(predictions, tables.VALIDATION, caption="Each query, predicted without it", limit=100).text,
     ]
     document = _build_document(validation.answer, pair, frames)
     finish_command("\n".join(texts), document, as_json=as_json, is_valid=not pair.reasons)

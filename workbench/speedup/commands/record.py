@@ -80,6 +80,14 @@ def validate(
     ] = None,
     level: Level = 0.9,
     least_ratio: MinRatio = 1.3,
+    other: Annotated[
+        Path | None,
+        typer.Option(
+            "--on",
+            metavar="RECORDING",
+            help="Predict the queries of this recording instead: another day, scale, suite.",
+        ),
+    ] = None,
     first_runs: UseFirstRuns = FirstRuns.auto,
     seed: Annotated[
         bool, typer.Option(help="Also show the seed method's predictions (about 20 s more for ten logs).")
@@ -103,12 +111,17 @@ def validate(
     The seed method is validated as its script did: on the pair that its factors come from.
 
     Example: workbench speedup validate data/samples/speedup/tpch-sf1
+
+    Carried over: workbench speedup validate data/samples/speedup/tpch-sf1 --on data/samples/speedup/tpcds-sf0.05
     """
     from workbench.core.errors import ConfigError
     from workbench.speedup.commands import methods
 
     if method is Method.calibrated:
         pair = methods.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate, first_runs.value)
+        if other is not None:
+            on = methods.load_pair(other, [], [], baseline, candidate, first_runs.value)
+            methods.validate_on_other(pair, on, out=output, level=level, threshold=least_ratio, as_json=as_json)
         methods.validate_calibrated_model(
             pair, out=output, level=level, threshold=least_ratio, seed=seed, as_json=as_json
         )

@@ -18,16 +18,13 @@ from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK, UNKNOWN
 from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
 from workbench.speedup.calibration.factor_model import FactorModel
-from workbench.speedup.calibration.factors import FIRST_RUN_NOISE
 from workbench.speedup.calibration.pair_calibration import LEAST_RATIO
 from workbench.speedup.calibration.prediction import (
-    TRANSFER_COMMON_LOG_SD,
     PlanCounts,
     compare_paces,
-    is_of_recording,
     predict_by_term,
     predict_queries,
-    session_half_width,
+    sum_query_errors,
 )
 from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
@@ -168,7 +165,7 @@ def qualify_applications(
     Predicted time = time outside SQL + streaming + predicted queries, scaled by the overlap of queries. The interval
     treats errors of different queries as independent and errors of the runs of one query as equal, and adds the error
     that all queries share: of the engine-wide factor, of sessions and, for queries of another suite than the
-    recording's, `TRANSFER_COMMON_LOG_SD`.
+    recording's, `prediction.TRANSFER_COMMON_LOG_SD`.
     """
     terms = terms or QualificationTerms()
     predictions, by_term, pace = _predict_logs(model, measured, overrides, plans, terms.level)
@@ -264,7 +261,7 @@ def _predict_application(
     predicted_sql = float(predictions["predicted_s"].sum()) * overlap
     # SQL time outside counted queries (failed ones) stays as it is.
     fixed = wall_s - queries_s * overlap
-    error_s = _sum_errors(predictions, model, terms) * overlap
+    error_s = sum_query_errors(predictions, model, terms.level) * overlap
     predicted = fixed + predicted_sql
     low, high = fixed + max(predicted_sql - error_s[0], 0.0), fixed + predicted_sql + error_s[1]
     ratio, ratio_low, ratio_high = wall_s / predicted, wall_s / high, wall_s / low
@@ -310,36 +307,6 @@ def classify_recommendation(ratio: float, ratio_low: float, min_ratio: float) ->
     if ratio_low >= min_ratio:
         return RECOMMENDED
     return TRIAL if ratio >= min_ratio else LITTLE
-
-
-def _sum_errors(
-    predictions: pl.DataFrame, model: FactorModel, terms: QualificationTerms
-) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Half widths in seconds, below and above the queries' sum; their own errors are independent, the common is added.
-
-    `predictions`: `query, predicted_s, predicted_low_s, predicted_high_s` of `predict_queries`.
-    """
-    from scipy.special import stdtrit
-
-    by_query = predictions.group_by("query").agg(pl.col("predicted_s", "predicted_low_s", "predicted_high_s").sum())
-    total = float(by_query["predicted_s"].sum())
-    below = float(((by_query["predicted_s"] - by_query["predicted_low_s"]) ** 2).sum()) ** 0.5
-    above = float(((by_query["predicted_high_s"] - by_query["predicted_s"]) ** 2).sum()) ** 0.5
-    half = float(stdtrit(max(model.n_queries - 1, 1), (1 + terms.level) / 2)) * _common_log_standard_error(
-        model, predictions["query"]
-    )
-    half = float(np.hypot(half, session_half_width(model, terms.level)))
-    return np.array([np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))])
-
-
-def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
-    """Log standard error that all predictions of a log share: of the correction, of sessions, of another suite.
-
-    Sessions are that of the log and one on the candidate; those of the recording are in `session_half_width`.
-    """
-    correction_se = (model.by_log.log_sd or model.spread) / np.sqrt(model.n_queries)
-    transfer = 0.0 if is_of_recording(model, queries) else TRANSFER_COMMON_LOG_SD
-    return float(np.sqrt(correction_se**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
 
 
 def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str]) -> str | None:
