@@ -1,0 +1,220 @@
+"""Write docs/accuracy.md: how far predictions of speedups were off, over all recordings.
+
+python -m docs.accuracy             from the shipped recordings
+python -m docs.accuracy DIR...      with more recordings beside them
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from workbench.core import files
+from workbench.speedup.calibration.pair_calibration import (
+    BY_LOG,
+    CALIBRATED,
+    CONSTANT,
+    CalibrationResult,
+    CrossValidation,
+    calibrate_pair,
+    cross_validate,
+    measure_noise_variance,
+)
+from workbench.speedup.calibration.transfer import Transfer, try_on_other_recording
+from workbench.speedup.comparison.pair import Pair, load_recorded_pair
+from workbench.speedup.recording.recording_plan import JOURNAL, Recording, load_recording
+from workbench.stats import wilson_interval
+
+ROOT = Path(__file__).parents[1]
+SAMPLES = ROOT / "data" / "samples" / "speedup"
+PAGE = ROOT / "docs" / "accuracy.md"
+PREDICTORS = (CALIBRATED, BY_LOG, CONSTANT)
+LEVEL = 0.9
+HEAD = """\
+# How far are predictions of speedups off?
+
+Made by `python -m docs.accuracy` from the recordings in [data/samples/speedup](../data/samples/speedup/README.md). Every
+prediction is of a query, or of a recording, that its factors know nothing of. Errors are logs of predicted over measured time:
+0.1 is about 10 %. The constant predicts one ratio for all queries; skill is the share of what can be explained that is explained
+(0 for the constant, 1 where only the noise from session to session is left). "Log alone" knows the baseline's log,
+"calibrated" the candidate's plan as well, which `workbench speedup plan` tells without a run. Formulas: [guide](guide/speedup.md#method).
+
+"""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A recording with its calibration."""
+
+    name: str
+    recording: Recording
+    pair: Pair
+    calibrated: CalibrationResult
+
+    @property
+    def engines(self) -> str:
+        """Versions of both sides."""
+        sides = []
+        for label in (self.pair.baseline, self.pair.candidate):
+            side = self.recording.find_side(label)
+            versions = sorted({one.spark_version or "?" for one in self.recording.list_good_sessions(label)})
+            jar = f", {side.jar.removesuffix('.jar').rsplit('-', 1)[-1]}" if side.jar else ""
+            sides.append(f"{side.engine} ({', '.join(versions)}{jar})")
+        return " / ".join(sides)
+
+
+def load_all(folders: Sequence[Path]) -> list[Recorded]:
+    """Recordings of two sides whose queries can be left out."""
+    found = []
+    for folder in folders:
+        pair = load_recorded_pair(folder)
+        calibrated = calibrate_pair(pair.measured, pair.baseline, pair.candidate)
+        found.append(Recorded(folder.name, load_recording(folder), pair, calibrated))
+    return found
+
+
+def main(folders: Sequence[str]) -> None:
+    """Write the page."""
+    shipped = sorted(path.parent for path in SAMPLES.glob(f"*/{JOURNAL}"))
+    recorded = load_all([*shipped, *map(Path, folders)])
+    left_out = {one.name: _leave_out(one) for one in recorded}
+    carried = {
+        (first.name, second.name): try_on_other_recording(first.calibrated, second.pair, second.calibrated)
+        for first, second in itertools.permutations(recorded, 2)
+    }
+    parts = [HEAD, _format_recordings(recorded), _format_left_out(left_out), _format_recommended(left_out)]
+    parts += [_format_carried({one.name: one for one in recorded}, carried)] if carried else []
+    files.write_text(PAGE, "\n".join(parts).rstrip() + "\n")
+
+
+def _leave_out(one: Recorded) -> CrossValidation:
+    """Left-out errors, with the median ratio as the threshold: half of the queries truly reach it."""
+    return cross_validate(one.calibrated, threshold=float(np.median(one.calibrated.pairs["ratio"])))
+
+
+def _format_recordings(recorded: Sequence[Recorded]) -> str:
+    rows = []
+    for one in recorded:
+        noise = measure_noise_variance(one.calibrated)
+        started = min(session.started_at for session in one.recording.sessions)
+        sessions = " / ".join(
+            str(len(one.recording.list_good_sessions(label))) for label in (one.pair.baseline, one.pair.candidate)
+        )
+        ratio = one.calibrated.overall
+        rows.append(
+            (
+                one.name,
+                f"{started:%Y-%m-%d}",
+                one.engines,
+                str(len(one.calibrated.queries)),
+                sessions,
+                f"{ratio.estimate:.2f}" + ("" if ratio.low is None else f" [{ratio.low:.2f}, {ratio.high:.2f}]"),
+                "-" if noise is None else f"{noise:.4f}",
+            )
+        )
+    names = ("recording", "day", "engines (Spark, release)", "queries", "sessions", "ratio [90 %]", "noise v")
+    return "## Recordings\n\n" + _format_table(names, rows)
+
+
+def _format_left_out(left_out: dict[str, CrossValidation]) -> str:
+    rows = []
+    for name, predictor, score in _iterate_scores({name: one.scores for name, one in left_out.items()}):
+        over = f"{score['mean_over_constant']:.2f}"
+        if predictor != CONSTANT:
+            over += f" [{score['mean_over_constant_low']:.2f}, {score['mean_over_constant_high']:.2f}]"
+        rows.append(
+            (
+                name,
+                predictor,
+                f"{score['mean_absolute_log_error']:.3f}",
+                over,
+                "-" if score["skill"] is None else f"{score['skill']:.2f}",
+                f"{score['n_covered']} of {score['n_queries']}",
+                f"{score['mean_interval_score']:.2f}",
+                f"{score['worst_absolute_log_error']:.2f} ({score['worst_query']})",
+            )
+        )
+    names = ("recording", "predictor", "error", "of the constant's [90 %]", "skill", "held", "interval score", "worst")
+    return "## Queries left out\n\n" + _format_table(names, rows)
+
+
+def _format_recommended(left_out: dict[str, CrossValidation]) -> str:
+    """Precision and recall by recording and pooled, at the median ratio of each."""
+    rows = []
+    for predictor in PREDICTORS:
+        counts = np.zeros(3)
+        for _, of_predictor, score in _iterate_scores({name: one.scores for name, one in left_out.items()}):
+            if of_predictor == predictor:
+                n_right = round((score["precision"] or 0.0) * score["n_recommended"])
+                counts += [n_right, score["n_recommended"], score["n_reached"]]
+        n_right, n_recommended, n_reached = (int(count) for count in counts)
+        rows.append((predictor, _format_share(n_right, n_recommended), _format_share(n_right, n_reached)))
+    text = (
+        "## Recommended queries\n\nA query is recommended where its predicted ratio reaches the median of its recording, which half of "
+        "the queries truly do. Pooled over recordings, left out:\n\n"
+    )
+    return text + _format_table(("predictor", "precision [90 %]", "recall [90 %]"), rows)
+
+
+def _format_share(n: int, total: int) -> str:
+    if not total:
+        return "-"
+    interval = wilson_interval(n, total, level=LEVEL)
+    return f"{n / total:.0%} ({n} of {total}) [{interval.low:.0%}, {interval.high:.0%}]"
+
+
+def _format_carried(recorded: dict[str, Recorded], carried: dict[tuple[str, str], Transfer]) -> str:
+    rows, covered, n_queries, held = [], 0, 0, 0
+    for (first, second), transfer in carried.items():
+        score = transfer.scores.row(by_predicate=pl.col("predictor") == CALIBRATED, named=True)
+        predicted, low, high, actual = transfer.total_s
+        covered, n_queries, held = covered + score["n_covered"], n_queries + score["n_queries"], held + transfer.is_total_held
+        rows.append(
+            (
+                f"{first} to {second}",
+                ", ".join(_list_differences(recorded[first], recorded[second])),
+                f"{score['mean_absolute_log_error']:.3f}",
+                f"{score['mean_over_constant']:.2f} "
+                f"[{score['mean_over_constant_low']:.2f}, {score['mean_over_constant_high']:.2f}]",
+                f"{score['n_covered']} of {score['n_queries']}",
+                f"{predicted:.1f} [{low:.1f}, {high:.1f}] / {actual:.1f}" + ("" if transfer.is_total_held else " missed"),
+            )
+        )
+    names = ("from and to", "other", "error", "of the constant's [90 %]", "held", "total predicted [90 %] / measured (s)")
+    text = (
+        "## Carried over\n\nFactors of one recording on another; the constant is the first one's ratio. Intervals held "
+        f"{_format_share(covered, n_queries)} of the queries, and {held} of {len(carried)} totals.\n\n"
+    )
+    return text + _format_table(names, rows)
+
+
+def _list_differences(first: Recorded, second: Recorded) -> Iterator[str]:
+    """What differs between two recordings beside the day."""
+    if first.recording.suite.name != second.recording.suite.name:
+        yield "suite"
+    if first.recording.data.scale != second.recording.data.scale:
+        yield "scale"
+    if first.engines != second.engines:
+        yield "engines"
+    yield "session"
+
+
+def _iterate_scores(scores: dict[str, pl.DataFrame]) -> Iterator[tuple[str, str, dict[str, float]]]:
+    for name, frame in scores.items():
+        for predictor in PREDICTORS:
+            yield name, predictor, frame.row(by_predicate=pl.col("predictor") == predictor, named=True)
+
+
+def _format_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [names, ["---"] * len(names), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
