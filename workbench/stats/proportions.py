@@ -25,12 +25,16 @@ def wilson_interval(share: float, n: float, *, level: float = LEVEL) -> tuple[fl
     """
     from scipy.special import ndtri
 
-    z = float(ndtri((1 + level) / 2))
-    centre, scale = 2 * n * share + z * z, 2 * (n + z * z)
-    miss = 1 - share
-    low = (centre - 1 - z * np.sqrt(max(0.0, z * z - 2 - 1 / n + 4 * share * (n * miss + 1)))) / scale
-    high = (centre + 1 + z * np.sqrt(max(0.0, z * z + 2 - 1 / n + 4 * share * (n * miss - 1)))) / scale
-    return (0.0 if share == 0 else max(0.0, float(low))), (1.0 if share == 1 else min(1.0, float(high)))
+    z2, correction = float(ndtri((1 + level) / 2)) ** 2, 1 / (2 * n)
+
+    def find_end(corrected: float, sign: int) -> float:
+        # Wilson's own end, of the share that is moved outwards by the correction.
+        spread = np.sqrt(z2 * (corrected * (1 - corrected) / n + z2 / (4 * n * n)))
+        return float((corrected + z2 / (2 * n) + sign * spread) / (1 + z2 / n))
+
+    low = find_end(share - correction, -1) if share > correction else 0.0
+    high = find_end(share + correction, 1) if share + correction < 1 else 1.0
+    return low, high
 
 
 def clustered_share(hits: Sequence[bool], clusters: Sequence[Hashable], *, level: float = LEVEL) -> Interval:
