@@ -39,11 +39,12 @@ LEVEL = 0.9
 HEAD = """\
 # How far are predictions of speedups off?
 
-Made by `python -m docs.accuracy` from the recordings in [data/samples/speedup](../data/samples/speedup/README.md). Every
-prediction is of a query, or of a recording, that its factors know nothing of. Errors are logs of predicted over measured time:
-0.1 is about 10 %. The constant predicts one ratio for all queries; skill is the share of what can be explained that is explained
-(0 for the constant, 1 where only the noise from session to session is left). "Log alone" knows the baseline's log,
-"calibrated" the candidate's plan as well, which `workbench speedup plan` tells without a run. Formulas: [guide](guide/speedup.md#method).
+Made by `python -m docs.accuracy` from the recordings in [data/samples/speedup](../data/samples/speedup/README.md).
+Every prediction is of a query, or of a recording, that its factors know nothing of. Errors are logs of predicted over
+measured time: 0.1 is about 10 %. The constant predicts one ratio for all queries. Skill is the share of what can be
+explained that is explained: 0 for the constant, 1 where only the noise from session to session is left. "Log alone"
+knows the baseline's log, "calibrated" the candidate's plan as well, which `workbench speedup plan` tells without a run.
+Formulas: [guide](guide/speedup.md#method).
 
 """
 
@@ -156,8 +157,8 @@ def _format_recommended(left_out: dict[str, CrossValidation]) -> str:
         n_right, n_recommended, n_reached = (int(count) for count in counts)
         rows.append((predictor, _format_share(n_right, n_recommended), _format_share(n_right, n_reached)))
     text = (
-        "## Recommended queries\n\nA query is recommended where its predicted ratio reaches the median of its recording, which half of "
-        "the queries truly do. Pooled over recordings, left out:\n\n"
+        "## Recommended queries\n\nA query is recommended where its predicted ratio reaches the median of its recording, "
+        "which half of the queries truly do. Pooled over recordings, left out:\n\n"
     )
     return text + _format_table(("predictor", "precision [90 %]", "recall [90 %]"), rows)
 
@@ -165,8 +166,8 @@ def _format_recommended(left_out: dict[str, CrossValidation]) -> str:
 def _format_share(n: int, total: int) -> str:
     if not total:
         return "-"
-    interval = wilson_interval(n, total, level=LEVEL)
-    return f"{n / total:.0%} ({n} of {total}) [{interval.low:.0%}, {interval.high:.0%}]"
+    low, high = wilson_interval(n / total, total, level=LEVEL)
+    return f"{n / total:.0%} ({n} of {total}) [{low:.0%}, {high:.0%}]"
 
 
 def _format_carried(recorded: dict[str, Recorded], carried: dict[tuple[str, str], Transfer]) -> str:
@@ -174,7 +175,8 @@ def _format_carried(recorded: dict[str, Recorded], carried: dict[tuple[str, str]
     for (first, second), transfer in carried.items():
         score = transfer.scores.row(by_predicate=pl.col("predictor") == CALIBRATED, named=True)
         predicted, low, high, actual = transfer.total_s
-        covered, n_queries, held = covered + score["n_covered"], n_queries + score["n_queries"], held + transfer.is_total_held
+        covered, n_queries = covered + score["n_covered"], n_queries + score["n_queries"]
+        held += transfer.is_total_held
         rows.append(
             (
                 f"{first} to {second}",
@@ -183,10 +185,11 @@ def _format_carried(recorded: dict[str, Recorded], carried: dict[tuple[str, str]
                 f"{score['mean_over_constant']:.2f} "
                 f"[{score['mean_over_constant_low']:.2f}, {score['mean_over_constant_high']:.2f}]",
                 f"{score['n_covered']} of {score['n_queries']}",
-                f"{predicted:.1f} [{low:.1f}, {high:.1f}] / {actual:.1f}" + ("" if transfer.is_total_held else " missed"),
+                f"{predicted:.1f} [{low:.1f}, {high:.1f}] / {actual:.1f}{'' if transfer.is_total_held else ' missed'}",
             )
         )
-    names = ("from and to", "other", "error", "of the constant's [90 %]", "held", "total predicted [90 %] / measured (s)")
+    total = "total predicted [90 %] / measured (s)"
+    names = ("from and to", "other", "error", "of the constant's [90 %]", "held", total)
     text = (
         "## Carried over\n\nFactors of one recording on another; the constant is the first one's ratio. Intervals held "
         f"{_format_share(covered, n_queries)} of the queries, and {held} of {len(carried)} totals.\n\n"

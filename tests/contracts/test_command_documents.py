@@ -38,6 +38,7 @@ INSPECTION = f"{SESSION}/inspections/inspection-sort-587dcca0"
 NAT = "data/samples/sizing/nat/calc_runner_output.json"
 SMALL = "data/samples/eventlogs/small/three_queries.zstd"
 PLANNED = "data/samples/capacity"
+KEPT = "4b680ae9cb96"  # id of the forecast of that run
 
 # {NAME} is the run folder below the folder NAME: it is named by its time.
 COMMANDS = (
@@ -48,6 +49,9 @@ COMMANDS = (
     f"runs check {PLANNED}/sizing --thresholds kept.yaml --json",
     f"runs check {PLANNED}/sizing --thresholds broken.yaml --json",
     "runs prune --out copies --keep 1 --json",
+    f"forecast add {PLANNED}/sizing --ledger mine.jsonl --json",
+    f"forecast match --forecast {KEPT} --value 17.3 --ledger mine.jsonl --json",
+    "forecast score --ledger mine.jsonl --json",
     "doctor --json",
     f"eventlog facts {LOG} --out facts --json",
     f"speedup profile {LOG} --json",

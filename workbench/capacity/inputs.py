@@ -82,7 +82,7 @@ def open_input_run(folder: str, area: str, *, accept_invalid: bool) -> InputRun:
             allowed=area,
             do=f"{RUN_COMMANDS[area]}, and give its folder",
         )
-    objection = _find_objection(run)
+    objection = run_folder.find_objection(run.record)
     if objection and not accept_invalid:
         raise InputError(
             "a plan must not rest on this run",
@@ -92,17 +92,6 @@ def open_input_run(folder: str, area: str, *, accept_invalid: bool) -> InputRun:
             do="run it again; or set accept_invalid (--accept-invalid), which makes the plan invalid",
         )
     return InputRun(run, objection)
-
-
-def _find_objection(run: run_folder.Run) -> str:
-    if run.status != "succeeded":
-        return {"running": "it is not finished"}.get(run.status, f"it {run.status}")
-    if run.verdict is None:
-        return "it has no verdict"
-    if run.verdict != "valid":
-        reasons = "; ".join(str(reason) for reason in run.record["reasons"])
-        return f"it is invalid: {reasons[:300]}" if reasons else "it is invalid"
-    return ""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,10 @@ AREAS = {
 }
 
 # Command groups that are not areas.
-OWN_GROUPS = {"runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, copy and delete them.")}
+OWN_GROUPS = {
+    "runs": Area("workbench.cli.runs", "Runs of notebooks: list, show, compare, copy and delete them."),
+    "forecast": Area("workbench.cli.forecast", "Keep forecasts, match them with what came, and score them."),
+}
 Out = Annotated[
     str | None,
     typer.Option(

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +100,12 @@ def lock_exclusively(folder: str | Path, doing: str, *, do: str = "wait for it, 
         os.close(handle)
 
 
-def lock_path(path: str | Path, doing: str, *, do: str = "wait for it, or end it") -> int:
+def lock_path(path: str | Path, doing: str, *, do: str = "wait for it, or end it", wait_s: float = 0.0) -> int:
     """Lock a folder, or a file that is created, until the returned handle is closed.
 
     Without locks nothing is locked or refused.
+
+    `wait_s`: How long to wait for another holder, for work of milliseconds.
     """
     path = Path(path)
     is_folder = path.is_dir()
@@ -112,7 +115,10 @@ def lock_path(path: str | Path, doing: str, *, do: str = "wait for it, or end it
         return os.open(os.devnull, os.O_RDONLY)
     try:
         # Some network file systems lock only writable files; there only `hold_lock` excludes other processes.
-        free = _try_flock(handle)
+        free, until_s = _try_flock(handle), time.monotonic() + wait_s
+        while not free and time.monotonic() < until_s:
+            threading.Event().wait(_PATIENCE_S)
+            free = _try_flock(handle)
     except (_UnsupportedError, OSError):
         free = True
     if not free:

@@ -21,11 +21,14 @@ from workbench.core import redaction
 from workbench.core.errors import InputError, RunFailedError
 from workbench.core.files import is_final, is_store_failure
 from workbench.core.formats import escape_html, format_duration, format_moment, format_number
-from workbench.report.display import HEADLINE_MIME, render_chip
+from workbench.forecasts.ledger import LEDGER_FILE, MAX_LEDGER_BYTES, parse_ledger
+from workbench.forecasts.scores import build_cases, format_share, score_cases
+from workbench.forecasts.tables import FORECAST_SCORES
+from workbench.report.display import HEADLINE_MIME, render_chip, table
 from workbench.report.page import build_security_policy, parse_executed_notebook, read_template, replace_surrogates
 from workbench.runs import catalogue
 from workbench.runs.catalogue import StoredRun
-from workbench.runs.run_stores import format_error, is_url, open_place
+from workbench.runs.run_stores import Store, format_error, is_url, open_place
 from workbench.runs.threshold_gate import render_threshold_chip
 
 WIDTH, HEIGHT, MARGIN = 120.0, 28.0, 4.0
@@ -103,7 +106,7 @@ def write_gallery(place: str | Path) -> Path | str:
     """Write index.html of all runs below a folder or URL.
 
     The newest run of each notebook is a card with a picture of its first chart, and a collapsed list of older runs.
-    Unreadable run folders are listed with the reason.
+    Unreadable run folders are listed with the reason. Beside a ledger of forecasts, a table says whether they hold.
 
     `place`: Folder or URL, searched for runs six levels deep; index.html is written into it.
 
@@ -119,7 +122,9 @@ def write_gallery(place: str | Path) -> Path | str:
         raise missed[0]
     if not runs and not broken:
         raise InputError("no runs below the folder", where=redaction.strip_user_info(str(place)), do=do)
-    html = _render_page(_render_areas(runs, root), _render_broken_runs(store.display_path(root), broken), len(runs))
+    forecasts = _render_forecasts(store, root, broken)
+    areas = _render_areas(runs, root) + forecasts
+    html = _render_page(areas, _render_broken_runs(store.display_path(root), broken), len(runs))
     try:
         store.write_bytes(f"{root}/index.html", html.encode())
     except OSError as error:
@@ -142,6 +147,32 @@ def _render_areas(runs: Sequence[StoredRun], root: str) -> str:
         for area, groups in areas.items()
     )
     return f'<div class="areas">{sections}</div>'
+
+
+def _render_forecasts(store: Store, root: str, broken: list[InputError]) -> str:
+    """The scores of the ledger beside the runs; "" without one. One that cannot be read goes to the broken runs."""
+    import polars as pl
+
+    path = f"{root}/{LEDGER_FILE}"
+    where = store.display_path(path)
+    try:
+        scores = score_cases(build_cases(parse_ledger(store.read_bytes(path, MAX_LEDGER_BYTES), where)))
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        broken.append(InputError("cannot read the ledger of forecasts", where=where, found=format_error(error)))
+        return ""
+    except InputError as error:
+        broken.append(error)
+        return ""
+    if not scores.forecasts.height:
+        return ""
+    counts = ["area", "n_forecasts", "n_open", "n_matched", "n_failed", "n_invalid", "n_retrospective"]
+    ends = zip(*(scores.scores[name] for name in ("coverage_low", "coverage", "coverage_high")), strict=True)
+    shown = scores.scores.select(*counts, "n_covered", "n_intervals", "verdict", "mean_absolute_log_error")
+    shown.insert_column(9, pl.Series("coverage", [format_share(*row) for row in ends]))
+    rows = table(shown, FORECAST_SCORES, caption=scores.answer, limit=100).html
+    return f'<section class="forecasts"><h2>Do the forecasts hold?</h2>{rows}</section>'
 
 
 def _render_group(group: Sequence[StoredRun], root: str) -> str:

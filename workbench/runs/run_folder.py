@@ -133,6 +133,18 @@ def read_start_time(record: Mapping[str, Any]) -> datetime:
     return started or datetime.min.replace(tzinfo=UTC)
 
 
+def find_objection(record: Mapping[str, Any]) -> str:
+    """Why nothing should rest on a run: not finished, failed, without a verdict, or invalid; empty for none."""
+    if record["status"] != "succeeded":
+        return {"running": "it is not finished"}.get(record["status"], f"it {record['status']}")
+    if record["verdict"] is None:
+        return "it has no verdict"
+    if record["verdict"] != "valid":
+        reasons = "; ".join(str(reason) for reason in record["reasons"])
+        return f"it is invalid: {reasons[:300]}" if reasons else "it is invalid"
+    return ""
+
+
 def parse_time(text: Any) -> datetime | None:
     """Parse an ISO time of a run record; null for anything else.
 

@@ -7,6 +7,7 @@ functions and optimizers are imported, inside of functions: its statistics take 
 from __future__ import annotations
 
 from workbench.stats.intervals import LEVEL, Interval, isotonic_inversion
+from workbench.stats.proportions import CoverageVerdict, clustered_share, decide_coverage, wilson_interval
 from workbench.stats.quantiles import MIN_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
 from workbench.stats.ratios import log_interval, paired_log_ratio, rank_difference_z, welch_log_ratio
 from workbench.stats.verdicts import (
@@ -33,14 +34,17 @@ __all__ = [
     "MAX_PAIRS",
     "MIN_CLUSTERS",
     "SEQUENCE",
+    "CoverageVerdict",
     "Decision",
     "Interval",
     "Verdict",
     "adjust_holm",
     "cluster_bootstrap",
+    "clustered_share",
     "count_required_pairs",
     "critical_value",
     "decide_beyond",
+    "decide_coverage",
     "decide_verdicts",
     "isotonic_inversion",
     "log_error",
@@ -54,4 +58,5 @@ __all__ = [
     "session_t",
     "tail_probability",
     "welch_log_ratio",
+    "wilson_interval",
 ]

@@ -1,0 +1,259 @@
+"""Work and output of `workbench forecast`, as text or as one JSON document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from workbench import stats
+from workbench.console.finish import finish_command, format_command_line, print_json
+from workbench.console.tables import format_table
+from workbench.console.terminal import print_text
+from workbench.core.errors import ConfigError
+from workbench.core.files import default_place
+from workbench.core.formats import format_number
+from workbench.forecasts import matching, scores
+from workbench.forecasts.ledger import (
+    Entry,
+    Forecast,
+    Ledger,
+    Outcome,
+    append_entries,
+    build_entry,
+    default_ledger,
+    read_ledger,
+)
+from workbench.runs import catalogue
+
+_FLAGS = {
+    name: f"--{name}" for name in ("area", "subject", "quantity", "value", "low", "high", "level", "unit", "note")
+}
+_FLAGS |= {"failure": "--failed", "forecast": "--forecast"}
+_BY_HAND = ("area", "subject", "quantity", "value")
+
+
+def add_forecasts(
+    run_name: str | None,
+    out: str | None,
+    values: Mapping[str, Any],
+    file: Path | None,
+    *,
+    note: str,
+    retrospective: bool,
+    accept_invalid: bool,
+    as_json: bool,
+) -> None:
+    """Keep the forecasts of a run, or the one of these values, and print what was new."""
+    path, given = file or default_ledger(), {name: value for name, value in values.items() if value is not None}
+    now = datetime.now(UTC)
+    _refuse_mixture(run_name, given, "a run", "--area, --subject, --quantity and --value")
+    if run_name is None:
+        if missing := [_FLAGS[name] for name in _BY_HAND if name not in given]:
+            raise ConfigError("options are missing", where="workbench forecast add", found=f"no {', '.join(missing)}")
+        fields = {"level": stats.LEVEL, "note": note, "retrospective": retrospective, "made_at": now, "kept_at": now}
+        fields |= given | {"id": matching.make_id(now.isoformat(), *(str(given[name]) for name in _BY_HAND))}
+        forecasts = [build_entry(Forecast, fields, where=None, flags=_FLAGS, error_type=ConfigError)]
+    else:
+        run = catalogue.resolve_run(run_name, out or default_place())
+        forecasts = matching.build_forecasts(
+            run, now, accept_invalid=accept_invalid, retrospective=retrospective, note=note
+        )
+    new: list[Forecast] = []
+
+    def choose(ledger: Ledger) -> Sequence[Entry]:
+        new.extend(forecast for forecast in forecasts if forecast.id not in ledger.forecasts)
+        return new
+
+    _tell_torn_line(append_entries(path, choose), path, removed=bool(new))
+    n_known = len(forecasts) - len(new)
+    if as_json:
+        print_json({"ledger": path, "added": new, "n_known": n_known})
+        return
+    for forecast in new:
+        print_text(f"{forecast.id}  {_format_forecast(forecast)}")
+    known = f", {n_known} already there" if n_known else ""
+    print_text(f"{len(new)} forecast(s) kept in {path}{known}")
+
+
+def _refuse_mixture(run_name: str | None, given: Mapping[str, Any], first: str, second: str) -> None:
+    if (run_name is None) == (not given):
+        raise ConfigError(
+            f"give either {first} or {second}",
+            where="workbench forecast",
+            found="neither" if run_name is None else "both: " + ", ".join(_FLAGS[name] for name in given),
+        )
+
+
+def match_outcomes(
+    run_name: str | None,
+    out: str | None,
+    values: Mapping[str, Any],
+    file: Path | None,
+    *,
+    measured_at: str | None,
+    made_by: str | None,
+    again: bool,
+    note: str,
+    as_json: bool,
+) -> None:
+    """Match the outcomes of a run, or the one of these values, and print what became of each."""
+    path, given = file or default_ledger(), {name: value for name, value in values.items() if value is not None}
+    _refuse_mixture(run_name, given, "a run", "--forecast and --value")
+    now = datetime.now(UTC)
+    begun = None if measured_at is None else catalogue.parse_moment(measured_at, option="--measured-at", now=now)
+    # Asked for first: a ledger is not begun by an outcome.
+    read_ledger(path)
+    if run_name is None:
+        _match_by_hand(path, given, now, begun or now, again=again, note=note, as_json=as_json)
+        return
+    run = catalogue.resolve_run(run_name, out or default_place())
+    rows: list[matching.MatchRow] = []
+
+    def choose(ledger: Ledger) -> Sequence[Entry]:
+        rows.extend(matching.match_run(ledger, run, now, measured_at=begun, made_by=made_by, again=again, note=note))
+        return matching.list_outcomes(rows)
+
+    _tell_torn_line(append_entries(path, choose), path, removed=bool(matching.list_outcomes(rows)))
+    counts = matching.count_statuses(rows)
+    if as_json:
+        print_json(
+            {"ledger": path, "run_id": run.run_id, "counts": counts, "rows": [_build_match(row) for row in rows]}
+        )
+        return
+    shown = [row for row in rows if row.forecast is not None]
+    print_text("\n".join(format_table(map(_list_match_cells, shown), _MATCH_HEADERS)) if shown else "nothing matched")
+    print_text(", ".join(f"{count} {status}" for status, count in counts.items()) + f": run {run.run_id}, {path}")
+
+
+def _match_by_hand(
+    path: Path, given: Mapping[str, Any], now: datetime, begun: datetime, *, again: bool, note: str, as_json: bool
+) -> None:
+    if "forecast" not in given:
+        raise ConfigError("an option is missing", where="workbench forecast match", found="no --forecast")
+    if begun > now:
+        raise ConfigError("measured in the future", where="--measured-at", found=begun.isoformat(timespec="seconds"))
+    pairs: list[tuple[Forecast, Outcome]] = []
+
+    def choose(ledger: Ledger) -> Sequence[Entry]:
+        forecast = ledger.find_forecast(given["forecast"])
+        matching.refuse_second_outcome(ledger, forecast, again=again)
+        if (unit := given.get("unit", forecast.unit)) != forecast.unit:
+            raise ConfigError("another unit than the forecast's", where="--unit", found=unit, allowed=forecast.unit)
+        fields = dict(given) | {"forecast": forecast.id, "unit": unit, "kept_at": now, "note": note}
+        fields |= {"observed_at": now, "measured_at": begun}
+        pairs.append((forecast, build_entry(Outcome, fields, where=None, flags=_FLAGS, error_type=ConfigError)))
+        return [pairs[0][1]]
+
+    _tell_torn_line(append_entries(path, choose), path, removed=True)
+    forecast, outcome = pairs[0]
+    if as_json:
+        print_json({"ledger": path, "forecast": forecast, "outcome": outcome})
+        return
+    came = outcome.failure or f"{format_number(outcome.value)} {outcome.unit}".strip()
+    print_text(f"{forecast.id}  {_format_forecast(forecast)}; came: {came}")
+
+
+def print_scores(file: Path | None, *, show_open: bool, in_time: bool, out: Path | None, as_json: bool) -> None:
+    """Score a ledger, print the scores, and optionally write the tables as a run folder."""
+    path = file or default_ledger()
+    ledger = read_ledger(path)
+    _tell_torn_line(ledger, path, removed=False)
+    scored = scores.score_cases(scores.build_cases(ledger, in_time=in_time))
+    if out is not None:
+        _write_run(out, scored, path, in_time=in_time)
+    finish_command(
+        lambda: _format_scores(scored, show_open=show_open),
+        lambda: {
+            "ledger": path,
+            "answer": scored.answer,
+            "n_torn_bytes": ledger.n_torn_bytes,
+            "scores": scored.scores.to_dicts(),
+            "forecasts": scored.forecasts.to_dicts(),
+        },
+        as_json=as_json,
+        is_valid=not scored.reasons,
+        written=[out] if out else [],
+    )
+
+
+def _write_run(out: Path, scored: scores.Scores, path: Path, *, in_time: bool) -> None:
+    from workbench.forecasts.tables import FORECAST_SCORES, FORECASTS
+    from workbench.runs import run_folder
+
+    run = run_folder.start_run(
+        "forecasts",
+        folder=out,
+        title="Do the forecasts hold?",
+        config={"ledger": str(path), "in_time": in_time},
+        command=format_command_line(),
+    )
+    run.add_input(path)
+    run.write_table(FORECASTS, scored.forecasts)
+    run.write_table(FORECAST_SCORES, scored.scores)
+    run.conclude("invalid" if scored.reasons else "valid", scored.reasons, scored.answer)
+
+
+def _tell_torn_line(ledger: Ledger, path: Path, *, removed: bool) -> None:
+    if ledger.n_torn_bytes:
+        fate = "was removed" if removed else "is left out"
+        print_text(f"warning: the last line of {path} was cut ({ledger.n_torn_bytes} bytes) and {fate}", err=True)
+
+
+def _format_forecast(forecast: Forecast) -> str:
+    ends = "" if forecast.low is None and forecast.high is None else f" {_format_ends(forecast.low, forecast.high)}"
+    value = f"{format_number(forecast.value)}{ends} {forecast.unit}".rstrip()
+    return f"{forecast.area}: {forecast.subject}, {forecast.quantity}: {value}"
+
+
+def _format_ends(low: float | None, high: float | None) -> str:
+    return f"[{format_number(low)}, {format_number(high)}]"
+
+
+_MATCH_HEADERS = ("forecast", "subject", "quantity", "said", "interval", "came", "unit", "status", "why")
+
+
+def _list_match_cells(row: matching.MatchRow) -> list[object]:
+    assert row.forecast is not None
+    ends = _format_ends(row.forecast.low, row.forecast.high)
+    about = [row.forecast.id, row.figure.subject, row.figure.quantity, format_number(row.forecast.value), ends]
+    return [*about, format_number(row.figure.value), row.figure.unit, row.status, row.reason]
+
+
+def _build_match(row: matching.MatchRow) -> dict[str, Any]:
+    area, subject, quantity = row.figure.matter
+    return {
+        "forecast": None if row.forecast is None else row.forecast.id,
+        "area": area,
+        "subject": subject,
+        "quantity": quantity,
+        "value": row.figure.value,
+        "unit": row.figure.unit,
+        "status": row.status,
+        "reason": row.reason,
+    }
+
+
+_SCORE_HEADERS = (
+    *("area", "forecasts", "open", "matched", "failed", "invalid", "known", "held", "coverage", "promised", "verdict"),
+    *("log error", "log width", "score"),
+)
+
+
+def _format_scores(scored: scores.Scores, *, show_open: bool) -> str:
+    lines = [scored.answer, *format_table(map(_list_score_cells, scored.scores.iter_rows(named=True)), _SCORE_HEADERS)]
+    waiting = scored.forecasts.filter(scored.forecasts["state"] == "open") if show_open else scored.forecasts.head(0)
+    if show_open:
+        cells = waiting.select("id", "area", "subject", "quantity", "value", "low", "high", "unit", "made_at")
+        lines += ["", *format_table(cells.rows(), ("open", *cells.columns[1:]))] if waiting.height else ["none is open"]
+    return "\n".join(lines)
+
+
+def _list_score_cells(row: Mapping[str, Any]) -> list[object]:
+    held = f"{row['n_covered']} of {row['n_intervals']}"
+    promised = None if row["level"] is None else f"{100 * row['level']:.0f} %"
+    coverage = scores.format_share(row["coverage_low"], row["coverage"], row["coverage_high"])
+    counts = [row[f"n_{name}"] for name in ("forecasts", "open", "matched", "failed", "invalid", "retrospective")]
+    errors = [row[name] for name in ("mean_absolute_log_error", "mean_log_width", "mean_interval_score")]
+    return [row["area"], *counts, held, coverage, promised, row["verdict"], *errors]
