@@ -84,19 +84,21 @@ def main(folders: Sequence[str]) -> None:
     """Write the page."""
     shipped = sorted(path.parent for path in SAMPLES.glob(f"*/{JOURNAL}"))
     recorded = load_all([*shipped, *map(Path, folders)])
-    left_out = {one.name: _leave_out(one) for one in recorded}
+    threshold = _choose_threshold(recorded)
+    left_out = {one.name: cross_validate(one.calibrated, threshold=threshold) for one in recorded}
     carried = {
         (first.name, second.name): try_on_other_recording(first.calibrated, second.pair, second.calibrated)
         for first, second in itertools.permutations(recorded, 2)
     }
-    parts = [HEAD, _format_recordings(recorded), _format_left_out(left_out), _format_recommended(left_out)]
+    parts = [HEAD, _format_recordings(recorded), _format_left_out(left_out), _format_recommended(left_out, threshold)]
     parts += [_format_carried({one.name: one for one in recorded}, carried)] if carried else []
     files.write_text(PAGE, "\n".join(parts).rstrip() + "\n")
 
 
-def _leave_out(one: Recorded) -> CrossValidation:
-    """Left-out errors, with the median ratio as the threshold: half of the queries truly reach it."""
-    return cross_validate(one.calibrated, threshold=float(np.median(one.calibrated.pairs["ratio"])))
+def _choose_threshold(recorded: Sequence[Recorded]) -> float:
+    """Ratio that about half of all queries truly reach: their median, in quarters."""
+    ratios = np.concatenate([one.calibrated.pairs["ratio"].to_numpy() for one in recorded])
+    return round(float(np.median(ratios)) * 4) / 4
 
 
 def _format_recordings(recorded: Sequence[Recorded]) -> str:
@@ -145,20 +147,21 @@ def _format_left_out(left_out: dict[str, CrossValidation]) -> str:
     return "## Queries left out\n\n" + _format_table(names, rows)
 
 
-def _format_recommended(left_out: dict[str, CrossValidation]) -> str:
-    """Precision and recall by recording and pooled, at the median ratio of each."""
+def _format_recommended(left_out: dict[str, CrossValidation], threshold: float) -> str:
+    """Precision and recall of recommending, pooled over recordings."""
     rows = []
+    n_queries = n_all_reached = 0
     for predictor in PREDICTORS:
-        counts = np.zeros(3)
-        for _, of_predictor, score in _iterate_scores({name: one.scores for name, one in left_out.items()}):
-            if of_predictor == predictor:
-                n_right = round((score["precision"] or 0.0) * score["n_recommended"])
-                counts += [n_right, score["n_recommended"], score["n_reached"]]
-        n_right, n_recommended, n_reached = (int(count) for count in counts)
+        scores = [
+            one.scores.row(by_predicate=pl.col("predictor") == predictor, named=True) for one in left_out.values()
+        ]
+        n_recommended, n_reached = (sum(score[name] for score in scores) for name in ("n_recommended", "n_reached"))
+        n_right = round(sum((score["precision"] or 0.0) * score["n_recommended"] for score in scores))
+        n_queries, n_all_reached = sum(score["n_queries"] for score in scores), n_reached
         rows.append((predictor, _format_share(n_right, n_recommended), _format_share(n_right, n_reached)))
     text = (
-        "## Recommended queries\n\nA query is recommended where its predicted ratio reaches the median of its recording, "
-        "which half of the queries truly do. Pooled over recordings, left out:\n\n"
+        f"## Recommended queries\n\nA query is recommended where its predicted ratio reaches {threshold:g}, which "
+        f"{n_all_reached} of {n_queries} queries truly do (the median of all, in quarters). Left out:\n\n"
     )
     return text + _format_table(("predictor", "precision [90 %]", "recall [90 %]"), rows)
 

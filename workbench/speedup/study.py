@@ -72,7 +72,7 @@ class PairStudy(_JudgedByReasons):
         """How well left-out queries were predicted, or why none was."""
         if self.left_out is None:
             return f"Not shown: {len(self.calibrated.queries)} queries, and at least {MIN_QUERIES} are needed."
-        return self.left_out.answer
+        return " ".join(filter(None, [self.left_out.answer, self.calibrated.prediction_note]))
 
     @property
     def validation(self) -> pl.DataFrame:

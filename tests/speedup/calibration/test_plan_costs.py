@@ -102,6 +102,13 @@ def test_noise_alone_is_predicted_by_the_engine_wide_factor() -> None:
     assert constants >= 5
 
 
+def test_where_sessions_differ_more_than_queries_nothing_is_learned_from_them() -> None:
+    both = drawn_pair(1, cost_s=0.004)
+    restless = np.exp(np.random.default_rng(1).normal(0, 3.0, size=(3, 60, 1)))
+    fitted = fit_factors(replace(both, candidate=both.candidate * restless))
+    assert [member.time_weight for member in fitted.by_plan.members] == [None]
+
+
 def test_coverage_of_left_out_queries_is_that_of_their_level() -> None:
     from scipy.stats import t
 
@@ -155,6 +162,17 @@ def test_pulls_are_chosen_on_left_out_queries() -> None:
     pulls, predictions = choose_pulls(folds)
     assert np.concatenate(predictions) == pytest.approx(np.concatenate([held.actual for _, held in folds]), rel=1e-3)
     assert pulls[0] in MULTIPLIER_PULLS
+
+
+def test_no_costs_are_learned_where_first_plans_are_not_known(pair: Pair) -> None:
+    unknown = pl.lit(None)
+    executions = pair.measured.executions.with_columns(
+        planned_operators=unknown.cast(pl.List(pl.String)), planned_counts=unknown.cast(pl.List(pl.Int64))
+    )
+    found = calibrate_pair(replace(pair.measured, executions=executions), pair.baseline, pair.candidate).model
+    assert {
+        cost for predictor in (found.by_plan, found.by_log) for one in predictor.members for cost in one.costs_s
+    } == {0}
 
 
 def test_counts_of_a_plan_are_its_own_or_told_by_what_the_engine_leaves() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -280,8 +281,9 @@ def arrange_paired_times(
         _build_time_cube(pieces.keys, parts, candidate, queries),
         np.nan_to_num(np.nanmean(_build_time_cube(pieces.keys, work, baseline, queries), axis=0)),
         noise,
-        plan=count_plan(planned),
-        plan_of_log=count_plan(_average_planned(pieces, baseline, queries), left),
+        # Costs that were learned from fewer nodes would be charged for all nodes of other plans.
+        plan=count_plan(planned) * planned.is_first,
+        plan_of_log=count_plan(_average_planned(pieces, baseline, queries), left) * planned.is_first,
         left_operators=left,
     )
 
@@ -302,7 +304,7 @@ def _average_planned(pieces: PieceArrays, label: str, queries: Sequence[str]) ->
     query_rows = pieces.keys.with_row_index("row").filter(pl.col("label") == label).group_by("query").agg("row")
     rows = dict(query_rows.iter_rows())
     counts = np.array([pieces.planned.counts[rows[query]].mean(axis=0) for query in queries])
-    return PlannedOperators(pieces.planned.names, counts)
+    return replace(pieces.planned, counts=counts)
 
 
 def _build_time_cube(keys: pl.DataFrame, by_term: Floats, label: str, queries: Sequence[str]) -> Floats:
@@ -343,7 +345,7 @@ def fit_factors(both: PairedTimes) -> Factors:
 
     Members with other weights of the operators' times (`TIME_WEIGHTS`) learn multipliers and fixed costs
     (`plan_costs`); a member with half the mean square left-out error has 16 times the weight. Where all together do
-    not beat the engine-wide factor, that alone is the prediction.
+    not beat the engine-wide factor by a standard error, that alone is the prediction.
     """
     fitted = _fit_terms(both)
     n = len(both.queries)
@@ -373,7 +375,7 @@ _ReadPlan = Callable[[PairedTimes], Floats | None]
 
 
 def _learn_predictor(fitted: Factors, both: PairedTimes, folds: Sequence[_Fold], read_plan: _ReadPlan) -> Predictor:
-    """Learn members and their weights; the engine-wide factor alone where they do not beat it."""
+    """Learn members and their weights; the engine-wide factor alone where they do not clearly beat it."""
     actual = np.concatenate([query_wall_times(fold.held_out.candidate) for fold in folds])
     members, predictions = [], []
     for time_weight in TIME_WEIGHTS:
@@ -393,10 +395,24 @@ def _learn_predictor(fitted: Factors, both: PairedTimes, folds: Sequence[_Fold],
     errors = np.log(weights @ np.array(predictions) / actual)
     constant = [query_wall_times(fold.held_out.baseline) / np.exp(fold.factors.log_overall) for fold in folds]
     constant_errors = np.log(np.concatenate(constant) / actual)
-    if (errors**2).mean() >= (constant_errors**2).mean():
+    gains = constant_errors**2 - errors**2
+    # A gain within its standard error is chance as far as these queries tell, and so is one where sessions differ more
+    # than queries do.
+    is_chance = gains.mean() < gains.std(ddof=1) / np.sqrt(len(gains))
+    if is_chance or _session_variance(both) >= (constant_errors**2).mean():
         return Predictor((_plain_member(fitted, None),), constant_errors)
     weighted = [replace(member, weight=float(weight)) for member, weight in zip(members, weights, strict=True)]
     return Predictor(tuple(weighted), errors)
+
+
+def _session_variance(both: PairedTimes) -> float:
+    """Variance of a query's mean log ratio from session to session, a mean over queries; 0 where none is seen."""
+    logs = [np.log(cube.sum(axis=2)) for cube in (both.baseline, both.candidate) if len(cube) > 1]
+    with warnings.catch_warnings():
+        # Queries that ran in one session have no variance.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        variances = [np.nanmean(np.nanvar(log, axis=0, ddof=1)) / len(log) for log in logs]
+    return float(np.nansum(variances))
 
 
 def _plain_member(fitted: Factors, time_weight: float | None) -> Member:

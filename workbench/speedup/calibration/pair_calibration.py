@@ -77,6 +77,16 @@ class CalibrationResult:
     first_runs: bool = False
 
     @property
+    def prediction_note(self) -> str | None:
+        """What a reader of predictions must know first; null where operators tell queries apart."""
+        if not self.model.by_log.is_constant:
+            return None
+        return (
+            "Factors of operators do not beat one ratio for all queries here (too few queries, or too much noise):"
+            " predictions use that ratio."
+        )
+
+    @property
     def answer(self) -> str:
         """The result in one sentence, with its interval."""
         ratio, other = self.overall, self.baseline

@@ -30,14 +30,14 @@ MIN_PRICE_FACTOR, MAX_PRICE_FACTOR = 0.25, 2.0
 
 @dataclass(frozen=True)
 class PlannedOperators:
-    """Number of nodes of each operator in the first plan, by row; with a star where an accelerator was to run them."""
+    """Number of nodes of each operator in the first plan, by row; with a star where an accelerator was to run them.
+
+    `is_first` is false where only the last plan is known, which has fewer nodes.
+    """
 
     names: tuple[str, ...]
     counts: Floats
-
-    def select(self, rows: Sequence[int]) -> PlannedOperators:
-        """Return a copy with only some rows."""
-        return PlannedOperators(self.names, self.counts[list(rows)])
+    is_first: bool = True
 
 
 def count_planned_operators(measured: Measured, keys: pl.DataFrame) -> PlannedOperators:
@@ -65,7 +65,7 @@ def count_planned_operators(measured: Measured, keys: pl.DataFrame) -> PlannedOp
     values = np.zeros((keys.height, len(names)))
     for label, session, query, name, count in counts.iter_rows():
         values[place[label, session, query], names.index(name)] = count
-    return PlannedOperators(tuple(names), values)
+    return PlannedOperators(tuple(names), values, is_first=not later.height)
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,8 @@ def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, lev
         _write_run(out, "generate", pair, result.answer, {"output": str(output), "level": level}, frames)
     columns = ["operator", "factor", "factor_low", "factor_high", "verdict", "quality", "baseline_share", "n_queries"]
     factors = table(result.factors.select(columns), tables.FACTORS, caption="Factors, most time first", limit=40)
+    if result.prediction_note:
+        notes = [*notes, result.prediction_note]
     texts = [result.answer, *_list_pair_notes(pair), factors.text, *(f"note: {note}" for note in notes)]
     finish_command(
         "\n".join(texts),
