@@ -123,7 +123,8 @@ def test_factors_are_finite_or_refused(base: str, cand: str, n: int) -> None:
             found = fit_factors(both)
         except (InputError, InvalidResultError):
             return
-    assert np.isfinite(found.predict(np.ones((1, 2)), np.ones((1, 2)))).all()
+    for predictor in (found.by_plan, found.by_log):
+        assert np.isfinite(found.predict(np.ones((1, 2)), np.ones((1, 2)), np.ones((1, 3)), predictor)).all()
 
 
 @settings(max_examples=60, deadline=None)

@@ -46,6 +46,8 @@ TIME_WEIGHTS = (1.0, 0.8, 0.6, None)
 # With few queries this one alone counts.
 DEFAULT_TIME_WEIGHT = 0.8
 MIN_QUERIES_TO_LEARN = 8
+# Mean square error of a member without any, as in times that were made up.
+_MIN_SQUARE = 1e-12
 # An operator counts as left to Spark if more than this share of its planned nodes is.
 MOSTLY = 0.5
 MAX_DESCRIBED = 8
@@ -389,7 +391,7 @@ def _learn_predictor(fitted: Factors, both: PairedTimes, folds: Sequence[_Fold],
         pulls, predicted = choose_pulls(designs)
         members.append(fit_member(_build_design(fitted, both, time_weight, read_plan), time_weight, pulls))
         predictions.append(np.concatenate(predicted))
-    squares = np.array([(np.log(predicted / actual) ** 2).mean() for predicted in predictions])
+    squares = np.array([max(float((np.log(one / actual) ** 2).mean()), _MIN_SQUARE) for one in predictions])
     weights = (squares.min() / squares) ** ERROR_POWER
     weights /= weights.sum()
     errors = np.log(weights @ np.array(predictions) / actual)
