@@ -39,7 +39,7 @@ LEVEL = 0.9
 HEAD = """\
 # How far are predictions of speedups off?
 
-Made by `python -m docs.accuracy` from the recordings in [data/samples/speedup](../data/samples/speedup/README.md).
+Made by `python -m docs.accuracy` from the recordings in `data/samples/speedup`.
 Every prediction is of a query, or of a recording, that its factors know nothing of. Errors are logs of predicted over
 measured time: 0.1 is about 10 %. The constant predicts one ratio for all queries. Skill is the share of what can be
 explained that is explained: 0 for the constant, 1 where only the noise from session to session is left. "Log alone"
