@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests.conftest import SAMPLES
 from tests.forecasts.conftest import DAY, make_forecast, make_outcome
 from workbench.forecasts.ledger import Entry, Forecast, Ledger, Outcome, read_ledger
-from workbench.forecasts.scores import Scores, build_cases, compute_interval_score, score_cases
+from workbench.forecasts.scores import Scores, build_cases, score_cases
+from workbench.stats import compute_interval_score
 
 
 def keep(*entries: Entry) -> Ledger:

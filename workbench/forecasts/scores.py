@@ -12,7 +12,7 @@ import numpy as np
 from workbench.core.formats import format_number
 from workbench.forecasts.ledger import Forecast, Ledger, Outcome
 from workbench.forecasts.tables import FORECAST_SCORES, FORECASTS
-from workbench.stats import Interval, clustered_share, decide_coverage
+from workbench.stats import Interval, clustered_share, compute_interval_score, decide_coverage
 
 if TYPE_CHECKING:
     import polars as pl
@@ -84,20 +84,6 @@ def log_ratio(value: float | None, reference: float | None) -> float | None:
     if value is None or reference is None or min(value, reference) <= 0:
         return None
     return math.log(value) - math.log(reference)
-
-
-def compute_interval_score(low: float, high: float, value: float, level: float) -> float:
-    """Interval score of a central interval: its width, and a fine for an outcome outside; less is better.
-
-    high - low + 2 / a * (low - value) below the interval, + 2 / a * (value - high) above it, with a = 1 - level. An
-    honest forecaster has the least mean score, so that neither wide nor narrow intervals pay.
-    Source: Winkler, A decision-theoretic approach to interval estimation (1972); Gneiting and Raftery, Strictly proper
-    scoring rules, prediction, and estimation (2007), equation 43.
-
-    >>> compute_interval_score(1.0, 2.0, 1.5, 0.9), round(compute_interval_score(1.0, 2.0, 2.1, 0.9), 6)
-    (1.0, 3.0)
-    """
-    return high - low + 2 / (1 - level) * (max(0.0, low - value) + max(0.0, value - high))
 
 
 @dataclass(frozen=True)

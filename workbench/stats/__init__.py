@@ -6,7 +6,7 @@ functions and optimizers are imported, inside of functions: its statistics take 
 
 from __future__ import annotations
 
-from workbench.stats.intervals import LEVEL, Interval, isotonic_inversion
+from workbench.stats.intervals import LEVEL, Interval, compute_interval_score, isotonic_inversion
 from workbench.stats.proportions import CoverageVerdict, clustered_share, decide_coverage, wilson_interval
 from workbench.stats.quantiles import MIN_CLUSTERS, cluster_bootstrap, quantile_interval, session_t
 from workbench.stats.ratios import log_interval, paired_log_ratio, rank_difference_z, welch_log_ratio
@@ -41,6 +41,7 @@ __all__ = [
     "adjust_holm",
     "cluster_bootstrap",
     "clustered_share",
+    "compute_interval_score",
     "count_required_pairs",
     "critical_value",
     "decide_beyond",

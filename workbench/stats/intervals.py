@@ -206,3 +206,17 @@ def _format_range_reason(limit: float, levels: Floats) -> str:
     if limit > 0:
         return f"every measured load meets the target: the limit lies at {levels[-1]:g} or above"
     return f"no measured load meets the target: the limit lies below {levels[0]:g}"
+
+
+def compute_interval_score(low: float, high: float, value: float, level: float) -> float:
+    """Interval score of a central interval: its width, and a fine for an outcome outside; less is better.
+
+    high - low + 2 / a * (low - value) below the interval, + 2 / a * (value - high) above it, with a = 1 - level. An
+    honest forecaster has the least mean score, so that neither wide nor narrow intervals pay.
+    Source: Winkler, A decision-theoretic approach to interval estimation (1972); Gneiting and Raftery, Strictly proper
+    scoring rules, prediction, and estimation (2007), equation 43.
+
+    >>> compute_interval_score(1.0, 2.0, 1.5, 0.9), round(compute_interval_score(1.0, 2.0, 2.1, 0.9), 6)
+    (1.0, 3.0)
+    """
+    return high - low + 2 / (1 - level) * (max(0.0, low - value) + max(0.0, value - high))

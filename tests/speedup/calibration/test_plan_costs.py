@@ -158,7 +158,11 @@ def test_pulls_are_chosen_on_left_out_queries() -> None:
     draw = np.random.default_rng(4)
     times, counts = draw.uniform(0.1, 1, size=(30, 2)), draw.uniform(1, 9, size=(30, 3))
     plain = Design(times, np.zeros_like(counts), times.sum(axis=1))
-    folds = [(plain.select(training), plain.select(held_out)) for training, held_out in split_folds(30)]
+
+    def select(rows: list[int]) -> Design:
+        return Design(plain.times[rows], plain.counts[rows], plain.actual[rows])
+
+    folds = [(select(training), select(held_out)) for training, held_out in split_folds(30)]
     pulls, predictions = choose_pulls(folds)
     assert np.concatenate(predictions) == pytest.approx(np.concatenate([held.actual for _, held in folds]), rel=1e-3)
     assert pulls[0] in MULTIPLIER_PULLS

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -401,20 +400,26 @@ def _learn_predictor(fitted: Factors, both: PairedTimes, folds: Sequence[_Fold],
     # A gain within its standard error is chance as far as these queries tell, and so is one where sessions differ more
     # than queries do.
     is_chance = gains.mean() < gains.std(ddof=1) / np.sqrt(len(gains))
-    if is_chance or _session_variance(both) >= (constant_errors**2).mean():
+    session_variance = sum(variance or 0.0 for variance in measure_session_variances(both))
+    if is_chance or session_variance >= (constant_errors**2).mean():
         return Predictor((_plain_member(fitted, None),), constant_errors)
     weighted = [replace(member, weight=float(weight)) for member, weight in zip(members, weights, strict=True)]
     return Predictor(tuple(weighted), errors)
 
 
-def _session_variance(both: PairedTimes) -> float:
-    """Variance of a query's mean log ratio from session to session, a mean over queries; 0 where none is seen."""
-    logs = [np.log(cube.sum(axis=2)) for cube in (both.baseline, both.candidate) if len(cube) > 1]
-    with warnings.catch_warnings():
-        # Queries that ran in one session have no variance.
-        warnings.simplefilter("ignore", RuntimeWarning)
-        variances = [np.nanmean(np.nanvar(log, axis=0, ddof=1)) / len(log) for log in logs]
-    return float(np.nansum(variances))
+def measure_session_variances(both: PairedTimes) -> tuple[float | None, float | None]:
+    """Variance of a query's mean log time from session to session, a mean over queries, by side.
+
+    Null for a side on which no query ran in two sessions.
+    """
+    variances: list[float | None] = []
+    for cube in (both.baseline, both.candidate):
+        logs = np.log(cube.sum(axis=2))
+        counts = (~np.isnan(logs)).sum(axis=0)
+        repeated = counts >= 2
+        by_query = np.nanvar(logs[:, repeated], axis=0, ddof=1) / counts[repeated]
+        variances.append(float(by_query.mean()) if repeated.any() else None)
+    return variances[0], variances[1]
 
 
 def _plain_member(fitted: Factors, time_weight: float | None) -> Member:

@@ -28,6 +28,7 @@ from workbench.speedup.calibration.factors import (
     list_common_queries,
     map_columns_to_terms,
     measure_jackknife_variance,
+    measure_session_variances,
     predict_left_out_queries,
     query_wall_times,
 )
@@ -74,6 +75,7 @@ class CalibrationResult:
     model: FactorModel
     pieces: PieceArrays
     queries: tuple[str, ...]
+    session_variances: tuple[float | None, float | None]
     first_runs: bool = False
 
     @property
@@ -184,6 +186,7 @@ class _Calibration:
             self._build_model(table, engines),
             self.pieces,
             self.queries,
+            measure_session_variances(self.times),
             self.times.noise is not None,
         )
 
@@ -528,18 +531,14 @@ def measure_noise_variance(calibrated: CalibrationResult) -> float | None:
 
     Where a side has one session it comes from `FIRST_RUN_NOISE`, or is unknown (null) for warm runs.
     """
-    logs = calibrated.pieces.keys.filter(pl.col("query").is_in(calibrated.queries)).with_columns(pl.col("wall_s").log())
-    total = 0.0
-    for label in (calibrated.baseline, calibrated.candidate):
-        side = logs.filter(pl.col("label") == label).group_by("query").agg(v=pl.col("wall_s").var(), n=pl.len())
-        if (side["n"] >= 2).any():
-            variance = side.filter(pl.col("n") >= 2).select((pl.col("v") / pl.col("n")).mean()).item()
-        elif calibrated.first_runs:
-            variance = FIRST_RUN_NOISE.query_log_sd**2 + FIRST_RUN_NOISE.session_log_sd**2
-        else:
-            return None
-        total += float(variance)
-    return total
+    seen_or_known = [
+        FIRST_RUN_NOISE.query_log_sd**2 + FIRST_RUN_NOISE.session_log_sd**2
+        if variance is None and calibrated.first_runs
+        else variance
+        for variance in calibrated.session_variances
+    ]
+    known = [variance for variance in seen_or_known if variance is not None]
+    return sum(known) if len(known) == len(seen_or_known) else None
 
 
 def _t_quantile(level: float, degrees: int) -> float:
@@ -640,16 +639,12 @@ def score_predictors(
 
 
 def _score_intervals(frame: pl.DataFrame, level: float) -> float | None:
-    """Mean interval score of a predictor's log times; null without intervals.
-
-    Width plus 2 / alpha times the distance by which the actual value lies outside (Gneiting and Raftery, Strictly
-    Proper Scoring Rules, Prediction, and Estimation, JASA 2007). `frame`: Of table VALIDATION.
-    """
+    """Mean interval score of a predictor's log times; null without intervals. `frame`: Of table VALIDATION."""
     if frame["predicted_low_s"].null_count():
         return None
-    low, high, actual = (frame[name].log() for name in ("predicted_low_s", "predicted_high_s", "actual_s"))
-    missed = (low - actual).clip(0) + (actual - high).clip(0)
-    return float((high - low + 2 / (1 - level) * missed).mean())  # type: ignore[arg-type]
+    logs = frame.select(pl.col("predicted_low_s", "predicted_high_s", "actual_s").log())
+    scores = [stats.compute_interval_score(low, high, actual, level) for low, high, actual in logs.iter_rows()]
+    return float(np.mean(scores))
 
 
 def _score_recommendations(frame: pl.DataFrame, threshold: float) -> dict[str, float | int | None]:

@@ -68,11 +68,6 @@ class Design:
     counts: Floats
     actual: Floats
 
-    def select(self, rows: Sequence[int]) -> Design:
-        """Return a copy with some queries only."""
-        index = list(rows)
-        return Design(self.times[index], self.counts[index], self.actual[index])
-
     def predict(self, multipliers: Floats, costs: Floats) -> Floats:
         """Seconds by query, without calibration."""
         return np.asarray(np.maximum(self.times @ multipliers + self.counts @ costs, _MIN_SECONDS))

@@ -9,7 +9,6 @@ import polars as pl
 
 from workbench import stats
 from workbench.core.errors import InputError
-from workbench.speedup.attribution.time_pieces import Measured
 from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.pair_calibration import (
     BY_LOG,
@@ -23,7 +22,6 @@ from workbench.speedup.calibration.pair_calibration import (
     score_predictors,
 )
 from workbench.speedup.calibration.prediction import (
-    PlanCounts,
     predict_queries,
     read_candidate_plans,
     select_counted_runs,
@@ -91,8 +89,9 @@ def try_on_other_recording(
     base, cand = pairs["baseline_s"].to_numpy(), pairs["candidate_s"].to_numpy()
     plans = read_candidate_plans(other.measured, other.candidate)
     frames = []
-    for predictor, known in ((CALIBRATED, plans), (BY_LOG, None)):
-        ratio, half = _predict_ratios(calibrated.model, side, queries, known, level)
+    with_plans, by_log = (predict_queries(calibrated.model, side, level=level, plans=known) for known in (plans, None))
+    for predictor, predicted in ((CALIBRATED, with_plans), (BY_LOG, by_log)):
+        ratio, half = _average_ratios(predicted, queries)
         frames.append(build_validation_rows(predictor, queries, base, cand, base / ratio, half))
     own = calibrated.pairs
     log_ratio, half_width = predict_by_constant(np.log(own["ratio"].to_numpy()), level)
@@ -100,14 +99,11 @@ def try_on_other_recording(
     frames.append(build_validation_rows(CONSTANT, queries, base, cand, constant, np.full(len(queries), half_width)))
     validation = VALIDATION.check(pl.concat(frames))
     scores = score_predictors(validation, level, seed, measure_noise_variance(measured), threshold)
-    return Transfer(validation, scores, _predict_total(calibrated.model, side, pairs, plans, level))
+    return Transfer(validation, scores, _sum_queries(calibrated.model, with_plans, pairs, level))
 
 
-def _predict_ratios(
-    model: FactorModel, side: Measured, queries: list[str], plans: PlanCounts | None, level: float
-) -> tuple[Floats, Floats]:
-    """Ratio of each query and half width of its log, averaged over sessions."""
-    predicted = predict_queries(model, side, level=level, plans=plans)
+def _average_ratios(predicted: pl.DataFrame, queries: list[str]) -> tuple[Floats, Floats]:
+    """Ratio of each query and half width of its log, averaged over sessions. `predicted`: Table `predictions`."""
     logs = predicted.group_by("query").agg(
         ratio=pl.col("ratio").log().mean(), half=((pl.col("ratio_high") / pl.col("ratio_low")).log() / 2).mean()
     )
@@ -115,11 +111,10 @@ def _predict_ratios(
     return np.exp(rows["ratio"].to_numpy()), rows["half"].to_numpy()
 
 
-def _predict_total(
-    model: FactorModel, side: Measured, pairs: pl.DataFrame, plans: PlanCounts, level: float
+def _sum_queries(
+    model: FactorModel, predicted: pl.DataFrame, pairs: pl.DataFrame, level: float
 ) -> tuple[float, float, float, float]:
     """Predicted seconds of a run of all queries with their interval, and the measured seconds; a mean over sessions."""
-    predicted = predict_queries(model, side, level=level, plans=plans)
     of_pairs = predicted.filter(pl.col("query").is_in(pairs["query"].implode()))
     columns = ["predicted_s", "predicted_low_s", "predicted_high_s"]
     runs = of_pairs.with_columns(pl.col(columns) / pl.col("n_executions"))
