@@ -18,6 +18,16 @@ def test_engines_are_sides_under_their_own_names() -> None:
     assert comet.artifact == COMET["3.5"]
 
 
+def test_a_side_has_its_own_line_of_spark_whatever_the_variable_chose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.spark.releases.get_installed_line", lambda: "3.5")
+    monkeypatch.setenv("WORKBENCH_SPARK", "4.1")
+    own, chosen = recording_plan.parse_sides(["comet@3.5", "spark"], [], [])
+    assert (own.label, own.spark, own.line_beside, own.artifact) == ("comet-3.5", "3.5", None, COMET["3.5"])
+    assert (chosen.label, chosen.spark, chosen.line_beside) == ("spark", "4.1", "4.1")
+    (given,) = recording_plan.parse_sides(["comet"], [], [], "4.1")
+    assert given.artifact == COMET["4.1"]
+
+
 def test_a_label_frees_the_name_and_sides_add_settings_of_their_own() -> None:
     found = recording_plan.parse_sides(
         ["spark"], ["base"], ["small:comet,spark.memory.offHeap.size=1g,spark.x=a,b", "same"]

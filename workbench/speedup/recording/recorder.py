@@ -158,7 +158,7 @@ def _record_session(
             timeout_s=config.session_timeout_s,
             on_execution=progress.note_execution,
             local=config.local,
-            spark=recording.find_side(label).spark,
+            spark=prepared.find_side(label).spark,
         )
         session = Session(
             label=label,
@@ -306,7 +306,7 @@ def format_plan(config: RecordConfig) -> str:
     ]
     for side in prepared.sides:
         jar = f" with {side.artifact.coordinate}" if side.artifact else ""
-        jar = f" on Spark {side.spark}{jar}" if side.spark else jar
+        jar = f" on Spark {side.line_beside}{jar}" if side.line_beside else jar
         lines += [
             f"side {side.label}: {side.engine}{jar}",
             *(f"  {key}={value}" for key, value in recording_plan.hide_secret_settings(side.settings).items()),

@@ -259,7 +259,7 @@ def _check_recording(recording: Recording, path: Path) -> None:
 
 @dataclass(frozen=True)
 class RecordedSide:
-    """Label, engine and line of Spark (null: the installed one) of a side, and settings in addition to the engine's."""
+    """Label, engine and line of Spark of a side, and settings in addition to the engine's."""
 
     label: str
     engine: str
@@ -270,6 +270,11 @@ class RecordedSide:
     def settings(self) -> dict[str, str]:
         """Spark settings of this side: the engine's, overridden by its own."""
         return {**ENGINES[self.engine].settings, **self.conf}
+
+    @property
+    def line_beside(self) -> str | None:
+        """Its line of Spark; null for the installed one."""
+        return None if self.spark == releases.get_installed_line() else self.spark
 
     @property
     def artifact(self) -> Artifact | None:
@@ -293,7 +298,7 @@ def parse_sides(
     names = labels or [engine.replace("@", "-") for engine in engines]
     sides = [parse_side(f"{label}:{engine}") for engine, label in zip(engines, names, strict=True)]
     sides += [parse_side(text) for text in spelled]
-    sides = [replace(side, spark=_find_line_beside(side.spark or line)) for side in sides]
+    sides = [replace(side, spark=_choose_line(side.spark or line)) for side in sides]
     if not sides:
         raise ConfigError("nothing to record", where="--engine, --side", do="--engine spark --engine comet")
     for side in sides:
@@ -315,10 +320,11 @@ def parse_side(text: str) -> RecordedSide:
     return RecordedSide(label, engine or "spark", parse_settings(settings, where="--side"), line or None)
 
 
-def _find_line_beside(line: str | None) -> str | None:
-    """The line of Spark that lies beside the installed one; null where that is meant."""
-    line = releases.get_chosen_line() if line is None else releases.check_line(line, where="--spark, --engine, --side")
-    return None if line == releases.get_installed_line() else line
+def _choose_line(line: str | None) -> str | None:
+    """The line of Spark of a side: its own, else that of $WORKBENCH_SPARK, else the installed one."""
+    if line is not None:
+        return releases.check_line(line, where="--spark, --engine, --side")
+    return releases.get_chosen_line() or releases.get_installed_line()
 
 
 def parse_settings(pairs: Iterable[str], *, where: str = "--conf") -> dict[str, str]:
@@ -356,6 +362,10 @@ class RecordingPlan:
     sides: tuple[RecordedSide, ...]
     jars: dict[str, Path]
 
+    def find_side(self, label: str) -> RecordedSide:
+        """The side of a label."""
+        return next(side for side in self.sides if side.label == label)
+
     @property
     def shared(self) -> dict[str, str]:
         """Spark settings of all sides."""
@@ -382,7 +392,7 @@ class RecordingPlan:
                 Side(
                     label=side.label,
                     engine=side.engine,
-                    spark=side.spark,
+                    spark=side.line_beside,
                     settings=hide_secret_settings(side.settings),
                     jar=jar.name if jar else None,
                     jar_sha256=files.hash_file(jar) if jar else None,
@@ -409,7 +419,7 @@ class RecordingPlan:
 
     def build_session_plan(self, label: str, number: int, *, folder: Path, scratch: Path) -> SessionPlan:
         """The plan of one session."""
-        side = next(side for side in self.sides if side.label == label)
+        side = self.find_side(label)
         places = {"spark.sql.warehouse.dir": (folder / "warehouse").as_uri()}
         if self.config.local:
             places["spark.local.dir"] = str(scratch)
