@@ -16,18 +16,21 @@ import numpy as np
 import polars as pl
 
 from workbench.core import files
+from workbench.speedup.calibration.factors import RECORDING_MARK, strip_recording
 from workbench.speedup.calibration.pair_calibration import (
     BY_LOG,
     CALIBRATED,
     CONSTANT,
     CalibrationResult,
     CrossValidation,
+    bootstrap_error_intervals,
     calibrate_pair,
+    compute_skill,
     cross_validate,
     measure_noise_variance,
 )
 from workbench.speedup.calibration.transfer import Transfer, try_on_other_recording
-from workbench.speedup.comparison.pair import Pair, load_recorded_pair
+from workbench.speedup.comparison.pair import Pair, join_pairs, load_recorded_pair
 from workbench.speedup.recording.recording_plan import JOURNAL, Recording, load_recording
 from workbench.stats import wilson_interval
 
@@ -90,7 +93,8 @@ def main(folders: Sequence[str]) -> None:
         (first.name, second.name): try_on_other_recording(first.calibrated, second.pair, second.calibrated)
         for first, second in itertools.permutations(recorded, 2)
     }
-    parts = [HEAD, _format_recordings(recorded), _format_left_out(left_out), _format_recommended(left_out, threshold)]
+    parts = [HEAD, _format_recordings(recorded), _format_left_out(left_out)]
+    parts += [_format_joined(recorded, left_out), _format_recommended(left_out, threshold)]
     parts += [_format_carried({one.name: one for one in recorded}, carried)] if carried else []
     files.write_text(PAGE, "\n".join(parts).rstrip() + "\n")
 
@@ -145,6 +149,47 @@ def _format_left_out(left_out: dict[str, CrossValidation]) -> str:
         )
     names = ("recording", "predictor", "error", "of the constant's [90 %]", "skill", "held", "interval score", "worst")
     return "## Queries left out\n\n" + _format_table(names, rows)
+
+
+def _format_joined(recorded: Sequence[Recorded], left_out: dict[str, CrossValidation]) -> str:
+    """Queries left out of all recordings of the same engines together, beside those left out of their own alone."""
+    rows = []
+    for engines in dict.fromkeys(one.engines for one in recorded):
+        members = {one.name: one.pair for one in recorded if one.engines == engines}
+        if len(members) < 2:
+            continue
+        joined = join_pairs(members)
+        together = cross_validate(calibrate_pair(joined.measured, joined.baseline, joined.candidate)).validation
+        rows += [_compare_joined(name, together, left_out[name]) for name in members]
+    if not rows:
+        return ""
+    names = ("recording", "error alone", "together", "together over alone [90 %]", "skill", "held", "worst")
+    text = (
+        "## Several recordings together\n\nFactors of all recordings of the same engines (`workbench speedup generate "
+        "RECORDING...`). A query is left out of all of them, also where it ran at another scale.\n\n"
+    )
+    return text + _format_table(names, rows)
+
+
+def _compare_joined(name: str, together: pl.DataFrame, alone: CrossValidation) -> tuple[str, ...]:
+    """Row of a recording: errors of its queries, with the candidate's plan, by joined factors and by its own."""
+    own = alone.validation.filter(pl.col("predictor") == CALIBRATED).sort("query")
+    of_all = together.filter(pl.col("predictor") == CALIBRATED, pl.col("query").str.ends_with(RECORDING_MARK + name))
+    rows = of_all.with_columns(pl.col("query").map_elements(strip_recording, pl.String)).sort("query")
+    errors, before = (frame["log_error"].abs().to_numpy() for frame in (rows, own))
+    *_, low, high = bootstrap_error_intervals(errors, before, LEVEL, 0)
+    score = alone.scores.row(by_predicate=pl.col("predictor") == CONSTANT, named=True)
+    skill = compute_skill(float((errors**2).mean()), score["mean_squared_log_error"], score["noise_variance"])
+    worst = int(errors.argmax())
+    return (
+        name,
+        f"{before.mean():.3f}",
+        f"{errors.mean():.3f}",
+        f"{errors.mean() / before.mean():.2f} [{low:.2f}, {high:.2f}]",
+        "-" if skill is None else f"{skill:.2f}",
+        f"{int(rows['covered'].sum())} of {rows.height}",
+        f"{errors[worst]:.2f} ({rows['query'][worst]})",
+    )
 
 
 def _format_recommended(left_out: dict[str, CrossValidation], threshold: float) -> str:

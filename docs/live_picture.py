@@ -23,7 +23,7 @@ def take(browser: Browser, target: Path) -> int:
         labs.opened(browser, lab, "00_start_here.ipynb") as one,
     ):
         one.run_all()
-        one.panel.get_by_role("button", name="Run to a report").click()
+        one.panel.get_by_role("button", name="Run and make report").click()
         one.panel.get_by_text("Done after").wait_for()
         one.page.frame_locator(".wb-panel iframe").locator("figure.chart svg g.root").first.wait_for()
         # The folder of this machine's run is nobody's business.

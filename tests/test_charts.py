@@ -315,7 +315,7 @@ def test_forest_colours_rows_by_category_and_fades_those_of_which_little_is_know
     assert colours["SLOWER"] == theme.COLOURS["failure"]
     assert dots["opacity"]["condition"]["test"] == "datum.weak"
     assert {"note", "verdict"} <= {tip["field"] for tip in dots["tooltip"]}
-    assert "hollow: undecided · lighter: little is known" in built["title"]["subtitle"]
+    assert "hollow: no clear difference · pale: few samples" in built["title"]["subtitle"]
 
 
 def rows_of(chart: Any) -> list[dict[str, Any]]:

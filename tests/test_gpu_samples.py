@@ -71,7 +71,7 @@ def test_a_headline_has_room_for_costs_and_energy() -> None:
     tables = (sweep.requests, sweep.steps, [Goal(limit_s=2.5)], 500)
     for price, named in (
         (2.5, ["cost", "cost of a million tokens"]),
-        (None, ["energy of a token", "a line would say"]),
+        (None, ["energy of a token", "straight-line method"]),
     ):
         answer = compute_answer(*tables, server_metrics=sweep.server_metrics, gpu_price_per_hour=price)
         numbers = build_key_numbers(answer)

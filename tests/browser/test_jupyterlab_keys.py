@@ -67,7 +67,7 @@ def test_a_notebook_is_run_from_its_first_cell_to_its_report_by_keys_alone(lab: 
         one.idle()
         press("Escape")
         one.page.locator(".jp-Notebook").evaluate("one => one.scrollTo(0, 0)")
-        tab_to(one, r"^BUTTON .*Run to a report")
+        tab_to(one, r"^BUTTON .*Run and make report")
         press("Enter")
         one.page.locator(".wb-toolbar-text", has_text=re.compile(r"cell \d+ of \d+")).wait_for()
         one.page.locator(".wb-toolbar-text", has_text="Done after").wait_for()
@@ -83,7 +83,7 @@ def test_a_run_is_started_and_cancelled_in_the_notebooks_own_toolbar(lab: Lab, b
         one.run_all()
         toolbar = one.page.locator(".jp-NotebookPanel-toolbar .wb-toolbar")
         assert toolbar.count() == 1
-        run, cancel = (toolbar.get_by_role("button", name=name) for name in ("Run to a report", "Cancel"))
+        run, cancel = (toolbar.get_by_role("button", name=name) for name in ("Run and make report", "Cancel"))
         assert not cancel.is_visible()
         run.press("Enter")
         cancel.wait_for()

@@ -78,7 +78,7 @@ def test_a_log_picked_by_keyboard_is_run_to_a_report_and_its_tables_sort_and_fil
     with labs.opened(browser, lab, "00_start_here.ipynb", scheme="dark") as one:
         one.run_all()
         chosen_by_keyboard(one)
-        one.panel.get_by_role("button", name="Run to a report").click()
+        one.panel.get_by_role("button", name="Run and make report").click()
         one.panel.get_by_text(re.compile(r"cell \d+ of \d+ · ")).wait_for()
         one.panel.get_by_text("Done after").wait_for()
         frame = one.page.frame_locator(".wb-panel iframe")
@@ -120,7 +120,7 @@ def choose_evil(one: Opened) -> None:
 def test_a_run_is_found_again_after_a_restart_of_the_kernel_and_cancelled(lab: Lab, browser: Browser) -> None:
     with labs.opened(browser, lab, "90_waits.ipynb") as one:
         one.run_all()
-        one.panel.get_by_role("button", name="Run to a report").click()
+        one.panel.get_by_role("button", name="Run and make report").click()
         one.panel.get_by_text(re.compile(r"cell 4 of 4 · ")).wait_for()
         one.panel.evaluate("one => { one.id = 'of-the-old-kernel'; }")
         one.menu("Kernel", "Restart Kernel and Run All Cells…")

@@ -29,6 +29,7 @@ def groups() -> Iterator[tuple[str, Any]]:
 
 
 GROUPS = dict(groups())
+MANY_OPTIONS = 20
 
 
 @pytest.mark.parametrize("words", GROUPS)
@@ -38,6 +39,31 @@ def test_a_list_of_commands_says_whole_sentences(words: str) -> None:
     listed = shown.partition("Commands:")[2]
     assert listed
     assert "..." not in listed.replace("[ARGS]...", "")
+
+
+def list_commands() -> Iterator[tuple[str, Any]]:
+    for words, group in GROUPS.items():
+        for name, command in group.commands.items():
+            # A group's stand-in is listed under its own name.
+            if not hasattr(command, "commands"):
+                yield f"{words} {name}".strip(), command
+
+
+COMMANDS = dict(list_commands())
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_help_names_values_by_what_is_typed_and_groups_many_options(words: str) -> None:
+    command = COMMANDS[words]
+    context = typer.main.get_command(cli_app.app).context_class(command, info_name=words)
+    shown = command.get_help(context)
+    assert not re.search(r"<(str|int|float|path|list\[|%|\w+ range)", shown)
+    assert "default: (" not in shown
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    groups = {parameter.rich_help_panel for parameter in options} - {None}
+    assert len(options) < MANY_OPTIONS or len(groups) >= 2
+    for group in groups:
+        assert f"\n{group}:\n" in shown
 
 
 @pytest.mark.parametrize("area", cli_app.AREAS)

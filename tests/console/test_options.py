@@ -219,5 +219,5 @@ def test_help_tells_the_models_default_and_meaning() -> None:
     app.command(cls=ModelCommand)(run)
     told = " ".join(CliRunner().invoke(app, ["--help"]).stdout.split())
     meaning = SweepConfig.model_fields["think_time_s"].description
-    assert f"--think-time S {meaning} [default: (0)]" in told
-    assert "[default: (200)]" in told
+    assert f"--think-time S {meaning} [default: 0]" in told
+    assert "[default: 200]" in told

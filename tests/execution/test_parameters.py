@@ -104,7 +104,7 @@ def test_a_text_becomes_the_declared_type(declared: Any, name: str, text: str, v
     ],
 )
 def test_a_text_that_does_not_spell_the_type_is_refused(declared: Any, name: str, text: str) -> None:
-    assert refusal(declared, {name: text}).startswith(f"{name}: {text!r} is no ")
+    assert refusal(declared, {name: text}).startswith(f"{name}: {text!r} is not ")
 
 
 @given(st.text())
@@ -142,10 +142,10 @@ def test_an_unquoted_version_in_yaml_is_refused_with_the_advice_to_quote_it(
     ("line", "problem"),
     [
         ("top_operators: '7'", "without quotes"),
-        ("top_operators: 7.0", "7.0 (float) is no int"),
-        ("verbose: 1", "1 (int) is no bool"),
-        ("ratio: .inf", "inf (float) is no float"),
-        ("sql_ids: ['1']", "is no list[int]"),
+        ("top_operators: 7.0", "7.0 (float) is not a whole number"),
+        ("verbose: 1", "1 (int) is not true or false"),
+        ("ratio: .inf", "inf (float) is not a number"),
+        ("sql_ids: ['1']", "is not of type list[int]"),
     ],
 )
 def test_yaml_values_keep_their_type(tmp_path: Path, declared: Any, line: str, problem: str) -> None:
@@ -279,7 +279,7 @@ def test_a_plain_literal_has_its_own_type() -> None:
 
 
 def test_a_default_that_is_not_of_its_type_is_told() -> None:
-    assert "the notebook's default 'x' (str) is no int" in refusal(parameters.parse_parameters('n: int = "x"'))
+    assert "the notebook's default 'x' (str) is not a whole number" in refusal(parameters.parse_parameters('n: int = "x"'))
 
 
 @pytest.mark.parametrize("name", ["model_config", "json", "_private", "copy", "schema"])

@@ -119,8 +119,8 @@ class _ForestColumns:
     def format_legend(self, frame: pl.DataFrame) -> str:
         """Explain what hollow and lighter marks mean."""
         return join_sentences(
-            ("hollow: undecided" if self.category else "hollow: not told apart") if self.told_apart else "",
-            "lighter: little is known" if self.faint and frame.get_column(self.faint).any() else "",
+            ("hollow: no clear difference" if self.category else "hollow: not told apart") if self.told_apart else "",
+            "pale: few samples" if self.faint and frame.get_column(self.faint).any() else "",
             "n at the right" if self.n else "",
         )
 

@@ -15,7 +15,7 @@ import typer
 
 from workbench import __version__
 from workbench.console.finish import JsonFlag
-from workbench.console.options import Area, CommandGroup, LazyGroup
+from workbench.console.options import Area, CommandApp, CommandGroup, LazyGroup
 from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
 from workbench.core.files import default_place
 
@@ -89,7 +89,7 @@ class _RootGroup(CommandGroup):
         self.commands.update({name: LazyGroup(name=name, help=area.help, area=area) for name, area in present.items()})
 
 
-app = typer.Typer(
+app = CommandApp(
     cls=_RootGroup,
     name="workbench",
     help="Answers about accelerated computing, with measured evidence.",

@@ -6,8 +6,10 @@ it. What a flag has otherwise than its field stands in one `FieldOption`. Regist
 
 from __future__ import annotations
 
+import copy
 import importlib
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +36,17 @@ _MAX_SHOWN_CHARS = 60
 Parse = Callable[[Any, str], Any]
 """Makes a field's value of what stands behind the flag; the second argument is the flag, for an error."""
 
+# How typer's help names the type of a value, and what help here calls it; choices stay as they are.
+_TYPE = re.compile(r"<(?:list\[)?([^<>\[\]]+)\]?>")
+_TYPED = {
+    "str": "TEXT",
+    "int": "N",
+    "int range": "N",
+    "float": "NUMBER",
+    "float range": "NUMBER",
+    "path": "PATH",
+    "%Y-%m-%d": "YYYY-MM-DD",
+}
 # Longer than any first sentence: lines wrap, never truncate.
 _MAX_HELP_CHARS = 1000
 
@@ -81,6 +94,7 @@ def take_options_from(
     options: Mapping[str, str | FieldOption] = types.MappingProxyType({}),
     *,
     units: Mapping[str, str] = types.MappingProxyType({}),
+    groups: Mapping[str, str] = types.MappingProxyType({}),
     defaults: Literal["none", "model"] = "none",
 ) -> Callable[[Callable[..., None]], Callable[[], None]]:
     """Give a command options for a model's fields; its first parameter gets the `OptionValues`.
@@ -92,6 +106,7 @@ def take_options_from(
     `fields`: Fields that become options, in the order of the help; a text has spaces between them. Names of the
     function's own parameters may stand among them; those that do not come last.
     `units`: By the unit that a field's name ends with: the flag drops it, and shows this: {"s": "S"}.
+    `groups`: Headings in the help, with the fields below each, spaces between them.
     `defaults`: Default of an option: "none", where help tells the model's default; or the "model"'s own.
 
     >>> from pydantic import BaseModel, Field
@@ -107,6 +122,7 @@ def take_options_from(
     """
     rules = {name: FieldOption(name=rule) if isinstance(rule, str) else rule for name, rule in options.items()}
     names = tuple(fields.split() if isinstance(fields, str) else fields)
+    headings = {name: heading for heading, members in groups.items() for name in members.split()}
 
     def decorate(function: Callable[..., None]) -> Callable[[], None]:
         def command() -> None:
@@ -115,13 +131,34 @@ def take_options_from(
         # Without its annotations: a group that lists its commands must not evaluate them.
         update_wrapper(command, function, assigned=("__module__", "__name__", "__qualname__", "__doc__"))
         del command.__wrapped__  # type: ignore[attr-defined]
-        setattr(command, _SPECIFICATION, _Specification(function, model, names, rules, units, defaults))
+        setattr(command, _SPECIFICATION, _Specification(function, model, names, rules, units, headings, defaults))
         return command
 
     return decorate
 
 
-class ModelCommand(TyperCommand):
+class HelpCommand(TyperCommand):
+    """A command whose help names values by what is typed, and shows options in the groups that they name."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments, options without a group, and those of each group (`rich_help_panel`)."""
+        sections: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None:
+                continue
+            name = "Arguments" if parameter.param_type_name == "argument" else "Options"
+            rows = sections.setdefault(getattr(parameter, "rich_help_panel", None) or name, [])
+            named = _TYPE.sub(lambda kind: _TYPED.get(kind[1], kind[1]), record[0])
+            # A default that is told as a text stands in parentheses.
+            rows.append((named, re.sub(r"\[default: \((.+?)\)(?=[];])", r"[default: \1", record[1])))
+        for name, rows in sections.items():
+            if rows:
+                with formatter.section(name):
+                    formatter.write_dl(rows)
+
+
+class ModelCommand(HelpCommand):
     """A command whose options are made when it is entered, or when somebody looks at them."""
 
     def __init__(self, name: str | None, *, callback: Any = None, params: Any = None, **options: Any) -> None:
@@ -174,6 +211,7 @@ class _Specification:
     fields: tuple[str, ...]
     rules: Mapping[str, FieldOption]
     units: Mapping[str, str]
+    headings: Mapping[str, str]
     defaults: Literal["none", "model"]
 
     @cached_property
@@ -197,21 +235,25 @@ class _Specification:
         call.__signature__ = inspect.Signature([*order, context])  # type: ignore[attr-defined]
         call.__annotations__ = {parameter.name: parameter.annotation for parameter in [*order, context]}
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
-        app.command()(call)
+        app.command(cls=HelpCommand)(call)
         return typer.main.get_command(app)
 
     def _list_own_parameters(self) -> list[inspect.Parameter]:
         hints = get_type_hints(self.function, include_extras=True)
         parameters = inspect.signature(self.function).parameters.values()
         return [
-            parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+            parameter.replace(
+                annotation=_put_under(self.headings.get(parameter.name), hints[parameter.name]),
+                kind=inspect.Parameter.KEYWORD_ONLY,
+            )
             for parameter in parameters
         ]
 
     def _build_field_parameters(self, own_names: set[str]) -> dict[str, _FieldParameter]:
         model_fields = _load_model(self.model).model_fields
         wanted = [name for name in self.fields if name not in own_names]
-        if unknown := sorted((set(wanted) | set(self.rules)) - set(model_fields)):
+        known = set(model_fields) | own_names
+        if unknown := sorted((set(wanted) | set(self.rules) | set(self.headings)) - known):
             raise TypeError(f"{self.function.__name__}: no fields of the model: {', '.join(unknown)}")
         return {name: self._build_field_parameter(name, model_fields[name]) for name in wanted}
 
@@ -234,6 +276,7 @@ class _Specification:
             min=rule.min,
             max=rule.max,
             show_default=shown,
+            rich_help_panel=self.headings.get(field_name),
         )
         return _FieldParameter(
             field=field_name,
@@ -267,6 +310,16 @@ class _Specification:
         if default is not None or is_parsed or model_default is None or isinstance(model_default, list | tuple | dict):
             return default, kind is not bool
         return default, f"{model_default:g}" if isinstance(model_default, float) else str(model_default)
+
+
+def _put_under(heading: str | None, annotation: Any) -> Any:
+    """The annotation of an option that help shows below a heading."""
+    if heading is None:
+        return annotation
+    kind, option = get_args(annotation)
+    option = copy.copy(option)
+    option.rich_help_panel = heading
+    return Annotated[kind, option]
 
 
 def _collect_values(options: Any, values: Mapping[str, Any], context: Any) -> OptionValues:
@@ -415,9 +468,17 @@ def _group() -> None:
     """Does nothing; without a callback typer would turn a group of one command into a command."""
 
 
+class CommandApp(typer.Typer):
+    """Commands with the help of `HelpCommand`."""
+
+    def command(self, *args: Any, cls: type[TyperCommand] = HelpCommand, **options: Any) -> Any:
+        """Register a command."""
+        return super().command(*args, cls=cls, **options)
+
+
 def build_group(text: str, *, first_steps: str = "") -> typer.Typer:
     """An empty group of commands."""
-    return typer.Typer(
+    return CommandApp(
         cls=CommandGroup,
         help=text,
         epilog=f"\b\nBegin with:\n{first_steps.rstrip()}" if first_steps else None,

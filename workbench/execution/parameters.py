@@ -331,7 +331,7 @@ def _parse_given(
             try:
                 overrides[name] = parse_value(parameter.type, text)
             except ValueError as error:
-                problems.append(f"{name}: {_format_value(parameter, text)} is no {parameter.annotation}: {error}")
+                problems.append(f"{name}: {_format_value(parameter, text)} is not {_name_type(parameter)}: {error}")
     public_names = {name for name in by_name if not redaction.is_secret_name(name)}
     return {name: value for name, value in overrides.items() if name in public_names}, problems
 
@@ -408,6 +408,12 @@ def _validate_values(
     return checked.model_dump(by_alias=True), []
 
 
+def _name_type(parameter: Parameter) -> str:
+    """A type as a sentence names it."""
+    names = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text"}
+    return names.get(parameter.annotation, f"of type {parameter.annotation}")
+
+
 def _format_type_problem(detail: Any, by_name: Mapping[str, Parameter], overrides: Mapping[str, Any]) -> str:
     parameter = by_name[str(detail["loc"][0])]
     value = overrides.get(parameter.name, parameter.default)
@@ -419,7 +425,7 @@ def _format_type_problem(detail: Any, by_name: Mapping[str, Parameter], override
         advice = "; without quotes in the YAML file"
     kind = f"{_format_value(parameter, value)} ({type(value).__name__})"
     source = "" if parameter.name in overrides else "the notebook's default "
-    return f"{parameter.name}: {source}{kind} is no {parameter.annotation}{advice}"
+    return f"{parameter.name}: {source}{kind} is not {_name_type(parameter)}{advice}"
 
 
 def _list_secret_variables(

@@ -140,9 +140,9 @@ class Panel:
         self.command = result_widgets.create_copy_widget("")
         self.reading = ipywidgets.HTML()
         auto = ipywidgets.Layout(width="auto")
-        self.back = ipywidgets.Button(description="Back to the cell's values", layout=auto)
-        self.last = ipywidgets.Button(description="Last run's settings: use", layout=auto)
-        self.refresh = ipywidgets.Button(description="Look again", tooltip="Read the runs again", layout=auto)
+        self.back = ipywidgets.Button(description="Reset", layout=auto)
+        self.last = ipywidgets.Button(description="Use last run's settings", layout=auto)
+        self.refresh = ipywidgets.Button(description="Refresh", tooltip="Read the runs again", layout=auto)
         self._used: dict[str, Any] | None = None
         self._connect_widgets()
         self.refresh_runs()

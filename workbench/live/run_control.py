@@ -240,7 +240,7 @@ class RunBar:
         self._ended = on_end
         auto = ipywidgets.Layout(width="auto")
         self.run = ipywidgets.Button(
-            description="Run to a report",
+            description="Run and make report",
             tooltip="The notebook as it was last saved, with these settings, in a process of its own",
             button_style="primary",
             icon="play",

@@ -160,10 +160,10 @@ class SweepConfig(StrictModel):
 
     workers: str = Field("", description="Load from Dask workers: local:N, or dask://HOST:PORT of a scheduler.")
 
-    max_requests: int | None = Field(None, ge=1, description="Most requests of the sweep.")
-    max_duration_s: float | None = Field(None, gt=0, description="Longest time of the sweep, in seconds.")
-    max_tokens: int | None = Field(None, ge=1, description="Most tokens of the sweep, prompts and answers.")
-    max_cost: float | None = Field(None, gt=0, description="Highest cost of the sweep, in the prices' currency.")
+    max_requests: int | None = Field(None, ge=1, description="Stop after this many requests.")
+    max_duration_s: float | None = Field(None, gt=0, description="Stop after this many seconds.")
+    max_tokens: int | None = Field(None, ge=1, description="Stop after this many tokens, prompts and answers.")
+    max_cost: float | None = Field(None, gt=0, description="Stop at this cost, in the prices' currency.")
     price_request: float = Field(0.0, ge=0, description="Price per request.")
     price_million_input: float = Field(0.0, ge=0, description="Price per million prompt tokens.")
     price_million_output: float = Field(0.0, ge=0, description="Price per million answer tokens.")

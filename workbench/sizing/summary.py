@@ -50,7 +50,7 @@ def build_key_numbers(answer: SizingAnswer) -> list[KeyNumber]:
     ]
     numbers += [*_verification_number(answer, row), *_serving_numbers(answer, row)]
     slope = row["slope_gpus"]
-    numbers.append(("a line would say", slope, "GPUs", "slope-based, the same points, no interval"))
+    numbers.append(("straight-line method", slope, "GPUs", "slope-based, the same points, no interval"))
     return numbers[:MAX_KEY_NUMBERS]
 
 

@@ -10,6 +10,7 @@ from workbench.speedup.commands.plan import plan
 from workbench.speedup.commands.profile import explain, export, profile
 from workbench.speedup.commands.qualify import qualify
 from workbench.speedup.commands.record import record, validate
+from workbench.speedup.commands.sample import sample
 
 FIRST_STEPS = """\
   workbench speedup profile data/samples/eventlogs/tpch_sf0.1.zstd
@@ -23,6 +24,7 @@ app = build_group("Measure and predict the speedup of an accelerator, operator b
 app.command(cls=ModelCommand)(profile)
 app.command(cls=ModelCommand)(record)
 app.command(cls=ModelCommand)(plan)
+app.command(cls=ModelCommand)(sample)
 app.command()(generate)
 app.command()(qualify)
 app.command()(package)

@@ -214,3 +214,30 @@ class RecordConfig(_SuiteConfig):
     def n_passes(self) -> int:
         """Passes per session."""
         return self.passes or (1 if self.power_run else 3)
+
+
+class SampleConfig(_SuiteConfig):
+    """Which run to sample, with which factors, and how much it may take."""
+
+    out: Path = Field(description="Run folder to write; the recording of the slices is inside it.")
+    baseline_log: Annotated[str, EVENT_LOG] = Field(
+        min_length=1, description="Event log of the baseline, whose queries are of the suite."
+    )
+    factors: Annotated[Path, _FACTORS] = Field(description="Factor model that `generate` wrote.")
+    budget: str = Field(
+        default="10%",
+        pattern=r"^\d{1,3}(\.\d{1,3})?%$",
+        description="Time that the sample may take, as a share of that of the log's queries.",
+    )
+    engines: list[str] = Field(
+        default=["spark", "comet"],
+        min_length=2,
+        max_length=2,
+        description="Baseline and candidate, with a line of Spark as in comet@4.1; give both.",
+    )
+    passes: int = Field(default=2, ge=1, le=100, description="Runs of each query and side; the first is cold.")
+
+    @property
+    def budget_share(self) -> float:
+        """The budget as a share."""
+        return float(self.budget.removesuffix("%")) / 100

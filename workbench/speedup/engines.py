@@ -17,6 +17,9 @@ from workbench.eventlog.engine_detection import find_node_engine
 FORMATS = frozenset({"parquet", "orc", "csv", "json", "avro", "text", "delta", "iceberg", "hive", "jdbc"})
 # Mark of an operator that an accelerator runs, behind its name.
 ACCELERATED = "*"
+_CONDITIONAL, WITH_CONDITION = "SortMergeJoin", " with condition"
+# Keys of both sides, the kind of join, and what else pairs of rows have to meet.
+_JOIN_CONDITION = re.compile(r"\], (?:Inner|Cross|Left\w+|RightOuter|FullOuter|ExistenceJoin\([^)]*\)), \S")
 NUMBER = re.compile(r"\s*\(\d+\)$")
 # plain: runs in a task; exchange: written in one stage, read in another; broadcast: runs on the driver;
 # transition: converts rows to columns or back; none: takes no time of its own.
@@ -300,9 +303,28 @@ def classify_operator(node_name: str) -> Operator:
     return Operator("spark", name, kind="plain")
 
 
+def note_condition(operator: Operator, text: str) -> Operator:
+    """The operator of a node, a sort merge join with a condition beyond its keys under a name of its own.
+
+    Every pair of rows with equal keys is tried by the condition, which engines do at other paces than merging.
+
+    >>> join = classify_operator("SortMergeJoin")
+    >>> note_condition(join, "SortMergeJoin [a#1L], [b#2L], LeftAnti, NOT (c#3L = d#4L)").name
+    'SortMergeJoin with condition'
+    >>> note_condition(join, "SortMergeJoin [a#1L], [b#2L], LeftAnti").name
+    'SortMergeJoin'
+    """
+    if operator.name == _CONDITIONAL and _JOIN_CONDITION.search(text):
+        return replace(operator, name=f"{operator.name}{WITH_CONDITION}")
+    return operator
+
+
 @lru_cache(maxsize=32)
 def get_supported_operators(engine_name: str) -> frozenset[str] | None:
     """Operators that an engine supports, by Spark's names; null if unknown."""
-    return next(
+    supported = next(
         (engine.list_supported() for engine in ENGINES if engine.name == engine_name and engine.list_supported), None
     )
+    if supported is None or _CONDITIONAL not in supported:
+        return supported
+    return supported | {_CONDITIONAL + WITH_CONDITION}

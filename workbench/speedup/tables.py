@@ -644,6 +644,24 @@ PLANNED_QUERIES = Table(
         text_column("joins_from", "log: as in a run of the baseline; plan: as planned.", nullable=True),
     ),
 )
+SAMPLED_QUERIES = Table(
+    "sampled_queries",
+    "Queries of a run: their ratio on slices of the tables beside that which the factors predict for the slices.",
+    ("query",),
+    (
+        text_column("query", "Name of the query."),
+        seconds_column("baseline_s", "Its time in the baseline's log, all runs together."),
+        share_column("log_share", "Share of the time of the log's queries."),
+        text_column("reason", "Why it has no sample; null where it has.", nullable=True),
+        count_column("n_runs", "Runs that count on either side; null without a sample, as all below.", nullable=True),
+        seconds_column("sample_baseline_s", "Time on slices on the baseline.", nullable=True),
+        seconds_column("sample_candidate_s", "Time on slices on the candidate.", nullable=True),
+        ratio_column("sample_ratio", "The former over the latter.", nullable=True),
+        ratio_column("expected_ratio", "Ratio that the factors predict from the slices' own log.", nullable=True),
+        number_column("log_error", "Log of the ratio over the expected one.", nullable=True),
+        number_column("log_sd", "Standard deviation of the whole query's log error around it.", nullable=True),
+    ),
+)
 PLAN_CHECKS = Table(
     "plan_checks",
     "What was expected of each query's plan, and what a run on the candidate had.",

@@ -199,7 +199,7 @@ def test_ctrl_c_lets_requests_end_keeps_the_data_and_says_how_to_go_on(number: i
     assert sweep.returncode == 130
     assert "stopping: nothing more is sent, waiting for the requests in flight" in err
     assert f"resume: workbench sizing run --resume {folder}" in out
-    assert "not good: the sweep was interrupted" in out
+    assert "invalid: the sweep was interrupted" in out
     assert STEPS.read(folder / "tables")["stopped"].to_list() == ["interrupted"]
     assert run_folder.load_run(folder).status == "cancelled"
 

@@ -62,7 +62,7 @@ def left_out_errors(both: PairedTimes, *, by_plan: bool = True) -> float:
     """Mean square of the left-out errors of 8 queries, everything fitted without each."""
     squares = []
     for row in range(8):
-        fitted, held_out = fit_factors(both.drop_query(row)), both.select_queries([row])
+        fitted, held_out = fit_factors(both.drop_queries([row])), both.select_queries([row])
         assert held_out.plan is not None
         plan = held_out.plan if by_plan else np.zeros_like(held_out.plan)
         predictor = fitted.by_plan if by_plan else fitted.by_log
@@ -116,7 +116,7 @@ def test_coverage_of_left_out_queries_is_that_of_their_level() -> None:
     for seed in range(6):
         both = drawn_pair(seed, n=40, cost_s=0.003, noise=0.15)
         for row in range(0, 40, 5):
-            fitted, held_out = fit_factors(both.drop_query(row)), both.select_queries([row])
+            fitted, held_out = fit_factors(both.drop_queries([row])), both.select_queries([row])
             assert held_out.plan is not None
             assert fitted.by_plan.log_sd is not None
             predicted = fitted.predict(held_out.baseline.mean(axis=0), held_out.work, held_out.plan, fitted.by_plan)
@@ -149,7 +149,7 @@ def test_a_term_that_no_training_query_has_keeps_its_factor() -> None:
 
 def test_folds_leave_out_each_query_once() -> None:
     for n in (8, 22, 99):
-        folds = split_folds(n)
+        folds = split_folds([str(number) for number in range(n)])
         assert sorted(row for _, held_out in folds for row in held_out) == list(range(n))
         assert all(sorted(training + held_out) == list(range(n)) for training, held_out in folds)
 
@@ -162,7 +162,8 @@ def test_pulls_are_chosen_on_left_out_queries() -> None:
     def select(rows: list[int]) -> Design:
         return Design(plain.times[rows], plain.counts[rows], plain.actual[rows])
 
-    folds = [(select(training), select(held_out)) for training, held_out in split_folds(30)]
+    names = [str(number) for number in range(30)]
+    folds = [(select(training), select(held_out)) for training, held_out in split_folds(names)]
     pulls, predictions = choose_pulls(folds)
     assert np.concatenate(predictions) == pytest.approx(np.concatenate([held.actual for _, held in folds]), rel=1e-3)
     assert pulls[0] in MULTIPLIER_PULLS

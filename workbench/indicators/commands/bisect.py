@@ -34,6 +34,11 @@ if TYPE_CHECKING:
         "seed": FieldOption(show_default="random for each session"),
     },
     units={"s": "S"},
+    groups={
+        "Versions": "fixed versions max_probes max_download_bytes",
+        "What runs": "indicators script better metric",
+        "Measurement": "rounds clock alpha threads timeout_s memory_bytes processes network seed",
+    },
 )
 def bisect(
     settings: OptionValues,

@@ -32,6 +32,10 @@ if TYPE_CHECKING:
         "max_failed_share": FieldOption("max_failed", metavar="SHARE"),
         "propose": FieldOption("next_", metavar="K"),
     },
+    groups={
+        "Request": "mix type session require exclude vulnerabilities min_age_days margin clock max_failed_share",
+        "Next stacks": "predict propose stacks unit database next_stacks seed",
+    },
     defaults="model",
 )
 def recommend(

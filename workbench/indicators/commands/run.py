@@ -39,6 +39,11 @@ def _keep_path(path: Path, flag: str) -> str:
         "reference": FieldOption(metavar="FILE"),
     },
     units={"s": "S"},
+    groups={
+        "What runs": "indicators script pytest pyperf better",
+        "Stacks": "stacks stack python specification ignore fetch_script baseline max_download_bytes",
+        "Measurement": "rounds clock alpha threads timeout_s memory_bytes processes network seed",
+    },
 )
 def run(
     settings: OptionValues,

@@ -50,6 +50,11 @@ def _parse_with(name: str, *, takes_flag: bool = True) -> Parse:
         "max_download_bytes": FieldOption("max_download", parse=parse_size_option, metavar="SIZE", default="2GB"),
         "context": FieldOption(parse=_parse_with("read_context", takes_flag=False), metavar="JSON|FILE"),
     },
+    groups={
+        "Versions": "free requirements decision decision_type step count seed latest",
+        "Days": "first_day last_day every most before",
+        "Target": "python platform max_download_bytes",
+    },
 )
 def stacks(
     settings: OptionValues,

@@ -11,7 +11,7 @@ function render({ model, el }) {
     one.addEventListener("click", () => model.send({ do: action }));
     return one;
   };
-  const run = button("▶ Run to a report", "run");
+  const run = button("▶ Run and make report", "run");
   run.title = "The notebook as it was last saved, with the settings of its panel, in a process of its own";
   const cancel = button("■ Cancel", "cancel");
   const progress = document.createElement("progress");

@@ -136,6 +136,11 @@ def _format_import(result: ImportResult) -> str:
         "delay": FieldOption(metavar="S"),
         "template": FieldOption(metavar="FILE"),
     },
+    groups={
+        "Workloads": "workload_type num_workloads num_gpus num_workers project pvc template",
+        "Pace": "num_processes delay closed max_rate",
+        "Cluster": "scheduler allow_real_nodes submit_with kubectl command cluster context kubeconfig confirm",
+    },
     defaults="model",
 )
 def submit(

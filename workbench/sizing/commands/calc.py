@@ -84,7 +84,16 @@ KeepOrder = Annotated[
 ]
 
 
-@take_options_from("workbench.sizing.compat_nat.calculation:Options", _FIELDS, _OPTIONS)
+@take_options_from(
+    "workbench.sizing.compat_nat.calculation:Options",
+    _FIELDS,
+    _OPTIONS,
+    groups={
+        "Question": "target_llm_latency target_workflow_runtime target_users test_gpu_count offline",
+        "Measurement": _ONLINE_FIELDS,
+        "Output": "output_dir append remove_older plots write keep_order",
+    },
+)
 def calc(
     option_values: OptionValues,
     target_llm_latency: Latency = 0.0,

@@ -56,7 +56,18 @@ LeastReplicas = Annotated[
 ]
 
 
-@take_options_from("workbench.sizing.deployment.service_manifests:ServiceSpec", _FIELDS, _OPTIONS, defaults="model")
+@take_options_from(
+    "workbench.sizing.deployment.service_manifests:ServiceSpec",
+    _FIELDS,
+    _OPTIONS,
+    groups={
+        "Size": "gpus gpus_per_replica gpus_per_node spare survive_node in_flight least_replicas",
+        "Server": "profile image port health liveness args start_s metric",
+        "Pod": "gpu_resource node_selector env_secret pull_secret cache_claim cache_path cache_variable shared_memory "
+        "cpu memory",
+    },
+    defaults="model",
+)
 def manifests(
     option_values: OptionValues,
     sweep: Sweep = None,

@@ -14,13 +14,16 @@ from workbench.sizing.commands.estimate import Price, Rate, Sessions, Users
 if TYPE_CHECKING:
     from workbench.sizing.estimation.sweep_store import TargetLoad
 
-_SWEEP_FIELDS = """
-url protocol function target_confirm header_env gpus simulated metrics_url gpu_metrics metrics_every_s model
-output_tokens output_cv exact_output extra_body method body answer_at input_tokens_at output_tokens_at goals users
-rates arrivals arrivals_cv trace turns think_time_s ramp_s least_samples most_samples tight max_step_s timeout_s
-max_error_ratio any_answer retries processes workers max_requests max_duration_s max_tokens max_cost price_request
-price_million_input price_million_output prompts prompt_key input_tokens input_cv tokenizer unique_prefix seed
-"""
+_GROUPS = {
+    "Service": "url protocol function target_confirm header_env gpus simulated metrics_url gpu_metrics metrics_every_s",
+    "Requests": "model output_tokens output_cv exact_output extra_body method body answer_at input_tokens_at "
+    "output_tokens_at prompts prompt_key input_tokens input_cv tokenizer unique_prefix",
+    "Load": "users rates arrivals arrivals_cv trace turns think_time_s ramp_s retries processes workers seed",
+    "Precision": "least_samples most_samples tight max_step_s timeout_s max_error_ratio any_answer",
+    "Limits and prices": "max_requests max_duration_s max_tokens max_cost price_request price_million_input "
+    "price_million_output",
+}
+_SWEEP_FIELDS = " ".join(["goals", *_GROUPS.values()])
 _GOAL_HELP = "Goal such as p95<=2 (seconds) or 'ttft p99<=300ms'; levels are chosen around its limit. Repeatable."
 _SWEEP_OPTIONS = {
     "protocol": FieldOption(default="nat"),
@@ -45,7 +48,9 @@ Resume = Annotated[
 ]
 
 
-@take_options_from("workbench.sizing.config:SweepConfig", _SWEEP_FIELDS, _SWEEP_OPTIONS, units={"s": "S"})
+@take_options_from(
+    "workbench.sizing.config:SweepConfig", _SWEEP_FIELDS, _SWEEP_OPTIONS, units={"s": "S"}, groups=_GROUPS
+)
 def run(
     option_values: OptionValues,
     target_users: Users = None,

@@ -27,7 +27,15 @@ TimeScale = Annotated[float, typer.Option(help="Factor on all times: 0.1 is ten 
 ReadyFile = Annotated[Path | None, typer.Option(help="File that gets the URL once the server listens.")]
 
 
-@take_options_from("workbench.sizing.simulation.cluster_model:Service", _SERVICE_FIELDS, defaults="model")
+@take_options_from(
+    "workbench.sizing.simulation.cluster_model:Service",
+    _SERVICE_FIELDS,
+    groups={
+        "Server": "gpus slots prefill_tokens_per_s decode_base_s decode_per_sequence_s router cache_tokens admission",
+        "Requests": "calls input_tokens input_cv output_tokens output_cv tool_s tool_cv shared_s",
+    },
+    defaults="model",
+)
 def simulate(
     option_values: OptionValues,
     host: Host = "127.0.0.1",

@@ -199,7 +199,7 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
         lines.append(table(driven, caption="Verification").text)
     if answer.cost_per_hour is not None:
         lines.append(f"cost of the recommended GPUs: {answer.cost_per_hour:g} an hour")
-    lines += [f"not good: {reason}" for reason in answer.reasons]
+    lines += [f"invalid: {reason}" for reason in answer.reasons]
     return "\n".join([*lines, f"written: {folder}"])
 
 

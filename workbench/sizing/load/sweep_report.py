@@ -200,7 +200,7 @@ def format_sweep(sweep: SweepResult) -> str:
         if len(listed) > MAX_PRINTED_FAILURES:
             lines.append(f"step {step}: and {len(listed) - MAX_PRINTED_FAILURES} more kinds, see sweep.json")
     lines += [f"note: {note}" for note in sweep.notes]
-    lines += [f"not good: {reason}" for reason in sweep.reasons]
+    lines += [f"invalid: {reason}" for reason in sweep.reasons]
     if sweep.folder is not None:
         lines.append(f"written: {sweep.folder}")
         if (sweep.folder / calc_file.SWEEP_FILE_PATH).exists():

@@ -302,13 +302,13 @@ def _build_nodes(rows: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> d
         for accumulator in row["accumulator_ids"] or ():
             for metric in values.get(accumulator, ()):
                 by_stage[metric["stage_id"]][metric["metric_name"]] = metric["total"]
-        operator = engines.classify_operator(name)
+        text = row["simple_string"] or ""
         nodes[row["node_id"]] = Node(
             row["node_id"],
             name,
-            operator,
+            engines.note_condition(engines.classify_operator(name), text),
             tuple(row["parent_ids"] or ()),
-            row["simple_string"] or "",
+            text,
             dict(by_stage),
         )
     return nodes

@@ -45,11 +45,15 @@ TIME_WEIGHTS = (1.0, 0.8, 0.6, None)
 # With few queries this one alone counts.
 DEFAULT_TIME_WEIGHT = 0.8
 MIN_QUERIES_TO_LEARN = 8
+# Log of the largest ratio between an operator's time by its work and by its time.
+WORK_REACH = 0.7
 # Mean square error of a member without any, as in times that were made up.
 _MIN_SQUARE = 1e-12
 # An operator counts as left to Spark if more than this share of its planned nodes is.
 MOSTLY = 0.5
 MAX_DESCRIBED = 8
+# Between a query's name and that of its recording, where several are joined.
+RECORDING_MARK = " @ "
 
 
 @dataclass(frozen=True)
@@ -118,9 +122,9 @@ class PairedTimes:
             plan_of_log=None if self.plan_of_log is None else self.plan_of_log[index],
         )
 
-    def drop_query(self, left_out: int) -> PairedTimes:
-        """Return a copy without one query."""
-        return self.select_queries([i for i in range(len(self.queries)) if i != left_out])
+    def drop_queries(self, left_out: Sequence[int]) -> PairedTimes:
+        """Return a copy without some queries."""
+        return self.select_queries([i for i in range(len(self.queries)) if i not in left_out])
 
 
 @dataclass(frozen=True)
@@ -147,8 +151,9 @@ class Factors:
     def predict_operators(self, parts: Floats, work: Floats, time_weight: float | None) -> Floats:
         """Wall seconds on the candidate by query and term, by the factors alone.
 
-        The geometric mean, weighted by `time_weight`, of time over factor and of work times price. For slow expressions
-        on the baseline, the work predicts the candidate's time better than the time does. A null weight takes the
+        The geometric mean, weighted by `time_weight`, of time over factor and of work times price, which are taken to
+        be at most `WORK_REACH` apart. For slow expressions on the baseline, the work predicts the candidate's time
+        better than the time does; where few queries tell a price, it can be far off. A null weight takes the
         engine-wide factor for all.
 
         `parts`, `work`: Seconds and work on the baseline, [query, term].
@@ -156,11 +161,10 @@ class Factors:
         if time_weight is None:
             return np.asarray(parts * np.exp(-self.log_even))
         by_time = parts * np.exp(-self.log_factor)
-        by_work = work * np.exp(self.log_price)
         both = (parts > 0) & (work > 0) & np.isfinite(self.log_price)
-        w = time_weight
-        mixed = np.exp(w * np.log(np.where(both, by_time, 1)) + (1 - w) * np.log(np.where(both, by_work, 1)))
-        return np.asarray(np.where(both, mixed, by_time))
+        log_apart = np.log(np.where(both, work, 1)) + self.log_price - np.log(np.where(both, by_time, 1))
+        log_apart = np.where(both, np.clip(log_apart, -WORK_REACH, WORK_REACH), 0.0)
+        return np.asarray(by_time * np.exp((1 - time_weight) * log_apart))
 
     def predict_by_term(self, parts: Floats, work: Floats, plan: Floats, predictor: Predictor) -> Floats:
         """Wall seconds on the candidate by query and term, and fixed costs of the plan in the last column.
@@ -233,6 +237,15 @@ def _list_counted_queries(measured: Measured, baseline: str, candidate: str) -> 
         label: set(executions.filter(pl.col("label") == label).select("query", "fingerprint").iter_rows())
         for label in (baseline, candidate)
     }
+
+
+def strip_recording(query: str) -> str:
+    """Name of a query without that of its recording.
+
+    >>> strip_recording("q1 @ tpch-sf1"), strip_recording("q1")
+    ('q1', 'q1')
+    """
+    return query.partition(RECORDING_MARK)[0]
 
 
 def natural_sort_key(name: str) -> tuple[tuple[int, int, str], ...]:
@@ -354,7 +367,7 @@ def fit_factors(both: PairedTimes) -> Factors:
         predictor = _predict_without_learning(fitted, both)
         return replace(fitted, by_plan=predictor, by_log=predictor)
     folds = []
-    for training, held_out in split_folds(n):
+    for training, held_out in split_folds([strip_recording(query) for query in both.queries]):
         of_training = both.select_queries(training)
         folds.append(_Fold(_fit_terms(of_training), of_training, both.select_queries(held_out)))
     return replace(
@@ -449,7 +462,7 @@ def _predict_without_learning(fitted: Factors, both: PairedTimes) -> Predictor:
         return Predictor((member,))
     errors = []
     for i in range(len(both.queries)):
-        training = both.drop_query(i)
+        training = both.drop_queries([i])
         factors = _fit_terms(training)
         calibration = calibrate(factors, training)[0].calibration
         errors.append(calibrate(factors, both.select_queries([i]))[1][0] + calibration)
@@ -557,18 +570,20 @@ def measure_jackknife_variance(
     whose prices rest on few noisy runs.
     """
     refits = _refit_without_each(pieces, baseline, candidate, both.queries, groups)
-    estimates = [_fit_terms(refit.drop_query(i)).log_raw for i, refit in enumerate(refits)]
+    estimates = [_fit_terms(refit.drop_queries(rows)).log_raw for refit, rows in refits]
     n = len(estimates)
     return np.asarray((n - 1) ** 2 / n * np.var(estimates, axis=0, ddof=1))
 
 
 def _refit_without_each(
     pieces: PieceArrays, baseline: str, candidate: str, queries: Sequence[str], groups: Sequence[Sequence[str]]
-) -> Iterator[PairedTimes]:
-    """Yield, for each query, all paired times at prices fitted without it."""
-    for query in queries:
-        prices = fit_session_prices(pieces, [other for other in queries if other != query])
-        yield arrange_paired_times(pieces, prices, baseline, candidate, queries, groups)
+) -> Iterator[tuple[PairedTimes, list[int]]]:
+    """Yield, for each query, all paired times at prices fitted without it, and its rows: one for each recording."""
+    names = [strip_recording(query) for query in queries]
+    for name in dict.fromkeys(names):
+        rows = [row for row, other in enumerate(names) if other == name]
+        prices = fit_session_prices(pieces, [queries[row] for row in range(len(names)) if row not in rows])
+        yield arrange_paired_times(pieces, prices, baseline, candidate, queries, groups), rows
 
 
 def predict_left_out_queries(
@@ -580,15 +595,18 @@ def predict_left_out_queries(
     `log_sd`, the root mean square log error of the other queries, left out in their turn; `predicted_by_log_s` and
     `log_sd_by_log`, the same from the log alone.
     """
-    rows = []
-    for i, both in enumerate(_refit_without_each(pieces, baseline, candidate, queries, groups)):
-        fitted = fit_factors(both.drop_query(i))
-        held_out = both.select_queries([i])
+    frames = []
+    for both, rows in _refit_without_each(pieces, baseline, candidate, queries, groups):
+        fitted = fit_factors(both.drop_queries(rows))
+        held_out = both.select_queries(rows)
         parts = average_parts(held_out.baseline)
-        row: list[object] = [queries[i]]
-        for plan, predictor in ((held_out.plan, fitted.by_plan), (held_out.plan_of_log, fitted.by_log)):
+        columns: dict[str, object] = {"query": held_out.queries}
+        for name, plan, predictor in (
+            ("", held_out.plan, fitted.by_plan),
+            ("_by_log", held_out.plan_of_log, fitted.by_log),
+        ):
             assert plan is not None
-            row += [float(fitted.predict(parts, held_out.work, plan, predictor)[0]), predictor.log_sd]
-        rows.append(row)
-    columns = ["query", "predicted_s", "log_sd", "predicted_by_log_s", "log_sd_by_log"]
-    return pl.DataFrame(rows, schema=columns, orient="row")
+            columns[f"predicted{name}_s"] = fitted.predict(parts, held_out.work, plan, predictor)
+            columns[f"log_sd{name}"] = predictor.log_sd
+        frames.append(pl.DataFrame(columns))
+    return pl.DataFrame({"query": queries}).join(pl.concat(frames), on="query", maintain_order="left")

@@ -31,6 +31,7 @@ from workbench.speedup.calibration.factors import (
     measure_session_variances,
     predict_left_out_queries,
     query_wall_times,
+    strip_recording,
 )
 from workbench.speedup.calibration.plan_costs import measure_fixed_rates
 from workbench.speedup.calibration.time_split import (
@@ -515,7 +516,7 @@ def cross_validate(
             (BY_LOG, "predicted_by_log_s", "log_sd_by_log"),
         )
     ]
-    frames.append(build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(base, cand, level)))
+    frames.append(build_validation_rows(CONSTANT, queries, base, cand, *_predict_constant(queries, base, cand, level)))
     if seed_ratios:
         has_seed = [query in seed_ratios for query in queries]
         names = [query for query, there in zip(queries, has_seed, strict=True) if there]
@@ -547,14 +548,14 @@ def _t_quantile(level: float, degrees: int) -> float:
     return float(stdtrit(max(degrees, 1), (1 + level) / 2))
 
 
-def _predict_constant(base: Floats, cand: Floats, level: float) -> tuple[Floats, Floats]:
+def _predict_constant(queries: Sequence[str], base: Floats, cand: Floats, level: float) -> tuple[Floats, Floats]:
     """Predict each query by the mean log ratio of the others, with the half width of the prediction interval.
 
     `base`, `cand`: Seconds by query; so are the predictions, and the half widths are of their logs.
     """
     logs = np.log(base) - np.log(cand)
-    others = [predict_by_constant(np.delete(logs, i), level) for i in range(len(logs))]
-    log_ratios, half_widths = np.array(others).T
+    names = np.array([strip_recording(query) for query in queries])
+    log_ratios, half_widths = np.array([predict_by_constant(logs[names != name], level) for name in names]).T
     return base / np.exp(log_ratios), half_widths
 
 
@@ -606,7 +607,7 @@ def score_predictors(
     for (predictor,), frame in validation.group_by("predictor", maintain_order=True):
         errors = frame["log_error"].abs()
         beside = frame.select("query").join(constant, on="query", how="left")["log_error"].abs()
-        low, high, ratio_low, ratio_high = _bootstrap_error_intervals(errors.to_numpy(), beside.to_numpy(), level, seed)
+        low, high, ratio_low, ratio_high = bootstrap_error_intervals(errors.to_numpy(), beside.to_numpy(), level, seed)
         mean_square, reference_square = (
             float((log_errors**2).mean()) for log_errors in (errors.to_numpy(), beside.to_numpy())
         )
@@ -676,7 +677,7 @@ def compute_skill(mean_square: float, constant_mean_square: float, noise_varianc
     return 1 - (mean_square - noise_variance) / (constant_mean_square - noise_variance)
 
 
-def _bootstrap_error_intervals(
+def bootstrap_error_intervals(
     errors: Floats, constant: Floats, level: float, seed: int
 ) -> tuple[float, float, float, float]:
     """Bootstrap intervals of the mean error and of its ratio to the constant predictor's.

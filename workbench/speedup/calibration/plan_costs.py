@@ -160,10 +160,16 @@ def choose_pulls(folds: Sequence[tuple[Design, Design]]) -> tuple[tuple[float, f
     return best[1], best[2]
 
 
-def split_folds(n: int) -> list[tuple[list[int], list[int]]]:
-    """Rows of training and left-out queries of each fold; neighbours by name are in different folds."""
-    rows = range(n)
+def split_folds(groups: Sequence[str]) -> list[tuple[list[int], list[int]]]:
+    """Rows of training and left-out queries of each fold; rows of one group stay together, neighbours do not.
+
+    >>> split_folds(["q1", "q2", "q1"])
+    [([1], [0, 2]), ([0, 2], [1])]
+    """
+    places = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    fold_of = [places[group] % N_FOLDS for group in groups]
+    rows = range(len(groups))
     return [
-        ([row for row in rows if row % N_FOLDS != fold], [row for row in rows if row % N_FOLDS == fold])
-        for fold in range(min(N_FOLDS, n))
+        ([row for row in rows if fold_of[row] != fold], [row for row in rows if fold_of[row] == fold])
+        for fold in range(min(N_FOLDS, len(places)))
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,10 +15,16 @@ from workbench import stats
 from workbench.speedup import engines
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel, ModelPredictor
-from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE, Factors, map_columns_to_terms
+from workbench.speedup.calibration.factors import (
+    FIRST_RUN_NOISE,
+    WARM_RUN_NOISE,
+    Factors,
+    map_columns_to_terms,
+    strip_recording,
+)
 from workbench.speedup.calibration.plan_costs import Predictor, count_plan, measure_fixed_rates
 from workbench.speedup.calibration.time_split import Floats, PieceArrays, build_piece_arrays, split_times, sum_work
-from workbench.speedup.tables import PLANNED_NODES, PREDICTIONS, STEPS
+from workbench.speedup.tables import PLANNED_NODES, PREDICTIONS, SAMPLED_QUERIES, STEPS
 
 # Above this share of its nodes on the CPU, an operator counts as left on the CPU.
 MOSTLY = 0.5
@@ -42,6 +48,21 @@ NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed", PLAN_COSTS})
 # Counts of `plan_costs.COSTS` by query.
 PlanCounts = Mapping[str, Floats]
 
+
+@dataclass(frozen=True)
+class SampledError:
+    """What a sample of a query says of its prediction: the log by which the true ratio is above it, and its variance.
+
+    `log_variance` is that of the query's own error around what the sample shows.
+    """
+
+    log_error: float
+    log_variance: float
+
+
+# By query.
+SampledErrors = Mapping[str, SampledError]
+
 # Bars of a waterfall; the smallest steps are added up.
 MAX_STEPS = 12
 # A step below this share of the baseline's time counts as small.
@@ -55,6 +76,7 @@ def predict_queries(
     overrides: Mapping[str, float] | None = None,
     level: float = stats.LEVEL,
     plans: PlanCounts | None = None,
+    samples: SampledErrors | None = None,
 ) -> pl.DataFrame:
     """Predict the time of each query on the candidate.
 
@@ -62,6 +84,8 @@ def predict_queries(
     runs.
     `plans`: Counts of the candidate's plans by query (`load_plan_counts`); without one, the plan is expected to be that
     of the log with the operators left to Spark that the candidate left in the recording.
+    `samples`: Errors of predictions that samples of these queries showed; each prediction moves towards its sample by
+    the share of its own variance in both variances, and its interval narrows.
 
     Returns: Table `predictions`: one row per log and query; the runs of a query are added up.
 
@@ -84,7 +108,10 @@ def predict_queries(
     without_factor = [column for column, name in enumerate(fitted.terms) if name in unknown]
     unknown_share = parts[:, without_factor].sum(axis=1) / parts.sum(axis=1)
     log_sd = np.where(_is_planned(pieces, plans), *(_read_log_sd(model, one) for one in (model.by_plan, model.by_log)))
-    half = _prediction_half_widths(model, pieces, log_sd, unknown_share, 2 * noise["variance"].to_numpy(), level)
+    variance = log_sd**2 + (unknown_share * model.spread) ** 2 + _transfer_variance(model, pieces)
+    shift, variance = _correct_by_samples(pieces, variance, samples or {})
+    predicted *= np.exp(-shift)
+    half = _prediction_half_widths(model, variance + 2 * noise["variance"].to_numpy(), level)
     rows = []
     for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows()):
         n_executions, total_s = runs[i]
@@ -208,6 +235,20 @@ def load_plan_counts(folder: str | Path) -> PlanCounts:
     return {query: np.array([1.0, fast, n - fast]) for query, fast, n in counts.iter_rows()}
 
 
+def list_sampled_errors(queries: pl.DataFrame) -> SampledErrors:
+    """Errors by query. `queries`: Columns `query, log_error, log_sd`; null without a sample."""
+    known = queries.filter(pl.col("log_error").is_not_null())
+    return {
+        query: SampledError(error, sd**2)
+        for query, error, sd in known.select("query", "log_error", "log_sd").iter_rows()
+    }
+
+
+def load_sampled_errors(folder: str | Path) -> SampledErrors:
+    """Errors in a run folder of `workbench speedup sample`."""
+    return list_sampled_errors(SAMPLED_QUERIES.read(Path(folder) / "tables"))
+
+
 def read_candidate_plans(measured: Measured, candidate: str) -> PlanCounts:
     """Counts of the plans that a recorded candidate had, by query; averaged over its sessions."""
     pieces = build_piece_arrays(select_counted_runs(measured, candidate))
@@ -309,25 +350,34 @@ def _read_log_sd(model: FactorModel, predictor: ModelPredictor) -> float:
 
 def is_of_recording(model: FactorModel, queries: pl.Series) -> bool:
     """Whether all of these queries are, by name, among those that the factors were made from."""
-    return set(queries) <= set(model.queries)
+    return set(queries) <= {strip_recording(query) for query in model.queries}
 
 
-def _prediction_half_widths(
-    model: FactorModel, pieces: PieceArrays, log_sd: Floats, unknown_share: Floats, noise: Floats, level: float
-) -> Floats:
-    """Half width of the prediction interval of the log ratio, by row of `pieces.keys`.
+def _transfer_variance(model: FactorModel, pieces: PieceArrays) -> Floats:
+    """Variance of a query's log error that another suite adds, by row of `pieces.keys`."""
+    by_session = pieces.keys.select("session", "query").group_by("session").agg("query")
+    is_own = {session: is_of_recording(model, pl.Series(queries)) for session, queries in by_session.iter_rows()}
+    return np.array([0.0 if is_own[session] else TRANSFER_LOG_SD**2 for session in pieces.keys["session"]])
 
-    `log_sd`: Root mean square log error of left-out queries, by row. `unknown_share`: Share of time in operators
-    without a factor, by row. `noise`: Variance of the log ratio from the runs, by row.
+
+def _correct_by_samples(pieces: PieceArrays, variance: Floats, samples: SampledErrors) -> tuple[Floats, Floats]:
+    """Log by which each predicted ratio moves, and the variance of what is left, by row of `pieces.keys`.
+
+    `variance`: Of the log error without a sample.
     """
+    known = [samples.get(query) for query in pieces.keys["query"]]
+    error = np.array([0.0 if sample is None else sample.log_error for sample in known])
+    own = np.array([np.inf if sample is None else sample.log_variance for sample in known])
+    weight = variance / (variance + own)
+    return weight * error, variance * (1 - weight)
+
+
+def _prediction_half_widths(model: FactorModel, variance: Floats, level: float) -> Floats:
+    """Half width of the prediction interval of the log ratio. `variance`: Of a query's log ratio, with its noise."""
     from scipy.special import stdtrit
 
     t = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2))
-    by_session = pieces.keys.select("session", "query").group_by("session").agg("query")
-    is_own = {session: is_of_recording(model, pl.Series(queries)) for session, queries in by_session.iter_rows()}
-    transfer = np.array([0.0 if is_own[session] else TRANSFER_LOG_SD for session in pieces.keys["session"]])
-    half_widths = t * np.sqrt(log_sd**2 + noise + (unknown_share * model.spread) ** 2 + transfer**2)
-    return np.asarray(np.hypot(half_widths, session_half_width(model, level)))
+    return np.asarray(np.hypot(t * np.sqrt(variance), session_half_width(model, level)))
 
 
 def session_half_width(model: FactorModel, level: float) -> float:

@@ -28,6 +28,12 @@ Baseline = Annotated[str | None, typer.Option(help="Name of the baseline: a side
 Candidate = Annotated[str | None, typer.Option(help="Name of the candidate.")]
 Level = Annotated[float, typer.Option(help="Confidence level of the intervals, as a share.")]
 MinRatio = Annotated[float, typer.Option(help="Minimum ratio of a recommendation.")]
+Recordings = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        help="Folders that `workbench speedup record` wrote, joined if several; or a folder of the logs of two engines."
+    ),
+]
 RunFolder = Annotated[Path | None, typer.Option(help="Write the tables as a run folder here.")]
 UseFirstRuns = Annotated[
     FirstRuns,

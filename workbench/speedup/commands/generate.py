@@ -14,6 +14,7 @@ from workbench.speedup.commands import (
     FirstRuns,
     Level,
     Method,
+    Recordings,
     RunFolder,
     SeedVerbose,
     UseFirstRuns,
@@ -22,9 +23,7 @@ from workbench.speedup.commands import (
 
 def generate(
     output: Annotated[Path, typer.Option(help="File to write: a factor model (.json), or CPUOperator,Score (.csv).")],
-    recording: Annotated[
-        Path | None, typer.Argument(help="Folder that `workbench speedup record` wrote, or of the logs of two engines.")
-    ] = None,
+    recordings: Recordings = None,
     cpu: Annotated[
         list[str] | None, typer.Option(help="Event log(s) or a folder of them, without accelerator; repeatable.")
     ] = None,
@@ -44,13 +43,15 @@ def generate(
     Run, is compared by these first runs, with wide intervals. Exit code 1 when the comparison is not fair: the
     factors are written, and the reasons are printed.
 
+    Factors of several recordings of the same engines rest on the queries of all.
+
     Example: workbench speedup generate data/samples/speedup/tpch-sf1 --output factors.json
     """
     from workbench.core.errors import ConfigError
     from workbench.speedup.commands import methods
 
     if method is Method.seed:
-        if recording is not None or len(cpu or []) != 1 or len(gpu or []) != 1:
+        if recordings or len(cpu or []) != 1 or len(gpu or []) != 1:
             raise ConfigError(
                 "the seed method takes one path per side", do="give --cpu PATH --gpu PATH, folders for several logs"
             )
@@ -58,5 +59,5 @@ def generate(
         return
     if output.suffix.lower() not in (".json", ".csv"):
         raise ConfigError("unknown kind of output", where="--output", found=output.name, allowed=["*.json", "*.csv"])
-    pair = methods.load_pair(recording, cpu or [], gpu or [], baseline, candidate, first_runs.value)
+    pair = methods.load_pair(recordings or [], cpu or [], gpu or [], baseline, candidate, first_runs.value)
     methods.generate_calibrated_model(pair, output, out=out, level=level, as_json=as_json)

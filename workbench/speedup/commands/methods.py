@@ -21,6 +21,7 @@ from workbench.runs import run_folder
 from workbench.speedup import tables
 from workbench.speedup.attribution.operator_explanation import is_recording
 from workbench.speedup.calibration.factor_model import export_factor_csv
+from workbench.speedup.calibration.factors import RECORDING_MARK
 from workbench.speedup.calibration.pair_calibration import (
     CALIBRATED,
     CrossValidation,
@@ -58,20 +59,24 @@ GUIDE = "known faults of the seed method: docs/guide/speedup-seed-method.md"
 
 
 def load_pair(
-    recording: Path | None,
+    recordings: Sequence[Path],
     baseline_logs: Sequence[str],
     candidate_logs: Sequence[str],
     baseline: str | None,
     candidate: str | None,
     first_runs: pairs.FirstRuns,
 ) -> Pair:
-    """The pair that the options name: a recording, or logs of both sides."""
-    if recording is not None and (baseline_logs or candidate_logs):
+    """The pair that the options name: recordings, or logs of both sides."""
+    if recordings and (baseline_logs or candidate_logs):
         raise ConfigError("a recording and logs", do="give the folder of a recording, or --cpu and --gpu, not both")
-    if recording is not None and (is_recording(str(recording)) or not recording.is_dir() or baseline or candidate):
-        return pairs.load_recorded_pair(recording, baseline, candidate, first_runs=first_runs)
-    if recording is not None:
-        return pairs.load_pair_from_folder(recording, first_runs=first_runs)
+    if recordings:
+        names = [folder.name for folder in recordings]
+        if len(set(names)) < len(names):
+            names = [str(folder) for folder in recordings]
+        if len(set(names)) < len(names):
+            raise ConfigError("a recording is named twice", found=names)
+        loaded = [_load_recorded_pair(folder, baseline, candidate, first_runs) for folder in recordings]
+        return pairs.join_pairs(dict(zip(names, loaded, strict=True)))
     if not baseline_logs or not candidate_logs:
         raise ConfigError(
             "nothing to compare",
@@ -79,6 +84,12 @@ def load_pair(
         )
     labels = (baseline or "baseline", candidate or "candidate") if baseline or candidate else None
     return pairs.load_pair_from_logs(baseline_logs, candidate_logs, labels, first_runs=first_runs)
+
+
+def _load_recorded_pair(folder: Path, baseline: str | None, candidate: str | None, first_runs: pairs.FirstRuns) -> Pair:
+    if is_recording(str(folder)) or not folder.is_dir() or baseline or candidate:
+        return pairs.load_recorded_pair(folder, baseline, candidate, first_runs=first_runs)
+    return pairs.load_pair_from_folder(folder, first_runs=first_runs)
 
 
 def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, level: float, as_json: bool) -> NoReturn:
@@ -112,7 +123,12 @@ def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, lev
 
 
 def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:
-    """The seed method's estimates of left-out queries, from logs of plain Spark and an accelerator; otherwise null."""
+    """The seed method's estimates of left-out queries, from logs of plain Spark and an accelerator; otherwise null.
+
+    Null for joined recordings, whose queries are not named as in the logs.
+    """
+    if any(RECORDING_MARK in query for query in queries):
+        return None
     if pair.engines[0] != "spark" or pair.engines[1] == "spark" or not all(pair.logs):
         return None
     return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)

@@ -45,29 +45,64 @@ PlanFolder = Annotated[
         help="Run folder of `plan`: queries of these names are predicted with their plan on the candidate.",
     ),
 ]
+SampleFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--sample",
+        metavar="DIR",
+        help="Run folder of `sample`: predictions of its queries are corrected.",
+    ),
+]
 OutFolder = Annotated[
     Path | None,
     typer.Option("--out", "--local_folder", "--local-folder", help="Write the tables (seed: files) below it."),
 ]
-AppName = Annotated[str | None, typer.Option(help="Only applications of this name; * and ? match.")]
-Since = Annotated[
-    datetime | None, typer.Option(help="Only applications started on or after this day.", formats=["%Y-%m-%d"])
+AppName = Annotated[
+    str | None,
+    typer.Option(help="Only applications of this name; * and ? match.", rich_help_panel="Choice of applications"),
 ]
-Newest = Annotated[int | None, typer.Option(help="Only the newest applications, this many.")]
-MinDuration = Annotated[float | None, typer.Option(help="Only applications of at least this many seconds.")]
+Since = Annotated[
+    datetime | None,
+    typer.Option(
+        help="Only applications started on or after this day.",
+        formats=["%Y-%m-%d"],
+        rich_help_panel="Choice of applications",
+    ),
+]
+Newest = Annotated[
+    int | None, typer.Option(help="Only the newest applications, this many.", rich_help_panel="Choice of applications")
+]
+MinDuration = Annotated[
+    float | None,
+    typer.Option(help="Only applications of at least this many seconds.", rich_help_panel="Choice of applications"),
+]
 SetFactors = Annotated[list[str] | None, typer.Option("--set", help="What if: OPERATOR=FACTOR; repeatable.")]
-BaselinePrice = Annotated[float | None, typer.Option(help="Price of the baseline's cluster per hour.")]
-CandidatePrice = Annotated[float | None, typer.Option(help="Price of the candidate's cluster per hour.")]
-Currency = Annotated[str, typer.Option(help="Name of the prices' currency, such as EUR.")]
+BaselinePrice = Annotated[
+    float | None, typer.Option(help="Price of the baseline's cluster per hour.", rich_help_panel="Prices")
+]
+CandidatePrice = Annotated[
+    float | None, typer.Option(help="Price of the candidate's cluster per hour.", rich_help_panel="Prices")
+]
+Currency = Annotated[str, typer.Option(help="Name of the prices' currency, such as EUR.", rich_help_panel="Prices")]
 Why = Annotated[bool, typer.Option("--why", help="Print the reason or remark of each application.")]
 PerSql = Annotated[bool, typer.Option("--per-sql", help="Print the prediction of each query.")]
-ReadWith = Annotated[Backend, typer.Option(help="Read the logs on this machine, or inside a Spark application.")]
+ReadWith = Annotated[
+    Backend,
+    typer.Option(help="Read the logs on this machine, or inside a Spark application.", rich_help_panel="Reading"),
+]
 Master = Annotated[
     str | None,
-    typer.Option(metavar="URL", help="With --backend spark: spark://HOST:PORT, yarn, k8s://…, local[N]; else as set."),
+    typer.Option(
+        metavar="URL",
+        help="With --backend spark: spark://HOST:PORT, yarn, k8s://…, local[N]; else as set.",
+        rich_help_panel="Reading",
+    ),
 ]
 SparkSettings = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="With --backend spark: a Spark setting; repeat.")
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="KEY=VALUE", help="With --backend spark: a Spark setting; repeat.", rich_help_panel="Reading"
+    ),
 ]
 SharedResults = Annotated[
     str | None,
@@ -77,12 +112,19 @@ SharedResults = Annotated[
         help="With --backend spark: folder or URL that the driver and all executors reach; a run that ended early goes"
         " on from it.",
         show_default="below your cache",
+        rich_help_panel="Reading",
     ),
 ]
-Processes = Annotated[int | None, typer.Option(help="Processes of the local backend; one per core by default.")]
-Cache = Annotated[bool, typer.Option(help="Keep the measured times of each log, by its sha256.")]
-MethodChoice = Annotated[Method, typer.Option(help="How predictions are made.")]
-Platform = Annotated[str | None, typer.Option(help="Seed method: built-in factors, such as onprem-a100.")]
+Processes = Annotated[
+    int | None, typer.Option(help="Processes of the local backend; one per core by default.", rich_help_panel="Reading")
+]
+Cache = Annotated[
+    bool, typer.Option(help="Keep the measured times of each log, by its sha256.", rich_help_panel="Reading")
+]
+MethodChoice = Annotated[Method, typer.Option(help="How predictions are made.", rich_help_panel="Seed method")]
+Platform = Annotated[
+    str | None, typer.Option(help="Seed method: built-in factors, such as onprem-a100.", rich_help_panel="Seed method")
+]
 
 
 def qualify(
@@ -90,6 +132,7 @@ def qualify(
     eventlogs: MoreLogs = None,
     factors: FactorFile = None,
     plan: PlanFolder = None,
+    sample: SampleFolder = None,
     out: OutFolder = None,
     app_name: AppName = None,
     since: Since = None,
@@ -123,7 +166,7 @@ def qualify(
     from workbench.console.terminal import show_progress_count
     from workbench.core.errors import ConfigError
     from workbench.speedup.calibration.factor_model import load_factor_model
-    from workbench.speedup.calibration.prediction import load_plan_counts
+    from workbench.speedup.calibration.prediction import load_plan_counts, load_sampled_errors
     from workbench.speedup.calibration.what_if import parse_factors
     from workbench.speedup.commands import methods
     from workbench.speedup.fleet.fleet_logs import open_default_cache
@@ -143,6 +186,7 @@ def qualify(
             "--newest": newest,
             "--min-duration": min_duration,
             "--plan": plan,
+            "--sample": sample,
             "--set": set_factor,
             "--price-cpu": price_cpu,
             "--price-accel": price_accel,
@@ -169,6 +213,7 @@ def qualify(
         )
     model, overrides = load_factor_model(factors), parse_factors(set_factor or [])
     plans = None if plan is None else load_plan_counts(plan)
+    samples = None if sample is None else load_sampled_errors(sample)
     filters = FleetFilters(app_name, since.date() if since else None, newest, min_duration)
     terms = QualificationTerms(least_ratio, price_cpu, price_accel, currency=currency)
     model.build_factors(overrides)  # Refuses a wrong name before logs are read.
@@ -184,7 +229,9 @@ def qualify(
             spark=spark,
             progress=progress,
         )
-    result = qualify_applications(model, fleet.applications, fleet.measured, terms, overrides=overrides, plans=plans)
+    result = qualify_applications(
+        model, fleet.applications, fleet.measured, terms, overrides=overrides, plans=plans, samples=samples
+    )
     if out is not None:
         _write_run(out, result, overrides)
     document: dict[str, object] = {"answer": result.answer, "out": out}

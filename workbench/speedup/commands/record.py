@@ -17,6 +17,7 @@ from workbench.speedup.commands import (
     Level,
     Method,
     MinRatio,
+    Recordings,
     SeedVerbose,
     UseFirstRuns,
 )
@@ -28,6 +29,11 @@ from workbench.speedup.commands import (
     "shuffle_partitions comet_jar scrub keep session_timeout_s fresh",
     {"engines": "engine", "sides": "side", "labels": "label", "queries": FieldOption(flags=("--queries", "--suite"))},
     units={"s": "S"},
+    groups={
+        "Sides": "engines spark sides labels conf comet_jar",
+        "Queries and tables": "queries only data scale power_run",
+        "Sessions": "sessions passes seed master driver_memory shuffle_partitions session_timeout_s",
+    },
     defaults="model",
 )
 def record(
@@ -63,9 +69,7 @@ def record(
 
 
 def validate(
-    recording: Annotated[
-        Path | None, typer.Argument(help="Folder that `workbench speedup record` wrote, or of the logs of two engines.")
-    ] = None,
+    recordings: Recordings = None,
     cpu_log: Annotated[
         list[str] | None, typer.Option("--cpu_log", "--cpu-log", "--cpu", help="Event log(s) without accelerator.")
     ] = None,
@@ -118,15 +122,15 @@ def validate(
     from workbench.speedup.commands import methods
 
     if method is Method.calibrated:
-        pair = methods.load_pair(recording, cpu_log or [], gpu_log or [], baseline, candidate, first_runs.value)
+        pair = methods.load_pair(recordings or [], cpu_log or [], gpu_log or [], baseline, candidate, first_runs.value)
         if other is not None:
-            on = methods.load_pair(other, [], [], baseline, candidate, first_runs.value)
+            on = methods.load_pair([other], [], [], baseline, candidate, first_runs.value)
             methods.validate_on_other(pair, on, out=output, level=level, threshold=least_ratio, as_json=as_json)
         methods.validate_calibrated_model(
             pair, out=output, level=level, threshold=least_ratio, seed=seed, as_json=as_json
         )
     else:
-        if recording is not None or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
+        if recordings or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
             raise ConfigError(
                 "the seed method takes one log per side", do="give --cpu_log LOG --gpu_log LOG --output DIR"
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from workbench.eventlog.engine_detection import SPARK
 from workbench.eventlog.sources import list_all_logs
 from workbench.speedup.attribution.application_time import UNKNOWN
 from workbench.speedup.attribution.time_pieces import Measured, concat_measured_logs
-from workbench.speedup.calibration.factors import has_common_queries, list_mismatched_queries
+from workbench.speedup.calibration.factors import RECORDING_MARK, has_common_queries, list_mismatched_queries
 from workbench.speedup.comparison.comparability import (
     SEVERITIES,
     SessionFacts,
@@ -29,6 +29,8 @@ from workbench.speedup.recording.recording_plan import MAX_OTHER_LOAD
 from workbench.speedup.tables import COMPARABILITY
 
 FirstRuns = Literal["auto", "use", "skip"]
+# More executions than a log has.
+_IDS_OF_A_LOG = 1 << 32
 EXCLUSION_REASON = "its answer differs or it failed on a side"
 
 
@@ -100,6 +102,64 @@ def load_recorded_pair(
         named=named,
         first_runs=first_runs,
         recorded=source_recording,
+    )
+
+
+def join_pairs(pairs: Mapping[str, Pair]) -> Pair:
+    """Pairs of the same two engines as one, so that factors rest on the queries of all.
+
+    `pairs`: By a name that tells them apart, which queries get behind theirs. Labels are those of the first.
+
+    Returns: Sessions of the same number count as one, which keeps the noise of the mean what it is; a query has only
+    those of its own recording. A query that several recordings have is left out of all at once.
+
+    Raises
+    ------
+    InputError
+        Engines differ, or only some compare first runs.
+    """
+    first = next(iter(pairs.values()))
+    if len(pairs) == 1:
+        return first
+    for name, pair in pairs.items():
+        if (pair.engines, pair.first_runs) != (first.engines, first.first_runs):
+            raise InputError(
+                "recordings of other engines, or of first runs, cannot be joined",
+                where=name,
+                found=f"{' and '.join(pair.engines)}{', first runs' * pair.first_runs}",
+                allowed=f"{' and '.join(first.engines)}{', first runs' * first.first_runs}",
+            )
+    parts, checks, sources, logs = [], [], [], ([], [])
+    for number, (name, pair) in enumerate(pairs.items()):
+        parts.append(_rename_pair(pair, name, number, first))
+        checks.append(pair.comparability.with_columns(property=pl.concat_str(pl.lit(f"{name}: "), "property")))
+        sources += [{**source, "recording": name} for source in pair.sources]
+        for side, paths in zip(logs, pair.logs, strict=True):
+            side.extend(paths)
+    comparability = pl.concat(checks).sort(pl.col("severity").replace_strict(SEVERITIES), maintain_order=True)
+    return replace(
+        first,
+        measured=concat_measured_logs(parts),
+        comparability=comparability,
+        sources=sources,
+        logs=(tuple(logs[0]), tuple(logs[1])),
+    )
+
+
+def _rename_pair(pair: Pair, name: str, number: int, first: Pair) -> Measured:
+    """Times of a pair under the labels of the first, with names of queries and numbers of executions of its own."""
+    labels = {pair.baseline: first.baseline, pair.candidate: first.candidate}
+    sides = pair.measured.select(pl.col("label").is_in(list(labels)))
+    label = pl.col("label").replace_strict(labels)
+    shared = {
+        "label": label,
+        # A session is named after its side and number, where the workbench names it.
+        "session": pl.concat_str(label, pl.col("session").str.extract(r"(-s\d+)$").fill_null(pl.col("session"))),
+        "sql_id": pl.col("sql_id") + number * _IDS_OF_A_LOG,
+    }
+    return Measured(
+        sides.executions.with_columns(**shared, query=pl.concat_str("query", pl.lit(f"{RECORDING_MARK}{name}"))),
+        sides.pieces.with_columns(**shared),
     )
 
 

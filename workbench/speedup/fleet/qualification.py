@@ -21,6 +21,7 @@ from workbench.speedup.calibration.factor_model import FactorModel
 from workbench.speedup.calibration.pair_calibration import LEAST_RATIO
 from workbench.speedup.calibration.prediction import (
     PlanCounts,
+    SampledErrors,
     compare_paces,
     predict_by_term,
     predict_queries,
@@ -150,10 +151,11 @@ def qualify_applications(
     *,
     overrides: Mapping[str, float] | None = None,
     plans: PlanCounts | None = None,
+    samples: SampledErrors | None = None,
 ) -> Qualification:
     """Predict the time of each application on the candidate, and recommend which ones to move.
 
-    `plans`: Counts of the candidate's plans by query, as for `predict_queries`.
+    `plans`, `samples`: Counts of the candidate's plans and errors in samples by query, as for `predict_queries`.
 
     `applications`: Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, earlier attempts, logs whose times
     contradict each other, and applications on another engine than the baseline's are not judged; a cut or damaged log
@@ -168,7 +170,7 @@ def qualify_applications(
     recording's, `prediction.TRANSFER_COMMON_LOG_SD`.
     """
     terms = terms or QualificationTerms()
-    predictions, by_term, pace = _predict_logs(model, measured, overrides, plans, terms.level)
+    predictions, by_term, pace = _predict_logs(model, measured, overrides, plans, samples, terms.level)
     by_log = {key[0]: frame for key, frame in predictions.group_by("session")}
     rows = [
         _build_application_row(row, by_log.get(row["log"]), model, terms, pace.get(row["log"], 1.0))
@@ -186,6 +188,7 @@ def _predict_logs(
     measured: Measured,
     overrides: Mapping[str, float] | None,
     plans: PlanCounts | None,
+    samples: SampledErrors | None,
     level: float,
 ) -> tuple[pl.DataFrame, pl.DataFrame, dict[str, float]]:
     """Predictions by query and by term, and paces by log; some logs at a time, since their arrays are dense."""
@@ -194,7 +197,7 @@ def _predict_logs(
     pace: dict[str, float] = {}
     for start in range(0, max(1, len(sessions)), LOGS_AT_A_TIME):
         logs = measured.select(pl.col("session").is_in(sessions.slice(start, LOGS_AT_A_TIME).implode()))
-        predictions.append(predict_queries(model, logs, overrides=overrides, level=level, plans=plans))
+        predictions.append(predict_queries(model, logs, overrides=overrides, level=level, plans=plans, samples=samples))
         by_term.append(predict_by_term(model, logs, plans=plans))
         pace |= compare_paces(model, logs)
     return pl.concat(predictions), pl.concat(by_term), pace

@@ -26,9 +26,12 @@ FORBIDDEN = {
     "file URI outside /data": re.compile(r"file:/++(?!data/)"),
     "absolute path outside /data": re.compile(r"(?<![\w./:)\]$])/(?!data/)[A-Za-z_][\w.-]*/[\w.-]"),
     "system folder": re.compile(r"/(?:root|home|tmp|usr|var|opt|etc|mnt|work|Users|private)/"),
-    "user root": re.compile(r"(?<![\w.])root(?![\w.])"),
+    # Spark's tags of jobs hold "-root-".
+    "user root": re.compile(r"(?<![\w.-])root(?![\w.-])"),
     "IP address": re.compile(r"(?<![\w.])(?!127\.0\.0\.1)(?:\d{1,3}\.){3}\d{1,3}(?![\w.])"),
 }
+# Names that tell nothing; root has a pattern of its own.
+NEUTRAL_NAMES = ("user", "localhost", "root")
 LEVEL = 19
 # Plans repeat from pass to pass, megabytes apart. Java's and Python's readers take windows up to 2^27 by default.
 WINDOW_LOG = 26
@@ -87,8 +90,7 @@ def get_machine_names() -> tuple[str, ...]:
         user = getpass.getuser()
     except (OSError, KeyError):
         user = ""
-    # "user" and "localhost" are neutral names.
-    return tuple(name for name in (socket.gethostname(), user) if name and name not in ("user", "localhost"))
+    return tuple(name for name in (socket.gethostname(), user) if name and name not in NEUTRAL_NAMES)
 
 
 def list_machine_traces(line: str, *, names: tuple[str, ...] = ()) -> list[str]:

@@ -1,0 +1,52 @@
+"""`workbench speedup sample`: correct predictions by runs on slices of the tables."""
+
+from __future__ import annotations
+
+from workbench.console.finish import JsonFlag, finish_command
+from workbench.console.options import FieldOption, OptionValues, take_options_from
+from workbench.console.terminal import print_text
+
+
+@take_options_from(
+    "workbench.speedup.config:SampleConfig",
+    "baseline_log factors budget out engines queries only data scale spark conf passes master driver_memory "
+    "shuffle_partitions comet_jar",
+    {"engines": "engine", "queries": FieldOption(flags=("--queries", "--suite"))},
+    defaults="model",
+)
+def sample(settings: OptionValues, as_json: JsonFlag = False) -> None:
+    """Run the longest queries of a log on slices of their tables, on both engines, and correct their predictions.
+
+    The same share of the rows of each large table is taken, small tables are whole. What the factors get wrong on a
+    slice, they are taken to get wrong on the whole. Exit code 1 when no sample counts, or one failed.
+
+    Example: workbench speedup sample --baseline-log spark.zstd --factors factors.json --suite tpcds --scale 10
+    --budget 10% --out data/runs/sample
+
+    Then: workbench speedup qualify spark.zstd --factors factors.json --sample data/runs/sample
+    """
+    from workbench.report.display import table
+    from workbench.speedup import tables
+    from workbench.speedup.config import SampleConfig
+    from workbench.speedup.sampling.query_sample import sample_queries, write_sample
+
+    config = settings.build_model(SampleConfig)
+    sampled = sample_queries(config, say=lambda text: print_text(text, err=True))
+    write_sample(sampled, config)
+
+    def print_sample() -> None:
+        print_text(sampled.answer)
+        for reason in sampled.reasons:
+            print_text(reason)
+        columns = ["query", "baseline_s", "log_share", "n_runs", "sample_ratio", "expected_ratio", "reason"]
+        print_text(table(sampled.queries.select(columns), tables.SAMPLED_QUERIES, caption="Queries", limit=100).text)
+
+    document = {
+        "answer": sampled.answer,
+        "reasons": sampled.reasons,
+        "cost_s": sampled.cost_s,
+        "run_s": sampled.run_s,
+        "queries": sampled.queries.to_dicts(),
+        "predictions": sampled.predictions.to_dicts(),
+    }
+    finish_command(print_sample, document, as_json=as_json, is_valid=not sampled.reasons, written=[config.out])

@@ -1,0 +1,1 @@
+"""Queries run on a slice of their tables, on both engines, to correct what factors say of them."""

@@ -1,0 +1,256 @@
+"""A sample of a run's longest queries: slices of their tables on both engines, within a budget of the run's time."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import polars as pl
+
+from workbench import stats
+from workbench.core.errors import InputError
+from workbench.runs import run_folder
+from workbench.speedup.attribution.time_pieces import COUNTS, Measured
+from workbench.speedup.calibration.factor_model import FactorModel, load_factor_model
+from workbench.speedup.calibration.factors import FIRST_RUN_NOISE, WARM_RUN_NOISE
+from workbench.speedup.calibration.prediction import (
+    list_sampled_errors,
+    predict_queries,
+    read_candidate_plans,
+    select_counted_runs,
+    sum_query_errors,
+)
+from workbench.speedup.comparison.pair import Pair, load_recorded_pair
+from workbench.speedup.config import RecordConfig, SampleConfig
+from workbench.speedup.fleet.fleet_logs import open_default_cache
+from workbench.speedup.fleet.fleet_reader import measure_fleet
+from workbench.speedup.recording import recorder, recording_plan
+from workbench.speedup.sampling.table_slices import TableSlice, slice_tables
+from workbench.speedup.tables import PREDICTIONS, SAMPLED_QUERIES
+
+RECORDING = "recording"
+# What a session and a run of a query take whatever the slice, to share out the budget; the cost is then measured.
+SESSION_S, RUN_S = 9.0, 0.8
+# A smaller slice measures little but fixed costs; a larger one is no sample.
+MIN_SHARE, MAX_SHARE = 0.01, 0.25
+# Log standard deviation of a query's error in the whole around that in a slice.
+SLICE_LOG_SD = 0.2
+NOT_IN_SUITE, BEYOND_BUDGET, DIFFERS = "not in the suite", "beyond the budget", "failed, or its answer differs"
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class SamplePlan:
+    """What is sampled: queries, longest first, and the share of the rows of large tables."""
+
+    queries: tuple[str, ...]
+    share: float
+    budget_s: float
+
+
+@dataclass(frozen=True)
+class QuerySample:
+    """Tables `sampled_queries` and `predictions`, and what they say.
+
+    `run_s`: Time of all queries in the baseline's log. `cost_s`: Time that the sample took, slices included.
+    `totals`: Predicted seconds of the log's queries, lower and upper end. `without`: The same without the sample.
+    """
+
+    candidate: str
+    plan: SamplePlan
+    slices: tuple[TableSlice, ...]
+    queries: pl.DataFrame
+    predictions: pl.DataFrame
+    run_s: float
+    cost_s: float
+    totals: tuple[float, float, float]
+    without: tuple[float, float, float]
+
+    @property
+    def n_sampled(self) -> int:
+        """Queries whose sample counts."""
+        return int(self.queries["log_error"].is_not_null().sum())
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the answer is not known; empty when it is."""
+        failed = self.queries.filter(pl.col("reason") == DIFFERS)["query"].to_list()
+        reasons = [f"samples do not count, {DIFFERS}: {', '.join(failed)}"] if failed else []
+        return (*reasons, *(() if self.n_sampled else ("no query has a sample that counts",)))
+
+    @property
+    def answer(self) -> str:
+        """The result in one sentence or two."""
+        sliced = [part for part in self.slices if part.n_taken is not None]
+        share = self.queries.filter(pl.col("log_error").is_not_null())["log_share"].sum()
+        total, low, high = self.totals
+        return (
+            f"{self.n_sampled} of {self.queries.height} queries, {share:.0%} of the run's {self.run_s:,.1f} s, ran on"
+            f" {self.plan.share:.1%} of the rows of {len(sliced)} of {len(self.slices)} tables, in {self.cost_s:,.1f} s"
+            f" ({self.cost_s / self.run_s:.1%} of the run). On {self.candidate} the run is predicted to take"
+            f" {total:,.1f} s ({low:,.1f} to {high:,.1f}), {self.run_s / total:.2f}x as fast; without the sample"
+            f" {self.without[0]:,.1f} s ({self.without[1]:,.1f} to {self.without[2]:,.1f})."
+        )
+
+
+def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
+    """How far are predictions off for these queries? Their tables' slices run on both engines, side by side.
+
+    The baseline's log tells which queries hold the time, and what the budget is. The error of the factors on a slice,
+    whose own log they predict from, corrects the prediction of the whole query, as far as a slice is known to tell it.
+
+    It does not show what only the whole data does: spills, joins of two large tables, which lose partners in slices,
+    and joins that adaptive execution chooses by their size.
+    """
+    model = load_factor_model(config.factors)
+    log = measure_fleet([config.baseline_log], cache=open_default_cache()).measured
+    if not log.executions.height:
+        raise InputError("the log has no query that can be predicted", where=config.baseline_log)
+    started = time.monotonic()
+    shared = {name: getattr(config, name) for name in RecordConfig.model_fields if name in SampleConfig.model_fields}
+    suite = RecordConfig(**shared | {"out": config.out / RECORDING, "sessions": 1})
+    prepared = recording_plan.prepare_recording(suite, say=say)
+    times = _sum_query_times(log)
+    plan = plan_sample(times, prepared.suite.queries, config.budget_share, suite.n_passes)
+    with tempfile.TemporaryDirectory(prefix="workbench-slices-") as scratch:
+        say(f"slicing tables: {plan.share:.1%} of the rows of the large ones")
+        slices = slice_tables(prepared.data.views, Path(scratch) / "tables", plan.share)
+        sliced = suite.model_copy(update={"data": str(Path(scratch) / "tables"), "only": list(plan.queries)})
+        recorder.record_suite(sliced, say=say)
+    cost_s = time.monotonic() - started
+    pair = load_recorded_pair(suite.out)
+    return build_sample(model, log, pair, plan, slices, cost_s)
+
+
+def _sum_query_times(log: Measured) -> pl.DataFrame:
+    """`query, baseline_s` (all runs together), longest first."""
+    counted = log.include_first_runs().executions.filter(COUNTS)
+    return counted.group_by("query").agg(baseline_s=pl.col("wall_s").sum()).sort("baseline_s", "query", descending=True)
+
+
+def plan_sample(times: pl.DataFrame, known: Sequence[str], budget_share: float, n_passes: int) -> SamplePlan:
+    """Choose queries and share so that both sides' runs fit into the budget; the shortest queries are left out first.
+
+    `times`: `query, baseline_s`, longest first. `known`: Queries whose text is known.
+
+    >>> times = pl.DataFrame({"query": ["a", "b", "c"], "baseline_s": [400.0, 390.0, 1.0]})
+    >>> plan = plan_sample(times, ["a", "b", "c"], 0.1, 2)
+    >>> plan.queries, round(plan.share, 3)
+    (('a', 'b', 'c'), 0.017)
+    """
+    run_s = float(times["baseline_s"].sum())
+    budget_s = budget_share * run_s
+    candidates = times.filter(pl.col("query").is_in(list(known)))
+    if not candidates.height:
+        raise InputError(
+            "no query of the log is in the suite",
+            where="--baseline-log, --queries",
+            found=times["query"].head(5).to_list(),
+            allowed=list(known)[:10],
+            do="give the queries of that run, under the names of its job descriptions",
+        )
+    for n in range(candidates.height, 0, -1):
+        chosen = candidates.head(n)
+        # The candidate is taken to be as slow as the baseline.
+        left_s = budget_s - 2 * SESSION_S - 2 * n_passes * n * RUN_S
+        share = left_s / (2 * n_passes * float(chosen["baseline_s"].sum()))
+        if share >= MIN_SHARE:
+            return SamplePlan(tuple(chosen["query"]), min(share, MAX_SHARE), budget_s)
+    least_s = 2 * SESSION_S + 2 * n_passes * (RUN_S + MIN_SHARE * float(candidates["baseline_s"][0]))
+    raise InputError(
+        "the run is too short for a sample within the budget",
+        where="--budget",
+        found=f"{budget_share:.0%} of {run_s:.1f} s",
+        allowed=f"{least_s:.0f} s or more",
+        do="run its queries on the candidate instead (workbench speedup record), or raise the budget",
+    )
+
+
+def build_sample(
+    model: FactorModel,
+    log: Measured,
+    pair: Pair,
+    plan: SamplePlan,
+    slices: Sequence[TableSlice],
+    cost_s: float,
+) -> QuerySample:
+    """Correct the predictions of a log by the pair that ran on slices."""
+    plans = read_candidate_plans(pair.measured, pair.candidate)
+    measured = measure_sampled_queries(model, pair)
+    errors = list_sampled_errors(measured)
+    predictions, without = (predict_queries(model, log, plans=plans, samples=known) for known in (errors, None))
+    times = _sum_query_times(log)
+    run_s = float(times["baseline_s"].sum())
+    reason = (
+        pl.when(pl.col("log_error").is_not_null())
+        .then(None)
+        .when(pl.col("query").is_in(list(plan.queries)))
+        .then(pl.lit(DIFFERS))
+        .otherwise(pl.lit(BEYOND_BUDGET))
+    )
+    queries = (
+        times.join(measured, on="query", how="left", maintain_order="left")
+        .with_columns(log_share=pl.col("baseline_s") / run_s, reason=reason)
+        .select(*SAMPLED_QUERIES.schema())
+    )
+    return QuerySample(
+        model.candidate,
+        plan,
+        tuple(slices),
+        SAMPLED_QUERIES.check(queries),
+        predictions,
+        run_s,
+        cost_s,
+        _sum_predictions(model, predictions),
+        _sum_predictions(model, without),
+    )
+
+
+def _sum_predictions(model: FactorModel, predictions: pl.DataFrame) -> tuple[float, float, float]:
+    below, above = sum_query_errors(predictions, model, stats.LEVEL)
+    total = float(predictions["predicted_s"].sum())
+    return total, total - below, total + above
+
+
+def measure_sampled_queries(model: FactorModel, pair: Pair) -> pl.DataFrame:
+    """Ratio of each query on slices beside that which the factors predict from the slices' own log.
+
+    Returns: Columns of table `sampled_queries` from `n_runs` on, by query.
+    """
+    logs = (
+        pair.measured.executions.filter(COUNTS)
+        .group_by("query", "label")
+        .agg(log_s=pl.col("wall_s").log().mean(), n=pl.len())
+    )
+    sides = [
+        logs.filter(pl.col("label") == label).select("query", pl.col("log_s", "n").name.suffix(f"_{side}"))
+        for side, label in (("base", pair.baseline), ("cand", pair.candidate))
+    ]
+    both = sides[0].join(sides[1], on="query")
+    side = select_counted_runs(pair.measured, pair.baseline)
+    plans = read_candidate_plans(pair.measured, pair.candidate)
+    predicted = predict_queries(model, side, plans=plans).group_by("query").agg(log_ratio=pl.col("ratio").log().mean())
+    noise = (FIRST_RUN_NOISE if pair.first_runs else WARM_RUN_NOISE).query_log_sd
+    return both.join(predicted, on="query").select(
+        "query",
+        n_runs=pl.min_horizontal("n_base", "n_cand").cast(pl.Int64),
+        sample_baseline_s=pl.col("log_s_base").exp(),
+        sample_candidate_s=pl.col("log_s_cand").exp(),
+        sample_ratio=(pl.col("log_s_base") - pl.col("log_s_cand")).exp(),
+        expected_ratio=pl.col("log_ratio").exp(),
+        log_error=pl.col("log_s_base") - pl.col("log_s_cand") - pl.col("log_ratio"),
+        log_sd=(noise**2 * (1 / pl.col("n_base") + 1 / pl.col("n_cand")) + SLICE_LOG_SD**2).sqrt(),
+    )
+
+
+def write_sample(sample: QuerySample, config: SampleConfig) -> None:
+    """Write the tables into the run folder."""
+    run = run_folder.start_run("speedup", folder=config.out, title="Sample", command="workbench speedup sample")
+    run.write_table(SAMPLED_QUERIES, sample.queries)
+    run.write_table(PREDICTIONS, sample.predictions)
+    run.add_input(config.baseline_log)
+    run.add_input(config.factors)
+    run.conclude("invalid" if sample.reasons else "valid", sample.reasons, sample.answer)
