@@ -219,12 +219,10 @@ def _format_share(n: int, total: int) -> str:
 
 
 def _format_carried(recorded: dict[str, Recorded], carried: dict[tuple[str, str], Transfer]) -> str:
-    rows, covered, n_queries, held = [], 0, 0, 0
+    rows = []
     for (first, second), transfer in carried.items():
         score = transfer.scores.row(by_predicate=pl.col("predictor") == CALIBRATED, named=True)
         predicted, low, high, actual = transfer.total_s
-        covered, n_queries = covered + score["n_covered"], n_queries + score["n_queries"]
-        held += transfer.is_total_held
         rows.append(
             (
                 f"{first} to {second}",
@@ -238,11 +236,22 @@ def _format_carried(recorded: dict[str, Recorded], carried: dict[tuple[str, str]
         )
     total = "total predicted [90 %] / measured (s)"
     names = ("from and to", "other", "error", "of the constant's [90 %]", "held", total)
+    same = {key: one for key, one in carried.items() if recorded[key[0]].engines == recorded[key[1]].engines}
+    others = {key: one for key, one in carried.items() if key not in same}
     text = (
-        "## Carried over\n\nFactors of one recording on another; the constant is the first one's ratio. Intervals held "
-        f"{_format_share(covered, n_queries)} of the queries, and {held} of {len(carried)} totals.\n\n"
+        "## Carried over\n\nFactors of one recording on another; the constant is the first one's ratio. On recordings"
+        f" of the same versions of both engines, {_count_held(same)}; of others, {_count_held(others)}: factors of one"
+        " version do not tell another's.\n\n"
     )
     return text + _format_table(names, rows)
+
+
+def _count_held(carried: dict[tuple[str, str], Transfer]) -> str:
+    """How many measured times of queries, and totals, lay in their intervals."""
+    scores = [one.scores.row(by_predicate=pl.col("predictor") == CALIBRATED, named=True) for one in carried.values()]
+    covered, n_queries = (sum(score[name] for score in scores) for name in ("n_covered", "n_queries"))
+    held = sum(one.is_total_held for one in carried.values())
+    return f"intervals held {_format_share(covered, n_queries)} of the queries, and {held} of {len(carried)} totals"
 
 
 def _list_differences(first: Recorded, second: Recorded) -> Iterator[str]:

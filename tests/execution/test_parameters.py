@@ -279,7 +279,9 @@ def test_a_plain_literal_has_its_own_type() -> None:
 
 
 def test_a_default_that_is_not_of_its_type_is_told() -> None:
-    assert "the notebook's default 'x' (str) is not a whole number" in refusal(parameters.parse_parameters('n: int = "x"'))
+    assert "the notebook's default 'x' (str) is not a whole number" in refusal(
+        parameters.parse_parameters('n: int = "x"')
+    )
 
 
 @pytest.mark.parametrize("name", ["model_config", "json", "_private", "copy", "schema"])

@@ -33,6 +33,7 @@ _UNSET: Any = object()
 _SPECIFICATION = "workbench_options"
 _CONTEXT = "_context"
 _MAX_SHOWN_CHARS = 60
+Function = TypeVar("Function", bound=Callable[..., Any])
 Parse = Callable[[Any, str], Any]
 """Makes a field's value of what stands behind the flag; the second argument is the flag, for an error."""
 
@@ -471,9 +472,11 @@ def _group() -> None:
 class CommandApp(typer.Typer):
     """Commands with the help of `HelpCommand`."""
 
-    def command(self, *args: Any, cls: type[TyperCommand] = HelpCommand, **options: Any) -> Any:
+    def command(  # type: ignore[override]
+        self, name: str | None = None, *, cls: type[TyperCommand] | None = HelpCommand, **options: Any
+    ) -> Callable[[Function], Function]:
         """Register a command."""
-        return super().command(*args, cls=cls, **options)
+        return super().command(name, cls=cls, **options)
 
 
 def build_group(text: str, *, first_steps: str = "") -> typer.Typer:

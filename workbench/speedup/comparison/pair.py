@@ -129,7 +129,9 @@ def join_pairs(pairs: Mapping[str, Pair]) -> Pair:
                 found=f"{' and '.join(pair.engines)}{', first runs' * pair.first_runs}",
                 allowed=f"{' and '.join(first.engines)}{', first runs' * first.first_runs}",
             )
-    parts, checks, sources, logs = [], [], [], ([], [])
+    parts, checks = [], []
+    sources: list[dict[str, Any]] = []
+    logs: tuple[list[str], list[str]] = ([], [])
     for number, (name, pair) in enumerate(pairs.items()):
         parts.append(_rename_pair(pair, name, number, first))
         checks.append(pair.comparability.with_columns(property=pl.concat_str(pl.lit(f"{name}: "), "property")))

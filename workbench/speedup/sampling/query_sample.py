@@ -114,7 +114,7 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     suite = RecordConfig(**shared | {"out": config.out / RECORDING, "sessions": 1})
     prepared = recording_plan.prepare_recording(suite, say=say)
     times = _sum_query_times(log)
-    plan = plan_sample(times, prepared.suite.queries, config.budget_share, suite.n_passes)
+    plan = plan_sample(times, list(prepared.suite.queries), config.budget_share, suite.n_passes)
     with tempfile.TemporaryDirectory(prefix="workbench-slices-") as scratch:
         say(f"slicing tables: {plan.share:.1%} of the rows of the large ones")
         slices = slice_tables(prepared.data.views, Path(scratch) / "tables", plan.share)

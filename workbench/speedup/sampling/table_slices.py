@@ -81,7 +81,7 @@ def _slice_table(name: str, path: Path, target: Path, share: float) -> TableSlic
 
 
 def _iterate_row_groups(files: Sequence[Path]) -> Iterator[_RowGroup]:
-    import pyarrow as pa  # type: ignore[import-untyped]
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     for file in files:
