@@ -472,7 +472,7 @@ def _group() -> None:
 class CommandApp(typer.Typer):
     """Commands with the help of `HelpCommand`."""
 
-    def command(  # type: ignore[override]
+    def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = HelpCommand, **options: Any
     ) -> Callable[[Function], Function]:
         """Register a command."""
