@@ -21,6 +21,7 @@ from workbench.speedup.sampling.query_sample import (
     DIFFERS,
     MAX_SHARE,
     MIN_SHARE,
+    NOT_IN_SUITE,
     RUN_S,
     SESSION_S,
     SamplePlan,
@@ -111,10 +112,12 @@ def test_a_sample_says_what_it_lacks(measured: Measured, model: FactorModel) -> 
     log = measured.select(pl.col("label") == BASELINE, pl.col("session") == measured.executions["session"][0])
     sampled, failed = model.queries[:2], model.queries[2]
     part = measured.select(pl.col("query").is_in(list(sampled)))
-    sample = build_sample(model, log, build_pair(part), SamplePlan((*sampled, failed), 0.05, 10.0), [], 9.0)
+    plan = SamplePlan((*sampled, failed), 0.05, 10.0, unknown=(model.queries[3],))
+    sample = build_sample(model, log, build_pair(part), plan, [], 9.0)
     reasons = dict(sample.queries.select("query", "reason").iter_rows())
     assert [reasons[query] for query in sampled] == [None, None]
     assert reasons[failed] == DIFFERS
-    assert set(reasons.values()) == {None, DIFFERS, BEYOND_BUDGET}
+    assert reasons[model.queries[3]] == NOT_IN_SUITE
+    assert set(reasons.values()) == {None, DIFFERS, NOT_IN_SUITE, BEYOND_BUDGET}
     assert failed in sample.reasons[0]
     assert "2 of 9 queries" in sample.answer

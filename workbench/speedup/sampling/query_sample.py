@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from workbench import stats
-from workbench.core.errors import InputError
+from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.speedup.attribution.time_pieces import COUNTS, Measured
 from workbench.speedup.calibration.factor_model import FactorModel, load_factor_model
@@ -44,11 +44,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class SamplePlan:
-    """What is sampled: queries, longest first, and the share of the rows of large tables."""
+    """What is sampled: queries, longest first, and the share of the rows of large tables.
+
+    `unknown`: Queries of the log whose text is not known.
+    """
 
     queries: tuple[str, ...]
     share: float
     budget_s: float
+    unknown: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,13 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     shared = {name: getattr(config, name) for name in RecordConfig.model_fields if name in SampleConfig.model_fields}
     suite = RecordConfig(**shared | {"out": config.out / RECORDING, "sessions": 1})
     prepared = recording_plan.prepare_recording(suite, say=say)
+    if not prepared.data.views:
+        raise ConfigError(
+            "slices are made of files on this machine",
+            where="--data",
+            found=prepared.data.place,
+            do="copy the tables, or a part of them, to a folder",
+        )
     times = _sum_query_times(log)
     plan = plan_sample(times, list(prepared.suite.queries), config.budget_share, suite.n_passes)
     with tempfile.TemporaryDirectory(prefix="workbench-slices-") as scratch:
@@ -139,11 +150,12 @@ def plan_sample(times: pl.DataFrame, known: Sequence[str], budget_share: float, 
     >>> times = pl.DataFrame({"query": ["a", "b", "c"], "baseline_s": [400.0, 390.0, 1.0]})
     >>> plan = plan_sample(times, ["a", "b", "c"], 0.1, 2)
     >>> plan.queries, round(plan.share, 3)
-    (('a', 'b', 'c'), 0.017)
+    (('a', 'b', 'c'), 0.016)
     """
     run_s = float(times["baseline_s"].sum())
     budget_s = budget_share * run_s
-    candidates = times.filter(pl.col("query").is_in(list(known)))
+    is_known = pl.col("query").is_in(list(known))
+    candidates, unknown = times.filter(is_known), tuple(times.filter(~is_known)["query"])
     if not candidates.height:
         raise InputError(
             "no query of the log is in the suite",
@@ -158,7 +170,7 @@ def plan_sample(times: pl.DataFrame, known: Sequence[str], budget_share: float, 
         left_s = budget_s - 2 * SESSION_S - 2 * n_passes * n * RUN_S
         share = left_s / (2 * n_passes * float(chosen["baseline_s"].sum()))
         if share >= MIN_SHARE:
-            return SamplePlan(tuple(chosen["query"]), min(share, MAX_SHARE), budget_s)
+            return SamplePlan(tuple(chosen["query"]), min(share, MAX_SHARE), budget_s, unknown)
     least_s = 2 * SESSION_S + 2 * n_passes * (RUN_S + MIN_SHARE * float(candidates["baseline_s"][0]))
     raise InputError(
         "the run is too short for a sample within the budget",
@@ -189,6 +201,8 @@ def build_sample(
         .then(None)
         .when(pl.col("query").is_in(list(plan.queries)))
         .then(pl.lit(DIFFERS))
+        .when(pl.col("query").is_in(list(plan.unknown)))
+        .then(pl.lit(NOT_IN_SUITE))
         .otherwise(pl.lit(BEYOND_BUDGET))
     )
     queries = (
