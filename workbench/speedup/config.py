@@ -153,6 +153,11 @@ class _SuiteConfig(StrictModel):
         """Whether Spark runs inside this machine's driver."""
         return self.master.startswith("local") and not self.master.startswith("local-cluster")
 
+    def build_record_config(self, **changes: Any) -> RecordConfig:
+        """A recording of these queries; `changes` are what it has otherwise or besides."""
+        shared = {name: getattr(self, name) for name in RecordConfig.model_fields if name in type(self).model_fields}
+        return RecordConfig(**shared | changes)
+
 
 class PlanConfig(_SuiteConfig):
     """Which queries to plan on which engine, and the logs to hold the plans to."""

@@ -17,7 +17,7 @@ from workbench.eventlog.engine_detection import find_node_engine
 FORMATS = frozenset({"parquet", "orc", "csv", "json", "avro", "text", "delta", "iceberg", "hive", "jdbc"})
 # Mark of an operator that an accelerator runs, behind its name.
 ACCELERATED = "*"
-_CONDITIONAL, WITH_CONDITION = "SortMergeJoin", " with condition"
+_CONDITIONAL, _WITH_CONDITION = "SortMergeJoin", " with condition"
 # Keys of both sides, the kind of join, and what else pairs of rows have to meet.
 _JOIN_CONDITION = re.compile(r"\], (?:Inner|Cross|Left\w+|RightOuter|FullOuter|ExistenceJoin\([^)]*\)), \S")
 NUMBER = re.compile(r"\s*\(\d+\)$")
@@ -315,7 +315,7 @@ def note_condition(operator: Operator, text: str) -> Operator:
     'SortMergeJoin'
     """
     if operator.name == _CONDITIONAL and _JOIN_CONDITION.search(text):
-        return replace(operator, name=f"{operator.name}{WITH_CONDITION}")
+        return replace(operator, name=f"{operator.name}{_WITH_CONDITION}")
     return operator
 
 
@@ -327,4 +327,4 @@ def get_supported_operators(engine_name: str) -> frozenset[str] | None:
     )
     if supported is None or _CONDITIONAL not in supported:
         return supported
-    return supported | {_CONDITIONAL + WITH_CONDITION}
+    return supported | {_CONDITIONAL + _WITH_CONDITION}

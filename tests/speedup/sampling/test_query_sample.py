@@ -112,7 +112,7 @@ def test_a_sample_says_what_it_lacks(measured: Measured, model: FactorModel) -> 
     log = measured.select(pl.col("label") == BASELINE, pl.col("session") == measured.executions["session"][0])
     sampled, failed = model.queries[:2], model.queries[2]
     part = measured.select(pl.col("query").is_in(list(sampled)))
-    plan = SamplePlan((*sampled, failed), 0.05, 10.0, unknown=(model.queries[3],))
+    plan = SamplePlan((*sampled, failed), 0.05, unknown=(model.queries[3],))
     sample = build_sample(model, log, build_pair(part), plan, [], 9.0)
     reasons = dict(sample.queries.select("query", "reason").iter_rows())
     assert [reasons[query] for query in sampled] == [None, None]

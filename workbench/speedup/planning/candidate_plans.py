@@ -16,7 +16,7 @@ from workbench.core.errors import ConfigError, InputError, RunFailedError
 from workbench.eventlog.engine_detection import ENGINES as ENGINE_SIGNS
 from workbench.runs import run_folder
 from workbench.speedup.attribution.operator_explanation import is_recording, read_single_log
-from workbench.speedup.config import PlanConfig, RecordConfig
+from workbench.speedup.config import PlanConfig
 from workbench.speedup.planning import planning_session
 from workbench.speedup.planning.planned_operators import (
     NOT_RUN,
@@ -129,11 +129,10 @@ def read_log_plans(log: str) -> dict[str, tuple[list[PlannedOperator], list[Plan
 
 def _run_planning(config: PlanConfig, say: Say) -> tuple[list[dict[str, Any]], str, str]:
     """Plan the queries in a session; returns its rows, its Spark's version, and the engine's name."""
-    shared = {name: getattr(config, name) for name in RecordConfig.model_fields if name in PlanConfig.model_fields}
     with tempfile.TemporaryDirectory(prefix="workbench-plan-", ignore_cleanup_errors=True) as scratch:
         folder = Path(scratch) / "session"
         folder.mkdir()
-        record = RecordConfig(**shared, out=folder, engines=[config.engine], sessions=1, passes=1)
+        record = config.build_record_config(out=folder, engines=[config.engine], sessions=1, passes=1)
         prepared = recording_plan.prepare_recording(record, say=say)
         side = prepared.sides[0]
         session = prepared.build_session_plan(side.label, 1, folder=folder, scratch=Path(scratch) / "local")

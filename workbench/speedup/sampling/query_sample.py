@@ -24,7 +24,7 @@ from workbench.speedup.calibration.prediction import (
     sum_query_errors,
 )
 from workbench.speedup.comparison.pair import Pair, load_recorded_pair
-from workbench.speedup.config import RecordConfig, SampleConfig
+from workbench.speedup.config import SampleConfig
 from workbench.speedup.fleet.fleet_logs import open_default_cache
 from workbench.speedup.fleet.fleet_reader import measure_fleet
 from workbench.speedup.recording import recorder, recording_plan
@@ -51,7 +51,6 @@ class SamplePlan:
 
     queries: tuple[str, ...]
     share: float
-    budget_s: float
     unknown: tuple[str, ...] = ()
 
 
@@ -114,8 +113,7 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     if not log.executions.height:
         raise InputError("the log has no query that can be predicted", where=config.baseline_log)
     started = time.monotonic()
-    shared = {name: getattr(config, name) for name in RecordConfig.model_fields if name in SampleConfig.model_fields}
-    suite = RecordConfig(**shared | {"out": config.out / RECORDING, "sessions": 1})
+    suite = config.build_record_config(out=config.out / RECORDING, sessions=1)
     prepared = recording_plan.prepare_recording(suite, say=say)
     if not prepared.data.views:
         raise ConfigError(
@@ -170,7 +168,7 @@ def plan_sample(times: pl.DataFrame, known: Sequence[str], budget_share: float, 
         left_s = budget_s - 2 * SESSION_S - 2 * n_passes * n * RUN_S
         share = left_s / (2 * n_passes * float(chosen["baseline_s"].sum()))
         if share >= MIN_SHARE:
-            return SamplePlan(tuple(chosen["query"]), min(share, MAX_SHARE), budget_s, unknown)
+            return SamplePlan(tuple(chosen["query"]), min(share, MAX_SHARE), unknown)
     least_s = 2 * SESSION_S + 2 * n_passes * (RUN_S + MIN_SHARE * float(candidates["baseline_s"][0]))
     raise InputError(
         "the run is too short for a sample within the budget",
