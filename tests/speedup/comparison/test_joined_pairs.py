@@ -55,6 +55,17 @@ def test_queries_sources_and_warnings_say_their_recording() -> None:
     assert joined.logs == (("a", "a"), ("b", "b"))
 
 
+def test_recordings_of_several_versions_are_warned_of() -> None:
+    versions = [
+        CHECK | {"property": "Spark version", "baseline": version, "candidate": version, "severity": "ok"}
+        for version in ("3.5.9", "4.1.4")
+    ]
+    old, new = (replace(build_pair(1), comparability=COMPARABILITY.frame([version])) for version in versions)
+    assert join_pairs({"old": old, "old too": old}).warnings == ()
+    (warning,) = join_pairs({"old": old, "new": new}).warnings
+    assert warning.startswith("Spark version: 3.5.9; 4.1.4 against 3.5.9; 4.1.4; recordings differ")
+
+
 def test_one_recording_stays_as_it_is() -> None:
     one = build_pair(1)
     assert join_pairs({"only": one}) is one

@@ -29,6 +29,9 @@ from workbench.speedup.recording.recording_plan import MAX_OTHER_LOAD
 from workbench.speedup.tables import COMPARABILITY
 
 FirstRuns = Literal["auto", "use", "skip"]
+SIDES = ("baseline", "candidate")
+# Properties that joined recordings should have in common.
+JOINED_ALIKE = ("Spark version", "task slots")
 # More executions than a log has.
 _IDS_OF_A_LOG = 1 << 32
 EXCLUSION_REASON = "its answer differs or it failed on a side"
@@ -138,6 +141,7 @@ def join_pairs(pairs: Mapping[str, Pair]) -> Pair:
         sources += [{**source, "recording": name} for source in pair.sources]
         for side, paths in zip(logs, pair.logs, strict=True):
             side.extend(paths)
+    checks.append(_compare_recordings(pairs))
     comparability = pl.concat(checks).sort(pl.col("severity").replace_strict(SEVERITIES), maintain_order=True)
     return replace(
         first,
@@ -146,6 +150,19 @@ def join_pairs(pairs: Mapping[str, Pair]) -> Pair:
         sources=sources,
         logs=(tuple(logs[0]), tuple(logs[1])),
     )
+
+
+def _compare_recordings(pairs: Mapping[str, Pair]) -> pl.DataFrame:
+    """Rows of table COMPARABILITY, a warning for each of `JOINED_ALIKE` in which recordings differ."""
+    rows = []
+    for name in JOINED_ALIKE:
+        found = [pair.comparability.filter(pl.col("property") == name) for pair in pairs.values()]
+        texts = {side: list(dict.fromkeys(text for part in found for text in part[side])) for side in SIDES}
+        if max(map(len, texts.values())) > 1:
+            why = "recordings differ: factors of one do not tell the other's"
+            shown = {side: "; ".join(values) for side, values in texts.items()}
+            rows.append({"property": name, **shown, "severity": "warning", "why": why})
+    return COMPARABILITY.frame(rows)
 
 
 def _rename_pair(pair: Pair, name: str, number: int, first: Pair) -> Measured:
