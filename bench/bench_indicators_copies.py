@@ -65,7 +65,8 @@ def row(design: str, verdicts: Sequence[str | None], hog: bool, sessions: int) -
     missing = f"; {len(verdicts) - len(known)} missing, for runs failed" if len(known) < len(verdicts) else ""
     false = sum(verdict in ("FASTER", "SLOWER") for verdict in known)
     low, high = exact(false, len(known)) if known else (0.0, 1.0)
-    note = f"{false} of {len(known)} in {sessions} session(s), 95 % interval [{low:.1%}, {high:.1%}]{missing}"
+    interval = f"95 % interval [{100 * low:.1f} %, {100 * high:.1f} %]"
+    note = f"{false} of {len(known)} in {sessions} session(s), {interval}{missing}"
     where = "memory bandwidth taken in the second half" if hog else "undisturbed"
     name = f"copies of one stack told apart, {where}"
     peer = "reference" if design == "blocks" else ""

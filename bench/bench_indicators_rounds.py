@@ -94,7 +94,8 @@ def main() -> int:
         print()
     judged = [name for name in errors[0] if name.startswith(("equal", "at the margin"))]
     worst = max(row[name] for row in errors for name in judged)
-    print(f"wrong in at most {worst:.1%} of sessions (bar {BAR:.0%}): {'met' if worst <= BAR else 'NOT met'}")
+    met = "met" if worst <= BAR else "NOT met"
+    print(f"wrong in at most {100 * worst:.1f} % of sessions (bar {100 * BAR:.0f} %): {met}")
     if given.json:
         given.json.write_text(json.dumps({"errors": errors, "rounds": needed}, indent=1) + "\n")
     return int(worst > BAR)

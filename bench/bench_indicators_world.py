@@ -124,7 +124,7 @@ def row(found: Outcome) -> Row:
     """The share as a row; the table of measurements alone is what the first scenario stands beside."""
     alone = found.scenario == SCENARIOS[-1].name
     name = SCENARIOS[0].name if alone else found.scenario
-    told = f"95 % interval [{found.low:.1%}, {found.high:.1%}], regret {found.regret_pct:.2f} %"
+    told = f"95 % interval [{100 * found.low:.1f} %, {100 * found.high:.1f} %], regret {found.regret_pct:.2f} %"
     spreads = f"noise {found.noise:.3f}, residual {found.residual:.3f}, versions {found.packages:.3f}"
     bar = Bar("value", at_least=100 * BAR) if found.scenario == SCENARIOS[0].name else None
     return Row(

@@ -185,7 +185,9 @@ def arrivals(folder: Path, jobs: int) -> None:
     ]
     busy = statistics.fmean(one.host_busy for one in load if one.host_busy is not None)
     span_s = (load[-1].at_ns - load[0].at_ns) / NS_PER_S
-    print(f"  sampler: {sum(one.sampler_cpu_s for one in load[1:]) / span_s:.2f} cores; all cores busy {busy:.0%}")
+    print(
+        f"  sampler: {sum(one.sampler_cpu_s for one in load[1:]) / span_s:.2f} cores; all cores busy {100 * busy:.0f} %"
+    )
 
 
 def cluster(chosen: argparse.Namespace) -> None:

@@ -100,13 +100,13 @@ def report(rows: list[dict[str, Any]]) -> str:
             tight = [one is not None and one <= max(1.2 * truth, truth + 1) for one in high]
             covers[group] += held
             near[group] += tight
-            shares = [f"{np.mean(held):.0%}", f"{np.mean(tight):.0%}"]
+            shares = [f"{100 * np.mean(held):.0f} %", f"{100 * np.mean(tight):.0f} %"]
         columns = [f"{name}: {scenario.about}", str(truth or "none"), cells[0], *shares, *cells[1:]]
         lines.append(f"| {' | '.join(columns)} |")
     lines.append("")
     lines += [
-        f"{group} ({', '.join(judged)}): covers {np.mean(covers[group]):.1%}, near {np.mean(near[group]):.1%}, "
-        f"n = {len(covers[group])}"
+        f"{group} ({', '.join(judged)}): covers {100 * np.mean(covers[group]):.1f} %, "
+        f"near {100 * np.mean(near[group]):.1f} %, n = {len(covers[group])}"
         for group, judged in GROUPS.items()
         if covers[group]
     ]

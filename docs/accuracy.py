@@ -215,7 +215,7 @@ def _format_share(n: int, total: int) -> str:
     if not total:
         return "-"
     low, high = wilson_interval(n / total, total, level=LEVEL)
-    return f"{n / total:.0%} ({n} of {total}) [{low:.0%}, {high:.0%}]"
+    return f"{100 * n / total:.0f} % ({n} of {total}) [{100 * low:.0f} %, {100 * high:.0f} %]"
 
 
 def _format_carried(recorded: dict[str, Recorded], carried: dict[tuple[str, str], Transfer]) -> str:

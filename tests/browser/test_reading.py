@@ -23,7 +23,7 @@ ROWS = [
 ]
 ROWS[3]["name"] = '=HYPERLINK("x")'
 KEYS = [
-    ("faster", 1.77, "×", "90% interval 1.69 to 1.86"),
+    ("faster", 1.77, "×", "90 % interval 1.69 to 1.86"),
     ("queries", 22),
     ("operators", 14),
     ("error", 0.5),
@@ -88,8 +88,31 @@ def test_contents_stand_beside_the_page_where_there_is_room_and_lead_to_its_sect
     assert not page.locator('.wb-scroll[aria-label="Few"]').is_visible()
     nav.get_by_text("Short").click()
     page.wait_for_function("document.querySelector('.wb-scroll[aria-label=Few]').checkVisibility()")
-    narrow = open_page(long_report, width=1280)
-    assert not narrow.locator("nav.contents").is_visible()
+
+
+@pytest.mark.parametrize(("width", "is_beside"), [(1200, True), (1199, False), (390, False)])
+def test_contents_are_folded_above_the_page_where_there_is_no_room(
+    open_page: Callable[..., Any], long_report: Path, width: int, is_beside: bool
+) -> None:
+    page = open_page(long_report, width=width)
+    nav = page.get_by_role("navigation", name="Contents")
+    first = nav.locator("a").first
+    assert first.is_visible() is is_beside
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    if not is_beside:
+        nav.locator("summary").click()
+        assert first.is_visible()
+
+
+def test_verdict_and_the_way_to_all_reports_stay_in_view(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(long_report, width=390)
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    bar = page.locator("header.bar")
+    box = bar.bounding_box()
+    assert box["y"] == 0
+    assert box["height"] <= 48
+    assert bar.locator(".wb-chip").inner_text() == "valid"
+    assert bar.get_by_role("link", name="All reports").get_attribute("href") == "../../index.html"
 
 
 def test_a_section_folds_with_all_that_is_below_its_heading(open_page: Callable[..., Any], long_report: Path) -> None:

@@ -202,7 +202,7 @@ def test_a_stack_multiplies_what_is_stated_and_the_report_says_what(tmp_path: Pa
     # 0.4 / 2 + 0.6 = 0.8 of the time; drawn, with the ratio's own interval.
     assert used.median.spark_gpus is not None
     assert used.median.spark_gpus.max() == pytest.approx(8.0)
-    assert any("applies to 40% of the time of etl" in line for line in used.uses)
+    assert any("applies to 40 % of the time of etl" in line for line in used.uses)
     assert used.check()["holds"].all()
 
 

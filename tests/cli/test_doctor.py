@@ -78,7 +78,7 @@ def test_a_missing_and_an_old_package_are_named_with_the_command(monkeypatch: py
 
     monkeypatch.setattr(metadata, "version", version)
     found = check("packages (base)")
-    assert (found.level, found.mend) == ("missing", "pip install -r requirements.lock")
+    assert (found.level, found.mend) == ("missing", "make setup")
     assert found.found == "altair is 0.1, not >=6.0; papermill is missing"
 
 
@@ -181,3 +181,10 @@ def test_a_gpu_is_described_and_none_is_no_obstacle(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(nvml, "_load_library", lambda: ManagementLibrary(init=9))
     assert check("GPU").found.startswith("none (NVIDIA's management library does not start (error 9)); only ")
     assert check("GPU").level == "good"
+
+
+def test_an_installed_wheel_is_not_asked_for_what_only_development_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert any(one.needed_for == "development" for one in doctor.check_machine())
+    monkeypatch.setattr(doctor, "IN_CHECKOUT", False)
+    assert not any(one.needed_for == "development" for one in doctor.check_machine())
+    assert any(one.needed_for == "development" for one in doctor.check_machine(["development"]))

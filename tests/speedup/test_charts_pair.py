@@ -133,7 +133,7 @@ def test_only_our_predictor_is_seen_at_first_with_its_worst_named() -> None:
     assert [row["query"] for row in rows_of(spec) if row["worst"]] == ["q4", "q5", "q6"]
     boxes = [param["bind"]["name"] for param in spec["params"] if isinstance(param.get("bind"), dict)]
     assert boxes == ["Show constant ", "Show seed "]
-    assert "90% prediction intervals" in spec["title"]["subtitle"]
+    assert "90 % prediction intervals" in spec["title"]["subtitle"]
 
 
 def test_applications_of_one_name_are_told_apart_by_their_logs_and_unjudged_ones_are_counted() -> None:

@@ -513,9 +513,9 @@ def _format_service_note(serving: ServiceLoad, service: Service) -> str:
 
 def format_stack_use(model: Model, stack: Stack) -> str:
     """The times that the stack's ratio applies to, as text."""
-    parts = [f"{work.stack_share:.0%} of the time of {work.name}" for work in model.works if work.stack_share]
+    parts = [f"{100 * work.stack_share:.0f} % of the time of {work.name}" for work in model.works if work.stack_share]
     if model.serving is not None and model.serving.stack_share:
-        parts.append(f"{model.serving.stack_share:.0%} of a request's time")
+        parts.append(f"{100 * model.serving.stack_share:.0f} % of a request's time")
     effect = f"applies to {' and '.join(parts)}" if parts else "applies to nothing: no share is set"
     measured = f"{stack.name} over {stack.baseline}, measured on {', '.join(stack.metrics)}"
     caveats = ("predicted from other stacks", stack.predicted), ("not told from the baseline", stack.is_undecided)

@@ -104,7 +104,7 @@ def _advise_on_uncertainty(study: Study) -> list[str]:
     command = _name_command(study, row["input"])
     return [
         f"Measure {row['input']} next with more samples, `{command}`: to know it exactly is worth up to"
-        f" {format_number(row['saving'])} {unit}, {row['share']:.0%} of what knowing everything is."
+        f" {format_number(row['saving'])} {unit}, {100 * row['share']:.0f} % of what knowing everything is."
     ]
 
 

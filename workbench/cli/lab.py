@@ -104,7 +104,7 @@ def start_lab(folder: Path | None = None, options: Sequence[str] = ()) -> int:
     if not folder.is_dir():
         raise ConfigError("no such folder", where="--notebooks", found=folder)
     if importlib.util.find_spec("jupyterlab") is None:
-        raise MissingToolError("JupyterLab is not installed", do="pip install -r requirements.lock")
+        raise MissingToolError("JupyterLab is not installed", do="pip install jupyterlab")
     if not is_writable(folder):
         copies = copy_notebooks(folder)
         sys.stderr.write(f"{folder} cannot be written: its notebooks open as copies in {copies}\n")

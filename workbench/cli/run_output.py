@@ -163,16 +163,22 @@ def print_run_list(
             raise ConfigError("no such " + option.strip("-"), where=option, found=value, allowed=allowed)
     begun = None if since is None else catalogue.parse_moment(since, option="--since")
     place = out or str(default_place())
-    unread: list[InputError] = []
-    there = catalogue.list_runs(place, unreadable=unread.append)
-    missed = next(filter(is_store_failure, unread), None)
-    for error in unread:
-        if error is not missed:
-            _print_error(error)
+    there, missed = _list_readable_runs(place)
     runs = catalogue.filter_runs(there, area=area, status=status, verdict=verdict, since=begun)
     print_run_table(runs, redaction.strip_user_info(place), as_json=as_json)
     if missed is not None:
         raise missed
+
+
+def _list_readable_runs(place: str) -> tuple[list[StoredRun], InputError | None]:
+    """Runs of a place, newest first, and where its store did not answer; other unreadable ones are told on stderr."""
+    unread: list[InputError] = []
+    runs = catalogue.list_runs(place, unreadable=unread.append)
+    missed = next(filter(is_store_failure, unread), None)
+    for error in unread:
+        if error is not missed:
+            _print_error(error)
+    return runs, missed
 
 
 def _print_error(error: WorkbenchError) -> None:
@@ -208,6 +214,37 @@ def print_comparison(
         _print_json(compare_page.build_comparison_document(comparison) | {"page": None if page is None else str(page)})
         return
     terminal.print_text(compare_page.format_comparison(comparison))
+    if page is not None:
+        terminal.print_text(f"page: {page}")
+
+
+def print_history(
+    area: str, out: str | None, *, since: str | None, figures: Sequence[str], html: Path | None, as_json: bool
+) -> None:
+    """Print the runs of an area over time, and optionally write the page."""
+    from workbench.runs import compare_page, history, history_page
+
+    if html is not None:
+        compare_page.check_page_path(html)
+    place = out or str(default_place())
+    runs, missed = _list_readable_runs(place)
+    if missed is not None:
+        raise missed
+    chosen = catalogue.filter_runs(
+        runs, area=area, since=None if since is None else catalogue.parse_moment(since, option="--since")
+    )
+    if not chosen:
+        areas = sorted({run.area for run in runs})
+        do = "workbench runs list"
+        raise ConfigError(
+            "no runs of this area", where=redaction.strip_user_info(place), found=area, allowed=areas or None, do=do
+        )
+    found = history.build_history(chosen, figures=figures)
+    page = None if html is None else history_page.write_history_page(found, html)
+    if as_json:
+        _print_json(history_page.build_history_document(found) | {"page": None if page is None else str(page)})
+        return
+    terminal.print_text(history_page.format_history(found))
     if page is not None:
         terminal.print_text(f"page: {page}")
 

@@ -69,6 +69,26 @@ def diff_runs(
     run_output.print_comparison(baseline, candidate, out, html=html, any_area=any_area, as_json=as_json)
 
 
+@app.command("history", epilog="\b\nExample:\n  workbench runs history sizing --figure gpus --html history.html")
+def show_history(
+    area: Annotated[str, typer.Argument(metavar="AREA", help="Area of the runs, as `workbench runs list` has it.")],
+    out: Place = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Started then or later: 2026-11-01, or 30d.")
+    ] = None,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="Only figures with TEXT in their name: table.column row; repeatable."),
+    ] = None,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the history as an HTML page.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show the runs of one notebook over time: figures with intervals, what moved, what changed beside."""
+    from workbench.cli import run_output
+
+    run_output.print_history(area, out, since=since, figures=figure or (), html=html, as_json=as_json)
+
+
 @app.command("check", epilog="\b\nExample:\n  workbench runs check 20261108T0900 --thresholds limits.yaml")
 def check_run(
     run_id: Annotated[str, typer.Argument(metavar="RUN", help=RUN)],

@@ -82,16 +82,22 @@ def _format_comparison(outcome: ReplayOutcome) -> str:
         if outcome.sides.height < 2:
             return ""
         return "No ratio of B to A: the operator's time is not resolved in every run."
-    b, estimate, ends = format_other_side(outcome), ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
+    b, (estimate, interval) = format_other_side(outcome), _format_ratio(ratio, outcome.level)
+    return {
+        FASTER: f"{b} is {estimate}x faster than A ({interval}).",
+        SLOWER: f"{b} is {estimate}x slower than A ({interval}).",
+        SAME: f"{b} is as fast as A: {estimate}x ({interval}).",
+    }.get(ratio["verdict"], f"Not decided whether {b} is faster than A: {estimate}x ({interval}).")
+
+
+def _format_ratio(ratio: Mapping[str, Any], level: float) -> tuple[str, str]:
+    """How many times faster B is, or slower where the verdict says so, and its interval; three digits are enough."""
+    estimate, ends = ratio["speed_ratio"], [ratio["low_ratio"], ratio["high_ratio"]]
     if ratio["verdict"] == SLOWER:
         estimate, ends = 1 / estimate, [None if end is None else 1 / end for end in reversed(ends)]
-    low, high = (None if end is None else f"{end:.2f}" for end in ends)
-    interval = _format_interval(low, high, outcome.level)
-    return {
-        FASTER: f"{b} is {estimate:.2f}x faster than A ({interval}).",
-        SLOWER: f"{b} is {estimate:.2f}x slower than A ({interval}).",
-        SAME: f"{b} is as fast as A: {estimate:.2f}x ({interval}).",
-    }.get(ratio["verdict"], f"Not decided whether {b} is faster than A: {estimate:.2f}x ({interval}).")
+    texts = [None if value is None else f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}" for value in ends]
+    digits = 2 if estimate < 10 else 1 if estimate < 100 else 0
+    return f"{estimate:.{digits}f}", _format_interval(texts[0], texts[1], level)
 
 
 def format_other_side(outcome: ReplayOutcome) -> str:
@@ -128,8 +134,9 @@ def build_key_numbers(outcome: ReplayOutcome) -> list[KeyNumber]:
             numbers.append((f"operator, {name}", row[column], "s", f"{which}median of {row['n']}, {ends}"))
         numbers.append(("reading its inputs", row["scan_s"], "s", "elapsed; subtracted from the operator's time"))
     if (ratio := outcome.ratio) is not None:
-        ends = _format_interval(_format_end(ratio["low_ratio"]), _format_end(ratio["high_ratio"]), outcome.level)
-        numbers.append(("speed of B", ratio["speed_ratio"], "× A", f"{ends}, {ratio['verdict']}"))
+        times, ends = _format_ratio(ratio, outcome.level)
+        label = "B is slower" if ratio["verdict"] == SLOWER else "B is faster"
+        numbers.append((label, times, "×", f"{ends}, {ratio['verdict']}"))
     return [*numbers, *_build_input_numbers(outcome)]
 
 

@@ -185,7 +185,7 @@ def _render_group(group: Sequence[StoredRun], root: str) -> str:
 def _build_entry(root: str, run: StoredRun, *, picture: bool = True, read: bool = True) -> GalleryEntry:
     """The entry of a run; without `read` from its record alone."""
     record = run.record | {"status": run.state}
-    headline, spec = _read_headline_and_chart(run) if read else ({}, None)
+    headline, spec = read_headline_and_chart(run) if read else ({}, None)
     failure = record["failure"] if isinstance(record.get("failure"), dict) else {}
     answer = headline.get("answer") or record.get("answer") or failure.get("error_name") or ""
     question = headline.get("question") or headline.get("heading") or record["title"]
@@ -205,7 +205,7 @@ def _has_report(run: StoredRun) -> bool:
         raise InputError("cannot list the run", where=run.place, found=format_error(error)) from error
 
 
-def _read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
+def read_headline_and_chart(run: StoredRun) -> tuple[dict[str, Any], dict[str, Any] | None]:
     """Read the headline and the first chart's spec from a run's notebook; empty and null if it cannot be read."""
     from workbench.report.cells import find_first_heading
 

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from workbench.report.cells import PageContent
 
 TEMPLATES = Path(__file__).parent / "templates"
+# A run lies in FOLDER/AREA/RUN, and `workbench gallery FOLDER` writes the index.
+GALLERY_LINK = "../../index.html"
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -105,6 +108,7 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
         "version": __version__,
         "question": answer.get("question") or page.title or record["title"],
         "area": record["area"],
+        "gallery": GALLERY_LINK if record.get("run_id") else "",
         "ended": format_moment(record.get("ended_at") or record.get("started_at")),
         "answer": answer.get("answer") or record.get("answer"),
         "reasons": answer.get("reasons") or record.get("reasons") or [],
@@ -235,10 +239,15 @@ def _format_parameter(value: object) -> str:
 
 def _render_tables(record: Mapping[str, Any]) -> str:
     rows = [
-        [escape_html(entry.get("name", NULL)), escape_html(format_number(entry.get("rows")))]
+        [_render_table_link(str(entry.get("name", NULL))), escape_html(format_number(entry.get("rows")))]
         for entry in record.get("tables") or []
     ]
-    return _render_grid("Tables beside this page", ["name", "rows"], rows, opened=False)
+    return _render_grid("Tables beside this page, as Parquet", ["name", "rows"], rows, opened=False)
+
+
+def _render_table_link(name: str) -> str:
+    """Name of a table, linked to its file where it can be one."""
+    return f'<a href="tables/{name}.parquet">{name}</a>' if _TABLE_NAME.fullmatch(name) else escape_html(name)
 
 
 def _render_versions(record: Mapping[str, Any]) -> str:

@@ -53,9 +53,13 @@ class Study(Protocol):
         """
 
 
-def show_answer(study: Study) -> CellDisplay:
-    """The headline of a study: answer, verdict with reasons, key numbers, next steps."""
+def show_answer(study: Study, *, question: str | None = None) -> CellDisplay:
+    """The headline of a study: answer, verdict with reasons, key numbers, next steps.
+
+    `question`: Title of the report; the notebook's first heading without it.
+    """
     return headline(
+        question=question,
         answer=study.answer,
         verdict=study.verdict,
         reasons=study.reasons,

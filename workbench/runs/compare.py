@@ -439,18 +439,21 @@ def _shorten_text(value: object) -> str:
 
 def _assign_verdicts(tables: Sequence[TableDiff]) -> tuple[TableDiff, ...]:
     """Give all contrasts of all tables their verdicts, adjusted together for their number."""
-    family = [row.ratio for table in tables for row in table.contrasts]
-    decisions = iter(decide_verdicts(family, margin=MARGIN))
-    judged = []
-    for table in tables:
-        rows = []
-        for contrast in table.contrasts:
-            decision = next(decisions)
-            has_interval = contrast.ratio.low is not None
-            verdict = _VERDICT_WORDS[decision.verdict] if has_interval else None
-            rows.append(replace(contrast, verdict=verdict, adjusted_p_value=decision.adjusted_p_value))
-        judged.append(replace(table, contrasts=tuple(rows)))
-    return tuple(judged)
+    judged = iter(judge_contrasts([contrast for table in tables for contrast in table.contrasts]))
+    return tuple(replace(table, contrasts=tuple(next(judged) for _ in table.contrasts)) for table in tables)
+
+
+def judge_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
+    """Contrasts with verdicts that hold for all of them together; null where the ratio has no interval."""
+    decisions = decide_verdicts([contrast.ratio for contrast in contrasts], margin=MARGIN)
+    return [
+        replace(
+            contrast,
+            verdict=_VERDICT_WORDS[decision.verdict] if contrast.ratio.low is not None else None,
+            adjusted_p_value=decision.adjusted_p_value,
+        )
+        for contrast, decision in zip(contrasts, decisions, strict=True)
+    ]
 
 
 def _list_fact_differences(
@@ -504,8 +507,8 @@ def _list_input_digests(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 def _build_notes(baseline: StoredRun, candidate: StoredRun) -> tuple[str, ...]:
     """Notes on a comparison: its assumptions, shared inputs, and runs that are invalid or did not succeed."""
     notes = [
-        f"Intervals are {LEVEL:.0%}; the two runs are taken as independent of each other.",
-        f"Verdicts allow for a margin of {MARGIN:.0%} and, by Holm, for all comparisons made here at once.",
+        f"Intervals are {100 * LEVEL:.0f} %; the two runs are taken as independent of each other.",
+        f"Verdicts allow for a margin of {100 * MARGIN:.0f} % and, by Holm, for all comparisons made here at once.",
     ]
     digests = [
         {entry.get("sha256") for entry in run.record["inputs"] if isinstance(entry, Mapping)} - {None}

@@ -132,8 +132,8 @@ def _align_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 def build_comparison_document(comparison: Comparison) -> dict[str, Any]:
     """The comparison as JSON: runs, facts, tables with contrasts and changes, counts, notes."""
     return {
-        "baseline": _build_run_document(comparison.baseline),
-        "candidate": _build_run_document(comparison.candidate),
+        "baseline": build_run_document(comparison.baseline),
+        "candidate": build_run_document(comparison.candidate),
         "facts": [dict(zip(("kind", "name", "baseline", "candidate"), fact, strict=True)) for fact in comparison.facts],
         "tables": [_build_table_document(table) for table in comparison.tables],
         "counts": comparison.counts,
@@ -141,7 +141,8 @@ def build_comparison_document(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _build_run_document(run: StoredRun) -> dict[str, Any]:
+def build_run_document(run: StoredRun) -> dict[str, Any]:
+    """What `--json` says of a run beside another."""
     names = ("run_id", "area", "title", "started_at", "verdict", "answer")
     return {name: run.record.get(name) for name in names} | {"status": run.state, "folder": run.place}
 
@@ -160,11 +161,12 @@ def _build_table_document(table: TableDiff) -> dict[str, Any]:
 
 def _build_contrast_document(contrast: Contrast) -> dict[str, Any]:
     plain = {name: getattr(contrast, name) for name in ("row", "column", "unit", "verdict", "adjusted_p_value")}
-    sides = {name: _build_interval_document(getattr(contrast, name)) for name in ("baseline", "candidate", "ratio")}
+    sides = {name: build_interval_document(getattr(contrast, name)) for name in ("baseline", "candidate", "ratio")}
     return plain | sides | {"reason": contrast.ratio.reason}
 
 
-def _build_interval_document(value: Interval) -> dict[str, Any]:
+def build_interval_document(value: Interval) -> dict[str, Any]:
+    """A figure with its interval for `--json`."""
     return {"estimate": value.estimate, "low": value.low, "high": value.high, "level": value.level}
 
 
@@ -288,10 +290,10 @@ def _build_notebook(comparison: Comparison) -> Any:
 
     cells = [
         v4.new_markdown_cell("# How do two runs differ?"),
-        _build_cell("found = diffing.diff(baseline, candidate)", _build_headline(comparison)),
+        build_result_cell("found = diffing.diff(baseline, candidate)", _build_headline(comparison)),
     ]
     cells += [v4.new_markdown_cell("## What went in, and where it ran")]
-    cells += [_build_cell("found.facts", _build_fact_table(comparison))]
+    cells += [build_result_cell("found.facts", _build_fact_table(comparison))]
     places = sorted(range(len(comparison.tables)), key=lambda place: _rank_table(comparison.tables[place]))
     for place in places:
         if _rank_table(comparison.tables[place]) < _RANK_NO_DIFFERENCE:
@@ -302,9 +304,9 @@ def _build_notebook(comparison: Comparison) -> Any:
         if _rank_table(comparison.tables[place]) == _RANK_NO_DIFFERENCE
     ]:
         cells += [v4.new_markdown_cell("## Tables without a difference")]
-        cells += [_build_cell("found.tables", display.bullets([", ".join(alike)]))]
+        cells += [build_result_cell("found.tables", display.bullets([", ".join(alike)]))]
     cells += [v4.new_markdown_cell("## What this does not show")]
-    cells += [_build_cell("found.notes", display.bullets(comparison.notes))]
+    cells += [build_result_cell("found.notes", display.bullets(comparison.notes))]
     return v4.new_notebook(cells=cells)
 
 
@@ -319,7 +321,8 @@ def _rank_table(table: TableDiff) -> int:
     return 3 if table.note else _RANK_NO_DIFFERENCE
 
 
-def _build_cell(source: str, *shown: Any) -> Any:
+def build_result_cell(source: str, *shown: Any) -> Any:
+    """A code cell of a page's notebook with its outputs."""
     from nbformat import v4
 
     outputs = [
@@ -362,19 +365,22 @@ def _build_table_cells(place: int, table: TableDiff) -> list[Any]:
 
     name = table.name
     lines = [f"Not compared: {table.note}"] if table.note else _describe_matching(table)
-    cells = [v4.new_markdown_cell(f"## Table `{name}`"), _build_cell(f"found.tables[{place}]", display.bullets(lines))]
+    cells = [
+        v4.new_markdown_cell(f"## Table `{name}`"),
+        build_result_cell(f"found.tables[{place}]", display.bullets(lines)),
+    ]
     if (chart := chart_contrasts(table)) is not None:
         cells.append(
-            _build_cell(f"diff_page.chart_contrasts(found.tables[{place}])", build_mime_bundle(chart.to_dict()))
+            build_result_cell(f"diff_page.chart_contrasts(found.tables[{place}])", build_mime_bundle(chart.to_dict()))
         )
     if table.contrasts:
         shown = display.table(
             build_contrast_frame(table).drop("told_apart"), caption="Figures with intervals", limit=MAX_TABLE_ROWS
         )
-        cells.append(_build_cell(f"diff_page.contrasts_frame(found.tables[{place}])", shown))
+        cells.append(build_result_cell(f"diff_page.contrasts_frame(found.tables[{place}])", shown))
     if table.changes:
         shown = display.table(build_change_frame(table), caption="Other values that differ", limit=MAX_TABLE_ROWS)
-        cells.append(_build_cell(f"diff_page.changes_frame(found.tables[{place}])", shown))
+        cells.append(build_result_cell(f"diff_page.changes_frame(found.tables[{place}])", shown))
     return cells
 
 

@@ -196,7 +196,9 @@ def _recommend_variant(variants: Variants, comparison: pl.DataFrame) -> list[str
     faster, slower = (b, a) if row["verdict"] == FASTER else (a, b)
     complete = {name: _complete_gang_fraction(variants, name) for name in (faster, slower)}
     if complete[slower] > complete[faster]:
-        gangs = f"{slower} if complete gangs matter ({complete[slower]:.0%} against {complete[faster]:.0%})"
+        gangs = (
+            f"{slower} if complete gangs matter ({100 * complete[slower]:.0f} % against {100 * complete[faster]:.0f} %)"
+        )
         return [f"Choose by workload: {faster} if waiting time matters, {gangs}."]
     return [f"Prefer {faster} for a load like this one: its workloads wait less."]
 

@@ -78,6 +78,11 @@ class Study:
         return f"{self.found.sentence}."
 
     @property
+    def question(self) -> str:
+        """Title of the report: what was asked."""
+        return self.found.question
+
+    @property
     def verdict(self) -> Literal["valid", "invalid"]:
         """Invalid where there is a reason against the answer."""
         return "invalid" if self.reasons else "valid"

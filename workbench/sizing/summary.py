@@ -81,7 +81,7 @@ def _serving_numbers(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumbe
     best = carried.sort("load").row(-1, named=True)
     served = answer.goodput.filter(step=best["step"]).row(0, named=True)
     unit = "users" if row["load_unit"] == "users" else "a second"
-    in_time = "in time: unknown" if served["within_share"] is None else f"{served['within_share']:.1%} in time"
+    in_time = "in time: unknown" if served["within_share"] is None else f"{100 * served['within_share']:.1f} % in time"
     note = f"at {best['load']:g} {unit}, {in_time}"
     goodput: KeyNumber = ("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)
     return [goodput, *numbers, *_unit_numbers(served, f"at {best['load']:g} {unit}")]

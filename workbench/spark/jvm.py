@@ -27,7 +27,7 @@ def build_spark_environment(line: str | None = None, *, say: releases.OnMessage 
     if release is not None:
         return _PYTHON | releases.build_release_environment(release, say=say or _print_message)
     if importlib.util.find_spec("pyspark") is None:
-        raise MissingToolError("pyspark is not installed", do="pip install -r requirements.lock")
+        raise MissingToolError("pyspark is not installed", do="pip install 'accelerated-workbench[spark]'")
     if os.environ.get("JAVA_HOME") or shutil.which("java"):
         return dict(_PYTHON)
     try:

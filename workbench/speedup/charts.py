@@ -197,7 +197,7 @@ def chart_validation(validation: pl.DataFrame, *, level: float) -> alt.Chart:
         hidden=others,
         named="worst",
         details=("baseline_s", "absolute_error_share", "covered"),
-        subtitle=f"bars: {level:.0%} prediction intervals · above the line: slower predicted than measured",
+        subtitle=f"bars: {100 * level:.0f} % prediction intervals · above the line: slower predicted than measured",
     )
 
 

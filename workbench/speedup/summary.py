@@ -27,7 +27,7 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
     overall = calibrated.overall
     interval = "no interval: one session on a side"
     if overall.low is not None and overall.high is not None:
-        interval = f"{overall.level:.0%} interval {overall.low:.2f} to {overall.high:.2f}"
+        interval = f"{100 * overall.level:.0f} % interval {overall.low:.2f} to {overall.high:.2f}"
     numbers: list[KeyNumber] = [
         ("faster", overall.estimate, "×", interval),
         ("queries", calibrated.pairs.height, "", _format_verdict_counts(calibrated.pairs)),
@@ -37,10 +37,13 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
     if validation is None:
         return [*numbers, *noise]
     score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
-    coverage = f"{score['n_covered']} of {score['n_queries']} {overall.level:.0%} prediction intervals held"
+    gain = 1 - score["mean_over_constant"]
+    side = "% below a constant guess" if gain >= 0 else "% above a constant guess"
+    count = f"{score['n_covered']} of {score['n_queries']} left-out queries"
+    held = f"{count} fell in their {100 * overall.level:.0f} % interval"
     return [
         *numbers,
-        ("error of left-out queries", score["mean_over_constant"], "×", f"of the constant predictor's; {coverage}"),
+        ("prediction error", round(100 * abs(gain)), side, held),
         *noise,
     ]
 
@@ -117,7 +120,7 @@ def _advise_on_least_gain(calibrated: CalibrationResult) -> list[str]:
     if not slow.height:
         return []
     row = slow.sort("candidate_s", descending=True).row(0, named=True)
-    share = f"{row['candidate_share']:.0%} of the time on {calibrated.candidate}"
+    share = f"{100 * row['candidate_share']:.0f} % of the time on {calibrated.candidate}"
     return [
         f"Look at {row['operator']} first ({share}, factor {format_number(row['factor'])}):"
         " `workbench run lore` reruns a single operator."

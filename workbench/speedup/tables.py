@@ -384,7 +384,7 @@ FACTORS = Table(
         ratio_column("factor_high", "Upper end.", nullable=True),
         text_column("verdict", "FASTER, SLOWER, SAME or UNDECIDED, over all operators together (Holm)."),
         text_column("quality", "good, weak, not separable, baseline only, candidate only."),
-        text_column("note", "What the quality means here.", nullable=True),
+        text_column("note", "What the quality or the verdict means here.", nullable=True),
         ratio_column("measured_factor", "Factor before shrinkage."),
         share_column("shrinkage", "Amount of shrinkage: 0 none, 1 all the way to the engine-wide factor."),
         number_column("adjusted_p_value", "Of the verdict; null with one session.", nullable=True),

@@ -92,7 +92,7 @@ def test_what_is_not_decided_is_said_with_the_rounds_that_would_decide() -> None
     effects = pair(-0.03, noise=0.04, seed=1).effects.filter(pl.col("stack") == NEW)
     assert effects["rounds_needed"].to_list() == [row["rounds_needed"]]
     assert made.answer.undecided == (NEW,)
-    assert made.answer.sentence.startswith(f"Not decided for {NEW}: intervals reach ±")
+    assert made.answer.sentence.startswith(f"Keep {BASE} for now: not decided for {NEW}, intervals reach ±")
     assert "wider than the 2 % margin" in made.answer.sentence
     assert f"about {row['rounds_needed']} rounds would likely decide" in made.answer.sentence
 

@@ -64,7 +64,7 @@ def test_one_failure_in_200_does_not_interrupt() -> None:
     ("step", "words"),
     [
         ({"loop_lag_p99_s": 0.2}, "client event loop lag"),
-        ({"client_cpu_share": 0.99}, "99% of a core"),
+        ({"client_cpu_share": 0.99}, "99 % of a core"),
         ({"users": 8}, "of 8 users were in flight"),
     ],
 )

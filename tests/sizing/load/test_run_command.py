@@ -43,7 +43,7 @@ def test_failures_are_told_in_the_services_own_words(sizing: Sizing) -> None:
         said = sizing("--url", server.url, "--users", "2", *SMALL)
     assert said.code == 1
     assert 'x http_error 422: {"detail": "field required"}' in said.out
-    assert "invalid: 2 users: interrupted, 100.0% of" in said.out
+    assert "invalid: 2 users: interrupted, 100.0 % of" in said.out
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     assert len(found.key_numbers()) == 5
     rank, look, own = found.next_steps()
     assert rank.startswith("Rank your own applications by their predicted savings on comet")
-    assert look.startswith("Look at Scan parquet first (26% of the time on comet, factor 1.14)")
+    assert look.startswith("Look at Scan parquet first (26 % of the time on comet, factor 1.14)")
     assert own.endswith("record your own: `workbench speedup record`.")
     fleet_run = run_folder.start_run("speedup", tmp_path)
     factors = str(run.folder / FACTORS_FILE)

@@ -162,7 +162,7 @@ def test_what_the_sides_differ_in_has_its_severity(
 ) -> None:
     found = check_comparability([session(), session()], [session(**changed) for changed in candidate])
     assert severities(found) == expected
-    assert by_property(found)["accelerated operators"]["candidate"] == ("100%" if COMET in candidate else "0%")
+    assert by_property(found)["accelerated operators"]["candidate"] == ("100 %" if COMET in candidate else "0 %")
 
 
 def test_swapped_sides_are_invalid_unless_they_were_named(session: Make) -> None:

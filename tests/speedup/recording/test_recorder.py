@@ -217,7 +217,7 @@ def test_a_busy_machine_is_said(sessions: FakeSessions, tmp_path: Path, monkeypa
     monkeypatch.setattr(recorder, "measure_busy_share", lambda: 0.8)
     outcome = record(tmp_path)
     assert outcome.reasons == []
-    assert all("80% of its CPU" in one.warnings[0] for one in outcome.recording.sessions)
+    assert all("80 % of its CPU" in one.warnings[0] for one in outcome.recording.sessions)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_busy_machine_is_said(sessions: FakeSessions, tmp_path: Path, monkeypa
     [
         (None, []),
         ({"other_cpu_share": 0.02, "steal_share": 0.01}, []),
-        ({"other_cpu_share": 0.45, "steal_share": 0.01}, ["other programs used the CPU during the session: 45%"]),
+        ({"other_cpu_share": 0.45, "steal_share": 0.01}, ["other programs used the CPU during the session: 45 %"]),
         ({"other_cpu_share": 0.02, "steal_share": 0.3}, ["other virtual machines used the CPU"]),
     ],
 )

@@ -67,7 +67,7 @@ def format_session(outcome: SessionOutcome) -> str:
     session, judgement = outcome.session, outcome.compared.judgement.row(0, named=True)
     table = list(map(_format_effect_row, outcome.compared.effects.iter_rows(named=True)))
     level = outcome.compared.effects["level"].max() if outcome.compared.effects.height else None
-    share = "" if level is None else f", intervals at {float(str(level)):.1%}"
+    share = "" if level is None else f", intervals at {100 * float(str(level)):.1f} %"
     share += ", at every number of rounds" if session.method == "sequence" and share else ""
     dimensions: list[str] = []
     if outcome.compared.dimensions is not None:

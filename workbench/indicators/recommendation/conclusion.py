@@ -225,7 +225,7 @@ def _format_undecided(undecided: Mapping[str, MixVerdict], margin: float, baseli
         reason = obstacle
     counts = [verdict.rounds_needed for verdict in undecided.values() if verdict.rounds_needed is not None]
     more = f"; about {max(counts)} rounds would likely decide" if counts and len(counts) == len(undecided) else ""
-    return f"Not decided for {format_items(undecided, MAX_NAMES)}: {reason}; keep {baseline} for now{more}"
+    return f"Keep {baseline} for now: not decided for {format_items(undecided, MAX_NAMES)}, {reason}{more}"
 
 
 def _format_ratio(contender: Accepted, baseline: str) -> str:

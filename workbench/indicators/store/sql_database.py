@@ -245,7 +245,8 @@ def _open_postgresql(text: str, *, readonly: bool) -> Database:
     except ModuleNotFoundError as error:
         if error.name != "psycopg":
             raise
-        raise MissingToolError("PostgreSQL needs psycopg", where=place, do="pip install -r requirements.lock") from None
+        do = "pip install 'accelerated-workbench[postgres]'"
+        raise MissingToolError("PostgreSQL needs psycopg", where=place, do=do) from None
     return Database(engine, place, secrets)
 
 

@@ -275,7 +275,8 @@ def import_parquet() -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("pyarrow", "pyarrow.parquet"):
             raise
-        raise MissingToolError("pyarrow is needed to read batches", do="pip install -r requirements.lock") from error
+        do = "pip install 'accelerated-workbench[spark]'"
+        raise MissingToolError("pyarrow is needed to read batches", do=do) from error
 
 
 def _shorten_error(error: Exception) -> str:

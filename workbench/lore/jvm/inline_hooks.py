@@ -89,7 +89,7 @@ def find_scala_line(libraries: Path) -> str:
     raise MissingToolError(
         "no jars of Spark to compile against",
         where=libraries,
-        do="pip install -r requirements.lock",
+        do="pip install 'accelerated-workbench[spark]'",
     )
 
 

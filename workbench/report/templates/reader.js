@@ -72,8 +72,14 @@
       list.append(item);
       return link;
     });
-    nav.append(list);
-    document.querySelector("main").before(nav);
+    const fold = make("details");
+    fold.append(make("summary", {}, "Contents"), list);
+    nav.append(fold);
+    document.querySelector("main").prepend(nav);
+    const wide = matchMedia("(min-width: 1200px)");
+    const place = () => { fold.open = wide.matches; };
+    wide.addEventListener("change", place);
+    place();
     const mark = () => {
       let now = -1;
       parts.forEach(({ heading }, index) => { if (heading.getBoundingClientRect().top < innerHeight / 3) now = index; });

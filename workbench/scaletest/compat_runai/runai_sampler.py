@@ -53,7 +53,7 @@ class BackendQuery:
             if error.name != "psycopg":
                 raise
             raise MissingToolError(
-                "PostgreSQL's driver is not installed", do="pip install -r requirements.lock"
+                "PostgreSQL's driver is not installed", do="pip install 'accelerated-workbench[postgres]'"
             ) from None
         seconds: dict[tuple[str, str], int] = {}
         try:

@@ -254,7 +254,7 @@ def check_capacity(plan: Plan, summary: PlanSummary, facts: ClusterFacts) -> lis
     else:
         findings.append(Finding("ok", "capacity", text))
     share = summary.etcd_bytes / _ETCD_BYTES
-    text = f"about {summary.etcd_bytes / 2**20:,.1f} MiB in etcd, {share:.1%} of its default quota"
+    text = f"about {summary.etcd_bytes / 2**20:,.1f} MiB in etcd, {100 * share:.1f} % of its default quota"
     do = "create fewer objects, or split the test into several runs with cleanup"
     findings.append(Finding("warning", "etcd", text, do) if share > 0.25 else Finding("ok", "etcd", text))
     return findings

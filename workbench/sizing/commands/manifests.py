@@ -147,8 +147,9 @@ def _build_notes(deployed: ServiceSpec, in_flight: float | None, spare: int) -> 
         notes.append("No autoscaler: add --in-flight, or a sweep that measured what a replica carries.")
     else:
         notes.append(
-            f"Scales at {autoscaling_target(in_flight)} requests in flight per replica, {SCALING_HEADROOM:.0%} of the "
-            f"{in_flight:.3g} that one carries; a metrics adapter must provide {deployed.metric} "
+            f"Scales at {autoscaling_target(in_flight)} requests in flight per replica, "
+            f"{100 * SCALING_HEADROOM:.0f} % of the {in_flight:.3g} that one carries; "
+            f"a metrics adapter must provide {deployed.metric} "
             "(vLLM: num_requests_running + num_requests_waiting)."
         )
     if not spare:

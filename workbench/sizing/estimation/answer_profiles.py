@@ -131,11 +131,11 @@ def _find_other_length(profile: AnswerProfile, lowest: AnswerProfile, max_ratio:
     short = usual / MAX_LENGTH_FACTOR
     if _exceeds(profile.lengths < short, lowest.lengths < short, max_ratio):
         share, before = np.mean(profile.lengths < short), np.mean(lowest.lengths < short)
-        return f"{share:.1%} of the answers are shorter than {short:.4g} {profile.unit}, {before:.1%}"
+        return f"{100 * share:.1f} % of the answers are shorter than {short:.4g} {profile.unit}, {100 * before:.1f} %"
     long = usual * MAX_LENGTH_FACTOR
     if _exceeds(profile.lengths > long, lowest.lengths > long, MAX_LONG_EXCESS):
         share, before = np.mean(profile.lengths > long), np.mean(lowest.lengths > long)
-        return f"{share:.1%} of the answers are longer than {long:.4g} {profile.unit}, {before:.1%}"
+        return f"{100 * share:.1f} % of the answers are longer than {long:.4g} {profile.unit}, {100 * before:.1f} %"
     return None
 
 
@@ -156,7 +156,8 @@ def _find_one_text(profile: AnswerProfile, lowest: AnswerProfile, max_ratio: flo
     # A text that never came at the lowest load needs less evidence than one that came more often.
     if not _exceeds(here, then, max_ratio, N_STANDARD_ERRORS if old else N_ERRORS_OF_NEW_TEXT):
         return None
-    return f"{count / n:.1%} of the answers are one text of {profile.bytes_by_text[text]} bytes, {old / before:.1%}"
+    size, share = f"{profile.bytes_by_text[text]} bytes", f"{100 * old / before:.1f} %"
+    return f"{100 * count / n:.1f} % of the answers are one text of {size}, {share}"
 
 
 def find_cached_steps(table: pl.DataFrame, profiles: dict[int, AnswerProfile], min_repeated: float) -> Verdicts:
@@ -177,4 +178,4 @@ def find_cached_steps(table: pl.DataFrame, profiles: dict[int, AnswerProfile], m
         f"{clear.fresh_p50_s:.3g} s; measure with more prompts, or --unique-prefix"
     )
     rows = table.select("step", "repeated_prompts").rows()
-    return {step: ("cached", f"{share:.0%} {text}") for step, share in rows if share > min_repeated}
+    return {step: ("cached", f"{100 * share:.0f} % {text}") for step, share in rows if share > min_repeated}

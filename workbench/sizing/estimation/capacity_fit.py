@@ -444,8 +444,8 @@ def describe_groups(values: Floats, q: float, limit_s: float) -> str | None:
         return None
     slow = float(np.mean(finite >= quantile.high / 1.1))
     return (
-        f"latencies fall into two groups, up to {quantile.low:.3g} s and from {quantile.high:.3g} s ({slow:.1%} of"
-        f" them); p{100 * q:g} may lie in either"
+        f"latencies fall into two groups, up to {quantile.low:.3g} s and from {quantile.high:.3g} s"
+        f" ({100 * slow:.1f} % of them); p{100 * q:g} may lie in either"
     )
 
 

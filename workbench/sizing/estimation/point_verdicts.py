@@ -104,10 +104,10 @@ def _describe_failures(row: dict[str, Any]) -> tuple[str, str]:
         served = f"{row['rate_per_s'] * (1 - row['error_ratio']):.3g} requests/s were served"
         return (
             "admission limit",
-            f"{row['n_shed'] / row['n_kept']:.1%} refused (429, or 503 with Retry-After); {served}",
+            f"{100 * row['n_shed'] / row['n_kept']:.1f} % refused (429, or 503 with Retry-After); {served}",
         )
     kinds = ", ".join(f"{row[f'n_{kind}']} {kind}" for kind in OUTCOMES[1:] if row[f"n_{kind}"])
-    return "interrupted", f"{row['error_ratio']:.1%} of {row['n_kept']} failed: {kinds}"
+    return "interrupted", f"{100 * row['error_ratio']:.1f} % of {row['n_kept']} failed: {kinds}"
 
 
 def _find_client_limit(
@@ -128,7 +128,7 @@ def _find_client_limit(
                 allowed = f"{allowed_s * 1e3:.1f} ms, what the {of} allows"
                 return f"client {name} lag of {lag * 1e3:.1f} ms (p99) exceeds {allowed}"
     if (row["client_cpu_share"] or 0) > MAX_CLIENT_CPU:
-        return f"a client process used {row['client_cpu_share']:.0%} of a core: use more processes"
+        return f"a client process used {100 * row['client_cpu_share']:.0f} % of a core: use more processes"
     load = row["load"]
     in_flight = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
     if in_flight is not None and row["n_kept"] and in_flight < MIN_ADMITTED_FRACTION * load:

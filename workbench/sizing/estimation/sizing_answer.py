@@ -154,7 +154,7 @@ class SizingAnswer:
     def sentence(self) -> str:
         """Sentence with the answer, its interval and its assumption, without a full stop."""
         simulated = "Simulated: " if self.simulated else ""
-        served = f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}{self._session_text()}"
+        served = f"{self._served_text()}{self._session_text()}"
         targets = " and ".join(self.estimates["target"].to_list())
         row = self.binding
         if self.recommended is None or row is None:
@@ -171,6 +171,15 @@ class SizingAnswer:
         if (cause := find_first_bottleneck(self.points, row["test_gpus"])) is not None:
             limit += f"; {cause}"
         return f"{answer}{limit}{loose}; {row['verdict']}{self._verification_text()}"
+
+    @property
+    def question(self) -> str:
+        """The question with its load and goals filled in."""
+        targets = " and ".join(self.estimates["target"].to_list())
+        return f"How many GPUs do {self._served_text()} need, so that {targets}?"
+
+    def _served_text(self) -> str:
+        return f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}"
 
     @property
     def _loose_rows(self) -> list[dict[str, Any]]:

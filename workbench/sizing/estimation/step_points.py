@@ -297,7 +297,7 @@ def _describe_streams(counted: pl.DataFrame) -> str | None:
             share = (
                 ""
                 if those.height == successes.height
-                else f" (in {those.height / successes.height:.0%} of the answers)"
+                else f" (in {100 * those.height / successes.height:.0f} % of the answers)"
             )
             notes.append(text.format(n=those["event_tokens"].median() or 0) + share)
     return "; ".join(notes) or None

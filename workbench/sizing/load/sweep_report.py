@@ -136,12 +136,14 @@ def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
     at = f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
     notes = []
     if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
-        share = f"{row['repeated_prompts']:.0%}"
+        share = f"{100 * row['repeated_prompts']:.0f} %"
         notes.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")
     if row["cached_share"]:
-        notes.append(f"{at}: {row['cached_share']:.0%} of the prompt tokens came from the server's prefix cache")
+        notes.append(
+            f"{at}: {100 * row['cached_share']:.0f} % of the prompt tokens came from the server's prefix cache"
+        )
     if row["ttft_known"] is not None and row["ttft_known"] < MIN_TTFT_FRACTION:
-        notes.append(f"{at}: ttft is known for {row['ttft_known']:.0%} of the answers")
+        notes.append(f"{at}: ttft is known for {100 * row['ttft_known']:.0f} % of the answers")
     if row["stream_note"] is not None:
         notes.append(f"{at}: {row['stream_note']}")
     if row["server_binds"] != HOST and (text := describe_server_bottleneck(row)) is not None:

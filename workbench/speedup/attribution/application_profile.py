@@ -404,29 +404,34 @@ def _format_answer(
     """Answer of a whole log. `overview`, `queries`, `coverage`: Tables of these names."""
     row = overview.row(0, named=True)
     wall_s, busy_s, slots = row["wall_time_s"], row["busy_time_s"], row["n_task_slots"]
-    unknown = "The log's times contradict each other" if is_contradictory else NO_START
-    start = unknown if wall_s is None else f"In {wall_s:,.1f} s"
     if not row["n_tasks"]:
+        start = _name_unknown_start(is_contradictory)
         ran = f"{start}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
         return f"{ran} and no task ended in it."
     worked = f"{row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
     if wall_s is None:
-        sentence = f"{start}; its {worked} in {busy_s:,.1f} s with a stage running"
+        sentence = f"{_name_unknown_start(is_contradictory)}; its {worked} in {busy_s:,.1f} s with a stage running"
     else:
-        use = f", {row['slot_use_share']:.0%} of the time of its {slots:,} task slots" if row["slot_use_share"] else ""
         idle = max(0.0, 1 - busy_s / wall_s) if wall_s else 0.0
-        sentence = f"{start} the application's {worked}{use}; no stage ran for {idle:.0%} of the wall time"
+        sentence = f"In {wall_s:,.1f} s {worked}"
+        if row["slot_use_share"]:
+            use = f"{100 * row['slot_use_share']:.0f} % of {wall_s:,.1f} s"
+            sentence = f"The {slots:,} task slots were busy {use}" if slots > 1 else f"The task slot was busy {use}"
+        sentence += f"; in {100 * idle:.0f} % of it no stage ran"
     if queries.height > 1 and queries["task_time_s"][0]:
         top = queries.row(0, named=True)
-        sentence += f"; of {queries.height:,} queries, {top['query']} cost most, "
-        sentence += f"{top['task_time_share']:.0%} of their task time"
+        sentence += f". Costliest of {queries.height:,} queries: {top['query']}, {100 * top['task_time_share']:.0f} %"
+        sentence += " of their task time"
     timed = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
     share = timed / row["task_time_s"]
     # Nearly always near 100 %, and then nothing that the reader would act on; the table of the coverage has it.
-    hint = (
-        "" if share >= MIN_TIMED_SHARE else f"; operators report times in stages with only {share:.0%} of the task time"
-    )
+    timed_text = f"{100 * share:.0f} % of the task time"
+    hint = "" if share >= MIN_TIMED_SHARE else f"; operators report times in stages with only {timed_text}"
     return f"{sentence}{hint}."
+
+
+def _name_unknown_start(is_contradictory: bool) -> str:
+    return "The log's times contradict each other" if is_contradictory else NO_START
 
 
 def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None = None) -> pl.DataFrame:

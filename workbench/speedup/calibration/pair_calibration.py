@@ -95,7 +95,7 @@ class CalibrationResult:
         ratio, other = self.overall, self.baseline
         interval = "no interval: one session on a side"
         if ratio.low is not None and ratio.high is not None:
-            interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}"
+            interval = f"{100 * ratio.level:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f}"
         measured = f"over {len(self.queries)} queries ({interval})"
         if self.first_runs:
             measured = f"over first runs of {len(self.queries)} queries, start-up included ({interval})"
@@ -103,7 +103,7 @@ class CalibrationResult:
             return f"{self.candidate} is {ratio.estimate:.2f}x faster than {other} {measured}."
         claim = {
             SLOWER: f"{self.candidate} is slower than {other}",
-            SAME: f"{self.candidate} is as fast as {other} within {stats.MARGIN:.0%}",
+            SAME: f"{self.candidate} is as fast as {other} within {100 * stats.MARGIN:.0f} %",
             UNDECIDED: f"Not decided whether {self.candidate} is faster than {other}",
         }[self.verdict]
         return f"{claim}: {ratio.estimate:.2f}x its speed {measured}."
@@ -203,8 +203,12 @@ class _Calibration:
         for i, term in enumerate(fitted.terms):
             interval = _factor_interval(fitted, i, self.level)
             quality, note = qualities[i]
-            if note is None and alone.get(term, 0.0) < MIN_SPLIT_SHARE:
-                note = f"{1 - alone.get(term, 0.0):.0%} of its time on the baseline is split off shared times by prices"
+            split_off = 1 - alone.get(term, 0.0)
+            if note is None and split_off > 1 - MIN_SPLIT_SHARE:
+                note = f"{100 * split_off:.0f} % of its time on the baseline is split off shared times by prices"
+            if note is None and decisions[i].verdict == UNDECIDED and _excludes_one(interval):
+                family = f"all {len(fitted.terms)} operators together"
+                note = f"undecided: verdicts hold for {family}, its interval for it alone"
             rows.append(
                 {
                     "operator": term,
@@ -356,6 +360,10 @@ def _factor_interval(fitted: Factors, i: int, level: float) -> stats.Interval:
     return stats.log_interval(estimate, error, float(fitted.degrees[i]), n=0, level=level, method="Welch, drawn")
 
 
+def _excludes_one(interval: stats.Interval) -> bool:
+    return interval.low is not None and interval.high is not None and not interval.low <= 1 <= interval.high
+
+
 def _classify_quality(fitted: Factors, base: Any, cand: Any, i: int) -> tuple[str, str | None]:
     """Judge how well the factor of term `i` is known: its quality, and a note that explains it.
 
@@ -374,7 +382,10 @@ def _classify_quality(fitted: Factors, base: Any, cand: Any, i: int) -> tuple[st
         return "not separable", f"one factor for {term}: they share one time in the same proportion in every query"
     n_queries = int((base[:, i] > 0).sum())
     if base_share < WEAK_SHARE or n_queries <= WEAK_QUERIES or fitted.shrinkage[i] > WEAK_SHRINKAGE:
-        return "weak", f"{base_share:.1%} of the time in {n_queries} queries: shrunk towards the engine-wide factor"
+        return (
+            "weak",
+            f"{100 * base_share:.1f} % of the time in {n_queries} queries: shrunk towards the engine-wide factor",
+        )
     return "good", None
 
 
@@ -470,8 +481,9 @@ class CrossValidation:
         if ours["precision"] is None or ours["recall"] is None:
             return ""
         return (
-            f" Of {ours['n_recommended']} queries predicted to reach {ours['threshold']:g}x, {ours['precision']:.0%}"
-            f" do; of {ours['n_reached']} that do, {ours['recall']:.0%} were predicted to."
+            f" Of {ours['n_recommended']} queries predicted to reach {ours['threshold']:g}x,"
+            f" {100 * ours['precision']:.0f} % do;"
+            f" of {ours['n_reached']} that do, {100 * ours['recall']:.0f} % were predicted to."
         )
 
 

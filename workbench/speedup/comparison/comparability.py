@@ -223,7 +223,7 @@ def _compare_acceleration(baseline: _Side, candidate: _Side, *, named: bool) -> 
     `named`: The user named the sides, so that any order is wanted.
     """
     name = "accelerated operators"
-    texts = [f"{side.accelerated_share:.0%}" for side in (baseline, candidate)]
+    texts = [f"{100 * side.accelerated_share:.0f} %" for side in (baseline, candidate)]
     plain = [side for side in (baseline, candidate) if side.accelerated_share < ACCELERATED_SHARE]
     if [side.label for side in plain] == ["candidate"]:
         if named:

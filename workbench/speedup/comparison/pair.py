@@ -196,7 +196,7 @@ def _build_load_row(recorded: recording_plan.Recording | None, labels: Sequence[
         before = [session.busy_share for session in sessions if session.busy_share is not None]
         shares, when = (during, "") if during else (before, " just before")
         highest = max([highest, *shares])
-        texts.append(f"{max(shares):.0%}{when}" if shares else UNKNOWN)
+        texts.append(f"{100 * max(shares):.0f} %{when}" if shares else UNKNOWN)
     reason = "CPU used by other programs, in the session with most: it slows down queries and adds noise"
     row = {"property": "other load", "baseline": texts[0], "candidate": texts[1], "why": reason}
     return COMPARABILITY.frame([row | {"severity": "warning" if highest > MAX_OTHER_LOAD else "ok"}])

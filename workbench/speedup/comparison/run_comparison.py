@@ -80,7 +80,7 @@ class LogComparison:
         verdict = stats.decide_verdicts([ratio])[0].verdict
         interval = "no interval: one query"
         if ratio.low is not None and ratio.high is not None:
-            interval = f"{ratio.level:.0%} interval {ratio.low:.2f} to {ratio.high:.2f}, one run of each side"
+            interval = f"{100 * ratio.level:.0f} % interval {ratio.low:.2f} to {ratio.high:.2f}, one run of each side"
         verdict_text = "Not comparable" if self.reasons else verdict
         return (
             f"{verdict_text}: the candidate runs {n} {'query' if n == 1 else 'queries'} {ratio.estimate:.2f}x as fast"

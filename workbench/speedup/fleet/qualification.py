@@ -316,11 +316,13 @@ def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: l
     """The largest limits of the gain as text; null if there are none."""
     notes = []
     if fixed_share >= 0.25:
-        notes.append(f"{fixed_share:.0%} of the time is outside predicted queries")
+        notes.append(f"{100 * fixed_share:.0f} % of the time is outside predicted queries")
     if share["unsupported_share"] >= 0.1:
-        notes.append(f"{share['unsupported_share']:.0%} in operators left on the CPU ({', '.join(unsupported[:3])})")
+        notes.append(
+            f"{100 * share['unsupported_share']:.0f} % in operators left on the CPU ({', '.join(unsupported[:3])})"
+        )
     if share["unknown_share"] >= 0.1:
-        notes.append(f"{share['unknown_share']:.0%} in operators without a factor")
+        notes.append(f"{100 * share['unknown_share']:.0f} % in operators without a factor")
     return "; ".join(notes) or None
 
 

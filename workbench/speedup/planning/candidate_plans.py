@@ -94,8 +94,8 @@ class CandidatePlans:
             return None
         left, joins = (int(self.checks[name].sum()) for name in ("left_equal", "joins_equal"))
         return (
-            f"Of {n} queries that also ran on the candidate, {left} ({left / n:.0%}) leave the expected operators to "
-            f"Spark, and {joins} ({joins / n:.0%}) have the expected joins."
+            f"Of {n} queries that also ran on the candidate, {left} ({100 * left / n:.0f} %) leave the expected "
+            f"operators to Spark, and {joins} ({100 * joins / n:.0f} %) have the expected joins."
         )
 
 

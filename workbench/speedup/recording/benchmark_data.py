@@ -100,7 +100,7 @@ def _name_tpch_source() -> str:
     try:
         return f"{TPCH_GENERATOR} {metadata.version(TPCH_GENERATOR)}"
     except metadata.PackageNotFoundError as error:
-        do = "pip install -r requirements.lock, or give your own Parquet files with --data DIR"
+        do = "pip install 'accelerated-workbench[spark]', or give your own Parquet files with --data DIR"
         raise MissingToolError(f"{TPCH_GENERATOR} is not installed", do=do) from error
 
 

@@ -204,14 +204,15 @@ def _list_load_warnings(load: float | None, busy: float) -> list[str]:
         return []
     detail = "" if load is None else f", load {load:.2f} per core"
     return [
-        f"the machine was busy before the session: {busy:.0%} of its CPU in use{detail} (limit {MAX_BUSY_SHARE:.0%})"
+        f"the machine was busy before the session: {100 * busy:.0f} % of its CPU in use{detail}"
+        f" (limit {100 * MAX_BUSY_SHARE:.0f} %)"
     ]
 
 
 def _list_other_load_warnings(session: Session) -> list[str]:
     shares = {"other programs": session.other_cpu_share, "other virtual machines": session.steal_share}
     return [
-        f"{source} used the CPU during the session: {share:.0%} of it (limit {MAX_OTHER_LOAD:.0%})"
+        f"{source} used the CPU during the session: {100 * share:.0f} % of it (limit {100 * MAX_OTHER_LOAD:.0f} %)"
         for source, share in shares.items()
         if share is not None and share > MAX_OTHER_LOAD
     ]

@@ -91,9 +91,10 @@ class QuerySample:
         share = self.queries.filter(pl.col("log_error").is_not_null())["log_share"].sum()
         total, low, high = self.totals
         return (
-            f"{self.n_sampled} of {self.queries.height} queries, {share:.0%} of the run's {self.run_s:,.1f} s, ran on"
-            f" {self.plan.share:.1%} of the rows of {len(sliced)} of {len(self.slices)} tables, in {self.cost_s:,.1f} s"
-            f" ({self.cost_s / self.run_s:.1%} of the run). On {self.candidate} the run is predicted to take"
+            f"{self.n_sampled} of {self.queries.height} queries, {100 * share:.0f} % of the run's {self.run_s:,.1f} s,"
+            f" ran on {100 * self.plan.share:.1f} % of the rows of {len(sliced)} of {len(self.slices)} tables,"
+            f" in {self.cost_s:,.1f} s"
+            f" ({100 * self.cost_s / self.run_s:.1f} % of the run). On {self.candidate} the run is predicted to take"
             f" {total:,.1f} s ({low:,.1f} to {high:,.1f}), {self.run_s / total:.2f}x as fast; without the sample"
             f" {self.without[0]:,.1f} s ({self.without[1]:,.1f} to {self.without[2]:,.1f})."
         )
@@ -125,7 +126,7 @@ def sample_queries(config: SampleConfig, *, say: Say) -> QuerySample:
     times = _sum_query_times(log)
     plan = plan_sample(times, list(prepared.suite.queries), config.budget_share, suite.n_passes)
     with tempfile.TemporaryDirectory(prefix="workbench-slices-") as scratch:
-        say(f"slicing tables: {plan.share:.1%} of the rows of the large ones")
+        say(f"slicing tables: {100 * plan.share:.1f} % of the rows of the large ones")
         slices = slice_tables(prepared.data.views, Path(scratch) / "tables", plan.share)
         sliced = suite.model_copy(update={"data": str(Path(scratch) / "tables"), "only": list(plan.queries)})
         recorder.record_suite(sliced, say=say)
@@ -173,7 +174,7 @@ def plan_sample(times: pl.DataFrame, known: Sequence[str], budget_share: float, 
     raise InputError(
         "the run is too short for a sample within the budget",
         where="--budget",
-        found=f"{budget_share:.0%} of {run_s:.1f} s",
+        found=f"{100 * budget_share:.0f} % of {run_s:.1f} s",
         allowed=f"{least_s:.0f} s or more",
         do="run its queries on the candidate instead (workbench speedup record), or raise the budget",
     )

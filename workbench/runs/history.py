@@ -1,0 +1,135 @@
+"""The runs of one notebook over time: figures with intervals, verdicts from run to run, and what else changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.core.errors import ConfigError
+from workbench.runs.compare import Contrast, Verdict, compare_runs, judge_contrasts
+
+if TYPE_CHECKING:
+    from workbench.runs.catalogue import StoredRun
+    from workbench.stats import Interval
+
+MAX_HISTORY_RUNS = 50
+# What a run concludes stands in its own row; here is what may explain it.
+_OUTCOMES = ("status", "verdict", "answer", "reasons")
+Fact = tuple[str, str, str | None, str | None]
+
+
+@dataclass(frozen=True)
+class FigureHistory:
+    """One figure over the runs.
+
+    `values`: By run; null in runs that lack it. `verdicts`: Against the run before; null where that has no verdict.
+    """
+
+    table: str
+    row: str
+    column: str
+    unit: str
+    values: tuple[Interval | None, ...]
+    verdicts: tuple[Verdict | None, ...]
+
+    @property
+    def name(self) -> str:
+        """Table, column and row in one text."""
+        return f"{self.table}.{self.column}" + (f" {self.row}" if self.row else "")
+
+    @property
+    def n_told_apart(self) -> int:
+        """Steps from run to run at which it went up or down."""
+        return sum(verdict in ("HIGHER", "LOWER") for verdict in self.verdicts)
+
+    @property
+    def last_value(self) -> Interval | None:
+        """Its value in the newest run that has it."""
+        return next((value for value in reversed(self.values) if value is not None), None)
+
+
+@dataclass(frozen=True)
+class RunHistory:
+    """Runs of one notebook, oldest first.
+
+    `facts`: For each run what differs from the last one before it that succeeded: kind, name, before, after.
+    `figures`: Those that moved first, then in the order of the tables. `n_left_out`: Older runs beyond the limit.
+    """
+
+    runs: tuple[StoredRun, ...]
+    facts: tuple[tuple[Fact, ...], ...]
+    figures: tuple[FigureHistory, ...]
+    n_left_out: int
+
+    @property
+    def answer(self) -> str:
+        """The result in one or two sentences."""
+        moved = [figure for figure in self.figures if figure.n_told_apart]
+        n_succeeded = sum(run.state == "succeeded" for run in self.runs)
+        text = f"{n_succeeded} of {len(self.runs)} runs succeeded"
+        if not self.figures:
+            return f"{text}; no figure has an interval in two of them."
+        if not moved:
+            return f"{text}; none of {len(self.figures)} figures is told apart from one run to the next."
+        first = moved[0]
+        more = f", {first.name} most often" if first.n_told_apart > 1 else f", among them {first.name}"
+        return f"{text}; {len(moved)} of {len(self.figures)} figures went up or down from one run to the next{more}."
+
+
+def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> RunHistory:
+    """How did the figures of a notebook go over its runs, and what changed beside them?
+
+    `runs`: Of one area; the 50 newest are taken, and only those that succeeded have figures. `figures`: Only those
+    whose name (`table.column row`) has one of these texts in it.
+
+    Each run is compared with the last one before it that succeeded. Verdicts hold for all steps of all figures
+    together (Holm, 90 %, margin 2 %). It does not show slow drifts, of which no single step is told apart.
+    """
+    ordered = sorted(runs, key=lambda run: (run.began, run.run_id))
+    if areas := sorted({run.area for run in ordered}):
+        if len(areas) > 1:
+            raise ConfigError("runs of different areas", where="runs history", found=areas, do="name one area")
+    else:
+        raise ConfigError("no runs", where="runs history", do="workbench runs list")
+    kept = ordered[-MAX_HISTORY_RUNS:]
+    facts: list[tuple[Fact, ...]] = []
+    contrasts: list[tuple[int, int, str, Contrast]] = []
+    before: int | None = None
+    for place, run in enumerate(kept):
+        if run.state != "succeeded" or before is None:
+            facts.append(())
+        else:
+            comparison = compare_runs(kept[before], run)
+            facts.append(tuple(fact for fact in comparison.facts if fact[1] not in _OUTCOMES))
+            contrasts += [(before, place, table.name, row) for table in comparison.tables for row in table.contrasts]
+        before = place if run.state == "succeeded" else before
+    return RunHistory(
+        tuple(kept), tuple(facts), tuple(_join_steps(contrasts, len(kept), figures)), len(ordered) - len(kept)
+    )
+
+
+def _join_steps(
+    contrasts: Sequence[tuple[int, int, str, Contrast]], n_runs: int, wanted: Sequence[str]
+) -> list[FigureHistory]:
+    """Join the contrasts of consecutive runs to figures: place of the run before, of the run, table, contrast."""
+    values: dict[tuple[str, str, str], list[Interval | None]] = {}
+    verdicts: dict[tuple[str, str, str], list[Verdict | None]] = {}
+    units: dict[tuple[str, str, str], str] = {}
+    judged = judge_contrasts([contrast for *_, contrast in contrasts])
+    for (before, place, table, _), contrast in zip(contrasts, judged, strict=True):
+        key = (table, contrast.row, contrast.column)
+        values.setdefault(key, [None] * n_runs)[before] = contrast.baseline
+        values[key][place] = contrast.candidate
+        verdicts.setdefault(key, [None] * n_runs)[place] = contrast.verdict
+        units[key] = contrast.unit
+    found = [
+        FigureHistory(*key, units[key], tuple(values[key]), tuple(verdicts[key]))
+        for key in values
+        if any(value is not None and value.low is not None for value in values[key])
+    ]
+    if wanted:
+        found = [figure for figure in found if any(text in figure.name for text in wanted)]
+        if not found:
+            raise ConfigError("no figure with this name", where="--figure", found=list(wanted), do="leave it out")
+    return sorted(found, key=lambda figure: -figure.n_told_apart)

@@ -1,0 +1,228 @@
+"""The history of a notebook's runs as an HTML page, as text for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench import charts
+from workbench.core import files
+from workbench.core.errors import ConfigError
+from workbench.core.formats import format_moment
+from workbench.report import display, page
+from workbench.runs.compare_page import build_interval_document, build_result_cell, build_run_document, format_interval
+from workbench.runs.history import Fact, FigureHistory, RunHistory
+from workbench.runs.threshold_gate import format_threshold_summary
+
+if TYPE_CHECKING:
+    import altair as alt
+    import polars as pl
+
+    from workbench.report.display import CellDisplay
+    from workbench.runs.catalogue import StoredRun
+
+MAX_LINES = 20
+MAX_CHARTS = 8
+MAX_TABLE_ROWS = 200
+MAX_FACTS = 4
+MAX_FACT_CHARS = 60
+
+
+def format_history(history: RunHistory) -> str:
+    """The history in lines: the runs with what changed, then the figures, those that moved first."""
+    lines = [history.answer, ""]
+    for place, run in enumerate(history.runs):
+        lines.append(f"{run.run_id}  {run.state}, {run.record['verdict'] or 'no verdict'}{_format_gate(run)}")
+        lines += [f"    {describe_fact(fact)}" for fact in history.facts[place][:MAX_FACTS]]
+        if len(history.facts[place]) > MAX_FACTS:
+            lines.append(f"    and {len(history.facts[place]) - MAX_FACTS} more changes")
+    for figure in history.figures[:MAX_LINES]:
+        lines += ["", f"{figure.name}{f' ({figure.unit})' if figure.unit else ''}"]
+        for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True):
+            if value is not None:
+                lines.append(f"    {run.run_id}  {format_interval(value)}  {verdict or ''}".rstrip())
+    if len(history.figures) > MAX_LINES:
+        lines += ["", f"and {len(history.figures) - MAX_LINES} more figures: --figure TEXT chooses, --json has all"]
+    return "\n".join(lines)
+
+
+def describe_fact(fact: Fact) -> str:
+    """A change beside the figures, in one line.
+
+    >>> describe_fact(("version", "polars", "1.0", "2.0"))
+    'version polars: 1.0 -> 2.0'
+    """
+    kind, name, before, after = fact
+    sides = ("-" if text is None else text[:MAX_FACT_CHARS] for text in (before, after))
+    return f"{kind} {name}: {' -> '.join(sides)}"
+
+
+def _format_gate(run: StoredRun) -> str:
+    gate = run.record.get("thresholds")
+    return f", thresholds: {format_threshold_summary(gate)}" if isinstance(gate, Mapping) else ""
+
+
+def build_history_document(history: RunHistory) -> dict[str, Any]:
+    """The history as JSON: runs with their changes, figures with values and verdicts by run."""
+    return {
+        "answer": history.answer,
+        "n_left_out": history.n_left_out,
+        "runs": [
+            build_run_document(run)
+            | {"thresholds": run.record.get("thresholds")}
+            | {"changes": [dict(zip(("kind", "name", "before", "after"), fact, strict=True)) for fact in facts]}
+            for run, facts in zip(history.runs, history.facts, strict=True)
+        ],
+        "figures": [
+            {
+                "table": figure.table,
+                "row": figure.row,
+                "column": figure.column,
+                "unit": figure.unit,
+                "values": [None if value is None else build_interval_document(value) for value in figure.values],
+                "verdicts": list(figure.verdicts),
+            }
+            for figure in history.figures
+        ],
+    }
+
+
+def write_history_page(history: RunHistory, path: str | Path) -> Path:
+    """Write the history as one page that needs no network, whole or not at all."""
+    text = page.render_page(_build_notebook(history), _build_page_record(history))
+    try:
+        return files.write_text(path, text)
+    except OSError as error:
+        raise ConfigError("cannot write the page", where=path, found=error.strerror) from error
+
+
+def build_run_frame(history: RunHistory) -> pl.DataFrame:
+    """One row per run, newest first: started, run, status, verdict, thresholds, answer, what changed."""
+    import polars as pl
+
+    rows = []
+    for run, facts in zip(reversed(history.runs), reversed(history.facts), strict=True):
+        gate = run.record.get("thresholds")
+        more = f"; and {len(facts) - MAX_FACTS} more" if len(facts) > MAX_FACTS else ""
+        rows.append(
+            {
+                "started": format_moment(run.record.get("started_at")),
+                "run": run.run_id,
+                "status": run.state,
+                "verdict": run.record["verdict"],
+                "thresholds": format_threshold_summary(gate) if isinstance(gate, Mapping) else None,
+                "answer": run.record.get("answer"),
+                "changed": "; ".join(map(describe_fact, facts[:MAX_FACTS])) + more or None,
+            }
+        )
+    names = ("started", "run", "status", "verdict", "thresholds", "answer", "changed")
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String()))
+
+
+def chart_figure(history: RunHistory, figure: FigureHistory) -> alt.Chart:
+    """How did one figure go over the runs? Dots with intervals, filled where it differs from the run before."""
+    import polars as pl
+
+    rows = [
+        {
+            "run": f"{run.began:%Y-%m-%d %H:%M} {run.run_id[-4:]}",
+            "value": value.estimate,
+            "low": value.low,
+            "high": value.high,
+            "verdict": verdict or "no verdict",
+            "told_apart": verdict in ("HIGHER", "LOWER"),
+        }
+        for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True)
+        if value is not None
+    ]
+    number = pl.Float64()
+    schema: dict[str, Any] = {"run": pl.String(), "value": number, "low": number, "high": number}
+    frame = pl.DataFrame(rows, schema=schema | {"verdict": pl.String(), "told_apart": pl.Boolean()})
+    return charts.course(
+        frame,
+        title=f"{figure.column}: {figure.row}" if figure.row else figure.column,
+        run="run",
+        value="value",
+        low="low",
+        high="high",
+        told_apart="told_apart",
+        details=("verdict",),
+        subtitle=f"table {figure.table}{f', {figure.unit}' if figure.unit else ''}, 90 % intervals",
+    )
+
+
+def build_figure_frame(history: RunHistory) -> pl.DataFrame:
+    """One row per figure: table, row, column, unit, runs, first and last value with ends as text, steps told apart."""
+    import polars as pl
+
+    rows = []
+    for figure in history.figures:
+        values = [value for value in figure.values if value is not None]
+        ends = (format_interval(value) for value in (values[0], values[-1]))
+        names = (figure.table, figure.row, figure.column, figure.unit)
+        rows.append((*names, len(values), *ends, figure.n_told_apart))
+    text, count = pl.String(), pl.Int64()
+    schema = dict.fromkeys(("table", "row", "column", "unit"), text)
+    return pl.DataFrame(
+        rows, schema={**schema, "n_runs": count, "first": text, "last": text, "n_told_apart": count}, orient="row"
+    )
+
+
+def _build_page_record(history: RunHistory) -> dict[str, Any]:
+    newest = history.runs[-1]
+    return {
+        "area": newest.area,
+        "title": "How did the figures go over the runs?",
+        "status": "succeeded",
+        "verdict": None,
+        "reasons": [],
+        "command": f"workbench runs history {newest.area}",
+        "config": {"runs": len(history.runs), "oldest": history.runs[0].run_id, "newest": newest.run_id},
+        "ended_at": newest.record.get("ended_at"),
+    }
+
+
+def _build_notebook(history: RunHistory) -> Any:
+    """Build a notebook of the history whose cells show results only."""
+    from nbformat import v4
+
+    from workbench.charts.renderer import build_mime_bundle
+
+    title = str(history.runs[-1].record["title"])
+    cells = [v4.new_markdown_cell("# How did the figures go over the runs?")]
+    cells += [build_result_cell("history.build_history(runs)", _build_headline(history))]
+    if history.figures:
+        cells += [v4.new_markdown_cell("## Figures over time")]
+        for place, figure in enumerate(history.figures[:MAX_CHARTS]):
+            chart = chart_figure(history, figure).to_dict()
+            cells.append(build_result_cell(f"chart_figure(found, found.figures[{place}])", build_mime_bundle(chart)))
+        shown = display.table(build_figure_frame(history), caption="All figures", limit=MAX_TABLE_ROWS)
+        cells.append(build_result_cell("build_figure_frame(found)", shown))
+    cells += [v4.new_markdown_cell("## Runs, and what changed from one to the next")]
+    runs = display.table(build_run_frame(history), caption=title, limit=MAX_TABLE_ROWS)
+    cells += [build_result_cell("build_run_frame(found)", runs)]
+    cells += [v4.new_markdown_cell("## What this does not show")]
+    cells += [build_result_cell("notes", display.bullets(_list_notes(history)))]
+    return v4.new_notebook(cells=cells)
+
+
+def _build_headline(history: RunHistory) -> CellDisplay:
+    invalid = sum(run.record["verdict"] == "invalid" for run in history.runs)
+    moved = sum(bool(figure.n_told_apart) for figure in history.figures)
+    numbers: list[Any] = [("runs", len(history.runs)), ("invalid", invalid)]
+    numbers += [("figures that moved", moved, "", f"of {len(history.figures)}")]
+    return display.headline(answer=history.answer, key_numbers=numbers)
+
+
+def _list_notes(history: RunHistory) -> list[str]:
+    notes = [
+        "Verdicts hold for all steps of all figures together (Holm, 90 %, margin 2 %); runs are taken as independent.",
+        "A slow drift, of which no single step is told apart, has no verdict: look at the line.",
+        "Runs that did not succeed have no figures here.",
+    ]
+    if history.n_left_out:
+        notes.append(f"{history.n_left_out} older runs are left out.")
+    if len(history.figures) > MAX_CHARTS:
+        notes.append(f"{MAX_CHARTS} of {len(history.figures)} figures are drawn, those that moved first.")
+    return notes
