@@ -41,6 +41,7 @@ _ELSEWHERE = {
     "appnope": "BSD-2-Clause",
     "colorama": "BSD-3-Clause",
     "httpx2-jsfetch": "BSD-3-Clause",
+    "pywin32": "PSF-2.0",
     "pywinpty": "MIT",
 }
 # A licence by words that only its own text has; the first that fits.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -112,7 +113,7 @@ def test_a_sample_says_what_it_lacks(measured: Measured, model: FactorModel) -> 
     log = measured.select(pl.col("label") == BASELINE, pl.col("session") == measured.executions["session"][0])
     sampled, failed = model.queries[:2], model.queries[2]
     part = measured.select(pl.col("query").is_in(list(sampled)))
-    plan = SamplePlan((*sampled, failed), 0.05, unknown=(model.queries[3],))
+    plan = SamplePlan((*sampled, failed), 0.05, budget_s=100.0, unknown=(model.queries[3],))
     sample = build_sample(model, log, build_pair(part), plan, [], 9.0)
     reasons = dict(sample.queries.select("query", "reason").iter_rows())
     assert [reasons[query] for query in sampled] == [None, None]
@@ -121,3 +122,5 @@ def test_a_sample_says_what_it_lacks(measured: Measured, model: FactorModel) -> 
     assert set(reasons.values()) == {None, DIFFERS, NOT_IN_SUITE, BEYOND_BUDGET}
     assert failed in sample.reasons[0]
     assert "2 of 9 queries" in sample.answer
+    assert "beyond the budget" not in sample.answer
+    assert "beyond the budget of 5.0 s" in replace(sample, plan=replace(plan, budget_s=5.0)).answer
