@@ -39,7 +39,7 @@ def log(tmp_path: Path) -> Path:
 def test_a_sound_log_has_exit_code_0_and_its_answer_first(profile: Call, log: Path) -> None:
     code, printed, errors = profile(log)
     assert (code, errors) == (0, "")
-    assert printed.startswith("In 8.0 s the application's 6 tasks worked 7.5 s")
+    assert printed.startswith("The 4 task slots were busy 24 % of 8.0 s")
     assert "verdict: valid" in printed
 
 

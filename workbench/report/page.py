@@ -143,8 +143,9 @@ def build_security_policy(nonce: str) -> str:
 
 
 def read_template(name: str) -> str:
-    """A style sheet or script of the package."""
-    return (TEMPLATES / name).read_text(encoding="utf-8")
+    """A style sheet or script of the package, without lines of comments and indentation: each page carries it."""
+    lines = (line.strip() for line in (TEMPLATES / name).read_text(encoding="utf-8").splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith(("//", "/*")))
 
 
 def render_provenance(record: Mapping[str, Any]) -> str:

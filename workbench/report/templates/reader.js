@@ -227,6 +227,11 @@
     code.after(" ", button);
   }
 
+  // What scrolls is reached by keys.
+  const reach = () => document.querySelectorAll("main pre").forEach((one) => { if (one.scrollWidth > one.clientWidth || one.scrollHeight > one.clientHeight) one.tabIndex = 0; });
+  addEventListener("resize", reach);
+  reach();
+
   listContents(foldSections());
   document.querySelectorAll("main .out .wb-scroll").forEach(equipTable);
   document.querySelectorAll("figure.chart").forEach(equipChart);

@@ -70,8 +70,9 @@
     const embed = async (one) => {
       views.get(figure)?.finalize();
       views.set(figure, (await vegaEmbed(box, one, options)));
-      // Vega gives the area that one drags over a role and no words; the rows below the chart say what it does.
-      box.querySelectorAll("svg [class*='_brush']").forEach((mark) => mark.setAttribute("aria-hidden", "true"));
+      // Vega gives the area that one drags over, and rules without rows, a role and no words.
+      const mute = "svg [class*='_brush'], svg [role='graphics-symbol']:not([aria-label])";
+      box.querySelectorAll(mute).forEach((mark) => mark.setAttribute("aria-hidden", "true"));
     };
     try {
       if (isPlain(spec)) {
