@@ -110,7 +110,8 @@ def _build_page_values(page: PageContent, record: dict[str, Any], nonce: str, to
         "area": record["area"],
         "gallery": GALLERY_LINK if record.get("run_id") else "",
         "ended": format_moment(record.get("ended_at") or record.get("started_at")),
-        "answer": answer.get("answer") or record.get("answer"),
+        # A percent sign stays with its number.
+        "answer": re.sub(r"(?<=\d) %", "\u00a0%", str(answer.get("answer") or record.get("answer") or "")),
         "reasons": answer.get("reasons") or record.get("reasons") or [],
         "chip": render_chip(answer.get("verdict") or record.get("verdict"), record["status"]),
         "thresholds": threshold_gate.render_thresholds(record.get("thresholds")),

@@ -38,12 +38,12 @@ def list_pair_key_numbers(calibrated: CalibrationResult, validation: CrossValida
         return [*numbers, *noise]
     score = validation.scores.row(by_predicate=pl.col("predictor") == "calibrated", named=True)
     gain = 1 - score["mean_over_constant"]
-    side = "% below a constant guess" if gain >= 0 else "% above a constant guess"
+    side = "below" if gain >= 0 else "above"
     count = f"{score['n_covered']} of {score['n_queries']} left-out queries"
     held = f"{count} fell in their {100 * overall.level:.0f} % interval"
     return [
         *numbers,
-        ("prediction error", round(100 * abs(gain)), side, held),
+        ("prediction error", round(100 * abs(gain)), "%", f"{side} a constant guess; {held}"),
         *noise,
     ]
 
