@@ -88,7 +88,8 @@ def render_page(notebook: Any, record: dict[str, Any]) -> str:
     body, _ = exporter.from_notebook_node(notebook, resources={"page": _build_page_values(page, record, nonce, token)})
     for name, fragment in page.fragments.items():
         body = body.replace(f"{token}:{name};", fragment)
-    scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in ("report.js", "reader.js")]
+    # The reader's part first: contents take room that charts are drawn into.
+    scripts = [f'<script nonce="{nonce}">{read_template(name)}</script>' for name in ("reader.js", "report.js")]
     if page.charts:
         scripts.insert(0, f'<script nonce="{nonce}">{load_vega_bundle()}</script>')
     head = f'<style>{read_template("page.css")}</style><script nonce="{nonce}">{read_template("mode.js")}</script>'
