@@ -175,6 +175,30 @@ def test_a_table_is_kept_as_csv_whose_cells_a_spreadsheet_does_not_run(
     assert [lines[1][1], lines[2][1], lines[8][1]] == ["0", "7000", ""]
 
 
+def press_tab_until(page: Any, script: str) -> None:
+    """Move the focus on by the keyboard until it is on what the script asks for."""
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate(f"(() => {{ const at = document.activeElement; return Boolean({script}); }})()"):
+            return
+    raise AssertionError(f"not reached by Tab: {script}")
+
+
+def test_by_keys_alone_from_the_gallery_to_a_tables_csv(open_page: Callable[..., Any], long_report: Path) -> None:
+    page = open_page(Path(reports.write_gallery(long_report.parents[2])))
+    press_tab_until(page, "at.matches('.card h3 a')")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/report.html")
+    press_tab_until(page, "at.getAttribute('aria-label') === 'Download Times as CSV'")
+    with page.expect_download() as waited:
+        page.keyboard.press("Enter")
+    assert waited.value.suggested_filename == "times.csv"
+    # And back, by the link that stays in view.
+    page.evaluate("document.querySelector('.bar a').focus()")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/index.html")
+
+
 def test_a_chart_is_kept_as_png_svg_and_csv(open_page: Callable[..., Any], long_report: Path) -> None:
     page = open_page(long_report)
     title = page.locator("figcaption strong").first.inner_text()
