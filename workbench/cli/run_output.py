@@ -210,10 +210,20 @@ def print_comparison(
         compare_page.check_page_path(html)
     comparison = compare.compare_runs(find_run(baseline, out), find_run(candidate, out), other_area=any_area)
     page = None if html is None else compare_page.write_comparison_page(comparison, html)
+    _print_with_page(
+        compare_page.build_comparison_document(comparison),
+        compare_page.format_comparison(comparison),
+        page,
+        as_json=as_json,
+    )
+
+
+def _print_with_page(document: dict[str, Any], text: str, page: Path | None, *, as_json: bool) -> None:
+    """Print a document or its text, with the path of its page where one was written."""
     if as_json:
-        _print_json(compare_page.build_comparison_document(comparison) | {"page": None if page is None else str(page)})
+        _print_json(document | {"page": None if page is None else str(page)})
         return
-    terminal.print_text(compare_page.format_comparison(comparison))
+    terminal.print_text(text)
     if page is not None:
         terminal.print_text(f"page: {page}")
 
@@ -241,12 +251,9 @@ def print_history(
         )
     found = history.build_history(chosen, figures=figures)
     page = None if html is None else history_page.write_history_page(found, html)
-    if as_json:
-        _print_json(history_page.build_history_document(found) | {"page": None if page is None else str(page)})
-        return
-    terminal.print_text(history_page.format_history(found))
-    if page is not None:
-        terminal.print_text(f"page: {page}")
+    _print_with_page(
+        history_page.build_history_document(found), history_page.format_history(found), page, as_json=as_json
+    )
 
 
 def check_run(name: str, out: str | None, thresholds: Path, *, as_json: bool) -> int:

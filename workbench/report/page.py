@@ -19,6 +19,7 @@ from workbench.core.errors import InputError
 from workbench.core.formats import NULL, escape_html, format_bytes, format_duration, format_moment, format_number
 from workbench.report.display import render_chip, render_key_numbers, render_next_steps
 from workbench.runs import threshold_gate
+from workbench.runs.catalogue import SAFE_NAME
 
 if TYPE_CHECKING:
     from workbench.report.cells import PageContent
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 # A run lies in FOLDER/AREA/RUN, and `workbench gallery FOLDER` writes the index.
 GALLERY_LINK = "../../index.html"
-_TABLE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -250,7 +250,7 @@ def _render_tables(record: Mapping[str, Any]) -> str:
 
 def _render_table_link(name: str) -> str:
     """Name of a table, linked to its file where it can be one."""
-    return f'<a href="tables/{name}.parquet">{name}</a>' if _TABLE_NAME.fullmatch(name) else escape_html(name)
+    return f'<a href="tables/{name}.parquet">{name}</a>' if SAFE_NAME.fullmatch(name) else escape_html(name)
 
 
 def _render_versions(record: Mapping[str, Any]) -> str:

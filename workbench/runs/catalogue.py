@@ -28,7 +28,7 @@ MAX_TABLE_BYTES = 256 << 20
 MAX_ROWS = 200_000
 MAX_RUNS = 20_000
 MAX_DEPTH = 6
-_SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OnUnreadable = Callable[[InputError], None]
 DELETED_RECORD = "run.json.deleted"
 """The record of a run that is being deleted: see `workbench.runs.prune`."""
@@ -70,7 +70,7 @@ class StoredRun:
     def list_table_names(self) -> list[str]:
         """Names of the tables in the record that are valid names."""
         names = (entry.get("name") for entry in self.record["tables"] if isinstance(entry, dict))
-        return [name for name in names if isinstance(name, str) and _SAFE_NAME.fullmatch(name)]
+        return [name for name in names if isinstance(name, str) and SAFE_NAME.fullmatch(name)]
 
     def table_entry(self, table: str) -> dict[str, Any]:
         """The record's entry of a table; empty without one."""
@@ -199,6 +199,11 @@ def resolve_run(name: str, place: str | Path) -> StoredRun:
     """Find a run by folder, URL, run id below `place` or the start of one; an area means its newest run."""
     if "://" in name or (Path(name) / run_folder.RECORD_FILE).is_file():
         return open_run(name)
+    return find_run_below(name, place)
+
+
+def find_run_below(name: str, place: str | Path) -> StoredRun:
+    """Find a run below `place` by its id, the start of one, or an area for its newest run; a path is no name."""
     unread: list[InputError] = []
     present = list_runs(place, unreadable=unread.append) if name else []
     matches = [run for run in present if run.run_id.startswith(name)] or [run for run in present if run.area == name][
@@ -269,7 +274,7 @@ def copy_run(run: StoredRun, place: str | Path) -> str:
     """
     if run.record["status"] == "running":
         raise ConfigError("only a run that has ended can be copied", where=run.place, found=run.state)
-    if bad := [name for name in (run.area, run.run_id) if not _SAFE_NAME.fullmatch(name)]:
+    if bad := [name for name in (run.area, run.run_id) if not SAFE_NAME.fullmatch(name)]:
         raise ConfigError("not a name of a folder", where=run.place, found=bad[0][:100], do="see its run.json")
     store, root = open_place(place)
     target = f"{root}/{run.area}/{run.run_id}"

@@ -172,7 +172,12 @@ def build_interval_document(value: Interval) -> dict[str, Any]:
 
 def write_comparison_page(comparison: Comparison, path: str | Path) -> Path:
     """Write the comparison as one page that needs no network, whole or not at all."""
-    text = page.render_page(_build_notebook(comparison), _build_page_record(comparison))
+    return write_made_page(_build_notebook(comparison), _build_page_record(comparison), path)
+
+
+def write_made_page(notebook: Any, record: dict[str, Any], path: str | Path) -> Path:
+    """Write the page of a notebook that was made of runs, not run itself."""
+    text = page.render_page(notebook, record)
     try:
         return files.write_text(path, text)
     except OSError as error:

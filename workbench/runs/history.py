@@ -43,11 +43,6 @@ class FigureHistory:
         """Steps from run to run at which it went up or down."""
         return sum(verdict in ("HIGHER", "LOWER") for verdict in self.verdicts)
 
-    @property
-    def last_value(self) -> Interval | None:
-        """Its value in the newest run that has it."""
-        return next((value for value in reversed(self.values) if value is not None), None)
-
 
 @dataclass(frozen=True)
 class RunHistory:

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench import charts
-from workbench.core import files
-from workbench.core.errors import ConfigError
 from workbench.core.formats import format_moment
-from workbench.report import display, page
-from workbench.runs.compare_page import build_interval_document, build_result_cell, build_run_document, format_interval
+from workbench.report import display
+from workbench.runs.compare_page import (
+    build_interval_document,
+    build_result_cell,
+    build_run_document,
+    format_interval,
+    write_made_page,
+)
 from workbench.runs.history import Fact, FigureHistory, RunHistory
 from workbench.runs.threshold_gate import format_threshold_summary
 
@@ -90,11 +94,7 @@ def build_history_document(history: RunHistory) -> dict[str, Any]:
 
 def write_history_page(history: RunHistory, path: str | Path) -> Path:
     """Write the history as one page that needs no network, whole or not at all."""
-    text = page.render_page(_build_notebook(history), _build_page_record(history))
-    try:
-        return files.write_text(path, text)
-    except OSError as error:
-        raise ConfigError("cannot write the page", where=path, found=error.strerror) from error
+    return write_made_page(_build_notebook(history), _build_page_record(history), path)
 
 
 def build_run_frame(history: RunHistory) -> pl.DataFrame:

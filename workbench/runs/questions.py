@@ -160,14 +160,7 @@ class RunQuestions:
         """The run of a name below the place; a path or a URL is no name here."""
         if not name or "/" in name or "\\" in name or ":" in name:
             raise ConfigError("not the name of a run", found=name[:100], allowed="a run id, or an area")
-        runs = catalogue.list_runs(self.place)
-        exact = [run for run in runs if run.run_id == name]
-        matches = exact or [run for run in runs if run.run_id.startswith(name)]
-        matches = matches or [run for run in runs if run.area == name][:1]
-        if len(matches) != 1:
-            told = [run.run_id for run in matches[:5]] or "none"
-            raise ConfigError("not one run", where=name[:100], found=told, do="list_runs tells their ids")
-        return matches[0]
+        return catalogue.find_run_below(name, self.place)
 
 
 def _describe_run(run: StoredRun) -> Document:
