@@ -80,7 +80,7 @@ class Reference:
                     self.sql_of_stage.setdefault(stage_id, int(event["Properties"]["spark.sql.execution.id"]))
         elif name in ("SparkListenerStageSubmitted", "SparkListenerStageCompleted"):
             self.stages.add((event["Stage Info"]["Stage ID"], event["Stage Info"]["Stage Attempt ID"]))
-        elif name == "SparkListenerTaskEnd":
+        elif name == "SparkListenerTaskEnd" and event["Task End Reason"]["Reason"] != "Resubmitted":
             self.task(event)
 
     def task(self, event: dict[str, Any]) -> None:

@@ -62,7 +62,7 @@ def test_a_whole_log_has_no_hole(path: Path, facts_of: Callable[[Path], EventLog
     found = describe_holes(facts_of(path).completeness)
     known = {  # as a plain reading of their lines has them
         "malformed_json_eventlog.zstd": ["the log does not hold the application's properties"],
-        "tasks_executors_fail_compressed_eventlog.zstd": ["stages 60, 61", "the start of 5 jobs", "stage 143"],
+        "tasks_executors_fail_compressed_eventlog.zstd": ["the start of 5 jobs", "stage 143"],
     }.get(path.name, [])
     assert len(found) == len(known)
     assert all(sentence.startswith(start) for sentence, start in zip(found, known, strict=True))
@@ -200,7 +200,7 @@ def test_numbers_that_spark_gives_without_gaps_show_what_is_missing(tmp_path: Pa
     (tmp_path / "log").write_bytes(b"".join(LINES[:30] + LINES[52:]))
     found = said(tmp_path)
     assert found[0] == "4 of 26 tasks are not in the log: their numbers are missing"
-    assert [sentence.split(" not")[0] for sentence in found[1:]] == ["query 3", "jobs 3, 4", "stages 3, 4, 5"]
+    assert [sentence.split(" not")[0] for sentence in found[1:]] == ["query 3"]
 
 
 def test_what_is_no_roll_and_no_rollover_is_read_too(tmp_path: Path) -> None:

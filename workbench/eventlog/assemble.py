@@ -18,6 +18,7 @@ from workbench.eventlog.listener_events import (
     ExecutorRemoved,
     LogStart,
     PartStart,
+    ResourceProfile,
 )
 from workbench.eventlog.log_redaction import Redactor, remove_secrets
 from workbench.eventlog.sources import LogSource
@@ -39,6 +40,7 @@ class ApplicationAssembler:
         self.properties: dict[str, str] = {}
         self.environment: dict[tuple[str, str], str] = {}
         self.executors: dict[str, dict[str, Any]] = {}
+        self.profiles: dict[int, ResourceProfile] = {}
         self.handlers: dict[type, Callable[[Any], None]] = {
             LogStart: self._take_log_start,
             PartStart: self._take_part_start,
@@ -47,6 +49,7 @@ class ApplicationAssembler:
             Environment: self._update_environment,
             ExecutorAdded: self._add_executor,
             ExecutorRemoved: self._remove_executor,
+            ResourceProfile: self._add_profile,
         }
 
     def _take_log_start(self, event: LogStart) -> None:
@@ -61,6 +64,7 @@ class ApplicationAssembler:
     def _take_application_start(self, event: ApplicationStart) -> None:
         self.start = event
         self.rows.ledger.application_started = True
+        self.rows.ledger.applications.add((event.id, event.attempt_id, event.time_ms))
         self.rows.redactor.learn_names(event.user)
         self.rows.note_time(event.time_ms)
 
@@ -105,12 +109,22 @@ class ApplicationAssembler:
             "executor", executor_id=executor_id, time_ms=event.time_ms, reason="removed", message=event.reason
         )
 
+    def _add_profile(self, event: ResourceProfile) -> None:
+        self.profiles[event.id] = event
+
     def write_rows(self, n_nodes_by_engine: Mapping[str, int], *, is_whole: bool) -> None:
         """Write the application, its environment and its executors."""
         for (section, name), value in sorted(self.environment.items()):
             self.rows.add_row(tables.ENVIRONMENT.name, section=section, name=name, value=value)
         for _, executor in sorted(self.executors.items()):
             self.rows.add_row(tables.EXECUTORS.name, **executor)
+        for number, profile in sorted(self.profiles.items()):
+            for of, amounts in (("executor", profile.executor), ("task", profile.task)):
+                for resource, request in sorted(amounts.items()):
+                    name = self.rows.redactor.redact_label(resource) or ""
+                    self.rows.add_row(
+                        tables.RESOURCES.name, resource_profile_id=number, of=of, resource=name, amount=request.amount
+                    )
         self._write_application(detect_engine(self.properties, n_nodes_by_engine), is_whole=is_whole)
 
     def _write_application(self, engine: str, *, is_whole: bool) -> None:
@@ -162,7 +176,10 @@ class LogAssembler:
         for bad in facts.bad:
             self._write_bad_line(bad)
         self.bad += facts.n_bad
-        self.rows.ledger.note_tasks(facts.task_ends, facts.max_task_id, facts.executors)
+        ledger = self.rows.ledger
+        ledger.note_tasks(facts.task_ends, facts.max_task_id, facts.executors)
+        ledger.n_repeated_lines += facts.repeated_lines
+        ledger.odd_fields.update(facts.odd_fields)
         self.rows.late += facts.late_task_ends
         for event in facts.events:
             self.handlers[type(event)](event)

@@ -27,10 +27,14 @@ MAX_HOMELESS_SHARE = 0.6
 SHUTDOWN_MS = 10_000
 MAX_NAMED = 8
 COMPACTION = "compaction"
+# Fields of a task that a figure rests on.
+TASK_FIELDS = ("Task Metrics", "Task Info.Finish Time", "Task Info.Failed", "Task Info.Killed")
 # Kinds whose subjects are names that the log gives.
 NAMED_KINDS = ("executors", "engine", "foreign part")
 # Kinds that make no figure wrong, or that are said in words of their own.
-HARMLESS_KINDS = ("application start", "application end", "environment", "engine")
+HARMLESS_KINDS = ("application start", "application end", "environment", "engine", "repeated lines", "odd fields")
+# Kinds that are told, and that change nothing.
+NOTED_KINDS = ("repeated lines", "odd fields")
 TASK_FIGURES = "task time, shares, idle time and predictions"
 EVENT_FIGURES = "times and status of what it names"
 ALL_FIGURES = "all figures of the application"
@@ -41,8 +45,6 @@ _SENTENCES: Mapping[str, str] = {
     "task ends": "{missing:,} of {expected:,} planned tasks have no end in the log ({subjects})",
     "tasks": "{missing:,} of {expected:,} tasks are not in the log: their numbers are missing",
     "queries": "{subjects} not in the log: {evidence}",
-    "jobs": "{subjects} not in the log: {evidence}",
-    "stages": "{subjects} not in the log: {evidence}",
     "query start": "the start of {subjects} is not in the log: {evidence}",
     "query end": "the end of {subjects} is not in the log",
     "root query": "{subjects} is not in the log: {evidence}",
@@ -57,6 +59,11 @@ _SENTENCES: Mapping[str, str] = {
     "environment": "the log does not hold the application's properties",
     "application start": "the log does not hold the application's start",
     "log start": "the log does not begin with Spark's first event",
+    "applications": "the log holds {subjects}: {evidence}",
+    "double tasks": "{subjects} are in the log twice, far apart, and count twice",
+    "lost fields": "fields of tasks are unreadable: {subjects}",
+    "repeated lines": "{subjects} are in the log twice; each counts once",
+    "odd fields": "fields of another type than Spark's are left out: {subjects}",
 }
 # Told by the application's times: of work that goes on, and of clusters, no log has an end.
 _TOLD_ELSEWHERE = ("application end",)
@@ -98,6 +105,10 @@ class Ledger:
     """Ids that a log's events name, by what they say of them."""
 
     log_started: bool = False
+    applications: set[tuple[str | None, str | None, int | None]] = field(default_factory=set)
+    n_repeated_lines: int = 0
+    n_double_tasks: int = 0
+    odd_fields: Counter[str] = field(default_factory=Counter)
     application_started: bool = False
     application_ended: bool = False
     application_end_ms: int | None = None
@@ -150,8 +161,9 @@ def list_holes(ledger: Ledger) -> list[Hole]:
     """List what the events of a log show to be missing, except for its files."""
     if ledger.is_compacted:
         # Compaction drops all of what had finished: only what is left can be compared.
-        return [*_list_task_holes(ledger), *_list_part_holes(ledger)]
+        return [*_list_content_holes(ledger), *_list_task_holes(ledger), *_list_part_holes(ledger)]
     holes = [
+        *_list_content_holes(ledger),
         *_list_application_holes(ledger),
         *_list_part_holes(ledger),
         *_list_task_holes(ledger),
@@ -176,6 +188,28 @@ def list_holes(ledger: Ledger) -> list[Hole]:
             Hole("executors", named, "tasks ran on executors that were never added", "task slots, idle time", *numbers)
         )
     return holes
+
+
+def _list_content_holes(ledger: Ledger) -> Iterator[Hole]:
+    """What is in the log twice, is another application's, or cannot be read."""
+    if len(ledger.applications) > 1:
+        names = [f"{app_id or '?'} ({time_ms})" for app_id, _, time_ms in sorted(ledger.applications, key=str)]
+        evidence = format_items(names, MAX_NAMED)
+        yield Hole("applications", f"{len(names)} applications", evidence, ALL_FIGURES, 1, len(names))
+    if ledger.n_double_tasks:
+        yield Hole("double tasks", f"{ledger.n_double_tasks:,} tasks", "two ends of each in different chunks")
+    lost = {name: n for name, n in ledger.odd_fields.items() if name.startswith(TASK_FIELDS)}
+    for kind, fields, touches in (
+        ("lost fields", lost, TASK_FIGURES),
+        ("odd fields", ledger.odd_fields - Counter(lost), "the fields that it names"),
+    ):
+        if fields:
+            named = format_items([f"{name} ({n:,})" for name, n in sorted(fields.items())], MAX_NAMED)
+            yield Hole(kind, named, "another type than Spark writes", touches)
+    if ledger.n_repeated_lines:
+        yield Hole(
+            "repeated lines", f"{ledger.n_repeated_lines:,} lines", "equal lines, or ends of one task", "nothing"
+        )
 
 
 def _list_application_holes(ledger: Ledger) -> Iterator[Hole]:
@@ -286,20 +320,17 @@ def _list_number_holes(ledger: Ledger) -> Iterator[Hole]:
     n_found, expected = ledger.n_task_ends + running, ledger.max_task_id + 1
     if expected * MIN_NUMBERED_SHARE <= n_found < expected:
         yield Hole("tasks", "tasks", f"tasks have numbers up to {expected - 1}", TASK_FIGURES, expected, n_found)
-    stages = {stage_id for ids in ledger.jobs_started.values() for stage_id in ids} | {key[0] for key in ledger.stages}
-    jobs = ledger.jobs_started.keys() | ledger.jobs_ended.keys()
+    # Jobs and stages that fail at submission take a number and leave no event, so gaps in theirs tell nothing.
     queries = ledger.sql_started | ledger.sql_ended | ledger.sql_named.keys() | ledger.roots_named.keys()
-    for kind, ids in (("stages", stages), ("jobs", jobs), ("queries", queries)):
-        if missing := list_missing_numbers(ids):
-            evidence = f"the log has numbers from {min(ids)} to {max(ids)}"
-            yield Hole(
-                kind,
-                f"{_format_noun(kind, len(missing))} {format_items(missing, MAX_NAMED)}",
-                evidence,
-                TASK_FIGURES,
-                len(ids) + len(missing),
-                len(ids),
-            )
+    if missing := list_missing_numbers(queries):
+        yield Hole(
+            "queries",
+            f"{'query' if len(missing) == 1 else 'queries'} {format_items(missing, MAX_NAMED)}",
+            f"the log has numbers from {min(queries)} to {max(queries)}",
+            TASK_FIGURES,
+            len(queries) + len(missing),
+            len(queries),
+        )
 
 
 def list_missing_numbers(numbers: Collection[int]) -> list[int]:
@@ -311,11 +342,6 @@ def list_missing_numbers(numbers: Collection[int]) -> list[int]:
     if not numbers or len(numbers) < MIN_NUMBERED_SHARE * (max(numbers) - min(numbers) + 1):
         return []
     return sorted(set(range(min(numbers), max(numbers) + 1)) - set(numbers))
-
-
-def _format_noun(plural: str, count: int) -> str:
-    singular = {"queries": "query"}.get(plural, plural.removesuffix("s"))
-    return singular if count == 1 else plural
 
 
 def describe_holes(completeness: pl.DataFrame) -> list[str]:

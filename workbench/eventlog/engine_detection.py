@@ -13,17 +13,19 @@ SPARK, UNKNOWN = "spark", "unknown"
 WORK = (
     "BroadcastHashJoin|BroadcastNestedLoopJoin|ShuffledHashJoin|SortMergeJoin|CartesianProduct|HashAggregate|"
     "SortAggregate|BroadcastExchange|ShuffleExchange|Exchange|Filter|Project|Sort|Window|Expand|Generate|Aggregate|"
-    "Scan|Limit|Union|Coalesce"
+    "Scan|Limit|Union|Coalesce|WriteFiles|AppendData|OverwriteByExpression|OverwritePartitionsDynamic|MergeRows|"
+    "WriteDelta|ReplaceData|(?:Atomic)?(?:Create|Replace)TableAsSelect"
 )
 OTHERS_WORK = re.compile(rf"(?:[A-Z][a-z0-9]*)*?(?:{WORK})(?:Exec)?(?:[A-Z]\w*)?")
 SPARKS_WORK = re.compile(rf"Object(?:{WORK})|(?:{WORK})")
 # Spark's own names that hold one of those, and more.
 SPARKS_OWN = re.compile(
     r"(Global|Local|Collect|GlobalTail|CollectTail)Limit|CollectTail|"
-    r"TakeOrderedAndProject|InMemoryTableScan|LocalTableScan|(Batch|File|Micro|Continuous)?Scan\w*|WindowGroupLimit|"
+    r"TakeOrderedAndProject|InMemoryTableScan|LocalTableScan|((Micro)?Batch|File|Continuous)?Scan\w*|WindowGroupLimit|"
     r"(Flat)?MapGroups\w*|\w*InPandas\w*|\w*InArrow|ArrowWindow|"
     r"(Streaming|StateStore|Session|Update|Merging|MergingSessions)\w*|EventTimeWatermark|\w*Python\w*|UnionLoop|"
-    r"(Row)?DataSourceScan|HiveTableScan|ExternalRDDScan|OneRowRelation\w*|RDDScan|CustomShuffleReader|"
+    r"(Row)?DataSource(V2)?Scan|HiveTableScan|ExternalRDDScan|OneRowRelation\w*|RDDScan|CustomShuffleReader|"
+    r"(AppendData|OverwriteByExpression)ExecV1|DynamicFileFilter\w*|"
     r"(Append|Collect)Columns\w*|Subquery\w*|Reused\w*|Execute\w*|Command\w*"
 )
 MIN_UNKNOWN_SHARE = 0.25
@@ -33,16 +35,19 @@ DATABRICKS_ENGINE = "spark.databricks.clusterUsageTags.runtimeEngine"
 
 @dataclass(frozen=True)
 class EngineSigns:
-    """How an engine is seen: names of its plan nodes, its classes in properties, the property that turns it off."""
+    """How an engine is seen: names of its plan nodes, its classes in properties, the properties that turn it off."""
 
     nodes: re.Pattern[str]
     classes: tuple[str, ...] = ()
     switch: str = ""
+    mode: str = ""
 
 
 # In this order: the first whose pattern has a node's name.
 ENGINES: dict[str, EngineSigns] = {
-    "rapids": EngineSigns(re.compile(r"Gpu[A-Z]"), ("com.nvidia.spark.SQLPlugin",), "spark.rapids.sql.enabled"),
+    "rapids": EngineSigns(
+        re.compile(r"Gpu[A-Z]"), ("com.nvidia.spark.SQLPlugin",), "spark.rapids.sql.enabled", "spark.rapids.sql.mode"
+    ),
     "comet": EngineSigns(
         re.compile(r"Comet[A-Z]"),
         ("org.apache.spark.CometPlugin", "org.apache.comet.CometSparkSessionExtensions"),
@@ -72,10 +77,11 @@ def find_node_engine(node_name: str) -> str | None:
 
     >>> [find_node_engine(name) for name in ("PhotonAgg", "FilterExecTransformer", "GpuProject", "Filter (3)")]
     ['photon', 'gluten', 'rapids', None]
-    >>> [find_node_engine(name) for name in ("ColumnarExchange", "ColumnarToRow", "CometColumnarExchange")]
-    ['gluten', None, 'comet']
+    >>> [find_node_engine(name) for name in ("ColumnarExchange", "ColumnarToRow", "Execute GpuInsertIntoHiveTable")]
+    ['gluten', None, 'rapids']
     """
-    return next((engine for engine, signs in ENGINES.items() if signs.nodes.match(node_name)), None)
+    name = node_name.removeprefix("Execute ")
+    return next((engine for engine, signs in ENGINES.items() if signs.nodes.match(name)), None)
 
 
 @lru_cache(maxsize=4096)
@@ -97,7 +103,9 @@ def classify_node(node_name: str) -> str | None:
 
 
 def detect_engine(properties: Mapping[str, str], n_nodes_by_engine: Mapping[str, int]) -> str:
-    """The engine of an application: that of most accelerated plan nodes, else the one that its properties turn on.
+    """The engine of an application: that of most accelerated plan nodes; without plans, the one that is turned on.
+
+    An accelerator that is loaded and runs no node of any plan is idle: it only explains, or a session turned it off.
 
     >>> detect_engine({"spark.plugins": "org.apache.gluten.GlutenPlugin"}, {})
     'gluten'
@@ -109,8 +117,12 @@ def detect_engine(properties: Mapping[str, str], n_nodes_by_engine: Mapping[str,
         return max(sorted(counts), key=lambda engine: counts[engine])
     if n_nodes_by_engine.get(UNKNOWN, 0) >= MIN_UNKNOWN_SHARE * sum(n_nodes_by_engine.values()) > 0:
         return UNKNOWN
+    if n_nodes_by_engine.get(SPARK, 0):
+        return SPARK
     classes = properties.get("spark.plugins", "") + "," + properties.get("spark.sql.extensions", "")
     for engine, signs in ENGINES.items():
-        if any(name in classes for name in signs.classes) and properties.get(signs.switch, "true") != "false":
+        is_on = properties.get(signs.switch, "true").strip().lower() != "false"
+        only_explains = properties.get(signs.mode, "").strip().lower() == "explainonly"
+        if any(name in classes for name in signs.classes) and is_on and not only_explains:
             return engine
     return "photon" if properties.get(DATABRICKS_ENGINE, "").upper() == "PHOTON" else SPARK

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import io
 import re
+import sys
+import threading
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import IO, Any
@@ -19,6 +22,7 @@ from workbench.eventlog.listener_events import (
     DECODERS,
     FAILED_TASK_END,
     NAMED_TASK_END,
+    SQL,
     STAGE_COMPLETED,
     STAGE_SUBMITTED,
     TASK_END,
@@ -51,7 +55,23 @@ BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MAX_ID = 2**62
 CLOCK = re.compile(r"(\d{1,6}):(\d\d):(\d\d)\.(\d{3})")
 BUFFER_BYTES = 256 << 10
+# Reason of a second end of a task that had succeeded: its output was lost, and another attempt makes it again.
+RESUBMITTED = "Resubmitted"
+# Events that a log holds once each, with the numbers that they name.
+NUMBERED = frozenset(
+    name.encode()
+    for name in (
+        "SparkListenerStageSubmitted",
+        "SparkListenerStageCompleted",
+        "SparkListenerJobStart",
+        "SparkListenerJobEnd",
+        *(f"{SQL}SparkListener{kind}" for kind in ("SQLExecutionStart", "SQLExecutionEnd", "DriverAccumUpdates")),
+    )
+)
 SQL_METRIC = "sql"  # Spark's own mark of the metrics of plans
+MAX_ODD_FIELDS = 20  # of one event
+MAX_DEPTH = 200_000
+DEEP_STACK_BYTES = 512 << 20
 MAX_BAD_LINES = 1000  # kept per log; all are counted
 MESSAGE_CHARS = 2000
 
@@ -108,6 +128,8 @@ class ChunkFacts:
     open: dict[StageKey, StageTasks] = field(default_factory=dict)
     closed: list[StageFacts] = field(default_factory=list)
     late_task_ends: int = 0
+    repeated_lines: int = 0
+    odd_fields: Counter[str] = field(default_factory=Counter)  # by path: of another type than Spark's, and dropped
     task_ends: int = 0
     max_task_id: int = -1
     executors: set[str] = field(default_factory=set)  # on which tasks ended
@@ -136,7 +158,8 @@ class _ChunkFolder:
         self.facts = ChunkFacts(chunk.log, chunk.file)
         self.open = self.facts.open
         self.starts: dict[bytes, int] = {}
-        self.closed: set[StageKey] = set()
+        self.closed: dict[StageKey, set[int]] = {}  # with the tasks that ended
+        self.seen: set[int] = set()  # hashes of the lines that are not of tasks
         self.finished: list[StageTasks] = []
         self.metrics: dict[int, set[int]] = {}  # by SQL execution: those that a plan described
 
@@ -185,16 +208,24 @@ class _ChunkFolder:
     def add_task(self, task: TaskEnd, line: bytes) -> None:
         key = (task.stage_id, task.attempt_id)
         tasks, info, facts = self.open.get(key), task.info, self.facts
+        facts.decoded += 1
+        if task.end is not None and task.end.reason == RESUBMITTED:
+            if tasks is not None:
+                tasks.resubmitted += 1
+            return
+        task_id = info.task_id
+        if task_id in (self.closed.get(key, ()) if tasks is None else tasks.task_ids) and task_id >= 0:
+            facts.repeated_lines += 1
+            return
         facts.task_ends += 1
-        if info.task_id > facts.max_task_id:
-            facts.max_task_id = info.task_id
+        if task_id > facts.max_task_id:
+            facts.max_task_id = task_id
         facts.executors.add(info.executor_id)
         if tasks is None:
             if key in self.closed:
                 facts.late_task_ends += 1
                 return
             tasks = self.open_stage(key)
-        facts.decoded += 1
         if updates := info.updates:
             ids = tuple([update.id for update in updates])
             if ids not in tasks.updates and not tasks.names.keys() >= set(ids):
@@ -206,6 +237,7 @@ class _ChunkFolder:
             if ids:
                 tasks.add_updates(ids, updates)
         tasks.add_task(task)
+        tasks.task_ids.add(task_id)
         if info.failed or info.killed:
             self.add_failure(tasks, line)
         if tasks.completed:
@@ -254,7 +286,7 @@ class _ChunkFolder:
         return True
 
     def add_any_task(self, line: bytes) -> None:
-        task = ANY_TASK_END.decode(line)
+        task = decode_event(ANY_TASK_END, line, self.facts.odd_fields)
         tasks = self.open_stage((task.stage_id, task.attempt_id))
         self.learn_accumulators(tasks, line)
         integers = []
@@ -275,16 +307,21 @@ class _ChunkFolder:
             if not head:
                 return
         name = head[10 : head.index(b'"', 10)]
+        if name in NUMBERED:
+            if (content := hash(line.strip())) in self.seen:
+                self.facts.repeated_lines += 1
+                return
+            self.seen.add(content)
         if name == b"SparkListenerStageSubmitted":
-            event = STAGE_SUBMITTED.decode(line)
+            event = decode_event(STAGE_SUBMITTED, line, self.facts.odd_fields)
             self.submit_stage(event.info, parse_integer(event.properties.sql_id) if event.properties else None)
         elif name == b"SparkListenerStageCompleted":
-            self.complete_stage(STAGE_COMPLETED.decode(line).info)
+            self.complete_stage(decode_event(STAGE_COMPLETED, line, self.facts.odd_fields).info)
         elif name == b"SparkListenerTaskEnd":
             self.add_task(TASK_END.decode(line), line)
             return
         elif (decoder := DECODERS.get(name)) is not None:
-            event = decoder.decode(line)
+            event = decode_event(decoder, line, self.facts.odd_fields)
             if isinstance(event, SqlStart | SqlUpdate) and event.plan is not None:
                 # The graph is built here in parallel, and packed, since plans are slow to pickle as objects.
                 event.packed, event.plan = self.pack_plan(event.sql_id, event.plan), None
@@ -331,7 +368,7 @@ class _ChunkFolder:
             self.count_starts()
             # Stricter than `finished`: a stage whose starts are missing is left to the assembler, too.
             if tasks.finished and tasks.ended == tasks.started:
-                self.closed.add(tasks.key)
+                self.closed[tasks.key] = tasks.task_ids
                 self.finished.append(self.open.pop(tasks.key))
 
     def count_starts(self) -> None:
@@ -372,6 +409,74 @@ def _decode_whole_lines(chunk: Chunk) -> bytes | None:
     except (CodecFaultError, OSError):
         return None
     return data if data.endswith(b"\n") else None
+
+
+def decode_event(decoder: msgspec.json.Decoder[Any], line: bytes, odd_fields: Counter[str]) -> Any:
+    """Decode an event; a field of another type than Spark's is as if it were not there, unless the event needs it.
+
+    Such fields are counted in `odd_fields`.
+    """
+    try:
+        return decoder.decode(line)
+    except RecursionError:
+        return _decode_deep(decoder, line)
+    except msgspec.ValidationError as error:
+        content, last = msgspec.json.decode(line), error
+    for _ in range(MAX_ODD_FIELDS):
+        if (name := _drop_field(content, str(last))) is None:
+            break
+        odd_fields[name] += 1
+        try:
+            return msgspec.convert(content, decoder.type, strict=False)
+        except msgspec.ValidationError as error:
+            last = error
+    raise last
+
+
+def _decode_deep(decoder: msgspec.json.Decoder[Any], line: bytes) -> Any:
+    """Decode a plan of thousands of levels, in a thread whose stack holds them."""
+    results: list[Any] = []
+
+    def decode() -> None:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(MAX_DEPTH)
+        try:
+            results.append(decoder.decode(line))
+        except (msgspec.DecodeError, RecursionError) as error:
+            results.append(error)
+        finally:
+            sys.setrecursionlimit(limit)
+
+    size = threading.stack_size(DEEP_STACK_BYTES)
+    thread = threading.Thread(target=decode)
+    thread.start()
+    threading.stack_size(size)
+    thread.join()
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return results[0]
+
+
+def _drop_field(content: Any, message: str) -> str | None:
+    """Drop the field that a message of msgspec names, and return its path; null where it names none.
+
+    >>> event = {"Stage Info": {"Stage ID": 1, "Parent IDs": None}}
+    >>> _drop_field(event, "Expected `array`, got `null` - at `$.Stage Info.Parent IDs`"), event
+    ('Stage Info.Parent IDs', {'Stage Info': {'Stage ID': 1}})
+    """
+    whole = path = message.rpartition(" - at `$.")[2].removesuffix("`")
+    place = content
+    while isinstance(place, dict):
+        # Names of fields may hold dots.
+        name = max((key for key in place if f"{path}.".startswith((f"{key}.", f"{key}["))), key=len, default=None)
+        if name is None:
+            return None
+        rest = path[len(name) :].removeprefix(".")
+        if not rest or rest.startswith("["):
+            del place[name]
+            return whole
+        place, path = place[name], rest
+    return None
 
 
 def parse_integer(value: object) -> int | None:

@@ -12,7 +12,7 @@ import msgspec
 
 # Differences of such numbers do not overflow 64 bits. Tasks skip this check for speed; it is made once per stage.
 BoundedInt = Annotated[int, msgspec.Meta(ge=-(2**62), le=2**62)]
-_SQL = "org.apache.spark.sql.execution.ui."
+SQL = "org.apache.spark.sql.execution.ui."
 
 
 class Struct(msgspec.Struct, gc=False, frozen=False):
@@ -148,14 +148,25 @@ class AnyTaskInfo(TaskInfo, rename={"updates": "Accumulables"}):
     updates: list[AnyUpdate] = []  # type: ignore[assignment]
 
 
+class EndReason(Struct, rename={"reason": "Reason"}):
+    reason: str = ""
+
+
 class TaskEnd(
     Struct,
-    rename={"stage_id": "Stage ID", "attempt_id": "Stage Attempt ID", "info": "Task Info", "metrics": "Task Metrics"},
+    rename={
+        "stage_id": "Stage ID",
+        "attempt_id": "Stage Attempt ID",
+        "info": "Task Info",
+        "metrics": "Task Metrics",
+        "end": "Task End Reason",
+    },
 ):
     stage_id: int
     info: TaskInfo
     attempt_id: int = 0
     metrics: TaskMetrics | None = None
+    end: EndReason | None = None
 
 
 class AnyTaskEnd(TaskEnd, rename={"info": "Task Info"}):
@@ -213,6 +224,7 @@ class StageInfo(
         "submitted_ms": "Submission Time",
         "completed_ms": "Completion Time",
         "failure": "Failure Reason",
+        "profile_id": "Resource Profile Id",
     },
 ):
     stage_id: BoundedInt
@@ -223,6 +235,7 @@ class StageInfo(
     submitted_ms: BoundedInt | None = None
     completed_ms: BoundedInt | None = None
     failure: str | None = None
+    profile_id: BoundedInt | None = None
 
 
 class CompletedStage(StageInfo, rename={"rdds": "RDD Info", "values": "Accumulables"}):
@@ -378,6 +391,21 @@ class ExecutorRemoved(Struct, rename={"id": "Executor ID", "time_ms": "Timestamp
     reason: str | None = None
 
 
+class ResourceAmount(Struct, rename={"amount": "Amount"}):
+    amount: float = 0.0
+
+
+class ResourceProfile(
+    Struct,
+    rename={"id": "Resource Profile Id", "executor": "Executor Resource Requests", "task": "Task Resource Requests"},
+):
+    """What executors of a profile have, and what one of its tasks takes, by resource."""
+
+    id: BoundedInt
+    executor: dict[str, ResourceAmount] = {}
+    task: dict[str, ResourceAmount] = {}
+
+
 # A new kind gets its handler in `assemble`; the seed method's log passes over kinds that it has no use for.
 KINDS: dict[str, type[Struct]] = {
     "SparkListenerLogStart": LogStart,
@@ -387,13 +415,14 @@ KINDS: dict[str, type[Struct]] = {
     "SparkListenerEnvironmentUpdate": Environment,
     "SparkListenerExecutorAdded": ExecutorAdded,
     "SparkListenerExecutorRemoved": ExecutorRemoved,
+    "SparkListenerResourceProfileAdded": ResourceProfile,
     "SparkListenerJobStart": JobStart,
     "SparkListenerJobEnd": JobEnd,
-    _SQL + "SparkListenerSQLExecutionStart": SqlStart,
-    _SQL + "SparkListenerSQLExecutionEnd": SqlEnd,
-    _SQL + "SparkListenerSQLAdaptiveExecutionUpdate": SqlUpdate,
-    _SQL + "SparkListenerSQLAdaptiveSQLMetricUpdates": SqlMetrics,
-    _SQL + "SparkListenerDriverAccumUpdates": DriverUpdates,
+    SQL + "SparkListenerSQLExecutionStart": SqlStart,
+    SQL + "SparkListenerSQLExecutionEnd": SqlEnd,
+    SQL + "SparkListenerSQLAdaptiveExecutionUpdate": SqlUpdate,
+    SQL + "SparkListenerSQLAdaptiveSQLMetricUpdates": SqlMetrics,
+    SQL + "SparkListenerDriverAccumUpdates": DriverUpdates,
 }
 
 DECODERS: dict[bytes, msgspec.json.Decoder[Any]] = {

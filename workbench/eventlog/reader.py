@@ -45,6 +45,7 @@ class EventLogFacts:
     applications: pl.DataFrame
     environment: pl.DataFrame
     executors: pl.DataFrame
+    resources: pl.DataFrame
     sql_executions: pl.DataFrame
     plan_nodes: pl.DataFrame
     node_metrics: pl.DataFrame

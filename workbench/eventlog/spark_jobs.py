@@ -166,6 +166,7 @@ class JobAssembler:
             self.rows.late += facts.tasks.ended
             return
         self.closed.add(key)
+        self.rows.ledger.n_double_tasks += facts.tasks.double
         if stage is not None:
             self._write_stage(key, stage)
         self._write_tasks(key, facts)
@@ -184,6 +185,7 @@ class JobAssembler:
             job_ids=self.stage_jobs.get(key[0], []),
             name=self.rows.redactor.redact_text(info.name),
             n_planned_tasks=info.tasks,
+            resource_profile_id=info.profile_id,
             submission_time_ms=info.submitted_ms,
             completion_time_ms=info.completed_ms,
             duration_ms=info.completed_ms - info.submitted_ms if has_times else None,  # type: ignore[operator]
@@ -211,6 +213,7 @@ class JobAssembler:
             n_failed=tasks.failed,
             n_killed=tasks.killed,
             n_speculative=tasks.speculative,
+            n_resubmitted=tasks.resubmitted,
             n_with_metrics=tasks.with_metrics,
             first_launch_time_ms=clamp_to_64_bits(tasks.first_launch_ms),
             last_finish_time_ms=clamp_to_64_bits(tasks.last_finish_ms),
@@ -222,6 +225,8 @@ class JobAssembler:
             failed_task_duration_total_ms=clamp_to_64_bits(tasks.failed_duration_ms),
             peak_execution_memory_max_bytes=clamp_to_64_bits(tasks.peak_memory_bytes),
             result_size_max_bytes=clamp_to_64_bits(tasks.largest_result_bytes),
+            busy_spans_ms=facts.busy.spans_ms,
+            peak_tasks=facts.busy.peak_tasks,
             **dict(zip(TOTALS, map(clamp_to_64_bits, tasks.totals), strict=True)),
         )
         count = len(facts.accumulator_ids)

@@ -56,9 +56,28 @@ TOTALS = (
 MAX_FAILURES_PER_STAGE = 20
 INTERNAL = "internal.metrics."
 INT64_MAX = 2**63 - 1
+MAX_MS = 2**60
+# Shorter times without a running task are the scheduler's, between one task and the next.
+MIN_GAP_MS = 1000
+# A slot is free before the driver has the result of its task, at most so much: its next task may be launched meanwhile.
+RESULT_DELAY_MS = 1000
 # Tasks differ in which accumulators they update; beyond so many kinds in a stage, updates are kept by accumulator.
 MAX_TASK_KINDS = 256
 NARROW_TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
+
+
+# Of a stage attempt's parts in several chunks, added up.
+COUNTERS = (
+    "started",
+    "failed",
+    "killed",
+    "speculative",
+    "resubmitted",
+    "repeated",
+    "double",
+    "with_metrics",
+    "failed_duration_ms",
+)
 
 
 @dataclass(slots=True)
@@ -70,6 +89,9 @@ class StageTasks:
     failed: int = 0
     killed: int = 0
     speculative: int = 0
+    resubmitted: int = 0  # second ends of tasks whose output was lost: they are no attempts
+    repeated: int = 0  # ends that were in the log before, and were not counted again
+    double: int = 0  # ends that were counted twice, since they lie in different chunks
     with_metrics: int = 0
     submitted: bool = False
     planned_tasks: int | None = None
@@ -82,6 +104,8 @@ class StageTasks:
     peak_memory_bytes: int = 0
     largest_result_bytes: int = 0
     durations_ms: array[int] = field(default_factory=lambda: array("q"))
+    launches_ms: array[int] = field(default_factory=lambda: array("q"))
+    task_ids: set[int] = field(default_factory=set)  # of those that ended
     totals: list[int] = field(default_factory=lambda: [0] * len(TOTALS))
     # By the accumulators that a task updates: the updates, task after task.
     updates: dict[tuple[int, ...], array[int]] = field(default_factory=dict)
@@ -96,6 +120,7 @@ class StageTasks:
         info = task.info
         duration = info.finish_ms - info.launch_ms
         self.durations_ms.append(duration)
+        self.launches_ms.append(info.launch_ms)
         if info.killed:
             self.killed += 1
             self.failed_duration_ms += duration
@@ -199,7 +224,7 @@ class StageTasks:
 
     def merge_later(self, later: StageTasks) -> None:
         """Add the state of a later chunk for the same stage attempt."""
-        for name in ("started", "failed", "killed", "speculative", "with_metrics", "failed_duration_ms"):
+        for name in COUNTERS:
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.submitted |= later.submitted
         self.completed |= later.completed
@@ -210,6 +235,9 @@ class StageTasks:
         self.peak_memory_bytes = max(self.peak_memory_bytes, later.peak_memory_bytes)
         self.largest_result_bytes = max(self.largest_result_bytes, later.largest_result_bytes)
         self.durations_ms.extend(later.durations_ms)
+        self.launches_ms.extend(later.launches_ms)
+        self.double += len(self.task_ids & later.task_ids)
+        self.task_ids |= later.task_ids
         self.totals = [total + its for total, its in zip(self.totals, later.totals, strict=True)]
         for ids, values in later.updates.items():
             self.updates.setdefault(ids, array("q")).extend(values)
@@ -260,11 +288,44 @@ class CompactSamples:
 
 
 @dataclass(frozen=True)
+class BusyTime:
+    """When tasks ran: starts and ends in turn, in epoch ms, and the most tasks that surely ran at one time.
+
+    Gaps below `MIN_GAP_MS` are not told apart, nor overlaps below `RESULT_DELAY_MS`.
+    """
+
+    spans_ms: list[int]
+    peak_tasks: int
+
+
+def find_busy_time(launches: Ints, durations: Ints) -> BusyTime:
+    """Busy time of tasks that were launched at these moments and took so long, in ms.
+
+    >>> find_busy_time(np.array([0, 500, 9000]), np.array([3000, 4000, 2000]))
+    BusyTime(spans_ms=[0, 4500, 9000, 11000], peak_tasks=2)
+    """
+    if not len(launches):
+        return BusyTime([], 0)
+    launches = launches.clip(-MAX_MS, MAX_MS)
+    durations = durations.clip(0, MAX_MS)
+    order = np.argsort(launches, kind="stable")
+    first = launches[order]
+    last = np.maximum.accumulate(first + durations[order])
+    cuts = np.flatnonzero(first[1:] - last[:-1] >= MIN_GAP_MS)
+    spans = np.empty(2 * len(cuts) + 2, np.int64)
+    spans[0], spans[2::2], spans[1:-1:2], spans[-1] = first[0], first[cuts + 1], last[cuts], last[-1]
+    freed = np.sort(launches + durations - np.minimum(RESULT_DELAY_MS, durations // 2))
+    running = np.arange(1, len(first) + 1) - np.searchsorted(freed, first, side="right")
+    return BusyTime(spans.tolist(), int(running.max()))
+
+
+@dataclass(frozen=True)
 class StageFacts:
     """A closed stage attempt: counts and totals, statistics of accumulators, compact values."""
 
     tasks: StageTasks  # emptied of raw values
     duration: Summary
+    busy: BusyTime
     accumulator_ids: list[int]
     names: list[str]
     not_integer: list[int]
@@ -302,9 +363,10 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
         not_integer = list(map(tasks.not_integer.get, ids, repeat(0)))
         at_end = list(map(tasks.values_at_end.get, ids))
         columns = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
-        facts.append(StageFacts(tasks, duration, *columns, compact, first))
-        tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end = {}, {}, {}, {}
-        tasks.dropped, tasks.durations_ms = tasks.ended, array("q")
+        busy = find_busy_time(np.asarray(tasks.launches_ms), np.asarray(tasks.durations_ms))
+        facts.append(StageFacts(tasks, duration, busy, *columns, compact, first))
+        tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end, tasks.task_ids = {}, {}, {}, {}, set()
+        tasks.dropped, tasks.durations_ms, tasks.launches_ms = tasks.ended, array("q"), array("q")
         first = end
     return facts
 

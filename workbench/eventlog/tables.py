@@ -130,6 +130,17 @@ EXECUTORS = Table(
         _text_column("removed_reason", "Why it was removed."),
     ),
 )
+RESOURCES = Table(
+    "resources",
+    "What executors of a resource profile have, and what one of its tasks takes.",
+    ("log_id", "resource_profile_id", "of", "resource"),
+    _log_columns(
+        _id_column("resource_profile_id", "Resource profile; 0 is that of the settings."),
+        _text_column("of", "executor or task.", nullable=False),
+        _text_column("resource", "cores or cpus, memory, or a resource such as gpu.", nullable=False),
+        Column("amount", "float", "Amount."),
+    ),
+)
 SQL_EXECUTIONS = Table(
     "sql_executions",
     "SQL executions.",
@@ -222,6 +233,7 @@ STAGES = Table(
         Column("job_ids", "list[int]", "Jobs that list it."),
         _text_column("name", "Call site."),
         _id_column("n_planned_tasks", "Partitions to work on.", nullable=True),
+        Column("resource_profile_id", "int", "Resource profile; null before Spark 3.1.", nullable=True, added=True),
         _ms_column("submission_time_ms", "Start, epoch."),
         _ms_column("completion_time_ms", "End, epoch."),
         _ms_column("duration_ms", "End minus start."),
@@ -242,6 +254,13 @@ STAGE_TASKS = Table(
         _id_column("n_failed", "Of those, failed."),
         _id_column("n_killed", "Of those, killed (speculation, cancelled stages)."),
         _id_column("n_speculative", "Of those, speculative copies."),
+        Column(
+            "n_resubmitted",
+            "int",
+            "Second ends of tasks whose output was lost with its executor: no attempts, and not among those.",
+            nullable=True,
+            added=True,
+        ),
         _id_column(
             "n_with_metrics", "Of those, with task metrics: the population of all totals below except durations."
         ),
@@ -279,6 +298,20 @@ STAGE_TASKS = Table(
         _ms_column("getting_result_time_ms", "Time the driver took to fetch large results.", nullable=False),
         Column("peak_execution_memory_max_bytes", "int", "Largest peak of a task.", "bytes"),
         Column("result_size_max_bytes", "int", "Largest result of a task.", "bytes"),
+        Column(
+            "busy_spans_ms",
+            "list[int]",
+            "When at least one of its tasks ran: starts and ends in turn, epoch ms; gaps below 1 s are no gaps.",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "peak_tasks",
+            "int",
+            "Most of its tasks at one time, without those whose slots may have been free for up to 1 s.",
+            nullable=True,
+            added=True,
+        ),
     ),
 )
 ACCUMULATORS = Table(
@@ -346,6 +379,7 @@ FACT_TABLES = (
     APPLICATIONS,
     ENVIRONMENT,
     EXECUTORS,
+    RESOURCES,
     SQL_EXECUTIONS,
     PLAN_NODES,
     NODE_METRICS,
