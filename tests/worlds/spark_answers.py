@@ -9,6 +9,7 @@ truth's. Seeds are printed; `judge_world(seed)` repeats one.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import sys
 import tempfile
 from collections import Counter
@@ -274,9 +275,9 @@ def main() -> None:
     parser.add_argument("--pairs", action="store_true", help="pairs of engines instead of applications")
     parser.add_argument("--show", type=int, default=10, help="wrong worlds to print")
     chosen = parser.parse_args()
-    load_model()
     seeds = range(chosen.first, chosen.first + chosen.n)
-    with ProcessPoolExecutor(chosen.jobs) as pool:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(chosen.jobs, mp_context=context, initializer=load_model) as pool:
         judged = list(pool.map(judge_pair if chosen.pairs else judge_world, seeds, chunksize=20))
     print(format_table(judged))
     for one in [one for one in judged if one.wrong][: chosen.show]:

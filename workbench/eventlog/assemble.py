@@ -237,5 +237,6 @@ class LogAssembler:
             n_events=self.events,
             n_bad_lines=self.bad,
             n_late_task_ends=self.rows.late,
+            n_tasks_ended=self.rows.ledger.n_task_ends,
             fault="; ".join(map(self.rows.redactor.redact_fault, faults)) or None,
         )

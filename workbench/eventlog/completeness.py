@@ -27,14 +27,25 @@ MAX_HOMELESS_SHARE = 0.6
 SHUTDOWN_MS = 10_000
 MAX_NAMED = 8
 COMPACTION = "compaction"
+# Events of one moment may be written in another order; executors that register late are seconds behind.
+MAX_STEP_BACK_MS = 10_000
 # Fields of a task that a figure rests on.
 TASK_FIELDS = ("Task Metrics", "Task Info.Finish Time", "Task Info.Failed", "Task Info.Killed")
 # Kinds whose subjects are names that the log gives.
-NAMED_KINDS = ("executors", "engine", "foreign part")
+NAMED_KINDS = ("executors", "engine", "foreign part", "applications")
 # Kinds that make no figure wrong, or that are said in words of their own.
-HARMLESS_KINDS = ("application start", "application end", "environment", "engine", "repeated lines", "odd fields")
+HARMLESS_KINDS = (
+    "application start",
+    "application end",
+    "environment",
+    "engine",
+    "repeated lines",
+    "odd fields",
+    "open end",
+)
 # Kinds that are told, and that change nothing.
-NOTED_KINDS = ("repeated lines", "odd fields")
+OPEN_END = "open end"
+NOTED_KINDS = ("repeated lines", "odd fields", OPEN_END)
 TASK_FIGURES = "task time, shares, idle time and predictions"
 EVENT_FIGURES = "times and status of what it names"
 ALL_FIGURES = "all figures of the application"
@@ -60,9 +71,11 @@ _SENTENCES: Mapping[str, str] = {
     "application start": "the log does not hold the application's start",
     "log start": "the log does not begin with Spark's first event",
     "applications": "the log holds {subjects}: {evidence}",
+    "clock": "the driver's clock was set back by {subjects}, or parts of the log are out of order",
     "double tasks": "{subjects} are in the log twice, far apart, and count twice",
     "lost fields": "fields of tasks are unreadable: {subjects}",
     "repeated lines": "{subjects} are in the log twice; each counts once",
+    OPEN_END: "the log has no end of the application, as all of its kind; nothing was at work when it ended",
     "odd fields": "fields of another type than Spark's are left out: {subjects}",
 }
 # Told by the application's times: of work that goes on, and of clusters, no log has an end.
@@ -108,6 +121,8 @@ class Ledger:
     applications: set[tuple[str | None, str | None, int | None]] = field(default_factory=set)
     n_repeated_lines: int = 0
     n_double_tasks: int = 0
+    last_ms: int | None = None  # latest time stamp of the events so far
+    step_back_ms: int = 0  # most by which one is before an earlier one
     odd_fields: Counter[str] = field(default_factory=Counter)
     application_started: bool = False
     application_ended: bool = False
@@ -135,6 +150,12 @@ class Ledger:
         self.n_task_ends += ends
         self.max_task_id = max(self.max_task_id, max_task_id)
         self.executors_used |= executors
+
+    def note_order(self, time_ms: int) -> None:
+        """The next event that the driver wrote is of this time."""
+        if self.last_ms is None or time_ms > self.last_ms:
+            self.last_ms = time_ms
+        self.step_back_ms = max(self.step_back_ms, self.last_ms - time_ms)
 
     def note_stage(self, tasks: StageTasks, sql_id: int | None, completed_ms: int | None) -> None:
         """A stage attempt was closed."""
@@ -196,6 +217,8 @@ def _list_content_holes(ledger: Ledger) -> Iterator[Hole]:
         names = [f"{app_id or '?'} ({time_ms})" for app_id, _, time_ms in sorted(ledger.applications, key=str)]
         evidence = format_items(names, MAX_NAMED)
         yield Hole("applications", f"{len(names)} applications", evidence, ALL_FIGURES, 1, len(names))
+    if ledger.step_back_ms > MAX_STEP_BACK_MS:
+        yield Hole("clock", f"{ledger.step_back_ms / 1e3:,.1f} s", "time stamps go back", ALL_FIGURES)
     if ledger.n_double_tasks:
         yield Hole("double tasks", f"{ledger.n_double_tasks:,} tasks", "two ends of each in different chunks")
     lost = {name: n for name, n in ledger.odd_fields.items() if name.startswith(TASK_FIELDS)}
@@ -217,6 +240,14 @@ def _list_application_holes(ledger: Ledger) -> Iterator[Hole]:
         yield Hole("application start", "application", "no event of its start", "wall time, idle time")
     if not ledger.application_ended:
         yield Hole("application end", "application", "no event of its end", "wall time, idle time")
+        # Clusters of Databricks end without an event, and their logs roll over.
+        is_at_work = (
+            ledger.jobs_started.keys() - ledger.jobs_ended.keys()
+            or ledger.sql_started - ledger.sql_ended
+            or not all(stage.completed for stage in ledger.stages.values())
+        )
+        if ledger.parts and not is_at_work:
+            yield Hole(OPEN_END, "application", "parts of a rollover, and no work without an end", "nothing")
     if not ledger.has_environment:
         yield Hole("environment", "application", "no event of its properties", "settings, engine, task slots")
     if not ledger.log_started and not ledger.parts:

@@ -203,7 +203,7 @@ class JobAssembler:
     def _write_tasks(self, key: StageKey, facts: StageFacts) -> None:
         tasks = facts.tasks
         _, shortest, median, p95, longest, total = facts.duration
-        self.rows.note_time(clamp_to_64_bits(tasks.last_finish_ms))
+        self.rows.note_time(clamp_to_64_bits(tasks.last_finish_ms), in_order=False)
         ids = {"stage_id": key[0], "stage_attempt_id": key[1]}
         self.rows.add_row(
             tables.STAGE_TASKS.name,

@@ -314,7 +314,7 @@ def find_busy_time(launches: Ints, durations: Ints) -> BusyTime:
     cuts = np.flatnonzero(first[1:] - last[:-1] >= MIN_GAP_MS)
     spans = np.empty(2 * len(cuts) + 2, np.int64)
     spans[0], spans[2::2], spans[1:-1:2], spans[-1] = first[0], first[cuts + 1], last[cuts], last[-1]
-    freed = np.sort(launches + durations - np.minimum(RESULT_DELAY_MS, durations // 2))
+    freed = np.sort(launches + (durations - RESULT_DELAY_MS).clip(0))
     running = np.arange(1, len(first) + 1) - np.searchsorted(freed, first, side="right")
     return BusyTime(spans.tolist(), int(running.max()))
 

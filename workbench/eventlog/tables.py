@@ -64,6 +64,7 @@ LOGS = Table(
             "n_late_task_ends",
             "Tasks that ended after their stage was closed: missing from the facts (Spark had dropped their start).",
         ),
+        Column("n_tasks_ended", "int", "Tasks that ended, by their numbers.", nullable=True, added=True),
         _text_column("fault", "Damage and missing parts of the files; null without any."),
     ),
 )

@@ -20,7 +20,26 @@ ACCELERATED = "*"
 _CONDITIONAL, _WITH_CONDITION = "SortMergeJoin", " with condition"
 # Keys of both sides, the kind of join, and what else pairs of rows have to meet.
 _JOIN_CONDITION = re.compile(r"\], (?:Inner|Cross|Left\w+|RightOuter|FullOuter|ExistenceJoin\([^)]*\)), \S")
+# Behind a name: the number of a codegen span, and how the operator runs, as in "SortMergeJoin(skew=true)".
 NUMBER = re.compile(r"\s*\(\d+\)$")
+_BRACKETED = re.compile(r"^(\w+)[(\[].*$", re.DOTALL)
+# What only the text of a scan says: its format, and that Iceberg plans it.
+_TEXT_FORMAT = re.compile(r"\bFormat: (?:gpu)?(\w+)", re.IGNORECASE)
+_ICEBERG = re.compile(r"\(branch=|\b(?:Gpu)?(?:IcebergScan|SparkBatchQueryScan|SparkCopyOnWriteScan)\b")
+# Scans by the first word behind "Scan", where that is no format.
+_SOURCES = {"JDBCRelation": "jdbc", "ExistingRDD": "ExistingRDD"}
+# Nodes of DataSource V2 that write, or that change rows to be written; and the one that does the work of V1's commands.
+_WRITES = (
+    "AppendData OverwriteByExpression OverwritePartitionsDynamic AppendDataExecV1 OverwriteByExpressionExecV1"
+    " CreateTableAsSelect AtomicCreateTableAsSelect ReplaceTableAsSelect AtomicReplaceTableAsSelect"
+    " MergeRows ReplaceData WriteDelta WriteFiles"
+)
+# Operators that hand rows to Python, which tell its time since Spark 4.1.
+_PYTHON = (
+    "ArrowEvalPython BatchEvalPython ArrowEvalPythonUDTF BatchEvalPythonUDTF MapInPandas MapInArrow PythonMapInArrow"
+    " FlatMapGroupsInPandas FlatMapGroupsInArrow FlatMapCoGroupsInPandas FlatMapCoGroupsInArrow AggregateInPandas"
+    " ArrowAggregatePython WindowInPandas ArrowWindowPython"
+)
 # plain: runs in a task; exchange: written in one stage, read in another; broadcast: runs on the driver;
 # transition: converts rows to columns or back; none: takes no time of its own.
 Kind = Literal["plain", "exchange", "broadcast", "transition", "none"]
@@ -79,8 +98,13 @@ def _scan_name(node_name: str) -> str:
 
     >>> [_scan_name(name) for name in ("Scan parquet default.t", "CometScan [native] parquet", "BatchScan orders")]
     ['Scan parquet', 'Scan parquet', 'Scan']
+    >>> [_scan_name(name) for name in ("Scan JDBCRelation(t) [numPartitions=1]", "Scan ExistingRDD Delta Table State")]
+    ['Scan jdbc', 'Scan ExistingRDD']
     """
-    scanned_format = next((word for word in node_name.lower().split()[1:] if word in FORMATS), None)
+    words = node_name.split()[1:]
+    if words and (source := _SOURCES.get(words[0].partition("(")[0])):
+        return f"Scan {source}"
+    scanned_format = next((word for word in map(str.lower, words) if word in FORMATS), None)
     return f"Scan {scanned_format}" if scanned_format else "Scan"
 
 
@@ -112,16 +136,23 @@ def _build_spark_table() -> Engine:
         *(Operator(name, node, "transition") for node in ("ColumnarToRow", "RowToColumnar")),
         *(Operator(name, node, span_times=build) for node in ("HashAggregate", "ObjectHashAggregate")),
         *(Operator(name, node, "broadcast") for node in ("BroadcastExchange", "SubqueryBroadcast")),
-        Operator(name, "SortAggregate"),
+        *(Operator(name, node) for node in ("SortAggregate", *_WRITES.split())),
+        *(Operator(name, node, own_times=("time to run Python workers",)) for node in _PYTHON.split()),
         Operator(name, "Sort", own_times=("sort time",)),
         Operator(name, "ShuffledHashJoin", own_times=("time to build hash map",)),
         Operator(name, "Exchange", "exchange", own_times=("shuffle write time",), read_times=("fetch wait time",)),
     ]
-    prefixes = {prefix: Operator(name, "Scan", own_times=scan) for prefix in ("Scan ", "BatchScan ", "FileScan ")}
+    named_scan = Operator(name, "Scan", own_times=scan)
+    nodes = {operator.name: operator for operator in operators} | {"BatchScan": named_scan}
+    prefixes = dict.fromkeys(("Scan ", "BatchScan ", "FileScan "), named_scan)
     # The first prefix that a name begins with decides.
-    first = {"Scan In-memory": Operator(name, "InMemoryTableScan")}
-    last = {"Execute InsertInto": Operator(name, "DataWritingCommand")}
-    return Engine(name, {operator.name: operator for operator in operators}, {**first, **prefixes, **last})
+    first = {
+        "Scan In-memory": Operator(name, "InMemoryTableScan"),
+        "Execute InsertIntoHoodie": Operator(name, "InsertIntoHoodieTableCommand"),
+    }
+    commands = ("InsertInto", "CreateDataSourceTableAsSelect", "CreateHiveTableAsSelect", "OptimizedCreateHiveTable")
+    last = {f"Execute {command}": Operator(name, "DataWritingCommand") for command in commands}
+    return Engine(name, nodes, {**first, **prefixes, **last})
 
 
 def _build_comet_table() -> Engine:
@@ -168,6 +199,8 @@ def _build_comet_table() -> Engine:
             "CometNativeScan": Operator(name, "Scan", own_times=native_scan),
             "CometScan": Operator(name, "Scan", own_times=("scan time",)),
             "CometBatchScan": Operator(name, "Scan", own_times=("scan time",)),
+            "CometIcebergNativeScan": Operator(name, "Scan iceberg"),
+            "CometNativeWrite": Operator(name, "DataWritingCommand"),
         },
         list_supported=lambda: frozenset(["Scan parquet", *timed.split(), *joins.values(), *supported.split()]),
     )
@@ -183,7 +216,7 @@ def _build_rapids_table() -> Engine:
     )
     return Engine(
         name,
-        _name_operators(name, "Gpu{}", timed, op)
+        _name_operators(name, "Gpu{}", f"{timed} {_WRITES}", op)
         | {
             # The plugin replaces sort merge joins by hash joins.
             "GpuShuffledHashJoin": Operator(name, "SortMergeJoin", own_times=(*op, "build time", "join time")),
@@ -208,6 +241,7 @@ def _build_rapids_table() -> Engine:
             "GpuScan": Operator(name, "Scan", own_times=scan),
             "GpuBatchScan": Operator(name, "Scan", own_times=scan),
             "Gpu": Operator(name, "other accelerated", own_times=op),
+            "Execute GpuInsertInto": Operator(name, "DataWritingCommand", own_times=op),
         },
         list_supported=_list_rapids_operators,
     )
@@ -284,6 +318,15 @@ ENGINES: tuple[Engine, ...] = (
 )
 
 
+def strip_suffix(node_name: str) -> str:
+    """The name of a node without the number of its codegen span, and without what brackets say of how it runs.
+
+    >>> [strip_suffix(name) for name in ("SortMergeJoin(skew=true)", "WholeStageCodegen (3)", "Scan JDBCRelation(t)")]
+    ['SortMergeJoin', 'WholeStageCodegen', 'Scan JDBCRelation(t)']
+    """
+    return _BRACKETED.sub(r"\1", NUMBER.sub("", node_name).strip())
+
+
 @lru_cache(maxsize=4096)
 def classify_operator(node_name: str) -> Operator:
     """The operator of a plan node, with its engine and the meaning of its metrics.
@@ -294,29 +337,43 @@ def classify_operator(node_name: str) -> Operator:
     >>> classify_operator("WholeStageCodegen (3)").name
     'WholeStageCodegen'
     """
-    name = NUMBER.sub("", node_name).strip()
+    name = strip_suffix(node_name)
     for engine in ENGINES:
         if (operator := engine.find_operator(name)) is not None:
             return operator
     if (accelerator := find_node_engine(name)) is not None:
         return Operator(accelerator, "other accelerated")
-    return Operator("spark", name, kind="plain")
+    # A command by its own name; Databricks' editions of Delta's commands end in "Edge".
+    return Operator("spark", name.removeprefix("Execute ").replace("CommandEdge", "Command"))
 
 
-def note_condition(operator: Operator, text: str) -> Operator:
-    """The operator of a node, a sort merge join with a condition beyond its keys under a name of its own.
+def refine_operator(operator: Operator, text: str) -> Operator:
+    """The operator of a node by what its text says beyond its name: the source of a scan, the condition of a join.
 
-    Every pair of rows with equal keys is tried by the condition, which engines do at other paces than merging.
+    A sort merge join with a condition beyond its keys has a name of its own: every pair of rows with equal keys is
+    tried by the condition, which engines do at other paces than merging.
 
     >>> join = classify_operator("SortMergeJoin")
-    >>> note_condition(join, "SortMergeJoin [a#1L], [b#2L], LeftAnti, NOT (c#3L = d#4L)").name
+    >>> refine_operator(join, "SortMergeJoin [a#1L], [b#2L], LeftAnti, NOT (c#3L = d#4L)").name
     'SortMergeJoin with condition'
-    >>> note_condition(join, "SortMergeJoin [a#1L], [b#2L], LeftAnti").name
+    >>> refine_operator(join, "SortMergeJoin [a#1L], [b#2L], LeftAnti").name
     'SortMergeJoin'
+    >>> refine_operator(classify_operator("BatchScan lake.t"), "BatchScan lake.t[k#1L] lake.t (branch=null)").name
+    'Scan iceberg'
     """
+    if operator.name == "Scan" and (source := _find_source(text)):
+        return replace(operator, name=f"Scan {source}")
     if operator.name == _CONDITIONAL and _JOIN_CONDITION.search(text):
         return replace(operator, name=f"{operator.name}{_WITH_CONDITION}")
     return operator
+
+
+def _find_source(text: str) -> str | None:
+    """The format that the text of a scan tells; null if it tells none that is known."""
+    if _ICEBERG.search(text):
+        return "iceberg"
+    stated = _TEXT_FORMAT.search(text)
+    return stated[1].lower() if stated and stated[1].lower() in FORMATS else None
 
 
 @lru_cache(maxsize=32)

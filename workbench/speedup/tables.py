@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.core.books import BOOKS
 from workbench.core.tables import Column, Table
 
 
@@ -69,9 +70,17 @@ OVERVIEW = Table(
             nullable=True,
         ),
         count_column("n_task_slots", "Largest number of task slots at one time; null if unknown.", nullable=True),
+        Column(
+            "mean_task_slots",
+            "float",
+            "Slot time over wall time: below the largest number where executors came and went; null if unknown.",
+            nullable=True,
+            added=True,
+        ),
         share_column(
             "slot_use_share",
-            "Task time over slot time, each slot from its executor's start to its end; null where work is missing.",
+            "Share of the slots' time that tasks took, each slot from its executor's start to its end, by resources of "
+            "the stage's profile; null where work is missing.",
             nullable=True,
         ),
         count_column("n_queries", "SQL executions."),
@@ -131,6 +140,26 @@ STAGE_SPANS = Table(
         ),
     ),
 )
+EXCLUSIVE_TIMES = Table(
+    "exclusive_times",
+    "Time of each SQL execution by stage and operator, each second once. The rows of an execution add up to its wall "
+    "time and to its task time; where operators share a measured time, their parts are estimates.",
+    ("sql_id", "stage_id", "operator"),
+    (
+        count_column("sql_id", "SQL execution; one that another started is a part of that one."),
+        text_column("query", "Its description, with the id."),
+        count_column("stage_id", "Stage, all attempts; null for time without a running stage.", nullable=True),
+        text_column(
+            "operator",
+            "Operator, with a star where an accelerator ran it; or a kind of time outside operators: idle (no stage "
+            "ran), task overhead, unattributed.",
+        ),
+        seconds_column("wall_time_s", "Its part of the execution's wall time; that of stages at once is divided."),
+        share_column("wall_time_share", "Share of the execution's wall time; null if that is 0.", nullable=True),
+        seconds_column("task_time_s", "Its part of the task durations."),
+        text_column("basis", "Measurements that it rests on."),
+    ),
+)
 OPERATOR_TIMES = Table(
     "operator_times",
     "Times that operators report, by operator and metric. They nest (a codegen span includes its operators): do not "
@@ -139,6 +168,7 @@ OPERATOR_TIMES = Table(
     (
         text_column("operator", "Operator, without its number; scans with their file format."),
         text_column("metric", "Name of the metric."),
+        text_column("includes", "What the time includes beside the operator; null if unknown.", nullable=True),
         text_column("where", "tasks, or driver (broadcasts, file listing)."),
         seconds_column("total_s", "Sum over nodes and tasks."),
         seconds_column("max_s", "Longest time that one task reports; null for the driver.", nullable=True),
@@ -171,21 +201,42 @@ FAILURE_COUNTS = Table(
         seconds_column("first_s", "Time of the first; null if the log does not hold it.", nullable=True),
     ),
 )
-PROFILE_TABLES = (OVERVIEW, QUERIES, STAGE_SPANS, OPERATOR_TIMES, COVERAGE, FAILURE_COUNTS)
+WALL_PARTS = Table(
+    "wall_parts",
+    "What each second of the application was: the parts add up to its wall time.",
+    ("part",),
+    (
+        text_column("part", "running, waiting, driver or nothing."),
+        seconds_column("wall_s", "Its time."),
+        share_column("wall_share", "Share of the wall time; null for an application of no time.", nullable=True),
+        text_column("meaning", "What happens in it."),
+    ),
+)
+PROFILE_TABLES = (
+    OVERVIEW,
+    WALL_PARTS,
+    QUERIES,
+    STAGE_SPANS,
+    EXCLUSIVE_TIMES,
+    OPERATOR_TIMES,
+    COVERAGE,
+    FAILURE_COUNTS,
+    BOOKS,
+)
 EXECUTIONS = Table(
     "executions",
     "SQL executions that ended, one row each, and whether they count.",
     ("label", "session", "sql_id"),
     (
         *_EXECUTION,
-        text_column("query", "Its description."),
-        count_column("number", "Number of earlier runs of this description in the log."),
+        text_column("query", "Its description; where that does not tell it from others, with tables and fingerprint."),
+        count_column("number", "Number of earlier runs of this query in the log."),
         text_column("fingerprint", "Digest of the tables and columns that it reads.", nullable=True),
         seconds_column("wall_s", "From start to end."),
         seconds_column("task_s", "Sum of its task durations."),
         count_column("n_stages", "Stage attempts."),
         count_column("n_failed_tasks", "Tasks that failed or were killed."),
-        Column("cold", "bool", "First run of its description in this log."),
+        Column("cold", "bool", "First run of its query in this log."),
         text_column("why_not", "Why it does not count; null when it counts.", nullable=True),
         Column(
             "planned_operators",
@@ -195,6 +246,11 @@ EXECUTIONS = Table(
             added=True,
         ),
         Column("planned_counts", "list[int]", "Number of nodes of each.", nullable=True, added=True),
+        Column("description", "str", "Its description in the log.", nullable=True, added=True),
+        Column("plan", "str", "Fingerprint of what it computes, equal for repeats.", nullable=True, added=True),
+        Column("engine", "str", "Accelerator that ran most of its operators, else spark.", nullable=True, added=True),
+        Column("read_rows", "float", "Rows that its scans gave.", nullable=True, added=True),
+        Column("read_bytes", "float", "Bytes that its tasks read from storage.", "bytes", nullable=True, added=True),
     ),
 )
 PIECES = Table(
@@ -205,11 +261,16 @@ PIECES = Table(
         *_EXECUTION,
         count_column("piece", "Number of the piece."),
         count_column("stage_id", "Stage; null for time without a running stage.", nullable=True),
-        text_column("term", "Kind of time outside operators: idle, task overhead, unattributed.", nullable=True),
+        text_column(
+            "term",
+            "Kind of time outside operators: idle, waiting for executors, driver, task overhead, unattributed.",
+            nullable=True,
+        ),
         text_column("basis", "Measurement that the piece rests on."),
         Column("operators", "list[str]", "Operators that share the time."),
         Column("node_ids", "list[int]", "Their nodes in the final plan."),
         Column("accelerated", "list[bool]", "Whether each ran on an accelerator."),
+        Column("opaque", "list[bool]", "Whether each runs code of a user.", nullable=True, added=True),
         Column("work", "list[float]", "Work of each, in millions of rows (aggregates: times functions)."),
         seconds_column("task_s", "Task time."),
         seconds_column("wall_s", "Wall time."),
@@ -236,6 +297,9 @@ APPLICATIONS_MEASURED = Table(
         seconds_column("sql_wall_s", "Time with a SQL execution running, streaming excluded.", nullable=True),
         seconds_column("streaming_s", "Time with only streaming batches running.", nullable=True),
         seconds_column("outside_sql_s", "Time with only jobs outside SQL running.", nullable=True),
+        Column("running_s", "float", "Time with at least one task running.", "s", nullable=True, added=True),
+        Column("waiting_s", "float", "Time with a stage open and no task running.", "s", nullable=True, added=True),
+        Column("driver_s", "float", "Time with a query or a job open and no stage.", "s", nullable=True, added=True),
         count_column("n_queries", "SQL executions, without streaming and inner ones.", nullable=True),
         count_column("n_failed", "Failed ones among them.", nullable=True),
         count_column("n_streaming_batches", "Batches of Structured Streaming and DStreams.", nullable=True),
@@ -531,6 +595,18 @@ PREDICTIONS = Table(
         share_column("unknown_share", "Share of its time in operators without a factor."),
         Column("unsupported_operators", "list[str]", "These operators, most time first."),
         Column("unknown_operators", "list[str]", "Operators without a factor, most time first."),
+        Column(
+            "fixed_s", "float", "Of the baseline: waits, driver time and user code.", "s", nullable=True, added=True
+        ),
+        Column("opaque_s", "float", "Of the rest: what may be user code.", "s", nullable=True, added=True),
+        Column(
+            "doubtful_s",
+            "float",
+            "What is predicted to be saved of it; the interval reaches to saving none.",
+            "s",
+            nullable=True,
+            added=True,
+        ),
     ),
 )
 STEPS = Table(

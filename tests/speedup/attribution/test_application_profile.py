@@ -28,6 +28,7 @@ from workbench.speedup.attribution.application_profile import (
     check_profile,
     sum_covered_time,
 )
+from workbench.speedup.attribution.operator_explanation import explain_operator, measure_single_log, read_single_log
 
 LOGS = SAMPLES / "eventlogs"
 Make = Callable[..., EventLogFacts]
@@ -96,6 +97,98 @@ def test_a_choice_of_queries_leaves_out_the_others_and_what_is_outside_sql(facts
     assert chosen.queries["sql_id"].to_list() == [0]
     assert chosen.stage_spans["stage_id"].to_list() == [0, 1]
     assert build_profile(facts(application()), sql_ids=[1]).overview["n_tasks"].to_list() == [0]
+
+
+def test_the_profile_of_one_query_is_about_it_alone_and_says_so(facts: Make) -> None:
+    log = facts(application())
+    first, second = build_profile(log, sql_ids=[0]), build_profile(log, sql_ids=[1])
+    row = first.overview.row(0, named=True)
+    assert (row["wall_time_s"], row["busy_time_s"], row["task_time_s"], row["n_tasks"]) == (5.7, 4.0, 6.5, 5)
+    assert row["slot_use_share"] == pytest.approx(6.5 / (4 * 5.7))
+    assert first.answer.startswith("Only first query (0). The 4 task slots were busy 29 % of 5.7 s; in 30 % of it no ")
+    assert second.answer == "Only query 1. It ran for 5.7 s and no task ended in it."
+    assert dict(first.coverage.select("part", "task_time_s").iter_rows())[NO_SQL_PART] == 0.0
+    assert first.coverage["task_time_s"].sum() == 6.5
+    assert first.operator_times.height == 2
+    assert second.operator_times.height == second.stage_spans.height == 0
+    assert first.failure_counts.height == 0
+    assert second.failure_counts["message"].to_list() == ["it failed"]
+    assert set(first.exclusive_times["sql_id"]) == {0}
+    for chosen in (first, second):
+        assert check_profile(chosen, log)["holds"].all()
+
+
+def test_exclusive_times_of_a_query_add_up_to_its_time_once(result: Profile) -> None:
+    rows = {(row[0], row[1], row[2]): row[3:] for row in result.exclusive_times.select(
+        "sql_id", "stage_id", "operator", "wall_time_s", "task_time_s"
+    ).iter_rows()}  # fmt: skip
+    assert rows == {
+        (0, None, "idle"): (pytest.approx(2.7), 0.0),
+        (0, 0, "Filter"): pytest.approx((17 / 12, 3.0)),
+        (0, 0, "Project"): pytest.approx((17 / 12, 3.0)),
+        (0, 1, "Filter"): pytest.approx((1 / 12, 0.25)),
+        (0, 1, "Project"): pytest.approx((1 / 12, 0.25)),
+        (1, None, "idle"): (pytest.approx(5.7), 0.0),
+    }
+    assert set(result.exclusive_times["query"]) == {"first query (0)", "query 1"}
+    operators = {row[0]: row[1:] for row in result.sum_operators().iter_rows()}
+    assert list(operators) == ["idle", "Filter", "Project"]
+    assert operators["Filter"] == pytest.approx((1.5, 1.5 / 11.4, 3.25))
+
+
+def test_stages_have_their_exclusive_time_and_the_skew_of_the_longest_task(result: Profile) -> None:
+    rows = result.sum_stages().select("sql_id", "stage_id", "wall_time_s", "task_time_s", "skew_ratio", "skew_cost_s")
+    assert rows.rows() == [
+        (0, 0, pytest.approx(17 / 6), 6.0, 3.0, 2.0),
+        (None, 2, None, 1.0, None, None),
+        (0, 1, pytest.approx(1 / 6), 0.5, None, None),
+    ]
+
+
+def test_exclusive_times_are_those_that_explain_prints() -> None:
+    log = read_single_log(str(LOGS / "tpch_sf0.1.zstd"))
+    measured = measure_single_log(log)
+    found = build_profile(log).exclusive_times
+    for sql_id, query, operator in ((18, "q21 pass 0", "Exchange"), (10, "q1 pass 0", "HashAggregate")):
+        explained = explain_operator([("log", "log", log)], measured, query, operator)
+        mine = found.filter(pl.col("sql_id") == sql_id, pl.col("operator") == operator)
+        assert explained.sums["operator_s"].to_list() == pytest.approx([mine["wall_time_s"].sum()])
+
+
+def test_every_second_of_a_sample_is_in_one_row() -> None:
+    found = build_profile(read_event_logs(LOGS / "tpch_sf0.1.zstd"))
+    # Query 8 started query 9, whose work it has.
+    started = pl.col("sql_id").replace({9: 8})
+    tasks = found.queries.group_by(started).agg(pl.col("task_time_s").sum())
+    queries = found.queries.select("sql_id", "duration_s").join(tasks, on="sql_id").sort("sql_id")
+    sums = found.exclusive_times.group_by("sql_id").agg(pl.col("wall_time_s", "task_time_s", "wall_time_share").sum())
+    sums = sums.sort("sql_id")
+    assert sums["sql_id"].to_list() == queries["sql_id"].to_list()
+    assert sums["wall_time_s"].to_list() == pytest.approx(queries["duration_s"].to_list(), abs=1e-5)
+    assert sums["task_time_s"].to_list() == pytest.approx(queries["task_time_s"].to_list())
+    assert sums["wall_time_share"].to_list() == pytest.approx([1.0] * sums.height)
+
+
+def test_what_a_query_started_is_a_part_of_it_and_alone_where_it_is_chosen_alone(facts: Make) -> None:
+    outer = made.sql_start(0, made.plan("Execute CreateDataSourceTableAsSelectCommand"), "outer")
+    inner = made.sql_start(1, made.plan("Range"), "inner") | {"rootExecutionId": 0}
+    job = made.job_start(0, [0], {"spark.sql.execution.id": "1"})
+    events = [outer, inner, job, made.stage_submitted(), *tasks(0, 3000), made.stage_completed(), made.job_end()]
+    log = facts(made.small(*events, made.sql_end(1), made.sql_end(0)))
+    for sql_ids, owner, answer in (([], 0, "The 4 "), ([0], 0, "Only outer (0). "), ([1], 1, "Only inner (1). ")):
+        found = build_profile(log, sql_ids=sql_ids)
+        assert set(found.exclusive_times["sql_id"]) == {owner}
+        assert found.exclusive_times["task_time_s"].sum() == found.overview["task_time_s"][0] == 3.0
+        assert found.answer.startswith(answer)
+
+
+def test_a_time_that_nests_says_what_it_includes(result: Profile) -> None:
+    includes = dict(result.operator_times.select("operator", "includes").iter_rows())
+    assert includes == {"WholeStageCodegen": "the operators fused in it", "BroadcastExchange": None}
+    times = build_profile(read_event_logs(LOGS / "tpch_sf0.1.zstd")).operator_times
+    by_metric = dict(times.select("metric", "includes").iter_rows())
+    assert by_metric["time in aggregation build"] == "its inputs"
+    assert by_metric["sort time"] == by_metric["scan time"] == "no other operator"
 
 
 def test_unknown_queries_and_logs_are_refused_with_those_that_exist(facts: Make) -> None:

@@ -30,7 +30,8 @@ def node(
 
 
 def stage(stage_id: int, start_s: float, end_s: float, task_s: float, run_s: float | None = None) -> Stage:
-    return Stage(stage_id, 0, start_s, end_s, task_s, task_s if run_s is None else run_s, 2, 0)
+    ran_s = task_s if run_s is None else run_s
+    return Stage(stage_id, 0, start_s, end_s, task_s, ran_s, 2, 0, start_s, end_s, [(start_s, end_s)], 0)
 
 
 def execution(nodes: list[Node], stages: list[Stage], end_s: float = 10.0) -> Execution:
@@ -48,17 +49,17 @@ def by_operator(one: Execution) -> dict[str, float]:
 
 def test_stages_that_overlap_share_an_instant_by_the_slots_they_took() -> None:
     one, two = stage(0, 0, 4, task_s=6), stage(1, 2, 6, task_s=2)
-    walls, idle_s = split_wall_by_stage(execution([], [one, two]))
+    walls, quiet = split_wall_by_stage(execution([], [one, two]))
     # Between 2 and 4 both run, with 1.5 and 0.5 tasks at a time.
     assert walls[one] == pytest.approx(2 + 2 * 0.75)
     assert walls[two] == pytest.approx(2 * 0.25 + 2)
-    assert idle_s == pytest.approx(4)
+    assert quiet == {IDLE: 0, WAITING: 0, DRIVER: pytest.approx(4)}
 
 
 def test_stages_side_by_side_count_once_and_tasks_outside_the_execution_are_cut_off() -> None:
     stages = [stage(i, 0, 12.1, task_s=12.1) for i in range(5)]
-    walls, idle_s = split_wall_by_stage(execution([], stages, end_s=12.1))
-    assert (sum(walls.values()), idle_s) == (pytest.approx(12.1), pytest.approx(0))
+    walls, quiet = split_wall_by_stage(execution([], stages, end_s=12.1))
+    assert (sum(walls.values()), sum(quiet.values())) == (pytest.approx(12.1), pytest.approx(0))
     walls, idle_s = split_wall_by_stage(execution([], [stage(0, -5, 20, task_s=25)]))
     assert (sum(walls.values()), idle_s) == (pytest.approx(10), 0)
 
@@ -119,7 +120,8 @@ def test_an_exchange_writes_in_one_stage_and_is_read_in_another() -> None:
 
 def test_a_stage_that_no_operator_tells_of_is_unattributed_and_not_lost() -> None:
     found = by_operator(execution([], [stage(0, 0, 6, task_s=6, run_s=3)]))
-    assert found == {IDLE: pytest.approx(4), UNKNOWN: pytest.approx(3), OVERHEAD: pytest.approx(3)}
+    quiet = {IDLE: 0, DRIVER: pytest.approx(4)}
+    assert found == quiet | {UNKNOWN: pytest.approx(3), OVERHEAD: pytest.approx(3)}
 
 
 def test_a_stage_whose_tasks_took_nothing_is_overhead() -> None:

@@ -84,13 +84,13 @@ def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> N
             application("c"),
             application("d", wall_s=None),
             application("e", status="contradictory", reason="a task takes longer"),
-            application("f", status="superseded", reason="attempt 1"),
+            application("f", status="superseded", reason="attempt 1; attempt 2 counts: c"),
             application(f"{BASELINE}-1", status="incomplete", reason="the log is cut"),
         ),
         logs,
     )
     assert qualified.answer.endswith(
-        "; 1 already accelerated; 1 left out as copies or earlier attempts; 4 could not be judged."
+        "; 1 already accelerated; 1 copy or earlier attempt not counted; 4 could not be judged."
     )
     table = qualified.applications
     reasons = dict(table.select("log", "reason").iter_rows())
@@ -99,11 +99,13 @@ def test_what_cannot_be_judged_says_why(model: FactorModel, logs: Measured) -> N
     assert (classes["b"], reasons["b"]) == ("already accelerated", "already accelerated by rapids")
     assert "no SQL" in reasons["c"]
     assert "duration" in reasons["d"]
-    assert [classes[name] for name in "acdef"] == ["not judged"] * 5
+    assert [classes[name] for name in "acde"] == ["not judged"] * 4
+    assert "f" not in classes
+    assert qualified.repeated.rows() == [("f", "superseded", "attempt 1; attempt 2 counts: c")]
     assert classes[f"{BASELINE}-1"] != "not judged"
     assert "cut" in reasons[f"{BASELINE}-1"]
     assert (
-        table.filter(pl.col("recommendation").is_in(["not judged", "already accelerated"]))["ratio"].null_count() == 6
+        table.filter(pl.col("recommendation").is_in(["not judged", "already accelerated"]))["ratio"].null_count() == 5
     )
 
 
@@ -119,16 +121,55 @@ def test_one_large_run_among_those_of_a_call_site_moves_no_ratio(model: FactorMo
     assert ((joined["ratio"] / joined["ratio_right"]).log().abs() < 0.05).all()
 
 
-@pytest.mark.parametrize(("slower", "told"), [(1.0, False), (16.0, True), (1 / 16, True)])
+COPY = "the same application as "
+
+
+def test_copies_and_earlier_attempts_are_one_line_and_no_rows(model: FactorModel, logs: Measured) -> None:
+    counted = f"/logs/{SESSION}"
+    copies = [application(f"/logs/copy-{n}", status="duplicate", reason=COPY + counted) for n in range(3)]
+    attempt = application("/logs/try-1", status="superseded", reason="attempt 1; attempt 2 counts: /logs/b/try-2")
+    rows = [application(counted), *copies, attempt, application("/logs/b/try-2")]
+    found = qualify_applications(model, frame(*rows), logs)
+    assert sorted(found.applications["log"]) == ["/logs/b/try-2", counted]
+    assert found.repeated_note == f"Not counted: 3 copies of {SESSION}, 1 earlier attempt of b/try-2."
+    assert qualify_applications(model, frame(application(SESSION)), logs).repeated_note == ""
+
+
+def test_log_names_are_cut_from_the_left_where_a_table_has_no_room(model: FactorModel, logs: Measured) -> None:
+    names = [f"/logs/{'year=2026/' * 4}app-{n}" for n in range(2)] + ["/logs/app"]
+    found = qualify_applications(model, frame(*map(application, names)), logs)
+    shown = found.build_ranking()[0]["log"].to_list()
+    assert sorted(shown) == [
+        "app",
+        "…026/year=2026/year=2026/year=2026/app-0",
+        "…026/year=2026/year=2026/year=2026/app-1",
+    ]
+    assert [len(name) for name in sorted(shown)] == [3, 40, 40]
+    assert sorted(found.applications["log"]) == sorted(names), "tables and JSON have them whole"
+
+
+@pytest.mark.parametrize(
+    ("slower", "caution"),
+    [
+        (1.0, None),
+        (16.0, r"rows are ([\d.]+)x slower here than where the factors were measured"),
+        (1 / 16, r"rows are ([\d.]+)x faster here than where the factors were measured"),
+        (1e5, "its row counts cannot be compared with those behind the factors"),
+        (1e-5, "its row counts cannot be compared with those behind the factors"),
+    ],
+)
 def test_a_log_of_a_much_faster_or_slower_machine_is_told(
-    model: FactorModel, logs: Measured, slower: float, told: bool
+    model: FactorModel, logs: Measured, slower: float, caution: str | None
 ) -> None:
     wall_s = pl.col("wall_s") * slower
     other = Measured(logs.executions.with_columns(wall_s), logs.pieces.with_columns(wall_s))
-    found = re.search(r"a row took ([\d.]+) times as long", qualified_row(model, other)["reason"] or "")
-    assert (found is not None) == told
+    reason = qualified_row(model, other)["reason"] or ""
+    found = re.search(caution or "less certain", reason)
+    assert (found is not None) == (caution is not None)
     if found:
-        assert float(found[1]) == pytest.approx(slower, rel=0.1)
+        assert reason.endswith(", so the prediction is less certain")
+        assert [float(times) for times in found.groups()] == pytest.approx([16.0] * len(found.groups()), rel=0.1)
+    assert re.search(r"\d{4}", reason) is None, "no multiple that cannot be"
 
 
 def test_cost_follows_time_and_prices(model: FactorModel, logs: Measured) -> None:

@@ -2,26 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
 
+import numpy as np
 import polars as pl
 
+from workbench.core.books import AT_MOST, Book, build_books, describe_broken_books
 from workbench.core.errors import BrokenInvariantError, InputError
-from workbench.eventlog.completeness import describe_holes, select_touching
+from workbench.core.formats import format_items
+from workbench.eventlog.completeness import NOTED_KINDS, OPEN_END, describe_holes, select_touching
+from workbench.eventlog.invariants import SLOT_TIME, SLOTS, list_log_books
 from workbench.eventlog.reader import EventLogFacts
+from workbench.eventlog.task_slots import TaskSlots
+from workbench.eventlog.wall_time import DRIVER, NOTHING, RUNNING, WAITING, WallTime, account_wall_time
 from workbench.speedup import tables
 from workbench.speedup.attribution.application_time import (
+    WORK_ENDS,
     WORK_STARTS,
     ApplicationTime,
     find_extreme_ms,
     read_application_time,
-    read_session_settings,
-    sum_slot_seconds,
 )
 from workbench.speedup.attribution.executions import TIME_TYPES
-from workbench.speedup.attribution.time_pieces import describe_missing_times
+from workbench.speedup.attribution.time_pieces import (
+    AROUND,
+    COUNTS,
+    IDLE,
+    REMAINDER,
+    Measured,
+    describe_missing_times,
+    measure_log_times,
+)
+from workbench.speedup.attribution.time_pieces import UNKNOWN as UNATTRIBUTED
+from workbench.speedup.calibration.booked_times import SHARED
+from workbench.speedup.calibration.time_split import build_piece_arrays, fit_session_prices, split_times
+from workbench.speedup.engines import classify_operator, strip_suffix
 
 CODEGEN = "WholeStageCodegen"
 # Where a log does not hold the application's start, its earliest time is the origin.
@@ -33,8 +50,18 @@ CODEGEN_PART = "inside codegen spans"
 TIMED_PART = "other, in stages whose operators report times"
 UNTIMED_PART = "in stages whose operators report none"
 UNKNOWN = pl.lit(None, pl.Float64)
+COUNTING = pl.lit(None, pl.String)
 NO_SQL_PART = "outside SQL"
 NO_START = "The log does not hold the application's start"
+# A smaller part of the slots came and went with the first and last executors, which start one after the other.
+MIN_SLOT_CHANGE = 0.05
+MIN_TOLD_SHARE = 0.01
+MEANINGS = {
+    RUNNING: "at least one task ran",
+    WAITING: "a stage was open and no task ran: it waited for executors",
+    DRIVER: "a query or a job was open and no stage: planning, listing, commit, fetching by the client",
+    NOTHING: "nothing ran",
+}
 
 
 @dataclass(frozen=True)
@@ -42,11 +69,14 @@ class Profile:
     """Tables of a profile (`PROFILE_TABLES`), why its log is invalid, and the answer in one sentence."""
 
     overview: pl.DataFrame
+    wall_parts: pl.DataFrame
     queries: pl.DataFrame
     stage_spans: pl.DataFrame
+    exclusive_times: pl.DataFrame
     operator_times: pl.DataFrame
     coverage: pl.DataFrame
     failure_counts: pl.DataFrame
+    books: pl.DataFrame
     reasons: tuple[str, ...]
     answer: str
 
@@ -54,6 +84,28 @@ class Profile:
     def verdict(self) -> Literal["valid", "invalid"]:
         """Invalid if the log is cut, damaged or incomplete."""
         return "invalid" if self.reasons else "valid"
+
+    def sum_operators(self) -> pl.DataFrame:
+        """Exclusive times by operator, for display; the rows add up to the time of the queries."""
+        sums = self.exclusive_times.group_by("operator").agg(pl.col("wall_time_s", "task_time_s").sum())
+        return sums.select(
+            "operator", "wall_time_s", _share_expr("wall_time_s").alias("wall_time_share"), "task_time_s"
+        ).sort("wall_time_s", "operator", descending=[True, False])
+
+    def sum_stages(self) -> pl.DataFrame:
+        """Stages with exclusive time and skew, all attempts together, most task time first, for display."""
+        walls = self.exclusive_times.group_by("stage_id").agg(pl.col("wall_time_s").sum())
+        # The skew is that of the attempt with the longest task.
+        skewed = self.stage_spans.sort("task_max_s", descending=True, nulls_last=True, maintain_order=True)
+        stages = skewed.group_by("sql_id", "query", "stage_id", maintain_order=True).agg(
+            pl.col("task_time_s", "n_tasks", "n_failed_tasks").sum(),
+            pl.col("task_median_s", "task_max_s", "skew_ratio", "skew_cost_s").first(),
+        )
+        return (
+            stages.join(walls, on="stage_id", how="left")
+            .select("sql_id", "query", "stage_id", "wall_time_s", *stages.columns[3:])
+            .sort("task_time_s", "stage_id", descending=[True, False])
+        )
 
 
 def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: int | None = None) -> Profile:
@@ -64,7 +116,8 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     facts
         From `workbench.eventlog.reader.read_event_logs`.
     sql_ids
-        SQL executions to include; when empty, all of them and the stages outside SQL.
+        SQL executions to include, with those that they started; when empty, all of them and the stages outside SQL.
+        All tables and figures are then of these executions only, from the start of the first to the end of the last.
     log_id
         Log to profile; null: the only one.
 
@@ -82,8 +135,9 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
 
     Notes
     -----
-    It does not show the cost of a single operator: Spark's operator times nest, and a codegen span has one time for all
-    its operators. Task time is not wall time: it counts the time of every core, waiting included.
+    Spark's operator times nest, and a codegen span has one time for all its operators; `exclusive_times` count each
+    second once, and split what operators share by fitted prices: an estimate. Task time is not wall time: it counts the
+    time of every core, waiting included.
     """
     log_facts = _select_log(facts, log_id)
     all_sql_ids = set(log_facts.sql_executions["sql_id"])
@@ -96,22 +150,118 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
         )
     application = log_facts.applications.row(0, named=True)
     zero_ms = application["start_time_ms"] or find_extreme_ms(log_facts, EVENTS, latest=False) or 0
-    spans = _build_stage_spans(log_facts, zero_ms, sql_ids)
-    queries = _build_queries(log_facts, spans, zero_ms, sql_ids)
-    operators = _build_operator_times(log_facts, sql_ids)
+    time = read_application_time(log_facts)
+    exclusive = _build_exclusive_times(log_facts)
+    log_books = list_log_books(log_facts, _account_time(log_facts, time), time.start_ms, time.end_ms)
+    if sql_ids:
+        log_facts = _select_queries(log_facts, sql_ids)
+        exclusive = _select_exclusive_times(exclusive, log_facts, sql_ids)
+        first_ms = find_extreme_ms(log_facts, WORK_STARTS, latest=False)
+        time = replace(time, start_ms=first_ms, end_ms=find_extreme_ms(log_facts, WORK_ENDS, latest=True))
+    spans = _build_stage_spans(log_facts, zero_ms)
+    queries = _build_queries(log_facts, spans, zero_ms)
+    operators = _build_operator_times(log_facts)
     coverage = _build_coverage(log_facts, spans)
     failures = _count_failures(log_facts, zero_ms)
-    time = read_application_time(log_facts)
-    overview = _build_overview(log_facts, application, time, spans, queries)
-    reasons = _list_invalid_reasons(log_facts, application, time)
+    wall = _account_time(log_facts, time)
+    books = build_books([*log_books, *_list_time_books(log_facts, spans, exclusive, coverage)])
+    overview = _build_overview(log_facts, application, time, spans, queries, books)
+    reasons = _list_invalid_reasons(log_facts, application, time, books)
     if (missing := select_touching(log_facts.completeness)).height:
         overview = _bound_task_time(overview, log_facts, missing)
         queries, coverage = (frame.with_columns(task_time_share=UNKNOWN) for frame in (queries, coverage))
         queries, coverage = tables.QUERIES.check(queries), tables.COVERAGE.check(coverage)
         answer = _format_partial_answer(overview, missing)
     else:
-        answer = _format_answer(overview, queries, coverage, is_contradictory=bool(time.contradictions))
-    return Profile(overview, queries, spans, operators, coverage, failures, reasons, answer)
+        answer = _format_answer(overview, queries, coverage, wall, time)
+    if sql_ids:
+        names = format_items(queries.filter(pl.col("sql_id").is_in(list(sql_ids)))["query"], 3)
+        answer = f"Only {names}. {answer.replace('The application ran', 'It ran')}"
+    parts = _build_wall_parts(wall)
+    return Profile(overview, parts, queries, spans, exclusive, operators, coverage, failures, books, reasons, answer)
+
+
+def _select_queries(facts: EventLogFacts, sql_ids: Sequence[int]) -> EventLogFacts:
+    """The tables of a log with some SQL executions and those that they started; what is missing for all stays."""
+    executions = facts.sql_executions
+    ids = executions.filter(pl.col("sql_id").is_in(list(sql_ids)) | pl.col("root_sql_id").is_in(list(sql_ids)))[
+        "sql_id"
+    ]
+    wanted = pl.col("sql_id").is_in(ids.implode())
+    stages = facts.stages.filter(wanted)
+    key = ["stage_id", "stage_attempt_id"]
+    return replace(
+        facts,
+        **{
+            name: getattr(facts, name).filter(wanted)
+            for name in ("sql_executions", "plan_nodes", "node_metrics", "jobs", "failures")
+        },
+        stages=stages,
+        stage_tasks=facts.stage_tasks.join(stages, on=key, how="semi"),
+        accumulators=facts.accumulators.join(stages, on=key, how="semi"),
+        completeness=facts.completeness.filter(wanted | pl.col("sql_id").is_null()),
+    )
+
+
+def _build_exclusive_times(facts: EventLogFacts) -> pl.DataFrame:
+    """Build table EXCLUSIVE_TIMES of all SQL executions of a log."""
+    measured = measure_log_times(facts, "log", "log", log_id=facts.logs["log_id"][0]).include_first_runs()
+    # Failed queries have prices of their own, so that the others' are those that `workbench speedup explain` prints.
+    failed = measured.select(~COUNTS)
+    parts = [measured.select(COUNTS), Measured(failed.executions.with_columns(why_not=COUNTING), failed.pieces)]
+    rows = [row for part in parts if part.executions.height for row in _list_exclusive_rows(part)]
+    # Without a stage, a query is the driver's; one that another query started is a part of that one.
+    is_alone = pl.col("root_sql_id").is_null() | (pl.col("root_sql_id") == pl.col("sql_id"))
+    is_measured = pl.col("sql_id").is_in(measured.executions["sql_id"].implode())
+    idle = facts.sql_executions.filter(is_alone, ~is_measured, pl.col("duration_ms") > 0)
+    rows += [
+        (sql_id, None, IDLE, time_ms / 1e3, 0.0, AROUND)
+        for sql_id, time_ms in idle.select("sql_id", "duration_ms").iter_rows()
+    ]
+    schema = tables.EXCLUSIVE_TIMES.schema()
+    del schema["query"], schema["wall_time_share"]
+    summed = (
+        pl.DataFrame(rows, schema=schema, orient="row")
+        .group_by("sql_id", "stage_id", "operator")
+        .agg(pl.col("basis").unique().sort().str.join("; "), pl.col("wall_time_s", "task_time_s").sum())
+        .join(facts.sql_executions.select("sql_id", query=_query_name_expr()), on="sql_id")
+        .with_columns(wall_time_share=_share_expr("wall_time_s").over("sql_id"))
+    )
+    order = ["wall_time_s", "sql_id", "stage_id", "operator"]
+    return tables.EXCLUSIVE_TIMES.check(summed).sort(order, descending=[True, False, False, False])
+
+
+def _list_exclusive_rows(measured: Measured) -> Iterator[tuple[Any, ...]]:
+    """SQL execution, stage, operator, wall and task time in s, and basis, of each operator in each piece.
+
+    Pieces are split as `calibration.booked_times` does, all queries at once.
+
+    `measured`: Executions of one log that all count.
+    """
+    pieces = build_piece_arrays(measured)
+    prices = fit_session_prices(pieces, measured.executions["query"].unique().to_list())[pieces.owner]
+    alone = replace(pieces, keys=pieces.keys[pieces.owner], owner=np.arange(len(pieces.owner)))
+    # In the order of the arrays.
+    queries = measured.executions.select("sql_id", "query")
+    rows = measured.pieces.filter(pl.col("wall_s") > 0).join(queries, on="sql_id").sort("query", "sql_id", "piece")
+    columns = rows.select("sql_id", "stage_id", "wall_s", "task_s", "basis").iter_rows()
+    for (sql_id, stage_id, wall_s, task_s, basis), values in zip(columns, split_times(alone, prices), strict=True):
+        shares = values / values.sum()
+        booked = np.flatnonzero(shares)
+        for column in booked:
+            wall_and_task_s = float(shares[column] * wall_s), float(shares[column] * task_s)
+            yield sql_id, stage_id, pieces.columns[column], *wall_and_task_s, basis if len(booked) == 1 else SHARED
+    # Task time of stages that took no time by their stamps.
+    timeless = measured.pieces.filter(pl.col("wall_s") <= 0, pl.col("task_s") > 0)
+    for sql_id, stage_id, task_s in timeless.select("sql_id", "stage_id", "task_s").iter_rows():
+        yield sql_id, stage_id, UNATTRIBUTED, 0.0, task_s, REMAINDER
+
+
+def _select_exclusive_times(exclusive: pl.DataFrame, facts: EventLogFacts, sql_ids: Sequence[int]) -> pl.DataFrame:
+    """The rows of chosen executions, whose tables `facts` are. `exclusive`: Table EXCLUSIVE_TIMES of the whole log."""
+    chosen = exclusive.filter(pl.col("sql_id").is_in(facts.sql_executions["sql_id"].implode()))
+    # What another execution started is a part of that one in the whole log, and is measured alone here.
+    return chosen if set(sql_ids) <= set(chosen["sql_id"]) else _build_exclusive_times(facts)
 
 
 def _bound_task_time(overview: pl.DataFrame, facts: EventLogFacts, missing: pl.DataFrame) -> pl.DataFrame:
@@ -159,8 +309,8 @@ def _seconds_expr(column: str, zero_ms: int = 0) -> pl.Expr:
     return (pl.col(column) - zero_ms) / 1e3
 
 
-def _build_stage_spans(facts: EventLogFacts, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
-    """Build table STAGE_SPANS of the given SQL executions, or of all; seconds since `zero_ms`."""
+def _build_stage_spans(facts: EventLogFacts, zero_ms: int) -> pl.DataFrame:
+    """Build table STAGE_SPANS; seconds since `zero_ms`."""
     names = facts.sql_executions.select("sql_id", query=_query_name_expr())
     joined = (
         facts.stage_tasks.join(facts.stages, on=["stage_id", "stage_attempt_id"], how="inner")
@@ -171,8 +321,6 @@ def _build_stage_spans(facts: EventLogFacts, zero_ms: int, sql_ids: Sequence[int
         )
         .filter(pl.col("start_ms").is_not_null())
     )
-    if sql_ids:
-        joined = joined.filter(pl.col("sql_id").is_in(list(sql_ids)))
     even = (pl.col("n_tasks") >= MIN_TASKS_FOR_SKEW) & (pl.col("task_duration_median_ms") > 0)
     attempt = (
         pl.when(pl.col("stage_attempt_id") > 0)
@@ -204,7 +352,7 @@ def _query_name_expr() -> pl.Expr:
     return pl.when(text == "").then(pl.format("query {}", "sql_id")).otherwise(pl.format("{} ({})", text, "sql_id"))
 
 
-def _build_queries(facts: EventLogFacts, spans: pl.DataFrame, zero_ms: int, sql_ids: Sequence[int]) -> pl.DataFrame:
+def _build_queries(facts: EventLogFacts, spans: pl.DataFrame, zero_ms: int) -> pl.DataFrame:
     """Table QUERIES. `spans`: `sql_id, task_time_s, n_tasks, n_failed_tasks` of table STAGE_SPANS."""
     work = spans.group_by("sql_id").agg(
         pl.col("task_time_s").sum(),
@@ -212,8 +360,7 @@ def _build_queries(facts: EventLogFacts, spans: pl.DataFrame, zero_ms: int, sql_
         pl.col("n_tasks").sum(),
         pl.col("n_failed_tasks").sum(),
     )
-    chosen = facts.sql_executions.filter(pl.col("sql_id").is_in(list(sql_ids))) if sql_ids else facts.sql_executions
-    queries = chosen.join(work, on="sql_id", how="left").with_columns(
+    queries = facts.sql_executions.join(work, on="sql_id", how="left").with_columns(
         pl.col("task_time_s").fill_null(0.0), pl.col("n_stages", "n_tasks", "n_failed_tasks").fill_null(0)
     )
     return tables.QUERIES.check(
@@ -239,15 +386,14 @@ def _share_expr(column: str) -> pl.Expr:
 
 
 def _operator_name_expr() -> pl.Expr:
-    """Operator without its number: "WholeStageCodegen (3)" is "WholeStageCodegen"."""
-    return pl.col("node_name").fill_null("(adaptive subplan)").str.replace(r"\s*\(\d+\)$", "").str.strip_chars()
+    """Operator without its number and brackets: "WholeStageCodegen (3)" is "WholeStageCodegen"."""
+    name = pl.col("node_name").map_elements(strip_suffix, return_dtype=pl.String)
+    return name.fill_null("(adaptive subplan)")
 
 
-def _build_operator_times(facts: EventLogFacts, sql_ids: Sequence[int]) -> pl.DataFrame:
-    """Build table OPERATOR_TIMES of the given SQL executions, or of all."""
+def _build_operator_times(facts: EventLogFacts) -> pl.DataFrame:
+    """Build table OPERATOR_TIMES."""
     metrics = facts.node_metrics.filter(pl.col("metric_type").is_in(list(TIME_TYPES)))
-    if sql_ids:
-        metrics = metrics.filter(pl.col("sql_id").is_in(list(sql_ids)))
     divisor = pl.col("metric_type").replace_strict(TIME_TYPES, return_dtype=pl.Float64)
     metrics = metrics.with_columns(operator=_operator_name_expr(), metric=_metric_name_expr(), divisor=divisor)
     keys = ["operator", "metric", "where"]
@@ -270,7 +416,19 @@ def _build_operator_times(facts: EventLogFacts, sql_ids: Sequence[int]) -> pl.Da
         .with_columns(max_s=pl.lit(None, pl.Float64), n_tasks=pl.lit(0, pl.Int64))
     )
     both = pl.concat([of_tasks, of_driver], how="diagonal")
+    named = both.select("operator", "metric").iter_rows()
+    both = both.with_columns(includes=pl.Series([_describe_nesting(*names) for names in named], dtype=pl.String))
     return tables.OPERATOR_TIMES.check(both).sort("total_s", *keys, descending=[True, False, False, False])
+
+
+def _describe_nesting(node_name: str, metric: str) -> str | None:
+    """What the time that a node reports includes beside the node; null if unknown."""
+    operator = classify_operator(node_name)
+    if node_name == CODEGEN:
+        return "the operators fused in it"
+    if metric in (*operator.own_times, *operator.read_times):
+        return "no other operator"
+    return "its inputs" if metric in operator.span_times else None
 
 
 def _metric_name_expr() -> pl.Expr:
@@ -335,16 +493,20 @@ def _build_overview(
     time: ApplicationTime,
     spans: pl.DataFrame,
     queries: pl.DataFrame,
+    books: pl.DataFrame,
 ) -> pl.DataFrame:
-    """Table OVERVIEW, one row. `spans`, `queries`: Tables STAGE_SPANS and QUERIES."""
-    wall_s: float | None = None
-    slot_s: float | None = None
+    """Table OVERVIEW, one row. `spans`, `queries`, `books`: Tables STAGE_SPANS, QUERIES and BOOKS."""
+    wall_s = slot_s = slot_use = None
+    slots = TaskSlots(facts, facts.logs["log_id"][0])
     if time.start_ms is not None and time.end_ms is not None and not time.contradictions:
         wall_s = time.wall_s
         if "executors" not in facts.completeness["kind"]:
-            slot_s = sum_slot_seconds(facts, time.start_ms, time.end_ms, log_id=facts.logs["log_id"][0])
+            slot_s = slots.sum_slot_seconds(time.start_ms, time.end_ms)
+            stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+            slot_use = slots.measure_use(stages, time.start_ms, time.end_ms)
+        if describe_broken_books(books, (SLOTS, SLOT_TIME)):
+            slot_s = slot_use = None
     busy_s, stage_s = sum_covered_time(spans), float((spans["end_s"] - spans["start_s"]).sum())
-    task_s = float(spans["task_time_s"].sum())
     row = {
         "app_id": application["app_id"] or "(unknown)",
         **{name: application[name] for name in ("app_name", "spark_version", "engine", "status")},
@@ -352,10 +514,11 @@ def _build_overview(
         "busy_time_s": busy_s,
         "stage_time_s": stage_s,
         "overlap_ratio": stage_s / busy_s if busy_s else None,
-        "task_time_s": task_s,
+        "task_time_s": float(spans["task_time_s"].sum()),
         "task_time_high_s": None,
-        "n_task_slots": read_session_settings(facts, log_id=facts.logs["log_id"][0]).task_slots,
-        "slot_use_share": task_s / slot_s if slot_s else None,
+        "n_task_slots": slots.find_peak()[1],
+        "mean_task_slots": slot_s / wall_s if slot_s and wall_s else None,
+        "slot_use_share": slot_use,
         "n_queries": queries.height,
         "n_failed_queries": int((queries["status"] == "failed").sum()),
         "n_stages": spans.height,
@@ -363,6 +526,30 @@ def _build_overview(
         "n_failed_tasks": int(spans["n_failed_tasks"].sum()),
     }
     return tables.OVERVIEW.frame([row])
+
+
+def _account_time(facts: EventLogFacts, time: ApplicationTime) -> WallTime | None:
+    """What each second of an application was; null where its start, its end or its clock is not known."""
+    if time.start_ms is None or time.end_ms is None or time.contradictions:
+        return None
+    return account_wall_time(facts, time.start_ms, time.end_ms)
+
+
+def _build_wall_parts(wall: WallTime | None) -> pl.DataFrame:
+    """Table WALL_PARTS; empty where the times are not known."""
+    parts = [] if wall is None else wall.list_parts()
+    total_s = sum(seconds for _, seconds in parts)
+    return tables.WALL_PARTS.frame(
+        [
+            {
+                "part": name,
+                "wall_s": seconds,
+                "wall_share": seconds / total_s if total_s else None,
+                "meaning": MEANINGS[name],
+            }
+            for name, seconds in parts
+        ]
+    )
 
 
 def sum_covered_time(spans: pl.DataFrame) -> float:
@@ -379,59 +566,113 @@ def sum_covered_time(spans: pl.DataFrame) -> float:
 
 
 def _list_invalid_reasons(
-    facts: EventLogFacts, application: dict[str, object], time: ApplicationTime
+    facts: EventLogFacts, application: dict[str, object], time: ApplicationTime, books: pl.DataFrame
 ) -> tuple[str, ...]:
-    """List why an application's figures may be wrong: contradictory times, holes, a damaged or incomplete log."""
+    """List why an application's figures may be wrong: contradictory times, holes, damage, books out of balance."""
     log = facts.logs.row(0, named=True)
     reasons = [f"the log's times contradict each other: {contradiction}" for contradiction in time.contradictions]
-    if missing := describe_missing_times(application):
+    missing = describe_missing_times(application)
+    if missing and not (missing == "end" and OPEN_END in facts.completeness["kind"]):
         reasons.append(
             f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"
         )
-    reasons += describe_holes(facts.completeness.filter(pl.col("kind") != "application start"))
+    told = pl.col("kind").is_in(["application start", *NOTED_KINDS])
+    reasons += describe_holes(facts.completeness.filter(~told))
     if log["fault"]:
         reasons.append(f"the log is damaged: {log['fault']}")
     if log["n_bad_lines"]:
         reasons.append(f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read")
     if log["n_late_task_ends"]:
         reasons.append(f"{log['n_late_task_ends']:,} tasks ended after their stage was closed and are missing")
-    return tuple(reasons)
+    return (*reasons, *describe_broken_books(books))
 
 
 def _format_answer(
-    overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame, *, is_contradictory: bool
+    overview: pl.DataFrame, queries: pl.DataFrame, coverage: pl.DataFrame, wall: WallTime | None, time: ApplicationTime
 ) -> str:
     """Answer of a whole log. `overview`, `queries`, `coverage`: Tables of these names."""
     row = overview.row(0, named=True)
-    wall_s, busy_s, slots = row["wall_time_s"], row["busy_time_s"], row["n_task_slots"]
+    wall_s = row["wall_time_s"]
+    unknown = "The log's times contradict each other" if time.contradictions else NO_START
     if not row["n_tasks"]:
-        start = _name_unknown_start(is_contradictory)
-        ran = f"{start}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
+        ran = f"{unknown}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
         return f"{ran} and no task ended in it."
     worked = f"{row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
-    if wall_s is None:
-        sentence = f"{_name_unknown_start(is_contradictory)}; its {worked} in {busy_s:,.1f} s with a stage running"
+    if wall_s is None or wall is None:
+        sentence = f"{unknown}; its {worked} in {row['busy_time_s']:,.1f} s with a stage running"
     else:
-        idle = max(0.0, 1 - busy_s / wall_s) if wall_s else 0.0
-        sentence = f"In {wall_s:,.1f} s {worked}"
-        if row["slot_use_share"]:
-            use = f"{100 * row['slot_use_share']:.0f} % of {wall_s:,.1f} s"
-            sentence = f"The {slots:,} task slots were busy {use}" if slots > 1 else f"The task slot was busy {use}"
-        sentence += f"; in {100 * idle:.0f} % of it no stage ran"
-    if queries.height > 1 and queries["task_time_s"][0]:
+        sentence = f"{_format_slot_use(row) or f'In {wall_s:,.1f} s {worked}'}{_format_wall_parts(wall, wall_s)}"
+    if queries.height > 1 and queries["task_time_s"][0] and queries["task_time_share"][0] is not None:
         top = queries.row(0, named=True)
         sentence += f". Costliest of {queries.height:,} queries: {top['query']}, {100 * top['task_time_share']:.0f} %"
         sentence += " of their task time"
     timed = coverage.filter(pl.col("part").is_in([CODEGEN_PART, TIMED_PART]))["task_time_s"].sum()
-    share = timed / row["task_time_s"]
+    share = timed / row["task_time_s"] if row["task_time_s"] else 1.0
     # Nearly always near 100 %, and then nothing that the reader would act on; the table of the coverage has it.
     timed_text = f"{100 * share:.0f} % of the task time"
     hint = "" if share >= MIN_TIMED_SHARE else f"; operators report times in stages with only {timed_text}"
     return f"{sentence}{hint}."
 
 
-def _name_unknown_start(is_contradictory: bool) -> str:
-    return "The log's times contradict each other" if is_contradictory else NO_START
+def _format_slot_use(row: Mapping[str, Any]) -> str | None:
+    """How busy the slots were; null if unknown. `row`: Of table OVERVIEW."""
+    wall_s, slots, mean, use = row["wall_time_s"], row["n_task_slots"], row["mean_task_slots"], row["slot_use_share"]
+    if not use or not slots or not mean:
+        return None
+    if mean >= (1 - MIN_SLOT_CHANGE) * slots:
+        busy = f"busy {100 * use:.0f} % of {wall_s:,.1f} s"
+        return f"The {slots:,} task slots were {busy}" if slots > 1 else f"The task slot was {busy}"
+    return (
+        f"Up to {slots:,} task slots, {mean:,.1f} on average over {wall_s:,.1f} s, were busy {100 * use:.0f} % of their"
+        " time"
+    )
+
+
+def _format_wall_parts(wall: WallTime, wall_s: float) -> str:
+    """The parts of the wall time in which no task ran."""
+    idle_s = wall.driver_s + wall.nothing_s
+    text = f"; in {100 * idle_s / wall_s if wall_s else 0:.0f} % of it no stage ran"
+    if wall.waiting_s >= MIN_TOLD_SHARE * wall_s:
+        text += f", and in {100 * wall.waiting_s / wall_s:.0f} % a stage waited for executors"
+    return text
+
+
+def _list_time_books(
+    facts: EventLogFacts, spans: pl.DataFrame, exclusive: pl.DataFrame, coverage: pl.DataFrame
+) -> list[Book]:
+    """Books of the task time. `spans`, `exclusive`, `coverage`: Tables STAGE_SPANS, EXCLUSIVE_TIMES and COVERAGE."""
+    spoils, stage_s = "shares and times of operators", float(spans["task_time_s"].sum())
+    tolerance = 1e-6 * max(1.0, stage_s)
+    return [
+        Book(
+            "task time by stage",
+            ("task time of queries, and outside SQL", stage_s),
+            ("task time of all tasks", float(facts.stage_tasks["task_duration_total_ms"].sum()) / 1e3),
+            spoils,
+            "tasks of stages of which the log holds no other event",
+            unit="s",
+            tolerance=tolerance,
+        ),
+        Book(
+            "task time by coverage",
+            ("parts of the coverage", float(coverage["task_time_s"].sum())),
+            ("task time of the stages", stage_s),
+            spoils,
+            "an error in the workbench",
+            unit="s",
+            tolerance=tolerance,
+        ),
+        Book(
+            "task time by operator",
+            ("exclusive times of operators", float(exclusive["task_time_s"].sum())),
+            ("task time of the queries", float(spans.filter(pl.col("sql_id").is_not_null())["task_time_s"].sum())),
+            spoils,
+            "an error in the workbench",
+            AT_MOST,
+            unit="s",
+            tolerance=tolerance,
+        ),
+    ]
 
 
 def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None = None) -> pl.DataFrame:
@@ -440,51 +681,20 @@ def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None =
     Returns
     -------
     DataFrame
-        One row per invariant: `check`, `found`, `expected`, `holds`.
+        The books, without those that the log cannot tell: `check`, `found`, `expected`, `holds`.
 
     Raises
     ------
     BrokenInvariantError
-        An invariant does not hold; the message names it with both figures.
+        A book of the profile's own tables does not balance; the message names it with both figures.
     """
     log_facts = _select_log(facts, log_id)
-    outcomes = log_facts.stage_tasks.select(pl.sum("n_succeeded", "n_failed", "n_killed")).sum_horizontal().sum()
-    busy_s = sum_covered_time(result.stage_spans)
-    rows = [
-        (
-            "parts of the coverage add up to the task time, in s",
-            result.coverage["task_time_s"].sum(),
-            result.stage_spans["task_time_s"].sum(),
-        ),
-        ("tasks by outcome add up to all tasks", outcomes, log_facts.stage_tasks["n_tasks"].sum()),
-        ("busy time is at most the stages' time, in s", min(busy_s, result.overview["stage_time_s"][0]), busy_s),
-        ("run time by task metrics equals that by accumulators, in ms", *_sum_run_times(log_facts)),
-    ]
-    rows = [(name, float(actual), float(expected)) for name, actual, expected in rows]
-    checks = pl.DataFrame(rows, schema=["check", "found", "expected"], orient="row").with_columns(
-        holds=(pl.col("found") - pl.col("expected")).abs()
-        <= 1e-9 * pl.max_horizontal(pl.lit(1.0), pl.col("expected").abs())
-    )
-    if (broken := checks.filter(~pl.col("holds"))).height:
+    again = _list_time_books(log_facts, result.stage_spans, result.exclusive_times, result.coverage)
+    if (broken := build_books(again).filter(~pl.col("holds"))).height:
         row = broken.row(0, named=True)
         raise BrokenInvariantError(
-            "an invariant does not hold", where=row["check"], found=row["found"], allowed=row["expected"]
+            "an invariant does not hold", where=row["book"], found=row["left_value"], allowed=row["right_value"]
         )
-    return checks
-
-
-def _sum_run_times(facts: EventLogFacts) -> tuple[int, int]:
-    """Executor run time in ms by task metrics and by accumulators, over stages for which the log has both.
-
-    Where tasks failed they differ: Spark drops accumulators of tasks that end after their stage.
-    """
-    key = ["stage_id", "stage_attempt_id"]
-    complete_stages = facts.stage_tasks.filter(
-        pl.col("n_succeeded") == pl.col("n_with_metrics"), pl.col("n_tasks") == pl.col("n_succeeded")
+    return result.books.filter(pl.col("holds").is_not_null()).select(
+        check="book", found="left_value", expected="right_value", holds="holds"
     )
-    internal = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime").select(
-        *key, by_accumulator="total"
-    )
-    # Stages whose tasks all ran for 0 ms, and logs without internal accumulators, have nothing to compare.
-    both = complete_stages.join(internal, on=key)
-    return int(both["executor_run_time_ms"].sum()), int(both["by_accumulator"].sum())

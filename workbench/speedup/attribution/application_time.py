@@ -10,6 +10,7 @@ import polars as pl
 
 from workbench.core.formats import format_bytes
 from workbench.eventlog.reader import EventLogFacts
+from workbench.eventlog.task_slots import TaskSlots
 
 _UNITS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
 # Caches of input files, each with the property that turns it on.
@@ -27,8 +28,9 @@ CLOCK_TOLERANCE_S = 1.0
 MAX_SLOT_USE = 1.05
 # No Spark application started before: such a time stamp is none, or was edited. In epoch ms; 2009.
 FIRST_SPARK_MS = 1_230_768_000_000
-# A query may wait for the driver; a longer time without a stage, many times that of all tasks, is a clock that jumped.
-MAX_WAIT_S, MAX_WAIT_SHARE = 6 * 3600.0, 10.0
+# A task that lasts for hours, and many times as long as all tasks ran by their own metrics, is a clock that jumped; as
+# is a stage that ends hours after its last task, or a job that begins or ends hours apart from its stages.
+MAX_IDLE_TASK_S, MAX_IDLE_SHARE = 6 * 3600.0, 10.0
 # Columns that hold ends, and starts, of work. Executors are left out: they outlive the work, and clusters that are
 # taken down or logs that are edited leave removals at any time.
 WORK_ENDS = (
@@ -70,11 +72,10 @@ def read_session_settings(facts: EventLogFacts, *, log_id: int = 0) -> SessionSe
     """
     spark, java = (_read_properties(facts, log_id, section) for section in ("spark", "jvm"))
     version = next(iter(facts.applications.filter(pl.col("log_id") == log_id)["spark_version"]), None)
-    n_executors, cores = _find_peak_executors(facts.executors.filter(pl.col("log_id") == log_id))
-    cpus = _cores_per_task(spark)
+    n_executors, task_slots = TaskSlots(facts, log_id).find_peak()
     local = spark.get("spark.master", "").startswith("local")
     return SessionSettings(
-        task_slots=cores // cpus if cores else None,
+        task_slots=task_slots,
         n_executors=n_executors,
         executor_memory="in the driver" if local else _format_memory(spark, "executor", off_heap=True),
         driver_memory=_format_memory(spark, "driver", off_heap=local),
@@ -91,18 +92,6 @@ def read_session_settings(facts: EventLogFacts, *, log_id: int = 0) -> SessionSe
     )
 
 
-def sum_slot_seconds(facts: EventLogFacts, start_ms: int, end_ms: int, *, log_id: int = 0) -> float | None:
-    """Slot time between two instants, summed over all slots, in s; null if no slots are known.
-
-    Each executor counts from its registration to its removal.
-    """
-    first = pl.max_horizontal(pl.col("added_time_ms").fill_null(start_ms), pl.lit(start_ms))
-    last = pl.min_horizontal(pl.col("removed_time_ms").fill_null(end_ms), pl.lit(end_ms))
-    core_ms = ((last - first).clip(0) * pl.col("total_cores").fill_null(0)).sum()
-    total_core_ms = int(facts.executors.filter(pl.col("log_id") == log_id).select(core_ms).item())
-    return total_core_ms / 1e3 / _cores_per_task(_read_properties(facts, log_id, "spark")) or None
-
-
 def parse_size(text: str | None) -> int | None:
     """Bytes of a size as Spark's settings write it; null for other text.
 
@@ -115,33 +104,10 @@ def parse_size(text: str | None) -> int | None:
     return int(match[1]) << 10 * _UNITS[match[2]]
 
 
-def _find_peak_executors(executors: pl.DataFrame) -> tuple[int | None, int | None]:
-    """Largest number of executors, and of cores, registered at one time.
-
-    `executors`: `total_cores, added_time_ms, removed_time_ms`, null for one that stayed.
-    """
-    if not executors.height:
-        return None, None
-    moves = []
-    for cores, added, removed in executors.select("total_cores", "added_time_ms", "removed_time_ms").iter_rows():
-        moves.append((added or 0, 1, cores or 0))
-        if removed is not None:
-            moves.append((removed, -1, -(cores or 0)))
-    count = cores_now = peak_count = most_cores = 0
-    for _, step, cores in sorted(moves):
-        count, cores_now = count + step, cores_now + cores
-        peak_count, most_cores = max(peak_count, count), max(most_cores, cores_now)
-    return peak_count, most_cores or None
-
-
 def _read_properties(facts: EventLogFacts, log_id: int, section: str) -> dict[str, str]:
     """Properties of a section by name."""
     properties = facts.environment.filter(pl.col("log_id") == log_id, pl.col("section") == section)
     return dict(properties.select("name", "value").iter_rows())
-
-
-def _cores_per_task(spark: dict[str, str]) -> int:
-    return _parse_whole_number(spark.get("spark.task.cpus")) or 1
 
 
 def _format_memory(spark: dict[str, str], role: str, *, off_heap: bool) -> str:
@@ -188,10 +154,6 @@ def _has_adaptive_default(version: str | None) -> bool:
     return not numbers or numbers >= _ADAPTIVE_SINCE
 
 
-def _parse_whole_number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.strip().isdigit() else None
-
-
 @dataclass(frozen=True)
 class ApplicationTime:
     """Start and end in epoch ms, null if unknown, and what in the log contradicts them.
@@ -216,7 +178,7 @@ def read_application_time(facts: EventLogFacts, *, log_id: int | None = None) ->
 
     Returns: With `contradictions`, the wall time must not be used: its end lies before its start, work lies outside
     of it, a task is longer, the tasks need more slots than there were, their metrics more time than the tasks had, or
-    a query waits for hours without a stage.
+    something ends before it starts.
     """
     log_facts = facts.select_log(facts.logs["log_id"][0] if log_id is None else log_id)
     application = log_facts.applications.row(0, named=True)
@@ -267,35 +229,63 @@ def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_
         contradictions.append(
             f"tasks ran for {run_ms / 1e3:,.1f} s by their metrics, for {total_ms / 1e3:,.1f} s by their times"
         )
-    waiting_s = find_longest_wait(facts)
-    if waiting_s > max(MAX_WAIT_S, MAX_WAIT_SHARE * run_ms / 1e3):
+    idle_task_s = (
+        facts.stage_tasks.select((pl.col("task_duration_max_ms") - pl.col("executor_run_time_ms")).max()).item() or 0
+    ) / 1e3
+    if idle_task_s > max(MAX_IDLE_TASK_S, MAX_IDLE_SHARE * run_ms / 1e3):
         contradictions.append(
-            f"a query waits for {waiting_s:,.1f} s without a task at work: a clock jumped, or times were edited"
+            f"a task lasts {idle_task_s:,.1f} s beyond its run time: a clock jumped, or times were edited"
         )
+    contradictions += [*_list_backward_times(facts), *_list_late_ends(facts)]
     if (longest_s := (longest_ms or 0) / 1e3) > wall_s + CLOCK_TOLERANCE_S:
         contradictions.append(f"a task takes {longest_s:,.1f} s, the application {wall_s:,.1f} s")
-    slot_s = sum_slot_seconds(facts, start_ms, end_ms, log_id=facts.logs["log_id"][0])
-    if slot_s and total_ms and total_ms / 1e3 > MAX_SLOT_USE * slot_s + CLOCK_TOLERANCE_S:
+    slots = TaskSlots(facts, facts.logs["log_id"][0])
+    slot_s = slots.sum_slot_seconds(start_ms, end_ms)
+    stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+    use = slots.measure_use(stages, start_ms, end_ms)
+    if slot_s and use is not None and use > MAX_SLOT_USE + CLOCK_TOLERANCE_S / slot_s:
         contradictions.append(f"tasks take {total_ms / 1e3:,.1f} s, all task slots together have {slot_s:,.1f} s")
     return contradictions
 
 
-def find_longest_wait(facts: EventLogFacts) -> float:
-    """Longest time, in s, that a query lasts while its tasks do nothing; 0 where none lasts for hours.
+def _list_backward_times(facts: EventLogFacts) -> list[str]:
+    """Sentences on what ends before it starts: a clock was set back meanwhile."""
+    shortest = {
+        "a task": facts.stage_tasks["task_duration_min_ms"].min(),
+        "a stage": facts.stages["duration_ms"].min(),
+        "a query": facts.sql_executions["duration_ms"].min(),
+        "a job": facts.jobs["duration_ms"].min(),
+    }
+    return [
+        f"{name} ends {-ms / 1e3:,.1f} s before it starts: a clock was set back"
+        for name, ms in shortest.items()
+        if isinstance(ms, int) and ms < 0
+    ]
 
-    Either no stage of the query runs, or one runs whose tasks took far less time by their own metrics than by their
-    times.
-    """
-    queries = facts.sql_executions.filter(pl.col("duration_ms") > MAX_WAIT_S * 1e3)
-    longest_ms = 0
-    for sql_id, start_ms, end_ms in queries.select("sql_id", "start_time_ms", "end_time_ms").iter_rows():
-        stages = facts.stages.filter(pl.col("sql_id") == sql_id)
-        spans = stages.select("submission_time_ms", "completion_time_ms").drop_nulls().sort("submission_time_ms")
-        reached_ms = start_ms
-        for begin_ms, stop_ms in (*spans.iter_rows(), (end_ms, end_ms)):
-            longest_ms = max(longest_ms, begin_ms - reached_ms)
-            reached_ms = max(reached_ms, stop_ms)
-        tasks = stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
-        idle_ms = tasks.select((pl.col("task_duration_max_ms") - pl.col("executor_run_time_ms")).max()).item()
-        longest_ms = max(longest_ms, idle_ms or 0)
-    return longest_ms / 1e3
+
+def _list_late_ends(facts: EventLogFacts) -> list[str]:
+    """Sentences on stages and jobs that go on for hours beyond their tasks; queries may, while a client fetches."""
+    stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+    of_jobs = (
+        stages.explode("job_ids")
+        .group_by(job_id="job_ids")
+        .agg(first_ms=pl.col("submission_time_ms").min(), last_ms=pl.col("completion_time_ms").max())
+    )
+    jobs = facts.jobs.join(of_jobs, on="job_id")
+    apart = {
+        "a stage ends {:,.1f} s after its last task": stages.select(
+            (pl.col("completion_time_ms") - pl.col("last_finish_time_ms")).max()
+        ),
+        "a job begins {:,.1f} s before its first stage": jobs.select(
+            (pl.col("first_ms") - pl.col("submission_time_ms")).max()
+        ),
+        "a job ends {:,.1f} s after its last stage": jobs.select(
+            (pl.col("completion_time_ms") - pl.col("last_ms")).max()
+        ),
+    }
+    found = {text: (gap.item() or 0) / 1e3 for text, gap in apart.items()}
+    return [
+        f"{text.format(gap_s)}: a clock jumped, or times were edited"
+        for text, gap_s in found.items()
+        if gap_s > MAX_IDLE_TASK_S
+    ]

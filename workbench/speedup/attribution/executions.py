@@ -12,8 +12,17 @@ from typing import Any
 
 import polars as pl
 
+from workbench.eventlog.engine_detection import SPARK
 from workbench.eventlog.reader import EventLogFacts
+from workbench.eventlog.wall_time import Spans, list_running_spans, merge_spans, pair_spans
 from workbench.speedup import engines
+from workbench.speedup.attribution.plan_identity import (
+    fingerprint_plans,
+    name_queries,
+    scan_columns,
+    scan_table_name,
+    strip_description,
+)
 from workbench.speedup.engines import ACCELERATED, WORK, Operator
 
 # Divisors to seconds of the metric types that are times.
@@ -22,7 +31,16 @@ TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
 MIN_FINAL_SHARE = 0.5
 # An execution that another one started ends with it, or a moment later.
 INNER_TOLERANCE_MS = 1000
-_PATH = re.compile(r"Location: [^\[]*\[([^\],]+)")
+# Code of users that engines cannot read: Python's operators, and texts of Scala's, Java's and Hive's functions.
+_OPAQUE_NODES = re.compile(
+    r"(Arrow|Batch)EvalPython\w*|\w*InPandas\w*|\w*MapInArrow|\w*InArrow|ArrowWindowPython|\w*GroupsInR\w*|MapElements"
+    r"|MapPartitions\w*|FlatMapGroups\w*|MapGroups|CoGroup|TypedFilter|AppendColumns\w*|ScriptTransformation"
+)
+_OPAQUE_TEXTS = re.compile(
+    r"\bUDF\(|\b(?:ScalaUDF|ScalaUDAF|ScalaAggregator|HiveSimpleUDF|HiveGenericUDF|HiveGenericUDTF|HiveUDAFFunction)\b"
+)
+# What reads a table from Spark's cache; the plan below it ran when the cache was filled.
+_CACHE_READS = ("InMemoryTableScan", "Scan In-memory table")
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +57,16 @@ class Node:
     arguments: str
     metrics: dict[int, dict[str, float]] = field(default_factory=dict)
 
+    @property
+    def is_opaque(self) -> bool:
+        """Whether it runs code of a user that no engine can read."""
+        return bool(_OPAQUE_NODES.match(self.name.removeprefix("Gpu")) or _OPAQUE_TEXTS.search(self.arguments))
+
+    @property
+    def is_cache_read(self) -> bool:
+        """Whether it reads a table from Spark's cache."""
+        return self.name.startswith(_CACHE_READS)
+
     def sum_metric(self, name: str) -> float:
         """A metric summed over all stages; 0 without reports."""
         return sum(values.get(name, 0.0) for stage, values in self.metrics.items() if stage >= 0)
@@ -51,7 +79,10 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Stage:
-    """A stage attempt: start and end in epoch seconds, and the time of its tasks in task seconds."""
+    """A stage attempt: start and end in epoch seconds, and the time of its tasks in task seconds.
+
+    `opened_s`, `closed_s`: when it was submitted and completed; `spans`: when at least one of its tasks ran.
+    """
 
     stage_id: int
     attempt_id: int
@@ -61,15 +92,20 @@ class Stage:
     run_s: float
     n_tasks: int
     n_failed: int
+    opened_s: float
+    closed_s: float
+    spans: Spans
+    input_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """One run of one query; `number` counts the runs of this description in its log, from 0.
+    """One run of one query; `number` counts the runs of this query in its log, from 0.
 
-    `inputs` are the tables and columns of all versions of its plan: adaptive execution drops a scan from the final
-    version where it finds a result empty. `planned` counts the operators of the first version, with a star where an
-    accelerator was to run them.
+    `query` is the description where that names one plan in the log, else tables and fingerprint stand behind it; `plan`
+    is the fingerprint. `running` is when any task of the application ran. `inputs` are the tables and columns of all
+    versions of its plan: adaptive execution drops a scan from the final version where it finds a result empty.
+    `planned` counts the operators of the first version, with a star where an accelerator was to run them.
 
     Executions that it started (`inner_ids`) are part of it where they ran within it: it has their stages, and their
     nodes with numbers that continue its own. Its time is the union of its span and its stages.
@@ -87,11 +123,21 @@ class Execution:
     inner_ids: tuple[int, ...] = ()
     inputs: frozenset[tuple[str, str]] = frozenset()
     planned: Mapping[str, int] = field(default_factory=dict)
+    description: str = ""
+    plan: str | None = None
+    running: Spans = field(default_factory=list)
 
     @property
     def wall_s(self) -> float:
         """Time from start to end."""
         return self.end_s - self.start_s
+
+    @property
+    def engine(self) -> str:
+        """The accelerator that ran most of its operators, else Spark."""
+        accelerators = Counter(node.operator.engine for node in self.nodes.values() if node.operator.kind in WORK)
+        accelerators.pop(SPARK, None)
+        return accelerators.most_common(1)[0][0] if accelerators else SPARK
 
     @cached_property
     def children(self) -> dict[int, tuple[int, ...]]:
@@ -118,6 +164,26 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
         )
     )
     metrics = _group_by_execution(_sum_metrics_by_stage(facts))
+    plans = fingerprint_plans(facts.plan_nodes)
+    descriptions = {
+        (log_id, sql_id): strip_description(text)
+        for log_id, sql_id, text in facts.sql_executions.select("log_id", "sql_id", "description").iter_rows()
+    }
+    # What a command starts computes its query, so that its plan is the command's, too.
+    whole = {
+        key: " ".join(filter(None, (plans.get(member) for member in (key, *inner.get(key, ())))))
+        for key in descriptions
+    }
+    plans = {key: _shorten_digest(texts) for key, texts in whole.items() if texts}
+    scanned = {
+        key: {table for member in (key, *inner.get(key, ())) for table, _ in inputs.get(member, ())}
+        for key in descriptions
+    }
+    queries = name_queries({key: descriptions[key] for key in descriptions.keys() - started}, plans, scanned)
+    running = {
+        log_id: [(first / 1e3, last / 1e3) for first, last in merge_spans(list_running_spans(facts.select_log(log_id)))]
+        for log_id in facts.logs["log_id"]
+    }
     seen: dict[tuple[int, str], int] = defaultdict(int)
     rows = facts.sql_executions.sort("log_id", "sql_id").iter_rows(named=True)
     for row in rows:
@@ -137,7 +203,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
         first_s = min((stage.start_s for stage in own_stages), default=start_s)
         last_s = max((stage.end_s for stage in own_stages), default=start_s)
         end_s = last_s if row["end_time_ms"] is None else row["end_time_ms"] / 1e3
-        query = row["description"] or ""
+        query = queries[key]
         number = seen[row["log_id"], query]
         seen[row["log_id"], query] += 1
         yield Execution(
@@ -147,12 +213,45 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             row["status"],
             min(start_s, first_s),
             max(end_s, last_s),
-            _merge_plan_nodes(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members),
+            _drop_cached_plans(
+                _merge_plan_nodes(_build_nodes(nodes.get(member, []), metrics.get(member, [])) for member in members)
+            ),
             own_stages,
             tuple(sql_id for _, sql_id in members[1:]),
             frozenset().union(*(inputs.get(member, ()) for member in members)),
             sum((planned[member] for member in members if member in planned), Counter()),
+            descriptions[key],
+            plans.get(key),
+            running[row["log_id"]],
         )
+
+
+def _shorten_digest(digests: str) -> str:
+    """The digest itself, or one of several."""
+    return digests if " " not in digests else hashlib.sha256(digests.encode()).hexdigest()[:12]
+
+
+def _drop_cached_plans(nodes: dict[int, Node]) -> dict[int, Node]:
+    """Nodes without those below a cache that was filled before: none of them ran in this execution."""
+    children: dict[int, list[int]] = defaultdict(list)
+    for node in nodes.values():
+        for parent in node.parent_ids:
+            children[parent].append(node.node_id)
+    dropped: set[int] = set()
+    for node in nodes.values():
+        if not node.is_cache_read or node.node_id in dropped:
+            continue
+        below, pending = set[int](), list(children[node.node_id])
+        while pending:
+            child = pending.pop()
+            if child not in below and all(
+                parent in below or parent == node.node_id for parent in nodes[child].parent_ids
+            ):
+                below.add(child)
+                pending += children[child]
+        if not any(stage >= 0 for child in below for stage in nodes[child].metrics):
+            dropped |= below
+    return {node_id: node for node_id, node in nodes.items() if node_id not in dropped}
 
 
 def _select_executed_plans(facts: EventLogFacts) -> pl.DataFrame:
@@ -306,7 +405,7 @@ def _build_nodes(rows: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> d
         nodes[row["node_id"]] = Node(
             row["node_id"],
             name,
-            engines.note_condition(engines.classify_operator(name), text),
+            engines.refine_operator(engines.classify_operator(name), text),
             tuple(row["parent_ids"] or ()),
             text,
             dict(by_stage),
@@ -316,15 +415,21 @@ def _build_nodes(rows: list[dict[str, Any]], metrics: list[dict[str, Any]]) -> d
 
 def _build_stage(row: dict[str, Any]) -> Stage:
     start_ms = row["first_launch_time_ms"]
+    end_ms = max(start_ms, row["last_finish_time_ms"] or start_ms)
+    opened_ms, closed_ms = row["submission_time_ms"], row["completion_time_ms"]
     return Stage(
         row["stage_id"],
         row["stage_attempt_id"],
         start_ms / 1e3,
-        max(start_ms, row["last_finish_time_ms"] or start_ms) / 1e3,
+        end_ms / 1e3,
         (row["task_duration_total_ms"] or 0) / 1e3,
         row["executor_run_time_ms"] / 1e3,
         row["n_tasks"],
         row["n_failed"] + row["n_killed"],
+        (start_ms if opened_ms is None else min(opened_ms, start_ms)) / 1e3,
+        (end_ms if closed_ms is None else max(closed_ms, end_ms)) / 1e3,
+        [(first / 1e3, last / 1e3) for first, last in pair_spans(row["busy_spans_ms"] or [start_ms, end_ms])],
+        row["input_bytes"],
     )
 
 
@@ -341,23 +446,3 @@ def fingerprint_inputs(execution: Execution) -> str | None:
         return None
     text = "\n".join(f"{table} {columns}" for table, columns in sorted(inputs))
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def scan_table_name(arguments: str) -> str:
-    """Table of a scan: the last part of its first path, because folders differ between clusters.
-
-    Empty where Spark has cut the path (at 100 characters): the remainder names a folder.
-
-    >>> scan_table_name("Format: Parquet, Location: InMemoryFileIndex(1 paths)[file:/x/orders], PartitionFilters: []")
-    'orders'
-    >>> scan_table_name("Location: InMemoryFileIndex(1 paths)[file:/x/or..., PartitionFilters: [isnotnull(k#8)]")
-    ''
-    """
-    place = _PATH.search(arguments)
-    path = place[1] if place else ""
-    return "" if path.endswith("...") else path.rstrip("/").rpartition("/")[2]
-
-
-def scan_columns(arguments: str) -> str:
-    """Columns of a scan with their types, without runtime filters (their ids differ from run to run)."""
-    return arguments.partition("ReadSchema: ")[2].partition(" RuntimeFilters: ")[0]

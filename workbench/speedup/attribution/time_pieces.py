@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import chain
 from typing import Any
 
 import polars as pl
@@ -15,6 +15,14 @@ import polars as pl
 from workbench.eventlog.completeness import describe_holes, select_harmful, select_touching
 from workbench.eventlog.fold import CUT_OFF
 from workbench.eventlog.reader import EventLogFacts
+from workbench.eventlog.wall_time import (
+    Spans,
+    account_wall_time,
+    clip_spans,
+    merge_spans,
+    subtract_spans,
+    sum_spans,
+)
 from workbench.speedup.attribution.application_time import ApplicationTime, read_application_time
 from workbench.speedup.attribution.executions import (
     Execution,
@@ -27,6 +35,11 @@ from workbench.speedup.attribution.executions import (
 from workbench.speedup.tables import APPLICATIONS_MEASURED, EXECUTIONS, PIECES
 
 IDLE = "idle"
+# Time that no engine changes: a stage is open and no task of the application runs; the query has no open stage.
+WAITING, DRIVER = "waiting for executors", "driver"
+UNTOUCHABLE = (WAITING, DRIVER)
+# Shorter times between stages are the scheduler's, and count as idle.
+MIN_DRIVER_S = 1.0
 OVERHEAD = "task overhead"
 UNKNOWN = "unattributed"
 # Measurement that a piece rests on.
@@ -41,6 +54,15 @@ NOT_COUNTED = ("unreadable", "contradictory", "partial", "duplicate", "supersede
 TOLD_ELSEWHERE = ("query end", "environment", "application start")
 REPEATED_TASKS = "tasks failed or were killed"
 NO_TIME = "took no time by its own stamps"
+EXECUTION_KEY = ("label", "session", "sql_id")
+_IS_OPAQUE = pl.col("opaque").fill_null(pl.lit([], pl.List(pl.Boolean)))
+# Pieces that no engine changes: waits, driver time, and code of users whose own time is known; and those that may be
+# all such code, since it shares their time with other operators.
+IS_FIXED = (
+    pl.col("term").fill_null("").is_in(UNTOUCHABLE)
+    | ((pl.col("basis") == OWN) & (_IS_OPAQUE.list.len() > 0) & _IS_OPAQUE.list.all())
+).fill_null(value=False)
+MAY_BE_OPAQUE = (_IS_OPAQUE.list.any() & ~IS_FIXED).fill_null(value=False)
 # Whether an execution counts.
 COUNTS = pl.col("why_not").is_null()
 # Descriptions that Structured Streaming and DStreams give to the jobs of a batch.
@@ -48,7 +70,6 @@ STREAMING_PATTERN = r"(?s)(id = [0-9a-f-]{36}.{1,20}runId = [0-9a-f-]{36}.{1,20}
 _STREAMING_REGEX = re.compile(STREAMING_PATTERN)
 _BATCH = re.compile(r"(?s)id = ([0-9a-f-]{36}).{1,20}runId = ([0-9a-f-]{36}).{1,20}batch = (\w+)")
 _IS_BATCH = pl.col("description").fill_null("").str.contains(STREAMING_PATTERN)
-Spans = list[tuple[float, float]]
 
 
 @dataclass(frozen=True)
@@ -82,8 +103,10 @@ def split_wall_time(execution: Execution) -> list[TimePiece]:
 
     A stage's wall time is cut like its task time, so the time that cores wait for each other is spread evenly.
     """
-    walls, idle_s = split_wall_by_stage(execution)
-    pieces = [TimePiece(None, IDLE, (), AROUND, 0.0, idle_s)]
+    walls, rest = split_wall_by_stage(execution)
+    pieces = [
+        TimePiece(None, term, (), AROUND, 0.0, seconds) for term, seconds in rest.items() if seconds or term == IDLE
+    ]
     regions = _split_into_regions(execution)
     by_stage: dict[int, list[Stage]] = defaultdict(list)
     for stage in execution.stages:
@@ -107,36 +130,57 @@ def split_wall_time(execution: Execution) -> list[TimePiece]:
     return pieces
 
 
-def split_wall_by_stage(execution: Execution) -> tuple[dict[Stage, float], float]:
-    """Wall time of each stage, and the time without a running stage.
+def split_wall_by_stage(execution: Execution) -> tuple[dict[Stage, float], dict[str, float]]:
+    """Wall time of each stage, and the time in which none of its tasks ran, by kind: idle, waiting, driver.
 
-    A stage runs from its first task's launch to its last task's end. Where several stages run, an instant is divided
-    by the slots that they use (task time over length), so nothing is counted twice.
+    Where several stages run, an instant is divided by the slots that they use (task time over length), so nothing is
+    counted twice.
     """
-    spans = {
-        stage: (max(stage.start_s, execution.start_s), min(stage.end_s, execution.end_s)) for stage in execution.stages
-    }
-    spans = {stage: (start, end) for stage, (start, end) in spans.items() if end > start}
-    instants = sorted({instant for span in spans.values() for instant in span})
+    inside = (execution.start_s, execution.end_s)
+    spans = [
+        (first, last, stage)
+        for stage in execution.stages
+        for first, last in clip_spans(stage.spans, *inside)
+        if last > first
+    ]
+    moves = sorted(
+        [(first, 1, number) for number, (first, _, _) in enumerate(spans)]
+        + [(last, 0, number) for number, (_, last, _) in enumerate(spans)]
+    )
     walls = dict.fromkeys(execution.stages, 0.0)
-    busy_s = 0.0
-    for start, end in pairwise(instants):
-        running = {
-            stage: _estimate_busy_slots(stage)
-            for stage, (first, last) in spans.items()
-            if first <= start and last >= end
-        }
-        if not running:
-            continue
-        busy_s += end - start
-        total = sum(running.values())
-        for stage, slots in running.items():
-            walls[stage] += (end - start) * slots / total
-    return walls, max(0.0, execution.wall_s - busy_s)
+    running: dict[int, tuple[Stage, float]] = {}
+    reached = execution.start_s
+    for instant, begins, number in moves:
+        if running and instant > reached:
+            total = sum(slots for _, slots in running.values())
+            for stage, slots in running.values():
+                walls[stage] += (instant - reached) * slots / total
+        reached = instant
+        if begins:
+            running[number] = (spans[number][2], _estimate_busy_slots(spans[number][2]))
+        else:
+            running.pop(number, None)
+    busy = merge_spans((first, last) for first, last, _ in spans)
+    quiet = subtract_spans([inside] if inside[1] > inside[0] else [], busy)
+    return walls, _split_quiet_time(execution, quiet)
+
+
+def _split_quiet_time(execution: Execution, quiet: Spans) -> dict[str, float]:
+    """Time in which no task of an execution ran, by kind.
+
+    `quiet`: Without overlap, in order. While tasks of other queries run, a stage waits for their slots, which an
+    accelerator would free sooner: that is idle time, like short times between stages.
+    """
+    stages = merge_spans((stage.opened_s, stage.closed_s) for stage in execution.stages)
+    unopened = subtract_spans(quiet, stages)
+    opened = subtract_spans(quiet, unopened)
+    waiting_s = sum_spans(subtract_spans(opened, execution.running))
+    driver_s = sum_spans([span for span in unopened if span[1] - span[0] >= MIN_DRIVER_S])
+    return {IDLE: max(0.0, sum_spans(quiet) - waiting_s - driver_s), WAITING: waiting_s, DRIVER: driver_s}
 
 
 def _estimate_busy_slots(stage: Stage) -> float:
-    return max(stage.task_s, 1e-4) / max(stage.end_s - stage.start_s, 1e-3)
+    return max(stage.task_s, 1e-4) / max(sum_spans(stage.spans), 1e-3)
 
 
 def _cut_stage_time(execution: Execution, regions: list[PlanRegion], stage_id: int, run_s: float) -> StageCut:
@@ -266,7 +310,8 @@ def _split_into_regions(execution: Execution) -> list[PlanRegion]:
     plain = {key: node for key, node in execution.nodes.items() if not _is_exchange(node)}
     for key, node in plain.items():
         for parent in node.parent_ids:
-            if parent in plain:
+            # A subquery has stages of its own, which end before those of the operator that uses it begin.
+            if parent in plain and not node.name.startswith("Subquery"):
                 home[find_root(key)] = find_root(parent)
     groups: dict[int, list[Node]] = defaultdict(list)
     for key, node in plain.items():
@@ -399,7 +444,7 @@ class Measured:
     def select(self, *conditions: pl.Expr) -> Measured:
         """Select the executions that meet all conditions, with their pieces."""
         executions = self.executions.filter(*conditions)
-        return Measured(executions, self.pieces.join(executions, on=["label", "session", "sql_id"], how="semi"))
+        return Measured(executions, self.pieces.join(executions, on=EXECUTION_KEY, how="semi"))
 
     def exclude_queries(self, queries: Collection[str], reason: str) -> Measured:
         """Return a copy in which executions of these queries are marked as not counting."""
@@ -416,6 +461,33 @@ class Measured:
         """Return a copy in which all executions but failed ones count: in production, most runs are first runs."""
         reasons = pl.when(pl.col("why_not") == FAILED).then(pl.col("why_not"))
         return Measured(self.executions.with_columns(why_not=reasons), self.pieces)
+
+    def leave_out_waits(self) -> Measured:
+        """Return a copy without waits for executors, in which driver time counts as idle: for comparing engines.
+
+        Both sides wait for a cluster, and only by chance alike; what drivers do may differ between engines.
+        """
+        waits = self.sum_pieces(pl.col("term") == WAITING).rename({"wall_s": "waited_s"})
+        executions = self._shorten_executions(waits)
+        pieces = self.pieces.filter(pl.col("term").is_null() | (pl.col("term") != WAITING))
+        return Measured(executions, pieces.with_columns(pl.col("term").replace({DRIVER: IDLE})))
+
+    def split_off(self, is_fixed: pl.Expr) -> tuple[Measured, pl.DataFrame]:
+        """A copy without some pieces and their time, and that time by execution: `label, session, sql_id, wall_s`."""
+        fixed = self.sum_pieces(is_fixed)
+        rest = self.pieces.filter(~is_fixed)
+        return Measured(self._shorten_executions(fixed.rename({"wall_s": "waited_s"})), rest), fixed
+
+    def sum_pieces(self, condition: pl.Expr) -> pl.DataFrame:
+        """Wall time of some pieces by execution: `label, session, sql_id, wall_s`; no row without any."""
+        return self.pieces.filter(condition).group_by(*EXECUTION_KEY).agg(pl.col("wall_s").sum())
+
+    def _shorten_executions(self, times: pl.DataFrame) -> pl.DataFrame:
+        """The executions without some of their time. `times`: `label, session, sql_id, waited_s`."""
+        if not times.height:
+            return self.executions
+        joined = self.executions.join(times, on=EXECUTION_KEY, how="left", maintain_order="left")
+        return joined.with_columns(wall_s=pl.col("wall_s") - pl.col("waited_s").fill_null(0.0)).drop("waited_s")
 
 
 def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id: int = 0) -> Measured:
@@ -434,8 +506,9 @@ def measure_log_times(facts: EventLogFacts, label: str, session: str, *, log_id:
         key = {"label": label, "session": session, "sql_id": execution.sql_id}
         execution_holes = holes.filter(pl.col("sql_id").is_in([execution.sql_id, *execution.inner_ids]))
         rows.append(key | _build_execution_row(execution, describe_holes(execution_holes)))
+        opaque_stages = _list_opaque_stages(execution)
         cut += [
-            key | {"piece": number} | _build_piece_row(execution, piece)
+            key | {"piece": number} | _build_piece_row(execution, piece, opaque_stages)
             for number, piece in enumerate(split_wall_time(execution))
         ]
     return Measured(EXECUTIONS.frame(rows), PIECES.frame(cut))
@@ -469,8 +542,13 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
         why_not = REPEATED_TASKS if failed_tasks else None
     return {
         "query": execution.query,
+        "description": execution.description,
         "number": execution.number,
         "fingerprint": fingerprint_inputs(execution),
+        "plan": execution.plan,
+        "engine": execution.engine,
+        "read_rows": sum(node.rows for node in execution.nodes.values() if node.operator.name.startswith("Scan")),
+        "read_bytes": float(sum(stage.input_bytes for stage in execution.stages)),
         "wall_s": execution.wall_s,
         "task_s": sum(stage.task_s for stage in execution.stages),
         "n_stages": len(execution.stages),
@@ -482,8 +560,24 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
     }
 
 
-def _build_piece_row(execution: Execution, piece: TimePiece) -> dict[str, Any]:
+def _list_opaque_stages(execution: Execution) -> set[int]:
+    """Stages that run code of a user whose own time the log does not tell: all time that operators share may be its."""
+    stages: set[int] = set()
+    for region in _split_into_regions(execution):
+        for node in region.nodes:
+            if node.is_opaque:
+                told = {stage for stage, values in node.metrics.items() if _sum_values(values, node.operator.own_times)}
+                stages |= region.stage_ids - told
+    return stages
+
+
+def _sum_values(values: Mapping[str, float], names: Iterable[str]) -> float:
+    return sum(values.get(name, 0.0) for name in names)
+
+
+def _build_piece_row(execution: Execution, piece: TimePiece, opaque_stages: Collection[int]) -> dict[str, Any]:
     nodes = [execution.nodes[node] for node in piece.node_ids]
+    may_be_opaque = piece.stage_id in opaque_stages and piece.basis != OWN
     return {
         "stage_id": piece.stage_id,
         "term": piece.term,
@@ -491,6 +585,7 @@ def _build_piece_row(execution: Execution, piece: TimePiece) -> dict[str, Any]:
         "operators": [booked_operator(execution, node) for node in nodes],
         "node_ids": list(piece.node_ids),
         "accelerated": [node.operator.accelerated for node in nodes],
+        "opaque": [node.is_opaque or may_be_opaque for node in nodes],
         "work": [estimate_work(execution, node) for node in nodes],
         "task_s": piece.task_s,
         "wall_s": piece.wall_s,
@@ -532,10 +627,13 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
         "reason": reason,
     }
     if time.start_ms is None or time.end_ms is None or time.contradictions:
-        return row | dict.fromkeys(("wall_s", "sql_wall_s", "streaming_s", "outside_sql_s"))
+        unknown = ("wall_s", "sql_wall_s", "streaming_s", "outside_sql_s", "running_s", "waiting_s", "driver_s")
+        return row | dict.fromkeys(unknown)
+    wall = account_wall_time(facts.select_log(log_row["log_id"]), time.start_ms, time.end_ms)
     return (
         row
         | {"wall_s": time.wall_s}
+        | {"running_s": wall.running_s, "waiting_s": wall.waiting_s, "driver_s": wall.driver_s}
         | _measure_application_times(facts, streaming, last_work, time.start_ms, time.end_ms)
     )
 
@@ -591,9 +689,9 @@ def _measure_application_times(
     `streaming`: Executions of streaming batches. `last_work`: As `_find_last_stage_ends` returns it.
     """
     of_stream = set(streaming)
-    sql: Spans = []
-    batches: Spans = []
-    outside: Spans = []
+    sql: list[tuple[float | None, float | None]] = []
+    batches: list[tuple[float | None, float | None]] = []
+    outside: list[tuple[float | None, float | None]] = []
     executions = facts.sql_executions.join(last_work, on="sql_id", how="left").select(
         "sql_id", "start_time_ms", pl.coalesce("end_time_ms", "last_finish_time_ms")
     )
@@ -602,12 +700,9 @@ def _measure_application_times(
     jobs = facts.jobs.filter(pl.col("sql_id").is_null())
     for text, start, end in jobs.select("description", "submission_time_ms", "completion_time_ms").iter_rows():
         (batches if _STREAMING_REGEX.search(text or "") else outside).append((start, end))
-    sql, batches, outside = (_merge_spans(_clip_spans(spans, start_ms, end_ms)) for spans in (sql, batches, outside))
-    busy = _merge_spans([*sql, *batches])
+    kinds = ([sql], [sql, batches], [sql, batches, outside])
     sql_s, busy_s, every_s = (
-        _sum_span_lengths(sql),
-        _sum_span_lengths(busy),
-        _sum_span_lengths(_merge_spans([*busy, *outside])),
+        sum_spans(merge_spans(clip_spans(chain.from_iterable(spans), start_ms, end_ms))) / 1e3 for spans in kinds
     )
     return {"sql_wall_s": sql_s, "streaming_s": busy_s - sql_s, "outside_sql_s": every_s - busy_s}
 
@@ -620,29 +715,6 @@ def _find_last_stage_ends(facts: EventLogFacts) -> pl.DataFrame:
     keys = ["stage_id", "stage_attempt_id"]
     stages = facts.stages.filter(pl.col("sql_id").is_not_null()).select("sql_id", *keys)
     return stages.join(facts.stage_tasks, on=keys).group_by("sql_id").agg(pl.col("last_finish_time_ms").max())
-
-
-def _clip_spans(spans: Iterable[tuple[float | None, float | None]], start_ms: int, end_ms: int) -> Spans:
-    """Spans cut to the application's time; a span without an end lasts to the application's end."""
-    return [
-        (max(start, start_ms), min(end_ms if end is None else end, end_ms)) for start, end in spans if start is not None
-    ]
-
-
-def _merge_spans(spans: Spans) -> Spans:
-    merged_spans: Spans = []
-    for start, end in sorted(spans):
-        if end <= start:
-            continue
-        if merged_spans and start <= merged_spans[-1][1]:
-            merged_spans[-1] = (merged_spans[-1][0], max(end, merged_spans[-1][1]))
-        else:
-            merged_spans.append((start, end))
-    return merged_spans
-
-
-def _sum_span_lengths(spans: Spans) -> float:
-    return sum(end - start for start, end in spans) / 1e3
 
 
 def _application_status(

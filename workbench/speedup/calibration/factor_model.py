@@ -13,13 +13,14 @@ query separates, joined by " + ". Counts are 1, the operators that the engine ru
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
 import polars as pl
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from workbench.core import files
 from workbench.core.errors import InputError
@@ -31,8 +32,22 @@ from workbench.speedup.compat_rapids_tools import seed_factors
 from workbench.speedup.rapids_facts import list_known_operators
 
 MAX_BYTES = 16 << 20
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+# What numbers with rounding errors may be off by.
+ROUNDING = 1e-6
 NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+# Log of a factor or price that is a finite number above 0 itself.
+Log = Annotated[float, Field(ge=-700, le=700, allow_inf_nan=False)]
+Name = Annotated[str, StringConstraints(min_length=1)]
+
+
+def _check_share(value: float) -> float:
+    if not 0 <= value <= 1 + ROUNDING:
+        raise ValueError("must be a share from 0 to 1")
+    return value
+
+
+Share = Annotated[float, AfterValidator(_check_share)]
 # Names that the original tools use, where they are not the operator's with "Exec".
 EXECS = {
     "Scan parquet": ("FileSourceScanExec", "BatchScanExec"),
@@ -44,28 +59,28 @@ EXECS = {
 class Term(StrictModel):
     """Factor of one operator, group or kind of time, with its uncertainty."""
 
-    operator: str
-    log_factor: Finite = Field(description="Log of baseline over candidate, shrunk towards the engine-wide factor.")
+    operator: Name
+    log_factor: Log = Field(description="Log of baseline over candidate, shrunk towards the engine-wide factor.")
     log_se: NotNegative | None = Field(description="Its standard error; null with one session.")
-    log_price: Finite | None = Field(description="Log of candidate seconds per unit of work; null where unknown.")
-    baseline_share: NotNegative
+    log_price: Log | None = Field(description="Log of candidate seconds per unit of work; null where unknown.")
+    baseline_share: Share
     n_queries: int = Field(ge=0)
     quality: str
-    left_on_cpu_share: NotNegative | None = None
+    left_on_cpu_share: Share | None = None
 
 
 class ModelMember(StrictModel):
     """One way to predict; members are averaged by weight."""
 
-    time_weight: NotNegative | None = Field(
+    time_weight: Share | None = Field(
         description="Weight of time in operators' predictions; work has the rest. Null: the engine-wide factor for all."
     )
     multipliers: dict[str, NotNegative] = Field(description="Multiplier of each term's prediction; 1 for others.")
     costs_s: list[NotNegative] = Field(
         min_length=len(COSTS), max_length=len(COSTS), description=f"Seconds for {', '.join(COSTS)}."
     )
-    calibration: Finite = Field(description="Log of the correction that makes the mean log error zero.")
-    weight: NotNegative
+    calibration: Log = Field(description="Log of the correction that makes the mean log error zero.")
+    weight: Share
 
 
 class ModelPredictor(StrictModel):
@@ -123,13 +138,13 @@ class FactorModel(StrictModel):
     candidate_engine: str
     terms: list[Term] = Field(min_length=1)
     groups: list[list[str]] = Field(description="Operators that no query separates.")
-    prices: dict[str, NotNegative] = Field(description="Baseline seconds per unit of work, to split shared times.")
-    log_overall: Finite = Field(description="Log of the engine-wide factor.")
+    prices: dict[str, Positive] = Field(description="Baseline seconds per unit of work, to split shared times.")
+    log_overall: Log = Field(description="Log of the engine-wide factor.")
     overall_log_se: NotNegative | None
     spread: NotNegative = Field(description="Spread of log factors between operators.")
     by_plan: ModelPredictor = Field(description="Predicts queries whose plan on the candidate is known.")
     by_log: ModelPredictor = Field(description="Predicts queries of which only a log of the baseline is known.")
-    log_fixed_rate: Finite | None = Field(
+    log_fixed_rate: Log | None = Field(
         default=None, description="Log of the baseline's seconds outside operators per planned operator; null: unknown."
     )
     left_operators: list[str] = Field(default=[], description="Operators that the candidate mostly left to Spark.")
@@ -196,9 +211,32 @@ class FactorModel(StrictModel):
 
 
 def load_factor_model(path: str | Path) -> FactorModel:
-    """Read a factor model from its JSON file."""
+    """Read a factor model from its JSON file, and check that its parts fit together."""
     do = "make one with: workbench speedup generate RECORDING --output factors.json"
-    return read_model_file(FactorModel, path, noun="factor model", max_bytes=MAX_BYTES, do=do)
+    model = read_model_file(FactorModel, path, noun="factor model", max_bytes=MAX_BYTES, do=do)
+    for field, found, allowed in _list_contradictions(model):
+        raise InputError("not a factor model", where=f"{path}, {field}", found=found, allowed=allowed, do=do)
+    return model
+
+
+def _list_contradictions(model: FactorModel) -> Iterator[tuple[str, object, str]]:
+    """Fields that do not fit the others: the field, what was found, and what is allowed."""
+    operators = [term.operator for term in model.terms]
+    grouped = [operator for group in model.groups for operator in group]
+    for field, names in (("terms", operators), ("groups", grouped), ("queries", model.queries)):
+        if repeated := [name for name, count in Counter(names).items() if count > 1]:
+            yield field, [f"{name} twice" for name in repeated[:10]], "each name once"
+    if small := [group for group in model.groups if len(group) < 2]:
+        yield "groups", small[0] or "an empty group", "two operators or more"
+    if (total := sum(term.baseline_share for term in model.terms)) > 1 + ROUNDING:
+        yield "terms", f"baseline shares that add up to {total:g}", "at most 1"
+    for field, predictor in (("by_plan", model.by_plan), ("by_log", model.by_log)):
+        total = sum(member.weight for member in predictor.members)
+        if abs(total - 1) > ROUNDING:
+            yield f"{field}.members", f"weights that add up to {total:g}", "1"
+        named = {name for member in predictor.members for name in member.multipliers}
+        if unknown := sorted(named - set(operators)):
+            yield f"{field}.members", f"multipliers of {', '.join(unknown[:10])}", "operators of the terms"
 
 
 def _check_override(name: str, value: float, operators: list[str]) -> None:

@@ -13,7 +13,7 @@ import polars as pl
 
 from workbench import stats
 from workbench.speedup import engines
-from workbench.speedup.attribution.time_pieces import COUNTS, Measured
+from workbench.speedup.attribution.time_pieces import COUNTS, EXECUTION_KEY, IS_FIXED, MAY_BE_OPAQUE, Measured
 from workbench.speedup.calibration.factor_model import FactorModel, ModelPredictor
 from workbench.speedup.calibration.factors import (
     FIRST_RUN_NOISE,
@@ -44,6 +44,7 @@ MIN_NOISE_DEGREES = 5
 FEW_RATES, MAX_LOG_PACE = 2, 1.4
 # Kinds of time that no engine runs as an operator.
 PLAN_COSTS = "fixed costs of the plan"
+UNCHANGED = "waits, driver and user code"
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed", PLAN_COSTS})
 # Counts of `plan_costs.COSTS` by query.
 PlanCounts = Mapping[str, Floats]
@@ -97,7 +98,7 @@ def predict_queries(
     without a factor gets the engine-wide factor, or 1 if the candidate left it on the CPU or its engine does not
     support it. The interval does not include the effect of other data, other hardware or a busier cluster.
     """
-    ready, pieces = _prepare_pieces(measured)
+    ready, pieces, fixed = _prepare_pieces(measured)
     if not pieces.keys.height:
         return PREDICTIONS.frame([])
     fitted, unknown, parts, work = _apply_factors(model, pieces, overrides)
@@ -115,12 +116,13 @@ def predict_queries(
     rows = []
     for i, (session, query) in enumerate(pieces.keys.select("session", "query").iter_rows()):
         n_executions, total_s = runs[i]
-        times = _build_interval_columns(total_s, float(parts[i].sum()) / float(predicted[i]), float(half[i]))
+        ratio = float(parts[i].sum()) / float(predicted[i])
+        times = _build_interval_columns(total_s, ratio, float(half[i]), fixed.get((session, query), NOTHING_FIXED))
         row = {"session": session, "query": query, "n_executions": n_executions, **times}
         for kind, operators in (("unsupported", unsupported), ("unknown", unknown)):
             seconds = {name: float(parts[i, j]) for j, name in enumerate(fitted.terms) if name in operators}
             largest = sorted(((part_s, name) for name, part_s in seconds.items() if part_s > 0), reverse=True)
-            row[f"{kind}_share"] = sum(seconds.values()) / float(parts[i].sum())
+            row[f"{kind}_share"] = sum(seconds.values()) / float(parts[i].sum()) * total_s / times["baseline_s"]
             row[f"{kind}_operators"] = [name for _, name in largest]
         rows.append(row)
     return PREDICTIONS.frame(rows)
@@ -140,7 +142,7 @@ def predict_by_term(
     time alone; predictions also use work and learned multipliers, so that it is not `baseline_s / predicted_s`.
     `overrides`: Factors to use instead, by term. `plans`: As for `predict_queries`.
     """
-    _, pieces = _prepare_pieces(measured)
+    _, pieces, fixed = _prepare_pieces(measured)
     fitted, _, parts, work = _apply_factors(model, pieces, overrides)
     predicted = _predict_parts(model, fitted, pieces, parts, work, plans)
     rows: list[tuple[str, str, str, float, float, float | None]] = []
@@ -152,6 +154,10 @@ def predict_by_term(
         ]
         if predicted[i, -1] > 0:
             rows.append((session, query, PLAN_COSTS, 0.0, float(predicted[i, -1]), None))
+        unchanged = fixed.get((session, query), NOTHING_FIXED)
+        unchanged_s = unchanged.fixed_s / unchanged.n_runs
+        if unchanged_s > 0:
+            rows.append((session, query, UNCHANGED, unchanged_s, unchanged_s, 1.0))
     return pl.DataFrame(rows, schema=BY_TERM, orient="row")
 
 
@@ -162,7 +168,7 @@ def compare_paces(model: FactorModel, measured: Measured) -> dict[str, float]:
     prediction far from 1 is less certain. Sessions whose shared times are less than a tenth of their time, or that did
     no work in them, are left out.
     """
-    _, pieces = _prepare_pieces(measured)
+    _, pieces, _ = _prepare_pieces(measured)
     by_price = (pieces.work * model.get_column_prices(pieces.columns)).sum(axis=1)
     table = pl.DataFrame({"owner": pieces.owner, "shared": pieces.shared, "s": pieces.wall_s, "by_price": by_price})
     sums = (
@@ -261,11 +267,38 @@ def _plain_names(pieces: PieceArrays) -> list[str]:
     return [name.removesuffix(engines.ACCELERATED) for name in pieces.planned.names]
 
 
+@dataclass(frozen=True)
+class FixedTime:
+    """Seconds of all runs of a query that no engine changes, and of the rest those that may be a user's code."""
+
+    fixed_s: float = 0.0
+    opaque_s: float = 0.0
+    n_runs: int = 1
+
+
+NOTHING_FIXED = FixedTime()
+
+
 @lru_cache(maxsize=1)
-def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays]:
-    """The counted runs, also as arrays; cached for the last input, because what-if repeats it with other factors."""
+def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays, Mapping[tuple[str, str], FixedTime]]:
+    """The counted runs without the time that no engine changes, also as arrays, and that time by session and query.
+
+    Cached for the last input, because what-if repeats it with other factors.
+    """
     counted = measured.include_first_runs()
-    return counted, build_piece_arrays(counted)
+    counted = counted.select(pl.col("why_not").is_null())
+    touchable, fixed = counted.split_off(IS_FIXED)
+    opaque = touchable.sum_pieces(MAY_BE_OPAQUE)
+    named = counted.executions.select(*EXECUTION_KEY, "query")
+    sums = (
+        named.join(fixed.rename({"wall_s": "fixed_s"}), on=EXECUTION_KEY, how="left")
+        .join(opaque.rename({"wall_s": "opaque_s"}), on=EXECUTION_KEY, how="left")
+        .group_by("session", "query")
+        .agg(pl.col("fixed_s", "opaque_s").sum(), n_runs=pl.len())
+        .filter((pl.col("fixed_s") > 0) | (pl.col("opaque_s") > 0))
+    )
+    times = {(session, query): FixedTime(*seconds) for session, query, *seconds in sums.iter_rows()}
+    return touchable, build_piece_arrays(touchable), times
 
 
 def _count_query_runs(measured: Measured, pieces: PieceArrays) -> list[tuple[int, float]]:
@@ -400,15 +433,24 @@ def sum_query_errors(predictions: pl.DataFrame, model: FactorModel, level: float
     """
     from scipy.special import stdtrit
 
-    by_query = predictions.group_by("query").agg(pl.col("predicted_s", "predicted_low_s", "predicted_high_s").sum())
-    total = float(by_query["predicted_s"].sum())
+    # What may be a user's code is doubtful in all queries at once.
+    doubtful = pl.col("doubtful_s").fill_null(0.0)
+    by_query = (
+        predictions.with_columns(predicted_high_s=pl.col("predicted_high_s") - doubtful)
+        .group_by("query")
+        .agg(pl.col("predicted_s", "predicted_low_s", "predicted_high_s").sum())
+    )
+    # Errors are of the time that an engine changes.
+    total = float(by_query["predicted_s"].sum() - (predictions["fixed_s"].sum() or 0.0))
     below = float(((by_query["predicted_s"] - by_query["predicted_low_s"]) ** 2).sum()) ** 0.5
     above = float(((by_query["predicted_high_s"] - by_query["predicted_s"]) ** 2).sum()) ** 0.5
     half = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2)) * _common_log_standard_error(
         model, predictions["query"]
     )
     half = float(np.hypot(half, session_half_width(model, level)))
-    return np.array([np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))])
+    doubtful_s = float(predictions.select(doubtful.sum()).item())
+    below, above = np.hypot(below, total * (1 - np.exp(-half))), np.hypot(above, total * (np.exp(half) - 1))
+    return np.array([below, above + doubtful_s])
 
 
 def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
@@ -421,18 +463,28 @@ def _common_log_standard_error(model: FactorModel, queries: pl.Series) -> float:
     return float(np.sqrt(correction_se**2 + 2 * FIRST_RUN_NOISE.session_log_sd**2 + transfer**2))
 
 
-def _build_interval_columns(baseline_s: float, ratio: float, half: float) -> dict[str, float]:
-    """Columns with a query's predicted seconds and ratio, and their intervals; `half`: half width of the log ratio."""
+def _build_interval_columns(touchable_s: float, ratio: float, half: float, fixed: FixedTime) -> dict[str, float]:
+    """Columns with a query's predicted seconds and ratio, and their intervals.
+
+    `ratio`: Of the time that an engine changes; `half`: half width of its log. The upper end of the time has all that
+    may be a user's code unchanged.
+    """
     lower, upper = float(np.exp(-half)), float(np.exp(half))
-    predicted_s = baseline_s / ratio
+    baseline_s, predicted_s = touchable_s + fixed.fixed_s, touchable_s / ratio + fixed.fixed_s
+    low_s = touchable_s / ratio * lower + fixed.fixed_s
+    doubtful_s = max(0.0, min(fixed.opaque_s, touchable_s) * (1 - 1 / ratio))
+    high_s = touchable_s / ratio * upper + fixed.fixed_s + doubtful_s
     return {
         "baseline_s": baseline_s,
         "predicted_s": predicted_s,
-        "predicted_low_s": predicted_s * lower,
-        "predicted_high_s": predicted_s * upper,
-        "ratio": ratio,
-        "ratio_low": ratio * lower,
-        "ratio_high": ratio * upper,
+        "predicted_low_s": low_s,
+        "predicted_high_s": high_s,
+        "ratio": baseline_s / predicted_s,
+        "ratio_low": baseline_s / high_s,
+        "ratio_high": baseline_s / low_s,
+        "fixed_s": fixed.fixed_s,
+        "opaque_s": fixed.opaque_s,
+        "doubtful_s": doubtful_s,
     }
 
 

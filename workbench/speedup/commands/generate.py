@@ -22,6 +22,7 @@ from workbench.speedup.commands import (
 
 
 def generate(
+    context: typer.Context,
     output: Annotated[Path, typer.Option(help="File to write: a factor model (.json), or CPUOperator,Score (.csv).")],
     recordings: Recordings = None,
     cpu: Annotated[
@@ -41,7 +42,8 @@ def generate(
 
     Each log is one session; five per side give useful intervals. A pair whose queries ran once each, such as a Power
     Run, is compared by these first runs, with wide intervals. Exit code 1 when the comparison is not fair: the
-    factors are written, and the reasons are printed.
+    factors are written, and the reasons are printed. A rapids_4_spark_profile folder implies --method seed; there,
+    exit code 1 when a log or an application could not be used: it is named, and the others are.
 
     Factors of several recordings of the same engines rest on the queries of all.
 
@@ -50,14 +52,21 @@ def generate(
     from workbench.core.errors import ConfigError
     from workbench.speedup.commands import methods
 
+    method = methods.infer_method(context, method, methods.find_profile([*(cpu or []), *(gpu or [])]))
+    kinds = [".csv"] if method is Method.seed else [".json", ".csv"]
+    if output.suffix.lower() not in kinds or output.is_dir():
+        allowed = [f"*{kind}" for kind in kinds]
+        raise ConfigError(
+            f"unknown kind of output for --method {method.value}", where="--output", found=output.name, allowed=allowed
+        )
     if method is Method.seed:
         if recordings or len(cpu or []) != 1 or len(gpu or []) != 1:
             raise ConfigError(
                 "the seed method takes one path per side", do="give --cpu PATH --gpu PATH, folders for several logs"
             )
+        methods.refuse_unused(context, "baseline candidate out level first_runs as_json", "the seed method")
         methods.generate_seed_factors((cpu or [""])[0], (gpu or [""])[0], output, verbose=verbose)
         return
-    if output.suffix.lower() not in (".json", ".csv"):
-        raise ConfigError("unknown kind of output", where="--output", found=output.name, allowed=["*.json", "*.csv"])
+    methods.refuse_unused(context, "verbose", "the calibrated method", "add --method seed, or remove it")
     pair = methods.load_pair(recordings or [], cpu or [], gpu or [], baseline, candidate, first_runs.value)
     methods.generate_calibrated_model(pair, output, out=out, level=level, as_json=as_json)

@@ -5,7 +5,7 @@ Imported when a command runs, so that `--help` does not load the analysis.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -13,7 +13,7 @@ import typer
 
 from workbench.console.finish import finish_command
 from workbench.console.terminal import print_text
-from workbench.core.errors import ConfigError, ExitCode
+from workbench.core.errors import ConfigError, ExitCode, InputError
 from workbench.core.files import write_text
 from workbench.eventlog.log_redaction import remove_secrets
 from workbench.report.display import table
@@ -24,11 +24,13 @@ from workbench.speedup.calibration.factor_model import export_factor_csv
 from workbench.speedup.calibration.factors import RECORDING_MARK
 from workbench.speedup.calibration.pair_calibration import (
     CALIBRATED,
+    MIN_QUERIES,
     CrossValidation,
     calibrate_with_origin,
     cross_validate,
 )
 from workbench.speedup.calibration.transfer import Transfer, try_on_other_recording
+from workbench.speedup.commands import Method
 from workbench.speedup.comparison import pair as pairs
 from workbench.speedup.compat_rapids_tools import seed_factors as factor_files
 from workbench.speedup.compat_rapids_tools.accuracy import (
@@ -44,7 +46,7 @@ from workbench.speedup.compat_rapids_tools.profile_folder import (
 )
 from workbench.speedup.compat_rapids_tools.profile_tables import build_seed_application, check_application_side
 from workbench.speedup.compat_rapids_tools.qualification_output import estimate_applications, write_qualification
-from workbench.speedup.compat_rapids_tools.seed_log import read_seed_logs
+from workbench.speedup.compat_rapids_tools.seed_log import explain_error, keep_usable, read_seed_logs
 from workbench.speedup.rapids_facts import get_operator_scores, list_platforms
 
 if TYPE_CHECKING:
@@ -56,6 +58,36 @@ if TYPE_CHECKING:
 
 Frames = Sequence[tuple["Table", "pl.DataFrame"]]
 GUIDE = "known faults of the seed method: docs/guide/speedup-seed-method.md"
+
+
+def list_given(context: typer.Context, names: str) -> list[str]:
+    """Flags of these parameters of a command that its command line has; names with spaces between them."""
+    flags: list[str] = []
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names.split() and source is not None and source.name != "DEFAULT":
+            is_off = context.params[parameter.name] is False and parameter.secondary_opts
+            flags.append((parameter.secondary_opts if is_off else parameter.opts)[0])
+    return flags
+
+
+def refuse_unused(context: typer.Context, names: str, reader: str, do: str = "remove it") -> None:
+    """Refuse those of these parameters that the command line has: `reader` does not use them."""
+    if unused := list_given(context, names):
+        raise ConfigError(f"{reader} does not read it", where=", ".join(unused), do=do)
+
+
+def infer_method(context: typer.Context, method: Method, sign: str | None) -> Method:
+    """The method; the seed method where nobody chose one and `sign` names what only that method reads."""
+    if sign is None or method is Method.seed or list_given(context, "method"):
+        return method
+    print_text(f"{sign} is for the seed method: --method seed is used", err=True)
+    return Method.seed
+
+
+def find_profile(paths: Sequence[str]) -> str | None:
+    """How a profile folder among these is called; null without one."""
+    return "a rapids_4_spark_profile folder" if any(map(is_profile_folder, paths)) else None
 
 
 def load_pair(
@@ -134,12 +166,27 @@ def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float]
     return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)
 
 
+def _try_seed_method(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:
+    """The seed method's estimates; null where it has none, and the reason is printed."""
+    try:
+        ratios = estimate_seed_ratios(pair, queries)
+        reason = "it needs logs of plain Spark and of an accelerator, of one recording" if ratios is None else ""
+    except InputError as error:
+        ratios, reason = None, explain_error(error)
+    if reason:
+        print_text(f"note: no predictions of the seed method: {reason}", err=True)
+    return ratios
+
+
 def validate_calibrated_model(
     pair: Pair, *, out: Path | None, level: float, threshold: float, seed: bool, as_json: bool
 ) -> NoReturn:
     """Predict each query from the others, and print how far off that is."""
     result = calibrate_with_origin(pair, level)
-    ratios = estimate_seed_ratios(pair, result.queries) if seed else None
+    ratios = None
+    # With fewer queries nothing can be validated, which is then the reason to name.
+    if seed and len(result.queries) >= MIN_QUERIES:
+        ratios = _try_seed_method(pair, result.queries)
     validation = cross_validate(result, seed_ratios=ratios, level=level, threshold=threshold)
     _finish_validation(pair, result.answer, validation, out, level, as_json=as_json)
 
@@ -215,23 +262,42 @@ def _print_warnings(warnings: Sequence[str]) -> None:
         print_text(f"warning: {warning}", err=True)
 
 
-def _load_seed_applications(path: str, *, accelerated: bool) -> list[SeedApplication]:
-    """Load the applications of a side from profiles or event logs; refuse those of the other kind of engine."""
+def _load_seed_applications(path: str, unusable: dict[str, str], *, accelerated: bool) -> list[SeedApplication]:
+    """Load the applications of a side from profiles or event logs; those of the other kind of engine are unusable."""
     if is_profile_folder(path):
-        applications = read_profile_folder(path, accelerated=accelerated)
+        applications = read_profile_folder(path, accelerated=accelerated, unusable=unusable)
     else:
-        logs = read_seed_logs(path)
+        logs = read_seed_logs(path, unusable=unusable)
         _print_warnings([f"{log.where}: {warning}" for log in logs for warning in log.warnings])
         applications = [build_seed_application(log) for log in logs]
-    check_application_side(applications, accelerated=accelerated)
-    return applications
+    return keep_usable(
+        applications,
+        lambda application: check_application_side(application, accelerated=accelerated),
+        lambda application: application.where,
+        unusable,
+    )
+
+
+def _end_with_unusable(unusable: Mapping[str, str], what: str) -> None:
+    """Print the logs and applications that were left out, if any, and then exit with 1."""
+    for name, reason in unusable.items():
+        print_text(f"{what}: {remove_secrets(name)}: {reason}")
+    if unusable:
+        raise typer.Exit(ExitCode.INVALID)
 
 
 def generate_seed_factors(cpu: str, gpu: str, output: Path, *, verbose: bool) -> None:
-    """Write the factor file of the original generator."""
-    result = factor_files.generate_factors(
-        _load_seed_applications(cpu, accelerated=False), _load_seed_applications(gpu, accelerated=True)
-    )
+    """Write the factor file of the original generator; exit code 1 with unusable logs."""
+    unusable: dict[str, str] = {}
+    _generate_seed_factors(cpu, gpu, output, unusable, verbose=verbose)
+    _end_with_unusable(unusable, "not used")
+
+
+def _generate_seed_factors(cpu: str, gpu: str, output: Path, unusable: dict[str, str], *, verbose: bool) -> None:
+    plain = _load_seed_applications(cpu, unusable, accelerated=False)
+    accelerated = _load_seed_applications(gpu, unusable, accelerated=True)
+    accelerated = keep_usable(accelerated, factor_files.check_stage_durations, lambda app: app.where, unusable)
+    result = factor_files.generate_factors(plain, accelerated)
     write_text(output, result.format_csv())
     _print_warnings(result.warnings)
     if verbose:
@@ -240,9 +306,11 @@ def generate_seed_factors(cpu: str, gpu: str, output: Path, *, verbose: bool) ->
 
 
 def write_seed_profiles(eventlogs: Sequence[str], folder: Path) -> None:
-    """Write a profile folder as the original profiler does."""
-    for path in write_profile_folder(eventlogs, folder):
+    """Write a profile folder as the original profiler does; exit code 1 with unusable logs."""
+    unusable: dict[str, str] = {}
+    for path in write_profile_folder(eventlogs, folder, unusable=unusable):
         print_text(f"written: {path}")
+    _end_with_unusable(unusable, "not profiled")
 
 
 def load_seed_factors(factors: Path | None, platform: str | None) -> dict[str, float]:
@@ -273,44 +341,54 @@ def qualify_with_seed_method(logs: Sequence[str], factors: dict[str, float], fol
     if folder is not None:
         for path in write_qualification(estimates, folder, unusable=unusable):
             print_text(f"written: {path}")
-    for log, reason in unusable.items():
-        print_text(f"not estimated: {remove_secrets(log)}: {reason}")
-    if unusable:
-        raise typer.Exit(ExitCode.INVALID)
+    _end_with_unusable(unusable, "not estimated")
 
 
 def validate_seed_method(
-    logs: tuple[str, str],
+    logs: tuple[str, str | None],
     output: Path,
     *,
     speedups: Path | None,
     profiles: tuple[Path | None, Path | None],
-    jar: Path | None,
     verbose: bool,
 ) -> None:
-    """Generate, qualify and compare with measured times, as the original validation does."""
+    """Generate, qualify and compare with measured times, as the original validation does.
+
+    `logs`: The accelerated log may be null beside its profile. Exit code 1 with unusable logs.
+    """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         # The original deletes it.
         raise ConfigError("the output folder is not empty", where=output, do="give a new folder")
-    if jar is not None:
-        print_text("--jar is not needed: no Java runs here", err=True)
     cpu_log, gpu_log = logs
     cpu_profile, gpu_profile = profiles
-    print_text(f"Output folder = {output}\nCPU event log = {cpu_log}\nGPU event log = {gpu_log}")
+    unused = {
+        "--cpu_profile is not used: --speedups replaces the factors that it is for": cpu_profile and speedups,
+        "--gpu_log is not read: --gpu_profile replaces it": gpu_log and gpu_profile,
+        "--verbose prints nothing: --speedups replaces the factors whose times it is for": verbose and speedups,
+    }
+    for note in (note for note, is_given in unused.items() if is_given):
+        print_text(note, err=True)
+    factors = None if speedups is None else load_seed_factors(speedups, None)
+    print_text(f"Output folder = {output}\nCPU event log = {cpu_log}\nGPU event log = {gpu_log or gpu_profile}")
+    unusable: dict[str, str] = {}
     if gpu_profile is None:
-        write_profile_folder([gpu_log], output / "gpu_profile")
-    measured = _load_seed_applications(str(gpu_profile or output / "gpu_profile"), accelerated=True)
-    if speedups is None:
+        write_profile_folder([str(gpu_log)], output / "gpu_profile", unusable=unusable)
+    accelerated = str(gpu_profile or output / "gpu_profile")
+    measured = _load_seed_applications(accelerated, unusable, accelerated=True)
+    if factors is None:
         if cpu_profile is None:
-            write_profile_folder([cpu_log], output / "cpu_profile")
-        speedups = output / "generatedScores.csv"
-        generate_seed_factors(
-            str(cpu_profile or output / "cpu_profile"),
-            str(gpu_profile or output / "gpu_profile"),
-            speedups,
-            verbose=verbose,
-        )
-    estimates = estimate_applications([cpu_log], factor_files.read_factor_file(speedups))
+            write_profile_folder([cpu_log], output / "cpu_profile", unusable=unusable)
+        plain, scores = str(cpu_profile or output / "cpu_profile"), output / "generatedScores.csv"
+        _generate_seed_factors(plain, accelerated, scores, unusable, verbose=verbose)
+        factors = factor_files.read_factor_file(scores)
+    not_estimated: dict[str, str] = {}
+    estimates = estimate_applications([cpu_log], factors, unusable=not_estimated)
+    if not estimates:
+        reasons = "; ".join(f"{log}: {reason}" for log, reason in not_estimated.items())
+        raise InputError("no log of the CPU side can be estimated", found=reasons[:1000])
     _print_warnings([warning for app in estimates for warning in app.warnings])
-    write_qualification(estimates, output / "cpu")
-    print_text(format_validation_report(compare_estimates(estimates, measured)).rstrip("\n"))
+    write_qualification(estimates, output / "cpu", unusable=not_estimated)
+    unusable |= not_estimated
+    comparison = compare_estimates(estimates, measured, unusable=unusable)
+    print_text(format_validation_report(comparison).rstrip("\n"))
+    _end_with_unusable(unusable, "not compared")

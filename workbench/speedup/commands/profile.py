@@ -94,9 +94,14 @@ def _print_profile(config: ProfileConfig, result: Profile) -> None:
     from workbench.speedup import tables
 
     print_text("\n".join([result.answer, f"verdict: {result.verdict}", *(f"  {reason}" for reason in result.reasons)]))
+    limit = config.top_operators
     print_text(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
-    times = table(result.operator_times, tables.OPERATOR_TIMES, caption="Operator times", limit=config.top_operators)
-    print_text(times.text)
+    caption = "Exclusive time by operator: each second once, so the rows add up to the time of the queries"
+    print_text(table(result.sum_operators(), tables.EXCLUSIVE_TIMES, caption=caption, limit=limit).text)
+    caption = "Stages by task time: exclusive wall time, and skew"
+    print_text(table(result.sum_stages(), tables.STAGE_SPANS, caption=caption, limit=10).text)
+    caption = "Times that operators report: they nest, as the third column says, so do not add rows"
+    print_text(table(result.operator_times, tables.OPERATOR_TIMES, caption=caption, limit=limit).text)
     if result.failure_counts.height:
         print_text(table(result.failure_counts, tables.FAILURE_COUNTS, caption="Failures").text)
 

@@ -128,6 +128,7 @@ Platform = Annotated[
 
 
 def qualify(
+    context: typer.Context,
     logs: Logs = None,
     eventlogs: MoreLogs = None,
     factors: FactorFile = None,
@@ -157,9 +158,9 @@ def qualify(
 ) -> None:
     """Predict the time of applications on the accelerator, most time saved first.
 
-    Unreadable logs, copies and already accelerated applications are listed; --why gives the reasons. A
-    CPUOperator,Score file (*.csv) implies --method seed. Exit code 1 when a log has holes or was unreadable, or no
-    application could be judged.
+    Unreadable logs and already accelerated applications are listed; --why gives the reasons. Copies and earlier
+    attempts are not counted. A CPUOperator,Score file (*.csv) implies --method seed. Exit code 1 when a log has holes
+    or was unreadable, or no application could be judged.
 
     Example: workbench speedup qualify data/samples/eventlogs/tpch_sf0.1.zstd --factors factors.json
     """
@@ -176,38 +177,18 @@ def qualify(
     paths = [path for given in [*(logs or []), *(eventlogs or [])] for path in _expand_list(given)]
     if not paths:
         raise ConfigError("no event log given", do="workbench speedup qualify LOG --factors factors.json")
-    if method is Method.calibrated and factors is not None and factors.suffix.lower() == ".csv":
-        print_text("a CPUOperator,Score file is for the seed method: --method seed is used", err=True)
-        method = Method.seed
+    is_seed_file = factors is not None and factors.suffix.lower() == ".csv"
+    method = methods.infer_method(context, method, "a CPUOperator,Score file" if is_seed_file else None)
     if method is Method.seed:
-        of_calibrated = {
-            "--app-name": app_name,
-            "--since": since,
-            "--newest": newest,
-            "--min-duration": min_duration,
-            "--plan": plan,
-            "--sample": sample,
-            "--set": set_factor,
-            "--price-cpu": price_cpu,
-            "--price-accel": price_accel,
-            "--currency": currency,
-            "--backend": backend is Backend.spark,
-            "--master": master,
-            "--conf": conf,
-            "--results": results,
-            "--jobs": jobs,
-            "--no-cache": not cache,
-            "--why": why,
-            "--per-sql": per_sql,
-            "--json": as_json,
-        }
-        if unused := [flag for flag, value in of_calibrated.items() if value]:
-            raise ConfigError("the seed method does not read it", where=unused[0], do="remove it")
+        of_calibrated = "plan sample app_name since newest min_duration set_factor price_cpu price_accel currency"
+        of_calibrated += " least_ratio backend master conf results jobs cache why per_sql as_json"
+        methods.refuse_unused(context, of_calibrated, "the seed method")
         methods.qualify_with_seed_method(paths, methods.load_seed_factors(factors, platform), out)
         return
     if factors is None or platform is not None:
         raise ConfigError(
-            "the calibrated method needs a factor model",
+            "the calibrated method needs a factor model" + (", and no built-in table" if platform else ""),
+            where="--platform" if platform else None,
             do="workbench speedup generate RECORDING --output factors.json, then --factors factors.json"
             " (built-in tables are for --method seed)",
         )
@@ -237,7 +218,7 @@ def qualify(
     document: dict[str, object] = {"answer": result.answer, "out": out}
     document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
     document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
-    document |= {"operators_at_stake": result.operators_at_stake.to_dicts()}
+    document |= {"operators_at_stake": result.operators_at_stake.to_dicts(), "repeated": result.repeated.to_dicts()}
     finish_command(
         lambda: _print_ranking(result, fleet, why=why, per_sql=per_sql),
         document,
@@ -297,6 +278,8 @@ def _print_ranking(result: Qualification, fleet: MeasuredFleet, *, why: bool, pe
     print_text(f"{fleet.n_read} log(s) read, {fleet.n_cached} from the cache, {fleet.n_filtered} filtered out")
     caption = f"Applications{f' in {result.folder}' if result.folder else ''}, most time saved first"
     print_text(table(*result.build_ranking(), caption=caption, limit=50).text)
+    if result.repeated_note:
+        print_text(result.repeated_note)
     remarks = result.applications.filter(pl.col("reason").is_not_null()).select("log", "reason")
     if why:
         print_text("\n".join(f"{log}: {reason}" for log, reason in remarks.iter_rows()))

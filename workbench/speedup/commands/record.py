@@ -69,6 +69,7 @@ def record(
 
 
 def validate(
+    context: typer.Context,
     recordings: Recordings = None,
     cpu_log: Annotated[
         list[str] | None, typer.Option("--cpu_log", "--cpu-log", "--cpu", help="Event log(s) without accelerator.")
@@ -112,7 +113,9 @@ def validate(
 ) -> None:
     """Predict each query from all the others, and compare the errors with those of simpler predictors.
 
-    The seed method is validated as its script did: on the pair that its factors come from.
+    The seed method is validated as its script did: on the pair that its factors come from. --speedups, --cpu_profile
+    and --gpu_profile imply --method seed; there, exit code 1 when a log or an application could not be used: it is
+    named, and the others are.
 
     Example: workbench speedup validate data/samples/speedup/tpch-sf1
 
@@ -121,7 +124,18 @@ def validate(
     from workbench.core.errors import ConfigError
     from workbench.speedup.commands import methods
 
+    of_seed = "speedups cpu_profile gpu_profile"
+    method = methods.infer_method(context, method, next(iter(methods.list_given(context, of_seed)), None))
+    if jar is not None:
+        print_text("--jar is not needed: no Java runs here", err=True)
     if method is Method.calibrated:
+        methods.refuse_unused(context, f"{of_seed} verbose", "the calibrated method", "add --method seed, or remove it")
+        if other is not None:
+            methods.refuse_unused(
+                context, "seed", "--on", "remove it: another recording is predicted without the seed method"
+            )
+        if not 0 < least_ratio < float("inf"):
+            raise ConfigError("not a ratio", where="--least-ratio", found=least_ratio, allowed="a number above 0")
         pair = methods.load_pair(recordings or [], cpu_log or [], gpu_log or [], baseline, candidate, first_runs.value)
         if other is not None:
             on = methods.load_pair([other], [], [], baseline, candidate, first_runs.value)
@@ -130,10 +144,16 @@ def validate(
             pair, out=output, level=level, threshold=least_ratio, seed=seed, as_json=as_json
         )
     else:
-        if recordings or len(cpu_log or []) != 1 or len(gpu_log or []) != 1 or output is None:
+        if recordings or not cpu_log or output is None or len(cpu_log) > 1 or len(gpu_log or [gpu_profile]) > 1:
             raise ConfigError(
-                "the seed method takes one log per side", do="give --cpu_log LOG --gpu_log LOG --output DIR"
+                "the seed method takes one log per side, and a new folder",
+                do="give --cpu_log LOG, --gpu_log LOG or --gpu_profile DIR, --output DIR, and no recording",
             )
-        logs = (cpu_log or [""])[0], (gpu_log or [""])[0]
+        if not gpu_log and gpu_profile is None:
+            raise ConfigError("the accelerated side is missing", do="give --gpu_log LOG or --gpu_profile DIR")
+        methods.refuse_unused(
+            context, "baseline candidate level least_ratio other first_runs seed as_json", "the seed method"
+        )
+        logs = cpu_log[0], gpu_log[0] if gpu_log else None
         profiles = cpu_profile, gpu_profile
-        methods.validate_seed_method(logs, output, speedups=speedups, profiles=profiles, jar=jar, verbose=verbose)
+        methods.validate_seed_method(logs, output, speedups=speedups, profiles=profiles, verbose=verbose)

@@ -16,7 +16,8 @@ from typing import Any
 import polars as pl
 
 from workbench.core.errors import InputError
-from workbench.speedup.attribution.executions import Execution, Node, scan_columns, scan_table_name
+from workbench.speedup.attribution.executions import Execution, Node
+from workbench.speedup.attribution.plan_identity import scan_columns, scan_table_name
 from workbench.speedup.attribution.time_pieces import booked_operator, estimate_work, split_wall_time
 from workbench.speedup.calibration.booked_times import NodeTimes
 from workbench.speedup.tables import ALIGNED, PLAN_SIDES

@@ -14,7 +14,7 @@ from workbench.speedup.compat_rapids_tools.jvm_semantics import truncate_decimal
 from workbench.speedup.compat_rapids_tools.log_records import Query
 from workbench.speedup.compat_rapids_tools.profile_tables import SeedApplication, build_seed_application
 from workbench.speedup.compat_rapids_tools.seed_factors import OPERATOR_PAIRS, generate_factors
-from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, read_seed_logs
+from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, keep_usable, read_seed_logs
 
 RULE = "=" * 50
 HEADS = (
@@ -95,28 +95,43 @@ class EstimateComparison:
 
 
 def compare_estimates(
-    estimates: Sequence[ApplicationEstimate], measured: Sequence[SeedApplication]
+    estimates: Sequence[ApplicationEstimate],
+    measured: Sequence[SeedApplication],
+    *,
+    unusable: dict[str, str] | None = None,
 ) -> list[EstimateComparison]:
-    """Set every estimate beside the accelerated run of the same application name."""
+    """Set every estimate beside the accelerated run of the same application name.
+
+    `unusable`: Gets the reason of each name that cannot be compared; where none can, or without it, that is an error.
+    """
     names = [app.log.app_name for app in estimates]
     times = {application.name: application.duration_ms for application in measured}
-    for side, side_names in (("CPU", names), ("accelerated", [application.name for application in measured])):
-        repeated = sorted({name for name in side_names if side_names.count(name) > 1})
-        if repeated:
-            raise InputError(
-                f"application names are not unique on the {side} side",
-                where="App Name",
-                found=repeated,
-                do="give one log per application name",
-            )
-    rows = [_build_comparison(app, times[app.log.app_name]) for app in estimates if app.log.app_name in times]
-    if not rows:
+    common = [name for name in dict.fromkeys(names) if name in times]
+    if not common:
         raise InputError(
             "no application is on both sides: the seed method pairs them by name",
             where="App Name",
             found=f"CPU side {sorted(names)}, accelerated side {sorted(times)}",
             do="give both runs the same spark.app.name",
         )
+    by_name = {app.log.app_name: app for app in estimates}
+
+    def compare(name: str) -> EstimateComparison:
+        for side, side_names in (("CPU", names), ("accelerated", [application.name for application in measured])):
+            if (count := side_names.count(name)) > 1:
+                raise InputError(
+                    f"application names are not unique on the {side} side",
+                    where="App Name",
+                    found=f"{count} are called {name!r}",
+                    do="give one log per application name",
+                )
+        return _build_comparison(by_name[name], times[name])
+
+    rows = keep_usable(common, compare, lambda name: f"application {name!r}", unusable)
+    if unusable is not None:
+        for side, side_names in (("CPU", names), ("accelerated", list(times))):
+            alone = dict.fromkeys(f"application {name!r}" for name in side_names if name not in common)
+            unusable.update(dict.fromkeys(alone, f"only on the {side} side: applications are paired by name"))
     return rows
 
 

@@ -20,7 +20,7 @@ from workbench.speedup.compat_rapids_tools.profile_tables import (
     Table,
     build_profile_tables,
 )
-from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, read_seed_logs
+from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, keep_usable, read_seed_logs
 
 T = TypeVar("T")
 Row = dict[str, str]
@@ -48,12 +48,15 @@ def is_profile_folder(path: str | Path) -> bool:
     return folder.is_dir() and bool(_list_application_folders(folder))
 
 
-def read_profile_folder(path: str | Path, *, accelerated: bool) -> list[SeedApplication]:
+def read_profile_folder(
+    path: str | Path, *, accelerated: bool, unusable: dict[str, str] | None = None
+) -> list[SeedApplication]:
     """The applications in a profile folder: each of its sub-folders is one.
 
     `path`: The `rapids_4_spark_profile` folder, or one above or (with a single application) below it.
     `accelerated`: Which side it is for; on the CPU side the table of codegen spans and that of metrics are needed,
     too.
+    `unusable`: Gets the reason of each application that cannot be used; an error without it, or where none can be used.
     """
     folder = Path(path)
     applications = _list_application_folders(folder)
@@ -64,7 +67,9 @@ def read_profile_folder(path: str | Path, *, accelerated: bool) -> list[SeedAppl
             allowed=f"a {PROFILE_FOLDER} folder with a sub-folder per application, each with {APPLICATION}",
             do="workbench speedup profile --csv --eventlogs LOG --local_folder DIR",
         )
-    return [_read_application(application_folder, accelerated=accelerated) for application_folder in applications]
+    return keep_usable(
+        applications, lambda application: _read_application(application, accelerated=accelerated), str, unusable
+    )
 
 
 def _list_application_folders(folder: Path) -> list[Path]:
@@ -85,13 +90,15 @@ def _read_application(folder: Path, *, accelerated: bool) -> SeedApplication:
     duration = _parse_cell(about, "duration", int, folder / APPLICATION)
     if duration is None:
         raise InputError("application without a duration", where=folder / APPLICATION, do="record it to its end")
-    spans = [] if accelerated else _read_table(folder, SPANS)
-    metrics = [] if accelerated else _read_table(folder, METRICS)
+    has_plugin = about["pluginEnabled"].strip().lower() == "true"
+    # Of an accelerated application on the CPU side, the side is what is wrong, and not a table.
+    spans = [] if accelerated or has_plugin else _read_table(folder, SPANS)
+    metrics = [] if accelerated or has_plugin else _read_table(folder, METRICS)
     return SeedApplication(
         where=str(folder),
         name=about["appName"],
         duration_ms=duration,
-        accelerated=about["pluginEnabled"].strip().lower() == "true",
+        accelerated=has_plugin,
         spans=tuple((row["SQL Node"], row["Child Node"]) for row in spans),
         span_times=tuple(
             (row["nodeName"], _parse_cell(row, "total", int, folder / METRICS) or 0)
@@ -147,15 +154,19 @@ def _read_table(folder: Path, name: str) -> list[Row]:
         raise InputError("table cannot be read", where=path, found=str(error)[:200]) from error
 
 
-def write_profile_folder(eventlogs: Sequence[str | Path], folder: str | Path) -> list[Path]:
+def write_profile_folder(
+    eventlogs: Sequence[str | Path], folder: str | Path, *, unusable: dict[str, str] | None = None
+) -> list[Path]:
     """Write the profile of every application in the logs below `folder`; give back the files.
 
     The layout is `folder/rapids_4_spark_profile/<application id>/<table>.csv`.
+    `unusable`: Gets the reason of each log that has no profile; an error without it, or where none has one.
     """
-    logs = [log for path in eventlogs for log in read_seed_logs(path, keep_tasks=True)]
+    logs = read_seed_logs(*eventlogs, keep_tasks=True, unusable=unusable)
     target = Path(folder) / PROFILE_FOLDER
     names: dict[str, SeedLog] = {}
-    for log in logs:
+
+    def choose_folder(log: SeedLog) -> tuple[SeedLog, Path]:
         name = re.sub(r"[^A-Za-z0-9._-]", "_", log.app_id or log.app_name).lstrip(".") or "application"
         if name in names:
             raise InputError(
@@ -169,7 +180,10 @@ def write_profile_folder(eventlogs: Sequence[str | Path], folder: str | Path) ->
                 "there is a profile of this application already", where=target / name, do="choose another folder"
             )
         names[name] = log
-    return [file for name, log in names.items() for file in _write_application(log, target / name)]
+        return log, target / name
+
+    chosen = keep_usable(logs, choose_folder, lambda log: log.where, unusable)
+    return [file for log, place in chosen for file in _write_application(log, place)]
 
 
 def _write_application(log: SeedLog, folder: Path) -> list[Path]:

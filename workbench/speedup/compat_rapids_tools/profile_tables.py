@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_HALF_UP, Decimal
 
@@ -69,18 +69,17 @@ class SeedApplication:
     stages: tuple[StageRow, ...]
 
 
-def check_application_side(applications: Sequence[SeedApplication], *, accelerated: bool) -> None:
-    """Refuse an accelerated application on the CPU side, and a plain one on the accelerated side."""
-    for application in applications:
-        if application.accelerated == accelerated:
-            continue
-        run_kind = "an accelerated run" if application.accelerated else "a run without an accelerator plugin"
-        raise InputError(
-            f"{run_kind} on the {'accelerated' if accelerated else 'CPU'} side",
-            where=application.where,
-            found=f"application {application.name!r}",
-            do="check that the two sides are not swapped",
-        )
+def check_application_side(application: SeedApplication, *, accelerated: bool) -> SeedApplication:
+    """The application; refuses an accelerated one on the CPU side, and a plain one on the accelerated side."""
+    if application.accelerated == accelerated:
+        return application
+    run_kind = "an accelerated run" if application.accelerated else "a run without an accelerator plugin"
+    raise InputError(
+        f"{run_kind} on the {'accelerated' if accelerated else 'CPU'} side",
+        where=application.where,
+        found=f"application {application.name!r}",
+        do="check that the two sides are not swapped",
+    )
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from workbench.speedup.compat_rapids_tools.log_records import list_nodes_in_orde
 from workbench.speedup.compat_rapids_tools.plan_operators import OperatorEstimate
 from workbench.speedup.compat_rapids_tools.profile_folder import format_csv_table
 from workbench.speedup.compat_rapids_tools.profile_tables import Cell, QuotedCell, Table
-from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, read_seed_logs
+from workbench.speedup.compat_rapids_tools.seed_log import SeedLog, explain_error, read_seed_logs
 from workbench.speedup.fleet.fleet_logs import list_log_candidates
 
 FOLDER = NAME = "rapids_4_spark_qualification_output"
@@ -61,8 +61,7 @@ def estimate_applications(
         except InputError as error:
             if unusable is None:
                 raise
-            detail = error.facts.get("found")
-            unusable[log.path] = error.what + (f": {detail}" if detail else "")
+            unusable[remove_secrets(log.path)] = explain_error(error)
     return sorted(estimates, key=_application_rank, reverse=True)
 
 

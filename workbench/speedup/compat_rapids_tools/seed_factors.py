@@ -151,8 +151,8 @@ def _sum_cpu_times(application: SeedApplication) -> Times:
     return times
 
 
-def _sum_gpu_times(application: SeedApplication) -> Times:
-    times: Times = {}
+def check_stage_durations(application: SeedApplication) -> SeedApplication:
+    """The accelerated application; refuses one with a stage that did not end."""
     for stage in application.stages:
         if stage.duration_ms is None:
             raise InputError(
@@ -161,10 +161,16 @@ def _sum_gpu_times(application: SeedApplication) -> Times:
                 found=stage.nodes[:200],
                 do="record the run again, to its end",
             )
+    return application
+
+
+def _sum_gpu_times(application: SeedApplication) -> Times:
+    times: Times = {}
+    for stage in check_stage_durations(application).stages:
         operators = (stage.nodes or "nan").split(",")
         for operator in operators:
             name = operator.split("(")[0]
-            times[name] = times.get(name, 0.0) + stage.duration_ms / len(operators)
+            times[name] = times.get(name, 0.0) + (stage.duration_ms or 0) / len(operators)
     return times
 
 
@@ -223,7 +229,8 @@ def read_factor_file(path: str | Path, *, unused: list[str] | None = None) -> di
 def _read_rows(path: Path) -> list[list[str]]:
     """Read a factor file: its header, checked for the needed columns, and its rows."""
     if not path.is_file():
-        raise InputError("no such factor file", where=path)
+        do = "workbench speedup generate --method seed --cpu LOG --gpu LOG --output FILE.csv makes one"
+        raise InputError("no such factor file", where=path, do=do)
     if path.stat().st_size > MAX_BYTES:
         raise InputError("factor file is too large", where=path, found=f"{path.stat().st_size:,} bytes")
     try:

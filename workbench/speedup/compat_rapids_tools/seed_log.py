@@ -7,9 +7,9 @@ plan texts whole, and lets failures wipe out sums at the moment they come. All t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.core.errors import InputError
 from workbench.eventlog import listener_events as shared
@@ -26,6 +26,8 @@ from workbench.speedup.compat_rapids_tools.log_records import Accumulator, Job, 
 INTERNAL = "internal.metrics."
 RAPIDS_PLUGIN, COMET_PLUGIN = (ENGINES[name].classes[0] for name in ("rapids", "comet"))
 NS_PER_MS = 1_000_000
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 class SeedLog:
@@ -268,15 +270,58 @@ class SeedLog:
             self.tasks[(event.stage_id, event.attempt_id)].append(Task(duration, metrics))
 
 
-def read_seed_logs(path: str | Path, *, keep_tasks: bool = False, need_sql: bool = True) -> list[SeedLog]:
-    """The event logs at a path, each as the v24.08 tool holds it after its last event.
+def keep_usable(
+    items: Iterable[Item],
+    use: Callable[[Item], Result],
+    name: Callable[[Item], str],
+    unusable: dict[str, str] | None,
+) -> list[Result]:
+    """What `use` makes of each item.
+
+    `unusable`: Gets the reason of each item that cannot be used, by its name. Without it, or where no item can be
+    used, that is an error.
+    """
+    results: list[Result] = []
+    errors: dict[str, InputError] = {}
+    for item in items:
+        try:
+            results.append(use(item))
+        except InputError as error:
+            if unusable is None:
+                raise
+            errors[name(item)] = error
+    if errors and not results:
+        if len(errors) == 1:
+            raise next(iter(errors.values()))
+        reasons = [f"{place}: {explain_error(error)}" for place, error in errors.items()]
+        raise InputError("none of these can be used", found="; ".join(reasons[:10]))
+    if unusable is not None:
+        unusable.update({place: explain_error(error) for place, error in errors.items()})
+    return results
+
+
+def explain_error(error: InputError) -> str:
+    """What is wrong and what was found, in one line."""
+    found = error.facts.get("found")
+    return error.what + (f": {found}" if found else "")
+
+
+def read_seed_logs(
+    *paths: str | Path, keep_tasks: bool = False, need_sql: bool = True, unusable: dict[str, str] | None = None
+) -> list[SeedLog]:
+    """The event logs at these paths, each as the v24.08 tool holds it after its last event.
 
     `keep_tasks`: Keep every task's metrics: needed for the aggregated tables of a profile.
+    `unusable`: Gets the reason of each log that cannot be used; an error without it, or where none can be used.
     """
-    logs = [SeedLog(source, keep_tasks=keep_tasks) for source in list_logs(str(path))]
-    for log in logs:
+
+    def read(source: LogSource) -> SeedLog:
+        log = SeedLog(source, keep_tasks=keep_tasks)
         _check_log(log, need_sql)
-    return logs
+        return log
+
+    sources = [source for path in paths for source in list_logs(str(path))]
+    return keep_usable(sources, read, lambda source: remove_secrets(source.path), unusable)
 
 
 def _check_log(log: SeedLog, need_sql: bool) -> None:

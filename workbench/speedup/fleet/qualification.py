@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,7 @@ import polars.selectors as cs
 
 from workbench import stats
 from workbench.core.errors import ConfigError
-from workbench.core.formats import format_number
+from workbench.core.formats import format_items, format_number
 from workbench.core.tables import Table
 from workbench.eventlog.engine_detection import SPARK, UNKNOWN
 from workbench.speedup.attribution.time_pieces import NOT_COUNTED, Measured
@@ -31,11 +32,25 @@ from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE
 
 # Ratio of measured to predicted shared times from which, either way, a prediction gets a caution.
 FAR_PACE = 2.0
+# Beyond this ratio, either way, it is no pace: the rows that were counted are not those that took the time.
+MAX_PACE = 1000.0
 LOGS_AT_A_TIME = 256
+# An application that another engine runs for this share of its queries' time is one that has moved.
+MOSTLY_MOVED = 0.9
+# Shares of the time from which on a limit of the gain is told.
+LARGE_SHARE, SMALL_SHARE = 0.25, 0.1
+# No prediction is below it: start-up alone takes longer.
+MIN_PREDICTED_SHARE = 1e-6
 DAMAGED_STATUSES = ("unreadable", "partial", "contradictory", "damaged")
 RECOMMENDED, TRIAL, LITTLE, PREDICTED_SLOWER = "recommended", "worth a trial", "little gain", "slower"
 # Applications without a prediction.
 ACCELERATED, NOT_JUDGED = "already accelerated", "not judged"
+# Statuses of logs whose application is counted by another log, and what one or several of them are called.
+REPEATED = {"duplicate": ("copy", "copies"), "superseded": ("earlier attempt", "earlier attempts")}
+# End of the reason of such a log: the log that counts.
+_COUNTED_LOG = r"(?:the same application as |counts: )(.*)$"
+# Characters of a log's name in a table; of a longer one, its end tells more.
+MAX_LOG_CHARS = 40
 
 
 @dataclass(frozen=True)
@@ -62,16 +77,17 @@ class QualificationTerms:
 
 @dataclass(frozen=True)
 class Qualification:
-    """Tables `applications`, `predictions` (by query) and `operators_at_stake`; logs that repeat an application.
+    """Tables `applications`, `predictions` (by query) and `operators_at_stake`.
 
-    `damaged` are logs of which something is missing or could not be read, judged or not.
+    `repeated`: Copies and earlier attempts, which are not counted: `log, status, reason`. `damaged`: Logs of which
+    something is missing or could not be read, judged or not.
     """
 
     applications: pl.DataFrame
     predictions: pl.DataFrame
     operators_at_stake: pl.DataFrame
+    repeated: pl.DataFrame
     currency: str = ""
-    n_repeated: int = 0
     damaged: frozenset[str] = frozenset()
 
     @property
@@ -80,8 +96,20 @@ class Qualification:
         return "".join(os.path.commonprefix(self.applications["log"].to_list()).rpartition("/")[:2])  # noqa: RUF071 - URLs, too
 
     def shorten_logs(self, frame: pl.DataFrame) -> pl.DataFrame:
-        """A table with the logs named within `folder`, which its caption says once."""
-        return frame.with_columns(cs.by_name("log", "session", require_all=False).str.strip_prefix(self.folder))
+        """A table with the logs named within `folder`, which its caption says once; long ones are cut from the left."""
+        name = cs.by_name("log", "session", require_all=False).str.strip_prefix(self.folder)
+        ending = pl.lit("…") + name.str.tail(MAX_LOG_CHARS - 1)
+        return frame.with_columns(pl.when(name.str.len_chars() <= MAX_LOG_CHARS).then(name).otherwise(ending))
+
+    @property
+    def repeated_note(self) -> str:
+        """Copies and earlier attempts in one line, with the logs that count; empty without any."""
+        counts = Counter(self.repeated.select("status", pl.col("reason").str.extract(_COUNTED_LOG)).iter_rows())
+        texts = [
+            f"{count} {REPEATED[status][count > 1]}" + (f" of {log.removeprefix(self.folder)}" if log else "")
+            for (status, log), count in counts.most_common()
+        ]
+        return f"Not counted: {format_items(texts)}." if texts else ""
 
     def build_ranking(self) -> tuple[pl.DataFrame, Table]:
         """The applications for display, and their table: one line each, without reasons, costs to the cent."""
@@ -128,9 +156,10 @@ class Qualification:
         }
         classes = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
         base, predicted = float(judged["baseline_s"].sum()), float(judged["predicted_s"].sum())
-        n_not_judged = self.applications.height - judged.height - n_accelerated - self.n_repeated
+        n_not_judged = self.applications.height - judged.height - n_accelerated
         remarks = f"; {n_accelerated} already accelerated" if n_accelerated else ""
-        remarks += f"; {self.n_repeated} left out as copies or earlier attempts" if self.n_repeated else ""
+        if n := self.repeated.height:
+            remarks += f"; {n} {'copy or earlier attempt' if n == 1 else 'copies or earlier attempts'} not counted"
         remarks += f"; {n_not_judged} could not be judged" if n_not_judged else ""
         remarks += f"; {self.n_damaged} judged by a log with holes" if self.n_damaged else ""
         return (
@@ -157,9 +186,9 @@ def qualify_applications(
 
     `plans`, `samples`: Counts of the candidate's plans and errors in samples by query, as for `predict_queries`.
 
-    `applications`: Table `APPLICATIONS_MEASURED`. Unreadable logs, copies, earlier attempts, logs whose times
-    contradict each other, and applications on another engine than the baseline's are not judged; a cut or damaged log
-    is judged by its readable part, and is worth a trial at most.
+    `applications`: Table `APPLICATIONS_MEASURED`. Copies and earlier attempts are not counted. Unreadable logs, logs
+    whose times contradict each other, and applications on another engine than the baseline's are not judged; a cut or
+    damaged log is judged by its readable part, and is worth a trial at most.
 
     Returns: `recommended`: the lower end of the ratio reaches the minimum ratio; `worth a trial`: only the ratio
     does; `slower`: the ratio is below 1 / 1.02; `little gain`: the rest.
@@ -170,17 +199,31 @@ def qualify_applications(
     recording's, `prediction.TRANSFER_COMMON_LOG_SD`.
     """
     terms = terms or QualificationTerms()
+    baseline_engine = model.baseline_engine or SPARK
+    is_of_baseline = pl.col("engine").is_null() | (pl.col("engine") == baseline_engine)
+    moved = _measure_moved_shares(measured, is_of_baseline)
+    measured = measured.select(is_of_baseline)
     predictions, by_term, pace = _predict_logs(model, measured, overrides, plans, samples, terms.level)
     by_log = {key[0]: frame for key, frame in predictions.group_by("session")}
+    is_repeated = pl.col("status").is_in(list(REPEATED))
     rows = [
-        _build_application_row(row, by_log.get(row["log"]), model, terms, pace.get(row["log"], 1.0))
-        for row in applications.iter_rows(named=True)
+        _build_application_row(
+            row, by_log.get(row["log"]), model, terms, pace.get(row["log"], 1.0), moved.get(row["log"], 0.0)
+        )
+        for row in applications.filter(~is_repeated).iter_rows(named=True)
     ]
     table = APPLICATIONS.frame(rows).sort("saved_s", "log", descending=[True, False], nulls_last=True)
     at_stake = _build_operators_at_stake(predictions, by_term)
-    n_repeated = int(applications["status"].is_in(["duplicate", "superseded"]).sum())
+    repeated = applications.filter(is_repeated).select("log", "status", "reason")
     damaged = frozenset(applications.filter(pl.col("status").is_in(DAMAGED_STATUSES))["log"])
-    return Qualification(table, predictions, at_stake, terms.currency, n_repeated, damaged)
+    return Qualification(table, predictions, at_stake, repeated, terms.currency, damaged)
+
+
+def _measure_moved_shares(measured: Measured, is_of_baseline: pl.Expr) -> dict[str, float]:
+    """Share of the time of queries by log that another engine than the baseline's ran; only logs with such queries."""
+    other_s = pl.col("wall_s").filter(~is_of_baseline).sum()
+    shares = measured.executions.group_by("session").agg(share=other_s / pl.col("wall_s").sum())
+    return dict(shares.filter(pl.col("share") > 0).iter_rows())
 
 
 def _predict_logs(
@@ -204,9 +247,14 @@ def _predict_logs(
 
 
 def _build_application_row(
-    row: Mapping[str, Any], predictions: pl.DataFrame | None, model: FactorModel, terms: QualificationTerms, pace: float
+    row: Mapping[str, Any],
+    predictions: pl.DataFrame | None,
+    model: FactorModel,
+    terms: QualificationTerms,
+    pace: float,
+    moved_share: float,
 ) -> dict[str, Any]:
-    """Row of table APPLICATIONS.
+    """Row of table APPLICATIONS. `moved_share`: Of the time of its queries, on another engine than the baseline's.
 
     `row`: Of table APPLICATIONS_MEASURED. `predictions`: Table PREDICTIONS of this log, null for none. `pace`: As
     `compare_paces` gives it.
@@ -230,9 +278,10 @@ def _build_application_row(
         return base
     if row["engine"] == UNKNOWN:
         return base
-    if row["engine"] != SPARK and model.baseline_engine in ("", SPARK):
+    is_mixed = 0 < moved_share < MOSTLY_MOVED and predictions is not None
+    if row["engine"] != SPARK and model.baseline_engine in ("", SPARK) and not is_mixed:
         return base | {"recommendation": ACCELERATED, "reason": f"already accelerated by {row['engine']}"}
-    if row["engine"] != model.baseline_engine and model.baseline_engine:
+    if row["engine"] != model.baseline_engine and model.baseline_engine and not is_mixed:
         return base | {"reason": f"it ran on {row['engine']}, but the factors are for {model.baseline_engine}"}
     if row["wall_s"] is None or row["wall_s"] <= 0:
         return base | {"reason": row["reason"] or "the log does not hold its duration"}
@@ -241,16 +290,22 @@ def _build_application_row(
             return base | {"reason": f"structured streaming: {batches:,} batches, not judged"}
         return base | {"reason": "no SQL query ran tasks, so there is nothing to accelerate"}
     prediction = base | _predict_application(row, predictions, model, terms)
-    return prediction | {"reason": "; ".join(filter(None, [prediction["reason"], _format_pace_caution(pace)])) or None}
+    notes = [prediction["reason"], _format_pace_caution(pace)]
+    if is_mixed:
+        notes.append(
+            f"{100 * moved_share:.0f} % of the queries' time ran on {row['engine']} already and stays as it is"
+        )
+    return prediction | {"reason": "; ".join(filter(None, notes)) or None}
 
 
 def _format_pace_caution(pace: float) -> str | None:
     """A caution if the log's machine or work is far from that of the recording; null otherwise."""
     if 1 / FAR_PACE <= pace <= FAR_PACE:
         return None
-    return (
-        f"a row took {format_number(pace)} times as long as in the recording of the factors: the ratio is less certain"
-    )
+    if not 1 / MAX_PACE <= pace <= MAX_PACE:
+        return "its row counts cannot be compared with those behind the factors, so the prediction is less certain"
+    times, side = format_number(max(pace, 1 / pace)), "slower" if pace > 1 else "faster"
+    return f"rows are {times}x {side} here than where the factors were measured, so the prediction is less certain"
 
 
 def _predict_application(
@@ -265,8 +320,13 @@ def _predict_application(
     # SQL time outside counted queries (failed ones) stays as it is.
     fixed = wall_s - queries_s * overlap
     error_s = sum_query_errors(predictions, model, terms.level) * overlap
-    predicted = fixed + predicted_sql
-    low, high = fixed + max(predicted_sql - error_s[0], 0.0), fixed + predicted_sql + error_s[1]
+    # No engine saves more than the time in which tasks ran, nor any of a user's code.
+    floor_s = fixed + float(predictions["fixed_s"].sum() or 0.0) * overlap
+    if row["running_s"] is not None:
+        floor_s = max(floor_s, wall_s - row["running_s"])
+    predicted = max(fixed + predicted_sql, floor_s)
+    low = max(fixed + max(predicted_sql - error_s[0], 0.0), floor_s, MIN_PREDICTED_SHARE * wall_s)
+    high = max(fixed + predicted_sql + error_s[1], predicted)
     ratio, ratio_low, ratio_high = wall_s / predicted, wall_s / high, wall_s / low
     name = classify_recommendation(ratio, ratio_low, terms.least_ratio)
     if name == RECOMMENDED and row["status"] in DAMAGED_STATUSES:
@@ -282,7 +342,8 @@ def _predict_application(
     ].to_list()
     return {
         "recommendation": name,
-        "reason": "; ".join(filter(None, [row["reason"], _format_limit(fixed / wall_s, share, named)])) or None,
+        "reason": "; ".join(filter(None, [row["reason"], _format_limit(wall_s, fixed, predictions, share, named)]))
+        or None,
         "predicted_s": predicted,
         "predicted_low_s": low,
         "predicted_high_s": high,
@@ -312,11 +373,25 @@ def classify_recommendation(ratio: float, ratio_low: float, min_ratio: float) ->
     return TRIAL if ratio >= min_ratio else LITTLE
 
 
-def _format_limit(fixed_share: float, share: Mapping[str, float], unsupported: list[str]) -> str | None:
-    """The largest limits of the gain as text; null if there are none."""
-    notes = []
-    if fixed_share >= 0.25:
-        notes.append(f"{100 * fixed_share:.0f} % of the time is outside predicted queries")
+def _format_limit(
+    wall_s: float, fixed_s: float, predictions: pl.DataFrame, share: Mapping[str, float], unsupported: list[str]
+) -> str | None:
+    """The largest limits of the gain as text; null if there are none.
+
+    `fixed_s`: Time outside predicted queries. `predictions`: Table PREDICTIONS of the log.
+    """
+    unchanged_s, opaque_s = (float(predictions[name].sum() or 0.0) for name in ("fixed_s", "opaque_s"))
+    parts = (
+        (fixed_s, "{:.0f} % of the time is outside predicted queries"),
+        (unchanged_s, "{:.0f} % of the time is waits, driver time or user code, which no engine changes"),
+        (opaque_s, "up to {:.0f} % of the time may be user code (Python, UDFs), which no engine changes"),
+    )
+    limits = (LARGE_SHARE, SMALL_SHARE, SMALL_SHARE)
+    notes = [
+        text.format(100 * min(1.0, part_s / wall_s))
+        for (part_s, text), limit in zip(parts, limits, strict=True)
+        if part_s >= limit * wall_s
+    ]
     if share["unsupported_share"] >= 0.1:
         notes.append(
             f"{100 * share['unsupported_share']:.0f} % in operators left on the CPU ({', '.join(unsupported[:3])})"

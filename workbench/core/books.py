@@ -1,0 +1,110 @@
+"""Books: accounts of an answer's input that must balance before the answer is valid.
+
+An area builds its books from other events than the figures that they guard, keeps them as the table `books` of a run,
+and adds a sentence of each that does not balance to the reasons of its verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.core.formats import format_number
+from workbench.core.tables import Column, Table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+EQUAL, AT_MOST = "=", "<="
+BOOKS = Table(
+    "books",
+    "Accounts of the input that must balance; a figure that one of them spoils is not valid.",
+    ("book",),
+    (
+        Column("book", "str", "What balances."),
+        Column("left_side", "str", "What the left side counts."),
+        Column("left_value", "float", "The left side; null where the input does not hold it.", nullable=True),
+        Column("relation", "str", "= or <=: how the left side stands to the right one."),
+        Column("right_side", "str", "What the right side counts."),
+        Column("right_value", "float", "The right side; null where the input does not hold it.", nullable=True),
+        Column("unit", "str", "Unit of both; empty for counts."),
+        Column("tolerance", "float", "Largest difference that is none."),
+        Column("holds", "bool", "Does it balance? Null where a side is unknown.", nullable=True),
+        Column("spoils", "str", "Figures that are not valid where it does not balance."),
+        Column("cause", "str", "Likely cause where it does not."),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Book:
+    """One account: two sides counted from different events, each with what it counts and its value.
+
+    `tolerance` is the largest difference that is none; `spoils` names the figures that rest on it.
+    """
+
+    book: str
+    left: tuple[str, float | None]
+    right: tuple[str, float | None]
+    spoils: str
+    cause: str
+    relation: str = EQUAL
+    unit: str = ""
+    tolerance: float = 0.0
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it balances; null where a side is unknown."""
+        left, right = self.left[1], self.right[1]
+        if left is None or right is None:
+            return None
+        excess = left - right
+        return excess <= self.tolerance and (self.relation == AT_MOST or excess >= -self.tolerance)
+
+
+def build_books(books: Iterable[Book]) -> pl.DataFrame:
+    """Books as table BOOKS.
+
+    >>> book = Book("attempts", ("ends of tasks", 14), ("tasks that ended", 12), "task times", "repeated lines")
+    >>> build_books([book])["holds"].to_list()
+    [False]
+    """
+    return BOOKS.frame(
+        [
+            {
+                "book": book.book,
+                "left_side": book.left[0],
+                "left_value": None if book.left[1] is None else float(book.left[1]),
+                "relation": book.relation,
+                "right_side": book.right[0],
+                "right_value": None if book.right[1] is None else float(book.right[1]),
+                "unit": book.unit,
+                "tolerance": float(book.tolerance),
+                "holds": book.holds,
+                "spoils": book.spoils,
+                "cause": book.cause,
+            }
+            for book in books
+        ]
+    )
+
+
+def describe_broken_books(books: pl.DataFrame, names: Sequence[str] | None = None) -> tuple[str, ...]:
+    """A sentence for each book that does not balance. `books`: Table BOOKS. `names`: Those to look at; null: all.
+
+    >>> book = Book("attempts", ("ends of tasks", 14), ("tasks that ended", 12), "task times", "repeated lines")
+    >>> describe_broken_books(build_books([book]))
+    ('the book of attempts does not balance: ends of tasks 14, tasks that ended 12 (likely cause: repeated lines)',)
+    """
+    sentences = []
+    for row in books.iter_rows(named=True):
+        if row["holds"] is False and (names is None or row["book"] in names):
+            sides = [
+                " ".join(filter(None, [row[f"{side}_side"], format_number(row[f"{side}_value"]), row["unit"]]))
+                for side in ("left", "right")
+            ]
+            sentences.append(
+                f"the book of {row['book']} does not balance: {sides[0]}, {sides[1]} (likely cause: {row['cause']})"
+            )
+    return tuple(sentences)

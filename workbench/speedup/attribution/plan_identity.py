@@ -1,0 +1,122 @@
+"""Identity of a query: what it reads and computes, whatever it is called."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from functools import lru_cache
+
+import polars as pl
+
+from workbench.speedup import engines
+
+# A path, cut by Spark at 100 characters; and what stands before the columns of a scan without one.
+_PATH = re.compile(r"Location: [^\[]*\[([^\],]+)")
+_SOURCE = re.compile(r"\w*Scan (?:\[native\] ?)?(.+?) ?\[[^\]]*#")
+_LOCATION = re.compile(r"Location: [^\[]*\[[^\]]*\](?:, )?")
+# What differs from run to run: ids of expressions, plans and subqueries, addresses and generated classes.
+_PASSING = re.compile(r"#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|@[0-9a-f]{4,}|RuntimeFilters: \[[^\]]*\]")
+# How a query runs, as opposed to what it computes.
+_PHYSICAL = frozenset({"Sort", "Coalesce", "CoalesceBatches", "InMemoryTableScan"})
+_CONNECT = re.compile(r'Spark Connect - session_id: ".*', re.DOTALL)
+_MAX_TABLES = 2
+
+
+def scan_table_name(arguments: str) -> str:
+    """Table of a scan: the last part of its first path, because folders differ between clusters; else its source.
+
+    Empty where Spark has cut the path (at 100 characters): the remainder names a folder.
+
+    >>> scan_table_name("Format: Parquet, Location: InMemoryFileIndex(1 paths)[file:/x/orders], PartitionFilters: []")
+    'orders'
+    >>> scan_table_name("Location: InMemoryFileIndex(1 paths)[file:/x/or..., PartitionFilters: [isnotnull(k#8)]")
+    ''
+    >>> scan_table_name("BatchScan lake.sales.orders[k#1L, v#2] lake.sales.orders (branch=null)")
+    'lake.sales.orders'
+    """
+    place = _PATH.search(arguments)
+    if place is None:
+        source = None if "Location: " in arguments else _SOURCE.match(arguments)
+        return source[1] if source else ""
+    path = place[1]
+    return "" if path.endswith("...") else path.rstrip("/").rpartition("/")[2]
+
+
+def scan_columns(arguments: str) -> str:
+    """Columns of a scan with their types, without runtime filters (their ids differ from run to run)."""
+    return arguments.partition("ReadSchema: ")[2].partition(" RuntimeFilters: ")[0]
+
+
+def strip_description(text: str | None) -> str:
+    """A description without what names a session of Spark Connect, which differs from run to run.
+
+    >>> strip_description('Spark Connect - session_id: "0d1f" user_context { user_id: "ann" } plan { root')
+    'Spark Connect'
+    """
+    return _CONNECT.sub("Spark Connect", text or "")
+
+
+def fingerprint_plans(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], str]:
+    """Digest of what each execution computes, by log id and SQL id; equal for repeats on one engine.
+
+    It holds the tables, columns and filters of scans, and the conditions, keys and functions of the first plan version,
+    not how they are run: adaptive execution, joins and exchanges do not change it. Engines word the same plan in other
+    ways, so it is compared within an engine only.
+
+    `plan_nodes`: `log_id, sql_id, plan_version, node_name, simple_string` of the event log.
+    """
+    key = ["log_id", "sql_id"]
+    first = plan_nodes.filter(pl.col("plan_version") == pl.col("plan_version").min().over(key))
+    parts: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for log_id, sql_id, name, text in first.select(*key, "node_name", "simple_string").iter_rows():
+        if (part := _normalize_node(name, text or "")) is not None:
+            parts[log_id, sql_id].append(part)
+    return {of: hashlib.sha256("\n".join(sorted(texts)).encode()).hexdigest()[:12] for of, texts in parts.items()}
+
+
+@lru_cache(maxsize=8192)
+def _normalize_node(name: str, text: str) -> str | None:
+    """A node as part of a fingerprint; null for one that says only how a query runs."""
+    operator = engines.classify_operator(name)
+    if operator.kind != "plain" or operator.name in _PHYSICAL or "Join" in operator.name:
+        return None
+    if name.startswith("Execute "):
+        # Places of output differ from run to run.
+        return name
+    if operator.name.startswith("Scan"):
+        text = f"{scan_table_name(text)} {_LOCATION.sub('', text)}"
+    return _PASSING.sub("#", text)
+
+
+def name_queries(
+    descriptions: Mapping[tuple[int, int], str],
+    plans: Mapping[tuple[int, int], str],
+    tables: Mapping[tuple[int, int], Collection[str]],
+) -> dict[tuple[int, int], str]:
+    """Name of the query of each execution, by log id and SQL id: its description where that names one plan in the log.
+
+    Executions without a description of their own, as PySpark's writes, get tables and fingerprint behind it.
+
+    >>> name_queries({(0, 0): "save", (0, 1): "save"}, {(0, 0): "ab12ff", (0, 1): "cd34ff"}, {(0, 0): ["t"]})
+    {(0, 0): 'save [t #ab12]', (0, 1): 'save [#cd34]'}
+    """
+    seen: dict[tuple[int, str], set[str | None]] = defaultdict(set)
+    for (log_id, sql_id), text in descriptions.items():
+        seen[log_id, text].add(plans.get((log_id, sql_id)))
+    return {
+        key: text if len(seen[key[0], text]) == 1 else add_identity(text, plans.get(key), tables.get(key, ()))
+        for key, text in descriptions.items()
+    }
+
+
+def add_identity(text: str, plan: str | None, tables: Collection[str]) -> str:
+    """A description with the tables and the fingerprint that tell its query from others of this name.
+
+    >>> add_identity("save", "ab12ff", ["orders", "lines", "parts"])
+    'save [lines, orders, ... #ab12]'
+    """
+    named = sorted(filter(None, tables))
+    shown = named[:_MAX_TABLES] + ["..."] * (len(named) > _MAX_TABLES)
+    return f"{text} [{' '.join(filter(None, [', '.join(shown), f'#{plan[:4]}' if plan else '#']))}]"
