@@ -142,6 +142,7 @@ def _term(term: str, stage: int | None, seconds: float) -> dict[str, object]:
         "operators": [],
         "node_ids": [],
         "accelerated": [],
+        "opaque": [],
         "work": [],
         "task_s": seconds,
         "wall_s": seconds,
@@ -156,6 +157,7 @@ def _piece(stage: int, names: list[str], work: list[float], seconds: float, *, f
         "operators": names,
         "node_ids": list(range(len(names))),
         "accelerated": [fast] * len(names),
+        "opaque": [False] * len(names),
         "work": work,
         "task_s": seconds,
         "wall_s": seconds,
@@ -175,6 +177,7 @@ def _execution(query: int, number: int, wall_s: float) -> dict[str, object]:
         "why_not": None,
         "planned_operators": None,
         "planned_counts": None,
+        **dict.fromkeys(("description", "plan", "engine", "read_rows", "file_bytes")),
     }
 
 

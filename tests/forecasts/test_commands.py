@@ -82,6 +82,24 @@ WRONG = {
     "ends exchanged": (["add", *BY_HAND, "--value", "1", "--low", "2", "--high", "1"], "above the upper end"),
     "a level of 90": (["add", *BY_HAND, "--value", "1", "--level", "90"], "where: --level"),
     "no number": (["add", *BY_HAND, "--value", "nan"], "where: --value"),
+    "an infinite value": (["add", *BY_HAND, "--value", "inf"], "where: --value"),
+    "a negative value": (["add", *BY_HAND, "--value", "-1"], "allowed: greater than or equal to 0"),
+    "a negative end": (["add", *BY_HAND, "--value", "1", "--low", "-1"], "where: --low"),
+    "an infinite end": (["add", *BY_HAND, "--value", "1", "--high", "inf"], "where: --high"),
+    "a value below its interval": (
+        ["add", *BY_HAND, "--value", "1", "--low", "2", "--high", "3"],
+        "found: the value 1 is below its lower end 2",
+    ),
+    "a value above its interval": (["add", *BY_HAND, "--value", "4", "--high", "3"], "above its upper end 3"),
+    "a level of nothing": (["add", *BY_HAND, "--value", "1", "--level", "0.8"], "a level without an interval"),
+    "runs for a value by hand": (["add", *BY_HAND, "--value", "1", "--out", "x"], "only used with a run"),
+    "an invalid run by hand": (["add", *BY_HAND, "--value", "1", "--accept-invalid"], "where: --accept-invalid"),
+    "a negative outcome": (["match", "--forecast", "a", "--value", "-1"], "allowed: greater than or equal to 0"),
+    "an outcome that is no number": (["match", "--forecast", "a", "--value", "nan"], "where: --value"),
+    "an outcome beyond its interval": (["match", "--forecast", "a", "--value", "3", "--low", "4"], "lower end 4"),
+    "an interval of a failure": (["match", "--forecast", "a", "--failed", "x", "--low", "4"], "a failure has no"),
+    "a run for an outcome by hand": (["match", "--forecast", "a", "--value", "1", "--made-by", "x"], "with a run"),
+    "forecasts of no run": (["match", "seen", "--made-by", "fly"], "no forecast of this run is kept"),
     "text that steers": (["add", *BY_HAND, "--value", "1", "--note", "\x1b[2J"], "where: --note"),
     "an area that is none": (["add", "--area", "a b", *BY_HAND[2:], "--value", "1"], "where: --area"),
     "an invalid run": (["add", "noisy"], "found: it is invalid: it was noisy"),
@@ -114,6 +132,19 @@ def test_wrong_use_ends_with_2_says_what_and_loses_nothing(place: Path, words: l
     assert message in said.err
     assert path.read_bytes() == before
     assert not Path("fly.jsonl").exists()
+
+
+def test_an_outcome_that_two_forecasts_wait_for_is_told_and_not_written(place: Path) -> None:
+    write_run(place / "speedup" / "revised", "speedup", {tables.INPUT_PREDICTIONS: [predict("q1")]})
+    call("add", "made")
+    call("add", "revised")
+    said = call("match", "seen")
+    assert said.out.splitlines()[-1].startswith("2 ambiguous, 1 matched, 2 no forecast: run seen, ")
+    assert said.out.count("2 forecasts wait for it: --made-by RUN, or --forecast ID") == 2
+    document = call_json("match", "seen")
+    assert document["counts"] == {"no forecast": 2, "ambiguous": 2, "unchanged": 1}
+    assert len(read_ledger(place / LEDGER_FILE).outcomes) == 1
+    assert call_json("match", "seen", "--made-by", "revised")["counts"] == {"no forecast": 3, "matched": 1}
 
 
 def test_an_invalid_run_is_accepted_on_demand_and_said(place: Path) -> None:

@@ -63,12 +63,16 @@ BAD_LINES = {
     "a list": ("[1]\n", "not a line of a ledger"),
     "another kind": (change(FORECAST, kind="guess"), "not a line of a ledger"),
     "a kind that is no text": (change(FORECAST, kind=[1]), "not a line of a ledger"),
-    "a newer format": (change(FORECAST, format_version=2), "of a newer workbench"),
+    "a newer format": (change(FORECAST, format_version=3), "of a newer workbench"),
     "no format": (change(FORECAST, format_version=None), "no format_version"),
     "an unknown field": (change(FORECAST, surprise=1), "there is no such field"),
     "no value": (change(FORECAST, value=None), "value"),
     "a value that is not finite": (change(FORECAST, value=float("nan")), "finite"),
     "ends that are exchanged": (change(FORECAST, low=5, high=1), "the lower end 5 is above the upper end 1"),
+    "a value below 0": (change(FORECAST, value=-1), "not a forecast of a ledger"),
+    "an end below 0": (change(OUTCOME, low=-0.5), "not an outcome of a ledger"),
+    "a value below its interval": (change(FORECAST, value=7.5), "the value 7.5 is below its lower end 8"),
+    "a value above its interval": (change(OUTCOME, high=9), "the value 10 is above its upper end 9"),
     "a level beyond 1": (change(FORECAST, level=90), "level"),
     "a time without a zone": (change(FORECAST, kept_at="2026-11-01T00:00:00"), "timezone"),
     "an id that is none": (change(FORECAST, id="../x"), "id"),
@@ -171,12 +175,24 @@ def test_writers_in_threads_and_processes_lose_and_double_nothing(tmp_path: Path
     assert sorted(json.loads(line)["id"] for line in lines) == [f"{number:012x}" for number in range(35)]
 
 
+def test_a_forecast_of_two_joined_ledgers_counts_once_though_an_older_version_kept_one(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    old = json.loads(FORECAST)
+    del old["application"]
+    path.write_text(json.dumps(old | {"format_version": 1}) + "\n" + format_line(make_forecast(1, application="app-1")))
+    assert list(read_ledger(path).forecasts) == [make_forecast(1).id]
+
+
+def test_an_end_that_misses_its_value_in_the_last_digit_is_no_contradiction() -> None:
+    assert make_forecast(1, value=0.3, low=0.1 + 0.2, high=0.4).low == 0.1 + 0.2
+
+
 ENTRIES = [
-    *(make_forecast(number, value=5.0 + number) for number in range(6)),
+    *(make_forecast(number, value=8.0 + number / 2) for number in range(6)),
     *(make_outcome(number, value=6.0) for number in range(4)),
     make_outcome(2, value=7.0),
     make_outcome(3, None, failure="out of memory"),
-    make_forecast(5, value=10.0, kept_at=DAY.replace(month=12)),
+    make_forecast(5, value=10.5, kept_at=DAY.replace(month=12)),
 ]
 IN_ORDER = parse_ledger("".join(map(format_line, ENTRIES)).encode(), "x")
 

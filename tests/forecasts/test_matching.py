@@ -39,7 +39,7 @@ def predict(query: str, session: str = "log", **more: Any) -> dict[str, Any]:
 
 
 def measure(query: str, ratio: float = 2.1) -> dict[str, Any]:
-    return {"query": query, "candidate_s": 1.0, "ratio": ratio, "ratio_low": 2.0, "ratio_high": 2.2}
+    return {"query": query, "candidate_s": 1.0, "ratio": ratio, "ratio_low": ratio - 0.1, "ratio_high": ratio + 0.1}
 
 
 def predicting(folder: Path, *queries: str, **options: Any) -> StoredRun:
@@ -212,12 +212,104 @@ def test_the_same_run_changes_nothing_and_another_one_is_refused_unless_again(tm
     refuse_second_outcome(ledger, forecast, again=True)
 
 
-def test_every_open_forecast_is_matched_by_itself_or_only_those_of_one_run(tmp_path: Path) -> None:
+def test_an_outcome_that_several_forecasts_wait_for_is_ambiguous_until_one_is_named(tmp_path: Path) -> None:
     made = [build_forecasts(predicting(tmp_path / f"made-{day}", "q1", day=day), NOW)[0] for day in (0, 1)]
     run = measuring(tmp_path / "seen", "q1", day=2)
-    assert count_statuses(match_run(keep(*made), run, NOW))["matched"] == 2
+    rows = match_run(keep(*made), run, NOW)
+    assert count_statuses(rows) == {"no forecast": 1, "ambiguous": 2}
+    assert rows[0].reason == "2 forecasts wait for it: --made-by RUN, or --forecast ID"
+    assert list_outcomes(rows) == []
     (outcome,) = list_outcomes(match_run(keep(*made), run, NOW, made_by="made-1"))
     assert outcome.forecast == made[1].id
+    with pytest.raises(ConfigError, match="no forecast of this run is kept") as caught:
+        match_run(keep(*made), run, NOW, made_by="made")
+    assert caught.value.facts["allowed"] == ["made-0", "made-1"]
+
+
+def test_an_outcome_is_never_matched_twice(tmp_path: Path) -> None:
+    made = [build_forecasts(predicting(tmp_path / f"made-{day}", "q1", day=day), NOW)[0] for day in (0, 1)]
+    run = measuring(tmp_path / "seen", "q1", day=2)
+    outcomes = tuple(list_outcomes(match_run(keep(*made), run, NOW, made_by="made-1")))
+    for options in ({}, {"made_by": "made-0"}, {"again": True}):
+        rows = match_run(keep(*made, outcomes=outcomes), run, NOW, **options)
+        assert list_outcomes(rows) == [], options
+        assert (rows[0].status, rows[0].reason) == ("refused", f"this outcome is matched with forecast {made[1].id}")
+
+
+def test_a_forecast_without_an_outcome_is_matched_beside_those_that_have_one(tmp_path: Path) -> None:
+    made = [build_forecasts(predicting(tmp_path / f"made-{day}", "q1", day=day), NOW)[0] for day in (0, 2)]
+    seen = [measuring(tmp_path / f"seen-{day}", "q1", day=day) for day in (1, 3)]
+    first = tuple(list_outcomes(match_run(keep(*made), seen[0], NOW)))
+    assert [outcome.forecast for outcome in first] == [made[0].id]
+    (second,) = list_outcomes(match_run(keep(*made, outcomes=first), seen[1], NOW))
+    assert second.forecast == made[1].id
+
+
+def predicting_applications(folder: Path, *app_ids: str | None) -> list[Forecast]:
+    row = {"app_name": "etl", "predicted_s": 50.0, "predicted_low_s": 40.0, "predicted_high_s": 60.0}
+    rows = [row | {"log": f"log-{number}", "app_id": app_id} for number, app_id in enumerate(app_ids)]
+    write_run(folder, "fleet", {tables.INPUT_APPLICATIONS: rows})
+    return build_forecasts(open_run(folder), NOW)
+
+
+def measuring_applications(folder: Path, *app_ids: str, day: int = 2) -> StoredRun:
+    row = {"app_name": "etl", "engine": "comet", "status": "complete", "wall_time_s": 55.0}
+    write_run(folder, "profile", {tables.INPUT_OVERVIEW: [row | {"app_id": app_id} for app_id in app_ids]}, day=day)
+    return open_run(folder)
+
+
+def test_applications_of_one_name_are_matched_by_their_ids_and_never_by_the_name_alone(tmp_path: Path) -> None:
+    first, second = predicting_applications(tmp_path / "made", "app-1", "app-2")
+    assert (first.subject, first.application, second.application) == ("application etl", "app-1", "app-2")
+    rows = match_run(keep(first, second), measuring_applications(tmp_path / "same", "app-2"), NOW)
+    assert [(row.status, row.forecast) for row in rows] == [("matched", second)]
+    assert [outcome.application for outcome in list_outcomes(rows)] == ["app-2"]
+    rows = match_run(keep(first, second), measuring_applications(tmp_path / "both", "app-1", "app-2"), NOW)
+    assert [outcome.forecast for outcome in list_outcomes(rows)] == [first.id, second.id]
+    rows = match_run(keep(first, second), measuring_applications(tmp_path / "other", "app-9"), NOW)
+    assert [row.status for row in rows] == ["ambiguous", "ambiguous"]
+    # By its id one is taken, and only the other waits for the application of another id.
+    rows = match_run(keep(first, second), measuring_applications(tmp_path / "mixed", "app-1", "app-9"), NOW)
+    assert [outcome.forecast for outcome in list_outcomes(rows)] == [first.id, second.id]
+
+
+def test_one_name_on_both_sides_meets_though_the_accelerated_application_has_another_id(tmp_path: Path) -> None:
+    for number, app_id in enumerate(("app-1", None)):
+        (forecast,) = predicting_applications(tmp_path / f"made-{number}", app_id)
+        run = measuring_applications(tmp_path / f"seen-{number}", "app-9")
+        (outcome,) = list_outcomes(match_run(keep(forecast), run, NOW))
+        assert (forecast.application, outcome.application, outcome.forecast) == (app_id, "app-9", forecast.id)
+
+
+def test_an_application_that_is_profiled_twice_is_one_outcome(tmp_path: Path) -> None:
+    (first,), (second,) = (predicting_applications(tmp_path / f"made-{number}", None) for number in range(2))
+    run = measuring_applications(tmp_path / "seen", "app-9")
+    outcomes = tuple(list_outcomes(match_run(keep(first), run, NOW)))
+    again = measuring_applications(tmp_path / "seen-again", "app-9", day=3)
+    rows = match_run(keep(first, second, outcomes=outcomes), again, NOW)
+    assert [(row.forecast, row.status) for row in rows] == [(first, "refused"), (second, "refused")]
+    assert rows[1].reason == f"this outcome is matched with forecast {first.id}"
+
+
+def test_an_impossible_figure_of_a_run_is_refused_with_its_run_and_subject(tmp_path: Path) -> None:
+    row = predict("q1", ratio=-2.0)
+    write_run(tmp_path / "made", "speedup", {tables.INPUT_PREDICTIONS: [row]})
+    with pytest.raises(InputError, match="not a forecast") as caught:
+        build_forecasts(open_run(tmp_path / "made"), NOW)
+    assert caught.value.facts["where"] == "run made (speedup), query q1, ratio, value"
+    assert caught.value.facts["allowed"] == "greater than or equal to 0"
+
+
+def test_an_impossible_outcome_is_named_and_the_others_of_its_run_are_matched(tmp_path: Path) -> None:
+    ledger = keep(*build_forecasts(predicting(tmp_path / "made", "q1", "q2", "q3"), NOW))
+    pairs = [measure("q1", 0.05), measure("q2") | {"ratio_high": 1.0}, measure("q3")]
+    write_run(tmp_path / "seen", "speedup", {tables.INPUT_PAIRS: pairs}, day=2)
+    rows = [row for row in match_run(ledger, open_run(tmp_path / "seen"), NOW) if row.forecast]
+    assert [(row.status, row.reason) for row in rows] == [
+        ("impossible", "-0.05, not greater than or equal to 0"),
+        ("impossible", "the lower end 2 is above the upper end 1"),
+        ("matched", ""),
+    ]
 
 
 def test_several_outcomes_of_one_subject_are_ambiguous_and_another_unit_is_left_out(tmp_path: Path) -> None:

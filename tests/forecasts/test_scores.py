@@ -68,7 +68,7 @@ def test_intervals_without_an_end_and_values_that_are_not_positive_count_where_t
     row = score(
         make_forecast(1, low=None, high=None), make_outcome(1),
         make_forecast(2, low=8.0, high=None), make_outcome(2),
-        make_forecast(3, value=0.0, low=-1.0, high=1.0), make_outcome(3, 0.5),
+        make_forecast(3, value=0.0, low=0.0, high=1.0), make_outcome(3, 0.5),
     ).overall  # fmt: skip
     assert (row["n_matched"], row["n_intervals"], row["n_covered"], row["n_errors"]) == (3, 1, 1, 2)
     assert (row["mean_log_width"], row["mean_interval_score"]) == (None, None)

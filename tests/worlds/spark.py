@@ -202,6 +202,7 @@ class World:
         self.open_spans: list[tuple[int, int]] = []
         self.queries: list[Query] = []
         self.plans: list[str] = []
+        self.n_attempts: dict[int, int] = {}
         self.rdd_spans: list[tuple[int, int]] = []
         self.session_id = ""
         self.truth: Truth
@@ -324,7 +325,8 @@ class World:
         finish = copy_launch + duration
         limit = executor.removed
         end = finish if limit is None else min(finish, limit)
-        if copy_executor.removed is not None and finish > copy_executor.removed:
+        is_same = (copy_executor.name, copy_slot) == (executor.name, slot)
+        if is_same or (copy_executor.removed is not None and finish > copy_executor.removed):
             self.run_task(stage_id, attempt, partition, executor, launch, launch + duration, "success", updates)
             self.free[executor.name, slot] = launch + duration
             ends.append(launch + duration)
@@ -580,10 +582,13 @@ class World:
         before = query.stages[above]
         lost = range(max(1, len(before.durations) // 2))
         again = self.split_updates(query, above, before)
-        self.submit(ids[above], 1, before, len(lost), end + 10, properties, [])
-        map_end = self.run_stage(before, ids[above], 1, end + 10, again, lost)
-        self.complete(ids[above], 1, before, len(lost), end + 10, map_end)
+        number_of_attempt = self.n_attempts.get(ids[above], 1)
+        self.n_attempts[ids[above]] = number_of_attempt + 1
+        self.submit(ids[above], number_of_attempt, before, len(lost), end + 10, properties, [])
+        map_end = self.run_stage(before, ids[above], number_of_attempt, end + 10, again, lost)
+        self.complete(ids[above], number_of_attempt, before, len(lost), end + 10, map_end)
         query.spans.append((ids[above], end + 10, map_end))
+        self.n_attempts[stage_id] = 2
         self.submit(stage_id, 1, spec, n - half, map_end + 10, properties, parents)
         last = self.run_stage(spec, stage_id, 1, map_end + 10, updates, range(half, n))
         self.complete(stage_id, 1, spec, n - half, map_end + 10, last, parents=parents)

@@ -122,8 +122,10 @@ def match(
 ) -> None:
     """Match the outcomes of a run with the forecasts that were made before, or give one by hand.
 
-    Forecast and outcome are about the same area, subject and quantity. Outcomes of a run that is not valid are kept,
-    and do not count in scores.
+    Forecast and outcome are about the same area, subject and quantity. One outcome is matched with one forecast: by
+    the application id where both have it; where several forecasts wait for it, they are ambiguous and none is
+    matched. Outcomes of a run that is not valid are kept, and do not count in scores. Exit code 1 when an outcome is
+    impossible: it is named, and the others are matched.
     """
     from workbench.cli import forecast_output
 

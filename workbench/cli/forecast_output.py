@@ -31,6 +31,7 @@ _FLAGS = {
     name: f"--{name}" for name in ("area", "subject", "quantity", "value", "low", "high", "level", "unit", "note")
 }
 _FLAGS |= {"failure": "--failed", "forecast": "--forecast"}
+_RANGES = "correct it; values are finite and at least 0, with low <= value <= high"
 _BY_HAND = ("area", "subject", "quantity", "value")
 
 
@@ -50,11 +51,14 @@ def add_forecasts(
     now = datetime.now(UTC)
     _refuse_mixture(run_name, given, "a run", "--area, --subject, --quantity and --value")
     if run_name is None:
+        _refuse_without_run({"--out": out, "--accept-invalid": accept_invalid})
+        if "level" in given and not given.keys() & {"low", "high"}:
+            raise ConfigError("a level without an interval", where="--level", do="add --low and --high, or remove it")
         if missing := [_FLAGS[name] for name in _BY_HAND if name not in given]:
             raise ConfigError("options are missing", where="workbench forecast add", found=f"no {', '.join(missing)}")
         fields = {"level": stats.LEVEL, "note": note, "retrospective": retrospective, "made_at": now, "kept_at": now}
         fields |= given | {"id": matching.make_id(now.isoformat(), *(str(given[name]) for name in _BY_HAND))}
-        forecasts = [build_entry(Forecast, fields, where=None, flags=_FLAGS, error_type=ConfigError)]
+        forecasts = [_build_entry_by_hand(Forecast, fields)]
     else:
         run = catalogue.resolve_run(run_name, out or default_place())
         forecasts = matching.build_forecasts(
@@ -86,6 +90,16 @@ def _refuse_mixture(run_name: str | None, given: Mapping[str, Any], first: str, 
         )
 
 
+def _refuse_without_run(values: Mapping[str, object]) -> None:
+    """Refuse options that only say something about a run, where there is none."""
+    if unused := [flag for flag, value in values.items() if value]:
+        raise ConfigError("only used with a run", where=unused[0], do="give RUN in place of a value, or remove it")
+
+
+def _build_entry_by_hand(model: type[Forecast] | type[Outcome], fields: Mapping[str, Any]) -> Any:
+    return build_entry(model, dict(fields), where=None, flags=_FLAGS, error_type=ConfigError, do=_RANGES)
+
+
 def match_outcomes(
     run_name: str | None,
     out: str | None,
@@ -106,6 +120,7 @@ def match_outcomes(
     # Asked for first: a ledger is not begun by an outcome.
     read_ledger(path)
     if run_name is None:
+        _refuse_without_run({"--out": out, "--made-by": made_by})
         _match_by_hand(path, given, now, begun or now, again=again, note=note, as_json=as_json)
         return
     run = catalogue.resolve_run(run_name, out or default_place())
@@ -117,14 +132,18 @@ def match_outcomes(
 
     _tell_torn_line(append_entries(path, choose), path, removed=bool(matching.list_outcomes(rows)))
     counts = matching.count_statuses(rows)
-    if as_json:
-        print_json(
-            {"ledger": path, "run_id": run.run_id, "counts": counts, "rows": [_build_match(row) for row in rows]}
-        )
-        return
+    finish_command(
+        lambda: _format_matches(rows, counts, f"run {run.run_id}, {path}"),
+        lambda: {"ledger": path, "run_id": run.run_id, "counts": counts, "rows": [_build_match(row) for row in rows]},
+        as_json=as_json,
+        is_valid="impossible" not in counts,
+    )
+
+
+def _format_matches(rows: Sequence[matching.MatchRow], counts: Mapping[str, int], of: str) -> str:
     shown = [row for row in rows if row.forecast is not None]
-    print_text("\n".join(format_table(map(_list_match_cells, shown), _MATCH_HEADERS)) if shown else "nothing matched")
-    print_text(", ".join(f"{count} {status}" for status, count in counts.items()) + f": run {run.run_id}, {path}")
+    lines = list(format_table(map(_list_match_cells, shown), _MATCH_HEADERS)) if shown else ["nothing matched"]
+    return "\n".join([*lines, ", ".join(f"{count} {status}" for status, count in counts.items()) + f": {of}"])
 
 
 def _match_by_hand(
@@ -132,6 +151,10 @@ def _match_by_hand(
 ) -> None:
     if "forecast" not in given:
         raise ConfigError("an option is missing", where="workbench forecast match", found="no --forecast")
+    if "failure" in given and (ends := [_FLAGS[name] for name in ("low", "high") if name in given]):
+        raise ConfigError(
+            "a failure has no interval", where=ends[0], do="give --value in place of --failed, or remove it"
+        )
     if begun > now:
         raise ConfigError("measured in the future", where="--measured-at", found=begun.isoformat(timespec="seconds"))
     pairs: list[tuple[Forecast, Outcome]] = []
@@ -143,7 +166,7 @@ def _match_by_hand(
             raise ConfigError("another unit than the forecast's", where="--unit", found=unit, allowed=forecast.unit)
         fields = dict(given) | {"forecast": forecast.id, "unit": unit, "kept_at": now, "note": note}
         fields |= {"observed_at": now, "measured_at": begun}
-        pairs.append((forecast, build_entry(Outcome, fields, where=None, flags=_FLAGS, error_type=ConfigError)))
+        pairs.append((forecast, _build_entry_by_hand(Outcome, fields)))
         return [pairs[0][1]]
 
     _tell_torn_line(append_entries(path, choose), path, removed=True)

@@ -65,6 +65,8 @@ NUMBERED = frozenset(
         "SparkListenerStageCompleted",
         "SparkListenerJobStart",
         "SparkListenerJobEnd",
+        "SparkListenerExecutorAdded",
+        "SparkListenerExecutorRemoved",
         *(f"{SQL}SparkListener{kind}" for kind in ("SQLExecutionStart", "SQLExecutionEnd", "DriverAccumUpdates")),
     )
 )

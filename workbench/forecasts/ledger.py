@@ -24,11 +24,15 @@ from workbench.core.files import default_out, read_up_to
 from workbench.core.formats import CONTROL_CHARACTERS
 from workbench.core.schema import FiniteModel, check_format_version, validate_model
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+# What a forecast that is there twice may differ in: it was kept again, or by an older version.
+_OF_KEEPING = {"kept_at", "format_version", "application"}
 LEDGER_FILE = "forecasts.jsonl"
 MAX_LEDGER_BYTES = 64 << 20
 NOUN = "ledger of forecasts"
 _WAIT_S = 20.0
+# Ends that were computed in logarithms may miss their own value in the last digits.
+_ROUNDING = 1e-9
 
 
 def _refuse_controls(text: str) -> str:
@@ -39,18 +43,21 @@ def _refuse_controls(text: str) -> str:
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=300), AfterValidator(_refuse_controls)]
 Name = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}$")]
+# Times, ratios, counts and rates: none of them is ever below 0.
+Amount = Annotated[float, Field(ge=0)]
 Id = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12}$")]
 
 
 class Figure(FiniteModel):
     """A value with its interval; an end that is not known is null."""
 
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
+    value: Amount | None = None
+    low: Amount | None = None
+    high: Amount | None = None
     unit: Annotated[str, StringConstraints(max_length=40), AfterValidator(_refuse_controls)] = ""
     run_id: Name | None = None
     folder: Text | None = Field(None, description="Name of the run's folder, without its place.")
+    application: Text | None = Field(None, description="Id of the application that was predicted or measured.")
     inputs_sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
     kept_at: AwareDatetime = Field(description="When the line was written.")
     note: Annotated[str, StringConstraints(max_length=1000), AfterValidator(_refuse_controls)] = ""
@@ -59,6 +66,12 @@ class Figure(FiniteModel):
     def _check_ends(self) -> Figure:
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ValueError(f"the lower end {self.low:g} is above the upper end {self.high:g}")
+        if self.value is None:
+            return self
+        if self.low is not None and self.low > self.value * (1 + _ROUNDING):
+            raise ValueError(f"the value {self.value:g} is below its lower end {self.low:g}")
+        if self.high is not None and self.high < self.value * (1 - _ROUNDING):
+            raise ValueError(f"the value {self.value:g} is above its upper end {self.high:g}")
         return self
 
 
@@ -72,7 +85,7 @@ class Forecast(Figure):
     area: Name
     subject: Text
     quantity: Text
-    value: float
+    value: Amount
     level: float = Field(gt=0, lt=1, description="Nominal level of the interval.")
     retrospective: bool = Field(False, description="The outcome was known to someone when the forecast was made.")
 
@@ -173,7 +186,7 @@ def parse_ledger(content: bytes, where: object) -> Ledger:
             outcomes[number] = entry
         elif (known := forecasts.get(entry.id)) is None:
             forecasts[entry.id] = entry
-        elif known.model_dump(exclude={"kept_at"}) != entry.model_dump(exclude={"kept_at"}):
+        elif known.model_dump(exclude=_OF_KEEPING) != entry.model_dump(exclude=_OF_KEEPING):
             raise InputError("two forecasts of one id", where=f"{where}, line {number}", found=entry.id)
         else:
             forecasts[entry.id] = min(known, entry, key=_order)
@@ -191,7 +204,9 @@ def _parse_entry(line: bytes, where: str) -> Entry:
     if model is None:
         raise InputError(f"not a line of a {NOUN}", where=where, found=f"kind {kind!r}"[:80], allowed=list(_MODELS))
     check_format_version(document, FORMAT_VERSION, noun=f"line of a {NOUN}", where=where, is_required=True)
-    return validate_model(model, document, noun=f"{kind} of a ledger", where=where)
+    return validate_model(
+        model, document, noun=f"{kind} of a ledger", where=where, do="mend or remove this line: none is left out"
+    )
 
 
 def build_entry(
@@ -201,11 +216,12 @@ def build_entry(
     where: object,
     flags: dict[str, str] | None = None,
     error_type: type[WorkbenchError] = InputError,
+    do: str | None = None,
 ) -> Any:
     """The entry of these values, without secrets."""
     clean = redaction.redact_value(values)
     return validate_model(
-        model, clean, noun=model.__name__.lower(), where=where, flags=flags or {}, error_type=error_type
+        model, clean, noun=model.__name__.lower(), where=where, flags=flags or {}, error_type=error_type, do=do
     )
 
 

@@ -17,7 +17,7 @@ from workbench.forecasts.sources import RunFigure
 from workbench.runs.catalogue import StoredRun
 from workbench.runs.run_folder import find_objection, parse_time
 
-Status = Literal["matched", "unchanged", "refused", "ambiguous", "left out", "no forecast"]
+Status = Literal["matched", "unchanged", "refused", "ambiguous", "impossible", "left out", "no forecast"]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def build_forecasts(
                 **_list_figure_fields(figure),
                 **_list_run_fields(run),
             },
-            where=f"run {run.run_id} ({run.area})",
+            where=f"run {run.run_id} ({run.area}), {figure.subject}, {figure.quantity}",
         )
         for figure in sources.read_figures(run, sources.FORECAST_SOURCES, "forecasts")
         if figure.value is not None
@@ -87,11 +87,12 @@ def match_run(
     again: bool = False,
     note: str = "",
 ) -> list[MatchRow]:
-    """Match the outcomes of a run with forecasts of the same area, subject and quantity; each forecast by itself.
+    """Match the outcomes of a run with forecasts of the same area, subject and quantity; one outcome with one forecast.
 
     A forecast of this run is left out, and so is one that was made when the measurement had begun or, where nothing
-    says when that was, the run. Where the run has several outcomes for one subject and quantity, nothing says which is
-    meant, and none is taken.
+    says when that was, the run. Forecast and outcome of one application id belong together. Otherwise, where the run
+    has several outcomes for one subject and quantity, or several forecasts wait for one, nothing says which are meant,
+    and none is taken.
 
     `measured_at`: When the measurement began, where the run's tables do not say so.
     `made_by`: Only forecasts of this run. `again`: Also forecasts that have an outcome.
@@ -104,29 +105,80 @@ def match_run(
     figures = sources.read_figures(run, sources.OUTCOME_SOURCES, "outcomes")
     if measured_at is not None:
         figures = [replace(figure, measured_at=measured_at) for figure in figures]
-    counts = Counter(figure.matter for figure in figures)
-    by_matter: dict[tuple[str, str, str], list[Forecast]] = {}
-    for forecast in ledger.forecasts.values():
-        if made_by is None or forecast.run_id == made_by:
-            by_matter.setdefault(forecast.matter, []).append(forecast)
+    taken = _index_outcomes(ledger)
     rows = []
-    for figure in figures:
-        forecasts = by_matter.get(figure.matter, [])
+    for figure, forecasts, n_outcomes in _list_pairings(figures, _select_forecasts(ledger, made_by)):
         if not forecasts:
             rows.append(MatchRow(figure, "no forecast"))
-        for forecast in forecasts:
-            status, reason = _find_obstacle(ledger, forecast, figure, run, again=again)
-            if status is None and counts[figure.matter] > 1:
-                status, reason = "ambiguous", f"{counts[figure.matter]} outcomes in the run"
-            outcome = _build_outcome(forecast, figure, run, now, note) if status is None else None
-            rows.append(MatchRow(figure, status or "matched", forecast, reason, outcome))
+        taken_by = taken.get((*figure.matter, figure.application)) or taken.get((*figure.matter, run.run_id))
+        obstacles = [_find_obstacle(ledger, forecast, figure, run, taken_by, again=again) for forecast in forecasts]
+        n_waiting = sum(status is None for status, _ in obstacles)
+        for forecast, (status, reason) in zip(forecasts, obstacles, strict=True):
+            if status is None and n_outcomes > 1:
+                status, reason = "ambiguous", f"{n_outcomes} outcomes in the run"
+            elif status is None and n_waiting > 1:
+                status, reason = "ambiguous", f"{n_waiting} forecasts wait for it: --made-by RUN, or --forecast ID"
+            row = MatchRow(figure, status or "matched", forecast, reason)
+            rows.append(_add_outcome(row, forecast, run, now, note) if status is None else row)
     return rows
 
 
+def _add_outcome(row: MatchRow, forecast: Forecast, run: StoredRun, now: datetime, note: str) -> MatchRow:
+    """The row with its outcome; one that contradicts itself is named, and stops no other."""
+    try:
+        return replace(row, outcome=_build_outcome(forecast, row.figure, run, now, note))
+    except InputError as error:
+        found, allowed = error.facts["found"], error.facts["allowed"]
+        return replace(row, status="impossible", reason=f"{found}, not {allowed}" if allowed else str(found))
+
+
+def _select_forecasts(ledger: Ledger, made_by: str | None) -> list[Forecast]:
+    """All forecasts, or those of one run, which must have some."""
+    forecasts = [forecast for forecast in ledger.forecasts.values() if made_by in (None, forecast.run_id)]
+    if made_by is not None and not forecasts:
+        runs = dict.fromkeys(forecast.run_id for forecast in ledger.forecasts.values() if forecast.run_id)
+        allowed = [*list(runs)[-10:]] or "no run: all forecasts were kept by hand"
+        raise ConfigError("no forecast of this run is kept", where="--made-by", found=made_by, allowed=allowed)
+    return forecasts
+
+
+def _list_pairings(
+    figures: Sequence[RunFigure], forecasts: Sequence[Forecast]
+) -> list[tuple[RunFigure, list[Forecast], int]]:
+    """Each figure with the forecasts that it may be of, and the number of figures that may be of these.
+
+    Those of an application id that is on both sides are paired by it, all others by area, subject and quantity alone.
+    """
+    shared = {(*figure.matter, figure.application) for figure in figures if figure.application}
+    shared &= {(*forecast.matter, forecast.application) for forecast in forecasts}
+
+    def find_key(entry: RunFigure | Forecast) -> tuple[str | None, ...]:
+        key = (*entry.matter, entry.application)
+        return key if key in shared else entry.matter
+
+    counts = Counter(map(find_key, figures))
+    grouped: dict[tuple[str | None, ...], list[Forecast]] = {}
+    for forecast in forecasts:
+        grouped.setdefault(find_key(forecast), []).append(forecast)
+    return [(figure, grouped.get(find_key(figure), []), counts[find_key(figure)]) for figure in figures]
+
+
+def _index_outcomes(ledger: Ledger) -> dict[tuple[str | None, ...], str]:
+    """The forecast that an outcome was matched with, by its matter and application, or run where none is known."""
+    return {
+        (*ledger.forecasts[outcome.forecast].matter, outcome.application or outcome.run_id): outcome.forecast
+        for outcome in ledger.outcomes
+        if outcome.application or outcome.run_id
+    }
+
+
 def _find_obstacle(
-    ledger: Ledger, forecast: Forecast, figure: RunFigure, run: StoredRun, *, again: bool
+    ledger: Ledger, forecast: Forecast, figure: RunFigure, run: StoredRun, taken_by: str | None, *, again: bool
 ) -> tuple[Status | None, str]:
-    """Why an outcome is not one of this forecast; null and empty for no reason."""
+    """Why an outcome is not one of this forecast; null and empty for no reason.
+
+    `taken_by`: The forecast that the outcome is matched with already.
+    """
     known = ledger.newest_outcomes.get(forecast.id)
     if forecast.run_id == run.run_id:
         return "left out", "this run made the forecast"
@@ -137,6 +189,8 @@ def _find_obstacle(
         return "left out", f"another unit: {figure.unit or 'none'}, forecast in {forecast.unit or 'none'}"
     if known is not None and known.run_id == run.run_id:
         return "unchanged", "this outcome is in the ledger"
+    if taken_by is not None and taken_by != forecast.id:
+        return "refused", f"this outcome is matched with forecast {taken_by}"
     if known is not None and not again:
         return "refused", f"has an outcome ({known.run_id or 'by hand'}); --again adds this one"
     return None, ""
@@ -158,10 +212,10 @@ def _build_outcome(forecast: Forecast, figure: RunFigure, run: StoredRun, now: d
             "verdict": run.record["verdict"] or run.record["status"],
             "failure": failure,
             "note": note,
-            **{name: getattr(figure, name) for name in ("value", "low", "high", "unit")},
+            **{name: getattr(figure, name) for name in ("value", "low", "high", "unit", "application")},
             **_list_run_fields(run),
         },
-        where=f"run {run.run_id} ({run.area})",
+        where=f"run {run.run_id} ({run.area}), {figure.subject}, {figure.quantity}",
     )
     return outcome
 
@@ -189,7 +243,8 @@ def list_outcomes(rows: Sequence[MatchRow]) -> list[Outcome]:
 
 
 def _list_figure_fields(figure: RunFigure) -> dict[str, Any]:
-    return {name: getattr(figure, name) for name in ("area", "subject", "quantity", "unit", "value", "low", "high")}
+    names = ("area", "subject", "quantity", "unit", "value", "low", "high", "application")
+    return {name: getattr(figure, name) for name in names}
 
 
 def _list_run_fields(run: StoredRun) -> dict[str, Any]:

@@ -62,6 +62,7 @@ class Source:
     `value`, `low`, `high`, `level`: Columns; without a level it is the run's setting, or 0.90.
     `select`: Rows that count, and what must be added to them.
     `read_time`: When the measurement began, by rows and the folder of tables; null if these do not say.
+    `application`: Column with the id of the application that a row is about.
     """
 
     area: str
@@ -76,6 +77,7 @@ class Source:
     level: str | None = None
     select: Callable[[Rows], Rows] = list
     read_time: Callable[[Rows, Path], datetime | None] = _find_no_time
+    application: str | None = None
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,7 @@ class RunFigure:
     key: tuple[str, ...]
     reason: str | None = None
     measured_at: datetime | None = None
+    application: str | None = None
 
     @property
     def matter(self) -> tuple[str, str, str]:
@@ -134,7 +137,7 @@ _DAY = (CAPACITY, "day", "{figure}", "{unit}")
 FORECAST_SOURCES = (
     Source(
         *_APPLICATION, _SPEEDUP_RUNS, tables.INPUT_APPLICATIONS, "predicted_s", "predicted_low_s", "predicted_high_s",
-        None, _keep(lambda row: row["app_name"] is not None),
+        None, _keep(lambda row: row["app_name"] is not None), application="app_id",
     ),
     Source(*_QUERY_RATIO, _SPEEDUP_RUNS, tables.INPUT_PREDICTIONS, "ratio", "ratio_low", "ratio_high"),
     Source(
@@ -157,6 +160,7 @@ OUTCOME_SOURCES = (
         *_APPLICATION, ("speedup", "profile"), tables.INPUT_OVERVIEW, "wall_time_s", None, None, None,
         _keep(lambda row: row["app_name"] is not None and row["engine"] not in _NO_CANDIDATES
               and row["status"] == "complete"),
+        application="app_id",
     ),
     Source(*_QUERY_RATIO, ("speedup",), tables.INPUT_PAIRS, "ratio", "ratio_low", "ratio_high"),
     Source(*_QUERY_TIME, ("speedup",), tables.INPUT_PAIRS, "candidate_s"),
@@ -225,6 +229,7 @@ def _read_source(run: StoredRun, source: Source, folder: Path) -> list[RunFigure
             key=(source.table.name, *(str(row[name]) for name in source.table.key), source.quantity),
             reason=row.get("reason"),
             measured_at=measured_at,
+            application=row[source.application] if source.application else None,
         )
         for row in rows
     ]

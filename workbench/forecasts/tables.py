@@ -66,6 +66,7 @@ INPUT_APPLICATIONS = Table(
     ("log",),
     (
         Column("log", "str", "Event log."),
+        Column("app_id", "str", "Application id.", nullable=True, added=True),
         Column("app_name", "str", "Name of the application.", nullable=True),
         Column("predicted_s", "float", "Predicted time.", unit="s", nullable=True),
         Column("predicted_low_s", "float", "Lower end.", unit="s", nullable=True),

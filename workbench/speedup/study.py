@@ -178,7 +178,7 @@ class ProfileStudy(_JudgedByReasons):
         return [(declared, getattr(self.profile, declared.name)) for declared in tables.PROFILE_TABLES]
 
     def check(self) -> pl.DataFrame:
-        return check_profile(self.profile, self.facts)
+        return check_profile(self.profile)
 
 
 Study = PairStudy | FleetStudy | ProfileStudy

@@ -250,7 +250,7 @@ EXECUTIONS = Table(
         Column("plan", "str", "Fingerprint of what it computes, equal for repeats.", nullable=True, added=True),
         Column("engine", "str", "Accelerator that ran most of its operators, else spark.", nullable=True, added=True),
         Column("read_rows", "float", "Rows that its scans gave.", nullable=True, added=True),
-        Column("read_bytes", "float", "Bytes that its tasks read from storage.", "bytes", nullable=True, added=True),
+        Column("file_bytes", "float", "Size of the files that its scans read.", "bytes", nullable=True, added=True),
     ),
 )
 PIECES = Table(

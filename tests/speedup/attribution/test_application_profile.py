@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -14,6 +15,7 @@ from tests.conftest import SAMPLES
 from tests.fakes import codecs
 from tests.fakes import eventlogs as made
 from tests.speedup.applications import application, tasks
+from workbench.core.books import BOOKS
 from workbench.core.errors import BrokenInvariantError, InputError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup import tables
@@ -115,7 +117,7 @@ def test_the_profile_of_one_query_is_about_it_alone_and_says_so(facts: Make) -> 
     assert second.failure_counts["message"].to_list() == ["it failed"]
     assert set(first.exclusive_times["sql_id"]) == {0}
     for chosen in (first, second):
-        assert check_profile(chosen, log)["holds"].all()
+        assert check_profile(chosen)["holds"].all()
 
 
 def test_exclusive_times_of_a_query_add_up_to_its_time_once(result: Profile) -> None:
@@ -123,16 +125,18 @@ def test_exclusive_times_of_a_query_add_up_to_its_time_once(result: Profile) -> 
         "sql_id", "stage_id", "operator", "wall_time_s", "task_time_s"
     ).iter_rows()}  # fmt: skip
     assert rows == {
-        (0, None, "idle"): (pytest.approx(2.7), 0.0),
+        (0, None, "idle"): (pytest.approx(0.6), 0.0),
+        (0, None, "driver"): (pytest.approx(1.1), 0.0),
+        (0, None, "waiting for executors"): (pytest.approx(1.0), 0.0),
         (0, 0, "Filter"): pytest.approx((17 / 12, 3.0)),
         (0, 0, "Project"): pytest.approx((17 / 12, 3.0)),
         (0, 1, "Filter"): pytest.approx((1 / 12, 0.25)),
         (0, 1, "Project"): pytest.approx((1 / 12, 0.25)),
-        (1, None, "idle"): (pytest.approx(5.7), 0.0),
+        (1, None, "driver"): (pytest.approx(5.7), 0.0),
     }
     assert set(result.exclusive_times["query"]) == {"first query (0)", "query 1"}
     operators = {row[0]: row[1:] for row in result.sum_operators().iter_rows()}
-    assert list(operators) == ["idle", "Filter", "Project"]
+    assert list(operators) == ["driver", "Filter", "Project", "waiting for executors", "idle"]
     assert operators["Filter"] == pytest.approx((1.5, 1.5 / 11.4, 3.25))
 
 
@@ -205,7 +209,8 @@ def test_unknown_queries_and_logs_are_refused_with_those_that_exist(facts: Make)
 def test_a_sound_log_is_valid_and_its_answer_holds_the_figures(result: Profile) -> None:
     assert (result.verdict, result.reasons) == ("valid", ())
     assert result.answer.startswith(
-        "The 4 task slots were busy 24 % of 8.0 s; in 50 % of it no stage ran. "
+        "The 4 task slots were busy 24 % of 8.0 s; in 50 % of it no stage ran, and in 12 % a stage waited for "
+        "executors. "
         "Costliest of 2 queries: first query (0), 100 % of their task time"
     )
     assert result.answer.endswith("operators report times in stages with only 80 % of the task time.")
@@ -233,9 +238,9 @@ def test_an_application_that_did_nothing_has_tables_without_rows_and_an_answer(f
     assert empty.overview["overlap_ratio"].to_list() == [None]
     assert empty.coverage["task_time_share"].to_list() == [None] * 4
     for declared in tables.PROFILE_TABLES[1:]:
-        if declared is not tables.COVERAGE:
+        if declared not in (tables.COVERAGE, tables.WALL_PARTS, BOOKS):
             assert getattr(empty, declared.name).height == 0, declared.name
-    assert check_profile(empty, facts(made.small()))["holds"].all()
+    assert check_profile(empty)["holds"].all()
 
 
 def test_a_log_without_the_applications_start_says_so_and_counts_from_the_first_time_it_holds(facts: Make) -> None:
@@ -305,16 +310,27 @@ def test_failures_are_counted_by_what_they_say(facts: Make) -> None:
 def test_invariants_hold_on_every_sample(name: str) -> None:
     facts = read_event_logs(LOGS / name)
     result = build_profile(facts)
-    assert check_profile(result, facts)["holds"].all()
+    assert check_profile(result)["holds"].all()
     assert (result.verdict == "invalid") == (name == "killed")
 
 
-def test_a_broken_invariant_is_named(facts: Make) -> None:
+def test_a_book_that_does_not_balance_is_a_reason_and_names_both_sides(facts: Make) -> None:
     content = facts(application())
     wrong = content.stage_tasks.with_columns(n_failed=pl.col("n_failed") + 1)
+    result = build_profile(EventLogFacts(**{**content.__dict__, "stage_tasks": wrong}))
+    assert result.verdict == "invalid"
+    n_tasks = content.stage_tasks["n_tasks"].sum()
+    assert result.reasons == (
+        f"the book of outcomes does not balance: tasks that succeeded, failed or were killed {n_tasks + wrong.height},"
+        f" ends of tasks {n_tasks} (likely cause: an outcome that is not known here)",
+    )
+
+
+def test_an_error_of_the_workbench_stops_the_notebook(result: Profile) -> None:
+    wrong = pl.when(pl.col("book") == "task time by coverage").then(pl.lit(False)).otherwise("holds")
     with pytest.raises(BrokenInvariantError) as caught:
-        check_profile(build_profile(content), EventLogFacts(**{**content.__dict__, "stage_tasks": wrong}))
-    assert caught.value.facts["where"] == "tasks by outcome add up to all tasks"
+        check_profile(replace(result, books=result.books.with_columns(holds=wrong)))
+    assert caught.value.facts["where"] == "task time by coverage"
 
 
 def spans(*pairs: tuple[float, float]) -> pl.DataFrame:

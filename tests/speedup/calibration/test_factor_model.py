@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import math
 from collections.abc import Callable
@@ -50,7 +49,7 @@ def change(*path: str | int, to: Any) -> Callable[[Document], None]:
 
 
 def write(folder: Path, *changes: Callable[[Document], None]) -> Path:
-    document = copy.deepcopy(make_model())
+    document = json.loads(json.dumps(make_model()))
     for make_change in changes:
         make_change(document)
     path = folder / "factors.json"
@@ -83,7 +82,7 @@ WRONG: dict[str, tuple[Callable[[Document], None], str, str, str]] = {
         change("terms", 0, "log_se", to=-0.1), "terms[0].log_se", "-0.1", "greater than or equal to 0",
     ),
     "a term without a name": (
-        change("terms", 0, "operator", to=""), "terms[0].operator", "''", "have at least 1 character",
+        change("terms", 0, "operator", to=""), "terms[0].operator", "''", "must have at least 1 character",
     ),
     "a term twice": (
         change("terms", 1, to=make_term("Filter", 0.25)), "terms", "['Filter twice']", "each name once",

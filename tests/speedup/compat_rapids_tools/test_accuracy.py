@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.speedup.compat_rapids_tools import made
 from tests.speedup.compat_rapids_tools.conftest import Call
 from workbench.core.errors import InputError
+from workbench.speedup.commands import methods
 from workbench.speedup.compat_rapids_tools import seed_factors
 from workbench.speedup.compat_rapids_tools.accuracy import compare_estimates, format_validation_report
 from workbench.speedup.compat_rapids_tools.profile_tables import build_seed_application
@@ -103,3 +105,100 @@ def test_given_factors_and_profiles_are_used(speedup: Call, cpu_log: Path, gpu_l
     assert code == 0
     assert "Duration Error Metrics" in printed
     assert not (tmp_path / "out" / "generatedScores.csv").exists()
+
+
+SIDES = ("--cpu_log", "cpu_log", "--gpu_log", "gpu_log")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--speedups", "none.csv", *SIDES, "--output", "out"), "no such factor file"),
+        (("--speedups", "none.csv", *SIDES), "the seed method takes one log per side, and a new folder"),
+        (("--cpu_profile", "none", *SIDES, "--output", "out"), "no such file or folder"),
+        (("--gpu_profile", "none", *SIDES, "--output", "out"), "no such file or folder"),
+        (("--gpu_profile", "none", "--cpu_log", "cpu_log"), "and a new folder"),
+        (("--cpu_profile", "none", "--cpu_log", "cpu_log", "--output", "out"), "the accelerated side is missing"),
+    ],
+)
+def test_an_option_of_the_seed_method_implies_it_and_a_missing_file_is_refused(
+    speedup: Call, cpu_log: Path, gpu_log: Path, tmp_path: Path, words: tuple[str, ...], told: str
+) -> None:
+    given = [word if word.startswith("--") else tmp_path / word for word in words]
+    code, _, errors = speedup("validate", *given)
+    assert code == 2
+    assert f"{words[0]} is for the seed method: --method seed is used" in errors
+    assert told in errors
+
+
+def test_a_profile_replaces_the_accelerated_log_and_what_is_not_used_is_named(
+    speedup: Call, cpu_log: Path, gpu_log: Path, tmp_path: Path
+) -> None:
+    factors, profile = tmp_path / "factors.csv", tmp_path / "profile"
+    factors.write_text("CPUOperator,Score\nFilterExec,2.0\n")
+    assert speedup("profile", "--csv", "--eventlogs", gpu_log, "--local_folder", profile)[0] == 0
+    words = ("--cpu_log", cpu_log, "--gpu_profile", profile, "--speedups", factors)
+    code, alone, errors = speedup("validate", *words, "--output", tmp_path / "alone")
+    assert (code, errors) == (0, "--speedups is for the seed method: --method seed is used\n")
+    more = ("--gpu_log", "none", "--cpu_profile", "none", "--verbose", "--jar", "any.jar")
+    code, beside, errors = speedup("validate", *words, *more, "--output", tmp_path / "beside")
+    assert (code, beside.splitlines()[3:]) == (0, alone.splitlines()[3:])
+    assert errors.splitlines()[1:] == [
+        "--jar is not needed: no Java runs here",
+        "--cpu_profile is not used: --speedups replaces the factors that it is for",
+        "--gpu_log is not read: --gpu_profile replaces it",
+        "--verbose prints nothing: --speedups replaces the factors whose times it is for",
+    ]
+
+
+def test_one_bad_pair_of_a_folder_is_named_and_the_others_are_compared(speedup: Call, tmp_path: Path) -> None:
+    sides = tmp_path / "cpu", tmp_path / "gpu"
+    for side, make in zip(sides, (made.cpu, made.gpu), strict=True):
+        side.mkdir()
+        for number, name in enumerate(("good", "twice", "twice", f"only {side.name}")):
+            (side / f"log_{number}").write_bytes(make(name=name, app_id=f"app-{number}"))
+    (sides[0] / "log_4").write_bytes(made.cpu()[:400])
+    words = ("--cpu_log", sides[0], "--gpu_log", sides[1], "--output", tmp_path / "out")
+    code, printed, _ = speedup("validate", "--method", "seed", *words)
+    assert code == 1
+    assert "|  0 | good" in printed
+    assert "|  1 |" not in printed
+    assert printed.splitlines()[-4:] == [
+        f"not compared: {sides[0] / 'log_4'}: no task ended in this log",
+        "not compared: application 'twice': application names are not unique on the CPU side: 2 are called 'twice'",
+        "not compared: application 'only cpu': only on the CPU side: applications are paired by name",
+        "not compared: application 'only gpu': only on the accelerated side: applications are paired by name",
+    ]
+
+
+def test_a_pair_with_one_query_is_refused_for_its_one_query(speedup: Call, logs: Path) -> None:
+    words = ("--cpu_log", logs / "eventlog_dsv1.zstd", "--gpu_log", logs / "eventlog-gpu-dsv1.zstd")
+    code, _, errors = speedup("validate", *words)
+    assert code == 2
+    assert errors == "Error: too few queries to leave one out\n  found: 1\n  allowed: 4 or more\n"
+
+
+@pytest.mark.parametrize("ratio", ["0", "-1", "nan", "inf"])
+def test_a_least_ratio_that_is_none_is_refused(speedup: Call, cpu_log: Path, gpu_log: Path, ratio: str) -> None:
+    code, _, errors = speedup("validate", "--cpu", cpu_log, "--gpu", gpu_log, "--least-ratio", ratio)
+    assert (code, "where: --least-ratio" in errors) == (2, True)
+
+
+def test_the_seed_method_that_another_recording_does_without_is_refused(speedup: Call, tmp_path: Path) -> None:
+    code, _, errors = speedup("validate", tmp_path, "--on", tmp_path, "--no-seed")
+    assert (code, "--on does not read it\n  where: --no-seed" in errors) == (2, True)
+
+
+def test_a_seed_method_without_estimates_is_named_and_does_not_stop_the_calibrated_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> None:
+        raise InputError("operator took no time", found="0 ms")
+
+    pair: Any = None
+    monkeypatch.setattr(methods, "estimate_seed_ratios", fail)
+    assert methods.try_seed_method(pair, ["q1"]) is None
+    assert capsys.readouterr().err == "note: no predictions of the seed method: operator took no time: 0 ms\n"
+    monkeypatch.setattr(methods, "estimate_seed_ratios", lambda *_: None)
+    assert methods.try_seed_method(pair, ["q1"]) is None
+    assert "it needs logs of plain Spark and of an accelerator" in capsys.readouterr().err

@@ -29,12 +29,12 @@ from workbench.speedup.attribution.executions import TIME_TYPES
 from workbench.speedup.attribution.time_pieces import (
     AROUND,
     COUNTS,
-    IDLE,
     REMAINDER,
     Measured,
     describe_missing_times,
     measure_log_times,
 )
+from workbench.speedup.attribution.time_pieces import DRIVER as DRIVER_TIME
 from workbench.speedup.attribution.time_pieces import UNKNOWN as UNATTRIBUTED
 from workbench.speedup.calibration.booked_times import SHARED
 from workbench.speedup.calibration.time_split import build_piece_arrays, fit_session_prices, split_times
@@ -56,6 +56,7 @@ NO_START = "The log does not hold the application's start"
 # A smaller part of the slots came and went with the first and last executors, which start one after the other.
 MIN_SLOT_CHANGE = 0.05
 MIN_TOLD_SHARE = 0.01
+OWN_ERROR = "an error in the workbench"
 MEANINGS = {
     RUNNING: "at least one task ran",
     WAITING: "a stage was open and no task ran: it waited for executors",
@@ -213,16 +214,16 @@ def _build_exclusive_times(facts: EventLogFacts) -> pl.DataFrame:
     # Without a stage, a query is the driver's; one that another query started is a part of that one.
     is_alone = pl.col("root_sql_id").is_null() | (pl.col("root_sql_id") == pl.col("sql_id"))
     is_measured = pl.col("sql_id").is_in(measured.executions["sql_id"].implode())
-    idle = facts.sql_executions.filter(is_alone, ~is_measured, pl.col("duration_ms") > 0)
+    unopened = facts.sql_executions.filter(is_alone, ~is_measured, pl.col("duration_ms") > 0)
     rows += [
-        (sql_id, None, IDLE, time_ms / 1e3, 0.0, AROUND)
-        for sql_id, time_ms in idle.select("sql_id", "duration_ms").iter_rows()
+        (sql_id, None, DRIVER_TIME, time_ms / 1e3, 0.0, AROUND)
+        for sql_id, time_ms in unopened.select("sql_id", "duration_ms").iter_rows()
     ]
     schema = tables.EXCLUSIVE_TIMES.schema()
     del schema["query"], schema["wall_time_share"]
     summed = (
         pl.DataFrame(rows, schema=schema, orient="row")
-        .group_by("sql_id", "stage_id", "operator")
+        .group_by("sql_id", "stage_id", "operator", maintain_order=True)
         .agg(pl.col("basis").unique().sort().str.join("; "), pl.col("wall_time_s", "task_time_s").sum())
         .join(facts.sql_executions.select("sql_id", query=_query_name_expr()), on="sql_id")
         .with_columns(wall_time_share=_share_expr("wall_time_s").over("sql_id"))
@@ -239,7 +240,7 @@ def _list_exclusive_rows(measured: Measured) -> Iterator[tuple[Any, ...]]:
     `measured`: Executions of one log that all count.
     """
     pieces = build_piece_arrays(measured)
-    prices = fit_session_prices(pieces, measured.executions["query"].unique().to_list())[pieces.owner]
+    prices = fit_session_prices(pieces, measured.executions["query"].unique().sort().to_list())[pieces.owner]
     alone = replace(pieces, keys=pieces.keys[pieces.owner], owner=np.arange(len(pieces.owner)))
     # In the order of the arrays.
     queries = measured.executions.select("sql_id", "query")
@@ -658,7 +659,7 @@ def _list_time_books(
             ("parts of the coverage", float(coverage["task_time_s"].sum())),
             ("task time of the stages", stage_s),
             spoils,
-            "an error in the workbench",
+            OWN_ERROR,
             unit="s",
             tolerance=tolerance,
         ),
@@ -667,7 +668,7 @@ def _list_time_books(
             ("exclusive times of operators", float(exclusive["task_time_s"].sum())),
             ("task time of the queries", float(spans.filter(pl.col("sql_id").is_not_null())["task_time_s"].sum())),
             spoils,
-            "an error in the workbench",
+            OWN_ERROR,
             AT_MOST,
             unit="s",
             tolerance=tolerance,
@@ -675,8 +676,8 @@ def _list_time_books(
     ]
 
 
-def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None = None) -> pl.DataFrame:
-    """Check that the tables agree with each other and with the log.
+def check_profile(result: Profile) -> pl.DataFrame:
+    """Check that the tables of a profile agree with each other.
 
     Returns
     -------
@@ -688,13 +689,12 @@ def check_profile(result: Profile, facts: EventLogFacts, *, log_id: int | None =
     BrokenInvariantError
         A book of the profile's own tables does not balance; the message names it with both figures.
     """
-    log_facts = _select_log(facts, log_id)
-    again = _list_time_books(log_facts, result.stage_spans, result.exclusive_times, result.coverage)
-    if (broken := build_books(again).filter(~pl.col("holds"))).height:
-        row = broken.row(0, named=True)
+    own = result.books.filter(pl.col("cause") == OWN_ERROR, ~pl.col("holds"))
+    if own.height:
+        row = own.row(0, named=True)
         raise BrokenInvariantError(
             "an invariant does not hold", where=row["book"], found=row["left_value"], allowed=row["right_value"]
         )
     return result.books.filter(pl.col("holds").is_not_null()).select(
-        check="book", found="left_value", expected="right_value", holds="holds"
+        "holds", check="book", found="left_value", expected="right_value"
     )

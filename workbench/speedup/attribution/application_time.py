@@ -269,7 +269,10 @@ def _list_late_ends(facts: EventLogFacts) -> list[str]:
     of_jobs = (
         stages.explode("job_ids")
         .group_by(job_id="job_ids")
-        .agg(first_ms=pl.col("submission_time_ms").min(), last_ms=pl.col("completion_time_ms").max())
+        .agg(
+            first_ms=pl.min_horizontal("submission_time_ms", "first_launch_time_ms").min(),
+            last_ms=pl.col("completion_time_ms").max(),
+        )
     )
     jobs = facts.jobs.join(of_jobs, on="job_id")
     apart = {

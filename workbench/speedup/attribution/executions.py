@@ -95,7 +95,6 @@ class Stage:
     opened_s: float
     closed_s: float
     spans: Spans
-    input_bytes: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -429,7 +428,6 @@ def _build_stage(row: dict[str, Any]) -> Stage:
         (start_ms if opened_ms is None else min(opened_ms, start_ms)) / 1e3,
         (end_ms if closed_ms is None else max(closed_ms, end_ms)) / 1e3,
         [(first / 1e3, last / 1e3) for first, last in pair_spans(row["busy_spans_ms"] or [start_ms, end_ms])],
-        row["input_bytes"],
     )
 
 

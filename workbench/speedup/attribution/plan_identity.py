@@ -15,7 +15,9 @@ from workbench.speedup import engines
 # A path, cut by Spark at 100 characters; and what stands before the columns of a scan without one.
 _PATH = re.compile(r"Location: [^\[]*\[([^\],]+)")
 _SOURCE = re.compile(r"\w*Scan (?:\[native\] ?)?(.+?) ?\[[^\]]*#")
-_LOCATION = re.compile(r"Location: [^\[]*\[[^\]]*\](?:, )?")
+_FILTERS = re.compile(r"(\w*Filters): \[(.*?)(?:\](?:, (?=\w)|$)|\.\.\., (?=\w))")
+# Spark cuts filters at 100 characters, ids of expressions included; and the reader texts at 4,000.
+_FILTER_CHARS, _TEXT_CHARS = 64, 2000
 # What differs from run to run: ids of expressions, plans and subqueries, addresses and generated classes.
 _PASSING = re.compile(r"#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|@[0-9a-f]{4,}|RuntimeFilters: \[[^\]]*\]")
 # How a query runs, as opposed to what it computes.
@@ -86,8 +88,10 @@ def _normalize_node(name: str, text: str) -> str | None:
         # Places of output differ from run to run.
         return name
     if operator.name.startswith("Scan"):
-        text = f"{scan_table_name(text)} {_LOCATION.sub('', text)}"
-    return _PASSING.sub("#", text)
+        filters = [f"{kind} {_PASSING.sub('#', value)[:_FILTER_CHARS]}" for kind, value in _FILTERS.findall(text)]
+        columns = scan_columns(text) or _PASSING.sub("#", text)[: 4 * _FILTER_CHARS]
+        return " ".join([operator.name, scan_table_name(text), columns, *filters])
+    return _PASSING.sub("#", text)[:_TEXT_CHARS]
 
 
 def name_queries(

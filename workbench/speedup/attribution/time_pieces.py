@@ -38,8 +38,8 @@ IDLE = "idle"
 # Time that no engine changes: a stage is open and no task of the application runs; the query has no open stage.
 WAITING, DRIVER = "waiting for executors", "driver"
 UNTOUCHABLE = (WAITING, DRIVER)
-# Shorter times between stages are the scheduler's, and count as idle.
-MIN_DRIVER_S = 1.0
+# Shorter times between tasks are the scheduler's, and count as idle.
+MIN_QUIET_S = 1.0
 OVERHEAD = "task overhead"
 UNKNOWN = "unattributed"
 # Measurement that a piece rests on.
@@ -174,8 +174,10 @@ def _split_quiet_time(execution: Execution, quiet: Spans) -> dict[str, float]:
     stages = merge_spans((stage.opened_s, stage.closed_s) for stage in execution.stages)
     unopened = subtract_spans(quiet, stages)
     opened = subtract_spans(quiet, unopened)
-    waiting_s = sum_spans(subtract_spans(opened, execution.running))
-    driver_s = sum_spans([span for span in unopened if span[1] - span[0] >= MIN_DRIVER_S])
+    waiting_s, driver_s = (
+        sum_spans([span for span in spans if span[1] - span[0] >= MIN_QUIET_S])
+        for spans in (subtract_spans(opened, execution.running), unopened)
+    )
     return {IDLE: max(0.0, sum_spans(quiet) - waiting_s - driver_s), WAITING: waiting_s, DRIVER: driver_s}
 
 
@@ -480,7 +482,7 @@ class Measured:
 
     def sum_pieces(self, condition: pl.Expr) -> pl.DataFrame:
         """Wall time of some pieces by execution: `label, session, sql_id, wall_s`; no row without any."""
-        return self.pieces.filter(condition).group_by(*EXECUTION_KEY).agg(pl.col("wall_s").sum())
+        return self.pieces.filter(condition).group_by(*EXECUTION_KEY, maintain_order=True).agg(pl.col("wall_s").sum())
 
     def _shorten_executions(self, times: pl.DataFrame) -> pl.DataFrame:
         """The executions without some of their time. `times`: `label, session, sql_id, waited_s`."""
@@ -548,7 +550,7 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
         "plan": execution.plan,
         "engine": execution.engine,
         "read_rows": sum(node.rows for node in execution.nodes.values() if node.operator.name.startswith("Scan")),
-        "read_bytes": float(sum(stage.input_bytes for stage in execution.stages)),
+        "file_bytes": sum(node.metrics.get(-1, {}).get("size of files read", 0.0) for node in execution.nodes.values()),
         "wall_s": execution.wall_s,
         "task_s": sum(stage.task_s for stage in execution.stages),
         "n_stages": len(execution.stages),

@@ -293,7 +293,8 @@ def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays, Mapping[
     sums = (
         named.join(fixed.rename({"wall_s": "fixed_s"}), on=EXECUTION_KEY, how="left")
         .join(opaque.rename({"wall_s": "opaque_s"}), on=EXECUTION_KEY, how="left")
-        .group_by("session", "query")
+        .sort(*EXECUTION_KEY)
+        .group_by("session", "query", maintain_order=True)
         .agg(pl.col("fixed_s", "opaque_s").sum(), n_runs=pl.len())
         .filter((pl.col("fixed_s") > 0) | (pl.col("opaque_s") > 0))
     )
@@ -437,11 +438,11 @@ def sum_query_errors(predictions: pl.DataFrame, model: FactorModel, level: float
     doubtful = pl.col("doubtful_s").fill_null(0.0)
     by_query = (
         predictions.with_columns(predicted_high_s=pl.col("predicted_high_s") - doubtful)
-        .group_by("query")
+        .group_by("query", maintain_order=True)
         .agg(pl.col("predicted_s", "predicted_low_s", "predicted_high_s").sum())
     )
     # Errors are of the time that an engine changes.
-    total = float(by_query["predicted_s"].sum() - (predictions["fixed_s"].sum() or 0.0))
+    total = float(by_query["predicted_s"].sum()) - float(predictions["fixed_s"].sum())
     below = float(((by_query["predicted_s"] - by_query["predicted_low_s"]) ** 2).sum()) ** 0.5
     above = float(((by_query["predicted_high_s"] - by_query["predicted_s"]) ** 2).sum()) ** 0.5
     half = float(stdtrit(max(model.n_queries - 1, 1), (1 + level) / 2)) * _common_log_standard_error(

@@ -166,7 +166,7 @@ def estimate_seed_ratios(pair: Pair, queries: Sequence[str]) -> dict[str, float]
     return estimate_left_out_ratios(*pair.logs, queries, first_runs=pair.first_runs)
 
 
-def _try_seed_method(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:
+def try_seed_method(pair: Pair, queries: Sequence[str]) -> dict[str, float] | None:
     """The seed method's estimates; null where it has none, and the reason is printed."""
     try:
         ratios = estimate_seed_ratios(pair, queries)
@@ -186,7 +186,7 @@ def validate_calibrated_model(
     ratios = None
     # With fewer queries nothing can be validated, which is then the reason to name.
     if seed and len(result.queries) >= MIN_QUERIES:
-        ratios = _try_seed_method(pair, result.queries)
+        ratios = try_seed_method(pair, result.queries)
     validation = cross_validate(result, seed_ratios=ratios, level=level, threshold=threshold)
     _finish_validation(pair, result.answer, validation, out, level, as_json=as_json)
 

@@ -11,10 +11,11 @@ import polars as pl
 
 from workbench.core import files
 from workbench.core.errors import InputError
+from workbench.core.formats import format_items
 from workbench.eventlog.engine_detection import SPARK
 from workbench.eventlog.sources import list_all_logs
 from workbench.speedup.attribution.application_time import UNKNOWN
-from workbench.speedup.attribution.time_pieces import Measured, concat_measured_logs
+from workbench.speedup.attribution.time_pieces import WAITING, Measured, concat_measured_logs
 from workbench.speedup.calibration.factors import RECORDING_MARK, has_common_queries, list_mismatched_queries
 from workbench.speedup.comparison.comparability import (
     SEVERITIES,
@@ -24,6 +25,7 @@ from workbench.speedup.comparison.comparability import (
     load_session_facts,
     read_session_logs,
 )
+from workbench.speedup.comparison.query_matching import match_queries
 from workbench.speedup.recording import recording_plan
 from workbench.speedup.recording.recording_plan import MAX_OTHER_LOAD
 from workbench.speedup.tables import COMPARABILITY
@@ -33,6 +35,7 @@ SIDES = ("baseline", "candidate")
 # Properties that joined recordings should have in common.
 JOINED_ALIKE = ("Spark version", "task slots")
 # More executions than a log has.
+MAX_NAMED = 8
 _IDS_OF_A_LOG = 1 << 32
 EXCLUSION_REASON = "its answer differs or it failed on a side"
 
@@ -306,7 +309,10 @@ def _build_pair(
             parts.append(Measured(part.executions.with_columns(**names), part.pieces.with_columns(**names)))
             sources.append({"label": label, "session": session.name, **session.origin})
     facts = {label: [side_session.facts[0] for side_session in sessions[label]] for label in labels}
-    everything = concat_measured_logs(parts)
+    together = concat_measured_logs(parts)
+    everything, refused = match_queries(together.leave_out_waits(), *labels)
+    for reason in dict.fromkeys(refused.values()):
+        everything = everything.exclude_queries([name for name, why in refused.items() if why == reason], reason)
     measured = everything.exclude_queries(excluded, EXCLUSION_REASON)
     engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
     uses_first = first_runs == "use" or (first_runs == "auto" and not has_common_queries(measured, *labels))
@@ -315,6 +321,8 @@ def _build_pair(
     checks = [
         check_comparability(facts[labels[0]], facts[labels[1]], named=named, first_runs=uses_first),
         _build_mismatch_row(measured, labels),
+        _build_refused_row(refused),
+        _build_waits_row(together, labels),
         _build_load_row(recorded, labels),
     ]
     return Pair(
@@ -344,6 +352,33 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
     reason = f"left out, because the sides read different tables or columns: {', '.join(left_out)}"
     row = {"property": "queries", "baseline": texts[labels[0]], "candidate": texts[labels[1]], "severity": "warning"}
     return COMPARABILITY.frame([row | {"why": reason}] if left_out else [])
+
+
+def _build_refused_row(refused: Mapping[str, str]) -> pl.DataFrame:
+    """Row of table COMPARABILITY with the queries that cannot be paired, by name. No row without any."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        by_reason.setdefault(reason, []).append(name)
+    rows = [
+        {
+            "property": "queries that cannot be paired",
+            **dict.fromkeys(SIDES, f"{len(names)} queries"),
+            "severity": "warning",
+            "why": f"left out, because {reason}: {format_items(sorted(names), MAX_NAMED)}",
+        }
+        for reason, names in by_reason.items()
+    ]
+    return COMPARABILITY.frame(rows)
+
+
+def _build_waits_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:
+    """Row of table COMPARABILITY with the time in which queries waited for executors. No row without any."""
+    waits = measured.sum_pieces(pl.col("term") == WAITING).group_by("label").agg(pl.col("wall_s").sum())
+    waited_s = dict(waits.iter_rows())
+    reason = "waits for executors are the cluster's, and left out of all times"
+    texts = [f"{waited_s.get(label, 0.0):,.1f} s" for label in labels]
+    row = {"property": "waits", "baseline": texts[0], "candidate": texts[1], "severity": "warning", "why": reason}
+    return COMPARABILITY.frame([row] if waited_s else [])
 
 
 def _read_log_origin(path: str) -> dict[str, Any]:

@@ -1,0 +1,175 @@
+"""Which queries of two sides are the same: by what they read and compute, then by name or work; or not at all.
+
+A query has one plan fingerprint on a side; engines word plans in their own ways, so that sides meet by the tables and
+columns that they read. Several queries of the same tables meet by a description that is theirs alone, by equal
+fingerprints, or by the rows that they read; what still cannot be told apart is left out by name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import polars as pl
+
+from workbench.speedup.attribution.plan_identity import add_identity
+from workbench.speedup.attribution.time_pieces import Measured
+
+# Sides that read the same data agree in rows, or in the size of the files, within this share.
+WORK_TOLERANCE = 0.01
+CLASS_KEY = ("label", "fingerprint", "plan", "description")
+Key = tuple[str, str | None, str | None, str]
+NOT_TOLD_APART = "several queries read the same tables, and nothing tells which of them are the same on both sides"
+OTHER_WORK = "the sides read different numbers of rows"
+
+
+@dataclass(frozen=True)
+class QueryClass:
+    """Executions of one side that are repeats: of one plan and description; `name` is that in most of its logs."""
+
+    label: str
+    inputs: str | None
+    plan: str | None
+    name: str
+    description: str
+    rows: float | None
+    file_bytes: float | None
+
+    @property
+    def key(self) -> Key:
+        """What its executions have in common."""
+        return self.label, self.inputs, self.plan, self.description
+
+    def is_same_work(self, other: QueryClass) -> bool | None:
+        """Whether both read the same data; null where neither rows nor files tell."""
+        rows, files = (_agree(*pair) for pair in ((self.rows, other.rows), (self.file_bytes, other.file_bytes)))
+        # Filters pushed into the files change the rows, another compression the files: both differ where the data do.
+        return files if rows is None else rows or bool(files)
+
+
+def match_queries(measured: Measured, baseline: str, candidate: str) -> tuple[Measured, dict[str, str]]:
+    """Give the queries of both sides names by which they meet.
+
+    Returns: The same executions under these names, and the queries that cannot be paired, with the reason. Facts of
+    earlier versions, without fingerprints of plans, keep their names.
+    """
+    executions = measured.executions
+    if not executions["plan"].drop_nulls().len():
+        return measured, {}
+    classes = list(_list_classes(executions))
+    names: dict[Key, str] = {}
+    refused: dict[str, str] = {}
+    taken: set[str] = set()
+    pairs, alone = _pair_classes(classes, baseline, candidate)
+    for first, second in pairs:
+        name = _find_free_name(first, taken)
+        names[first.key] = names[second.key] = name
+        if first.is_same_work(second) is False:
+            refused[name] = OTHER_WORK
+    unpaired: set[str] = set()
+    for one, is_ambiguous in alone:
+        # What has the same name on the other side, and reads other tables, is told as such.
+        name = one.name if one.name in unpaired - taken and not is_ambiguous else _find_free_name(one, taken | unpaired)
+        unpaired.add(name)
+        names[one.key] = name
+        if is_ambiguous:
+            refused[name] = NOT_TOLD_APART
+    keys = executions.select(*CLASS_KEY).with_columns(pl.col("description").fill_null("")).iter_rows()
+    renamed = executions.with_columns(query=pl.Series([names[key] for key in keys], dtype=pl.String))
+    return Measured(renamed, measured.pieces), refused
+
+
+def _list_classes(executions: pl.DataFrame) -> Iterator[QueryClass]:
+    """Classes of all sides. `executions`: Table EXECUTIONS."""
+    ordered = executions.sort("label", "session", "sql_id").with_columns(pl.col("description").fill_null(""))
+    for (label, inputs, plan, description), rows in ordered.group_by(*CLASS_KEY, maintain_order=True):
+        names = Counter(rows["query"])
+        read = [rows[column].drop_nulls().median() for column in ("read_rows", "file_bytes")]
+        n_rows, file_bytes = (float(value) if isinstance(value, int | float) and value else None for value in read)
+        yield QueryClass(
+            str(label),
+            None if inputs is None else str(inputs),
+            None if plan is None else str(plan),
+            names.most_common(1)[0][0],
+            str(description),
+            n_rows,
+            file_bytes,
+        )
+
+
+def _pair_classes(
+    classes: Sequence[QueryClass], baseline: str, candidate: str
+) -> tuple[list[tuple[QueryClass, QueryClass]], list[tuple[QueryClass, bool]]]:
+    """Pairs of classes, and those without one: with whether any on the other side may be the same."""
+    by_inputs: dict[str | None, dict[str, list[QueryClass]]] = defaultdict(lambda: {baseline: [], candidate: []})
+    for one in classes:
+        by_inputs[one.inputs][one.label].append(one)
+    pairs: list[tuple[QueryClass, QueryClass]] = []
+    alone: list[tuple[QueryClass, bool]] = []
+    for sides in by_inputs.values():
+        firsts, seconds = sides[baseline], sides[candidate]
+        if len(firsts) == len(seconds) == 1:
+            pairs.append((firsts[0], seconds[0]))
+            continue
+        for key in (_by_description, _by_plan):
+            _take_pairs(firsts, seconds, pairs, key)
+        _take_pairs_by_work(firsts, seconds, pairs)
+        is_ambiguous = bool(firsts and seconds)
+        alone += [(one, is_ambiguous) for one in (*firsts, *seconds)]
+    return pairs, alone
+
+
+def _by_description(one: QueryClass) -> str | None:
+    return one.description or None
+
+
+def _by_plan(one: QueryClass) -> str | None:
+    return one.plan
+
+
+def _take_pairs(
+    firsts: list[QueryClass], seconds: list[QueryClass], pairs: list[tuple[QueryClass, QueryClass]], key: object
+) -> None:
+    """Move the classes to the pairs whose key only one of each side has."""
+    assert callable(key)
+    counts = [Counter(map(key, side)) for side in (firsts, seconds)]
+    for first in list(firsts):
+        value = key(first)
+        if value is not None and counts[0][value] == counts[1][value] == 1:
+            second = next(one for one in seconds if key(one) == value)
+            firsts.remove(first)
+            seconds.remove(second)
+            pairs.append((first, second))
+
+
+def _take_pairs_by_work(
+    firsts: list[QueryClass], seconds: list[QueryClass], pairs: list[tuple[QueryClass, QueryClass]]
+) -> None:
+    """Move the classes to the pairs that read the same data as only one on the other side."""
+    likely = {id(first): [one for one in seconds if first.is_same_work(one)] for first in firsts}
+    n_wanted = Counter(id(one) for ones in likely.values() for one in ones)
+    for first in list(firsts):
+        ones = likely[id(first)]
+        if len(ones) == 1 and n_wanted[id(ones[0])] == 1:
+            firsts.remove(first)
+            seconds.remove(ones[0])
+            pairs.append((first, ones[0]))
+
+
+def _find_free_name(one: QueryClass, taken: set[str]) -> str:
+    """Its name in the logs, else with its fingerprint; becomes taken."""
+    name = one.name
+    if name in taken:
+        name = add_identity(one.description, one.plan, ())
+    if name in taken:
+        name = f"{add_identity(one.description, one.plan, ())} ({one.label})"
+    taken.add(name)
+    return name
+
+
+def _agree(first: float | None, second: float | None) -> bool | None:
+    """Whether two amounts are alike; null where one is unknown."""
+    if not first or not second:
+        return None
+    return abs(first - second) <= WORK_TOLERANCE * max(first, second)
