@@ -119,10 +119,18 @@ def detect_engine(properties: Mapping[str, str], n_nodes_by_engine: Mapping[str,
         return UNKNOWN
     if n_nodes_by_engine.get(SPARK, 0):
         return SPARK
+    return find_loaded_engine(properties) or SPARK
+
+
+def find_loaded_engine(properties: Mapping[str, str]) -> str | None:
+    """The accelerator that an application's properties load and turn on; null without one.
+
+    >>> find_loaded_engine({"spark.plugins": "com.nvidia.spark.SQLPlugin", "spark.rapids.sql.enabled": "False"})
+    """
     classes = properties.get("spark.plugins", "") + "," + properties.get("spark.sql.extensions", "")
     for engine, signs in ENGINES.items():
         is_on = properties.get(signs.switch, "true").strip().lower() != "false"
         only_explains = properties.get(signs.mode, "").strip().lower() == "explainonly"
         if any(name in classes for name in signs.classes) and is_on and not only_explains:
             return engine
-    return "photon" if properties.get(DATABRICKS_ENGINE, "").upper() == "PHOTON" else SPARK
+    return "photon" if properties.get(DATABRICKS_ENGINE, "").upper() == "PHOTON" else None

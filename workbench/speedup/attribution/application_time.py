@@ -70,7 +70,7 @@ def read_session_settings(facts: EventLogFacts, *, log_id: int = 0) -> SessionSe
     Returns: Slots and executors at their peak. Memory is heap plus off-heap (where enabled) plus an explicit
     overhead; a local master runs its tasks in the driver, so off-heap memory counts there.
     """
-    spark, java = (_read_properties(facts, log_id, section) for section in ("spark", "jvm"))
+    spark, java = (read_properties(facts, log_id, section) for section in ("spark", "jvm"))
     version = next(iter(facts.applications.filter(pl.col("log_id") == log_id)["spark_version"]), None)
     n_executors, task_slots = TaskSlots(facts, log_id).find_peak()
     local = spark.get("spark.master", "").startswith("local")
@@ -104,7 +104,7 @@ def parse_size(text: str | None) -> int | None:
     return int(match[1]) << 10 * _UNITS[match[2]]
 
 
-def _read_properties(facts: EventLogFacts, log_id: int, section: str) -> dict[str, str]:
+def read_properties(facts: EventLogFacts, log_id: int, section: str) -> dict[str, str]:
     """Properties of a section by name."""
     properties = facts.environment.filter(pl.col("log_id") == log_id, pl.col("section") == section)
     return dict(properties.select("name", "value").iter_rows())

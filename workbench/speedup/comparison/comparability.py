@@ -17,10 +17,16 @@ from workbench.core.host import count_cores
 from workbench.core.tables import Table
 from workbench.eventlog import tables as log_tables
 from workbench.eventlog.completeness import describe_holes, select_harmful
+from workbench.eventlog.engine_detection import find_loaded_engine
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.eventlog.sources import list_logs
 from workbench.speedup import engines
-from workbench.speedup.attribution.application_time import UNKNOWN, SessionSettings, read_session_settings
+from workbench.speedup.attribution.application_time import (
+    UNKNOWN,
+    SessionSettings,
+    read_properties,
+    read_session_settings,
+)
 from workbench.speedup.attribution.time_pieces import Measured, measure_log_times
 from workbench.speedup.fleet.fleet_logs import FactsCache, open_default_cache
 from workbench.speedup.fleet.fleet_reader import open_process_pool
@@ -88,6 +94,7 @@ class _Side:
     settings: list[SessionSettings]
     engines: list[str]
     accelerated_share: float
+    is_accelerator_loaded: bool
 
 
 def check_comparability(
@@ -147,6 +154,9 @@ def _build_side(label: str, facts: Sequence[EventLogFacts]) -> _Side:
         [read_session_settings(log_facts, log_id=log_facts.logs["log_id"][0]) for log_facts in facts],
         sorted({engine for log_facts in facts for engine in log_facts.applications["engine"]}),
         _accelerated_share(facts),
+        any(
+            find_loaded_engine(read_properties(log_facts, log_facts.logs["log_id"][0], "spark")) for log_facts in facts
+        ),
     )
 
 
@@ -235,7 +245,7 @@ def _compare_acceleration(baseline: _Side, candidate: _Side, *, named: bool) -> 
             "the two sides look swapped: the baseline ran on an accelerator, the candidate did not; swap the logs, or "
             "name the sides with --baseline and --candidate",
         )
-    if idle := [side.label for side in plain if side.engines != ["spark"]]:
+    if idle := [side.label for side in plain if side.engines != ["spark"] or side.is_accelerator_loaded]:
         return _build_row(
             name, texts, "warning", f"the accelerator of the {' and the '.join(idle)} was enabled but ran no operator"
         )

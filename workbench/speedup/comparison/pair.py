@@ -311,17 +311,16 @@ def _build_pair(
     facts = {label: [side_session.facts[0] for side_session in sessions[label]] for label in labels}
     together = concat_measured_logs(parts)
     everything, refused = match_queries(together.leave_out_waits(), *labels)
-    for reason in dict.fromkeys(refused.values()):
-        everything = everything.exclude_queries([name for name, why in refused.items() if why == reason], reason)
-    measured = everything.exclude_queries(excluded, EXCLUSION_REASON)
+    refused |= dict.fromkeys(excluded, EXCLUSION_REASON)
+    measured = _exclude_refused(everything, refused)
     engines = tuple(str(facts[label][0].applications["engine"][0]) for label in labels)
     uses_first = first_runs == "use" or (first_runs == "auto" and not has_common_queries(measured, *labels))
     if uses_first:
-        measured = everything.select_first_runs().exclude_queries(excluded, EXCLUSION_REASON)
+        measured = _exclude_refused(everything.select_first_runs(), refused)
     checks = [
         check_comparability(facts[labels[0]], facts[labels[1]], named=named, first_runs=uses_first),
         _build_mismatch_row(measured, labels),
-        _build_refused_row(refused),
+        _build_refused_row({name: reason for name, reason in refused.items() if name not in excluded}),
         _build_waits_row(together, labels),
         _build_load_row(recorded, labels),
     ]
@@ -352,6 +351,13 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
     reason = f"left out, because the sides read different tables or columns: {', '.join(left_out)}"
     row = {"property": "queries", "baseline": texts[labels[0]], "candidate": texts[labels[1]], "severity": "warning"}
     return COMPARABILITY.frame([row | {"why": reason}] if left_out else [])
+
+
+def _exclude_refused(measured: Measured, refused: Mapping[str, str]) -> Measured:
+    """The executions, those of some queries marked as not counting. `refused`: Reasons by query."""
+    for reason in dict.fromkeys(refused.values()):
+        measured = measured.exclude_queries([name for name, why in refused.items() if why == reason], reason)
+    return measured
 
 
 def _build_refused_row(refused: Mapping[str, str]) -> pl.DataFrame:
