@@ -6,6 +6,7 @@ import contextlib
 import enum
 import importlib
 import inspect
+import re
 import io
 import pkgutil
 import types
@@ -148,8 +149,9 @@ def find_tables() -> dict[str, dict[str, list[Table]]]:
     for table, modules in homes.values():
         areas = {name.split(".")[1] for name in modules}
         if len(areas) > 1:
+            made = re.compile(rf'Table\(\s*"{table.name}"')
             areas = {
-                name.split(".")[1] for name in modules if "Table(" in inspect.getsource(importlib.import_module(name))
+                name.split(".")[1] for name in modules if made.search(inspect.getsource(importlib.import_module(name)))
             }
         assert len(areas) == 1, f"which area does the table {table.name} belong to: {sorted(areas)}?"
         kept = found.setdefault(areas.pop(), {}).setdefault(table.name, [])

@@ -52,7 +52,9 @@ def facts(
     Example: workbench eventlog facts data/samples/eventlogs --out facts && ls facts/tables
     """
     from workbench.console import terminal
+    from workbench.core.books import BOOKS, describe_broken_books
     from workbench.eventlog import tables
+    from workbench.eventlog.invariants import read_log_books
     from workbench.eventlog.reader import write_tables
     from workbench.eventlog.sources import list_all_logs
     from workbench.runs import run_folder
@@ -77,11 +79,14 @@ def facts(
         run.record["tables"] = [
             run_folder.build_table_entry(declared[name], rows) for name, rows in written.rows.items()
         ]
+        books = read_log_books(run.tables_folder)
+        run.write_table(BOOKS, books)
+    broken = describe_broken_books(books)
     finish_command(
-        lambda: _format_summary(written),
-        lambda: _build_document(written, out),
+        lambda: "\n".join([_format_summary(written), *(f"fault: {sentence}" for sentence in broken)]),
+        lambda: _build_document(written, out) | {"books": books.to_dicts()},
         as_json=as_json,
-        is_valid=not any(_list_faults(written).values()),
+        is_valid=not any(_list_faults(written).values()) and not broken,
         written=[out / "tables"],
     )
 

@@ -26,9 +26,9 @@ MIN_NUMBERED_SHARE = 0.5
 MAX_HOMELESS_SHARE = 0.6
 SHUTDOWN_MS = 10_000
 MAX_NAMED = 8
-COMPACTION = "compaction"
-# Events of one moment may be written in another order; executors that register late are seconds behind.
-MAX_STEP_BACK_MS = 10_000
+COMPACTION, CLOCK = "compaction", "clock"
+# Threads that start queries at one moment may be numbered in another order.
+MAX_STEP_BACK_MS = 5_000
 # Fields of a task that a figure rests on.
 TASK_FIELDS = ("Task Metrics", "Task Info.Finish Time", "Task Info.Failed", "Task Info.Killed")
 # Kinds whose subjects are names that the log gives.
@@ -71,7 +71,7 @@ _SENTENCES: Mapping[str, str] = {
     "application start": "the log does not hold the application's start",
     "log start": "the log does not begin with Spark's first event",
     "applications": "the log holds {subjects}: {evidence}",
-    "clock": "the driver's clock was set back by {subjects}, or parts of the log are out of order",
+    CLOCK: "the driver's clock was set back by {subjects}: {evidence}",
     "double tasks": "{subjects} are in the log twice, far apart, and count twice",
     "lost fields": "fields of tasks are unreadable: {subjects}",
     "repeated lines": "{subjects} are in the log twice; each counts once",
@@ -114,6 +114,23 @@ class StageNote:
 
 
 @dataclass
+class NumberedTimes:
+    """Starts of what the driver numbers as it starts: a larger number never starts earlier."""
+
+    last: tuple[int, int] | None = None  # number and time of the largest so far
+    step_back_ms: int = 0
+
+    def note(self, number: int, time_ms: int | None) -> None:
+        """The next start in the log."""
+        if time_ms is None:
+            return
+        if self.last is not None and number > self.last[0]:
+            self.step_back_ms = max(self.step_back_ms, self.last[1] - time_ms)
+        if self.last is None or number > self.last[0]:
+            self.last = number, max(time_ms, self.last[1] if self.last else time_ms)
+
+
+@dataclass
 class Ledger:
     """Ids that a log's events name, by what they say of them."""
 
@@ -121,8 +138,8 @@ class Ledger:
     applications: set[tuple[str | None, str | None, int | None]] = field(default_factory=set)
     n_repeated_lines: int = 0
     n_double_tasks: int = 0
-    last_ms: int | None = None  # latest time stamp of the events so far
-    step_back_ms: int = 0  # most by which one is before an earlier one
+    job_starts: NumberedTimes = field(default_factory=lambda: NumberedTimes())
+    sql_starts: NumberedTimes = field(default_factory=lambda: NumberedTimes())
     odd_fields: Counter[str] = field(default_factory=Counter)
     application_started: bool = False
     application_ended: bool = False
@@ -150,12 +167,6 @@ class Ledger:
         self.n_task_ends += ends
         self.max_task_id = max(self.max_task_id, max_task_id)
         self.executors_used |= executors
-
-    def note_order(self, time_ms: int) -> None:
-        """The next event that the driver wrote is of this time."""
-        if self.last_ms is None or time_ms > self.last_ms:
-            self.last_ms = time_ms
-        self.step_back_ms = max(self.step_back_ms, self.last_ms - time_ms)
 
     def note_stage(self, tasks: StageTasks, sql_id: int | None, completed_ms: int | None) -> None:
         """A stage attempt was closed."""
@@ -217,8 +228,8 @@ def _list_content_holes(ledger: Ledger) -> Iterator[Hole]:
         names = [f"{app_id or '?'} ({time_ms})" for app_id, _, time_ms in sorted(ledger.applications, key=str)]
         evidence = format_items(names, MAX_NAMED)
         yield Hole("applications", f"{len(names)} applications", evidence, ALL_FIGURES, 1, len(names))
-    if ledger.step_back_ms > MAX_STEP_BACK_MS:
-        yield Hole("clock", f"{ledger.step_back_ms / 1e3:,.1f} s", "time stamps go back", ALL_FIGURES)
+    if (step_ms := max(ledger.job_starts.step_back_ms, ledger.sql_starts.step_back_ms)) > MAX_STEP_BACK_MS:
+        yield Hole(CLOCK, f"{step_ms / 1e3:,.1f} s", "later jobs or queries start earlier", "all times")
     if ledger.n_double_tasks:
         yield Hole("double tasks", f"{ledger.n_double_tasks:,} tasks", "two ends of each in different chunks")
     lost = {name: n for name, n in ledger.odd_fields.items() if name.startswith(TASK_FIELDS)}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import polars as pl
 
-from workbench.core.books import AT_MOST, Book
+from workbench.core.books import AT_MOST, Book, build_books
+from workbench.eventlog import tables
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.task_slots import TaskSlots
-from workbench.eventlog.wall_time import WallTime
+from workbench.eventlog.wall_time import WallTime, account_wall_time
 
 ATTEMPTS, OUTCOMES, RUN_TIME, SLOTS, SLOT_TIME, WALL = (
     "attempts",
@@ -17,6 +21,7 @@ ATTEMPTS, OUTCOMES, RUN_TIME, SLOTS, SLOT_TIME, WALL = (
     "slot time",
     "wall time",
 )
+RUN_TIME_ACCUMULATOR = "internal.metrics.executorRunTime"
 # A task counts until the driver has its result, and its slot is free before that.
 SLOT_DELAY_SHARE, SLOT_DELAY_S = 0.05, 1.0
 
@@ -61,6 +66,30 @@ def list_log_books(facts: EventLogFacts, wall: WallTime | None, start_ms: int | 
         )
         books.append(_book_slot_time(facts, slots, start_ms, end_ms))
     return books
+
+
+def read_log_books(folder: Path) -> pl.DataFrame:
+    """Table BOOKS of the logs whose tables `write_tables` wrote; of several logs, each book with its log's number."""
+    kept = (
+        tables.LOGS, tables.APPLICATIONS, tables.ENVIRONMENT, tables.EXECUTORS, tables.RESOURCES, tables.SQL_EXECUTIONS,
+        tables.JOBS, tables.STAGES, tables.STAGE_TASKS, tables.COMPLETENESS,
+    )  # fmt: skip
+    frames = {table.name: table.read(folder) for table in kept}
+    # Of the largest table a few rows count.
+    accumulators = pl.scan_parquet(tables.ACCUMULATORS.path(folder)).filter(pl.col("name") == RUN_TIME_ACCUMULATOR)
+    frames[tables.ACCUMULATORS.name] = accumulators.collect()
+    empty = {table.name: table.frame([]) for table in tables.ALL_TABLES if table.name not in frames}
+    facts = EventLogFacts(**frames, **empty)
+    books: list[Book] = []
+    for log_id in facts.logs["log_id"]:
+        of_log = facts.select_log(log_id)
+        start_ms = end_ms = None
+        if of_log.applications.height:
+            start_ms, end_ms = of_log.applications.select("start_time_ms", "end_time_ms").row(0)
+        wall = None if start_ms is None or end_ms is None else account_wall_time(of_log, start_ms, end_ms)
+        suffix = f" of log {log_id}" if facts.logs.height > 1 else ""
+        books += [replace(book, book=book.book + suffix) for book in list_log_books(of_log, wall, start_ms, end_ms)]
+    return build_books(books)
 
 
 def _book_slots(facts: EventLogFacts, slots: TaskSlots) -> Book:
@@ -118,9 +147,7 @@ def _sum_run_times(facts: EventLogFacts) -> tuple[tuple[str, float], tuple[str, 
     complete_stages = facts.stage_tasks.filter(
         pl.col("n_succeeded") == pl.col("n_with_metrics"), pl.col("n_tasks") == pl.col("n_succeeded")
     )
-    internal = facts.accumulators.filter(pl.col("name") == "internal.metrics.executorRunTime").select(
-        *key, by_accumulator="total"
-    )
+    internal = facts.accumulators.filter(pl.col("name") == RUN_TIME_ACCUMULATOR).select(*key, by_accumulator="total")
     # Stages whose tasks all ran for 0 ms, and logs without internal accumulators, have nothing to compare.
     both = complete_stages.join(internal, on=key)
     return (

@@ -39,6 +39,7 @@ NOT_A_LOG = re.compile(r"[._].*|appstatus_.*|.*\.crc")
 MAX_LOGS = 100_000
 # Between a folder and one of several applications whose files lie in it.
 OF_FOLDER = "#"
+UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 ZIP_MAGIC = b"PK\x03\x04"
 PART_START = b"DBCEventLoggingListenerMetadata"
 FIRST_LINE_BYTES = 1 << 20
@@ -400,6 +401,14 @@ def _load_single_log(store: Any, entry: dict[str, Any], path: str) -> LogSource:
     file = _detect_log_file(store, entry)
     if file is None:
         head = _read_head(store, entry["name"])
+        if head.startswith(UTF16_MARKS):
+            raise InputError(
+                "the log is UTF-16 text",
+                where=remove_secrets(path),
+                found=f"first bytes {head[:8]!r}",
+                allowed="UTF-8, as Spark writes it",
+                do="convert it: iconv -f UTF-16 -t UTF-8 LOG > NEW",
+            )
         raise InputError(
             "not a Spark event log",
             where=remove_secrets(path),

@@ -85,6 +85,7 @@ class JobAssembler:
             self.stage_jobs.setdefault(stage_id, []).append(event.job_id)
         self.job_sql[event.job_id] = sql_id
         self.rows.ledger.jobs_started[event.job_id] = event.stage_ids
+        self.rows.ledger.job_starts.note(event.job_id, event.time_ms)
         self.rows.ledger.name_sql(sql_id, f"job {event.job_id}")
         self.jobs[event.job_id] = self._find_job(event.job_id) | {
             "sql_id": sql_id,
@@ -203,7 +204,7 @@ class JobAssembler:
     def _write_tasks(self, key: StageKey, facts: StageFacts) -> None:
         tasks = facts.tasks
         _, shortest, median, p95, longest, total = facts.duration
-        self.rows.note_time(clamp_to_64_bits(tasks.last_finish_ms), in_order=False)
+        self.rows.note_time(clamp_to_64_bits(tasks.last_finish_ms))
         ids = {"stage_id": key[0], "stage_attempt_id": key[1]}
         self.rows.add_row(
             tables.STAGE_TASKS.name,

@@ -137,12 +137,10 @@ class RowWriter:
         """Add one row of this log."""
         self.sink.add_row(table, {"log_id": self.log_id, **row})
 
-    def note_time(self, time_ms: int | None, *, in_order: bool = True) -> int | None:
-        """Record a time stamp of the log, and return it; the driver writes them in order, except where told."""
-        if time_ms is not None:
-            if in_order:
-                self.ledger.note_order(time_ms)
-            self.last_ms = max(self.last_ms, time_ms)
+    def note_time(self, time_ms: int | None) -> int | None:
+        """Record a time stamp of the log, and return it."""
+        if time_ms is not None and time_ms > self.last_ms:
+            self.last_ms = time_ms
         return time_ms
 
     def add_failure(self, kind: str, **row: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import polars as pl
 
+from workbench.core.books import BOOKS
 from workbench.core.tables import Table
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.report.display import KeyNumber
@@ -101,6 +102,7 @@ class PairStudy(_JudgedByReasons):
             (tables.PAIRS, self.calibrated.pairs),
             (tables.COMPARABILITY, self.pair.comparability),
             (tables.STEPS, self.what_if.build_steps()),
+            (BOOKS, self.pair.books),
         ]
         if self.left_out is not None:
             table_frames += [(tables.VALIDATION, self.left_out.validation), (tables.SCORES, self.left_out.scores)]
@@ -147,6 +149,7 @@ class FleetStudy(_JudgedByReasons):
             (tables.APPLICATIONS, self.qualified.applications),
             (tables.PREDICTIONS, self.qualified.predictions),
             (tables.OPERATORS_AT_STAKE, self.qualified.operators_at_stake),
+            (BOOKS, self.qualified.books),
         ]
 
     def check(self) -> pl.DataFrame:

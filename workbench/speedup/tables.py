@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.core.books import BOOKS
+from workbench.core import books
 from workbench.core.tables import Column, Table
 
 
@@ -221,7 +221,7 @@ PROFILE_TABLES = (
     OPERATOR_TIMES,
     COVERAGE,
     FAILURE_COUNTS,
-    BOOKS,
+    books.BOOKS,
 )
 EXECUTIONS = Table(
     "executions",

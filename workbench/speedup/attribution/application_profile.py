@@ -12,7 +12,7 @@ import polars as pl
 from workbench.core.books import AT_MOST, Book, build_books, describe_broken_books
 from workbench.core.errors import BrokenInvariantError, InputError
 from workbench.core.formats import format_items
-from workbench.eventlog.completeness import NOTED_KINDS, OPEN_END, describe_holes, select_touching
+from workbench.eventlog.completeness import CLOCK, NOTED_KINDS, OPEN_END, describe_holes, select_touching
 from workbench.eventlog.invariants import SLOT_TIME, SLOTS, list_log_books
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.task_slots import TaskSlots
@@ -59,9 +59,9 @@ MIN_TOLD_SHARE = 0.01
 OWN_ERROR = "an error in the workbench"
 MEANINGS = {
     RUNNING: "at least one task ran",
-    WAITING: "a stage was open and no task ran: it waited for executors",
-    DRIVER: "a query or a job was open and no stage: planning, listing, commit, fetching by the client",
-    NOTHING: "nothing ran",
+    WAITING: "a stage waited for executors",
+    DRIVER: "driver alone: planning, commit, fetch",
+    NOTHING: "no query and no job was open",
 }
 
 
@@ -168,7 +168,7 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     books = build_books([*log_books, *_list_time_books(log_facts, spans, exclusive, coverage)])
     overview = _build_overview(log_facts, application, time, spans, queries, books)
     reasons = _list_invalid_reasons(log_facts, application, time, books)
-    if (missing := select_touching(log_facts.completeness)).height:
+    if (missing := select_touching(log_facts.completeness)).height and not time.contradictions:
         overview = _bound_task_time(overview, log_facts, missing)
         queries, coverage = (frame.with_columns(task_time_share=UNKNOWN) for frame in (queries, coverage))
         queries, coverage = tables.QUERIES.check(queries), tables.COVERAGE.check(coverage)
@@ -577,7 +577,7 @@ def _list_invalid_reasons(
         reasons.append(
             f"the log is incomplete: it does not hold the application's {missing}; figures cover what it holds"
         )
-    told = pl.col("kind").is_in(["application start", *NOTED_KINDS])
+    told = pl.col("kind").is_in(["application start", CLOCK, *NOTED_KINDS])
     reasons += describe_holes(facts.completeness.filter(~told))
     if log["fault"]:
         reasons.append(f"the log is damaged: {log['fault']}")
@@ -598,6 +598,8 @@ def _format_answer(
     if not row["n_tasks"]:
         ran = f"{unknown}," if wall_s is None else f"The application ran for {wall_s:,.1f} s"
         return f"{ran} and no task ended in it."
+    if row["task_time_s"] < 0:
+        return f"{unknown}: no duration of its {row['n_tasks']:,} tasks is known."
     worked = f"{row['n_tasks']:,} tasks worked {row['task_time_s']:,.1f} s"
     if wall_s is None or wall is None:
         sentence = f"{unknown}; its {worked} in {row['busy_time_s']:,.1f} s with a stage running"

@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from workbench.core.formats import format_bytes
+from workbench.eventlog.completeness import CLOCK
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.task_slots import TaskSlots
 
@@ -237,6 +238,10 @@ def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_
             f"a task lasts {idle_task_s:,.1f} s beyond its run time: a clock jumped, or times were edited"
         )
     contradictions += [*_list_backward_times(facts), *_list_late_ends(facts)]
+    contradictions += [
+        f"the driver's clock was set back by {subject}: {evidence}"
+        for subject, evidence in facts.completeness.filter(kind=CLOCK).select("subject", "evidence").iter_rows()
+    ]
     if (longest_s := (longest_ms or 0) / 1e3) > wall_s + CLOCK_TOLERANCE_S:
         contradictions.append(f"a task takes {longest_s:,.1f} s, the application {wall_s:,.1f} s")
     slots = TaskSlots(facts, facts.logs["log_id"][0])

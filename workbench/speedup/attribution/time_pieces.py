@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
@@ -12,8 +12,10 @@ from typing import Any
 
 import polars as pl
 
-from workbench.eventlog.completeness import describe_holes, select_harmful, select_touching
+from workbench.core.books import build_books, describe_broken_books
+from workbench.eventlog.completeness import CLOCK, OPEN_END, describe_holes, select_harmful, select_touching
 from workbench.eventlog.fold import CUT_OFF
+from workbench.eventlog.invariants import list_log_books
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.wall_time import (
     Spans,
@@ -51,9 +53,12 @@ UNFINISHED = "no end event: timed until its last stage"
 # Applications of these statuses have no time that can be used, or are counted elsewhere.
 NOT_COUNTED = ("unreadable", "contradictory", "partial", "duplicate", "superseded")
 # Holes that the row of an application tells in its own words, or that change none of its figures.
-TOLD_ELSEWHERE = ("query end", "environment", "application start")
+TOLD_ELSEWHERE = ("query end", "environment", "application start", CLOCK)
 REPEATED_TASKS = "tasks failed or were killed"
 NO_TIME = "took no time by its own stamps"
+CONTRADICTORY = "its tasks' times contradict each other"
+# Share and seconds by which tasks may run longer by their metrics than by their times.
+MAX_RUN_EXCESS, MAX_RUN_EXCESS_S = 0.05, 1.0
 EXECUTION_KEY = ("label", "session", "sql_id")
 _IS_OPAQUE = pl.col("opaque").fill_null(pl.lit([], pl.List(pl.Boolean)))
 # Pieces that no engine changes: waits, driver time, and code of users whose own time is known; and those that may be
@@ -538,6 +543,8 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
         why_not = "; ".join(holes)
     elif not execution.wall_s > 0:
         why_not = NO_TIME
+    elif any(stage.run_s > stage.task_s * (1 + MAX_RUN_EXCESS) + MAX_RUN_EXCESS_S for stage in execution.stages):
+        why_not = CONTRADICTORY
     elif cold:
         why_not = COLD
     else:
@@ -606,7 +613,12 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
     roots = queries.filter(~pl.col("sql_id").is_in(list_inner_ids(facts, log_row["log_id"])))
     holes = facts.completeness.filter(of_log)
     n_torn = facts.bad_lines.filter(of_log, pl.col("reason") == CUT_OFF).height
-    status, reason = _application_status(log_row, app, time, holes, n_torn)
+    of_application = facts.select_log(log_row["log_id"])
+    wall = None
+    if time.start_ms is not None and time.end_ms is not None and not time.contradictions:
+        wall = account_wall_time(of_application, time.start_ms, time.end_ms)
+    books = build_books(list_log_books(of_application, wall, time.start_ms, time.end_ms))
+    status, reason = _application_status(log_row, app, time, holes, n_torn, describe_broken_books(books))
     n_unfinished = roots.filter(pl.col("status") == "running").join(last_work, on="sql_id").height
     if n_unfinished:
         reason = "; ".join(
@@ -628,10 +640,9 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
         "status": status,
         "reason": reason,
     }
-    if time.start_ms is None or time.end_ms is None or time.contradictions:
+    if wall is None or time.start_ms is None or time.end_ms is None:
         unknown = ("wall_s", "sql_wall_s", "streaming_s", "outside_sql_s", "running_s", "waiting_s", "driver_s")
         return row | dict.fromkeys(unknown)
-    wall = account_wall_time(facts.select_log(log_row["log_id"]), time.start_ms, time.end_ms)
     return (
         row
         | {"wall_s": time.wall_s}
@@ -720,13 +731,23 @@ def _find_last_stage_ends(facts: EventLogFacts) -> pl.DataFrame:
 
 
 def _application_status(
-    log: dict[str, Any], app: dict[str, Any], time: ApplicationTime, holes: pl.DataFrame, n_torn: int
+    log: dict[str, Any],
+    app: dict[str, Any],
+    time: ApplicationTime,
+    holes: pl.DataFrame,
+    n_torn: int,
+    broken: Sequence[str],
 ) -> tuple[str, str | None]:
-    """Status of an application's log (complete, incomplete, partial, damaged, contradictory) and the reason."""
+    """Status of an application's log (complete, incomplete, partial, damaged, contradictory) and the reason.
+
+    `broken`: Sentences on books that do not balance.
+    """
     if touching := describe_holes(select_touching(holes)):
         return "partial", "; ".join(touching)
     if time.contradictions:
         return "contradictory", f"its times contradict each other: {'; '.join(time.contradictions)}"
+    if broken:
+        return "contradictory", "; ".join(broken)
     if log["fault"]:
         return "damaged", str(log["fault"])
     line_fault = f"{log['n_bad_lines']:,} of {log['n_lines']:,} lines could not be read" if log["n_bad_lines"] else None
@@ -735,6 +756,6 @@ def _application_status(
         return "damaged", line_fault
     if select_harmful(holes).height:
         return "damaged", None
-    if app["status"] != "complete":
+    if app["status"] != "complete" and OPEN_END not in holes["kind"]:
         return "incomplete", line_fault or f"the log does not hold the application's {describe_missing_times(app)}"
     return "complete", None

@@ -191,10 +191,9 @@ def list_common_queries(measured: Measured, baseline: str, candidate: str) -> li
         raise InputError(
             "no query can be compared",
             found="\n    ".join(["", *(_describe_side(measured, label) for label in (baseline, candidate))]),
-            allowed="queries of the same description that read the same tables and columns on both sides, without "
-            "failure",
-            do="set the job description to the query's name on both sides; sides whose queries ran once each are "
-            "compared by --first-runs use",
+            allowed="queries that read the same tables, columns and rows on both sides, without failure",
+            do="run the same queries on the same data on both sides; give queries that read the same tables a job "
+            "description each; sides whose queries ran once each are compared by --first-runs use",
         )
     return sorted(names, key=natural_sort_key)
 

@@ -13,6 +13,7 @@ import typer
 
 from workbench.console.finish import finish_command
 from workbench.console.terminal import print_text
+from workbench.core.books import BOOKS
 from workbench.core.errors import ConfigError, ExitCode, InputError
 from workbench.core.files import write_text
 from workbench.eventlog.log_redaction import remove_secrets
@@ -137,6 +138,7 @@ def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, lev
         (tables.PAIRS, result.pairs),
         (tables.COMPARABILITY, pair.comparability),
         (tables.EXECUTIONS, pair.measured.executions),
+        (BOOKS, pair.books),
     )
     if out is not None:
         _write_run(out, "generate", pair, result.answer, {"output": str(output), "level": level}, frames)
@@ -147,7 +149,7 @@ def generate_calibrated_model(pair: Pair, output: Path, *, out: Path | None, lev
     texts = [result.answer, *_list_pair_notes(pair), factors.text, *(f"note: {note}" for note in notes)]
     finish_command(
         "\n".join(texts),
-        _build_document(result.answer, pair, frames[:2], output=str(output)),
+        _build_document(result.answer, pair, [*frames[:2], (BOOKS, pair.books)], output=str(output)),
         as_json=as_json,
         is_valid=not pair.reasons,
         written=[", ".join(map(str, filter(None, (output, out))))],
@@ -210,7 +212,7 @@ def _finish_validation(
     as_json: bool,
 ) -> NoReturn:
     """Write and print a validation. `pair_answer`: The ratio of the pair whose queries are predicted."""
-    frames = ((tables.VALIDATION, validation.validation), (tables.SCORES, validation.scores))
+    frames = ((tables.VALIDATION, validation.validation), (tables.SCORES, validation.scores), (BOOKS, pair.books))
     if out is not None:
         _write_run(out, "validate", pair, validation.answer, {"level": level}, frames)
     recommending = ["threshold", "n_reached", "n_recommended", "precision", "recall", "mean_interval_score"]

@@ -94,6 +94,7 @@ def _print_profile(config: ProfileConfig, result: Profile) -> None:
     from workbench.speedup import tables
 
     print_text("\n".join([result.answer, f"verdict: {result.verdict}", *(f"  {reason}" for reason in result.reasons)]))
+    print_text(table(result.wall_parts, tables.WALL_PARTS, caption="What each second of the application was").text)
     limit = config.top_operators
     print_text(table(result.queries, tables.QUERIES, caption="Queries by task time", limit=10).text)
     caption = "Exclusive time by operator: each second once, so the rows add up to the time of the queries"

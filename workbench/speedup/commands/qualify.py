@@ -219,6 +219,7 @@ def qualify(
     document |= {"n_read": fleet.n_read, "n_cached": fleet.n_cached, "n_filtered": fleet.n_filtered}
     document |= {"applications": result.applications.to_dicts(), "predictions": result.predictions.to_dicts()}
     document |= {"operators_at_stake": result.operators_at_stake.to_dicts(), "repeated": result.repeated.to_dicts()}
+    document |= {"books": result.books.to_dicts()}
     finish_command(
         lambda: _print_ranking(result, fleet, why=why, per_sql=per_sql),
         document,
@@ -256,6 +257,7 @@ def _build_spark_options(
 
 
 def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) -> None:
+    from workbench.core.books import BOOKS
     from workbench.runs import run_folder
     from workbench.speedup.tables import APPLICATIONS, OPERATORS_AT_STAKE, PREDICTIONS
 
@@ -265,6 +267,7 @@ def _write_run(out: Path, result: Qualification, overrides: dict[str, float]) ->
     run.write_table(APPLICATIONS, result.applications)
     run.write_table(OPERATORS_AT_STAKE, result.operators_at_stake)
     run.write_table(PREDICTIONS, result.predictions)
+    run.write_table(BOOKS, result.books)
     run.conclude("invalid" if result.reasons else "valid", result.reasons, result.answer)
 
 

@@ -103,11 +103,12 @@ def check_comparability(
     *,
     named: bool = False,
     first_runs: bool = False,
+    most_runs: tuple[int, int] | None = None,
 ) -> pl.DataFrame:
     """Differences between the sides other than the engine, and whether they invalidate the comparison.
 
     `named`: Whether the user named the sides. If not, an accelerated baseline with a plain candidate counts as
-    swapped.
+    swapped. `most_runs`: Most runs of a query in a session of each side; null: by the descriptions of its queries.
 
     Returns: Table `COMPARABILITY`, one row per property, invalid ones first, then warnings.
 
@@ -130,7 +131,7 @@ def check_comparability(
         _compare_acceleration(*sides, named=named),
         _compare_data(*sides),
         _compare_holes(*sides),
-        _compare_warm_runs(*sides, first_runs=first_runs),
+        _compare_warm_runs(most_runs or _count_most_runs(*sides), first_runs=first_runs),
         *(_compare_setting(name, value, reason, *sides) for name, value, reason in _SETTINGS),
     ]
     return COMPARABILITY.frame(sorted(rows, key=lambda row: SEVERITIES[row["severity"]]))
@@ -388,9 +389,9 @@ def _table_name_expr() -> pl.Expr:
     return pl.when(name.str.ends_with("...")).then(columns).otherwise(name)
 
 
-def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -> dict[str, Any]:
+def _compare_warm_runs(most_runs: tuple[int, int], *, first_runs: bool) -> dict[str, Any]:
     """Row that tells how often each side ran its queries; invalid if a side has cold runs only."""
-    runs = {side.label: _count_most_runs(side.facts) for side in (baseline, candidate)}
+    runs = dict(zip(("baseline", "candidate"), most_runs, strict=True))
     texts = [f"at most {n_runs} run(s) of a query in a session" for n_runs in runs.values()]
     if first_runs:
         reason = "first runs are compared: start-up, code generation and cold caches are part of all times and factors"
@@ -406,18 +407,21 @@ def _compare_warm_runs(baseline: _Side, candidate: _Side, *, first_runs: bool) -
     return _build_row("warm runs", texts, "ok", "the first run of each query in a session is cold and does not count")
 
 
-def _count_most_runs(facts: Sequence[EventLogFacts]) -> int:
-    """Count the runs of the query that ran most often in a session."""
-    counts = [
-        log_facts.sql_executions.filter(pl.col("status") == "succeeded")
-        # Commands such as CREATE VIEW run no job, and are no queries.
-        .join(log_facts.jobs, on=["log_id", "sql_id"], how="semi")
-        .group_by("log_id", "description")
-        .len()["len"]
-        .max()
-        for log_facts in facts
-    ]
-    return max((int(count) for count in counts if isinstance(count, int)), default=0)
+def _count_most_runs(baseline: _Side, candidate: _Side) -> tuple[int, int]:
+    """Count the runs of the query that ran most often in a session, on each side."""
+    most = []
+    for side in (baseline, candidate):
+        counts = [
+            log_facts.sql_executions.filter(pl.col("status") == "succeeded")
+            # Commands such as CREATE VIEW run no job, and are no queries.
+            .join(log_facts.jobs, on=["log_id", "sql_id"], how="semi")
+            .group_by("log_id", "description")
+            .len()["len"]
+            .max()
+            for log_facts in side.facts
+        ]
+        most.append(max((int(count) for count in counts if isinstance(count, int)), default=0))
+    return most[0], most[1]
 
 
 def read_session_logs(paths: Sequence[str]) -> dict[str, SessionFacts]:

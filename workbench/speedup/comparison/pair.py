@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 import polars as pl
 
 from workbench.core import files
+from workbench.core.books import AT_MOST, Book, build_books, describe_broken_books
 from workbench.core.errors import InputError
 from workbench.core.formats import format_items
 from workbench.eventlog.engine_detection import SPARK
 from workbench.eventlog.sources import list_all_logs
 from workbench.speedup.attribution.application_time import UNKNOWN
-from workbench.speedup.attribution.time_pieces import WAITING, Measured, concat_measured_logs
+from workbench.speedup.attribution.time_pieces import COUNTS, FAILED, WAITING, Measured, concat_measured_logs
 from workbench.speedup.calibration.factors import RECORDING_MARK, has_common_queries, list_mismatched_queries
 from workbench.speedup.comparison.comparability import (
     SEVERITIES,
@@ -25,7 +27,7 @@ from workbench.speedup.comparison.comparability import (
     load_session_facts,
     read_session_logs,
 )
-from workbench.speedup.comparison.query_matching import match_queries
+from workbench.speedup.comparison.query_matching import WORK_TOLERANCE, match_queries
 from workbench.speedup.recording import recording_plan
 from workbench.speedup.recording.recording_plan import MAX_OTHER_LOAD
 from workbench.speedup.tables import COMPARABILITY
@@ -59,7 +61,45 @@ class Pair:
     @property
     def reasons(self) -> tuple[str, ...]:
         """Reasons why the pair is invalid; empty when it is valid."""
-        return list_invalid_reasons(self.comparability)
+        return (*list_invalid_reasons(self.comparability), *describe_broken_books(self.books))
+
+    @cached_property
+    def books(self) -> pl.DataFrame:
+        """Table BOOKS: work and identity of the queries that count on both sides."""
+        counted = self.measured.executions.filter(COUNTS, pl.col("label").is_in([self.baseline, self.candidate]))
+        both = counted.filter(pl.col("label").n_unique().over("query") == len(SIDES))
+        amounts = both.group_by("query", "label").agg(pl.col("read_rows", "file_bytes").median())
+        spread = [
+            (pl.col(column).max() - pl.col(column).min()) > WORK_TOLERANCE * pl.col(column).max()
+            for column in ("read_rows", "file_bytes")
+        ]
+        # Filters pushed into the files change the rows: where the files are as large, the data are the same.
+        differ = amounts.group_by("query").agg(spread[0] & (spread[1] | (pl.col("file_bytes").fill_null(0).max() == 0)))
+        n_differ = float(differ["read_rows"].sum()) if both["read_rows"].drop_nulls().len() else None
+        n_plans = both.group_by("query", "label").agg(pl.col("plan").n_unique())["plan"].max()
+        known = bool(both["plan"].drop_nulls().len())
+        return build_books(
+            [
+                Book(
+                    "work of the sides",
+                    ("queries that read other rows from other files", n_differ),
+                    ("none", 0.0),
+                    "ratios and factors",
+                    "other data on a side",
+                ),
+                Book(
+                    "identity of queries",
+                    (
+                        "most plans under one name on a side",
+                        float(n_plans) if known and isinstance(n_plans, int) else None,
+                    ),
+                    ("one plan", 1.0),
+                    "ratios and factors",
+                    "queries that are called alike",
+                    AT_MOST,
+                ),
+            ]
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -318,9 +358,16 @@ def _build_pair(
     if uses_first:
         measured = _exclude_refused(everything.select_first_runs(), refused)
     checks = [
-        check_comparability(facts[labels[0]], facts[labels[1]], named=named, first_runs=uses_first),
+        check_comparability(
+            facts[labels[0]],
+            facts[labels[1]],
+            named=named,
+            first_runs=uses_first,
+            most_runs=_count_most_runs(everything, labels),
+        ),
         _build_mismatch_row(measured, labels),
         _build_refused_row({name: reason for name, reason in refused.items() if name not in excluded}),
+        _build_one_sided_row(measured, labels),
         _build_waits_row(together, labels),
         _build_load_row(recorded, labels),
     ]
@@ -375,6 +422,34 @@ def _build_refused_row(refused: Mapping[str, str]) -> pl.DataFrame:
         for reason, names in by_reason.items()
     ]
     return COMPARABILITY.frame(rows)
+
+
+def _count_most_runs(measured: Measured, labels: tuple[str, str]) -> tuple[int, int]:
+    """Most runs of a query that succeeded in a session, on each side."""
+    ran = measured.executions.filter(pl.col("why_not").is_null() | (pl.col("why_not") != FAILED))
+    counts = ran.group_by("label", "session", "query").len().group_by("label").agg(pl.col("len").max())
+    most = dict(counts.iter_rows())
+    return most.get(labels[0], 0), most.get(labels[1], 0)
+
+
+def _build_one_sided_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:
+    """Row of table COMPARABILITY with the queries that count on one side only, and why. No row without any."""
+    counted = {
+        label: set(measured.executions.filter(pl.col("label") == label, COUNTS)["query"].unique()) for label in labels
+    }
+    notes = []
+    for label, other in (labels, labels[::-1]):
+        reasons = dict(
+            measured.executions.filter(pl.col("label") == other, ~COUNTS).select("query", "why_not").iter_rows()
+        )
+        notes += [
+            f"{query} ({reasons.get(query, 'did not run')} on {other})"
+            for query in sorted(counted[label] - counted[other])
+        ]
+    texts = {side: f"{len(counted[label])} queries" for side, label in zip(SIDES, labels, strict=True)}
+    why = f"queries that count on one side only are left out: {format_items(notes, MAX_NAMED)}"
+    row = {"property": "queries of one side", **texts, "severity": "warning", "why": why}
+    return COMPARABILITY.frame([row] if notes else [])
 
 
 def _build_waits_row(measured: Measured, labels: tuple[str, str]) -> pl.DataFrame:

@@ -13,6 +13,7 @@ import polars as pl
 import polars.selectors as cs
 
 from workbench import stats
+from workbench.core.books import AT_MOST, Book, build_books, describe_broken_books
 from workbench.core.errors import ConfigError
 from workbench.core.formats import format_items, format_number
 from workbench.core.tables import Table
@@ -39,6 +40,7 @@ LOGS_AT_A_TIME = 256
 MOSTLY_MOVED = 0.9
 # Shares of the time from which on a limit of the gain is told.
 LARGE_SHARE, SMALL_SHARE = 0.25, 0.1
+OWN_ERROR, ROUNDING_S = "an error in the workbench", 1e-3
 # No prediction is below it: start-up alone takes longer.
 MIN_PREDICTED_SHARE = 1e-6
 DAMAGED_STATUSES = ("unreadable", "partial", "contradictory", "damaged")
@@ -77,7 +79,7 @@ class QualificationTerms:
 
 @dataclass(frozen=True)
 class Qualification:
-    """Tables `applications`, `predictions` (by query) and `operators_at_stake`.
+    """Tables `applications`, `predictions` (by query), `operators_at_stake` and `books`.
 
     `repeated`: Copies and earlier attempts, which are not counted: `log, status, reason`. `damaged`: Logs of which
     something is missing or could not be read, judged or not.
@@ -87,6 +89,7 @@ class Qualification:
     predictions: pl.DataFrame
     operators_at_stake: pl.DataFrame
     repeated: pl.DataFrame
+    books: pl.DataFrame
     currency: str = ""
     damaged: frozenset[str] = frozenset()
 
@@ -135,7 +138,7 @@ class Qualification:
             return ("no application could be judged; the table has the reasons",)
         if self.n_damaged == self.judged.height:
             return ("no application is judged by a whole log; the table has the reasons",)
-        return ()
+        return describe_broken_books(self.books)
 
     @property
     def n_damaged(self) -> int:
@@ -162,6 +165,11 @@ class Qualification:
             remarks += f"; {n} {'copy or earlier attempt' if n == 1 else 'copies or earlier attempts'} not counted"
         remarks += f"; {n_not_judged} could not be judged" if n_not_judged else ""
         remarks += f"; {self.n_damaged} judged by a log with holes" if self.n_damaged else ""
+        opaque_share = float(self.predictions["opaque_s"].sum()) / base if base else 0.0
+        if opaque_share >= SMALL_SHARE:
+            remarks += (
+                f"; up to {100 * min(opaque_share, 1.0):.0f} % of their time may be user code, which no engine changes"
+            )
         return (
             f"{_count(judged.height)} of {base:,.1f} s {'is' if judged.height == 1 else 'are'} predicted to take"
             f" {predicted:,.1f} s, {base / predicted:.2f}x as fast: {classes}{remarks}."
@@ -216,7 +224,36 @@ def qualify_applications(
     at_stake = _build_operators_at_stake(predictions, by_term)
     repeated = applications.filter(is_repeated).select("log", "status", "reason")
     damaged = frozenset(applications.filter(pl.col("status").is_in(DAMAGED_STATUSES))["log"])
-    return Qualification(table, predictions, at_stake, repeated, terms.currency, damaged)
+    books = build_books(_list_books(table, applications))
+    return Qualification(table, predictions, at_stake, repeated, books, terms.currency, damaged)
+
+
+def _list_books(judged: pl.DataFrame, measured: pl.DataFrame) -> list[Book]:
+    """Books of the predictions of a fleet. `judged`, `measured`: Tables APPLICATIONS and APPLICATIONS_MEASURED."""
+    both = judged.join(measured.select("log", "running_s"), on="log").filter(pl.col("predicted_s").is_not_null())
+    beyond = both.select((pl.col("saved_high_s") - pl.col("running_s")).max()).item()
+    off = both.select((pl.col("baseline_s") - pl.col("predicted_s") - pl.col("saved_s")).abs().max()).item()
+    return [
+        Book(
+            "bound of the savings",
+            ("most by which an application saves more than the time in which its tasks ran", beyond),
+            ("nothing", None if beyond is None else 0.0),
+            "predictions and recommendations",
+            OWN_ERROR,
+            AT_MOST,
+            "s",
+            tolerance=ROUNDING_S,
+        ),
+        Book(
+            "savings",
+            ("largest difference of baseline minus predicted from saved", off),
+            ("nothing", None if off is None else 0.0),
+            "predictions and recommendations",
+            OWN_ERROR,
+            unit="s",
+            tolerance=ROUNDING_S,
+        ),
+    ]
 
 
 def _measure_moved_shares(measured: Measured, is_of_baseline: pl.Expr) -> dict[str, float]:
