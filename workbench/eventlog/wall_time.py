@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from workbench.eventlog.reader import EventLogFacts
+from workbench.eventlog.stage_statistics import MIN_GAP_MS
 
 Spans = list[tuple[float, float]]
 RUNNING, WAITING, DRIVER, NOTHING = "running", "waiting", "driver", "nothing"
@@ -17,7 +18,8 @@ RUNNING, WAITING, DRIVER, NOTHING = "running", "waiting", "driver", "nothing"
 class WallTime:
     """Each second of an application is exactly one of these, in s.
 
-    `running_s`: at least one task ran. `waiting_s`: a stage was open and no task ran, as without executors.
+    `running_s`: at least one task ran, or was to run within a second. `waiting_s`: a stage was open and no task ran for
+    longer, as without executors.
     `driver_s`: a query or a job was open and no stage: planning, listing, commit, fetching by the client.
     `nothing_s`: the rest.
     """
@@ -39,7 +41,7 @@ class WallTime:
 
 def account_wall_time(facts: EventLogFacts, start_ms: int, end_ms: int) -> WallTime:
     """What the time between two instants of the log was. `facts`: Of one log."""
-    running = merge_spans(list_running_spans(facts))
+    running = merge_spans(clip_spans(list_running_spans(facts), start_ms, end_ms))
     stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"], how="left")
     open_stages = stages.select(
         pl.coalesce("submission_time_ms", "first_launch_time_ms"),
@@ -47,17 +49,18 @@ def account_wall_time(facts: EventLogFacts, start_ms: int, end_ms: int) -> WallT
     )
     queries = facts.sql_executions.select("start_time_ms", "end_time_ms")
     jobs = facts.jobs.select("submission_time_ms", "completion_time_ms")
-    covered = [
-        sum_spans(merge_spans(clip_spans(spans, start_ms, end_ms))) / 1e3
+    with_stage, with_query = (
+        merge_spans(clip_spans(spans, start_ms, end_ms))
         for spans in (
-            running,
             [*running, *open_stages.iter_rows()],
             [*running, *open_stages.iter_rows(), *queries.iter_rows(), *jobs.iter_rows()],
         )
-    ]
-    running_s, with_stage_s, with_query_s = covered
+    )
+    waits = subtract_spans(with_stage, running)
+    waiting_s = sum_spans([(first, last) for first, last in waits if last - first >= MIN_GAP_MS]) / 1e3
+    with_stage_s, with_query_s = sum_spans(with_stage) / 1e3, sum_spans(with_query) / 1e3
     wall_s = max(0.0, (end_ms - start_ms) / 1e3)
-    return WallTime(running_s, with_stage_s - running_s, with_query_s - with_stage_s, wall_s - with_query_s)
+    return WallTime(with_stage_s - waiting_s, waiting_s, with_query_s - with_stage_s, wall_s - with_query_s)
 
 
 def list_running_spans(facts: EventLogFacts) -> Spans:

@@ -34,7 +34,7 @@ from workbench.speedup.fleet.qualification import (
     QualificationTerms,
     qualify_applications,
 )
-from workbench.speedup.invariants import check_fleet, check_pair
+from workbench.speedup.invariants import check_fleet, check_pair, list_book_checks
 
 FACTORS_FILE = "factors.json"
 
@@ -110,7 +110,8 @@ class PairStudy(_JudgedByReasons):
 
     def check(self) -> pl.DataFrame:
         validation = self.left_out.validation if self.left_out is not None else None
-        return check_pair(self.pair.measured, self.calibrated, self.what_if.build_steps(), validation)
+        checks = check_pair(self.pair.measured, self.calibrated, self.what_if.build_steps(), validation)
+        return pl.concat([checks, list_book_checks(self.pair.books)])
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ class FleetStudy(_JudgedByReasons):
         ]
 
     def check(self) -> pl.DataFrame:
-        return check_fleet(self.qualified)
+        return pl.concat([check_fleet(self.qualified), list_book_checks(self.qualified.books)])
 
 
 @dataclass(frozen=True)
