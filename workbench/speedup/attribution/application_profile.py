@@ -697,6 +697,5 @@ def check_profile(result: Profile) -> pl.DataFrame:
         raise BrokenInvariantError(
             "an invariant does not hold", where=row["book"], found=row["left_value"], allowed=row["right_value"]
         )
-    return result.books.filter(pl.col("holds").is_not_null()).select(
-        "holds", check="book", found="left_value", expected="right_value"
-    )
+    known = result.books.filter(pl.col("holds").is_not_null())
+    return known.select(check="book", found="left_value", expected="right_value", holds="holds")
