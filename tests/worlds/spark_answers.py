@@ -24,7 +24,10 @@ import numpy as np
 import polars as pl
 
 from tests.fakes import planted_logs
-from tests.worlds.spark import DAMAGE, PAIR_TRAITS, SUPPORTED, PairWorld, Truth, World, draw_pair, draw_world
+from tests.worlds.spark import DAMAGE, SUPPORTED, draw_world
+from tests.worlds.spark_pairs import PAIR_TRAITS, PairWorld, draw_pair
+from tests.worlds.spark_run import World
+from tests.worlds.spark_truth import Truth
 from workbench.core.errors import WorkbenchError
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.speedup.attribution.application_profile import build_profile

@@ -54,7 +54,6 @@ def facts(
     from workbench.console import terminal
     from workbench.core.books import BOOKS, describe_broken_books
     from workbench.eventlog import tables
-    from workbench.eventlog.invariants import read_log_books
     from workbench.eventlog.reader import write_tables
     from workbench.eventlog.sources import list_all_logs
     from workbench.runs import run_folder
@@ -79,6 +78,9 @@ def facts(
         run.record["tables"] = [
             run_folder.build_table_entry(declared[name], rows) for name, rows in written.rows.items()
         ]
+        # Only now: with polars loaded, the reader could not fork.
+        from workbench.eventlog.invariants import read_log_books
+
         books = read_log_books(run.tables_folder)
         run.write_table(BOOKS, books)
     broken = describe_broken_books(books)

@@ -61,6 +61,8 @@ MAX_MS = 2**60
 MIN_GAP_MS = 1000
 # A slot is free before the driver has the result of its task, at most so much: its next task may be launched meanwhile.
 RESULT_DELAY_MS = 1000
+# Up to so many tasks, loops are faster than numpy's calls.
+FEW_TASKS = 16
 # Tasks differ in which accumulators they update; beyond so many kinds in a stage, updates are kept by accumulator.
 MAX_TASK_KINDS = 256
 NARROW_TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
@@ -298,14 +300,35 @@ class BusyTime:
     peak_tasks: int
 
 
-def find_busy_time(launches: Ints, durations: Ints) -> BusyTime:
+def find_busy_time(launches_ms: Sequence[int], durations_ms: Sequence[int]) -> BusyTime:
     """Busy time of tasks that were launched at these moments and took so long, in ms.
 
-    >>> find_busy_time(np.array([0, 500, 9000]), np.array([3000, 4000, 2000]))
+    >>> find_busy_time([0, 500, 9000], [3000, 4000, 2000])
     BusyTime(spans_ms=[0, 4500, 9000, 11000], peak_tasks=2)
     """
-    if not len(launches):
-        return BusyTime([], 0)
+    if len(launches_ms) > FEW_TASKS:
+        return _find_busy_time_of_many(np.asarray(launches_ms), np.asarray(durations_ms))
+    spans: list[int] = []
+    peak = 0
+    freed: list[int] = []
+    for launch, duration in sorted(zip(launches_ms, durations_ms, strict=True)):
+        launch, duration = _clip_ms(launch), max(0, _clip_ms(duration))
+        if not spans or launch - spans[-1] >= MIN_GAP_MS:
+            spans += [launch, launch + duration]
+        elif launch + duration > spans[-1]:
+            spans[-1] = launch + duration
+        freed = [moment for moment in freed if moment > launch]
+        if duration > RESULT_DELAY_MS:
+            freed.append(launch + duration - RESULT_DELAY_MS)
+            peak = max(peak, len(freed))
+    return BusyTime(spans, peak)
+
+
+def _clip_ms(value: int) -> int:
+    return max(-MAX_MS, min(MAX_MS, value))
+
+
+def _find_busy_time_of_many(launches: Ints, durations: Ints) -> BusyTime:
     launches = launches.clip(-MAX_MS, MAX_MS)
     durations = durations.clip(0, MAX_MS)
     order = np.argsort(launches, kind="stable")
@@ -363,7 +386,7 @@ def summarize_stages(stages: Sequence[StageTasks]) -> list[StageFacts]:
         not_integer = list(map(tasks.not_integer.get, ids, repeat(0)))
         at_end = list(map(tasks.values_at_end.get, ids))
         columns = (ids, [name or "" for name in names[first:end]], not_integer, at_end, summaries[first:end])
-        busy = find_busy_time(np.asarray(tasks.launches_ms), np.asarray(tasks.durations_ms))
+        busy = find_busy_time(tasks.launches_ms, tasks.durations_ms)
         facts.append(StageFacts(tasks, duration, busy, *columns, compact, first))
         tasks.updates, tasks.names, tasks.not_integer, tasks.values_at_end, tasks.task_ids = {}, {}, {}, {}, set()
         tasks.dropped, tasks.durations_ms, tasks.launches_ms = tasks.ended, array("q"), array("q")
