@@ -6,9 +6,9 @@ import contextlib
 import enum
 import importlib
 import inspect
-import re
 import io
 import pkgutil
+import re
 import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping

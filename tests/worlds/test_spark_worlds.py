@@ -106,7 +106,8 @@ def note_fields(kind: Any, value: Any, path: str, fields: dict[str, set[str]]) -
         name, part = f"{path}/{field.encode_name}", value[field.encode_name]
         fields.setdefault(name, set()).add("number" if isinstance(part, int | str) else type(part).__name__)
         for inner in find_structs(field.type):
-            note_fields(inner, part, name, fields)
+            # Plans nest: a node is a node, however deep.
+            note_fields(inner, part, "plan" if inner is events.Plan else name, fields)
 
 
 def find_structs(annotation: Any) -> list[Any]:

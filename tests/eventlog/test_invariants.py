@@ -1,0 +1,55 @@
+"""The books of event logs balance on every sample, and each finds its own fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from tests.conftest import SAMPLES
+from workbench.core.books import build_books, describe_broken_books
+from workbench.eventlog.invariants import ATTEMPTS, OUTCOMES, RUN_TIME, SLOT_TIME, SLOTS, list_log_books, read_log_books
+from workbench.eventlog.reader import EventLogFacts, read_event_logs, write_tables
+from workbench.eventlog.wall_time import account_wall_time
+
+LOGS = SAMPLES / "eventlogs"
+
+
+@lru_cache(maxsize=1)
+def sample() -> EventLogFacts:
+    return read_event_logs(LOGS / "tpch_sf0.1.zstd")
+
+
+def broken(facts: EventLogFacts) -> list[str]:
+    start_ms, end_ms = facts.applications.select("start_time_ms", "end_time_ms").row(0)
+    books = build_books(list_log_books(facts, account_wall_time(facts, start_ms, end_ms), start_ms, end_ms))
+    return books.filter(~pl.col("holds"))["book"].to_list()
+
+
+@pytest.mark.parametrize("name", ["tpch_sf0.1.zstd", "failing.zstd", "rolled", "small"])
+def test_the_books_of_every_sample_balance(name: str, tmp_path: Path) -> None:
+    write_tables([LOGS / name], tmp_path, jobs=1)
+    books = read_log_books(tmp_path)
+    assert describe_broken_books(books) == ()
+    assert books["holds"].drop_nulls().len() >= 5
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "book"),
+    [
+        ("logs", pl.col("n_tasks_ended") - 1, ATTEMPTS),
+        ("stage_tasks", pl.col("n_failed") + 1, OUTCOMES),
+        ("stage_tasks", pl.col("executor_run_time_ms") + 1, RUN_TIME),
+        ("stage_tasks", pl.col("peak_tasks") + 9, SLOTS),
+        ("stage_tasks", pl.col("task_duration_total_ms") * 3, SLOT_TIME),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_fault_makes_its_own_book_fail(table: str, change: pl.Expr, book: str) -> None:
+    facts = sample()
+    assert broken(facts) == []
+    wrong = getattr(facts, table).with_columns(change)
+    assert broken(replace(facts, **{table: wrong})) == [book]

@@ -1,0 +1,81 @@
+"""Queries of two sides meet by what they read and compute; what cannot be told apart is refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from workbench.speedup.attribution.time_pieces import Measured
+from workbench.speedup.comparison.query_matching import NOT_TOLD_APART, OTHER_WORK, match_queries
+from workbench.speedup.tables import EXECUTIONS, PIECES
+
+
+def row(label: str, sql_id: int, inputs: str, plan: str | None, name: str, rows: float = 100.0) -> dict[str, Any]:
+    blank: dict[str, Any] = dict.fromkeys(EXECUTIONS.schema())
+    return blank | {
+        "label": label, "session": f"{label}-s1", "sql_id": sql_id, "query": name, "description": name, "number": 0,
+        "fingerprint": inputs, "plan": plan, "wall_s": 1.0, "task_s": 1.0, "n_stages": 1, "n_failed_tasks": 0,
+        "cold": True, "read_rows": rows,
+    }  # fmt: skip
+
+
+def match(*rows: dict[str, Any]) -> tuple[dict[tuple[str, int], str], dict[str, str]]:
+    measured, refused = match_queries(Measured(EXECUTIONS.frame(rows), PIECES.frame([])), "cpu", "gpu")
+    names = measured.executions.select("label", "sql_id", "query").iter_rows()
+    return {(label, sql_id): query for label, sql_id, query in names}, refused
+
+
+def test_queries_of_their_own_tables_meet_in_any_order_and_under_any_name() -> None:
+    names, refused = match(
+        row("cpu", 0, "t0", "a", "save [t0 #a]"), row("cpu", 1, "t1", "b", "save [t1 #b]"),
+        row("cpu", 2, "t2", "c", "q"),
+        row("gpu", 0, "t2", "z", "another"), row("gpu", 1, "t1", "y", "save"), row("gpu", 2, "t0", "x", "save"),
+    )  # fmt: skip
+    assert refused == {}
+    assert names["cpu", 0] == names["gpu", 2] == "save [t0 #a]"
+    assert names["cpu", 1] == names["gpu", 1] == "save [t1 #b]"
+    assert names["cpu", 2] == names["gpu", 0] == "q"
+
+
+def test_queries_of_the_same_tables_meet_by_a_description_of_their_own() -> None:
+    names, refused = match(
+        row("cpu", 0, "t", "a", "q1"), row("cpu", 1, "t", "b", "q2"),
+        row("gpu", 0, "t", "x", "q2"), row("gpu", 1, "t", "y", "q1"),
+    )  # fmt: skip
+    assert (names["cpu", 0], names["cpu", 1], refused) == (names["gpu", 1], names["gpu", 0], {})
+
+
+def test_unnamed_queries_of_the_same_tables_meet_by_the_rows_that_they_read() -> None:
+    names, refused = match(
+        row("cpu", 0, "t", "a", "save", 100), row("cpu", 1, "t", "b", "save", 500),
+        row("gpu", 0, "t", "x", "save", 500), row("gpu", 1, "t", "y", "save", 100),
+    )  # fmt: skip
+    assert (names["cpu", 0], names["cpu", 1], refused) == (names["gpu", 1], names["gpu", 0], {})
+    assert names["cpu", 0] != names["cpu", 1]
+
+
+def test_what_cannot_be_told_apart_is_refused_by_name_and_never_paired() -> None:
+    names, refused = match(
+        row("cpu", 0, "t", "a", "save"), row("cpu", 1, "t", "b", "save"),
+        row("gpu", 0, "t", "x", "save"), row("gpu", 1, "t", "y", "save"),
+    )  # fmt: skip
+    assert len(set(names.values())) == 4
+    assert refused == dict.fromkeys(names.values(), NOT_TOLD_APART)
+
+
+def test_a_query_that_read_other_rows_is_refused() -> None:
+    names, refused = match(row("cpu", 0, "t", "a", "q"), row("gpu", 0, "t", "x", "q", 700))
+    assert refused == {names["cpu", 0]: OTHER_WORK}
+
+
+def test_facts_without_fingerprints_keep_their_names() -> None:
+    names, refused = match(row("cpu", 0, "t", None, "q1"), row("gpu", 0, "u", None, "q1"))
+    assert (set(names.values()), refused) == ({"q1"}, {})
+
+
+def test_the_same_name_over_other_tables_stays_the_same_name() -> None:
+    # The comparison of the sides then says that they read other tables.
+    names, refused = match(row("cpu", 0, "t", "a", "q1"), row("gpu", 0, "u", "x", "q1"))
+    assert (names, refused) == ({("cpu", 0): "q1", ("gpu", 0): "q1"}, {})
+    assert pl.Series(list(names.values())).n_unique() == 1
