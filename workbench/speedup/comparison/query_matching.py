@@ -2,11 +2,13 @@
 
 A query has one plan fingerprint on a side; engines word plans in their own ways, so that sides meet by the tables and
 columns that they read. Several queries of the same tables meet by a description that is theirs alone, by equal
-fingerprints, or by the rows that they read; what still cannot be told apart is left out by name.
+fingerprints, by operators that no engine changes, or by the rows that they read; what still cannot be told apart is
+left out by name.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +22,12 @@ from workbench.speedup.attribution.time_pieces import Measured
 WORK_TOLERANCE = 0.01
 CLASS_KEY = ("label", "fingerprint", "plan", "description")
 Key = tuple[str, str | None, str | None, str]
+# What Spark and PySpark write where a query has no description: the place in the program, or no place at all.
+_CALL_SITE = re.compile(r"[\w$]+ at \S+:\d+")
+# Operators that are in a plan or not, whatever the engine: code of users, caches, windows, and writes.
+_TELLING = re.compile(
+    r"\w*(?:Python|InPandas|InArrow)\w*|InMemoryTableScan|Window|Generate|Expand|DataWritingCommand|\w*Write\w*"
+)
 NOT_TOLD_APART = "several queries read the same tables, and nothing tells which of them are the same on both sides"
 OTHER_WORK = "the sides read different numbers of rows"
 
@@ -35,6 +43,7 @@ class QueryClass:
     description: str
     rows: float | None
     file_bytes: float | None
+    operators: tuple[str, ...] = ()
 
     @property
     def key(self) -> Key:
@@ -43,7 +52,9 @@ class QueryClass:
 
     def is_same_work(self, other: QueryClass) -> bool | None:
         """Whether both read the same data; null where neither rows nor files tell."""
-        rows, files = (_agree(*pair) for pair in ((self.rows, other.rows), (self.file_bytes, other.file_bytes)))
+        rows = _agree(self.rows, other.rows)
+        # Logs without files have none on either side; that tells nothing.
+        files = _agree(self.file_bytes or None, other.file_bytes or None)
         # Filters pushed into the files change the rows, another compression the files: both differ where the data do.
         return files if rows is None else rows or bool(files)
 
@@ -75,18 +86,20 @@ def match_queries(measured: Measured, baseline: str, candidate: str) -> tuple[Me
         names[one.key] = name
         if is_ambiguous:
             refused[name] = NOT_TOLD_APART
-    keys = executions.select(*CLASS_KEY).with_columns(pl.col("description").fill_null("")).iter_rows()
+    keys = executions.with_columns(_description_expr()).select(*CLASS_KEY).iter_rows()
     renamed = executions.with_columns(query=pl.Series([names[key] for key in keys], dtype=pl.String))
     return Measured(renamed, measured.pieces), refused
 
 
 def _list_classes(executions: pl.DataFrame) -> Iterator[QueryClass]:
     """Classes of all sides. `executions`: Table EXECUTIONS."""
-    ordered = executions.sort("label", "session", "sql_id").with_columns(pl.col("description").fill_null(""))
+    ordered = executions.sort("label", "session", "sql_id").with_columns(_description_expr())
     for (label, inputs, plan, description), rows in ordered.group_by(*CLASS_KEY, maintain_order=True):
         names = Counter(rows["query"])
         read = [rows[column].drop_nulls().median() for column in ("read_rows", "file_bytes")]
-        n_rows, file_bytes = (float(value) if isinstance(value, int | float) and value else None for value in read)
+        n_rows, file_bytes = (float(value) if isinstance(value, int | float) else None for value in read)
+        planned = rows["planned_operators"].drop_nulls()
+        names_of_first = planned[0].to_list() if planned.len() else []
         yield QueryClass(
             str(label),
             None if inputs is None else str(inputs),
@@ -95,7 +108,16 @@ def _list_classes(executions: pl.DataFrame) -> Iterator[QueryClass]:
             str(description),
             n_rows,
             file_bytes,
+            tuple(sorted(name for name in names_of_first if _TELLING.fullmatch(name))),
         )
+
+
+def _description_expr() -> pl.Expr:
+    """Descriptions; empty for places in a program, which differ from run to run."""
+    text = pl.col("description").fill_null("")
+    return (
+        pl.when(text.str.contains(f"^(?:{_CALL_SITE.pattern})$")).then(pl.lit("")).otherwise(text).alias("description")
+    )
 
 
 def _pair_classes(
@@ -112,7 +134,7 @@ def _pair_classes(
         if len(firsts) == len(seconds) == 1:
             pairs.append((firsts[0], seconds[0]))
             continue
-        for key in (_by_description, _by_plan):
+        for key in (_by_description, _by_plan, _by_operators):
             _take_pairs(firsts, seconds, pairs, key)
         _take_pairs_by_work(firsts, seconds, pairs)
         is_ambiguous = bool(firsts and seconds)
@@ -126,6 +148,10 @@ def _by_description(one: QueryClass) -> str | None:
 
 def _by_plan(one: QueryClass) -> str | None:
     return one.plan
+
+
+def _by_operators(one: QueryClass) -> tuple[str, ...] | None:
+    return one.operators or None
 
 
 def _take_pairs(
@@ -161,15 +187,15 @@ def _find_free_name(one: QueryClass, taken: set[str]) -> str:
     """Its name in the logs, else with its fingerprint; becomes taken."""
     name = one.name
     if name in taken:
-        name = add_identity(one.description, one.plan, ())
+        name = add_identity(one.name.partition(" [")[0], one.plan, ())
     if name in taken:
-        name = f"{add_identity(one.description, one.plan, ())} ({one.label})"
+        name = f"{name} ({one.label})"
     taken.add(name)
     return name
 
 
 def _agree(first: float | None, second: float | None) -> bool | None:
     """Whether two amounts are alike; null where one is unknown."""
-    if not first or not second:
+    if first is None or second is None:
         return None
     return abs(first - second) <= WORK_TOLERANCE * max(first, second)
