@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from workbench.core.books import AT_MOST, EQUAL, Book, build_books, describe_broken_books
+from workbench.core.books import AT_MOST, BOOKS, EQUAL, Book, build_books, describe_broken_books
 
 
 @pytest.mark.parametrize(
@@ -40,3 +40,19 @@ def test_only_books_that_do_not_balance_are_told_with_both_sides_and_the_cause()
     told = ("the book of one does not balance: ends 14 s, tasks 12 s (likely cause: repeated lines)",)
     assert describe_broken_books(books) == told
     assert describe_broken_books(books, ["two"]) == ()
+
+
+def test_a_row_of_the_table_holds_the_whole_account() -> None:
+    book = Book("slots", ("tasks", 9), ("slots", None), "slot use", "a cause", AT_MOST, "", 0.5)
+    assert build_books([book]).to_dicts() == [
+        {
+            "book": "slots", "left_side": "tasks", "left_value": 9.0, "relation": "<=", "right_side": "slots",
+            "right_value": None, "unit": "", "tolerance": 0.5, "holds": None, "spoils": "slot use", "cause": "a cause",
+        }
+    ]  # fmt: skip
+
+
+def test_no_books_are_an_empty_table_that_tells_nothing() -> None:
+    books = build_books([])
+    assert (books.height, books.columns) == (0, list(BOOKS.schema()))
+    assert describe_broken_books(books) == ()

@@ -93,3 +93,75 @@ def test_executors_that_come_and_go_count_while_they_live(slots: Make) -> None:
     assert there.measure_use(stages, 0, 10_000) == pytest.approx(0.5)
     assert slots().find_peak() == (None, None)
     assert slots().measure_use(stages, 0, 10_000) is None
+
+
+@pytest.mark.parametrize(
+    ("addresses", "amount", "expected"),
+    [(1, 0.3, 3), (2, 0.6, 2), (1, 1.0, 1), (3, 1.0, 3), (3, 2.0, 1), (1, 0.01, 16)],
+)
+def test_each_address_takes_the_whole_number_of_tasks_that_fit(
+    slots: Make, addresses: int, amount: float, expected: int
+) -> None:
+    events = (profile(0, {"cores": 16, "gpu": addresses}, {"cpus": 1, "gpu": amount}), executor("1", 16))
+    assert slots(*events).find_peak() == (1, expected)
+
+
+def test_a_profile_that_the_log_tells_wins_over_the_settings(slots: Make) -> None:
+    told = slots(profile(0, {"cores": 8}, {"cpus": 2}), executor("1", 8), spark_task_cpus="4")
+    assert told.find_peak() == (1, 4)
+
+
+def test_a_resource_of_ones_own_is_as_scarce_as_a_gpu(slots: Make) -> None:
+    events = (profile(0, {"cores": 8, "fpga": 1}, {"cpus": 1, "fpga": 0.5}), executor("1", 8))
+    assert slots(*events).find_peak() == (1, 2)
+
+
+def test_the_peak_is_that_of_one_time_and_of_one_profile(slots: Make) -> None:
+    there = slots(
+        profile(0, {"cores": 4}, {"cpus": 1}),
+        profile(1, {"cores": 8}, {"cpus": 1}),
+        executor("1", 4),
+        made.executor_removed("1") | {"Timestamp": 3000},
+        executor("2", 4, added_ms=3000),
+        executor("3", 8, added_ms=4000, profile=1),
+    )
+    # One leaves in the moment in which the next comes.
+    assert there.find_peak() == (2, 12)
+    assert there.find_peak(0) == (1, 4)
+    assert there.find_peak(1) == (1, 8)
+
+
+def test_slot_seconds_count_within_two_instants_only(slots: Make) -> None:
+    there = slots(executor("1", 4, added_ms=2000), made.executor_removed("1") | {"Timestamp": 6000})
+    assert there.sum_slot_seconds(0, 10_000) == 16
+    assert there.sum_slot_seconds(3000, 5000) == 8
+    assert there.sum_slot_seconds(7000, 9000) is None
+    assert [one.clip_life(7000, 9000) for one in there.executors] == [(7000, 7000)]
+
+
+def test_slots_are_null_where_what_a_task_takes_is_not_known(slots: Make) -> None:
+    there = slots(executor("1", 4), spark_task_cpus="*********(redacted)")
+    stages = pl.DataFrame({"resource_profile_id": [0], "task_duration_total_ms": [24_000]})
+    assert [one.slots for one in there.executors] == [None]
+    assert there.sum_slot_seconds(0, 10_000) is None
+    assert there.measure_use(stages, 0, 10_000) is None
+
+
+def test_a_stage_of_wide_tasks_uses_its_executor_with_fewer_of_them(slots: Make) -> None:
+    there = slots(profile(0, {"cores": 8}, {"cpus": 1}), profile(2, {}, {"cpus": 4}), executor("1", 8))
+    # 16 s of tasks of one core on 8 slots are 2 s, and 8 s of tasks of four cores on 2 slots are 4 s, of 10 s.
+    stages = pl.DataFrame({"resource_profile_id": [0, 2, 2], "task_duration_total_ms": [16_000, 6000, 2000]})
+    assert there.measure_use(stages, 0, 10_000) == pytest.approx(0.6)
+
+
+def test_executors_of_a_profile_are_used_by_its_stages_alone(slots: Make) -> None:
+    there = slots(
+        profile(0, {"cores": 4}, {"cpus": 1}),
+        profile(1, {"cores": 8}, {"cpus": 2}),
+        executor("1", 4),
+        executor("2", 8, profile=1),
+    )
+    stages = pl.DataFrame({"resource_profile_id": [0, 1], "task_duration_total_ms": [40_000, 0]})
+    assert there.measure_use(stages, 0, 10_000) == pytest.approx(0.5)
+    stages = pl.DataFrame({"resource_profile_id": [None, 1], "task_duration_total_ms": [20_000, 40_000]})
+    assert there.measure_use(stages, 0, 10_000) == pytest.approx(0.75)

@@ -669,9 +669,9 @@ class World:
                 "User": "analyst",
             },
         )
-        for number, wanted in self.profiles.items():
-            if number or wanted:
-                self.emit(0, 0, self.profile_event(number, wanted))
+        # Spark before 3.1 tells resources in its settings only.
+        for number, wanted in self.profiles.items() if self.version >= (3, 1) else ():
+            self.emit(0, 0, self.profile_event(number, wanted))
         for executor in self.executors:
             resources = (
                 {"gpu": {"name": "gpu", "addresses": [str(i) for i in range(executor.gpus)]}} if executor.gpus else {}
@@ -707,14 +707,17 @@ class World:
     def profile_event(self, number: int, wanted: dict[str, float]) -> dict[str, Any]:
         of_profile = [executor for executor in self.executors if executor.profile == number]
         cores = of_profile[0].cores if of_profile else 1
-        amounts: dict[str, float] = {"cores": float(cores)}
+        # Executors' amounts are whole numbers, those of tasks are not.
+        amounts = {"cores": cores}
         if wanted.get("gpu"):
-            amounts["gpu"] = float(of_profile[0].gpus)
+            amounts["gpu"] = of_profile[0].gpus
 
-        def request(name: str, amount: float) -> dict[str, Any]:
+        def request(name: str, amount: int) -> dict[str, Any]:
             return {"Resource Name": name, "Amount": amount, "Discovery Script": "", "Vendor": ""}
 
-        tasks = {name: {"Resource Name": name, "Amount": amount} for name, amount in ({"cpus": 1.0} | wanted).items()}
+        tasks = {
+            name: {"Resource Name": name, "Amount": float(amount)} for name, amount in ({"cpus": 1.0} | wanted).items()
+        }
         return {
             "Event": "SparkListenerResourceProfileAdded",
             "Resource Profile Id": number,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, get_origin
 
 import msgspec
 import pytest
@@ -14,12 +14,17 @@ from tests.worlds.spark import DAMAGE, SUPPORTED, draw_world
 from tests.worlds.spark_answers import Judgement, judge_pair, judge_world
 from workbench.eventlog import listener_events as events
 
-N_WORLDS, N_PAIRS, MANY = 100, 10, 2000
+N_WORLDS, N_PAIRS, MANY = 150, 20, 2000
 MAX_REFUSED = 0.02
 STAGE_KINDS = {
     "SparkListenerStageSubmitted": events.StageSubmittedEvent,
     "SparkListenerStageCompleted": events.StageCompletedEvent,
     "SparkListenerTaskEnd": events.TaskEnd,
+}
+# What the worlds do not have yet: plans that change while they run, and metrics that the driver sets.
+NOT_MADE = {
+    events.SQL + "SparkListenerSQLAdaptiveExecutionUpdate",
+    events.SQL + "SparkListenerDriverAccumUpdates",
 }
 
 
@@ -44,7 +49,7 @@ def test_no_answer_about_an_application_is_wrong_in_silence_and_few_are_refused(
 
 @pytest.mark.parametrize("trait", SUPPORTED)
 def test_each_trait_alone_gets_its_answer(trait: str) -> None:
-    judged = [judge_world(1, [trait])]
+    judged = [judge_world(seed, [trait]) for seed in (1, 2)]
     assert list_wrong(judged) == []
     assert list_refused(judged) == []
 
@@ -75,13 +80,11 @@ def test_a_world_without_traits_has_all_fields_that_the_reader_uses_of_a_real_re
     real, made = (
         list_used_fields(texts) for texts in (lines, draw_world(0, (), spark="3.5.9", layout="plain").lines())
     )
-    for kind, fields in real.items():
-        # What depends on settings of the application: adaptive execution, metrics of the driver.
-        if kind in made:
-            assert fields.keys() <= made[kind].keys(), kind
-            differing = {name for name in fields if not fields[name] & made[kind][name]}
-            assert differing == set(), kind
-    assert {"SparkListenerTaskEnd", "SparkListenerStageCompleted", "SparkListenerJobStart"} <= real.keys() & made.keys()
+    assert real.keys() - made.keys() == NOT_MADE
+    for kind in real.keys() - NOT_MADE:
+        assert real[kind].keys() <= made[kind].keys(), kind
+        other_types = {name: made[kind][name] - types for name, types in real[kind].items()}
+        assert not any(other_types.values()), (kind, other_types)
 
 
 def list_used_fields(lines: Iterable[str]) -> dict[str, dict[str, set[str]]]:
@@ -104,10 +107,11 @@ def note_fields(kind: Any, value: Any, path: str, fields: dict[str, set[str]]) -
         if not isinstance(value, dict) or value.get(field.encode_name) is None:
             continue
         name, part = f"{path}/{field.encode_name}", value[field.encode_name]
-        fields.setdefault(name, set()).add("number" if isinstance(part, int | str) else type(part).__name__)
+        fields.setdefault(name, set()).add(type(part).__name__)
         for inner in find_structs(field.type):
             # Plans nest: a node is a node, however deep.
-            note_fields(inner, part, "plan" if inner is events.Plan else name, fields)
+            parts = list(part.values()) if get_origin(field.type) is dict else part
+            note_fields(inner, parts, "plan" if inner is events.Plan else name, fields)
 
 
 def find_structs(annotation: Any) -> list[Any]:

@@ -598,7 +598,14 @@ PREDICTIONS = Table(
         Column(
             "fixed_s", "float", "Of the baseline: waits, driver time and user code.", "s", nullable=True, added=True
         ),
-        Column("opaque_s", "float", "Of the rest: what may be user code.", "s", nullable=True, added=True),
+        Column(
+            "opaque_s",
+            "float",
+            "Of the rest: what may be user code, reads of caches or writes on Spark.",
+            "s",
+            nullable=True,
+            added=True,
+        ),
         Column(
             "doubtful_s",
             "float",

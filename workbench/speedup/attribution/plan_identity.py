@@ -23,6 +23,8 @@ _PASSING = re.compile(r"#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|@[0-9a-f]{
 # How a query runs, as opposed to what it computes.
 _PHYSICAL = frozenset({"Sort", "Coalesce", "CoalesceBatches", "InMemoryTableScan"})
 _CONNECT = re.compile(r'Spark Connect - session_id: ".*', re.DOTALL)
+# What Spark and PySpark write where a query has no description: the place in the program, or no place at all.
+CALL_SITE = re.compile(r"[\w$]+ at \S+:\d+")
 _MAX_TABLES = 2
 
 
@@ -106,12 +108,19 @@ def name_queries(
     >>> name_queries({(0, 0): "save", (0, 1): "save"}, {(0, 0): "ab12ff", (0, 1): "cd34ff"}, {(0, 0): ["t"]})
     {(0, 0): 'save [t #ab12]', (0, 1): 'save [#cd34]'}
     """
+    # One plan that is called from several places is one query.
+    sites: dict[tuple[int, str], str] = {}
+    named = {}
+    for key, text in sorted(descriptions.items()):
+        plan = plans.get(key)
+        is_site = plan is not None and CALL_SITE.fullmatch(text)
+        named[key] = sites.setdefault((key[0], plan), text) if is_site and plan is not None else text
     seen: dict[tuple[int, str], set[str | None]] = defaultdict(set)
-    for (log_id, sql_id), text in descriptions.items():
+    for (log_id, sql_id), text in named.items():
         seen[log_id, text].add(plans.get((log_id, sql_id)))
     return {
         key: text if len(seen[key[0], text]) == 1 else add_identity(text, plans.get(key), tables.get(key, ()))
-        for key, text in descriptions.items()
+        for key, text in named.items()
     }
 
 

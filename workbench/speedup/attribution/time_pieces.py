@@ -570,11 +570,14 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
 
 
 def _list_opaque_stages(execution: Execution) -> set[int]:
-    """Stages that run code of a user whose own time the log does not tell: all time that operators share may be its."""
+    """Stages with code of a user, or with the read of a cache, whose own time the log does not tell.
+
+    All time that operators of such a stage share may be its.
+    """
     stages: set[int] = set()
     for region in _split_into_regions(execution):
         for node in region.nodes:
-            if node.is_opaque:
+            if node.is_opaque or node.is_cache_read:
                 told = {stage for stage, values in node.metrics.items() if _sum_values(values, node.operator.own_times)}
                 stages |= region.stage_ids - told
     return stages

@@ -45,6 +45,7 @@ FEW_RATES, MAX_LOG_PACE = 2, 1.4
 # Kinds of time that no engine runs as an operator.
 PLAN_COSTS = "fixed costs of the plan"
 UNCHANGED = "waits, driver and user code"
+FILE_WRITES = frozenset({"WriteFiles", "DataWritingCommand"})
 NO_OPERATORS = frozenset({"idle", "task overhead", "unattributed", PLAN_COSTS})
 # Counts of `plan_costs.COSTS` by query.
 PlanCounts = Mapping[str, Floats]
@@ -98,7 +99,7 @@ def predict_queries(
     without a factor gets the engine-wide factor, or 1 if the candidate left it on the CPU or its engine does not
     support it. The interval does not include the effect of other data, other hardware or a busier cluster.
     """
-    ready, pieces, fixed = _prepare_pieces(measured)
+    ready, pieces, fixed = _prepare_pieces(measured, model.candidate_engine)
     if not pieces.keys.height:
         return PREDICTIONS.frame([])
     fitted, unknown, parts, work = _apply_factors(model, pieces, overrides)
@@ -142,7 +143,7 @@ def predict_by_term(
     time alone; predictions also use work and learned multipliers, so that it is not `baseline_s / predicted_s`.
     `overrides`: Factors to use instead, by term. `plans`: As for `predict_queries`.
     """
-    _, pieces, fixed = _prepare_pieces(measured)
+    _, pieces, fixed = _prepare_pieces(measured, model.candidate_engine)
     fitted, _, parts, work = _apply_factors(model, pieces, overrides)
     predicted = _predict_parts(model, fitted, pieces, parts, work, plans)
     rows: list[tuple[str, str, str, float, float, float | None]] = []
@@ -168,7 +169,7 @@ def compare_paces(model: FactorModel, measured: Measured) -> dict[str, float]:
     prediction far from 1 is less certain. Sessions whose shared times are less than a tenth of their time, or that did
     no work in them, are left out.
     """
-    _, pieces, _ = _prepare_pieces(measured)
+    _, pieces, _ = _prepare_pieces(measured, model.candidate_engine)
     by_price = (pieces.work * model.get_column_prices(pieces.columns)).sum(axis=1)
     table = pl.DataFrame({"owner": pieces.owner, "shared": pieces.shared, "s": pieces.wall_s, "by_price": by_price})
     sums = (
@@ -269,7 +270,10 @@ def _plain_names(pieces: PieceArrays) -> list[str]:
 
 @dataclass(frozen=True)
 class FixedTime:
-    """Seconds of all runs of a query that no engine changes, and of the rest those that may be a user's code."""
+    """Seconds of all runs of a query that no engine changes, and of the rest those that it may leave as they are.
+
+    The latter share their time with a user's code, the read of a cache, or a write that stays on Spark.
+    """
 
     fixed_s: float = 0.0
     opaque_s: float = 0.0
@@ -280,7 +284,9 @@ NOTHING_FIXED = FixedTime()
 
 
 @lru_cache(maxsize=1)
-def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays, Mapping[tuple[str, str], FixedTime]]:
+def _prepare_pieces(
+    measured: Measured, candidate_engine: str
+) -> tuple[Measured, PieceArrays, Mapping[tuple[str, str], FixedTime]]:
     """The counted runs without the time that no engine changes, also as arrays, and that time by session and query.
 
     Cached for the last input, because what-if repeats it with other factors.
@@ -288,7 +294,11 @@ def _prepare_pieces(measured: Measured) -> tuple[Measured, PieceArrays, Mapping[
     counted = measured.include_first_runs()
     counted = counted.select(pl.col("why_not").is_null())
     touchable, fixed = counted.split_off(IS_FIXED)
-    opaque = touchable.sum_pieces(MAY_BE_OPAQUE)
+    supported = engines.get_supported_operators(candidate_engine)
+    left = FILE_WRITES - supported if supported is not None else frozenset()
+    # A write that stays on Spark shares its time with what feeds it, and no recording tells its price.
+    writes = pl.any_horizontal(pl.lit(value=False), *(pl.col("operators").list.contains(name) for name in sorted(left)))
+    opaque = touchable.sum_pieces(MAY_BE_OPAQUE | writes)
     named = counted.executions.select(*EXECUTION_KEY, "query")
     sums = (
         named.join(fixed.rename({"wall_s": "fixed_s"}), on=EXECUTION_KEY, how="left")

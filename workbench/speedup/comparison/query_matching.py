@@ -15,15 +15,13 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from workbench.speedup.attribution.plan_identity import add_identity
+from workbench.speedup.attribution.plan_identity import CALL_SITE, add_identity
 from workbench.speedup.attribution.time_pieces import Measured
 
 # Sides that read the same data agree in rows, or in the size of the files, within this share.
 WORK_TOLERANCE = 0.01
 CLASS_KEY = ("label", "fingerprint", "plan", "description")
 Key = tuple[str, str | None, str | None, str]
-# What Spark and PySpark write where a query has no description: the place in the program, or no place at all.
-_CALL_SITE = re.compile(r"[\w$]+ at \S+:\d+")
 # Operators that are in a plan or not, whatever the engine: code of users, caches, windows, and writes.
 _TELLING = re.compile(
     r"\w*(?:Python|InPandas|InArrow)\w*|InMemoryTableScan|Window|Generate|Expand|DataWritingCommand|\w*Write\w*"
@@ -116,7 +114,7 @@ def _description_expr() -> pl.Expr:
     """Descriptions; empty for places in a program, which differ from run to run."""
     text = pl.col("description").fill_null("")
     return (
-        pl.when(text.str.contains(f"^(?:{_CALL_SITE.pattern})$")).then(pl.lit("")).otherwise(text).alias("description")
+        pl.when(text.str.contains(f"^(?:{CALL_SITE.pattern})$")).then(pl.lit("")).otherwise(text).alias("description")
     )
 
 

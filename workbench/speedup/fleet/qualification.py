@@ -167,8 +167,9 @@ class Qualification:
         remarks += f"; {self.n_damaged} judged by a log with holes" if self.n_damaged else ""
         opaque_share = float(self.predictions["opaque_s"].sum()) / base if base else 0.0
         if opaque_share >= SMALL_SHARE:
+            share = f"{100 * min(opaque_share, 1.0):.0f} %"
             remarks += (
-                f"; up to {100 * min(opaque_share, 1.0):.0f} % of their time may be user code, which no engine changes"
+                f"; up to {share} of their time may be user code, reads of caches or writes, which no engine changes"
             )
         return (
             f"{_count(judged.height)} of {base:,.1f} s {'is' if judged.height == 1 else 'are'} predicted to take"
@@ -421,7 +422,7 @@ def _format_limit(
     parts = (
         (fixed_s, "{:.0f} % of the time is outside predicted queries"),
         (unchanged_s, "{:.0f} % of the time is waits, driver time or user code, which no engine changes"),
-        (opaque_s, "up to {:.0f} % of the time may be user code (Python, UDFs), which no engine changes"),
+        (opaque_s, "up to {:.0f} % of the time may be user code, reads of caches or writes, which no engine changes"),
     )
     limits = (LARGE_SHARE, SMALL_SHARE, SMALL_SHARE)
     notes = [
