@@ -14,7 +14,7 @@ from tests.worlds.spark import DAMAGE, SUPPORTED, draw_world
 from tests.worlds.spark_answers import Judgement, judge_pair, judge_world
 from workbench.eventlog import listener_events as events
 
-N_WORLDS, N_PAIRS, MANY = 150, 20, 2000
+N_WORLDS, N_PAIRS, MANY = 100, 10, 2000
 MAX_REFUSED = 0.02
 STAGE_KINDS = {
     "SparkListenerStageSubmitted": events.StageSubmittedEvent,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan, nan
 
 import polars as pl
 
@@ -64,11 +65,13 @@ class TaskSlots:
         """Tasks of one profile that an executor of another, or the same, runs at a time; null if unknown."""
         tasks = self._read_task_amounts(task_profile)
         cpus = tasks.get("cpus")
-        if not cores or not cpus:
+        if not cores or not cpus or any(map(isnan, tasks.values())):
             return None
         slots = int(cores // cpus)
         for resource, amount in tasks.items():
             there = self._read_executor_amount(executor_profile, resource)
+            if there is not None and isnan(there):
+                return None
             if resource != "cpus" and amount > 0 and there:
                 slots = min(slots, int(there // amount) if amount >= 1 else int(there) * int(1 / amount))
         return max(slots, 1)
@@ -91,6 +94,7 @@ class TaskSlots:
             chosen = self.select_stage_executors(profile)
         if not chosen:
             return None, None
+        is_known = all(slots is not None for _, slots in chosen)
         moves: list[tuple[int, int, int]] = []
         for executor, slots in chosen:
             moves.append((executor.added_ms or 0, 1, slots or 0))
@@ -100,7 +104,7 @@ class TaskSlots:
         for _, step, slots in sorted(moves):
             count, slots_now = count + step, slots_now + slots
             peak_count, most_slots = max(peak_count, count), max(most_slots, slots_now)
-        return peak_count, most_slots or None
+        return peak_count, most_slots if is_known and most_slots else None
 
     def sum_slot_seconds(self, start_ms: int, end_ms: int) -> float | None:
         """Slot time between two instants, summed over all slots, in s; null if no slots are known.
@@ -108,6 +112,8 @@ class TaskSlots:
         Each executor counts from its registration to its removal.
         """
         total_ms = 0
+        if any(executor.slots is None for executor in self.executors):
+            return None
         for executor in self.executors:
             first, last = executor.clip_life(start_ms, end_ms)
             total_ms += (last - first) * (executor.slots or 0)
@@ -129,7 +135,7 @@ class TaskSlots:
             chosen = self.select_stage_executors(profile)
             slot_ms = sum((slots or 0) * life_ms[id(executor)] for executor, slots in chosen)
             its_life_ms = sum(life_ms[id(executor)] for executor, _ in chosen)
-            if task_ms and not slot_ms:
+            if task_ms and (not slot_ms or any(slots is None for _, slots in chosen)):
                 return None
             busy_ms += (task_ms or 0) * its_life_ms / slot_ms if slot_ms else 0.0
         total_ms = sum(life_ms.values())
@@ -140,9 +146,9 @@ class TaskSlots:
         told = self._amounts.get((profile, "task"))
         if told and "cpus" in told:
             return told
-        amounts = {} if profile else _read_settings(self._settings, "spark.task.resource.")
+        amounts = told or ({} if profile else _read_settings(self._settings, "spark.task.resource."))
         cpus = self._settings.get("spark.task.cpus", "1").strip()
-        return amounts | ({"cpus": float(cpus)} if cpus.isdigit() and int(cpus) else {})
+        return dict(amounts) | ({"cpus": float(cpus)} if cpus.isdigit() and int(cpus) else {})
 
     def _read_executor_amount(self, profile: int, resource: str) -> float | None:
         told = self._amounts.get((profile, "executor"))
@@ -151,12 +157,12 @@ class TaskSlots:
 
 
 def _read_settings(settings: Mapping[str, str], prefix: str) -> dict[str, float]:
-    """Amounts of resources in the settings, by resource; those that are no numbers are left out."""
+    """Amounts of resources in the settings, by resource; NaN for those that are no numbers, as redacted ones."""
     amounts = {}
     for name, value in settings.items():
         if name.startswith(prefix) and name.endswith(".amount"):
             try:
                 amounts[name[len(prefix) : -len(".amount")]] = float(value)
             except ValueError:
-                continue
+                amounts[name[len(prefix) : -len(".amount")]] = nan
     return amounts

@@ -8,10 +8,21 @@ import polars as pl
 import pytest
 
 from tests.worlds.spark import draw_world
+from tests.worlds.spark_answers import load_model
 from workbench.eventlog.reader import read_event_logs
 from workbench.speedup import engines
 from workbench.speedup.attribution.executions import Node
-from workbench.speedup.attribution.time_pieces import IS_FIXED, MAY_BE_OPAQUE, measure_log_times
+from workbench.speedup.attribution.time_pieces import (
+    DRIVER,
+    IS_FIXED,
+    MAY_BE_OPAQUE,
+    WAITING,
+    build_application_row,
+    measure_log_times,
+)
+from workbench.speedup.calibration.prediction import predict_queries
+from workbench.speedup.fleet.qualification import qualify_applications
+from workbench.speedup.tables import APPLICATIONS_MEASURED
 
 
 @pytest.mark.parametrize(
@@ -24,6 +35,20 @@ from workbench.speedup.attribution.time_pieces import IS_FIXED, MAY_BE_OPAQUE, m
         ("Project", "Project [UDF(v#2) AS s#9]", True),
         ("Project", "Project [HiveSimpleUDF#com.f(v#2) AS s#9]", True),
         ("MapElements", "MapElements Main$$Lambda$1", True),
+        ("BatchEvalPython", "BatchEvalPython [f(v#2)#9], [pythonUDF0#10]", True),
+        ("ArrowEvalPythonUDTF", "ArrowEvalPythonUDTF f(v#2)", True),
+        ("PythonMapInArrow", "PythonMapInArrow f(k#1L)", True),
+        ("FlatMapCoGroupsInPandas", "FlatMapCoGroupsInPandas [k#1L], [k#2L], f(k#1L)", True),
+        ("WindowInPandas", "WindowInPandas [f(v#2)]", True),
+        ("AggregateInPandas", "AggregateInPandas [k#1L], [f(v#2)]", True),
+        ("MapPartitions", "MapPartitions Main$$Lambda$1", True),
+        ("ScriptTransformation", "ScriptTransformation [k#1L], cat", True),
+        ("Filter", "Filter UDF(v#2)", True),
+        ("ObjectHashAggregate", "ObjectHashAggregate(keys=[], functions=[HiveUDAFFunction#com.f(v#2)])", True),
+        ("Generate", "Generate HiveGenericUDTF#com.f(v#2), [k#1L], false, [x#3]", True),
+        ("Generate", "Generate explode(v#2), [k#1L], false, [x#3]", False),
+        ("Window", "Window [rank(v#2) windowspecdefinition(k#1L)]", False),
+        ("Filter", "Filter (MY_UDF_COLUMN#2 > 1)", False),
         ("Project", "Project [upper(v#2) AS s#9]", False),
         ("HashAggregate", "HashAggregate(keys=[k#1L], functions=[sum(v#2)])", False),
     ],
@@ -59,3 +84,63 @@ def test_nothing_is_booked_below_a_cache_that_was_filled_before(tmp_path: Path) 
     assert "Scan parquet" in operators[first]
     assert "Scan parquet" not in operators[second]
     assert "InMemoryTableScan" in operators[second]
+
+
+UNTOUCHED = ("queue_wait", "driver_time", "commit", "client_fetch", "python_metric")
+
+
+@pytest.mark.parametrize("trait", UNTOUCHED)
+def test_predictions_leave_waits_driver_time_and_python_as_they_are_and_are_never_below_them(
+    tmp_path: Path, trait: str
+) -> None:
+    world = draw_world(7, [trait], layout="plain")
+    measured = measure_log_times(read_event_logs(world.write(tmp_path)), "log", "log")
+    fixed = measured.pieces.filter(IS_FIXED)
+    assert fixed.height > 0
+    model = load_model()
+    for factor in (4.0, 1e6):
+        quick = {term.operator: factor for term in model.terms}
+        rows = predict_queries(model, measured, overrides=quick)
+        assert rows["fixed_s"].sum() == pytest.approx(fixed["wall_s"].sum())
+        assert rows["baseline_s"].sum() == pytest.approx(measured.executions["wall_s"].sum())
+        for name in ("predicted_s", "predicted_low_s", "predicted_high_s"):
+            assert (rows[name] >= rows["fixed_s"] - 1e-9).all(), name
+        assert (rows["ratio_high"] <= rows["baseline_s"] / rows["fixed_s"]).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_waits_and_driver_time_are_those_of_the_world(tmp_path: Path, seed: int) -> None:
+    world = draw_world(seed, ["queue_wait", "driver_time"], layout="plain")
+    pieces = measure_log_times(read_event_logs(world.write(tmp_path)), "log", "log").pieces
+    times = dict(pieces.group_by("term").agg(pl.col("wall_s").sum()).iter_rows())
+    # Of an application whose executors come while the driver plans, nothing waits.
+    assert times.get(WAITING, 0.0) == pytest.approx(world.truth.waiting_s, abs=0.5)
+    # Before the first stage is submitted; less than a second behind the last one is idle time.
+    driver_s = sum(query.before + 20 for query in world.queries) / 1e3
+    assert times[DRIVER] == pytest.approx(driver_s, abs=0.5)
+
+
+@pytest.mark.parametrize("trait", ["python_blind", "scala_udf"])
+def test_the_upper_end_of_a_prediction_has_all_that_may_be_code_of_users(tmp_path: Path, trait: str) -> None:
+    world = draw_world(3, [trait], layout="plain")
+    measured = measure_log_times(read_event_logs(world.write(tmp_path)), "log", "log")
+    model = load_model()
+    rows = predict_queries(model, measured, overrides={term.operator: 1e6 for term in model.terms})
+    true_s = sum(query.untouchable_s for query in world.truth.queries)
+    assert true_s > 0
+    assert rows["opaque_s"].sum() >= 0.98 * true_s
+    assert rows["predicted_s"].sum() < true_s
+    assert rows["predicted_high_s"].sum() >= 0.98 * true_s
+
+
+def test_an_application_is_never_predicted_below_the_time_in_which_no_task_ran(tmp_path: Path) -> None:
+    world = draw_world(11, ["queue_wait", "driver_time", "gaps_between"], layout="plain")
+    facts = read_event_logs(world.write(tmp_path))
+    model = load_model()
+    row = APPLICATIONS_MEASURED.frame([build_application_row(facts, "log", None)])
+    quick = {term.operator: 1e6 for term in model.terms}
+    found = qualify_applications(model, row, measure_log_times(facts, "log", "log"), overrides=quick)
+    app = found.applications.row(0, named=True)
+    least_s = world.truth.wall_s - world.truth.running_s
+    assert app["predicted_low_s"] >= least_s - 1.0
+    assert app["saved_high_s"] <= world.truth.running_s + 1.0

@@ -154,7 +154,7 @@ def test_a_study_of_a_pair_and_of_a_fleet_by_its_factors(tmp_path: Path) -> None
     factors = str(run.folder / FACTORS_FILE)
     fleet = build_study(NotebookConfig(**CONFIG, factors_file=factors, logs=[str(LOG)]), fleet_run)
     written = {path.stem for path in fleet_run.tables_folder.iterdir()}
-    assert written == {"applications", "predictions", "operators_at_stake"}
+    assert written == {"applications", "books", "operators_at_stake", "predictions"}
     assert fleet.check()["holds"].all()
     assert fleet.key_numbers()[0][1] == 1
     assert 1 <= len(fleet.next_steps()) <= MAX_STEPS

@@ -79,3 +79,58 @@ def test_the_same_name_over_other_tables_stays_the_same_name() -> None:
     names, refused = match(row("cpu", 0, "t", "a", "q1"), row("gpu", 0, "u", "x", "q1"))
     assert (names, refused) == ({("cpu", 0): "q1", ("gpu", 0): "q1"}, {})
     assert pl.Series(list(names.values())).n_unique() == 1
+
+
+def test_repeats_of_a_query_meet_together_and_a_renamed_one_takes_the_baselines_name() -> None:
+    names, refused = match(
+        row("cpu", 0, "t", "a", "q1"), row("cpu", 1, "t", "a", "q1"),
+        row("gpu", 0, "t", "x", "other"), row("gpu", 1, "t", "x", "other"), row("gpu", 2, "t", "x", "other"),
+    )  # fmt: skip
+    assert (set(names.values()), refused) == ({"q1"}, {})
+
+
+def test_some_queries_of_the_same_tables_meet_and_the_rest_is_refused() -> None:
+    names, refused = match(
+        row("cpu", 0, "t", "a", "save", 100), row("cpu", 1, "t", "b", "save", 500),
+        row("cpu", 2, "t", "c", "save", 500),
+        row("gpu", 0, "t", "x", "save", 500), row("gpu", 1, "t", "y", "save", 100),
+        row("gpu", 2, "t", "z", "save", 500),
+    )  # fmt: skip
+    assert names["cpu", 0] == names["gpu", 1]
+    unmatched = {names[side, number] for side, number in [("cpu", 1), ("cpu", 2), ("gpu", 0), ("gpu", 2)]}
+    assert len(unmatched) == 4
+    assert refused == dict.fromkeys(unmatched, NOT_TOLD_APART)
+
+
+def test_equal_fingerprints_tell_queries_of_the_same_tables_apart() -> None:
+    # As between two runs of one engine.
+    names, refused = match(
+        row("cpu", 0, "t", "a", "save"), row("cpu", 1, "t", "b", "save"),
+        row("gpu", 0, "t", "b", "save"), row("gpu", 1, "t", "a", "save"),
+    )  # fmt: skip
+    assert (names["cpu", 0], names["cpu", 1], refused) == (names["gpu", 1], names["gpu", 0], {})
+
+
+def test_a_query_that_one_side_lacks_is_no_ones_pair() -> None:
+    names, refused = match(
+        row("cpu", 0, "t0", "a", "q0"), row("cpu", 1, "t1", "b", "q1"), row("gpu", 0, "t1", "y", "q1")
+    )
+    assert names == {("cpu", 0): "q0", ("cpu", 1): "q1", ("gpu", 0): "q1"}
+    assert refused == {}
+
+
+def test_rows_within_a_hundredth_are_the_same_work_and_files_of_the_same_size_are() -> None:
+    assert match(row("cpu", 0, "t", "a", "q", 1000), row("gpu", 0, "t", "x", "q", 1009))[1] == {}
+    assert match(row("cpu", 0, "t", "a", "q", 1000), row("gpu", 0, "t", "x", "q", 1020))[1] == {"q": OTHER_WORK}
+    # Filters that an engine pushes into the files change the rows that it counts.
+    pushed = row("gpu", 0, "t", "x", "q", 100) | {"file_bytes": 5000}
+    assert match(row("cpu", 0, "t", "a", "q", 1000) | {"file_bytes": 5000}, pushed)[1] == {}
+
+
+def test_executions_and_pieces_stay_as_they_are_but_for_the_name() -> None:
+    rows = [row("cpu", 0, "t", "a", "q"), row("gpu", 0, "t", "x", "other")]
+    before = Measured(EXECUTIONS.frame(rows), PIECES.frame([]))
+    after, _ = match_queries(before, "cpu", "gpu")
+    assert after.executions.drop("query").equals(before.executions.drop("query"))
+    assert after.executions["query"].to_list() == ["q", "q"]
+    assert after.pieces is before.pieces

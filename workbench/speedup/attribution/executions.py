@@ -33,7 +33,7 @@ MIN_FINAL_SHARE = 0.5
 INNER_TOLERANCE_MS = 1000
 # Code of users that engines cannot read: Python's operators, and texts of Scala's, Java's and Hive's functions.
 _OPAQUE_NODES = re.compile(
-    r"(Arrow|Batch)EvalPython\w*|\w*InPandas\w*|\w*MapInArrow|\w*InArrow|ArrowWindowPython|\w*GroupsInR\w*|MapElements"
+    r"\w*Python\w*|\w*InPySpark|\w*InPandas\w*|\w*MapInArrow|\w*InArrow|ArrowWindowPython|\w*GroupsInR\w*|MapElements"
     r"|MapPartitions\w*|FlatMapGroups\w*|MapGroups|CoGroup|TypedFilter|AppendColumns\w*|ScriptTransformation"
 )
 _OPAQUE_TEXTS = re.compile(

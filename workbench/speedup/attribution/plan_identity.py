@@ -19,7 +19,9 @@ _FILTERS = re.compile(r"(\w*Filters): \[(.*?)(?:\](?:, (?=\w)|$)|\.\.\., (?=\w))
 # Spark cuts filters at 100 characters, ids of expressions included; and the reader texts at 4,000.
 _FILTER_CHARS, _TEXT_CHARS = 64, 2000
 # What differs from run to run: ids of expressions, plans and subqueries, addresses and generated classes.
-_PASSING = re.compile(r"#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|@[0-9a-f]{4,}|RuntimeFilters: \[[^\]]*\]")
+_PASSING = re.compile(
+    r"(?<=[\w)`'\]])#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|(?<=\w)@[0-9a-f]{7,8}\b|RuntimeFilters: \[[^\]]*\]"
+)
 # How a query runs, as opposed to what it computes.
 _PHYSICAL = frozenset({"Sort", "Coalesce", "CoalesceBatches", "InMemoryTableScan"})
 _CONNECT = re.compile(r'Spark Connect - session_id: ".*', re.DOTALL)
@@ -90,10 +92,20 @@ def _normalize_node(name: str, text: str) -> str | None:
         # Places of output differ from run to run.
         return name
     if operator.name.startswith("Scan"):
-        filters = [f"{kind} {_PASSING.sub('#', value)[:_FILTER_CHARS]}" for kind, value in _FILTERS.findall(text)]
+        filters = [_normalize_filters(kind, value, text) for kind, value in _FILTERS.findall(text)]
         columns = scan_columns(text) or _PASSING.sub("#", text)[: 4 * _FILTER_CHARS]
         return " ".join([operator.name, scan_table_name(text), columns, *filters])
     return _PASSING.sub("#", text)[:_TEXT_CHARS]
+
+
+def _normalize_filters(kind: str, value: str, text: str) -> str:
+    """Filters of a scan; what may be cut counts by its beginning, and the rest by the plan's own filters.
+
+    Filters of partitions have no operator of their own: they count whole where Spark did not cut them.
+    """
+    is_whole = kind == "PartitionFilters" and f"{value}...," not in text
+    plain = _PASSING.sub("#", value)
+    return f"{kind} {plain if is_whole else plain[:_FILTER_CHARS]}"
 
 
 def name_queries(
