@@ -124,6 +124,23 @@ def test_how_a_plan_is_run_does_not_count(node: tuple[str, str]) -> None:
     assert fingerprint(*PLAN, node) == fingerprint(*PLAN)
 
 
+def test_the_type_of_a_join_counts_on_every_engine_and_its_algorithm_does_not() -> None:
+    def join(name: str, kind: str) -> str:
+        return fingerprint(*PLAN, (name, f"{name} [k#1L], [k#11L], {kind}"))
+
+    assert join("SortMergeJoin", "LeftAnti") != join("SortMergeJoin", "LeftOuter")
+    assert join("SortMergeJoin", "LeftAnti") == join("BroadcastHashJoin", "LeftAnti")
+    assert join("SortMergeJoin", "LeftAnti") == join("CometSortMergeJoin", "LeftAnti")
+
+
+@pytest.mark.parametrize("address", ["@6f8805a4", "@1f88a4"])
+def test_addresses_of_sinks_do_not_count(address: str) -> None:
+    """A noop write prints a Scala object, `NoopWrite$` and its address in the process."""
+    text = "OverwriteByExpression org.apache.spark.sql.execution.datasources.noop.NoopWrite$"
+    node = "OverwriteByExpression"
+    assert fingerprint(*PLAN, (node, text + address)) == fingerprint(*PLAN, (node, text + "@2c6d12ab"))
+
+
 def test_the_order_of_nodes_does_not_count_and_how_often_one_is_there_does() -> None:
     assert fingerprint(*reversed(PLAN)) == fingerprint(*PLAN)
     assert fingerprint(*PLAN, PLAN[2]) != fingerprint(*PLAN)

@@ -20,10 +20,11 @@ _FILTERS = re.compile(r"(\w*Filters): \[(.*?)(?:\](?:, (?=\w)|$)|\.\.\., (?=\w))
 _FILTER_CHARS, _TEXT_CHARS = 64, 2000
 # What differs from run to run: ids of expressions, plans and subqueries, addresses and generated classes.
 _PASSING = re.compile(
-    r"(?<=[\w)`'\]])#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|(?<=\w)@[0-9a-f]{7,8}\b|RuntimeFilters: \[[^\]]*\]"
+    r"(?<=[\w)`'\]])#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|(?<=[\w$])@[0-9a-f]{5,8}\b|RuntimeFilters: \[[^\]]*\]"
 )
 # How a query runs, as opposed to what it computes.
 _PHYSICAL = frozenset({"Sort", "Coalesce", "CoalesceBatches", "InMemoryTableScan"})
+_JOIN_TYPE = re.compile(r"\b(?:(?:Left|Right|Full)Outer|LeftSemi|LeftAnti|ExistenceJoin)\b")
 _CONNECT = re.compile(r'Spark Connect - session_id: ".*', re.DOTALL)
 # What Spark and PySpark write where a query has no description: the place in the program, or no place at all.
 CALL_SITE = re.compile(r"[\w$]+ at \S+:\d+")
@@ -86,6 +87,9 @@ def fingerprint_plans(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], str]:
 def _normalize_node(name: str, text: str) -> str | None:
     """A node as part of a fingerprint; null for one that says only how a query runs."""
     operator = engines.classify_operator(name)
+    if "Join" in operator.name and (join_type := _JOIN_TYPE.search(text)):
+        # Engines change the algorithm of a join and never its type.
+        return f"Join {join_type[0]}"
     if operator.kind != "plain" or operator.name in _PHYSICAL or "Join" in operator.name:
         return None
     if name.startswith("Execute "):
