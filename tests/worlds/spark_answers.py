@@ -130,21 +130,19 @@ def judge_profile(facts: EventLogFacts, truth: Truth) -> tuple[list[str], list[s
         wrong.append(f"wall: {row['wall_time_s']} for {truth.wall_s}")
     if differs(row["slot_use_share"], truth.slot_use, 0.02, 0.02):
         wrong.append(f"slot use: {row['slot_use_share']:.3f} for {truth.slot_use:.3f}")
-    parts = getattr(profile, "wall_parts", None)
-    if parts is not None:
-        found = dict(parts.select("part", "wall_s").iter_rows())
-        true = {
-            "running": truth.running_s,
-            "waiting": truth.waiting_s,
-            "driver": truth.driver_s,
-            "nothing": truth.nothing_s,
-        }
-        # Spark's stages end some ms after their last task, which is neither.
-        wrong += [
-            f"wall part {name}: {found.get(name)} for {value}"
-            for name, value in true.items()
-            if differs(found.get(name), value)
-        ]
+    parts = dict(profile.wall_parts.select("part", "wall_s").iter_rows())
+    true_parts = {
+        "running": truth.running_s,
+        "waiting": truth.waiting_s,
+        "driver": truth.driver_s,
+        "nothing": truth.nothing_s,
+    }
+    # Spark's stages end some ms after their last task, which is neither.
+    wrong += [
+        f"wall part {name}: {parts.get(name)} for {value}"
+        for name, value in true_parts.items()
+        if differs(parts.get(name), value)
+    ]
     return wrong, []
 
 

@@ -120,7 +120,7 @@ class NumberedTimes:
     last: tuple[int, int] | None = None  # number and time of the largest so far
     step_back_ms: int = 0
 
-    def note(self, number: int, time_ms: int | None) -> None:
+    def note_start(self, number: int, time_ms: int | None) -> None:
         """The next start in the log."""
         if time_ms is None:
             return
@@ -138,8 +138,8 @@ class Ledger:
     applications: set[tuple[str | None, str | None, int | None]] = field(default_factory=set)
     n_repeated_lines: int = 0
     n_double_tasks: int = 0
-    job_starts: NumberedTimes = field(default_factory=lambda: NumberedTimes())
-    sql_starts: NumberedTimes = field(default_factory=lambda: NumberedTimes())
+    job_starts: NumberedTimes = field(default_factory=NumberedTimes)
+    sql_starts: NumberedTimes = field(default_factory=NumberedTimes)
     odd_fields: Counter[str] = field(default_factory=Counter)
     application_started: bool = False
     application_ended: bool = False

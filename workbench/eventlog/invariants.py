@@ -94,7 +94,7 @@ def read_log_books(folder: Path) -> pl.DataFrame:
 
 def _book_slots(facts: EventLogFacts, slots: TaskSlots) -> Book:
     """The stage whose tasks ran most beyond the slots of its profile on the executors that lived meanwhile."""
-    stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+    stages = facts.join_stage_tasks()
     worst: tuple[int, str, int, int] | None = None
     known = "executors" not in facts.completeness["kind"] and bool(slots.executors)
     rows = stages.select("stage_id", "resource_profile_id", "peak_tasks", "first_launch_time_ms", "last_finish_time_ms")
@@ -125,7 +125,7 @@ def _book_slots(facts: EventLogFacts, slots: TaskSlots) -> Book:
 def _book_slot_time(facts: EventLogFacts, slots: TaskSlots, start_ms: int, end_ms: int) -> Book:
     slot_s = slots.sum_slot_seconds(start_ms, end_ms)
     # Stages of another profile may have more slots on the same executors, so their share counts.
-    stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+    stages = facts.join_stage_tasks()
     use = slots.measure_use(stages, start_ms, end_ms) if "executors" not in facts.completeness["kind"] else None
     return Book(
         SLOT_TIME,

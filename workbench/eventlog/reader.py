@@ -63,6 +63,10 @@ class EventLogFacts:
         wanted = pl.col("log_id") == log_id
         return EventLogFacts(**{field.name: getattr(self, field.name).filter(wanted) for field in fields(self)})
 
+    def join_stage_tasks(self) -> pl.DataFrame:
+        """Stage attempts whose tasks ended, with both their tables' columns; of one log."""
+        return self.stages.join(self.stage_tasks, on=["stage_id", "stage_attempt_id"])
+
 
 @dataclass(frozen=True)
 class WriteResult:

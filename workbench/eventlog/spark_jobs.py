@@ -85,7 +85,7 @@ class JobAssembler:
             self.stage_jobs.setdefault(stage_id, []).append(event.job_id)
         self.job_sql[event.job_id] = sql_id
         self.rows.ledger.jobs_started[event.job_id] = event.stage_ids
-        self.rows.ledger.job_starts.note(event.job_id, event.time_ms)
+        self.rows.ledger.job_starts.note_start(event.job_id, event.time_ms)
         self.rows.ledger.name_sql(sql_id, f"job {event.job_id}")
         self.jobs[event.job_id] = self._find_job(event.job_id) | {
             "sql_id": sql_id,

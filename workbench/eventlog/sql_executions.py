@@ -104,7 +104,7 @@ class SqlAssembler:
         if (sql := self._find_state(event.sql_id)) is not None:
             sql.start = event
             self.rows.ledger.sql_started.add(event.sql_id)
-            self.rows.ledger.sql_starts.note(event.sql_id, event.time_ms)
+            self.rows.ledger.sql_starts.note_start(event.sql_id, event.time_ms)
             if event.root_id is not None and event.root_id != event.sql_id:
                 self.rows.ledger.roots_named.setdefault(event.root_id, event.sql_id)
             self.rows.note_time(event.time_ms)

@@ -125,10 +125,8 @@ class TaskSlots:
         `stages`: `resource_profile_id, task_duration_total_ms` by stage attempt. Executors of different size that run
         the same profile count as their mean.
         """
-        life_ms = {id(executor): 0 for executor in self.executors}
-        for executor in self.executors:
-            first, last = executor.clip_life(start_ms, end_ms)
-            life_ms[id(executor)] = last - first
+        lives = {id(executor): executor.clip_life(start_ms, end_ms) for executor in self.executors}
+        life_ms = {executor: last - first for executor, (first, last) in lives.items()}
         busy_ms = 0.0
         by_profile = stages.group_by("resource_profile_id").agg(pl.col("task_duration_total_ms").sum())
         for profile, task_ms in by_profile.iter_rows():

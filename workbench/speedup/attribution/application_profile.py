@@ -16,7 +16,7 @@ from workbench.eventlog.completeness import CLOCK, NOTED_KINDS, OPEN_END, descri
 from workbench.eventlog.invariants import SLOT_TIME, SLOTS, list_log_books
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.task_slots import TaskSlots
-from workbench.eventlog.wall_time import DRIVER, NOTHING, RUNNING, WAITING, WallTime, account_wall_time
+from workbench.eventlog.wall_time import DRIVER, NOTHING, RUNNING, WAITING, WallTime, merge_spans, sum_spans
 from workbench.speedup import tables
 from workbench.speedup.attribution.application_time import (
     WORK_ENDS,
@@ -153,18 +153,19 @@ def build_profile(facts: EventLogFacts, *, sql_ids: Sequence[int] = (), log_id: 
     zero_ms = application["start_time_ms"] or find_extreme_ms(log_facts, EVENTS, latest=False) or 0
     time = read_application_time(log_facts)
     exclusive = _build_exclusive_times(log_facts)
-    log_books = list_log_books(log_facts, _account_time(log_facts, time), time.start_ms, time.end_ms)
+    wall = time.account(log_facts)
+    log_books = list_log_books(log_facts, wall, time.start_ms, time.end_ms)
     if sql_ids:
         log_facts = _select_queries(log_facts, sql_ids)
         exclusive = _select_exclusive_times(exclusive, log_facts, sql_ids)
         first_ms = find_extreme_ms(log_facts, WORK_STARTS, latest=False)
         time = replace(time, start_ms=first_ms, end_ms=find_extreme_ms(log_facts, WORK_ENDS, latest=True))
+        wall = time.account(log_facts)
     spans = _build_stage_spans(log_facts, zero_ms)
     queries = _build_queries(log_facts, spans, zero_ms)
     operators = _build_operator_times(log_facts)
     coverage = _build_coverage(log_facts, spans)
     failures = _count_failures(log_facts, zero_ms)
-    wall = _account_time(log_facts, time)
     books = build_books([*log_books, *_list_time_books(log_facts, spans, exclusive, coverage)])
     overview = _build_overview(log_facts, application, time, spans, queries, books)
     reasons = _list_invalid_reasons(log_facts, application, time, books)
@@ -503,7 +504,7 @@ def _build_overview(
         wall_s = time.wall_s
         if "executors" not in facts.completeness["kind"]:
             slot_s = slots.sum_slot_seconds(time.start_ms, time.end_ms)
-            stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+            stages = facts.join_stage_tasks()
             slot_use = slots.measure_use(stages, time.start_ms, time.end_ms)
         if describe_broken_books(books, (SLOTS, SLOT_TIME)):
             slot_s = slot_use = None
@@ -529,13 +530,6 @@ def _build_overview(
     return tables.OVERVIEW.frame([row])
 
 
-def _account_time(facts: EventLogFacts, time: ApplicationTime) -> WallTime | None:
-    """What each second of an application was; null where its start, its end or its clock is not known."""
-    if time.start_ms is None or time.end_ms is None or time.contradictions:
-        return None
-    return account_wall_time(facts, time.start_ms, time.end_ms)
-
-
 def _build_wall_parts(wall: WallTime | None) -> pl.DataFrame:
     """Table WALL_PARTS; empty where the times are not known."""
     parts = [] if wall is None else wall.list_parts()
@@ -559,11 +553,7 @@ def sum_covered_time(spans: pl.DataFrame) -> float:
     >>> sum_covered_time(pl.DataFrame({"start_s": [0.0, 1.0, 5.0], "end_s": [2.0, 3.0, 6.0]}))
     4.0
     """
-    total, until = 0.0, float("-inf")
-    for start, end in spans.select("start_s", "end_s").sort("start_s").iter_rows():
-        total += max(0.0, end - max(start, until))
-        until = max(until, end)
-    return total
+    return float(sum_spans(merge_spans(spans.select("start_s", "end_s").iter_rows())))
 
 
 def _list_invalid_reasons(

@@ -12,6 +12,7 @@ from workbench.core.formats import format_bytes
 from workbench.eventlog.completeness import CLOCK
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.task_slots import TaskSlots
+from workbench.eventlog.wall_time import WallTime, account_wall_time
 
 _UNITS = {"": 0, "b": 0, "k": 1, "kb": 1, "m": 2, "mb": 2, "g": 3, "gb": 3, "t": 4, "tb": 4, "p": 5, "pb": 5}
 # Caches of input files, each with the property that turns it on.
@@ -171,6 +172,12 @@ class ApplicationTime:
         """Time from start to end; null if either is unknown."""
         return None if self.start_ms is None or self.end_ms is None else (self.end_ms - self.start_ms) / 1e3
 
+    def account(self, facts: EventLogFacts) -> WallTime | None:
+        """What each second was; null where the start, the end or the clock is not known. `facts`: Of this log."""
+        if self.start_ms is None or self.end_ms is None or self.contradictions:
+            return None
+        return account_wall_time(facts, self.start_ms, self.end_ms)
+
 
 def read_application_time(facts: EventLogFacts, *, log_id: int | None = None) -> ApplicationTime:
     """Start and end of the application of a log.
@@ -246,7 +253,7 @@ def _list_contradictions(facts: EventLogFacts, start_ms: int, end_ms: int, last_
         contradictions.append(f"a task takes {longest_s:,.1f} s, the application {wall_s:,.1f} s")
     slots = TaskSlots(facts, facts.logs["log_id"][0])
     slot_s = slots.sum_slot_seconds(start_ms, end_ms)
-    stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+    stages = facts.join_stage_tasks()
     use = slots.measure_use(stages, start_ms, end_ms)
     if slot_s and use is not None and use > MAX_SLOT_USE + CLOCK_TOLERANCE_S / slot_s:
         contradictions.append(f"tasks take {total_ms / 1e3:,.1f} s, all task slots together have {slot_s:,.1f} s")
@@ -270,7 +277,7 @@ def _list_backward_times(facts: EventLogFacts) -> list[str]:
 
 def _list_late_ends(facts: EventLogFacts) -> list[str]:
     """Sentences on stages and jobs that go on for hours beyond their tasks; queries may, while a client fetches."""
-    stages = facts.stages.join(facts.stage_tasks, on=["stage_id", "stage_attempt_id"])
+    stages = facts.join_stage_tasks()
     of_jobs = (
         stages.explode("job_ids")
         .group_by(job_id="job_ids")

@@ -68,9 +68,9 @@ def strip_description(text: str | None) -> str:
 def fingerprint_plans(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], str]:
     """Digest of what each execution computes, by log id and SQL id; equal for repeats on one engine.
 
-    It holds the tables, columns and filters of scans, and the conditions, keys and functions of the first plan version,
-    not how they are run: adaptive execution, joins and exchanges do not change it. Engines word the same plan in other
-    ways, so it is compared within an engine only.
+    It holds the tables, columns and filters of scans, the types of joins, and the conditions, keys and functions of the
+    first plan version, not how they are run: adaptive execution, algorithms of joins and exchanges do not change it.
+    Engines word the same plan in other ways, so that only equal fingerprints tell something of two engines.
 
     `plan_nodes`: `log_id, sql_id, plan_version, node_name, simple_string` of the event log.
     """
@@ -87,10 +87,11 @@ def fingerprint_plans(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], str]:
 def _normalize_node(name: str, text: str) -> str | None:
     """A node as part of a fingerprint; null for one that says only how a query runs."""
     operator = engines.classify_operator(name)
-    if "Join" in operator.name and (join_type := _JOIN_TYPE.search(text)):
-        # Engines change the algorithm of a join and never its type.
-        return f"Join {join_type[0]}"
-    if operator.kind != "plain" or operator.name in _PHYSICAL or "Join" in operator.name:
+    if "Join" in operator.name:
+        # Engines change the algorithm of a join and never its type; inner and cross joins are one.
+        join_type = _JOIN_TYPE.search(text)
+        return f"Join {join_type[0]}" if join_type else None
+    if operator.kind != "plain" or operator.name in _PHYSICAL:
         return None
     if name.startswith("Execute "):
         # Places of output differ from run to run.
@@ -129,8 +130,7 @@ def name_queries(
     named = {}
     for key, text in sorted(descriptions.items()):
         plan = plans.get(key)
-        is_site = plan is not None and CALL_SITE.fullmatch(text)
-        named[key] = sites.setdefault((key[0], plan), text) if is_site and plan is not None else text
+        named[key] = text if plan is None or not CALL_SITE.fullmatch(text) else sites.setdefault((key[0], plan), text)
     seen: dict[tuple[int, str], set[str | None]] = defaultdict(set)
     for (log_id, sql_id), text in named.items():
         seen[log_id, text].add(plans.get((log_id, sql_id)))

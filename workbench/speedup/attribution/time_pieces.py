@@ -19,7 +19,6 @@ from workbench.eventlog.invariants import list_log_books
 from workbench.eventlog.reader import EventLogFacts
 from workbench.eventlog.wall_time import (
     Spans,
-    account_wall_time,
     clip_spans,
     merge_spans,
     subtract_spans,
@@ -230,11 +229,9 @@ def _sum_own_times(regions: list[PlanRegion], stage_id: int) -> dict[int, float]
     own_times: dict[int, float] = defaultdict(float)
     for region in regions:
         for node in (*region.nodes, *region.writes):
-            values = node.metrics.get(stage_id, {})
-            own_times[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.own_times)
+            own_times[node.node_id] += _sum_values(node.metrics.get(stage_id, {}), node.operator.own_times)
         for node in region.reads:
-            values = node.metrics.get(stage_id, {})
-            own_times[node.node_id] += sum(values.get(name, 0.0) for name in node.operator.read_times)
+            own_times[node.node_id] += _sum_values(node.metrics.get(stage_id, {}), node.operator.read_times)
     return {node: seconds for node, seconds in own_times.items() if seconds > 0}
 
 
@@ -617,9 +614,7 @@ def build_application_row(facts: EventLogFacts, log: str, sha256: str | None) ->
     holes = facts.completeness.filter(of_log)
     n_torn = facts.bad_lines.filter(of_log, pl.col("reason") == CUT_OFF).height
     of_application = facts.select_log(log_row["log_id"])
-    wall = None
-    if time.start_ms is not None and time.end_ms is not None and not time.contradictions:
-        wall = account_wall_time(of_application, time.start_ms, time.end_ms)
+    wall = time.account(of_application)
     books = build_books(list_log_books(of_application, wall, time.start_ms, time.end_ms))
     status, reason = _application_status(log_row, app, time, holes, n_torn, describe_broken_books(books))
     n_unfinished = roots.filter(pl.col("status") == "running").join(last_work, on="sql_id").height

@@ -64,9 +64,9 @@ def generate(
             raise ConfigError(
                 "the seed method takes one path per side", do="give --cpu PATH --gpu PATH, folders for several logs"
             )
-        methods.refuse_unused(context, "baseline candidate out level first_runs as_json", "the seed method")
+        methods.refuse_unused_flags(context, "baseline candidate out level first_runs as_json", "the seed method")
         methods.generate_seed_factors((cpu or [""])[0], (gpu or [""])[0], output, verbose=verbose)
         return
-    methods.refuse_unused(context, "verbose", "the calibrated method", "add --method seed, or remove it")
+    methods.refuse_unused_flags(context, "verbose", "the calibrated method", "add --method seed, or remove it")
     pair = methods.load_pair(recordings or [], cpu or [], gpu or [], baseline, candidate, first_runs.value)
     methods.generate_calibrated_model(pair, output, out=out, level=level, as_json=as_json)

@@ -61,7 +61,7 @@ Frames = Sequence[tuple["Table", "pl.DataFrame"]]
 GUIDE = "known faults of the seed method: docs/guide/speedup-seed-method.md"
 
 
-def list_given(context: typer.Context, names: str) -> list[str]:
+def list_given_flags(context: typer.Context, names: str) -> list[str]:
     """Flags of these parameters of a command that its command line has; names with spaces between them."""
     flags: list[str] = []
     for parameter in context.command.params:
@@ -72,15 +72,15 @@ def list_given(context: typer.Context, names: str) -> list[str]:
     return flags
 
 
-def refuse_unused(context: typer.Context, names: str, reader: str, do: str = "remove it") -> None:
+def refuse_unused_flags(context: typer.Context, names: str, reader: str, do: str = "remove it") -> None:
     """Refuse those of these parameters that the command line has: `reader` does not use them."""
-    if unused := list_given(context, names):
+    if unused := list_given_flags(context, names):
         raise ConfigError(f"{reader} does not read it", where=", ".join(unused), do=do)
 
 
 def infer_method(context: typer.Context, method: Method, sign: str | None) -> Method:
     """The method; the seed method where nobody chose one and `sign` names what only that method reads."""
-    if sign is None or method is Method.seed or list_given(context, "method"):
+    if sign is None or method is Method.seed or list_given_flags(context, "method"):
         return method
     print_text(f"{sign} is for the seed method: --method seed is used", err=True)
     return Method.seed

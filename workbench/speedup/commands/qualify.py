@@ -182,7 +182,7 @@ def qualify(
     if method is Method.seed:
         of_calibrated = "plan sample app_name since newest min_duration set_factor price_cpu price_accel currency"
         of_calibrated += " least_ratio backend master conf results jobs cache why per_sql as_json"
-        methods.refuse_unused(context, of_calibrated, "the seed method")
+        methods.refuse_unused_flags(context, of_calibrated, "the seed method")
         methods.qualify_with_seed_method(paths, methods.load_seed_factors(factors, platform), out)
         return
     if factors is None or platform is not None:

@@ -125,13 +125,15 @@ def validate(
     from workbench.speedup.commands import methods
 
     of_seed = "speedups cpu_profile gpu_profile"
-    method = methods.infer_method(context, method, next(iter(methods.list_given(context, of_seed)), None))
+    method = methods.infer_method(context, method, next(iter(methods.list_given_flags(context, of_seed)), None))
     if jar is not None:
         print_text("--jar is not needed: no Java runs here", err=True)
     if method is Method.calibrated:
-        methods.refuse_unused(context, f"{of_seed} verbose", "the calibrated method", "add --method seed, or remove it")
+        methods.refuse_unused_flags(
+            context, f"{of_seed} verbose", "the calibrated method", "add --method seed, or remove it"
+        )
         if other is not None:
-            methods.refuse_unused(
+            methods.refuse_unused_flags(
                 context, "seed", "--on", "remove it: another recording is predicted without the seed method"
             )
         if not 0 < least_ratio < float("inf"):
@@ -151,7 +153,7 @@ def validate(
             )
         if not gpu_log and gpu_profile is None:
             raise ConfigError("the accelerated side is missing", do="give --gpu_log LOG or --gpu_profile DIR")
-        methods.refuse_unused(
+        methods.refuse_unused_flags(
             context, "baseline candidate level least_ratio other first_runs seed as_json", "the seed method"
         )
         logs = cpu_log[0], gpu_log[0] if gpu_log else None

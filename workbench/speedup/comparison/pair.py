@@ -402,16 +402,21 @@ def _build_mismatch_row(measured: Measured, labels: tuple[str, str]) -> pl.DataF
 
 def _exclude_refused(measured: Measured, refused: Mapping[str, str]) -> Measured:
     """The executions, those of some queries marked as not counting. `refused`: Reasons by query."""
-    for reason in dict.fromkeys(refused.values()):
-        measured = measured.exclude_queries([name for name, why in refused.items() if why == reason], reason)
+    for reason, names in _group_by_reason(refused).items():
+        measured = measured.exclude_queries(names, reason)
     return measured
+
+
+def _group_by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    """Queries by the reason why they do not count."""
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in refused.items():
+        by_reason.setdefault(reason, []).append(name)
+    return by_reason
 
 
 def _build_refused_row(refused: Mapping[str, str]) -> pl.DataFrame:
     """Row of table COMPARABILITY with the queries that cannot be paired, by name. No row without any."""
-    by_reason: dict[str, list[str]] = {}
-    for name, reason in refused.items():
-        by_reason.setdefault(reason, []).append(name)
     rows = [
         {
             "property": "queries that cannot be paired",
@@ -419,7 +424,7 @@ def _build_refused_row(refused: Mapping[str, str]) -> pl.DataFrame:
             "severity": "warning",
             "why": f"left out, because {reason}: {format_items(sorted(names), MAX_NAMED)}",
         }
-        for reason, names in by_reason.items()
+        for reason, names in _group_by_reason(refused).items()
     ]
     return COMPARABILITY.frame(rows)
 

@@ -50,9 +50,9 @@ class QueryClass:
 
     def is_same_work(self, other: QueryClass) -> bool | None:
         """Whether both read the same data; null where neither rows nor files tell."""
-        rows = _agree(self.rows, other.rows)
+        rows = _compare_amounts(self.rows, other.rows)
         # Logs without files have none on either side; that tells nothing.
-        files = _agree(self.file_bytes or None, other.file_bytes or None)
+        files = _compare_amounts(self.file_bytes or None, other.file_bytes or None)
         # Filters pushed into the files change the rows, another compression the files: both differ where the data do.
         return files if rows is None else rows or bool(files)
 
@@ -192,7 +192,7 @@ def _find_free_name(one: QueryClass, taken: set[str]) -> str:
     return name
 
 
-def _agree(first: float | None, second: float | None) -> bool | None:
+def _compare_amounts(first: float | None, second: float | None) -> bool | None:
     """Whether two amounts are alike; null where one is unknown."""
     if first is None or second is None:
         return None
