@@ -232,3 +232,25 @@ def small(*middle: dict[str, Any] | bytes) -> bytes:
 def driver_updates(sql_id: int, *updates: tuple[int, int]) -> dict[str, Any]:
     listed = [list(update) for update in updates]
     return {"Event": SQL + "SparkListenerDriverAccumUpdates", "executionId": sql_id, "accumUpdates": listed}
+
+
+def shift_times(events: list[dict[str, Any]], by_ms: int, *, of: str = "") -> list[dict[str, Any]]:
+    """The events with their time stamps moved, all of them or those of one kind."""
+    names = {"Timestamp", "time", "Submission Time", "Completion Time", "Launch Time", "Finish Time"}
+
+    def move(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {k: v + by_ms if k in names and isinstance(v, int) else move(v) for k, v in value.items()}
+        return [move(item) for item in value] if isinstance(value, list) else value
+
+    return [move(event) if event["Event"].endswith(of) else event for event in events]
+
+
+def at(time_ms: int, event: dict[str, Any]) -> dict[str, Any]:
+    """The event with this time as the one at which the driver wrote it."""
+    kind = event["Event"].rpartition(".")[2].removeprefix("SparkListener")
+    if kind in ("StageSubmitted", "StageCompleted"):
+        name = "Submission Time" if kind == "StageSubmitted" else "Completion Time"
+        return event | {"Stage Info": event["Stage Info"] | {name: time_ms}}
+    names = {"JobStart": "Submission Time", "JobEnd": "Completion Time"}
+    return event | {names.get(kind, "time" if kind.startswith("SQL") else "Timestamp"): time_ms}

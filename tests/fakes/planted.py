@@ -177,7 +177,7 @@ def _execution(query: int, number: int, wall_s: float) -> dict[str, object]:
         "why_not": None,
         "planned_operators": None,
         "planned_counts": None,
-        **dict.fromkeys(("description", "plan", "engine", "read_rows", "file_bytes")),
+        **dict.fromkeys(("description", "plan", "engine", "read_rows", "file_bytes", "expressions", "started")),
     }
 
 

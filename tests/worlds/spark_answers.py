@@ -39,7 +39,7 @@ from workbench.speedup.attribution.time_pieces import (
 )
 from workbench.speedup.calibration.pair_calibration import calibrate_with_origin
 from workbench.speedup.comparison.pair import Pair, load_pair_from_logs
-from workbench.speedup.fleet.qualification import RECOMMENDED, qualify_applications
+from workbench.speedup.fleet.qualification import MOSTLY_MOVED, RECOMMENDED, qualify_applications
 from workbench.speedup.tables import APPLICATIONS_MEASURED
 
 LEAST_RATIO = 1.3
@@ -253,6 +253,9 @@ def judge_qualification(row: pl.DataFrame, measured: Measured, truth: Truth) -> 
     }
     result = qualify_applications(model, row, measured, overrides=quick)
     app = result.applications.row(0, named=True)
+    moved_s = sum(query.wall_s for query in truth.queries if query.engine != "spark")
+    if app["recommendation"] == "already accelerated" and moved_s >= MOSTLY_MOVED * truth.wall_s:
+        return [], []
     if result.reasons and app["recommendation"] != "already accelerated":
         return [], [f"qualify: {app['reason']}"]
     wrong = []

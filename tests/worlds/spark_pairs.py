@@ -28,6 +28,7 @@ PAIR_TRAITS = (
     "same_tables",
     "missing_on_a_side",
     "python_blind",
+    "other_values",
 )
 
 
@@ -48,6 +49,7 @@ def draw_pair(seed: int, traits: Sequence[str]) -> PairWorld:
     speed = {number: float(rng.uniform(1.2, 3.0)) for number in numbers}
     fails = numbers[1] if "fails_on_a_side" in has else None
     other = numbers[2] if "other_data" in has else None
+    values = numbers[-1] if "other_values" in has else None
     missing = numbers[0] if "missing_on_a_side" in has and len(numbers) > 3 else None
     sides: dict[str, list[World]] = {"spark": [], "comet": []}
     for side, sessions in sides.items():
@@ -81,6 +83,7 @@ def draw_pair(seed: int, traits: Sequence[str]) -> PairWorld:
                         speed[int(number)],
                         has,
                         is_other=number == other and side == "comet",
+                        compares_with=1996 if number == values and side == "comet" else 1994,
                     )
                     query.fails = number == fails and side == "comet"
                     if "renamed" in has and side == "comet" and number == numbers[-1]:
@@ -93,7 +96,7 @@ def draw_pair(seed: int, traits: Sequence[str]) -> PairWorld:
                     now = query.end + 200
             world.truth = world.finish()
             sessions.append(world)
-    unpaired = frozenset(f"q{number}" for number in (fails, other, missing) if number is not None)
+    unpaired = frozenset(f"q{number}" for number in (fails, other, missing, values) if number is not None)
     ratios = {}
     for number in numbers:
         if f"q{number}" not in unpaired:
@@ -112,7 +115,15 @@ def time_of(world: World, identity: str, *, warm: bool) -> float:
 
 
 def draw_paired_query(
-    seed: int, number: int, world: World, side: str, speed: float, has: frozenset[str], *, is_other: bool
+    seed: int,
+    number: int,
+    world: World,
+    side: str,
+    speed: float,
+    has: frozenset[str],
+    *,
+    is_other: bool,
+    compares_with: int,
 ) -> Query:
     """A query that is the same on both sides but for its engine, its noise and its speed."""
     rng = np.random.default_rng([seed, 4, number])
@@ -121,6 +132,8 @@ def draw_paired_query(
     base = [draw_durations(rng, n, mean) for n in (16, 8)]
     table = "shared" if "same_tables" in has else f"t{number}"
     condition = f"(v#2 > {number})" if "same_tables" in has else "isnotnull(k#1L)"
+    if "other_values" in has:
+        condition = f"({condition} AND (d#3 >= {compares_with}-01-01))"
     noise = float(np.exp(world.rng.normal(0, 0.01)))
     scale = noise / (speed if side == "comet" else 1)
     plan = build_aggregate(table, rows // (7 if is_other else 1), condition=condition)

@@ -115,7 +115,7 @@ class StageNote:
 
 @dataclass
 class NumberedTimes:
-    """Starts of what the driver numbers as it starts: a larger number never starts earlier."""
+    """Starts of queries: a larger number never starts earlier, however long its plan took before it was written."""
 
     last: tuple[int, int] | None = None  # number and time of the largest so far
     step_back_ms: int = 0
@@ -138,7 +138,7 @@ class Ledger:
     applications: set[tuple[str | None, str | None, int | None]] = field(default_factory=set)
     n_repeated_lines: int = 0
     n_double_tasks: int = 0
-    job_starts: NumberedTimes = field(default_factory=NumberedTimes)
+    step_back_ms: int = 0  # of the clock, between stamps that are written at once
     sql_starts: NumberedTimes = field(default_factory=NumberedTimes)
     odd_fields: Counter[str] = field(default_factory=Counter)
     application_started: bool = False
@@ -182,6 +182,7 @@ class Ledger:
             tasks.stage_failed,
         )
         self.metrics_updated |= tasks.of_plans
+        self.step_back_ms = max(self.step_back_ms, tasks.step_back_ms)
 
     def name_sql(self, sql_id: int | None, by: str) -> None:
         """A job or a stage names its execution."""
@@ -228,8 +229,8 @@ def _list_content_holes(ledger: Ledger) -> Iterator[Hole]:
         names = [f"{app_id or '?'} ({time_ms})" for app_id, _, time_ms in sorted(ledger.applications, key=str)]
         evidence = format_items(names, MAX_NAMED)
         yield Hole("applications", f"{len(names)} applications", evidence, ALL_FIGURES, 1, len(names))
-    if (step_ms := max(ledger.job_starts.step_back_ms, ledger.sql_starts.step_back_ms)) > MAX_STEP_BACK_MS:
-        yield Hole(CLOCK, f"{step_ms / 1e3:,.1f} s", "later jobs or queries start earlier", "all times")
+    if (step_ms := max(ledger.step_back_ms, ledger.sql_starts.step_back_ms)) > MAX_STEP_BACK_MS:
+        yield Hole(CLOCK, f"{step_ms / 1e3:,.1f} s", "what is written later has earlier times", "all times")
     if ledger.n_double_tasks:
         yield Hole("double tasks", f"{ledger.n_double_tasks:,} tasks", "two ends of each in different chunks")
     lost = {name: n for name, n in ledger.odd_fields.items() if name.startswith(TASK_FIELDS)}

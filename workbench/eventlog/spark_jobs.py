@@ -85,11 +85,10 @@ class JobAssembler:
             self.stage_jobs.setdefault(stage_id, []).append(event.job_id)
         self.job_sql[event.job_id] = sql_id
         self.rows.ledger.jobs_started[event.job_id] = event.stage_ids
-        self.rows.ledger.job_starts.note_start(event.job_id, event.time_ms)
         self.rows.ledger.name_sql(sql_id, f"job {event.job_id}")
         self.jobs[event.job_id] = self._find_job(event.job_id) | {
             "sql_id": sql_id,
-            "submission_time_ms": self.rows.note_time(event.time_ms),
+            "submission_time_ms": self.rows.note_stamp(event.time_ms),
             "stage_ids": event.stage_ids,
             "job_group": self.rows.redactor.redact_job_group(string_or_none(properties.group)),
             "description": self.rows.redactor.redact_text(string_or_none(properties.description)),
@@ -103,7 +102,7 @@ class JobAssembler:
         if event.job_id in self.written_jobs:
             return
         job = self.jobs.setdefault(event.job_id, self._find_job(event.job_id))
-        job["completion_time_ms"] = self.rows.note_time(event.time_ms)
+        job["completion_time_ms"] = self.rows.note_stamp(event.time_ms)
         if job["submission_time_ms"] is not None and event.time_ms is not None:
             job["duration_ms"] = event.time_ms - job["submission_time_ms"]
         job["status"] = "succeeded" if event.result.get("Result") == "JobSucceeded" else "failed"
@@ -127,7 +126,7 @@ class JobAssembler:
         key = (event.info.stage_id, event.info.attempt_id)
         if key in self.closed:
             return
-        self.rows.note_time(event.info.submitted_ms)
+        self.rows.note_stamp(event.info.submitted_ms)
         if event.sql_id is not None:
             self.attempt_sql.setdefault(key, event.sql_id)
             self.rows.ledger.name_sql(event.sql_id, f"stage {key[0]}")
@@ -157,7 +156,7 @@ class JobAssembler:
             return
         stage = self._open_stage(key, event.info)
         stage.info, stage.completed, stage.scopes = event.info, True, event.scopes
-        self.rows.note_time(event.info.completed_ms)
+        self.rows.note_stamp(event.info.completed_ms)
 
     def close_stage(self, facts: StageFacts) -> None:
         """Write a stage whose tasks have all ended; repeated calls for an attempt are ignored."""

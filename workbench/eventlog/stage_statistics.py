@@ -101,6 +101,8 @@ class StageTasks:
     stage_failed: bool = False
     first_launch_ms: int | None = None
     last_finish_ms: int | None = None
+    earliest_end_ms: int | None = None  # of its tasks or its own
+    step_back_ms: int = 0  # of the driver's clock, between ends in the order of the log
     failed_duration_ms: int = 0
     dropped: int = 0  # durations that were counted and released when the stage was closed
     peak_memory_bytes: int = 0
@@ -133,12 +135,22 @@ class StageTasks:
             self.speculative += 1
         if self.first_launch_ms is None or info.launch_ms < self.first_launch_ms:
             self.first_launch_ms = info.launch_ms
-        if self.last_finish_ms is None or info.finish_ms > self.last_finish_ms:
+        if self.last_finish_ms is None:
+            self.last_finish_ms = self.earliest_end_ms = info.finish_ms
+        elif info.finish_ms > self.last_finish_ms:
             self.last_finish_ms = info.finish_ms
+        else:
+            self.note_earlier_end(info.finish_ms)
         if info.getting_result_ms:
             self.totals[23] += info.finish_ms - info.getting_result_ms
         if task.metrics is not None:
             self._add_metrics(task.metrics)
+
+    def note_earlier_end(self, time_ms: int) -> None:
+        """An end that is not later than all ends before it in the log."""
+        if self.last_finish_ms is not None and self.earliest_end_ms is not None:
+            self.step_back_ms = max(self.step_back_ms, self.last_finish_ms - time_ms)
+            self.earliest_end_ms = min(self.earliest_end_ms, time_ms)
 
     def add_updates(self, ids: tuple[int, ...], updates: list[Update]) -> None:
         """Add the updates of one task to these accumulators, whose names are known."""
@@ -232,6 +244,12 @@ class StageTasks:
         self.completed |= later.completed
         self.stage_failed |= later.stage_failed
         self.planned_tasks = later.planned_tasks if self.planned_tasks is None else self.planned_tasks
+        if self.last_finish_ms is not None and later.earliest_end_ms is not None:
+            step_ms = self.last_finish_ms - later.earliest_end_ms
+            self.step_back_ms = max(self.step_back_ms, later.step_back_ms, step_ms)
+        else:
+            self.step_back_ms = max(self.step_back_ms, later.step_back_ms)
+        self.earliest_end_ms = min(_drop_none(self.earliest_end_ms, later.earliest_end_ms), default=None)
         self.first_launch_ms = min(_drop_none(self.first_launch_ms, later.first_launch_ms), default=None)
         self.last_finish_ms = max(_drop_none(self.last_finish_ms, later.last_finish_ms), default=None)
         self.peak_memory_bytes = max(self.peak_memory_bytes, later.peak_memory_bytes)

@@ -143,6 +143,12 @@ class RowWriter:
             self.last_ms = time_ms
         return time_ms
 
+    def note_stamp(self, time_ms: int | None) -> int | None:
+        """Record a time that the driver takes as it writes the event: never earlier than what is before it."""
+        if time_ms is not None:
+            self.ledger.step_back_ms = max(self.ledger.step_back_ms, self.last_ms - time_ms)
+        return self.note_time(time_ms)
+
     def add_failure(self, kind: str, **row: Any) -> None:
         """Add a row to the table of failures; missing fields are null."""
         names = ("sql_id", "job_id", "stage_id", "stage_attempt_id", "task_id", "executor_id", "time_ms")

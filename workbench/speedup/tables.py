@@ -251,6 +251,14 @@ EXECUTIONS = Table(
         Column("engine", "str", "Accelerator that ran most of its operators, else spark.", nullable=True, added=True),
         Column("read_rows", "float", "Rows that its scans gave.", nullable=True, added=True),
         Column("file_bytes", "float", "Size of the files that its scans read.", "bytes", nullable=True, added=True),
+        Column(
+            "expressions",
+            "list[str]",
+            "Literals of its filters, types of its joins, functions of its aggregates.",
+            nullable=True,
+            added=True,
+        ),
+        Column("started", "str", "Day on which it started, in UTC.", nullable=True, added=True),
     ),
 )
 PIECES = Table(
@@ -598,6 +606,7 @@ PREDICTIONS = Table(
         Column(
             "fixed_s", "float", "Of the baseline: waits, driver time and user code.", "s", nullable=True, added=True
         ),
+        Column("user_code_s", "float", "Of the fixed: user code.", "s", nullable=True, added=True),
         Column(
             "opaque_s",
             "float",

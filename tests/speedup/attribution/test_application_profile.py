@@ -267,7 +267,8 @@ def test_slots_are_those_at_one_time_and_count_while_their_executor_was_there(fa
     events = [event for n in range(10) for event in executor(n, 4, 1000 + 800 * n, 1800 + 800 * n)]
     work = [made.job_start(), made.stage_submitted(), *tasks(0, *[1000] * 4), made.stage_completed(), made.job_end()]
     cpus = made.environment({"spark.task.cpus": "2"})
-    content = made.dump(made.log_start(), cpus, made.application_start(), *events, *work, made.application_end())
+    events[10:10] = work
+    content = made.dump(made.log_start(), cpus, made.application_start(), *events, made.application_end())
     row = build_profile(facts(content)).overview.row(0, named=True)
     assert row["n_task_slots"] == 2
     assert row["slot_use_share"] == pytest.approx(4 / (2 * 8))

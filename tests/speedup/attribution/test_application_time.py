@@ -78,21 +78,9 @@ def test_figures_that_contradict_the_duration_are_named(
     assert said in read(log, *events, end_ms=end_ms, cores=cores).contradictions
 
 
-def shifted(events: list[dict[str, Any]], by_ms: int, *, of: str = "") -> list[dict[str, Any]]:
-    """The events with their time stamps moved, all of them or those of one kind."""
-    names = {"Timestamp", "time", "Submission Time", "Completion Time", "Launch Time", "Finish Time"}
-
-    def move(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {k: v + by_ms if k in names and isinstance(v, int) else move(v) for k, v in value.items()}
-        return [move(item) for item in value] if isinstance(value, list) else value
-
-    return [move(event) if event["Event"].endswith(of) else event for event in events]
-
-
 def test_a_start_before_spark_existed_contradicts_the_work(log: Path) -> None:
     now_ms = 1_790_000_000_000
-    found = read(log, *shifted(work(3000), now_ms), end_ms=now_ms + 9000)
+    found = read(log, *made.shift_times(work(3000), now_ms), end_ms=now_ms + 9000)
     assert any("before Spark existed" in reason for reason in found.contradictions)
 
 
@@ -108,14 +96,37 @@ def test_a_clock_that_jumps_within_a_job_contradicts_its_tasks(log: Path, since:
     """A query may plan for a day, or be fetched; its jobs begin with their stages, which end with their tasks."""
     day_ms, events = 86_400_000, work(1000)
     events[3]["Task Metrics"]["Executor Run Time"] = 1000
-    found = read(log, *events[:since], *shifted(events[since:], day_ms), end_ms=9000 + day_ms)
+    found = read(log, *events[:since], *made.shift_times(events[since:], day_ms), end_ms=9000 + day_ms)
     assert bool(found.contradictions) == (since in (2, 3, 4, 5))
+
+
+@pytest.mark.parametrize("stages_of", [(0, 0, 0), (0, 1, 2)], ids=["within a stage", "between stages"])
+@pytest.mark.parametrize(("step_ms", "is_told"), [(30_000, True), (4_000, False)])
+def test_a_clock_that_is_set_back_between_tasks_shows_in_the_order_of_the_log(
+    log: Path, stages_of: tuple[int, ...], step_ms: int, is_told: bool
+) -> None:
+    """No later query or job starts: ends of tasks and of stages alone are written later with earlier times."""
+    events = [made.job_start(0, sorted(set(stages_of)))]
+    for number, stage in enumerate(stages_of):
+        at_ms = 100_000 + 10_000 * number - (step_ms if number else 0)
+        submitted = made.at(at_ms, made.stage_submitted(stage, tasks=1))
+        completed = made.at(at_ms + 9000, made.stage_completed(stage, tasks=1))
+        task = made.task_end(stage, 0, number, launch_ms=at_ms, finish_ms=at_ms + 9000)
+        events += [submitted, task, completed] if len(set(stages_of)) > 1 else [task]
+    found = read(log, *events, made.at(140_000, made.job_end(0)), end_ms=150_000)
+    assert any("clock was set back" in reason for reason in found.contradictions) == is_told
+
+
+def test_a_query_whose_plan_took_long_is_written_late_and_no_step_of_the_clock(log: Path) -> None:
+    late = made.at(1000, made.sql_start(1, made.plan("Range"), "planned for long"))
+    events = [*work(3000), late, made.at(41_000, made.sql_end(1)), made.at(42_000, made.job_start(1, [1]))]
+    assert read(log, *events, made.at(43_000, made.job_end(1)), end_ms=50_000).contradictions == ()
 
 
 def test_a_query_of_a_day_whose_tasks_work_contradicts_nothing(log: Path) -> None:
     day_ms, events = 86_400_000, work(1000)
     events[3] = made.task_end(launch_ms=2000, finish_ms=2000 + day_ms, metrics={"Executor Run Time": day_ms})
-    found = read(log, *events[:4], *shifted(events[4:], day_ms), end_ms=9000 + day_ms)
+    found = read(log, *events[:4], *made.shift_times(events[4:], day_ms), end_ms=9000 + day_ms)
     assert found.contradictions == ()
 
 

@@ -42,11 +42,11 @@ def job(number: int, sql_id: int, stage_id: int, *, launch_ms: int, finish_ms: i
     """A job of one stage of one task."""
     task = made.task_end(stage_id, attempt, number, launch_ms=launch_ms, finish_ms=finish_ms)
     return [
-        made.job_start(number, [stage_id], of(sql_id)),
-        made.stage_submitted(stage_id, attempt, properties=of(sql_id)),
+        made.at(launch_ms, made.job_start(number, [stage_id], of(sql_id))),
+        made.at(launch_ms, made.stage_submitted(stage_id, attempt, properties=of(sql_id))),
         task,
-        made.stage_completed(stage_id, attempt),
-        made.job_end(number),
+        made.at(finish_ms, made.stage_completed(stage_id, attempt)),
+        made.at(finish_ms, made.job_end(number)),
     ]
 
 

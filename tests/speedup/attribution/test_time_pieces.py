@@ -66,6 +66,18 @@ def test_stages_side_by_side_count_once_and_tasks_outside_the_execution_are_cut_
     assert (sum(walls.values()), sum(quiet.values())) == (pytest.approx(10), 0)
 
 
+def test_metrics_of_tasks_that_succeeded_stand_for_those_that_did_not() -> None:
+    nodes = [
+        node(0, "ArrowEvalPython", (), {0: {"time to run Python workers": 6.0}}),
+        node(1, "Project", (0,), {0: {}}),
+    ]
+    once, with_failures = stage(0, 0, 10, task_s=10), stage(0, 0, 15, task_s=15)
+    alone = by_operator(execution(nodes, [once]))
+    repeated = by_operator(execution(nodes, [replace(with_failures, failed_s=5.0)], end_s=15.0))
+    python = [name for name in alone if "Python" in name]
+    assert sum(alone[name] for name in python) / 10 == pytest.approx(sum(repeated[name] for name in python) / 15)
+
+
 def test_a_span_gives_its_own_part_without_scan_and_inner_span() -> None:
     nodes = [
         node(0, "HashAggregate", (), {0: {"time in aggregation build": 6.0}}),

@@ -49,7 +49,7 @@ def session(tmp_path: Path) -> Make:
                 f"FileScan parquet [a#1] Location: InMemoryFileIndex[file:/x/{table}], ReadSchema: struct<a:int>",
                 metrics={10 * run + 1: "number of output rows", 10 * run + 2: "size of files read"},
             )
-            events += [
+            of_run = [
                 made.sql_start(run, tree, "q1"),
                 made.job_start(run, [run], {"spark.sql.execution.id": str(run)}),
                 made.stage_submitted(run),
@@ -59,8 +59,9 @@ def session(tmp_path: Path) -> Make:
                 made.job_end(run),
                 made.sql_end(run),
             ]
+            events += made.shift_times(of_run, 6000 * run)
         path = tmp_path / f"log{number}"
-        path.write_bytes(made.dump(*events, made.application_end()))
+        path.write_bytes(made.dump(*events, made.application_end(3000 + 6000 * passes)))
         return read_event_logs(path)
 
     return make

@@ -5,9 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import polars as pl
+import pytest
 
 from workbench.speedup.attribution.time_pieces import Measured
-from workbench.speedup.comparison.query_matching import NOT_TOLD_APART, OTHER_WORK, match_queries
+from workbench.speedup.comparison.query_matching import (
+    NOT_TOLD_APART,
+    OTHER_EXPRESSIONS,
+    OTHER_WORK,
+    match_queries,
+)
 from workbench.speedup.tables import EXECUTIONS, PIECES
 
 
@@ -134,3 +140,45 @@ def test_executions_and_pieces_stay_as_they_are_but_for_the_name() -> None:
     assert after.executions.drop("query").equals(before.executions.drop("query"))
     assert after.executions["query"].to_list() == ["q", "q"]
     assert after.pieces is before.pieces
+
+
+def with_expressions(label: str, *expressions: str, number: int = 0, started: str = "2026-11-02") -> dict[str, Any]:
+    """A query over one table, whose plan each side words in its own way."""
+    plan = f"{label}{number}"
+    return row(label, number, "t", plan, "save") | {"expressions": list(expressions), "started": started}
+
+
+def test_the_only_queries_of_a_table_that_compare_with_other_values_are_no_pair() -> None:
+    _, refused = match(
+        with_expressions("cpu", "1994-01-01", "0.05", "sum()"), with_expressions("gpu", "1996-01-01", "0.05", "sum()")
+    )
+    assert refused == {"save": f"{OTHER_EXPRESSIONS}: 1994-01-01 on cpu, 1996-01-01 on gpu"}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate"),
+    [
+        (("1998-09-02", "68.00"), ("10471", "68")),  # an engine that writes days as numbers
+        (("3", "x", "Inner"), ("3",)),  # fewer of them may hide some
+        ((), ("7",)),
+    ],
+)
+def test_other_words_for_the_same_and_fewer_expressions_are_a_pair(
+    baseline: tuple[str, ...], candidate: tuple[str, ...]
+) -> None:
+    assert match(with_expressions("cpu", *baseline), with_expressions("gpu", *candidate))[1] == {}
+
+
+def test_days_that_are_told_from_today_are_the_same_on_another_day() -> None:
+    yesterday = with_expressions("cpu", "2026-11-01"), with_expressions("gpu", "2026-11-08", started="2026-11-09")
+    fixed = with_expressions("cpu", "2026-11-01"), with_expressions("gpu", "2026-11-01", started="2026-11-09")
+    other = with_expressions("cpu", "2026-11-01"), with_expressions("gpu", "2026-11-05", started="2026-11-09")
+    assert [bool(match(*pair)[1]) for pair in (yesterday, fixed, other)] == [False, False, True]
+
+
+def test_queries_of_the_same_tables_meet_by_their_expressions() -> None:
+    names, refused = match(
+        with_expressions("cpu", "1994"), with_expressions("cpu", "1995", number=1),
+        with_expressions("gpu", "1995"), with_expressions("gpu", "1994", number=1),
+    )  # fmt: skip
+    assert (names["cpu", 0], names["cpu", 1], refused) == (names["gpu", 1], names["gpu", 0], {})

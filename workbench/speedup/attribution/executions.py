@@ -18,6 +18,7 @@ from workbench.eventlog.wall_time import Spans, list_running_spans, merge_spans,
 from workbench.speedup import engines
 from workbench.speedup.attribution.plan_identity import (
     fingerprint_plans,
+    list_expressions,
     name_queries,
     scan_columns,
     scan_table_name,
@@ -81,7 +82,8 @@ class Node:
 class Stage:
     """A stage attempt: start and end in epoch seconds, and the time of its tasks in task seconds.
 
-    `opened_s`, `closed_s`: when it was submitted and completed; `spans`: when at least one of its tasks ran.
+    `opened_s`, `closed_s`: when it was submitted and completed; `spans`: when at least one of its tasks ran;
+    `failed_s`: of tasks that did not succeed, in task seconds.
     """
 
     stage_id: int
@@ -95,6 +97,7 @@ class Stage:
     opened_s: float
     closed_s: float
     spans: Spans
+    failed_s: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +107,8 @@ class Execution:
     `query` is the description where that names one plan in the log, else tables and fingerprint stand behind it; `plan`
     is the fingerprint. `running` is when any task of the application ran. `inputs` are the tables and columns of all
     versions of its plan: adaptive execution drops a scan from the final version where it finds a result empty.
-    `planned` counts the operators of the first version, with a star where an accelerator was to run them.
+    `expressions` are what no engine changes of its filters, joins and aggregates. `planned` counts the operators of the
+    first version, with a star where an accelerator was to run them.
 
     Executions that it started (`inner_ids`) are part of it where they ran within it: it has their stages, and their
     nodes with numbers that continue its own. Its time is the union of its span and its stages.
@@ -125,6 +129,7 @@ class Execution:
     description: str = ""
     plan: str | None = None
     running: Spans = field(default_factory=list)
+    expressions: frozenset[str] = frozenset()
 
     @property
     def wall_s(self) -> float:
@@ -156,6 +161,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
     inner = _find_inner_executions(facts)
     started = {member for members in inner.values() for member in members}
     nodes = _group_by_execution(_select_executed_plans(facts))
+    expressions = _list_expressions(facts.plan_nodes)
     inputs, planned = _list_inputs(facts.plan_nodes), _count_planned_operators(facts.plan_nodes)
     stages = _group_by_execution(
         facts.stages.filter(pl.col("sql_id").is_not_null()).join(
@@ -222,6 +228,7 @@ def read_executions(facts: EventLogFacts) -> Iterator[Execution]:
             descriptions[key],
             plans.get(key),
             running[row["log_id"]],
+            frozenset().union(*(expressions.get(member, ()) for member in members)),
         )
 
 
@@ -288,12 +295,27 @@ def _list_inputs(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[tuple[st
 
     `plan_nodes`: `log_id, sql_id, node_name, simple_string` of the event log.
     """
-    names = [name for name in plan_nodes["node_name"].unique() if engines.classify_operator(name).name[:4] == "Scan"]
-    scans = plan_nodes.filter(pl.col("node_name").is_in(names)).select("log_id", "sql_id", "simple_string").unique()
     inputs: dict[tuple[int, int], set[tuple[str, str]]] = defaultdict(set)
-    for log_id, sql_id, text in scans.iter_rows():
-        inputs[log_id, sql_id].add((scan_table_name(text or ""), scan_columns(text or "")))
+    for key, text in _list_texts(plan_nodes, "Scan"):
+        inputs[key].add((scan_table_name(text), scan_columns(text)))
     return inputs
+
+
+def _list_expressions(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], set[str]]:
+    """What no engine changes of the filters, joins and aggregates of each execution, by log id and SQL id."""
+    expressions: dict[tuple[int, int], set[str]] = defaultdict(set)
+    for key, text in _list_texts(plan_nodes, "Filter|Scan|.*Join|.*Aggregate"):
+        expressions[key] |= list_expressions(text)
+    return expressions
+
+
+def _list_texts(plan_nodes: pl.DataFrame, operators: str) -> Iterator[tuple[tuple[int, int], str]]:
+    """Texts of the operators that begin so, each once for an execution, in any version of its plan."""
+    all_names = plan_nodes["node_name"].unique()
+    names = [name for name in all_names if re.match(operators, engines.classify_operator(name).name)]
+    rows = plan_nodes.filter(pl.col("node_name").is_in(names)).select("log_id", "sql_id", "simple_string").unique()
+    for log_id, sql_id, text in rows.iter_rows():
+        yield (log_id, sql_id), text or ""
 
 
 def _count_planned_operators(plan_nodes: pl.DataFrame) -> dict[tuple[int, int], Counter[str]]:
@@ -428,6 +450,7 @@ def _build_stage(row: dict[str, Any]) -> Stage:
         (start_ms if opened_ms is None else min(opened_ms, start_ms)) / 1e3,
         (end_ms if closed_ms is None else max(closed_ms, end_ms)) / 1e3,
         [(first / 1e3, last / 1e3) for first, last in pair_spans(row["busy_spans_ms"] or [start_ms, end_ms])],
+        (row["failed_task_duration_total_ms"] or 0) / 1e3,
     )
 
 

@@ -18,13 +18,23 @@ _SOURCE = re.compile(r"\w*Scan (?:\[native\] ?)?(.+?) ?\[[^\]]*#")
 _FILTERS = re.compile(r"(\w*Filters): \[(.*?)(?:\](?:, (?=\w)|$)|\.\.\., (?=\w))")
 # Spark cuts filters at 100 characters, ids of expressions included; and the reader texts at 4,000.
 _FILTER_CHARS, _TEXT_CHARS = 64, 2000
-# What differs from run to run: ids of expressions, plans and subqueries, addresses and generated classes.
+# What differs from run to run: moments of a start, ids of expressions, plans and subqueries, addresses, made classes.
+_NOW = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3,6}")
 _PASSING = re.compile(
-    r"(?<=[\w)`'\]])#\d+L?|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|(?<=[\w$])@[0-9a-f]{5,8}\b|RuntimeFilters: \[[^\]]*\]"
+    rf"(?<=[\w)`'\]])#\d+L?|{_NOW.pattern}"
+    r"|\[(?:plan_)?id=#?\d*\]|\$*\$?Lambda\S*|(?<=[\w$])@[0-9a-f]{5,8}\b|RuntimeFilters: \[[^\]]*\]"
 )
 # How a query runs, as opposed to what it computes.
 _PHYSICAL = frozenset({"Sort", "Coalesce", "CoalesceBatches", "InMemoryTableScan"})
 _JOIN_TYPE = re.compile(r"\b(?:(?:Left|Right|Full)Outer|LeftSemi|LeftAnti|ExistenceJoin)\b")
+# What an expression of a filter is compared with: literals, which engines leave as they are.
+_COMPARED = re.compile(
+    r" (?:<=>|[<>]=?|=|LIKE) ([^()#]+?)(?: ESCAPE .)?\)| IN \(([^()#]*)\)"
+    r"|(?:StartsWith|EndsWith|Contains)\([^,()]+, ([^()#]+)\)"
+)
+_AGGREGATED = re.compile(r"[=\[ ](?:partial_|merge_)?(?:gpu)?(?:basic)?(sum|avg|average|count|min|max)\(")
+_JOINED = re.compile(r"\b(Inner|(?:Left|Right|Full)Outer|LeftSemi|LeftAnti|ExistenceJoin)\b")
+_MAX_EXPRESSIONS, _EXPRESSION_CHARS = 64, 40
 _CONNECT = re.compile(r'Spark Connect - session_id: ".*', re.DOTALL)
 # What Spark and PySpark write where a query has no description: the place in the program, or no place at all.
 CALL_SITE = re.compile(r"[\w$]+ at \S+:\d+")
@@ -54,6 +64,28 @@ def scan_table_name(arguments: str) -> str:
 def scan_columns(arguments: str) -> str:
     """Columns of a scan with their types, without runtime filters (their ids differ from run to run)."""
     return arguments.partition("ReadSchema: ")[2].partition(" RuntimeFilters: ")[0]
+
+
+def list_expressions(text: str) -> set[str]:
+    """What no engine changes of a filter, a join or an aggregate: literals that are compared with, type, functions.
+
+    Moments as exact as a query's own start are left out.
+
+    >>> sorted(list_expressions("Filter ((isnotnull(d#8) AND (d#8 <= 1998-09-02)) AND k#2 IN (3,4))"))
+    ['1998-09-02', '3', '4']
+    >>> list_expressions("CometFilter [d#8], (ts#8 > 2026-11-28 10:00:00.123456)")
+    set()
+    >>> sorted(list_expressions("HashAggregate(keys=[k#1], functions=[partial_sum(a#2), avg(b#3)])"))
+    ['avg()', 'sum()']
+    """
+    found = {value for one in _COMPARED.findall(text) for value in (one[0], *one[1].split(","), one[2])}
+    operator = text.partition(" ")[0].partition("(")[0]
+    if operator.endswith("Aggregate"):
+        found |= {f"{name.replace('average', 'avg')}()" for name in _AGGREGATED.findall(text)}
+    if operator.endswith("Join"):
+        found |= set(_JOINED.findall(text))
+    kept = sorted(value.strip()[:_EXPRESSION_CHARS] for value in found if value and not _NOW.fullmatch(value))
+    return set(kept[:_MAX_EXPRESSIONS])
 
 
 def strip_description(text: str | None) -> str:

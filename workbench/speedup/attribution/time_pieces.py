@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -62,10 +63,8 @@ EXECUTION_KEY = ("label", "session", "sql_id")
 _IS_OPAQUE = pl.col("opaque").fill_null(pl.lit([], pl.List(pl.Boolean)))
 # Pieces that no engine changes: waits, driver time, and code of users whose own time is known; and those that may be
 # all such code, since it shares their time with other operators.
-IS_FIXED = (
-    pl.col("term").fill_null("").is_in(UNTOUCHABLE)
-    | ((pl.col("basis") == OWN) & (_IS_OPAQUE.list.len() > 0) & _IS_OPAQUE.list.all())
-).fill_null(value=False)
+IS_USER_CODE = ((pl.col("basis") == OWN) & (_IS_OPAQUE.list.len() > 0) & _IS_OPAQUE.list.all()).fill_null(value=False)
+IS_FIXED = pl.col("term").fill_null("").is_in(UNTOUCHABLE) | IS_USER_CODE
 MAY_BE_OPAQUE = (_IS_OPAQUE.list.any() & ~IS_FIXED).fill_null(value=False)
 # Whether an execution counts.
 COUNTS = pl.col("why_not").is_null()
@@ -119,9 +118,12 @@ def split_wall_time(execution: Execution) -> list[TimePiece]:
         task_s = sum(stage.task_s for stage in attempts)
         run_s = min(task_s, sum(stage.run_s for stage in attempts))
         wall_s = sum(walls[stage] for stage in attempts)
-        cut = _cut_stage_time(
-            execution, [region for region in regions if stage_id in region.stage_ids], stage_id, run_s
-        )
+        # Metrics of plans are of tasks that succeeded; the others did the same work.
+        told = 1 - sum(stage.failed_s for stage in attempts) / task_s if task_s else 1.0
+        of_stage = [region for region in regions if stage_id in region.stage_ids] if told > 0 else []
+        cut = _cut_stage_time(execution, of_stage, stage_id, run_s * told if of_stage else run_s)
+        if of_stage:
+            cut = [(term, nodes, basis, part_s / told) for term, nodes, basis, part_s in cut]
         cut.append((OVERHEAD, (), AROUND, task_s - run_s))
         scale = wall_s / task_s if task_s else 0.0
         if not task_s:
@@ -561,6 +563,8 @@ def _build_execution_row(execution: Execution, holes: list[str]) -> dict[str, An
         "n_failed_tasks": failed_tasks,
         "cold": cold,
         "why_not": why_not,
+        "expressions": sorted(execution.expressions),
+        "started": datetime.fromtimestamp(execution.start_s, UTC).date().isoformat(),
         "planned_operators": sorted(execution.planned),
         "planned_counts": [execution.planned[name] for name in sorted(execution.planned)],
     }

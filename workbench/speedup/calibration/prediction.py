@@ -13,7 +13,14 @@ import polars as pl
 
 from workbench import stats
 from workbench.speedup import engines
-from workbench.speedup.attribution.time_pieces import COUNTS, EXECUTION_KEY, IS_FIXED, MAY_BE_OPAQUE, Measured
+from workbench.speedup.attribution.time_pieces import (
+    COUNTS,
+    EXECUTION_KEY,
+    IS_FIXED,
+    IS_USER_CODE,
+    MAY_BE_OPAQUE,
+    Measured,
+)
 from workbench.speedup.calibration.factor_model import FactorModel, ModelPredictor
 from workbench.speedup.calibration.factors import (
     FIRST_RUN_NOISE,
@@ -277,6 +284,7 @@ class FixedTime:
 
     fixed_s: float = 0.0
     opaque_s: float = 0.0
+    user_code_s: float = 0.0  # of the fixed
     n_runs: int = 1
 
 
@@ -299,17 +307,17 @@ def _prepare_pieces(
     # A write that stays on Spark shares its time with what feeds it, and no recording tells its price.
     writes = pl.any_horizontal(pl.lit(value=False), *(pl.col("operators").list.contains(name) for name in sorted(left)))
     opaque = touchable.sum_pieces(MAY_BE_OPAQUE | writes)
-    named = counted.executions.select(*EXECUTION_KEY, "query")
+    sums = counted.executions.select(*EXECUTION_KEY, "query").sort(*EXECUTION_KEY)
+    user_code = counted.sum_pieces(IS_USER_CODE)
+    for name, times in (("fixed_s", fixed), ("opaque_s", opaque), ("user_code_s", user_code)):
+        sums = sums.join(times.rename({"wall_s": name}), on=EXECUTION_KEY, how="left", maintain_order="left")
     sums = (
-        named.join(fixed.rename({"wall_s": "fixed_s"}), on=EXECUTION_KEY, how="left")
-        .join(opaque.rename({"wall_s": "opaque_s"}), on=EXECUTION_KEY, how="left")
-        .sort(*EXECUTION_KEY)
-        .group_by("session", "query", maintain_order=True)
-        .agg(pl.col("fixed_s", "opaque_s").sum(), n_runs=pl.len())
+        sums.group_by("session", "query", maintain_order=True)
+        .agg(pl.col("fixed_s", "opaque_s", "user_code_s").sum(), n_runs=pl.len())
         .filter((pl.col("fixed_s") > 0) | (pl.col("opaque_s") > 0))
     )
-    times = {(session, query): FixedTime(*seconds) for session, query, *seconds in sums.iter_rows()}
-    return touchable, build_piece_arrays(touchable), times
+    by_query = {(session, query): FixedTime(*seconds) for session, query, *seconds in sums.iter_rows()}
+    return touchable, build_piece_arrays(touchable), by_query
 
 
 def _count_query_runs(measured: Measured, pieces: PieceArrays) -> list[tuple[int, float]]:
@@ -495,6 +503,7 @@ def _build_interval_columns(touchable_s: float, ratio: float, half: float, fixed
         "ratio_high": baseline_s / low_s,
         "fixed_s": fixed.fixed_s,
         "opaque_s": fixed.opaque_s,
+        "user_code_s": fixed.user_code_s,
         "doubtful_s": doubtful_s,
     }
 

@@ -417,16 +417,12 @@ def _group_by_reason(refused: Mapping[str, str]) -> dict[str, list[str]]:
 
 def _build_refused_row(refused: Mapping[str, str]) -> pl.DataFrame:
     """Row of table COMPARABILITY with the queries that cannot be paired, by name. No row without any."""
-    rows = [
-        {
-            "property": "queries that cannot be paired",
-            **dict.fromkeys(SIDES, f"{len(names)} queries"),
-            "severity": "warning",
-            "why": f"left out, because {reason}: {format_items(sorted(names), MAX_NAMED)}",
-        }
+    reasons = [
+        f"left out, because {reason}: {format_items(sorted(names), MAX_NAMED)}"
         for reason, names in _group_by_reason(refused).items()
     ]
-    return COMPARABILITY.frame(rows)
+    row = {"property": "queries that cannot be paired", **dict.fromkeys(SIDES, str(len(refused)))}
+    return COMPARABILITY.frame([row | {"severity": "warning", "why": "; ".join(reasons)}] if refused else [])
 
 
 def _count_most_runs(measured: Measured, labels: tuple[str, str]) -> tuple[int, int]:

@@ -2,24 +2,30 @@
 
 A query has one plan fingerprint on a side; engines word plans in their own ways, so that sides meet by the tables and
 columns that they read. Several queries of the same tables meet by a description that is theirs alone, by equal
-fingerprints, by operators that no engine changes, or by the rows that they read; what still cannot be told apart is
-left out by name.
+fingerprints, by expressions that no engine changes, by operators that no engine changes, or by the rows that they read;
+what still cannot be told apart is left out by name, and so is what differs in such expressions.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 
 import polars as pl
 
+from workbench.core.formats import format_items
 from workbench.speedup.attribution.plan_identity import CALL_SITE, add_identity
 from workbench.speedup.attribution.time_pieces import Measured
 
 # Sides that read the same data agree in rows, or in the size of the files, within this share.
 WORK_TOLERANCE = 0.01
+# Days that queries compute from the day they run on lie within so many of it.
+_DAYS_AROUND = 400
+_EPOCH = date(1970, 1, 1)
+_DATE, _NUMBER = re.compile(r"\d{4}-\d\d-\d\d"), re.compile(r"-?\d+(?:\.\d*)?(?:E-?\d+)?")
 CLASS_KEY = ("label", "fingerprint", "plan", "description")
 Key = tuple[str, str | None, str | None, str]
 # Operators that are in a plan or not, whatever the engine: code of users, caches, windows, and writes.
@@ -28,6 +34,8 @@ _TELLING = re.compile(
 )
 NOT_TOLD_APART = "several queries read the same tables, and nothing tells which of them are the same on both sides"
 OTHER_WORK = "the sides read different numbers of rows"
+OTHER_EXPRESSIONS = "its filters, joins or aggregates are not the same"
+MAX_NAMED = 3
 
 
 @dataclass(frozen=True)
@@ -42,6 +50,8 @@ class QueryClass:
     rows: float | None
     file_bytes: float | None
     operators: tuple[str, ...] = ()
+    expressions: frozenset[str] = frozenset()
+    started: str | None = None
 
     @property
     def key(self) -> Key:
@@ -55,6 +65,15 @@ class QueryClass:
         files = _compare_amounts(self.file_bytes or None, other.file_bytes or None)
         # Filters pushed into the files change the rows, another compression the files: both differ where the data do.
         return files if rows is None else rows or bool(files)
+
+    def computes_something_else(self, other: QueryClass) -> bool:
+        """Whether each has expressions that the other has not: one that has fewer may hide some.
+
+        A day that is told from today is the same one on another day.
+        """
+        same_day = _differ(_normalize_expressions(self.expressions), _normalize_expressions(other.expressions))
+        since_start = [_normalize_expressions(one.expressions, one.started) for one in (self, other)]
+        return same_day and _differ(*since_start)
 
 
 def match_queries(measured: Measured, baseline: str, candidate: str) -> tuple[Measured, dict[str, str]]:
@@ -76,6 +95,12 @@ def match_queries(measured: Measured, baseline: str, candidate: str) -> tuple[Me
         names[first.key] = names[second.key] = name
         if first.is_same_work(second) is False:
             refused[name] = OTHER_WORK
+        elif first.computes_something_else(second):
+            sides = [
+                f"{format_items(sorted(one.expressions - other.expressions), MAX_NAMED)} on {one.label}"
+                for one, other in ((first, second), (second, first))
+            ]
+            refused[name] = f"{OTHER_EXPRESSIONS}: {', '.join(sides)}"
     unpaired: set[str] = set()
     for one, is_ambiguous in alone:
         # What has the same name on the other side, and reads other tables, is told as such.
@@ -107,6 +132,8 @@ def _list_classes(executions: pl.DataFrame) -> Iterator[QueryClass]:
             n_rows,
             file_bytes,
             tuple(sorted(name for name in names_of_first if _TELLING.fullmatch(name))),
+            frozenset(rows["expressions"][0].to_list() if rows["expressions"][0] is not None else ()),
+            rows["started"][0],
         )
 
 
@@ -132,7 +159,7 @@ def _pair_classes(
         if len(firsts) == len(seconds) == 1:
             pairs.append((firsts[0], seconds[0]))
             continue
-        for key in (_by_description, _by_plan, _by_operators):
+        for key in (_by_description, _by_plan, _by_expressions, _by_operators):
             _take_pairs(firsts, seconds, pairs, key)
         _take_pairs_by_work(firsts, seconds, pairs)
         is_ambiguous = bool(firsts and seconds)
@@ -146,6 +173,10 @@ def _by_description(one: QueryClass) -> str | None:
 
 def _by_plan(one: QueryClass) -> str | None:
     return one.plan
+
+
+def _by_expressions(one: QueryClass) -> frozenset[str] | None:
+    return _normalize_expressions(one.expressions) or None
 
 
 def _by_operators(one: QueryClass) -> tuple[str, ...] | None:
@@ -197,3 +228,35 @@ def _compare_amounts(first: float | None, second: float | None) -> bool | None:
     if first is None or second is None:
         return None
     return abs(first - second) <= WORK_TOLERANCE * max(first, second)
+
+
+def _differ(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Whether each has what the other has not."""
+    return bool(first - second and second - first)
+
+
+def _normalize_expressions(expressions: Iterable[str], started: str | None = None) -> frozenset[str]:
+    """Expressions as all engines write them: dates as days since 1970, numbers in one form.
+
+    `started`: Day from which days of a year around it count instead.
+    """
+    start = date.fromisoformat(started) if started else None
+    return frozenset(_normalize_expression(text, start) for text in expressions)
+
+
+def _normalize_expression(value: str, start: date | None) -> str:
+    """
+    >>> _normalize_expression("1970-01-11", None), _normalize_expression("2026-11-01", date(2026, 11, 2))
+    ('10', 'start -1')
+    >>> _normalize_expression("68.00", None), _normalize_expression("1001-5000", None)
+    ('68', '1001-5000')
+    """
+    try:
+        if _DATE.fullmatch(value):
+            days = date.fromisoformat(value)
+            if start is not None and abs((days - start).days) <= _DAYS_AROUND:
+                return f"start {(days - start).days}"
+            return str((days - _EPOCH).days)
+        return f"{float(value):.15g}" if _NUMBER.fullmatch(value) else value
+    except ValueError:
+        return value

@@ -361,7 +361,11 @@ def _predict_application(
     # No engine saves more than the time in which tasks ran, nor any of a user's code.
     floor_s = fixed + float(predictions["fixed_s"].sum() or 0.0) * overlap
     if row["running_s"] is not None:
-        floor_s = max(floor_s, wall_s - row["running_s"])
+        # Of queries side by side, the code of one may run while another's does.
+        user_code_s = predictions["user_code_s"].fill_null(0.0).to_numpy()
+        alone_s = (user_code_s / predictions["n_executions"].to_numpy()).max()
+        least_s = max(user_code_s.sum() - queries_s * (1 - overlap), alone_s)
+        floor_s = max(floor_s, wall_s - row["running_s"] + float(least_s))
     predicted = max(fixed + predicted_sql, floor_s)
     low = max(fixed + max(predicted_sql - error_s[0], 0.0), floor_s, MIN_PREDICTED_SHARE * wall_s)
     high = max(fixed + predicted_sql + error_s[1], predicted)
