@@ -207,7 +207,8 @@ def draw_query(world: World, number: int, n_slots: int) -> Query:
     elif (world.has("python_blind") or world.has("scala_udf")) and rng.random() < 0.7:
         share, told = float(rng.uniform(0.4, 0.93)), False
         is_python = world.has("python_blind") and not (world.has("scala_udf") and rng.random() < 0.5)
-        name, text = PYTHONS[int(rng.integers(len(PYTHONS)))] if is_python else SCALA
+        kinds = PYTHONS if is_python else SCALA
+        name, text = kinds[int(rng.integers(len(kinds)))]
         node = Node(name, text, [], [ROWS] if is_python else [], 0, rows // 2 if is_python else None)
         plan = build_aggregate(table, rows, middle=[node], opaque=share)
         specs = [

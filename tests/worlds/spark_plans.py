@@ -30,7 +30,10 @@ PYTHON_METRICS = (
     ("time to start Python workers", "timing"),
     ("data sent to Python workers", "size"),
 )
-SCALA = ("Project", "Project [k#1L, UDF(v#2) AS score#9, c#3]")
+SCALA = (
+    ("Project", "Project [k#1L, UDF(v#2) AS score#9, c#3]"),
+    ("Project", "Project [k#1L, score(abs(v#2)) AS score(v)#9, c#3]"),
+)
 PYTHONS = (
     ("ArrowEvalPython", "ArrowEvalPython [score(v#2)#9], [pythonUDF0#10], 200"),
     ("BatchEvalPython", "BatchEvalPython [score(v#2)#9], [pythonUDF0#10]"),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from importlib.resources import files
 from pathlib import Path
 
 import polars as pl
@@ -23,6 +26,12 @@ from workbench.speedup.attribution.time_pieces import (
 from workbench.speedup.calibration.prediction import predict_queries
 from workbench.speedup.fleet.qualification import qualify_applications
 from workbench.speedup.tables import APPLICATIONS_MEASURED
+
+
+def test_the_names_that_spark_knows_are_those_that_the_file_names() -> None:
+    content = json.loads((files("workbench.speedup") / "spark_functions.json").read_text())
+    assert hashlib.sha256("\n".join(content["names"]).encode()).hexdigest() == content["sha256"]
+    assert {"abs", "knownfloatingpointnormalized", "bloom_filter_agg", "decimal"} <= set(content["names"])
 
 
 @pytest.mark.parametrize(
@@ -51,6 +60,13 @@ from workbench.speedup.tables import APPLICATIONS_MEASURED
         ("Filter", "Filter (MY_UDF_COLUMN#2 > 1)", False),
         ("Project", "Project [upper(v#2) AS s#9]", False),
         ("HashAggregate", "HashAggregate(keys=[k#1L], functions=[sum(v#2)])", False),
+        ("Project", "Project [k#1L, score(abs(v#2), 3) AS s#9]", True),
+        ("HashAggregate", "HashAggregate(keys=[k#1L], functions=[partial_my_median(v#2)])", True),
+        ("Filter", "Filter (isnotnull(v#2) AND (com.acme.risk(v#2) > 1))", True),
+        ("HashAggregate", "HashAggregate(keys=[score(abs(v))#9], functions=[merge_count(distinct k#1L)])", False),
+        ("SortMergeJoin(skew=true)", "SortMergeJoin(skew=true) [k#1L], [k#2L], ExistenceJoin(exists#7)", False),
+        ("Filter", "Filter might_contain(Subquery subquery#9, [id=#7], xxhash64(k#1L, 42))", False),
+        ("GpuProject", "GpuProject [gpuscore(v#2) AS s#9]", False),
     ],
 )
 def test_operators_and_texts_that_run_code_of_users(name: str, text: str, opaque: bool) -> None:

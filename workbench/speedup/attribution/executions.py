@@ -24,6 +24,7 @@ from workbench.speedup.attribution.plan_identity import (
     scan_table_name,
     strip_description,
 )
+from workbench.speedup.attribution.user_code import is_user_code
 from workbench.speedup.engines import ACCELERATED, WORK, Operator
 
 # Divisors to seconds of the metric types that are times.
@@ -32,14 +33,6 @@ TIME_TYPES = {"timing": 1e3, "nsTiming": 1e9}
 MIN_FINAL_SHARE = 0.5
 # An execution that another one started ends with it, or a moment later.
 INNER_TOLERANCE_MS = 1000
-# Code of users that engines cannot read: Python's operators, and texts of Scala's, Java's and Hive's functions.
-_OPAQUE_NODES = re.compile(
-    r"\w*Python\w*|\w*InPySpark|\w*InPandas\w*|\w*MapInArrow|\w*InArrow|ArrowWindowPython|\w*GroupsInR\w*|MapElements"
-    r"|MapPartitions\w*|FlatMapGroups\w*|MapGroups|CoGroup|TypedFilter|AppendColumns\w*|ScriptTransformation"
-)
-_OPAQUE_TEXTS = re.compile(
-    r"\bUDF\(|\b(?:ScalaUDF|ScalaUDAF|ScalaAggregator|HiveSimpleUDF|HiveGenericUDF|HiveGenericUDTF|HiveUDAFFunction)\b"
-)
 # What reads a table from Spark's cache; the plan below it ran when the cache was filled.
 _CACHE_READS = ("InMemoryTableScan", "Scan In-memory table")
 
@@ -61,7 +54,7 @@ class Node:
     @property
     def is_opaque(self) -> bool:
         """Whether it runs code of a user that no engine can read."""
-        return bool(_OPAQUE_NODES.match(self.name.removeprefix("Gpu")) or _OPAQUE_TEXTS.search(self.arguments))
+        return is_user_code(self.name, self.arguments)
 
     @property
     def is_cache_read(self) -> bool:
