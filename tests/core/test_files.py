@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from workbench.core.errors import InputError
-from workbench.core.files import hash_file, read_up_to, replace_atomically, write_text
+from workbench.core.files import UnwritableError, hash_file, read_up_to, replace_atomically, write_text
 
 
 def test_a_crash_while_writing_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
@@ -53,3 +53,9 @@ def test_what_is_no_regular_file_is_refused_and_not_waited_for(tmp_path: Path) -
             read_up_to(path, 5)
     with pytest.raises(FileNotFoundError):
         read_up_to(tmp_path / "none", 5)
+
+
+def test_a_place_that_cannot_be_written_is_an_error_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UnwritableError, match=r"below\.json"):
+        write_text(tmp_path / "file" / "below.json", "{}")

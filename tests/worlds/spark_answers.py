@@ -254,7 +254,8 @@ def judge_qualification(row: pl.DataFrame, measured: Measured, truth: Truth) -> 
     result = qualify_applications(model, row, measured, overrides=quick)
     app = result.applications.row(0, named=True)
     moved_s = sum(query.wall_s for query in truth.queries if query.engine != "spark")
-    if app["recommendation"] == "already accelerated" and moved_s >= MOSTLY_MOVED * truth.wall_s:
+    queries_s = sum(query.wall_s for query in truth.queries)
+    if app["recommendation"] == "already accelerated" and moved_s >= MOSTLY_MOVED * queries_s:
         return [], []
     if result.reasons and app["recommendation"] != "already accelerated":
         return [], [f"qualify: {app['reason']}"]

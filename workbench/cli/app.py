@@ -17,7 +17,7 @@ from workbench import __version__
 from workbench.console.finish import JsonFlag
 from workbench.console.options import Area, CommandApp, CommandGroup, LazyGroup
 from workbench.core.errors import ConfigError, ExitCode, WorkbenchError
-from workbench.core.files import default_place
+from workbench.core.files import UnwritableError, default_place
 
 EXAMPLES = """\b
 Examples:
@@ -292,6 +292,12 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.CANCELLED)
+    except UnwritableError as error:
+        _print_error(
+            f"Error: cannot write this file\n  where: {error.filename}\n  found: {error.strerror}\n"
+            "  do: give a place in a folder that exists and may be written"
+        )
+        sys.exit(ExitCode.WRONG_USE)
     except OSError as error:
         if error.errno not in _SYSTEM_FAULTS:
             _report_internal_error()

@@ -40,6 +40,10 @@ PROJECT_FILE = "workbench.toml"
 _FINAL_ERRORS = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError)
 
 
+class UnwritableError(OSError):
+    """A file cannot be written at the place that was asked for."""
+
+
 @contextlib.contextmanager
 def replace_atomically(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` when the block succeeds, else remove it.
@@ -54,8 +58,11 @@ def replace_atomically(path: str | Path) -> Iterator[Path]:
     ('whole', 1)
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".part", dir=path.parent)
+    except _FINAL_ERRORS as error:
+        raise UnwritableError(error.errno, error.strerror, str(path)) from error
     os.close(handle)
     temporary = Path(name)
     try:

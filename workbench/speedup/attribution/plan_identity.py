@@ -34,6 +34,7 @@ _COMPARED = re.compile(
 )
 _AGGREGATED = re.compile(r"[=\[ ](?:partial_|merge_)?(?:gpu)?(?:basic)?(sum|avg|average|count|min|max)\(")
 _JOINED = re.compile(r"\b(Inner|(?:Left|Right|Full)Outer|LeftSemi|LeftAnti|ExistenceJoin)\b")
+_UNTELLING = re.compile(rf"{_NOW.pattern}|h:[0-9a-f]+")
 _MAX_EXPRESSIONS, _EXPRESSION_CHARS = 64, 40
 _CONNECT = re.compile(r'Spark Connect - session_id: ".*', re.DOTALL)
 # What Spark and PySpark write where a query has no description: the place in the program, or no place at all.
@@ -69,11 +70,11 @@ def scan_columns(arguments: str) -> str:
 def list_expressions(text: str) -> set[str]:
     """What no engine changes of a filter, a join or an aggregate: literals that are compared with, type, functions.
 
-    Moments as exact as a query's own start are left out.
+    Moments as exact as a query's own start, and what was redacted, are left out.
 
     >>> sorted(list_expressions("Filter ((isnotnull(d#8) AND (d#8 <= 1998-09-02)) AND k#2 IN (3,4))"))
     ['1998-09-02', '3', '4']
-    >>> list_expressions("CometFilter [d#8], (ts#8 > 2026-11-28 10:00:00.123456)")
+    >>> list_expressions("CometFilter [d#8], ((ts#8 > 2026-11-28 10:00:00.123456) AND (k#9 = h:7b34945f9e))")
     set()
     >>> sorted(list_expressions("HashAggregate(keys=[k#1], functions=[partial_sum(a#2), avg(b#3)])"))
     ['avg()', 'sum()']
@@ -84,7 +85,7 @@ def list_expressions(text: str) -> set[str]:
         found |= {f"{name.replace('average', 'avg')}()" for name in _AGGREGATED.findall(text)}
     if operator.endswith("Join"):
         found |= set(_JOINED.findall(text))
-    kept = sorted(value.strip()[:_EXPRESSION_CHARS] for value in found if value and not _NOW.fullmatch(value))
+    kept = sorted(text.strip()[:_EXPRESSION_CHARS] for text in found if text and not _UNTELLING.fullmatch(text.strip()))
     return set(kept[:_MAX_EXPRESSIONS])
 
 
