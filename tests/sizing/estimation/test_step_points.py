@@ -52,11 +52,18 @@ def test_failures_are_counted_by_kind_and_interrupt_the_point() -> None:
     assert quantiles.filter((pl.col("q") == 0.95) & (pl.col("metric") == "runtime"))["value_s"].to_list() == [1.0]
 
 
+def test_more_requests_in_flight_than_users_are_another_level() -> None:
+    rows = [{"intended_s": n / 10, "sent_s": n / 10, "ended_s": n / 10 + 1} for n in range(250)]
+    point = one(requests(rows), users=5)
+    assert point["verdict"] == "client-limited"
+    assert "more than the 5 users" in point["reason"]
+
+
 def test_one_failure_in_200_does_not_interrupt() -> None:
     rows = [{"intended_s": n / 10, "sent_s": n / 10, "ended_s": n / 10 + 1} for n in range(250)]
     rows[120] |= {"outcome": "cut", "runtime_s": None}
-    assert one(requests(rows), users=1)["verdict"] == "valid"
-    strict = assess_steps(requests(rows), steps({"users": 1}), limits=PointLimits(max_error_ratio=0.0))[0]
+    assert one(requests(rows), users=10)["verdict"] == "valid"
+    strict = assess_steps(requests(rows), steps({"users": 10}), limits=PointLimits(max_error_ratio=0.0))[0]
     assert strict["verdict"].to_list() == ["interrupted"]
 
 

@@ -133,6 +133,8 @@ def _find_client_limit(
     in_flight = row["in_flight"] if step["loop"] == "closed" and not step["think_s"] else None
     if in_flight is not None and row["n_kept"] and in_flight < MIN_ADMITTED_FRACTION * load:
         return f"{in_flight:.1f} of {load:g} users were in flight"
+    if step["loop"] == "closed" and row["in_flight"] > load / MIN_ADMITTED_FRACTION:
+        return f"{row['in_flight']:.1f} requests were in flight, more than the {load:g} users of this level"
     return None
 
 

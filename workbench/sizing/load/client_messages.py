@@ -16,10 +16,13 @@ clock = time.perf_counter
 
 MAX_DETAIL = 200
 BUFFERED, SEVERAL, HIDDEN, UNCOUNTED = "buffered", "several tokens an event", "hidden tokens", "tokens not counted"
+OTHER_COUNT = "other count"
 STREAM_NOTES = {
     BUFFERED: "the stream did not come token by token: something between buffers it, so ttft, itl and tpot are unknown",
     SEVERAL: "events hold about {n:.2g} tokens each; itl and tpot are over the tokens after the first event",
     HIDDEN: "the server counts more tokens than it streams (about {n:.2g} an event), so itl and tpot are unknown",
+    OTHER_COUNT: "the file counts about {n:.2g} tokens an event: several came at once, some were not streamed, or the "
+    "counts are of another tokenizer, so itl and tpot are unknown",
     UNCOUNTED: "events hold about {n:.2g} tokens each and nothing counts them, so itl and tpot are unknown",
 }
 """What a level says of its streams, by the note of a request; n is the mean of its events."""

@@ -12,14 +12,17 @@ from typing import Any
 import msgspec
 
 from workbench.core.errors import InputError
+from workbench.sizing.load.client_messages import OTHER_COUNT
 from workbench.sizing.other_tools import imported_sweep
 from workbench.sizing.other_tools.imported_sweep import (
+    MAX_COUNT_ERROR,
     Arrivals,
     ImportedRequest,
     ImportedStep,
     ImportedSweep,
     classify_failure,
     correct_arrival_rate,
+    is_held_down,
 )
 
 RECORDS_FILE_NAME, SUMMARY_FILE_NAME = "profile_export.jsonl", "profile_export_aiperf.json"
@@ -153,7 +156,7 @@ def read_aiperf(path: Path) -> ImportedSweep:
             step.began_s = min(request.intended_s for request in step.requests)
             sweep.steps.append(step)
         else:
-            sweep.notes.append(f"{label}: left out, it has no requests")
+            sweep.notes.append(f"{label}: left out, no request is left")
     return sweep
 
 
@@ -188,6 +191,9 @@ def _build_step(file: Path, config: InputConfig, label: str, notes: list[str]) -
         else:
             requests.append(_build_request(record, arrivals != "users", label))
     notes += [f"{label}: {count} requests left out ({reason})" for reason, count in left_out.items() if count]
+    # A credit is given when the cap has room, not when a request is due.
+    if arrivals != "users" and requests and is_held_down(requests, phase.concurrency, label, notes):
+        requests = []
     rate_per_s = (
         None if arrivals == "users" or not requests else correct_arrival_rate(phase.rate, requests, label, notes)
     )
@@ -212,6 +218,9 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
     ok = record.error is None
     kind, status = ("ok", None) if record.error is None else _classify_failure(record.error)
     ttft_s = _metric_seconds(metrics.get("time_to_first_token"))
+    told, counted = (_first_count(metrics, name) for name in ("usage_completion_tokens", "output_sequence_length"))
+    # The tool divides by its own tokenizer's count, which may be another than the server's.
+    agrees = not told or not counted or abs(told - counted) <= 1 + MAX_COUNT_ERROR * counted
     return ImportedRequest(
         intended_s=about.credit_issued_ns / 1e9 if scheduled and about.credit_issued_ns is not None else sent_s,
         sent_s=sent_s,
@@ -219,10 +228,12 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         outcome=kind,
         status=status,
         first_token_s=None if ttft_s is None else sent_s + ttft_s,
-        itl_s=_metric_seconds(metrics.get("inter_token_latency")),
+        itl_s=_metric_seconds(metrics.get("inter_token_latency")) if agrees else None,
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
-        output_tokens=_first_count(metrics, "usage_completion_tokens", "output_sequence_length"),
+        output_tokens=None if not agrees else counted if told is None else told,
+        event_tokens=told / counted if told and counted else None,
+        stream=None if agrees else OTHER_COUNT,
         # Conversation ids are unique only within a run.
         prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",
     )

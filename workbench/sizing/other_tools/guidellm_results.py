@@ -184,11 +184,11 @@ def _build_request(stats: RequestStats, scheduled: bool, *, ok: bool) -> Importe
         itl_s=(last_s - first_s) / later if first_s and last_s and later else None,
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=stats.input_metrics.total_tokens,
-        output_tokens=tokens,
+        output_tokens=None if note else tokens,
         prompt=hashlib.sha256((stats.request_args or "").encode()).hexdigest() if stats.request_args else "",
         later_tokens=later,
         event_tokens=tokens / events if tokens and events else None,
-        stream=note,
+        stream=note if ok else None,
     )
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import json
 import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 import msgspec
+import numpy as np
 
 from workbench.core.errors import InputError
-from workbench.sizing.load.client_messages import BUFFERED, SEVERAL
+from workbench.sizing.load.client_messages import BUFFERED, OTHER_COUNT
 from workbench.sizing.tables import REQUESTS, STEPS
 
 if TYPE_CHECKING:
@@ -28,11 +31,19 @@ _Shape = TypeVar("_Shape")
 Arrivals = Literal["users", "poisson", "constant", "trace"]
 MIN_KEPT_FRACTION = 0.75
 MIN_BUFFERED_FRACTION = 0.05
-MAX_TOKENS_AN_EVENT = 1.05
+MAX_COUNT_ERROR = 0.05
+MAX_RATE_ERROR = 0.05
+MAX_RATE_CHANGE = 1.5
 MAX_TIME_S = 1e11
 MAX_TOKENS = 10**12
 MAX_USERS = 10**6
-_STATUS_PATTERN = re.compile(r"(?<!\d)([1-5]\d\d)(?!\d)")
+# A status stands behind a word for it, or before its own phrase; ports, seconds and lines of tracebacks are none.
+_STATUS_PATTERN = re.compile(
+    r"(?:status(?:[ _]?code)?|http(?:/\d(?:\.\d)?)?|error|code)['\":=\s(]{1,3}([45]\d\d)(?!\d|\.\d)"
+    r"|(?<![\d.:])([45]\d\d) (?:bad|unauth|payment|forbidden|not |method|request|conflict|gone|too |unproc|internal|"
+    r"service|gateway|client|server)",
+    re.IGNORECASE,
+)
 _FAILURE_PATTERNS = (
     ("timeout", r"time[ds]? ?-?out"),
     ("refused", r"refused|connecterror|clientconnector|connection attempts failed|name resolution|unreachable"),
@@ -40,12 +51,21 @@ _FAILURE_PATTERNS = (
     ("malformed", r"json|decode|parse|malformed|invalid ?inference"),
 )
 
+STATUS_BY_PHRASE = {status.phrase.lower(): status.value for status in HTTPStatus if status >= 400}
+# vLLM and others write numbers that JSON does not have.
+_NOT_A_NUMBER = re.compile(rb"[:,\[]\s*(?:NaN|-?Infinity)")
+# A cap of requests in flight held the rate down where more than this share of the requests met it.
+MIN_CAPPED_FRACTION = 0.05
 # So many tokens so close together were not made one after the other: no model gives 5,000 a second to a user.
 MIN_STREAMED_TOKENS, MIN_TOKEN_GAP_S = 4, 2e-4
 
 
 def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
     """Read a JSON file, plain or gzip, into a struct; unknown fields are ignored."""
+    return decode_json(_read_document(path), shape, str(path))
+
+
+def _read_document(path: Path) -> bytes:
     with _open_plain_or_gzip(path) as file:
         try:
             content = file.read(MAX_DOCUMENT_BYTES + 1)
@@ -53,7 +73,18 @@ def read_json_document(path: Path, shape: type[_Shape]) -> _Shape:
             raise InputError("cannot read the file", where=path, found=str(error)[:200]) from error
     if len(content) > MAX_DOCUMENT_BYTES:
         raise InputError("file is too large", where=path, allowed=f"{MAX_DOCUMENT_BYTES >> 20} MiB")
-    return decode_json(content, shape, str(path))
+    return content
+
+
+def read_json_documents(path: Path, shape: type[_Shape]) -> list[_Shape]:
+    """Read a JSON file, plain or gzip, or one with a document a line."""
+    content = _read_document(path)
+    lines = content.splitlines()
+    if len(lines) < 2 or not all(
+        line.startswith(b"{") and line.rstrip().endswith(b"}") for line in lines if line.strip()
+    ):
+        return [decode_json(content, shape, str(path))]
+    return [decode_json(line, shape, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def read_file_head(path: Path, size_bytes: int) -> bytes:
@@ -91,14 +122,30 @@ def read_json_lines(path: Path, shape: type[_Shape]) -> Iterator[_Shape]:
 
 
 def decode_json(content: bytes, shape: type[_Shape], where: str) -> _Shape:
-    """Decode JSON into a struct."""
+    """Decode JSON into a struct; NaN, which Python's tools write, is null."""
     try:
         return msgspec.json.decode(content, type=shape)
+    except msgspec.ValidationError as error:
+        raise InputError("not in the expected format", where=where, found=str(error)[:300]) from error
     except msgspec.DecodeError as error:
+        if _NOT_A_NUMBER.search(content):
+            return _decode_with_gaps(content, shape, where)
         # A validation error names the field: "... - at `$.benchmarks[0].config`".
         raise InputError("not in the expected format", where=where, found=str(error)[:300]) from error
     except (RecursionError, UnicodeDecodeError) as error:
         raise InputError("not valid JSON", where=where, found=type(error).__name__) from error
+
+
+def _decode_with_gaps(content: bytes, shape: type[_Shape], where: str) -> _Shape:
+    """Decode JSON with NaN, which becomes null, and Infinity."""
+    try:
+        return msgspec.convert(json.loads(content, parse_constant=_read_constant), shape)
+    except (ValueError, RecursionError) as error:
+        raise InputError("not in the expected format", where=where, found=str(error)[:300]) from error
+
+
+def _read_constant(name: str) -> float | None:
+    return None if name == "NaN" else float(name)
 
 
 def _open_plain_or_gzip(path: Path) -> IO[bytes]:
@@ -162,9 +209,10 @@ class ImportedSweep:
 def correct_arrival_rate(
     asked_per_s: float | None, requests: list[ImportedRequest], label: str, notes: list[str]
 ) -> float:
-    """Arrivals per second: the requested rate, or the measured one if they differ, with a note.
+    """Arrivals per second: those that were sent, with a note where they are not what was asked for.
 
-    A tool may not keep up with the requested rate; the answer must be for the load that was sent.
+    A tool may not keep up with the requested rate; the answer must be for the load that was sent. Raises for a rate
+    that changed: such requests are no level.
     """
     times = [request.intended_s for request in requests]
     span_s = max(times) - min(times)
@@ -173,14 +221,72 @@ def correct_arrival_rate(
         if not measured:
             raise InputError("no request rate, and none can be computed from the times", where=label)
         return measured
-    # Deviations of up to three standard deviations of a Poisson count are random.
-    if measured is None or abs(measured / asked_per_s - 1) <= max(0.05, 3 / len(times) ** 0.5):
+    _check_steady_rate(times, label)
+    if measured is None or abs(measured / asked_per_s - 1) <= MAX_RATE_ERROR:
         return asked_per_s
-    notes.append(
-        f"{label}: the measured rate of {measured:.3g} requests per second differs from the requested {asked_per_s:g}; "
-        "the measured rate is used as the load"
-    )
+    # Deviations of up to three standard deviations of a Poisson count are random.
+    if abs(measured / asked_per_s - 1) > 3 / len(times) ** 0.5:
+        notes.append(
+            f"{label}: the measured rate of {measured:.3g} requests per second differs from the requested "
+            f"{asked_per_s:g}; the measured rate is used as the load"
+        )
     return measured
+
+
+def _check_steady_rate(times: list[float], label: str) -> None:
+    """Refuse requests whose rate changed by half or more between the thirds of their time: a ramp is no level."""
+    counts = np.histogram(times, bins=3)[0]
+    first, last = int(counts[0]), int(counts[2])
+    # Four standard deviations of the difference of two Poisson counts.
+    if (
+        abs(last - first) > 4 * (first + last) ** 0.5
+        and not 1 / MAX_RATE_CHANGE < last / max(first, 1) < MAX_RATE_CHANGE
+    ):
+        third_s = (max(times) - min(times)) / 3
+        raise InputError(
+            "the rate changed while the requests were sent, so that they are no level",
+            where=label,
+            found=f"{first / third_s:.3g} a second in the first third of the time, {last / third_s:.3g} in the last",
+            do="measure each rate by itself, without a ramp",
+        )
+
+
+def find_cap_share(requests: list[ImportedRequest], cap: int) -> float:
+    """Share of the requests that were sent into a full cap of requests in flight: they had waited in the tool.
+
+    >>> one_by_one = [ImportedRequest(0.0, float(i), i + 1.0) for i in range(4)]
+    >>> find_cap_share(one_by_one, 1), find_cap_share(one_by_one, 2)
+    (1.0, 0.0)
+    """
+    sent = np.sort([request.sent_s for request in requests])
+    ended = np.sort([request.ended_s for request in requests])
+    # What ended at that moment made room for it.
+    in_flight = np.arange(1, len(sent) + 1) - np.searchsorted(ended, sent + 1e-9, side="right")
+    return float((in_flight >= cap).mean())
+
+
+def is_held_down(requests: list[ImportedRequest], cap: int | None, label: str, notes: list[str]) -> bool:
+    """Whether the tool's own cap of requests in flight held its rate down, with a note; no level is left then."""
+    share = find_cap_share(requests, cap) if cap else 0.0
+    if share <= MIN_CAPPED_FRACTION:
+        return False
+    notes.append(
+        f"{label}: left out: {100 * share:.0f} % of the requests met the tool's own cap of {cap} in flight, which held "
+        "the rate down, and no time says when they were due; raise the cap"
+    )
+    return True
+
+
+def check_totals(succeeded: int | None, requests: list[ImportedRequest], where: str) -> None:
+    """Refuse a file whose own count of successes is not that of its entries."""
+    n_ok = sum(request.outcome == "ok" for request in requests)
+    if succeeded is not None and succeeded != n_ok:
+        raise InputError(
+            "the entries do not fit the file's own totals",
+            where=where,
+            found=f"{n_ok} successes of {len(requests)} entries, {succeeded} by its totals",
+            do="bring the whole result; entries may be a sample, or of another run",
+        )
 
 
 def classify_failure(words: str, status: int | None = None) -> tuple[str, int | None]:
@@ -190,14 +296,16 @@ def classify_failure(words: str, status: int | None = None) -> tuple[str, int | 
     ('http_error', 503)
     >>> [classify_failure(words)[0] for words in ("TimeoutError()", "ConnectError: connection refused", "?")]
     ['timeout', 'refused', 'failed']
+    >>> classify_failure("Cannot connect to host 127.0.0.1:8500, line 503"), classify_failure("Not Found")
+    (('refused', None), ('http_error', 404))
     """
     if status is not None:
         return "http_error", status
+    if match := _STATUS_PATTERN.search(words):
+        return "http_error", int(match[1] or match[2])
+    if (named := STATUS_BY_PHRASE.get(words.strip().lower())) is not None:
+        return "http_error", named
     lowered = words.lower()
-    if ("error '" in lowered or "status" in lowered or "http" in lowered) and (
-        match := _STATUS_PATTERN.search(lowered)
-    ):
-        return "http_error", int(match[1])
     return next((kind for kind, pattern in _FAILURE_PATTERNS if re.search(pattern, lowered)), "failed"), None
 
 
@@ -248,17 +356,18 @@ def _check_request(request: ImportedRequest) -> ImportedRequest:
 
 
 def count_later_tokens(tokens: int | None, events: int) -> tuple[float | None, str | None]:
-    """Count the tokens after the first event of a stream, with a note where events hold several.
+    """Count the tokens after the first event of a stream: all but the first where an event is about a token.
 
-    Without a count of events, or with about one a token, these are all but the first token.
+    Null with a note where it is not: a file does not tell whether several came at once or some were never streamed.
+    `events`: 0 where the file does not say.
 
-    >>> count_later_tokens(10, 10), count_later_tokens(None, 3)
-    ((9.0, None), (None, None))
+    >>> count_later_tokens(10, 10), count_later_tokens(None, 3), count_later_tokens(40, 10)
+    ((9.0, None), (None, None), (None, 'other count'))
     """
     if not tokens or tokens < 2:
         return None, None
-    if events > 1 and tokens > MAX_TOKENS_AN_EVENT * events:
-        return tokens * (1 - 1 / events), SEVERAL
+    if events > 1 and abs(tokens - events) > 1 + MAX_COUNT_ERROR * events:
+        return None, OTHER_COUNT
     return tokens - 1.0, None
 
 

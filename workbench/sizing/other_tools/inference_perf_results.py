@@ -2,7 +2,8 @@
 
 The entries do not say which stage they are of: stages run one after the other, so the entries in the order of sending
 are cut by the counts of the stages' own reports, and the cuts are checked against the time that each stage sent for.
-Latencies count from sending, since no entry says when it was due.
+Latencies count from sending, since no entry says when it was due; a stage whose own report has long delays of sending
+is left out.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
     ImportedSweep,
+    check_totals,
     classify_failure,
     correct_arrival_rate,
     count_later_tokens,
@@ -29,6 +31,8 @@ from workbench.sizing.other_tools.imported_sweep import (
 REQUESTS_FILE_NAME = "per_request_lifecycle_metrics.json"
 _STAGE_FILE_NAME = re.compile(r"stage_(\d{1,6})_lifecycle_metrics\.json")
 _MAX_SPAN_ERROR_S = 1e-3
+# Latencies from sending are those from when requests were due, where the delay of sending is at most this share.
+_MAX_DELAY_FRACTION = 0.05
 _MAX_CONFIG_BYTES = 1 << 20
 
 
@@ -69,6 +73,15 @@ class Entry(msgspec.Struct):
     error: Failure | None = None
 
 
+class Delay(msgspec.Struct):
+    """Time from when requests were due until they were sent, in s."""
+
+    mean: float = 0.0
+    max: float = 0.0
+    p95: float | None = None
+    p99: float | None = None
+
+
 class Load(msgspec.Struct):
     """Load of a stage."""
 
@@ -76,12 +89,20 @@ class Load(msgspec.Struct):
     send_duration: float | None = None
     requested_rate: float | None = None
     concurrency: int | None = None
+    schedule_delay: Delay | None = None
+
+
+class Count(msgspec.Struct):
+    """Number of requests."""
+
+    count: int | None = None
 
 
 class Stage(msgspec.Struct):
     """A stage's own report."""
 
     load_summary: Load
+    successes: Count | None = None
 
 
 def read_inference_perf(path: Path) -> ImportedSweep:
@@ -91,7 +112,7 @@ def read_inference_perf(path: Path) -> ImportedSweep:
     entries = sorted(
         imported_sweep.read_json_document(folder / REQUESTS_FILE_NAME, list[Entry]), key=lambda entry: entry.start_time
     )
-    counts = sum(stage.count for stage in stages.values())
+    counts = sum(stage.load_summary.count for stage in stages.values())
     if counts != len(entries):
         raise InputError(
             "requests and stages do not fit together",
@@ -102,19 +123,23 @@ def read_inference_perf(path: Path) -> ImportedSweep:
     sweep = ImportedSweep("inference-perf", "", False, [])
     arrivals = _read_arrivals(folder)
     began_s, place = entries[0].start_time, 0
-    for number, load in stages.items():
+    for number, stage in stages.items():
+        load = stage.load_summary
         stage_entries = entries[place : place + load.count]
         place += load.count
         _check_span(stage_entries, load, f"stage {number}")
         requests = [_build_request(entry, began_s) for entry in stage_entries]
+        check_totals(stage.successes.count if stage.successes else None, requests, f"stage {number}")
+        if load.concurrency is None and _was_sent_late(load.schedule_delay, requests, f"stage {number}", sweep.notes):
+            continue
         sweep.steps.append(_build_step(load, requests, arrivals, f"stage {number}", sweep.notes))
     if any(step.users is None for step in sweep.steps):
         sweep.notes.append("latencies count from sending: the file does not say when a request was due")
     return sweep
 
 
-def _read_stages(folder: Path) -> dict[int, Load]:
-    """Read the loads of the stages that sent requests, by number of the stage."""
+def _read_stages(folder: Path) -> dict[int, Stage]:
+    """Read the reports of the stages that sent requests, by number of the stage."""
     files = {int(name[1]): file for file in folder.iterdir() if (name := _STAGE_FILE_NAME.fullmatch(file.name))}
     if not files or not (folder / REQUESTS_FILE_NAME).is_file():
         raise InputError(
@@ -124,8 +149,23 @@ def _read_stages(folder: Path) -> dict[int, Load]:
             allowed=f"{REQUESTS_FILE_NAME} beside stage_0_lifecycle_metrics.json",
             do="run inference-perf with report.request_lifecycle.per_request: true",
         )
-    loads = {number: imported_sweep.read_json_document(files[number], Stage).load_summary for number in sorted(files)}
-    return {number: load for number, load in loads.items() if load.count > 0}
+    stages = {number: imported_sweep.read_json_document(files[number], Stage) for number in sorted(files)}
+    return {number: stage for number, stage in stages.items() if stage.load_summary.count > 0}
+
+
+def _was_sent_late(delay: Delay | None, requests: list[ImportedRequest], label: str, notes: list[str]) -> bool:
+    """Whether requests were sent long after they were due, with a note: a latency from sending lacks that wait."""
+    if delay is None:
+        return False
+    late_s = next((value for value in (delay.p99, delay.p95) if value is not None), delay.max)
+    latencies = sorted(request.ended_s - request.sent_s for request in requests)
+    if late_s <= _MAX_DELAY_FRACTION * latencies[int(0.95 * (len(latencies) - 1))]:
+        return False
+    notes.append(
+        f"{label}: left out: requests were sent {delay.mean:.3g} s late on average and up to {late_s:.3g} s "
+        "(schedule_delay), and no entry says how late its own was: the tool held the load down"
+    )
+    return True
 
 
 def _read_arrivals(folder: Path) -> Arrivals:
@@ -174,7 +214,7 @@ def _build_request(entry: Entry, began_s: float) -> ImportedRequest:
         return ImportedRequest(sent_s, sent_s, ended_s, kind, status, input_tokens=info.input_tokens)
     response = info.response_metrics or Response()
     counted = response.server_usage.completion_tokens if response.server_usage else None
-    tokens, times = counted or response.output_tokens, response.chunk_times
+    tokens, times = response.output_tokens if counted is None else counted, response.chunk_times
     later, note = count_later_tokens(tokens, len(times))
     return ImportedRequest(
         intended_s=sent_s,
@@ -184,7 +224,7 @@ def _build_request(entry: Entry, began_s: float) -> ImportedRequest:
         itl_s=(times[-1] - times[0]) / later if len(times) > 1 and later else None,
         llm_s=[ended_s - sent_s],
         input_tokens=info.input_tokens,
-        output_tokens=tokens,
+        output_tokens=None if note else tokens,
         later_tokens=later if len(times) > 1 else None,
         event_tokens=tokens / len(times) if tokens and times else None,
         stream=note,

@@ -21,9 +21,18 @@ if TYPE_CHECKING:
 
     from workbench.sizing.other_tools.imported_sweep import ImportedSweep
 
-LOAD_TOOLS = ("guidellm", "aiperf", "inference-perf", "vllm", "nat")
+LOAD_TOOLS = ("guidellm", "aiperf", "inference-perf", "vllm", "genai-perf", "nat")
 # Default file names of the tools' reports.
-REPORT_FILE_NAMES = ("benchmarks.json", "calc_runner_output.json")
+REPORT_FILE_NAMES = ("benchmarks.json", "calc_runner_output.json", "profile_export.json")
+# Results that hold no times of single requests: what is in them, whose they are.
+FOREIGN_RESULTS = (
+    ((b'"total_output_tokens_retokenized"',), "SGLang's bench_serving"),
+    ((b'"inter_token_latency_s"', b'"number_total_tokens"'), "llmperf"),
+    ((b'"http_req_duration"',), "k6"),
+    ((b"Type,Name,Request Count",), "locust"),
+    ((b'"Number of concurrency"',), "evalscope"),
+    ((b'"time_to_first_token"', b'"request_throughput"', b'"input_config"'), "a summary of genai-perf"),
+)
 _HEAD_BYTES = 1 << 20
 
 
@@ -31,8 +40,8 @@ def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep
     """Read the result of a load tool as steps with their requests.
 
     `path`: guidellm's JSON report; aiperf's artifact folder or its `profile_export.jsonl`; inference-perf's report
-    folder; the detailed result of `vllm bench serve`; the toolkit calculator's `calc_runner_output.json`; or the
-    folder with one of these. The files of guidellm, aiperf and vllm may be gzip files.
+    folder; the detailed result of `vllm bench serve`; genai-perf's `profile_export.json`; the toolkit calculator's
+    `calc_runner_output.json`; or the folder with one of these. Files of guidellm, aiperf and vllm may be gzip files.
     """
     path = Path(path)
     if tool is not None and tool not in LOAD_TOOLS:
@@ -48,6 +57,7 @@ def read_tool_result(path: str | Path, tool: str | None = None) -> ImportedSweep
 def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
     from workbench.sizing.other_tools import (
         aiperf_results,
+        genai_perf_results,
         guidellm_results,
         inference_perf_results,
         nat_results,
@@ -59,6 +69,7 @@ def _find_reader(tool: str) -> Callable[[Path], ImportedSweep]:
         "aiperf": aiperf_results.read_aiperf,
         "inference-perf": inference_perf_results.read_inference_perf,
         "vllm": vllm_results.read_vllm,
+        "genai-perf": genai_perf_results.read_genai_perf,
         "nat": nat_results.read_nat_results,
     }[tool]
 
@@ -79,12 +90,22 @@ def _detect_tool(path: Path) -> str:
         return "vllm"
     if b'"calc_data"' in head or b'"per_concurrency_data"' in head:
         return "nat"
+    if b'"experiments"' in head and b'"response_timestamps"' in head:
+        return "genai-perf"
     if b'"aiperf_version"' in head:
         raise InputError(
             "summary of aiperf without the records of its requests",
             where=path,
             allowed=f"its folder with {aiperf_results.RECORDS_FILE_NAME}",
         )
+    for marks, name in FOREIGN_RESULTS:
+        if all(mark in head for mark in marks):
+            raise InputError(
+                f"a result of {name}, which has no start and end of single requests",
+                where=path,
+                allowed=LOAD_TOOLS,
+                do="measure again with one of these, or with workbench sizing run",
+            )
     raise InputError(
         "cannot detect the load tool from the content", where=path, allowed=LOAD_TOOLS, do="name the tool with --tool"
     )
