@@ -186,7 +186,6 @@ def test_a_trace_file_has_a_time_a_line_and_comments(tmp_path: Path) -> None:
         ("0\nnoon\n", "line 2"),
         ("0\nnan\n", "line 2"),
         ("-1\n0\n", "line 1"),
-        ("1\n0.5\n", "decrease"),
         ("3\n3\n", "two different times"),
         ("", "two different times"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from tests.fakes.request_traces import write_azure, write_mooncake
 from tests.fakes.vllm_server import vllm_server
 from workbench.core.errors import ConfigError, InputError
 from workbench.sizing.config import build_sweep_config
-from workbench.sizing.load.request_trace import read_request_trace
+from workbench.sizing.load.request_trace import TraceReplay, read_request_trace
 from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
 TARGET: dict[str, Any] = {"url": "http://127.0.0.1:9", "protocol": "openai", "model": "m", "arrivals": "trace"}
@@ -58,7 +59,6 @@ GOOD = '{"timestamp": 0, "input_length": 3, "output_length": 2}\n'
         (AZURE + "2023-11-16 18:15:46,3,-4\n", "GeneratedTokens"),
         (AZURE + "2023-11-16 18:15:46,3,99999999\n", "GeneratedTokens"),
         (AZURE + "2023-11-16 18:15:46,3\n", "GeneratedTokens"),
-        (AZURE + "2023-11-16 18:15:47,3,4\n2023-11-16 18:15:46,3,4\n", "decrease"),
         ("TIMESTAMP,Tokens\n2023-11-16 18:15:47,3\n", "column"),
         (GOOD, "two different times"),
         (GOOD + "{\n", "line 2"),
@@ -78,6 +78,146 @@ def test_a_trace_that_is_wrong_is_refused_with_its_place(text: str, where: str, 
     with pytest.raises(InputError) as refused:
         read_request_trace(tmp_path / "trace")
     assert where in str(refused.value)
+
+
+SECONDS = [round(0.481 * place + 0.1, 3) for place in range(300)]
+
+
+def json_lines(path: Path, rows: list[dict[str, Any]]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def timed_rows(times: list[float], **more: Any) -> list[dict[str, Any]]:
+    return [{"timestamp": time, "input_length": 40, "output_length": 12, **more} for time in times]
+
+
+@pytest.mark.parametrize(
+    ("times", "more", "rate_per_s"),
+    [
+        (SECONDS, {}, 1 / 0.481),
+        ([1000 * time for time in SECONDS], {}, 1 / 0.481),
+        (SECONDS, {"chat_id": 1, "parent_chat_id": -1}, 1 / 0.481),
+        ([float(place) for place in range(300)], {"chat_id": 1, "parent_chat_id": -1}, 1.0),
+        ([1000.5 * place * 100 for place in range(50)], {}, 1 / 100.05),
+    ],
+)
+def test_the_unit_of_times_is_inferred_where_it_is_certain(
+    times: list[float], more: dict[str, Any], rate_per_s: float, tmp_path: Path
+) -> None:
+    found = read_request_trace(json_lines(tmp_path / "trace", timed_rows(times, **more)))
+    assert found.rate_per_s == pytest.approx(rate_per_s, rel=1e-3)
+
+
+@pytest.mark.parametrize("times", [[place // 2 for place in range(300)], [20.5 * place for place in range(50)]])
+def test_times_of_which_the_unit_is_not_certain_need_it(times: list[float], tmp_path: Path) -> None:
+    path = json_lines(tmp_path / "trace", timed_rows(times))
+    with pytest.raises(InputError, match="--trace-unit"):
+        read_request_trace(path)
+    seconds, milliseconds = (read_request_trace(path, TraceReplay(time_unit=unit)).times_s for unit in ("s", "ms"))
+    assert seconds[-1] == pytest.approx(1000 * milliseconds[-1])
+
+
+HEADERS = ["TIMESTAMP,ContextTokens,GeneratedTokens", "timestamp,context_tokens,generated_tokens"]
+
+
+@pytest.mark.parametrize("header", HEADERS)
+def test_both_spellings_of_azure_s_columns_are_read(header: str, tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(f"{header}\n2024-05-10 00:00:01,40,12\n2024-05-10 00:00:03,41,0\n")
+    found = read_request_trace(tmp_path / "trace")
+    assert (found.times_s, found.input_tokens, found.output_tokens) == ([0.0, 2.0], [40, 41], [12, 1])
+    assert found.notes == ["1 of 2 requests have an answer of 0 tokens: read as 1"]
+
+
+BURSTGPT = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+
+
+def test_failed_requests_of_burstgpt_are_left_out_and_told(tmp_path: Path) -> None:
+    lines = [f"{5 * place}.5,ChatGPT,{20 + place},{0 if place == 1 else 12},0,log\n" for place in range(4)]
+    (tmp_path / "trace").write_text(BURSTGPT + "".join(lines))
+    found = read_request_trace(tmp_path / "trace")
+    assert (found.kind, found.times_s, found.input_tokens) == ("burstgpt", [0.0, 10.0, 15.0], [20, 22, 23])
+    assert found.notes == ["1 of 4 requests failed: left out"]
+
+
+@pytest.mark.parametrize(
+    ("without", "lengths", "told"), [(range(3), [], "no lengths of answers"), ([1], [12, 12], "1 of 3 requests lack")]
+)
+def test_missing_lengths_of_answers_are_told(without: list[int], lengths: list[int], told: str, tmp_path: Path) -> None:
+    rows = timed_rows([0, 1000, 3000])
+    for place in without:
+        rows[place].pop("output_length")
+    found = read_request_trace(json_lines(tmp_path / "trace", rows))
+    assert found.output_tokens == lengths
+    assert told in found.notes[0]
+
+
+def test_rows_out_of_order_are_sorted_and_told(tmp_path: Path) -> None:
+    (tmp_path / "times").write_text("0\n5\n2\n7\n")
+    rows = timed_rows([0, 5000, 2000, 7000])
+    for place, row in enumerate(rows):
+        row["input_length"] = 40 + place
+    recorded = read_request_trace(json_lines(tmp_path / "rows", rows))
+    assert read_request_trace(tmp_path / "times").times_s == recorded.times_s == [0.0, 2.0, 5.0, 7.0]
+    assert recorded.input_tokens == [40, 42, 41, 43]
+    assert recorded.notes == ["1 of 4 requests stood later in the trace than their time says: sorted"]
+
+
+@pytest.mark.parametrize("size", [16, 64, 512])
+@pytest.mark.parametrize("last", [1, 3, 16])
+def test_prompts_with_different_blocks_are_different_whatever_the_blocks_size(
+    size: int, last: int, tmp_path: Path
+) -> None:
+    rows = timed_rows([500 * place for place in range(300)], input_length=3 * size + last)
+    for place, row in enumerate(rows):
+        row["hash_ids"] = [0, 1, 2, 1000 + place]
+    path = json_lines(tmp_path / "trace", rows)
+    assert read_request_trace(path).block_tokens == size
+    texts = [text for _, text in prompts_of(path, 0, 300)]
+    assert len(set(texts)) == 300
+    assert {len(text.split(" ")) for text in texts} == {3 * size + last}
+    assert len({tuple(text.split(" ")[: 3 * size]) for text in texts}) == 1
+
+
+def test_blocks_of_which_only_full_ones_have_an_id_are_read(tmp_path: Path) -> None:
+    rows = timed_rows([500 * place for place in range(40)])
+    for place, row in enumerate(rows):
+        row |= {
+            "input_length": 70 + place,
+            "hash_ids": [0, *range(1000 * place, 1000 * place + (70 + place) // 16 - 1)],
+        }
+    assert read_request_trace(json_lines(tmp_path / "trace", rows)).block_tokens == 16
+
+
+def test_blocks_of_no_certain_size_need_it(tmp_path: Path) -> None:
+    rows = timed_rows([500 * place for place in range(40)])
+    for place, row in enumerate(rows):
+        row |= {"input_length": 100 * (1 + place % 3), "hash_ids": [0, 1, 2, 1000 + place]}
+    path = json_lines(tmp_path / "trace", rows)
+    with pytest.raises(InputError, match="--trace-block"):
+        read_request_trace(path)
+    assert read_request_trace(path, TraceReplay(block_tokens=32)).block_tokens == 32
+
+
+@pytest.mark.parametrize(
+    ("from_s", "for_s", "expected"), [(10, None, list(range(10, 40))), (0, 5, list(range(5))), (20, 2.5, [20, 21, 22])]
+)
+def test_a_window_of_a_trace_has_its_requests(
+    from_s: float, for_s: float | None, expected: list[int], tmp_path: Path
+) -> None:
+    rows = timed_rows([1000 * place for place in range(40)])
+    for place, row in enumerate(rows):
+        row["input_length"] = 40 + place
+    found = read_request_trace(json_lines(tmp_path / "trace", rows), TraceReplay(from_s=from_s, for_s=for_s))
+    assert found.input_tokens == [40 + place for place in expected]
+    assert found.times_s == [float(place - expected[0]) for place in expected]
+    assert f"{len(expected)} of 40 requests" in found.notes[-1]
+
+
+def test_a_window_without_requests_is_refused(tmp_path: Path) -> None:
+    path = json_lines(tmp_path / "trace", timed_rows([0, 1000, 9000]))
+    with pytest.raises(InputError, match="window"):
+        read_request_trace(path, TraceReplay(from_s=2, for_s=3))
 
 
 def prompts_of(path: Path, step: int, count: int, share: int = 0, shares: int = 1) -> list[tuple[int, str]]:

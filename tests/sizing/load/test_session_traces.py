@@ -15,7 +15,7 @@ from tests.fakes.vllm_server import TEMPLATE_TOKENS, vllm_server
 from workbench.core.errors import ConfigError, InputError
 from workbench.sizing.config import build_sweep_config
 from workbench.sizing.estimation.step_points import select_kept_requests
-from workbench.sizing.load.request_trace import read_request_trace
+from workbench.sizing.load.request_trace import TraceReplay, read_request_trace
 from workbench.sizing.load.sweep_report import SweepResult
 from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
@@ -118,7 +118,6 @@ OTHER = '{"session_id": 2, "timestamp": 9, "input_length": 3, "output_length": 2
         (FIRST + NEXT.replace("5", "-5") + OTHER, "not a time in milliseconds"),
         (FIRST + NEXT.replace("5", "true") + OTHER, "not a time in milliseconds"),
         (FIRST + NEXT, "two different times"),
-        (OTHER + FIRST, "decrease"),
     ],
 )
 def test_sessions_that_are_wrong_are_refused_with_what_to_do(text: str, told: str, tmp_path: Path) -> None:
@@ -126,6 +125,21 @@ def test_sessions_that_are_wrong_are_refused_with_what_to_do(text: str, told: st
     with pytest.raises(InputError) as refused:
         read_request_trace(tmp_path / "trace")
     assert told in str(refused.value)
+
+
+def test_sessions_out_of_order_are_sorted_and_told(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(OTHER + FIRST + NEXT)
+    found = read_request_trace(tmp_path / "trace")
+    assert (found.sessions, found.times_s) == ([[1, 2], [0]], [0.0, 0.009])
+    assert found.notes == ["1 of 2 sessions stood later in the trace than their time says: sorted"]
+
+
+def test_a_window_takes_whole_sessions(tmp_path: Path) -> None:
+    last = OTHER.replace("2,", "3,").replace("9", "12")
+    (tmp_path / "trace").write_text(FIRST + OTHER + NEXT + NEXT.replace("1", "2") + last)
+    found = read_request_trace(tmp_path / "trace", TraceReplay(from_s=0.005))
+    assert (found.sessions, found.pauses_s) == ([[0, 1], [2]], [0.0, 0.005, 0.0])
+    assert found.times_s == pytest.approx([0.004, 0.007])
 
 
 def test_sessions_need_a_protocol_with_messages(tmp_path: Path) -> None:

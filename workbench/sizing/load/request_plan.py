@@ -11,10 +11,11 @@ import os
 import random
 import re
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -38,7 +39,10 @@ ITEM_SPREAD_FACTOR = 2_654_435_761
 # Distance between the items of two steps: generated prompts do not repeat within a sweep.
 STEP_ITEMS = 10_000_000
 BLOCK_TOKENS = 512
-"""Tokens of a block in the Mooncake traces."""
+"""Tokens of a block in the Mooncake traces; taken where no prompt of a trace has more than a part of a block."""
+BLOCK_SIZES = tuple(2**power for power in range(14))
+MAX_UNFIT_FRACTION = 0.01
+"""Fraction of a trace's prompts that may have another number of blocks than the others' size says. Chosen."""
 
 MAX_TOKENIZER_BYTES = 256 << 20
 MIN_WORDS = 30
@@ -58,7 +62,15 @@ def ramp_start_s(number: int, users: int, ramp_s: float, seed: str) -> float:
 
 
 def read_arrival_trace(path: str | Path) -> list[float]:
-    """Read arrival times from a file: one number per line, in seconds, ascending; `#` starts a comment."""
+    """Read arrival times from a file, in seconds, and sort them."""
+    times = sorted(list_recorded_times(path))
+    if len(times) < 2 or times[0] == times[-1]:
+        raise InputError("trace needs two different times", where=path, found=f"{len(times)} lines with a time")
+    return times
+
+
+def list_recorded_times(path: str | Path) -> list[float]:
+    """Read the times of a file in its order: one number per line; `#` starts a comment."""
     path = Path(path)
     try:
         if path.stat().st_size > MAX_TRACE_BYTES:
@@ -66,15 +78,9 @@ def read_arrival_trace(path: str | Path) -> list[float]:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError("cannot read the trace file", where=path, found=str(error)[:200]) from error
-    times = [
+    return [
         _parse_arrival_time(line, path, number) for number, line in enumerate(lines, 1) if line.split("#")[0].strip()
     ]
-    for earlier, later in itertools.pairwise(times):
-        if later < earlier:
-            raise InputError("times of the trace decrease", where=path, found=f"{later} after {earlier}")
-    if len(times) < 2 or times[0] == times[-1]:
-        raise InputError("trace needs two different times", where=path, found=f"{len(times)} lines with a time")
-    return times
 
 
 def _parse_arrival_time(line: str, path: Path, number: int) -> float:
@@ -84,16 +90,28 @@ def _parse_arrival_time(line: str, path: Path, number: int) -> float:
     except ValueError:
         time_s = float("nan")
     if not 0 <= time_s < 1e12:
-        raise InputError("not a time in seconds", where=f"{path}, line {number}", found=text[:60])
+        raise InputError("not a time", where=f"{path}, line {number}", found=text[:60])
     return time_s
 
 
-class WordPool:
-    """Random words drawn once and reused; drawing them for each prompt would cost as much CPU as sending it."""
+LongNames = Literal["kept", "cut", "joined"]
 
-    def __init__(self, words: list[str], names: list[str] = PROMPT_WORDS, *, is_exact: bool = False) -> None:
+
+class WordPool:
+    """Random words drawn once and reused; drawing them for each prompt would cost as much CPU as sending it.
+
+    `long_names`: What becomes of a name with more words than its text: kept whole, cut, or its end joined to one word.
+    """
+
+    def __init__(
+        self,
+        words: list[str],
+        names: list[str] = PROMPT_WORDS,
+        *,
+        long_names: Literal["kept", "cut", "joined"] = "kept",
+    ) -> None:
         self._names = names
-        self._is_exact = is_exact
+        self._long_names = long_names
         self._text = " ".join(words) + " "
         ends = itertools.accumulate((len(word) + 1 for word in words), initial=0)
         self._starts = list(ends)
@@ -101,19 +119,26 @@ class WordPool:
 
     def take_words(self, item: int, length: int) -> str:
         """Text of `length` words: a unique prefix that encodes the item number, then a slice of the pool."""
-        at, n_left = item * ITEM_SPREAD_FACTOR % self._count, length
-        name = ""
+        at = item * ITEM_SPREAD_FACTOR % self._count
+        names = self._name_item(item)
         # A name that is longer than the text is cut only where the length matters more than that no text is repeated.
-        while (item or not name) and (n_left > 0 or not self._is_exact):
-            item, digit = divmod(item, len(self._names))
-            name += self._names[digit] + " "
-            n_left -= 1
-        parts = [name]
+        if len(names) > length and self._long_names != "kept":
+            rest = [] if self._long_names == "cut" else ["".join(names[length - 1 :])]
+            names = names[: length - len(rest)] + rest
+        parts, n_left = [word + " " for word in names], length - len(names)
         while n_left > 0:
             taken = min(n_left, self._count - at)
             parts.append(self._text[self._starts[at] : self._starts[at + taken]])
             n_left, at = n_left - taken, 0
         return "".join(parts)[:-1]
+
+    def _name_item(self, item: int) -> list[str]:
+        """Words that encode an item number."""
+        names: list[str] = []
+        while item or not names:
+            item, digit = divmod(item, len(self._names))
+            names.append(self._names[digit])
+        return names
 
 
 def hash_numbers(*numbers: int) -> int:
@@ -126,13 +151,50 @@ def _draw_lognormal(draw: random.Random, mean: float, cv: float) -> int:
     return max(1, round(draw.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))))
 
 
+def infer_block_tokens(lengths: Sequence[int], blocks: Sequence[Sequence[int]]) -> int | None:
+    """Infer how many tokens a block of a trace's prompts has; null where lengths and numbers of blocks do not tell.
+
+    A last, shorter block has an id of its own in most traces; in others only full blocks have one.
+
+    >>> infer_block_tokens([160, 161], [range(10), range(11)]), infer_block_tokens([40, 50], [[1, 2], [1, 3]])
+    (16, 32)
+    >>> infer_block_tokens([160, 1000], [range(10), range(10)]) is None
+    True
+    """
+    rows = Counter((length, len(ids)) for length, ids in zip(lengths, blocks, strict=True) if ids)
+    sizes = _list_fitting_sizes(rows, lambda length, size: -(-length // size))
+    if sizes and max((n for _, n in rows), default=1) == 1:
+        # Each of these sizes makes the same prompts.
+        return BLOCK_TOKENS if BLOCK_TOKENS in sizes else sizes[0]
+    sizes = sizes or _list_fitting_sizes(rows, lambda length, size: length // size)
+    if not sizes:
+        low = max(-(-length // n) for length, n in rows)
+        high = min(((length - 1) // (n - 1) for length, n in rows if n > 1), default=low)
+        sizes = list(range(low, high + 1))
+    return sizes[0] if len(sizes) == 1 else None
+
+
+def _list_fitting_sizes(rows: Counter[tuple[int, int]], count_blocks: Callable[[int, int], int]) -> list[int]:
+    """Powers of two that are the size of the blocks of nearly all rows.
+
+    `rows`: Number of rows by length and number of blocks.
+    """
+    most = MAX_UNFIT_FRACTION * rows.total()
+    unfit = {
+        size: sum(count for (length, n), count in rows.items() if count_blocks(length, size) != n)
+        for size in BLOCK_SIZES
+    }
+    return [size for size, count in unfit.items() if count <= most]
+
+
 class Prompts(msgspec.Struct, frozen=True):
     """Prompts of a sweep; sent to the client processes.
 
     `tokens`, `tokens_cv`: Approximate mean length of generated prompts, in tokens, and its coefficient of variation
     (lognormal).
-    `trace_input`, `trace_output`, `trace_blocks`: Lengths in tokens, and ids of blocks of 512 tokens, of a trace's
+    `trace_input`, `trace_output`, `trace_blocks`: Lengths in tokens, and ids of the prompts' blocks, of a trace's
     requests in their order; empty without them.
+    `block_tokens`: Tokens of a block; 0 where lengths and numbers of blocks tell them.
     `output_tokens`, `output_cv`: Mean length of the answers that are asked for, and its coefficient of variation
     (lognormal); null for none.
     """
@@ -148,6 +210,7 @@ class Prompts(msgspec.Struct, frozen=True):
     trace_blocks: list[list[int]] = []
     output_tokens: int | None = None
     output_cv: float = 0.0
+    block_tokens: int = 0
 
     def answer_length(self, item: int) -> int | None:
         """Longest answer to ask for, in tokens; null for what the target says."""
@@ -183,13 +246,13 @@ class Prompts(msgspec.Struct, frozen=True):
         This client has `share` of `shares`.
         """
         draw = random.Random(f"{self.seed}/made")  # noqa: S311 - not used for secrets
-        pool = self._build_pool(draw)
+        pool, block_tokens = self._build_pool(draw), self._find_block_tokens()
         lengths = [self._draw_length(draw) for _ in range(N_DRAWN_LENGTHS if self.tokens_cv else 1)]
         number = share
         while True:
             item = step * STEP_ITEMS + number
             if self.trace_input:
-                yield item, self._trace_text(pool, item)
+                yield item, self._trace_text(pool, block_tokens, item)
             else:
                 length = lengths[item * ITEM_SPREAD_FACTOR % len(lengths)]
                 text = pool.take_words(item, length)
@@ -199,13 +262,21 @@ class Prompts(msgspec.Struct, frozen=True):
 
     def open_trace_texts(self) -> Callable[[int], str]:
         """Function from an item to its prompt, for the requests of a trace."""
-        return partial(self._trace_text, self._build_pool(random.Random(f"{self.seed}/made")))  # noqa: S311
+        pool = self._build_pool(random.Random(f"{self.seed}/made"))  # noqa: S311
+        return partial(self._trace_text, pool, self._find_block_tokens())
+
+    def _find_block_tokens(self) -> int:
+        """Tokens of a block: as given, or as the trace's lengths tell."""
+        if self.block_tokens or not self.trace_blocks:
+            return self.block_tokens or BLOCK_TOKENS
+        return infer_block_tokens(self.trace_input, self.trace_blocks) or BLOCK_TOKENS
 
     def _build_pool(self, draw: random.Random) -> WordPool:
         words = self.words or PROMPT_WORDS
-        return WordPool(draw.choices(words, k=POOL_WORDS), words, is_exact=bool(self.words or self.trace_input))
+        long_names: LongNames = "joined" if self.trace_input else "kept"
+        return WordPool(draw.choices(words, k=POOL_WORDS), words, long_names="cut" if self.words else long_names)
 
-    def _trace_text(self, pool: WordPool, item: int) -> str:
+    def _trace_text(self, pool: WordPool, block_tokens: int, item: int) -> str:
         """Prompt of a trace's request: blocks with equal ids have equal words within one pass through the trace."""
         step, number = divmod(item, STEP_ITEMS)
         lap, row = divmod(number, len(self.trace_input))
@@ -213,12 +284,12 @@ class Prompts(msgspec.Struct, frozen=True):
         blocks = self.trace_blocks[row] if self.trace_blocks else []
         parts = []
         for place, block in enumerate(blocks):
-            size = min(BLOCK_TOKENS, length - place * BLOCK_TOKENS)
+            size = min(block_tokens, length - place * block_tokens)
             if size <= 0:
                 break
             # The name of a block is its own, so that two of them differ from their first words on.
             parts.append(pool.take_words(hash_numbers(step, lap, block), size))
-        missing = length - BLOCK_TOKENS * len(blocks)
+        missing = length - block_tokens * len(blocks)
         if missing > 0:
             parts.append(pool.take_words(item, missing))
         return " ".join(parts)

@@ -6,19 +6,50 @@ import csv
 import itertools
 import json
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+import operator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from workbench.core.errors import InputError
-from workbench.sizing.load.request_plan import MAX_TRACE_BYTES, read_arrival_trace
+from workbench.sizing.load.request_plan import MAX_TRACE_BYTES, infer_block_tokens, list_recorded_times
 
-AZURE_COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+T = TypeVar("T")
+TimeUnit = Literal["s", "ms"]
+TIME_NAMES = ("timestamp", "arrivaltime", "arrivedat")
+INPUT_NAMES = ("contexttokens", "requesttokens", "inputtokens", "prompttokens", "inputlength", "promptlength")
+OUTPUT_NAMES = ("generatedtokens", "responsetokens", "outputtokens", "completiontokens", "outputlength")
+"""Columns of a CSV trace, in small letters without blanks and underscores: those of Azure, of BurstGPT, and others."""
+FAILED_OUTPUT_NAME = "responsetokens"
+"""BurstGPT: an answer of 0 tokens is a failed request."""
 MOONCAKE_FIELDS = ("timestamp", "input_length", "output_length")
+BAILIAN_FIELDS = ("chat_id", "parent_chat_id")
+"""Fields of the Bailian traces, whose times are in seconds."""
 MAX_TOKENS = 1_000_000
 MAX_BLOCKS = 10_000
+MAX_RATE_IN_MS = 100.0
+"""Requests a second above which times are hardly milliseconds: rather seconds, 1000 times as slow. Chosen."""
+MIN_TIMES_FOR_UNIT = 10
+"""Fewest times whose rate tells their unit; with fewer they are as Mooncake's format states them. Chosen."""
+MIN_RATE_IN_S = 0.01
+"""Requests a second below which times are hardly seconds. Chosen."""
+
+
+@dataclass(frozen=True)
+class TraceReplay:
+    """What is read of a trace, and how.
+
+    `from_s`, `for_s`: Begin of the window that is replayed, in seconds after the first arrival, and its length; null
+    for all that follows.
+    `time_unit`, `block_tokens`: Unit of its times and tokens of a prompt's block; null where the file tells them.
+    """
+
+    from_s: float = 0.0
+    for_s: float | None = None
+    time_unit: TimeUnit | None = None
+    block_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -26,10 +57,11 @@ class RequestTrace:
     """Requests of a trace in the order they arrived.
 
     `times_s`: Arrivals of the requests, or of the sessions where the trace has them.
-    `input_tokens`, `output_tokens`: Lengths of prompts and answers; empty where the trace has times only.
-    `block_ids`: Ids of the prompts' blocks of 512 tokens: equal beginnings have equal ids. Empty without them.
+    `input_tokens`, `output_tokens`: Lengths of prompts and answers; empty where the trace has none.
+    `block_ids`: Ids of the prompts' blocks: equal beginnings have equal ids. Empty without them.
     `sessions`: Places of the requests of each session, turn by turn. `pauses_s`: Pause of each request after the answer
     before it. Both are empty without sessions.
+    `block_tokens`: Tokens of a block; 0 without blocks. `notes`: What was read in another way than it was recorded.
     """
 
     times_s: list[float]
@@ -39,6 +71,8 @@ class RequestTrace:
     kind: str = "times"
     sessions: list[list[int]] = field(default_factory=list)
     pauses_s: list[float] = field(default_factory=list)
+    block_tokens: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def n_requests(self) -> int:
@@ -59,58 +93,195 @@ class RequestTrace:
         if self.input_tokens:
             facts |= {
                 "mean_input_tokens": sum(self.input_tokens) / len(self.input_tokens),
-                "mean_output_tokens": sum(self.output_tokens) / len(self.output_tokens),
                 "shared_prefixes": bool(self.block_ids),
             }
+        if self.output_tokens:
+            facts["mean_output_tokens"] = sum(self.output_tokens) / len(self.output_tokens)
+        if self.block_ids:
+            facts["block_tokens"] = self.block_tokens
+        if self.notes:
+            facts["notes"] = self.notes
         return facts
 
 
-def read_request_trace(path: str | Path) -> RequestTrace:
-    """Read a trace in one of three formats, told by its first line.
+def read_request_trace(path: str | Path, replay: TraceReplay | None = None) -> RequestTrace:
+    """Read a trace, or a window of it, in one of five formats, told by its first line.
 
-    `path`: Times in seconds, one a line; the CSV of the public Azure LLM inference traces (`TIMESTAMP`,
-    `ContextTokens`, `GeneratedTokens`); or the JSON lines of the Mooncake traces (`timestamp` in ms, `input_length`,
-    `output_length`, and `hash_ids` of blocks of 512 tokens). More columns are allowed and not read. Lines with a
+    `path`: Times in seconds, one a line; the CSV of the Azure LLM inference traces (`TIMESTAMP`, `ContextTokens`,
+    `GeneratedTokens`, in either spelling) or of BurstGPT (`Timestamp` in seconds, `Request tokens`, `Response tokens`);
+    or the JSON lines of Mooncake (`timestamp` in ms, `input_length`, `output_length`, and `hash_ids` of blocks of 512
+    tokens) or of Bailian (`timestamp` in s, blocks of 16). More columns are allowed and not read. Lines with a
     `session_id` are the turns of a session: the first has its `timestamp`, the later ones have a `delay` in ms after
-    the answer before them, and `input_length` is what a turn adds.
+    the answer before them, and `input_length` is what a turn adds. `replay`: By default all of it is read.
+
+    Raises
+    ------
+    InputError
+        It is no trace, its window is empty, or neither the file nor `replay` tells its unit of time or its blocks.
     """
-    path = Path(path)
+    path, replay = Path(path), replay or TraceReplay()
     first = _read_first_line(path)
     if first.startswith("{"):
-        rows = _iterate_mooncake_rows(path)
-    elif AZURE_COLUMNS[0] in first:
-        rows = _iterate_azure_rows(path)
+        kind, rows = "mooncake", list(_iterate_json_rows(path))
+        is_bailian = any(row.is_bailian for row in rows)
+        kind = "bailian" if is_bailian else kind
+        unit = replay.time_unit or _infer_time_unit(rows, path)
+    elif "," in first and not first.startswith("#"):
+        kind, rows = _read_csv_rows(path)
+        unit = replay.time_unit or "s"
     else:
-        return RequestTrace(read_arrival_trace(path))
-    requests = list(rows)
-    sessions = _group_sessions(requests, path)
-    times = [row.time_s for row in requests if row.time_s is not None]
-    for earlier, later in itertools.pairwise(times):
-        if later < earlier:
-            raise InputError("times of the trace decrease", where=path, found=f"{later} s after {earlier} s")
+        kind, rows = "times", [_Row(time, 1, None, []) for time in list_recorded_times(path)]
+        unit = replay.time_unit or "s"
+    if unit == "ms":
+        rows = [row if row.time_s is None else row._replace(time_s=row.time_s / 1000) for row in rows]
+    rows, notes = _keep_answered_rows(rows, path)
+    trace = _arrange_requests(rows, kind, path)
+    trace = replace(trace, notes=notes + trace.notes)
+    if trace.block_ids:
+        trace = replace(trace, block_tokens=replay.block_tokens or _require_block_tokens(trace, path))
+    if replay.from_s or replay.for_s is not None:
+        trace = _cut_window(trace, replay, path)
+    return trace
+
+
+def _arrange_requests(rows: list[_Row], kind: str, path: Path) -> RequestTrace:
+    """Bring the requests, or the sessions, into the order of their times, which begin at 0."""
+    sessions = _group_sessions(rows, path)
+    notes = []
+    if not sessions:
+        rows, n_late = _sort_by_time(rows, operator.attrgetter("time_s"))
+        times = [row.time_s for row in rows if row.time_s is not None]
+    else:
+        sessions, n_late = _sort_by_time(sessions, lambda turns: rows[turns[0]].time_s)
+        times = [time for turns in sessions if (time := rows[turns[0]].time_s) is not None]
+    if n_late:
+        what = "sessions" if sessions else "requests"
+        notes.append(f"{n_late} of {len(times)} {what} stood later in the trace than their time says: sorted")
     if len(times) < 2 or times[0] == times[-1]:
         raise InputError("trace needs two different times", where=path, found=f"{len(times)} arrivals")
-    has_blocks = any(row.block_ids for row in requests)
+    outputs = [row.output_tokens for row in rows if row.output_tokens is not None]
+    has_lengths, has_blocks = kind != "times", any(row.block_ids for row in rows)
+    if has_lengths and not outputs:
+        notes.append("the trace has no lengths of answers: they are those of --output-tokens, or the model's")
     return RequestTrace(
-        [time - times[0] for time in times],
-        [row.input_tokens for row in requests],
-        [row.output_tokens for row in requests],
-        [row.block_ids for row in requests] if has_blocks else [],
-        "mooncake" if first.startswith("{") else "azure",
+        [time - times[0] for time in times] if has_lengths else times,
+        [row.input_tokens for row in rows] if has_lengths else [],
+        outputs,
+        [row.block_ids for row in rows] if has_blocks else [],
+        kind,
         sessions,
-        [row.pause_s for row in requests] if sessions else [],
+        [row.pause_s for row in rows] if sessions else [],
+        notes=notes,
     )
 
 
+def _sort_by_time(items: list[T], read_time: Callable[[T], Any]) -> tuple[list[T], int]:
+    """Sort by time, and count the items that come after one of a later time."""
+    latest = itertools.accumulate(map(read_time, items), max)
+    n_late = sum(read_time(item) < time for item, time in zip(items, latest, strict=True))
+    return sorted(items, key=read_time), n_late
+
+
+def _keep_answered_rows(rows: list[_Row], path: Path) -> tuple[list[_Row], list[str]]:
+    """Leave out requests that failed, and those without a length of the answer where others have one; tell how many."""
+    notes = []
+    n_empty = sum(row.output_tokens == 0 and not row.has_failed for row in rows)
+    if n_empty:
+        notes.append(f"{n_empty} of {len(rows)} requests have an answer of 0 tokens: read as 1")
+    has_outputs = any(row.output_tokens is not None for row in rows)
+    missing = [row for row in rows if row.output_tokens is None] if has_outputs else []
+    if any(row.session is not None for row in missing):
+        raise InputError("a turn of a session lacks its output_length", where=path)
+    for left_out, why in ((missing, "lack the length of their answer"), ([r for r in rows if r.has_failed], "failed")):
+        if left_out:
+            notes.append(f"{len(left_out)} of {len(rows)} requests {why}: left out")
+    kept = [row for row in rows if not row.has_failed and not (has_outputs and row.output_tokens is None)]
+    lengths = [None if row.output_tokens is None else max(1, row.output_tokens) for row in kept]
+    return [row._replace(output_tokens=length) for row, length in zip(kept, lengths, strict=True)], notes
+
+
+def _infer_time_unit(rows: list[_Row], path: Path) -> TimeUnit:
+    """Infer the unit of the times of JSON lines: stated by their fields, else by the only rate that is plausible."""
+    if any(row.is_bailian for row in rows):
+        return "s"
+    times = [row.time_s for row in rows if row.time_s is not None]
+    span = max(times, default=0.0) - min(times, default=0.0)
+    has_sessions = any(row.session is not None for row in rows)
+    if has_sessions or not span or len(times) < MIN_TIMES_FOR_UNIT:
+        return "ms"
+    rate_in_s = (len(times) - 1) / span
+    has_fractions = any(time != int(time) for time in times)
+    if 1000 * rate_in_s <= MAX_RATE_IN_MS and (not has_fractions or rate_in_s < MIN_RATE_IN_S):
+        return "ms"
+    if has_fractions and 1000 * rate_in_s > MAX_RATE_IN_MS:
+        return "s"
+    raise InputError(
+        "the unit of the times is not certain",
+        where=path,
+        found=f"{rate_in_s:.3g} requests a second in seconds, {1000 * rate_in_s:.3g} in milliseconds",
+        do="give it: --trace-unit s or --trace-unit ms",
+    )
+
+
+def _require_block_tokens(trace: RequestTrace, path: Path) -> int:
+    tokens = infer_block_tokens(trace.input_tokens, trace.block_ids)
+    if tokens is None:
+        length, ids = next(pair for pair in zip(trace.input_tokens, trace.block_ids, strict=True) if pair[1])
+        raise InputError(
+            "the size of the prompts' blocks is not certain",
+            where=path,
+            found=f"such as input_length {length} with {len(ids)} hash_ids",
+            do="give it in tokens: --trace-block 512 (Mooncake) or 16 (Bailian)",
+        )
+    return tokens
+
+
+def _cut_window(trace: RequestTrace, replay: TraceReplay, path: Path) -> RequestTrace:
+    """The requests, or whole sessions, that arrived within the window; times begin at the window's begin."""
+    begin = trace.times_s[0] + replay.from_s
+    end = math.inf if replay.for_s is None else begin + replay.for_s
+    inside = [place for place, time in enumerate(trace.times_s) if begin <= time < end]
+    if len(inside) < 2 or trace.times_s[inside[0]] == trace.times_s[inside[-1]]:
+        span = trace.times_s[-1] - trace.times_s[0]
+        what, found = "the window of the trace needs two different times", f"{len(inside)} arrivals in it"
+        raise InputError(what, where=path, found=found, allowed=f"within the trace's {span:.6g} s")
+    turns = itertools.chain.from_iterable(trace.sessions[place] for place in inside) if trace.sessions else inside
+    rows = sorted(turns)
+    new_place = {row: place for place, row in enumerate(rows)}
+    upto = "its end" if replay.for_s is None else f"{replay.from_s + replay.for_s:g} s"
+    note = f"window of the trace from {replay.from_s:g} s to {upto}: {len(rows)} of {trace.n_requests} requests"
+
+    return replace(
+        trace,
+        times_s=[time - begin for time in _take(trace.times_s, inside)],
+        input_tokens=_take(trace.input_tokens, rows),
+        output_tokens=_take(trace.output_tokens, rows),
+        block_ids=_take(trace.block_ids, rows),
+        sessions=[[new_place[row] for row in turns] for turns in _take(trace.sessions, inside)],
+        pauses_s=_take(trace.pauses_s, rows),
+        notes=[*trace.notes, note],
+    )
+
+
+def _take(values: list[T], places: Iterable[int]) -> list[T]:
+    """The values at these places; empty where the trace has none."""
+    return [values[place] for place in places] if values else []
+
+
 class _Row(NamedTuple):
-    """Request of a trace; a later turn of a session has a pause after the answer before it, and no time."""
+    """Request of a trace; a later turn of a session has a pause after the answer before it, and no time.
+
+    `time_s`: In the unit of the file until that is known.
+    """
 
     time_s: float | None
     input_tokens: int
-    output_tokens: int
+    output_tokens: int | None
     block_ids: list[int]
     session: str | None = None
     pause_s: float = 0.0
+    has_failed: bool = False
+    is_bailian: bool = False
 
 
 def _group_sessions(requests: list[_Row], path: Path) -> list[list[int]]:
@@ -141,32 +312,54 @@ def _read_first_line(path: Path) -> str:
         raise InputError("cannot read the trace file", where=path, found=str(error)[:200]) from error
 
 
-def _iterate_azure_rows(path: Path) -> Iterator[_Row]:
+def _read_csv_rows(path: Path) -> tuple[str, list[_Row]]:
+    """Read the kind and the rows of a CSV trace, whatever the spelling of its columns."""
     with path.open(encoding="utf-8-sig", newline="") as file:
         reader = csv.DictReader(file)
-        missing = [name for name in AZURE_COLUMNS if name not in (reader.fieldnames or [])]
-        if missing:
-            raise InputError("column missing in the trace", where=path, found=reader.fieldnames, allowed=missing)
         try:
-            for row in reader:
-                where = f"{path}, line {reader.line_num}"
-                counts = [_parse_tokens(row[name], name, where) for name in AZURE_COLUMNS[1:]]
-                yield _Row(_parse_timestamp(row[AZURE_COLUMNS[0]], where), counts[0], counts[1], [])
+            names = {name.lower().replace("_", "").replace(" ", ""): name for name in reader.fieldnames or []}
+            time_name, input_name, output_name = (
+                next((known for known in wanted if known in names), None)
+                for wanted in (TIME_NAMES, INPUT_NAMES, OUTPUT_NAMES)
+            )
+            if time_name is None or input_name is None or output_name is None:
+                allowed = ["TIMESTAMP, ContextTokens, GeneratedTokens", "Timestamp, Request tokens, Response tokens"]
+                raise InputError("column missing in the trace", where=path, found=reader.fieldnames, allowed=allowed)
+            fails = output_name == FAILED_OUTPUT_NAME
+            columns = names[time_name], names[input_name], names[output_name]
+            rows = [_parse_csv_row(row, columns, f"{path}, line {reader.line_num}", fails=fails) for row in reader]
         except (csv.Error, UnicodeDecodeError) as error:
             raise InputError("not a CSV trace", where=path, found=str(error)[:120]) from error
+    return "burstgpt" if fails else "azure", rows
+
+
+def _parse_csv_row(row: dict[str, Any], columns: tuple[str, str, str], where: str, *, fails: bool) -> _Row:
+    """Parse a row; with `fails` an answer of 0 tokens is a failed request."""
+    time_name, input_name, output_name = columns
+    time_s = _parse_timestamp(row[time_name], where)
+    n_input = max(1, _parse_tokens(row[input_name], input_name, where))
+    n_output = None if row[output_name] == "" else _parse_tokens(row[output_name], output_name, where)
+    return _Row(time_s, n_input, n_output, [], has_failed=fails and n_output == 0)
 
 
 def _parse_timestamp(text: str | None, where: str) -> float:
+    """Parse a time of a CSV trace: a number, or a date with a time of day, in seconds."""
+    text = (text or "").strip()
     try:
-        moment = datetime.fromisoformat((text or "").strip())
+        number = float(text)
     except ValueError:
-        raise InputError(
-            "not a time", where=where, found=(text or "")[:60], allowed="like 2023-11-16 18:15:46.680590"
-        ) from None
+        number = math.nan
+    if 0 <= number < 1e15:
+        return number
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        allowed = "like 2023-11-16 18:15:46.680590, or seconds"
+        raise InputError("not a time", where=where, found=text[:60], allowed=allowed) from None
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
-def _iterate_mooncake_rows(path: Path) -> Iterator[_Row]:
+def _iterate_json_rows(path: Path) -> Iterator[_Row]:
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -176,18 +369,32 @@ def _iterate_mooncake_rows(path: Path) -> Iterator[_Row]:
                 row = json.loads(line)
             except (ValueError, RecursionError) as error:
                 raise InputError("not JSON", where=where, found=str(error)[:120]) from error
-            session = row.get("session_id") if isinstance(row, dict) else None
-            time_field = "timestamp" if session is None or "delay" not in row else "delay"
-            fields = (time_field, *MOONCAKE_FIELDS[1:])
-            if not isinstance(row, dict) or any(name not in row for name in fields):
-                raise InputError("not a request of a trace", where=where, allowed=list(fields))
-            time_s = _parse_milliseconds(row[time_field], where)
-            counts = [_parse_tokens(row[name], name, where) for name in MOONCAKE_FIELDS[1:]]
-            blocks = _parse_blocks(row.get("hash_ids"), where)
-            if session is None or time_field == "timestamp":
-                yield _Row(time_s, counts[0], counts[1], blocks, None if session is None else str(session)[:200])
-            else:
-                yield _Row(None, counts[0], counts[1], blocks, str(session)[:200], time_s)
+            yield _parse_json_row(row, where)
+
+
+def _parse_json_row(row: Any, where: str) -> _Row:
+    """Parse a request of JSON lines; its time stays in the unit of the file."""
+    session = row.get("session_id") if isinstance(row, dict) else None
+    is_later_turn = session is not None and "delay" in row
+    fields = ("delay" if is_later_turn else MOONCAKE_FIELDS[0], MOONCAKE_FIELDS[1])
+    if not isinstance(row, dict) or any(name not in row for name in fields):
+        raise InputError("not a request of a trace", where=where, allowed=[*fields, MOONCAKE_FIELDS[2]])
+    output = row.get(MOONCAKE_FIELDS[2])
+    return _Row(
+        None if is_later_turn else _parse_number_of_time(row[fields[0]], where),
+        max(1, _parse_tokens(row[fields[1]], fields[1], where)),
+        None if output is None else _parse_tokens(output, MOONCAKE_FIELDS[2], where),
+        _parse_blocks(row.get("hash_ids"), where),
+        None if session is None else str(session)[:200],
+        _parse_milliseconds(row["delay"], where) if is_later_turn else 0.0,
+        is_bailian=all(name in row for name in BAILIAN_FIELDS),
+    )
+
+
+def _parse_number_of_time(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e15:
+        raise InputError("not a time", where=where, found=str(value)[:60], allowed="a number from 0 on")
+    return value
 
 
 def _parse_milliseconds(value: Any, where: str) -> float:
@@ -198,7 +405,7 @@ def _parse_milliseconds(value: Any, where: str) -> float:
 
 
 def _parse_tokens(value: Any, name: str, where: str) -> int:
-    """Parse a whole number of tokens from a row of a trace; at least 1."""
+    """Parse a whole number of tokens from a row of a trace."""
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -206,7 +413,7 @@ def _parse_tokens(value: Any, name: str, where: str) -> int:
     if isinstance(value, bool) or not 0 <= number <= MAX_TOKENS or number != int(number):
         allowed = f"a whole number up to {MAX_TOKENS}"
         raise InputError("not a number of tokens", where=f"{where}, {name}", found=str(value)[:60], allowed=allowed)
-    return max(1, int(number))
+    return int(number)
 
 
 def _parse_blocks(value: Any, where: str) -> list[int]:
