@@ -8,13 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from tests.fakes.request_traces import write_azure, write_mooncake
 from tests.fakes.vllm_server import vllm_server
 from workbench.core.errors import ConfigError, InputError
 from workbench.sizing.config import build_sweep_config
+from workbench.sizing.load.client_messages import StepLoad
+from workbench.sizing.load.load_driver import arrival_times
+from workbench.sizing.load.load_step import StepRules, choose_trace_part
 from workbench.sizing.load.request_trace import TraceReplay, read_request_trace
+from workbench.sizing.load.sweep_plan import StopRule
 from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
 TARGET: dict[str, Any] = {"url": "http://127.0.0.1:9", "protocol": "openai", "model": "m", "arrivals": "trace"}
@@ -271,6 +276,52 @@ def test_a_replay_asks_for_each_request_s_lengths_in_order(kind: str, tmp_path: 
     lengths = found.requests.sort("intended_s")["output_tokens"].to_list()
     assert lengths == [expected[place % 30][1] for place in range(len(lengths))]
     assert any("trace of 30 requests" in note for note in found.notes)
+
+
+def write_times(path: Path, *parts: tuple[int, float]) -> Path:
+    """Times of parts of a trace: so many requests, each so long after the one before."""
+    gaps = [gap_s for count, gap_s in parts for _ in range(count)]
+    path.write_text("".join(f"{time:.4f}\n" for time in itertools.accumulate(gaps)))
+    return path
+
+
+RULES = StepRules(StopRule(min_samples=60, max_samples=60), 0.0, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("parts", "rate_per_s", "arrivals", "speed"),
+    [
+        ([(600, 1.0), (3400, 0.1)], 12.0, 80, 12.0),
+        ([(600, 0.1), (3400, 1.0)], 12.0, 80, 1.2),
+        ([(600, 1.0), (3400, 0.1)], 4.0, 40, 4.0),
+        ([(40, 1.0)], 12.0, 40, 12.0),
+    ],
+)
+def test_a_level_is_the_rate_of_the_part_of_a_trace_that_a_step_can_send(
+    parts: list[tuple[int, float]], rate_per_s: float, arrivals: int, speed: float, tmp_path: Path
+) -> None:
+    times = read_request_trace(write_times(tmp_path / "trace", *parts)).times_s
+    load = StepLoad(step=0, loop="open", seed=0, rate_per_s=rate_per_s, arrivals="trace", trace_s=times)
+    sent, notes = choose_trace_part(load, RULES)
+    assert sent.trace_s == times[:arrivals]
+    due = list(itertools.islice(arrival_times(sent), 2 * arrivals))
+    assert 2 * arrivals / due[-1] == pytest.approx(rate_per_s, rel=0.02)
+    assert f"at {speed:.3g} times the speed" in notes[0]
+
+
+def test_a_level_of_a_trace_has_the_name_of_what_was_offered(tmp_path: Path) -> None:
+    # A step that is tight after 60 requests sends only the slow half of the part that has 40/s.
+    path = write_times(tmp_path / "trace", (150, 1.0), (2000, 0.2))
+    sizes = {"least_samples": 60, "most_samples": 400, "min_step_s": 0, "tight": 0.9, "processes": 0}
+    with vllm_server(time_s=0.01) as (url, _):
+        found = run_sweep(**TARGET | {"url": url, "trace": path, "rates": [40.0, 60.0]} | sizes)
+    for step, level in enumerate((40.0, 60.0)):
+        sent = found.requests.filter(pl.col("step") == step, ~pl.col("tail")).sort("intended_s")["intended_s"]
+        offered = (len(sent) - 1) / (sent[-1] - sent[0])
+        assert found.points["load"][step] == pytest.approx(offered, rel=0.05)
+        assert found.points["load"][step] < 0.8 * level
+        assert any(f"not at {level:g}/s" in note for note in found.notes)
+    assert found.points.height == 2
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,11 @@ from tests.fakes.vllm_server import TEMPLATE_TOKENS, vllm_server
 from workbench.core.errors import ConfigError, InputError
 from workbench.sizing.config import build_sweep_config
 from workbench.sizing.estimation.step_points import select_kept_requests
+from workbench.sizing.load.client_messages import StepLoad
+from workbench.sizing.load.load_driver import arrival_times
+from workbench.sizing.load.load_step import StepRules, choose_trace_part
 from workbench.sizing.load.request_trace import TraceReplay, read_request_trace
+from workbench.sizing.load.sweep_plan import StopRule
 from workbench.sizing.load.sweep_report import SweepResult
 from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
@@ -140,6 +144,25 @@ def test_a_window_takes_whole_sessions(tmp_path: Path) -> None:
     found = read_request_trace(tmp_path / "trace", TraceReplay(from_s=0.005))
     assert (found.sessions, found.pauses_s) == ([[0, 1], [2]], [0.0, 0.005, 0.0])
     assert found.times_s == pytest.approx([0.004, 0.007])
+
+
+def test_a_level_of_sessions_counts_the_requests_of_its_part() -> None:
+    long, short = [[place, 100 + place] for place in range(50)], [[50 + place] for place in range(50)]
+    times = [float(place) for place in range(100)]
+    load = StepLoad(
+        step=0,
+        loop="open",
+        seed=0,
+        rate_per_s=4.0,
+        arrivals="trace",
+        trace_s=times,
+        sessions=[*long, *short],
+        pauses_s=[0.0] * 150,
+    )
+    sent, _ = choose_trace_part(load, StepRules(StopRule(min_samples=30, max_samples=30), 0.0, 60.0))
+    assert (len(sent.trace_s), sent.sessions) == (20, long[:20])
+    due = list(itertools.islice(arrival_times(sent), 40))
+    assert 40 / due[-1] == pytest.approx(4.0 / 2, rel=0.03)
 
 
 def test_sessions_need_a_protocol_with_messages(tmp_path: Path) -> None:

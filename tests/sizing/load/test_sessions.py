@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
+from datetime import UTC, datetime
 from typing import Any
 
 import polars as pl
+import pytest
 
 from tests.fakes.vllm_server import vllm_server
-from workbench.sizing.config import build_sweep_config
+from tests.sizing.conftest import Sizing
+from workbench.core.errors import ConfigError
+from workbench.sizing.config import Goal, build_sweep_config
 from workbench.sizing.estimation.step_points import select_kept_requests
 from workbench.sizing.load.client_messages import Reply
 from workbench.sizing.load.load_driver import Session
+from workbench.sizing.load.sweep_plan import SessionPlan
 from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
 TARGET: dict[str, Any] = {"protocol": "openai", "model": "m"}
@@ -58,6 +64,57 @@ def test_a_failure_ends_a_session_and_no_turns_have_no_history() -> None:
     alone = Session(1, first_turns=1)
     alone.add_reply("a", Reply("ok", 1.0, answer=b"x"))
     assert alone.history == []
+
+
+def plan_of(**settings: Any) -> SessionPlan | None:
+    given = {"turns": 5, "think_time_s": 20, "output_tokens": 300, "users": [100]} | settings
+    return SessionPlan.from_config(build_sweep_config(url="http://127.0.0.1:9", **TARGET, **given))
+
+
+@pytest.mark.parametrize(
+    ("settings", "first_s", "step_s"),
+    [
+        ({}, 125, 175),
+        ({"turns": 10}, 250, 300),
+        ({"users": [10, 100]}, 125, 625),
+        ({"users": None, "goals": [Goal.read("p95<=9")]}, 125, 150),
+        ({"output_tokens": None}, 117, 163),
+    ],
+)
+def test_sessions_tell_their_length_and_the_step_that_they_need(
+    settings: dict[str, Any], first_s: float, step_s: float
+) -> None:
+    plan = plan_of(**settings)
+    assert plan is not None
+    assert (round(plan.first_session_s), round(plan.least_step_s)) == (first_s, step_s)
+    plan.check_step(step_s + 1)
+    with pytest.raises(ConfigError, match=rf"= {first_s} s") as refused:
+        plan.check_step(first_s - 1)
+    assert f"--max-step {10 * math.ceil(plan.least_step_s / 10)}" in str(refused.value)
+
+
+@pytest.mark.parametrize("settings", [{"turns": 1}, {"think_time_s": 0}])
+def test_without_sessions_or_think_time_there_is_no_plan(settings: dict[str, Any]) -> None:
+    assert plan_of(**settings) is None
+
+
+def test_the_end_of_a_sweep_of_sessions_is_told() -> None:
+    plan = plan_of(users=[100, 200])
+    assert plan is not None
+    told = plan.describe_end(200, datetime(2026, 1, 1, 12, tzinfo=UTC))
+    assert told == "the sweep takes 325 s to 400 s and ends between 12:05:25 and 12:06:40"
+
+
+@pytest.mark.parametrize(
+    ("max_step", "end"), [("120", "give --max-step 180"), ("180", "the sweep takes 175 s to 180 s")]
+)
+def test_the_command_tells_sessions_before_anything_is_sent(sizing: Sizing, max_step: str, end: str) -> None:
+    asked = "run --url http://127.0.0.1:9 --protocol openai --model m --turns 5 --think-time 20 --output-tokens 300"
+    # Nobody listens at the URL: a sweep that is not refused before ends there.
+    said = sizing(*asked.split(), "--users", "100", "--max-step", max_step)
+    assert said.code == 2
+    assert "a first session is 5 x (20 s of think time + about 5 s of an answer) = 125 s" in said.err
+    assert end in said.err
 
 
 def test_without_turns_no_request_has_one() -> None:

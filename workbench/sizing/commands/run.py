@@ -12,6 +12,7 @@ from workbench.console.options import FieldOption, OptionValues, parse_numbers, 
 from workbench.sizing.commands.estimate import Price, Rate, Sessions, Users
 
 if TYPE_CHECKING:
+    from workbench.sizing.config import SweepConfig
     from workbench.sizing.estimation.sweep_store import TargetLoad
 
 _GROUPS = {
@@ -113,8 +114,21 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
         raise ConfigError(
             "no service to measure", where="--url", do="add --url URL or --function MODULE:NAME, or --resume a sweep"
         )
-    option_values.build_model(SweepConfig, show_values=False)
+    _plan_sessions(option_values.build_model(SweepConfig, show_values=False))
     return option_values
+
+
+def _plan_sessions(config: SweepConfig) -> None:
+    """Tell how long sessions and the sweep take, or refuse steps that are too short for them."""
+    from datetime import datetime
+
+    from workbench.console.terminal import print_text
+    from workbench.sizing.load.sweep_plan import SessionPlan
+
+    plan = SessionPlan.from_config(config)
+    if plan is not None:
+        plan.check_step(config.max_step_s)
+        print_text(f"{plan.describe()}; {plan.describe_end(config.max_step_s, datetime.now().astimezone())}", err=True)
 
 
 def _check_target(settings: dict[str, Any], target: TargetLoad, *, is_resumed: bool) -> None:

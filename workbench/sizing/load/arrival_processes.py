@@ -5,6 +5,7 @@ A new process is a class with `iterate_times`, its name in `ArrivalName` and its
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import random
 from abc import ABC, abstractmethod
@@ -90,7 +91,7 @@ class Constant(ArrivalProcess):
 
 
 class Trace(ArrivalProcess):
-    """Recorded times, scaled to the mean rate and repeated from the start at the end of the trace."""
+    """Recorded times, scaled to the mean rate of the whole trace and repeated from the start at its end."""
 
     def iterate_times(self, settings: ArrivalSettings) -> Iterator[float]:
         """Arrival times in seconds since the start.
@@ -105,6 +106,34 @@ class Trace(ArrivalProcess):
         for lap in itertools.count():
             for time_s in times_s:
                 yield lap * period_s + (time_s - times_s[0]) * scale
+
+
+@dataclass(frozen=True)
+class TracePart:
+    """The first arrivals of a trace and their requests, and the requests' mean rate as they were recorded."""
+
+    arrivals: int
+    requests: int
+    span_s: float
+    rate_per_s: float
+
+
+def measure_trace_part(times_s: Sequence[float], turns: Sequence[int], n_requests: int) -> TracePart:
+    """Measure the part from a trace's begin that has so many requests, or all of it where it has fewer.
+
+    `times_s`: Ascending times of arrivals, of which two differ. `turns`: Requests of each arrival, a session; empty
+    where each is one request.
+
+    >>> measure_trace_part([0.0, 1.0, 2.0, 2.1, 2.2], [], 3)
+    TracePart(arrivals=3, requests=3, span_s=2.0, rate_per_s=1.0)
+    """
+    counts = list(itertools.accumulate(turns)) if turns else range(1, len(times_s) + 1)
+    last = min(bisect.bisect_left(counts, n_requests), len(times_s) - 1)
+    while times_s[last] == times_s[0]:
+        last += 1
+    span_s = times_s[last] - times_s[0]
+    # n arrivals span n - 1 gaps.
+    return TracePart(last + 1, counts[last], span_s, counts[last] * last / (last + 1) / span_s)
 
 
 PROCESSES: dict[str, ArrivalProcess] = {

@@ -400,6 +400,7 @@ def _should_retry(reply: Reply) -> bool:
 def arrival_times(load: StepLoad) -> Iterator[float]:
     """Intended times of an open loop over all processes, in s since the start of the step."""
     # A rate is of requests, of which a session has several.
-    rate_per_s = load.rate_per_s * len(load.sessions) / len(load.pauses_s) if load.sessions else load.rate_per_s
+    n_requests = sum(map(len, load.sessions))
+    rate_per_s = load.rate_per_s * len(load.sessions) / n_requests if load.sessions else load.rate_per_s
     settings = ArrivalSettings(rate_per_s, f"{load.seed}/{load.step}/arrivals", load.arrivals_cv, load.trace_s)
     return PROCESSES[load.arrivals].iterate_times(settings)

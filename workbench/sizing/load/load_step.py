@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -11,8 +13,12 @@ from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from workbench.core.errors import RunFailedError
+from workbench.sizing.estimation.step_points import MAX_WARMUP_FRACTION, select_kept_requests
 from workbench.sizing.load import client_messages
+from workbench.sizing.load.arrival_processes import measure_trace_part
 from workbench.sizing.load.client_messages import clock
 from workbench.sizing.load.client_pool import ClientPool, LostClientError
 from workbench.sizing.load.dask_pool import DaskPool
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
 
     from workbench.sizing.config import SweepConfig
 
+MAX_RATE_ERROR = 0.05
+"""Relative difference of the rate that a part of a trace had up to which a level keeps its name. Chosen."""
 LOST_WORKER = "lost worker"
 POLL_EVERY_S = 0.25
 CHECK_EVERY_REQUESTS = 50
@@ -53,7 +61,10 @@ class StepRules:
 
 @dataclass
 class StepResult:
-    """Requests of a step, and the state of the client."""
+    """Requests of a step, and the state of the client.
+
+    `offered_per_s`: Of a trace, the rate of the part that was replayed; null where it is the level's.
+    """
 
     load: client_messages.StepLoad
     started_at: str
@@ -73,6 +84,7 @@ class StepResult:
     example: str | None = None
     refusal: str | None = None
     notes: list[str] = field(default_factory=list)
+    offered_per_s: float | None = None
 
 
 class LoadStep:
@@ -102,6 +114,8 @@ class LoadStep:
         self._next_progress = 0.0
         self._broken_off = False
         self.held = StepResult(load, datetime.now(UTC).isoformat(timespec="milliseconds"))
+        self._sent_load, notes = choose_trace_part(load, rules)
+        self.held.notes += notes
 
     async def run(self) -> StepResult:
         """Hold the load until the step ends.
@@ -115,7 +129,7 @@ class LoadStep:
         self.held.n_clients, self.held.clock_error_s = self._pool.size, self._pool.clock_error_s
         self._base = self.held.base = clock() + self._pool.start_lead_s
         allowance = self._rules.limits.remaining_requests(self._usage)
-        await self._pool.send_to_all(client_messages.Begin(self.held.load, self._base, allowance))
+        await self._pool.send_to_all(client_messages.Begin(self._sent_load, self._base, allowance))
         while len(self._drained) < self._pool.size:
             try:
                 number, report = await self._pool.next_report(POLL_EVERY_S)
@@ -232,7 +246,50 @@ class LoadStep:
             columns = build_stop_rule_columns(result.requests, self._rules.stop)
             users = _count_dropped_users(result.load)
             result.stopped = find_stop_reason(columns, users, self._rules.stop) or "widened"
+        if result.load.arrivals == "trace":
+            _name_offered_rate(result)
         return result
+
+
+def choose_trace_part(load: client_messages.StepLoad, rules: StepRules) -> tuple[client_messages.StepLoad, list[str]]:
+    """Take the first part of a trace, as much as a step can send, which then has the level's rate.
+
+    A rate of the whole trace would be none of the part; another load stays as it is.
+
+    `rules`: With the most requests and the longest time of a step.
+
+    Returns: The load, and a note on the part and its speed.
+    """
+    if load.arrivals != "trace":
+        return load, []
+    turns = [len(session) for session in load.sessions]
+    whole = measure_trace_part(load.trace_s, turns, sys.maxsize)
+    if rules.stop.by_speed:
+        return load, [f"speed {load.rate_per_s / whole.rate_per_s:.3g} of the trace as recorded"]
+    by_samples = math.ceil(rules.stop.max_samples / (1 - MAX_WARMUP_FRACTION))
+    by_time = math.floor(load.rate_per_s * rules.max_step_s)
+    part = measure_trace_part(load.trace_s, turns, max(2, min(by_samples, by_time)))
+    speed = load.rate_per_s / part.rate_per_s
+    which = "all" if part.requests == whole.requests else f"the first {part.requests}"
+    note = (
+        f"{load.rate_per_s:.3g}/s: {which} of {whole.requests} requests of the trace, {part.span_s:.3g} s of it, "
+        f"at {speed:.3g} times the speed as recorded"
+    )
+    trace_s, sessions = load.trace_s[: part.arrivals], load.sessions[: part.arrivals]
+    return msgspec.structs.replace(load, trace_s=trace_s, sessions=sessions), [note]
+
+
+def _name_offered_rate(result: StepResult) -> None:
+    """Note the rate that the kept requests of a trace were due at, where it is not the level's."""
+    due_s = select_kept_requests(build_requests_frame(result), None)["intended_s"]
+    level = result.load.rate_per_s
+    if len(due_s) < 2 or due_s[-1] == due_s[0]:
+        return
+    offered_per_s = (len(due_s) - 1) / (due_s[-1] - due_s[0])
+    if abs(offered_per_s / level - 1) > MAX_RATE_ERROR:
+        result.offered_per_s = offered_per_s
+        what = f"the {len(due_s)} requests of the trace that count came at {offered_per_s:.3g}/s"
+        result.notes.append(f"{what}, not at {level:.3g}/s: the level is named by that")
 
 
 def _count_dropped_users(load: client_messages.StepLoad) -> int:
@@ -280,7 +337,7 @@ def build_step_frame(result: StepResult, config: SweepConfig) -> pl.DataFrame:
         "step": load.step,
         "loop": load.loop,
         "users": load.users if closed else None,
-        "rate_per_s": None if closed else load.rate_per_s,
+        "rate_per_s": None if closed else result.offered_per_s or load.rate_per_s,
         "think_s": load.think_s,
         "arrivals": load.arrivals,
         "gpus": config.gpus,
