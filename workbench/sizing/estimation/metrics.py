@@ -18,15 +18,25 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from workbench.sizing.load.client_messages import UNCLEAR_NOTES
+
 Floats = npt.NDArray[np.float64]
 ALL_PROTOCOLS = ("nat", "openai", "http", "function")
 LLM_PROTOCOLS = ("nat", "openai", "function")
 FIRST_TOKEN_COLUMNS = {"ttft_s", "itl_s"}
-_HAS_SEVERAL_TOKENS = pl.col("output_tokens").is_null() | (pl.col("output_tokens") > 1)
+USER_TOKENS = (
+    pl.when(pl.col("stream").is_in(UNCLEAR_NOTES))
+    .then(pl.col("streamed_tokens"))
+    .otherwise(pl.coalesce("streamed_tokens", "output_tokens"))
+)
+"""Tokens that a user gets, without those that a server says it hid; null where they are not known."""
+_HAS_SEVERAL_TOKENS = USER_TOKENS.is_null() | (USER_TOKENS > 1)
 # Null where the stream does not tell how many tokens came after its first event.
 _LATER_TOKENS = pl.when(pl.col("stream").is_null() | pl.col("later_tokens").is_not_null()).then(
     pl.coalesce("later_tokens", pl.col("output_tokens") - 1)
 )
+MAX_DOUBTFUL_FRACTION = 0.05
+"""Fraction of all tokens of a level up to which those that may or may not have been streamed do not matter."""
 DEFAULT_METRIC = "runtime"
 DEFAULT_QUANTILE = 0.95
 REPORTED_QUANTILES = (0.5, 0.9, 0.95, 0.99)
@@ -65,6 +75,11 @@ class Metric:
         return tuple(dict.fromkeys(self.values.meta.root_names()))
 
     @property
+    def needs_stream(self) -> bool:
+        """Whether it depends on what the stream tells: when the first token came, or how many there were."""
+        return self.needs_first_token or "streamed_tokens" in self.columns
+
+    @property
     def needs_first_token(self) -> bool:
         """Whether it depends on when the first token came."""
         return bool(FIRST_TOKEN_COLUMNS & set(self.columns))
@@ -91,8 +106,8 @@ METRICS = {
         ),
         Metric(
             "token",
-            "whole request per output token: one over the tokens a second of a user",
-            pl.when(pl.col("output_tokens") > 0).then(pl.col("runtime_s") / pl.col("output_tokens")),
+            "whole request per token that a user gets: one over the tokens a second of a user",
+            pl.when(USER_TOKENS > 0).then(pl.col("runtime_s") / USER_TOKENS),
             LLM_PROTOCOLS,
         ),
     )
@@ -123,7 +138,7 @@ def explain_missing(metric: str, stream_note: str | None = None) -> str:
     'no request has ttft (time to first token): protocol nat, openai or function reports it for streamed answers'
     """
     entry = METRICS[metric]
-    if entry.needs_first_token and stream_note is not None:
+    if entry.needs_stream and stream_note is not None:
         return f"{metric} was not measured: {stream_note}"
     protocols = _join_with_or(entry.protocols)
     streamed = " for streamed answers" if entry.needs_first_token else ""
@@ -176,11 +191,32 @@ def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: 
 def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]:
     """Mask of the requests for which the metric exists, whether its value is known or not.
 
-    >>> requests = pl.DataFrame({"output_tokens": [1, 20, None], "later_tokens": [0, 19, None]})
+    >>> requests = pl.DataFrame({"output_tokens": [1, 20, None], "streamed_tokens": [1, 20, None], "stream": [""] * 3})
     >>> metric_applies(requests, "itl").tolist(), metric_applies(requests, "runtime").tolist()
     ([False, True, True], [True, True, True])
     """
     return requests.select(pl.repeat(True, pl.len()) & METRICS[metric].applies).to_series().to_numpy()
+
+
+def count_user_tokens(requests: pl.DataFrame) -> Floats:
+    """Tokens that each user got (`USER_TOKENS`), NaN where unknown.
+
+    Where a server's counts differ from the events in few answers, by few of all tokens, they are taken in those too.
+
+    >>> columns = {"output_tokens": [60, 9], "streamed_tokens": [12, None], "stream": None, "event_tokens": None}
+    >>> count_user_tokens(pl.DataFrame(columns)).tolist()
+    [12.0, 9.0]
+    """
+    frame = requests.select(
+        sure=USER_TOKENS.cast(pl.Float64),
+        told=pl.col("output_tokens").cast(pl.Float64),
+        doubt=pl.col("output_tokens") * (1 / pl.col("event_tokens") - 1).abs(),
+    )
+    is_doubtful = frame["sure"].is_null() & frame["doubt"].is_not_null()
+    doubt = float(frame.filter(is_doubtful)["doubt"].sum())
+    is_small = doubt <= MAX_DOUBTFUL_FRACTION * float(frame["told"].sum())
+    tokens = pl.coalesce("sure", pl.when(is_doubtful & is_small).then("told"))
+    return frame.select(tokens.fill_null(np.nan)).to_series().to_numpy()
 
 
 def _pad_lists(series: pl.Series) -> Floats:

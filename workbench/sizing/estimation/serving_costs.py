@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.sizing.estimation.metrics import count_user_tokens
 from workbench.stats.intervals import LEVEL, Floats, t_interval
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def compute_costs(
     Parameters
     ----------
     sent
-        All requests of the step: `sent_s, ended_s, outcome, output_tokens`.
+        All requests of the step: `sent_s, ended_s, outcome`, and its tokens.
     counted
         Those of them that are kept.
     within
@@ -40,8 +41,8 @@ def compute_costs(
     -------
     dict
         All null without a price, or where it is not known what was within; a cost is null where nothing was within,
-        those of tokens where a success has no count of them. The upper end of a cost is null where the rate's interval
-        reaches 0.
+        those of tokens, which are the ones that users get, where a success has no count of them. The upper end of a
+        cost is null where the rate's interval reaches 0.
 
     The rate's interval is a t interval over the rates of ten equal parts of the kept window, around the rate itself.
     It does not cover other days, nor the price. Source: batch means (Law, Simulation Modeling and Analysis, 9.5.3).
@@ -55,7 +56,7 @@ def compute_costs(
     price_per_s = price * point["gpus"] / 3600
     rate = float(within[kept].mean()) * point["rate_per_s"]
     costs |= _invert_rate("cost_per_1000", 1_000 * price_per_s, rate, _half_width(ended, within, edges))
-    tokens = sent["output_tokens"].cast(float).fill_null(np.nan).to_numpy()
+    tokens = count_user_tokens(sent)
     ok = (sent["outcome"] == "ok").to_numpy()
     if point["tokens_per_s"] is None or np.isnan(tokens[ok]).any():
         return costs

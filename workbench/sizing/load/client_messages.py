@@ -17,15 +17,29 @@ clock = time.perf_counter
 MAX_DETAIL = 200
 BUFFERED, SEVERAL, HIDDEN, UNCOUNTED = "buffered", "several tokens an event", "hidden tokens", "tokens not counted"
 OTHER_COUNT = "other count"
+FEWER, UNSTREAMED, UNCLEAR = "fewer counted", "count refuted", "buffered, tokens unclear"
+BURSTS, CHOICES = "bursts", "several choices"
 STREAM_NOTES = {
     BUFFERED: "the stream did not come token by token: something between buffers it, so ttft, itl and tpot are unknown",
+    UNCLEAR: "the stream did not come token by token, and its tokens are not known: something between buffers it, so "
+    "ttft and all figures per token are unknown",
     SEVERAL: "events hold about {n:.2g} tokens each; itl and tpot are over the tokens after the first event",
-    HIDDEN: "the server counts more tokens than it streams (about {n:.2g} an event), so itl and tpot are unknown",
+    HIDDEN: "the server counts more tokens than it streams (about {n:.2g} an event), or several came in one event: "
+    "itl, tpot and all figures per token are unknown",
+    UNSTREAMED: "the server counts more tokens than the text can hold (about {n:.2g} an event): not streamed, or "
+    "counted wrong; itl, tpot and all figures per token are over the events",
+    FEWER: "the server counts fewer tokens than it streams, so itl, tpot and all figures per token are unknown",
     OTHER_COUNT: "the file counts about {n:.2g} tokens an event: several came at once, some were not streamed, or the "
     "counts are of another tokenizer, so itl and tpot are unknown",
-    UNCOUNTED: "events hold about {n:.2g} tokens each and nothing counts them, so itl and tpot are unknown",
+    UNCOUNTED: "events may hold several tokens each (about {n:.2g} by their text) and nothing counts them, so itl, "
+    "tpot and all figures per token are unknown",
+    BURSTS: "several events come at one moment, as speculative decoding gives them; ttft is when the first came, itl "
+    "and tpot are means over the tokens after that moment",
+    CHOICES: "an answer is several choices at once: itl and tpot are those of one choice, token is over all",
 }
-"""What a level says of its streams, by the note of a request; n is the mean of its events."""
+"""What a level says of its streams, by the note of a request; n is the median of its tokens an event."""
+UNCLEAR_NOTES = (HIDDEN, FEWER, UNCOUNTED, OTHER_COUNT, UNCLEAR)
+"""Notes of streams whose tokens are only known where `streamed_tokens` has them."""
 
 MAX_FRAME_BYTES = 1 << 30
 _LENGTH_STRUCT = struct.Struct(">I")
@@ -42,8 +56,9 @@ class Reply(msgspec.Struct):
     `server_runtime_s`: Runtime by the server's clock; null if the server does not report it.
     `answer`: Text of the answer, or of what was taken for it; null if unknown.
     `streamed_tokens`: Tokens that were streamed: those of the answer less the hidden ones; null if unknown.
-    `later_tokens`: Streamed tokens after the first event, between whose arrivals time passed; null if unknown.
-    `event_tokens`: Tokens an event, about: the server's count over the events, else words over events.
+    `later_tokens`: Streamed tokens after the first event, between whose arrivals time passed, of one choice; null if
+    unknown.
+    `event_tokens`: Tokens an event, about: the server's count over the events, else pieces of text over events.
     `cached_tokens`: Prompt tokens from the server's prefix cache; null where it does not say.
     `stream`: What the stream does not tell, or how it differs from one token an event (`STREAM_NOTES`); null
     otherwise.

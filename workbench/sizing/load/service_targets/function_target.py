@@ -12,7 +12,8 @@ from typing import Any
 
 from workbench.core.errors import ConfigError
 from workbench.core.user_code import import_user_module
-from workbench.sizing.load.client_messages import NO_EXTRA, Reply, RequestExtra, clock, mean_token_gap_s, shorten_detail
+from workbench.sizing.load.client_messages import NO_EXTRA, Reply, RequestExtra, clock, shorten_detail
+from workbench.sizing.load.service_targets.event_times import EventTimes
 
 Workflow = Callable[[str], Any]
 """Async callable that takes a prompt: a coroutine function that returns the answer, or an async token generator."""
@@ -57,19 +58,26 @@ class FunctionTarget:
 
 
 async def _read_token_stream(tokens: AsyncIterator[Any]) -> Reply:
-    first: float | None = None
-    last: float | None = None
-    count = 0
+    """Read a generator's tokens; what is no text counts as a token."""
+    began, events = clock(), EventTimes()
     texts: list[str] = []
     async for token in tokens:
-        last = clock()
-        first = last if first is None else first
-        count += 1
+        events.add_event(token if isinstance(token, str) else "", clock())
         if isinstance(token, str):
             texts.append(token)
-    gap_s = mean_token_gap_s(first, last, count)
-    answer = "".join(texts).encode() if len(texts) == count else None
-    return Reply("ok", clock(), first_token=first, itl_s=gap_s, output_tokens=count, answer=answer)
+    timing = events.measure(began)
+    return Reply(
+        "ok",
+        clock(),
+        first_token=timing.first,
+        itl_s=timing.itl_s,
+        output_tokens=timing.streamed_tokens if events.n_events else 0,
+        answer="".join(texts).encode(errors="replace") if len(texts) == events.n_events else None,
+        streamed_tokens=timing.streamed_tokens,
+        later_tokens=timing.later_tokens,
+        event_tokens=timing.event_tokens,
+        stream=timing.note,
+    )
 
 
 def _reply_from_answer(answer: Any, ended: float) -> Reply:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
+from urllib.parse import unquote
 
 import aiohttp
 from yarl import URL
 
-from workbench.core.redaction import strip_user_info
+from workbench.core.redaction import REDACTION_MARK, strip_user_info
 from workbench.sizing.load.client_messages import (
-    BUFFERED,
-    HIDDEN,
     NO_EXTRA,
-    SEVERAL,
-    UNCOUNTED,
     CutAnswerError,
     FailedAnswerError,
     MalformedAnswerError,
@@ -32,17 +30,9 @@ MAX_REFUSAL_BYTES = 4096
 MAX_READ_REFUSAL_BYTES = 64 << 10
 MAX_RETRY_AFTER_S = 86_400.0
 REST_S = 0.05
+# Parameters of queries whose values are not shown: api-key, access_token, sig, X-Amz-Signature, code of Azure.
+SECRET_PARAMETER = re.compile(r"key|token|sig|secret|passw|pwd|auth|cred|code|session|jwt", re.IGNORECASE)
 SIMULATOR_SERVER_NAME = "workbench-simulator"
-
-# A server's count and the events differ by this share at most where each event is a token.
-MAX_COUNT_GAP = 0.05
-# An event of so many words holds several tokens. More tokens than words may be pieces of words, or tokens that were not
-# streamed: where the server does not say, only a count that its words account for is taken.
-MIN_SEVERAL_WORDS, MAX_TOKENS_PER_WORD = 1.5, 1.05
-# Shares of the text by bytes and by words agree so far where they tell the tokens of the first read.
-MAX_SHARE_GAP = 0.03
-# Events that came with the first one may have been held back: by so much of the time to the first token at most.
-MAX_HELD_SHARE = 0.05
 
 
 class LineSplitter:
@@ -90,6 +80,22 @@ class LineSplitter:
             raise MalformedAnswerError(f"a line of more than {self._max_bytes} bytes")
 
 
+def redact_address(url: str) -> str:
+    """A URL without its user and without the values of parameters that may be secrets.
+
+    >>> redact_address("https://me:pw@a/v1?api-version=1&api-key=k&sig=s#top")
+    'https://a/v1?api-version=1&api-key=[redacted]&sig=[redacted]'
+    """
+    place, mark, query = strip_user_info(url.partition("#")[0]).partition("?")
+    parts = []
+    for part in query.split("&"):
+        name, equals, _ = part.partition("=")
+        is_secret = not equals or SECRET_PARAMETER.search(unquote(name))
+        # A value without a name may be a key by itself.
+        parts.append(f"{name if equals else ''}{equals}{REDACTION_MARK}" if is_secret else part)
+    return f"{place}{mark}{'&'.join(parts)}" if query else place
+
+
 class HttpTarget(ABC):
     """Sends one HTTP request per prompt over kept-alive connections; subclasses build requests and read answers.
 
@@ -101,6 +107,7 @@ class HttpTarget(ABC):
 
     def __init__(self, url: str, *, timeout_s: float, headers: Mapping[str, str], max_answer_bytes: int) -> None:
         self._url = URL(url)
+        self._address = shorten_detail(redact_address(url))
         self._timeout_s = timeout_s
         self._headers = {
             "Content-Type": "application/json",
@@ -193,6 +200,11 @@ class HttpTarget(ABC):
         if reply.outcome == "http_error" and (change := self.adapt_to_refusal(reply)) is not None:
             self.notes.append(change)
             reply = await self._send_once(session, prompt, extra, use)
+        return reply if reply.outcome == "ok" else self._name_address(reply)
+
+    def _name_address(self, reply: Reply) -> Reply:
+        """Add the address that was asked to the detail of a failure."""
+        reply.detail = f"{reply.detail or reply.outcome} (asked {self._address})"
         return reply
 
     def _open_fresh_session(self) -> aiohttp.ClientSession:
@@ -293,91 +305,6 @@ def _format_error(error: BaseException) -> str:
         return shorten_detail(error)
     if isinstance(error, aiohttp.ClientSSLError | ssl.SSLError):
         return shorten_detail(f"its certificate is not trusted: set SSL_CERT_FILE to the authority's ({error})")
-    return shorten_detail(f"{name}: {error}") if str(error) else name
-
-
-@dataclass(frozen=True)
-class StreamTiming:
-    """Times of one stream; null where it does not tell, with `note` of `STREAM_NOTES`."""
-
-    first: float | None = None
-    itl_s: float | None = None
-    streamed_tokens: int | None = None
-    later_tokens: float | None = None
-    event_tokens: float | None = None
-    note: str | None = None
-
-
-class EventTimes:
-    """Events of one stream: how many, how much text, and when they were read; events of one read share its time."""
-
-    def __init__(self) -> None:
-        self.n_events = self.n_bytes = self.n_words = 0
-        self.first: float | None = None
-        self.last: float | None = None
-        self._first_events = self._first_bytes = self._first_words = 0
-
-    def add_event(self, text: str, now: float) -> None:
-        """An event with tokens, read at this time."""
-        size = len(text.encode(errors="replace"))
-        self.n_events += 1
-        self.n_bytes += size
-        self.n_words += len(text.split())
-        self.first = now if self.first is None else self.first
-        self.last = now
-        if now == self.first:
-            self._first_events += 1
-            self._first_bytes += size
-            self._first_words += len(text.split())
-
-    def measure(self, sent: float, counted: int | None = None, hidden: int | None = None) -> StreamTiming:
-        """Times between tokens, and to the first one.
-
-        Parameters
-        ----------
-        sent
-            When the request was sent.
-        counted
-            Tokens by the server's count; null without one.
-        hidden
-            Those of them that it says it did not stream; null if it does not say.
-        """
-        if self.first is None or self.last is None:
-            return StreamTiming()
-        streamed, note = self._count_streamed(counted, hidden)
-        per_event = (self.n_words if note == UNCOUNTED else streamed or counted or 0) / self.n_events or None
-        if self.last == self.first:
-            is_one_token = self.n_events == 1 and (streamed or 1) < 2
-            if is_one_token:
-                return StreamTiming(self.first, None, streamed, 0.0, per_event, note)
-            return StreamTiming(streamed_tokens=streamed, event_tokens=per_event, note=BUFFERED)
-        later = None if streamed is None else self._count_later_tokens(streamed)
-        itl_s = (self.last - self.first) / later if later and later > 0 else None
-        held_s = (self._first_events - 1) * (self.last - self.first) / (self.n_events - self._first_events)
-        if held_s > MAX_HELD_SHARE * (self.first - sent):
-            return StreamTiming(None, itl_s, streamed, later, per_event, BUFFERED)
-        return StreamTiming(self.first, itl_s, streamed, later, per_event, note)
-
-    def _count_streamed(self, counted: int | None, hidden: int | None) -> tuple[int | None, str | None]:
-        """Number of tokens that were streamed, and a note where events hold several tokens."""
-        words = self.n_words / self.n_events
-        if counted is None:
-            return (None, UNCOUNTED) if words >= MIN_SEVERAL_WORDS else (self.n_events, None)
-        streamed = counted - (hidden or 0)
-        if abs(streamed - self.n_events) <= max(1, MAX_COUNT_GAP * self.n_events):
-            return streamed, None
-        if streamed < self.n_events:
-            return (streamed, None) if streamed > 0 else (None, HIDDEN)
-        is_told = hidden is not None
-        is_likely = words >= MIN_SEVERAL_WORDS and streamed <= MAX_TOKENS_PER_WORD * self.n_words
-        return (streamed, SEVERAL) if is_told or is_likely else (None, HIDDEN)
-
-    def _count_later_tokens(self, streamed: int) -> float | None:
-        """Tokens after the first read: a token an event, or their share of the text; null where that is not sure."""
-        if abs(streamed - self.n_events) <= max(1, MAX_COUNT_GAP * self.n_events):
-            return float(streamed - self._first_events)
-        if not self.n_bytes or not self.n_words:
-            return None
-        by_bytes = streamed * (1 - self._first_bytes / self.n_bytes)
-        by_words = streamed * (1 - self._first_words / self.n_words)
-        return by_words if abs(by_bytes - by_words) <= MAX_SHARE_GAP * by_words else None
+    # Its own text has the whole URL, with the secrets in its query.
+    text = error.message if isinstance(error, aiohttp.ClientResponseError) else str(error)
+    return shorten_detail(f"{name}: {text}") if text else name

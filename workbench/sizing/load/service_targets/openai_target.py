@@ -19,38 +19,57 @@ from workbench.sizing.load.client_messages import (
     clock,
     shorten_detail,
 )
-from workbench.sizing.load.service_targets.http_target import EventTimes, HttpTarget, LineSplitter
+from workbench.sizing.load.service_targets.event_times import EventTimes
+from workbench.sizing.load.service_targets.http_target import HttpTarget, LineSplitter
 
 DATA_PREFIX = b"data:"
+COMPLETIONS_PATH, CHAT_PATH = "/completions", "/chat/completions"
 STREAM_OPTIONS = "stream_options"
 ERROR_EVENT = b"event:error"
 DONE_MARK = b"[DONE]"
 STREAM_TYPES = ("text/event-stream", "application/x-ndjson", "application/stream+json", "text/plain")
+MAX_COUNT = 10**12
 FAILED_REASONS = ("error", "abort", "aborted", "cancelled")
 """Finish reasons with which servers end an answer that they did not complete."""
 
 
 class _Delta(msgspec.Struct):
     content: Any = None
-    reasoning_content: str | None = None
-    reasoning: str | None = None
+    refusal: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
     tool_calls: Any = None
+    function_call: Any = None
+    audio: Any = None
 
     def holds_tokens(self) -> bool:
-        return bool(self.text() or self.tool_calls)
+        return bool(self.text() or self.tool_calls or self.function_call or self.holds_sound())
+
+    def holds_sound(self) -> bool:
+        return isinstance(self.audio, dict) and bool(self.audio.get("data") or self.audio.get("transcript"))
 
     def text(self) -> str:
-        return _join_parts(self.content) or self.reasoning_content or self.reasoning or ""
+        """Text that a user reads or hears."""
+        spoken = self.audio.get("transcript") if isinstance(self.audio, dict) else None
+        texts = (self.content, self.refusal, self.reasoning_content, self.reasoning, spoken)
+        return next((text for text in map(_join_parts, texts) if text), "")
 
-    def token_text(self) -> str:
-        """Text of everything that tokens were spent on, including tool calls."""
+    def token_text(self) -> str | None:
+        """Text of everything that tokens were spent on, including tool calls; null for sound without text."""
         calls = self.tool_calls if isinstance(self.tool_calls, list) else []
-        functions = [
-            call["function"] for call in calls if isinstance(call, dict) and isinstance(call.get("function"), dict)
-        ]
-        return self.text() + "".join(
-            str(function.get("name") or "") + str(function.get("arguments") or "") for function in functions
-        )
+        functions = [self.function_call, *(_find_function(call) for call in calls)]
+        text = self.text() + "".join(map(_write_function, functions))
+        return text if text or not self.holds_sound() else None
+
+
+def _find_function(call: Any) -> Any:
+    return (call.get("function") or call.get("custom")) if isinstance(call, dict) else None
+
+
+def _write_function(function: Any) -> str:
+    if not isinstance(function, dict):
+        return ""
+    return "".join(str(function.get(name) or "") for name in ("name", "arguments", "input"))
 
 
 def _join_parts(content: Any) -> str:
@@ -63,28 +82,72 @@ def _join_parts(content: Any) -> str:
 
 
 class _Choice(msgspec.Struct):
+    index: Any = 0
     delta: _Delta | None = None
     message: _Delta | None = None
+    text: Any = None
     finish_reason: str | None = None
+
+    def output(self) -> _Delta | None:
+        """Part of the answer that it holds: a delta, or the text of a completion that is no chat."""
+        return self.delta if self.text is None else _Delta(content=self.text)
+
+    def message_or_text(self) -> _Delta | None:
+        """The whole answer, of a chat or of another completion."""
+        return self.message if self.text is None else _Delta(content=self.text)
 
 
 class _TokenDetails(msgspec.Struct):
-    reasoning_tokens: int | None = None
+    reasoning_tokens: Any = None
+    rejected_prediction_tokens: Any = None
 
 
 class _PromptDetails(msgspec.Struct):
-    cached_tokens: int | None = None
+    cached_tokens: Any = None
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int | None = None
+    prompt_tokens: Any = None
     prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens: int | None = None
+    completion_tokens: Any = None
     completion_tokens_details: _TokenDetails | None = None
+    reasoning_tokens: Any = None
 
     def count_cached(self) -> int | None:
         """Prompt tokens that came from the server's prefix cache; null where it does not say."""
-        return None if self.prompt_tokens_details is None else self.prompt_tokens_details.cached_tokens
+        return None if self.prompt_tokens_details is None else read_count(self.prompt_tokens_details.cached_tokens)
+
+    def count_prompt(self) -> int | None:
+        """Tokens of the prompt; null where it does not say."""
+        return read_count(self.prompt_tokens)
+
+    def count_answer(self) -> int | None:
+        """Tokens of the answer, with those that were not streamed; null where it does not say."""
+        return read_count(self.completion_tokens)
+
+    def count_hidden(self) -> int | None:
+        """Tokens of the answer that were not part of its text, as it says; null where it does not."""
+        details = self.completion_tokens_details or _TokenDetails()
+        counts = [read_count(details.reasoning_tokens), read_count(details.rejected_prediction_tokens)]
+        if counts[0] is None:
+            counts[0] = read_count(self.reasoning_tokens)
+        told = [count for count in counts if count is not None]
+        return sum(told) if told else None
+
+
+def read_count(value: Any) -> int | None:
+    """A count as servers write it: a whole number, as a float or as text too; null for anything else.
+
+    >>> [read_count(value) for value in (12, 12.0, "12", "12.0", 12.5, True, -1, "many", None)]
+    [12, 12, 12, 12, None, None, None, None, None]
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return int(number) if 0 <= number < MAX_COUNT and number.is_integer() else None
 
 
 class _Chunk(msgspec.Struct):
@@ -99,18 +162,25 @@ _chunk_decoder = msgspec.json.Decoder(_Chunk | None)
 class ChatStream:
     """State of one streamed answer."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = 8 << 20) -> None:
         self.events = EventTimes()
         self.is_done = False
         self.has_finish_reason = False
         self.has_empty_reason = False
         self.streams_reasoning = False
         self.is_error_event = False
-        self.usage = _Usage()
+        self._max_bytes = max_bytes
+        self._prompt_usage = self._answer_usage = _Usage()
+        self._n_events_counted = 0
         self._texts: list[str] = []
+        self._held: list[bytes] = []
+        self._held_bytes = 0
 
     def add_line(self, line: bytes, now: float) -> None:
-        """Process a line received at time `now`."""
+        """Process a line received at time `now`; an empty one ends an event of several lines."""
+        if not line:
+            self.end_event(now)
+            return
         if not line.startswith(DATA_PREFIX):
             self.is_error_event = self.is_error_event or line.replace(b" ", b"") == ERROR_EVENT
             return
@@ -119,15 +189,33 @@ class ChatStream:
             raise FailedAnswerError(shorten_detail(text.decode(errors="replace")))
         if text == DONE_MARK:
             self.is_done = True
-            return
-        chunk = _parse_chunk(text)
+        elif self._held or not _is_json(text):
+            self._hold_line(text)
+        else:
+            self._add_chunk(_parse_chunk(text), now)
+
+    def end_event(self, now: float) -> None:
+        """Process an event whose data came in several lines, if there is one."""
+        text = b"\n".join(self._held).strip()
+        self._held, self._held_bytes = [], 0
+        if text:
+            self._add_chunk(_parse_chunk(text), now)
+
+    def _hold_line(self, text: bytes) -> None:
+        self._held_bytes += len(text)
+        if self._held_bytes > self._max_bytes:
+            raise MalformedAnswerError(f"an event of more than {self._max_bytes} bytes")
+        self._held.append(text)
+
+    def _add_chunk(self, chunk: _Chunk | None, now: float) -> None:
         if chunk is None:
             return  # OpenAI's own client skips it, too
         if chunk.error is not None:
             raise _build_failure(chunk.error)
-        self.usage = chunk.usage or self.usage
         for choice in chunk.choices or ():
             self._add_choice(choice, now)
+        if chunk.usage is not None:
+            self._add_usage(chunk.usage)
 
     def _add_choice(self, choice: _Choice, now: float) -> None:
         if choice.finish_reason in FAILED_REASONS:
@@ -135,23 +223,40 @@ class ChatStream:
         # An empty reason is none: some servers send it with every event.
         self.has_finish_reason = self.has_finish_reason or bool(choice.finish_reason)
         self.has_empty_reason = self.has_empty_reason or choice.finish_reason == ""
-        delta = choice.delta
+        delta = choice.output()
         if delta is not None and delta.holds_tokens():
             self.streams_reasoning = self.streams_reasoning or bool(delta.reasoning_content or delta.reasoning)
-            self.events.add_event(delta.token_text(), now)
+            self.events.add_event(delta.token_text(), now, choice.index if isinstance(choice.index, int) else 0)
             self._texts.append(delta.text())
+
+    def _add_usage(self, usage: _Usage) -> None:
+        if usage.count_prompt() is not None:
+            self._prompt_usage = usage
+        if usage.count_answer() is not None:
+            self._answer_usage, self._n_events_counted = usage, self.events.n_events
+
+    def _find_answer_count(self) -> tuple[int | None, int | None]:
+        """Tokens of the answer and those of them that were not streamed, by the last count.
+
+        One that came before the last token is none: it is of a part of the answer.
+        """
+        counted = self._answer_usage.count_answer()
+        if counted is None or self._n_events_counted < self.events.n_events:
+            return None, None
+        hidden = self._answer_usage.count_hidden()
+        return counted, 0 if self.streams_reasoning and hidden is not None else hidden
 
     def build_reply(self, ended: float, status: int, sent: float) -> Reply:
         """Build the reply of the request."""
+        self.end_event(ended)
         if not (self.is_done or self.has_finish_reason):
             raise CutAnswerError("the stream ended without [DONE] or a finish reason")
         if not self.events.n_events:
             raise MalformedAnswerError("the stream holds no token")
         if not self.has_finish_reason and not self.has_empty_reason:
             raise MalformedAnswerError("the stream has no finish_reason: the server did not end the answer")
-        counted, details = self.usage.completion_tokens, self.usage.completion_tokens_details
-        hidden = None if details is None else details.reasoning_tokens
-        timing = self.events.measure(sent, counted, 0 if self.streams_reasoning and hidden is not None else hidden)
+        counted, hidden = self._find_answer_count()
+        timing = self.events.measure(sent, counted, hidden)
         return Reply(
             "ok",
             ended,
@@ -159,8 +264,8 @@ class ChatStream:
             first_token=timing.first,
             itl_s=timing.itl_s,
             llm_s=[ended - sent],
-            input_tokens=self.usage.prompt_tokens,
-            cached_tokens=self.usage.count_cached(),
+            input_tokens=self._prompt_usage.count_prompt(),
+            cached_tokens=self._prompt_usage.count_cached(),
             output_tokens=timing.streamed_tokens if counted is None else counted,
             answer="".join(self._texts).encode(errors="replace"),
             streamed_tokens=timing.streamed_tokens,
@@ -174,6 +279,19 @@ def _build_failure(error: Any) -> FailedAnswerError:
     return FailedAnswerError(shorten_detail(error.get("message", error) if isinstance(error, dict) else error))
 
 
+def _is_json(text: bytes) -> bool:
+    """Whether a line is a document by itself, and not the first line of one."""
+    try:
+        _chunk_decoder.decode(text)
+    except msgspec.ValidationError:
+        return True
+    except msgspec.DecodeError:
+        return False
+    except (UnicodeDecodeError, RecursionError):
+        return True
+    return True
+
+
 def _parse_chunk(text: bytes) -> _Chunk | None:
     try:
         chunk: _Chunk | None = _chunk_decoder.decode(text)
@@ -183,7 +301,7 @@ def _parse_chunk(text: bytes) -> _Chunk | None:
 
 
 class OpenAiTarget(HttpTarget):
-    """`POST {url}/v1/chat/completions` with `stream: true`."""
+    """`POST {url}/v1/chat/completions` streamed; with a prompt at a path `/completions` that is no chat's."""
 
     accepts = "text/event-stream"
 
@@ -199,6 +317,7 @@ class OpenAiTarget(HttpTarget):
     ) -> None:
         super().__init__(url, **shared)
         self._is_exact = exact_output
+        self._is_chat = not self._url.path.endswith(COMPLETIONS_PATH) or self._url.path.endswith(CHAT_PATH)
         limit = {} if output_tokens is None else {"max_tokens": output_tokens}
         fields = {"model": model, "stream": True, STREAM_OPTIONS: {"include_usage": True}, **limit, **extra}
         self._fixed = {name: value for name, value in fields.items() if value is not None}
@@ -210,7 +329,9 @@ class OpenAiTarget(HttpTarget):
             for turn in extra.history
             for role, text in zip(("user", "assistant"), turn, strict=True)
         ]
-        body = self._fixed | {"messages": [*messages, {"role": "user", "content": prompt}]}
+        messages.append({"role": "user", "content": prompt})
+        text = "\n".join(message["content"] for message in messages)
+        body = self._fixed | ({"messages": messages} if self._is_chat else {"prompt": text})
         if extra.output_tokens is not None:
             body["max_tokens"] = extra.output_tokens
         if self._is_exact and "max_tokens" in body:
@@ -229,15 +350,14 @@ class OpenAiTarget(HttpTarget):
         """Read the events with their arrival times."""
         if response.content_type == "application/json":
             return await self._read_whole_answer(response, sent)
-        lines, stream = LineSplitter(self._max_bytes), ChatStream()
+        lines, stream = LineSplitter(self._max_bytes), ChatStream(self._max_bytes)
         content = response.content
         try:
             while not content.at_eof():
                 chunk = await content.readany()
                 now = clock()
                 for line in lines.add_chunk(chunk):
-                    if line:
-                        stream.add_line(line, now)
+                    stream.add_line(line, now)
         except aiohttp.ClientPayloadError:
             if not stream.is_done:  # all was sent, and only the last chunk's end is missing
                 raise
@@ -256,21 +376,24 @@ class OpenAiTarget(HttpTarget):
             raise _build_failure(chunk.error)
         if chunk is None or not chunk.choices:
             raise MalformedAnswerError("answer without choices")
-        if not any(choice.message is not None and choice.message.holds_tokens() for choice in chunk.choices):
+        messages = [message for choice in chunk.choices if (message := choice.message_or_text()) is not None]
+        if not any(message.holds_tokens() for message in messages):
             raise MalformedAnswerError("answer without a token")
         if failed := [choice.finish_reason for choice in chunk.choices if choice.finish_reason in FAILED_REASONS]:
             raise FailedAnswerError(f"finish_reason {failed[0]}")
         usage = chunk.usage or _Usage()
-        texts = [choice.message.text() for choice in chunk.choices if choice.message is not None]
+        counted, hidden = usage.count_answer(), usage.count_hidden()
+        is_shown = any(message.reasoning_content or message.reasoning for message in messages)
         return Reply(
             "ok",
             ended,
             status=response.status,
             llm_s=[ended - sent],
-            input_tokens=usage.prompt_tokens,
+            input_tokens=usage.count_prompt(),
             cached_tokens=usage.count_cached(),
-            output_tokens=usage.completion_tokens,
-            answer="".join(texts).encode(),
+            output_tokens=counted,
+            streamed_tokens=counted - hidden if counted and hidden and not is_shown and hidden < counted else None,
+            answer="".join(message.text() for message in messages).encode(errors="replace"),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 
 import orjson
@@ -21,6 +22,7 @@ from workbench.sizing.load.service_targets.function_target import (
 FULL_PATH = "/generate/full"
 CHAT_PATH = "/chat/completions"
 LISTENER_PATIENCE_S = 10.0
+_STEM_PATTERN = re.compile(r"/v[1-9](?:beta)?(?:/openai)?$|/openai/deployments/[^/]+$")
 
 
 def create_target(target: Described, workflow: Workflow | None = None) -> Target:
@@ -34,13 +36,11 @@ def create_target(target: Described, workflow: Workflow | None = None) -> Target
 
     headers, n_bytes = resolve_secret_headers(target.header_env), target.max_answer_bytes
     if target.protocol == "nat":
-        url = _append_path(target.url, FULL_PATH)
+        url = append_path(target.url, FULL_PATH)
         return NatTarget(url, timeout_s=target.timeout_s, headers=headers, max_answer_bytes=n_bytes)
     if target.protocol == "openai":
-        base = target.url.rstrip("/")
-        path = CHAT_PATH if base.endswith("/v1") else "/v1" + CHAT_PATH
         return OpenAiTarget(
-            base if base.endswith(CHAT_PATH) else base + path,
+            append_path(target.url, CHAT_PATH, stem="/v1"),
             model=target.model,
             output_tokens=target.output_tokens,
             exact_output=target.exact_output,
@@ -62,9 +62,22 @@ def create_target(target: Described, workflow: Workflow | None = None) -> Target
     )
 
 
-def _append_path(url: str, path: str) -> str:
-    base = url.rstrip("/")
-    return base if base.endswith(path) else base + path
+def append_path(url: str, path: str, stem: str = "") -> str:
+    """Append the path of an API to a URL, before its query.
+
+    A path that ends in it, or in the `/completions` of a chat's, is whole. The stem is left out where the URL has one:
+    a version such as `/v1`, or a deployment of Azure.
+
+    >>> append_path("http://a/?b=1", "/chat/completions", "/v1"), append_path("http://a/v1", "/chat/completions", "/v1")
+    ('http://a/v1/chat/completions?b=1', 'http://a/v1/chat/completions')
+    >>> append_path("http://a/openai/deployments/m/chat/completions?api-version=1", "/chat/completions", "/v1")
+    'http://a/openai/deployments/m/chat/completions?api-version=1'
+    """
+    place, mark, query = url.partition("#")[0].partition("?")
+    base = place.rstrip("/")
+    if not base.endswith((path, "/" + path.rpartition("/")[2])):
+        base += (path if _STEM_PATTERN.search(base) else stem + path) if stem else path
+    return base + mark + query
 
 
 def resolve_secret_headers(header_env: dict[str, str]) -> dict[str, str]:
