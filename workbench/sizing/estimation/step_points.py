@@ -77,14 +77,14 @@ def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
     """Measure mean requests in flight and in service, throughput, and tokens per second.
 
     Returns: `in_flight` measured by the client, `rate_per_s`, `server_in_service` with its 90 % interval (null unless
-    every successful request has a server runtime), `tokens_per_s` (null without token counts).
+    every successful request has a server runtime), `tokens_per_s` that users get (null where counts are missing).
 
     The window reaches from the first to the last kept send time, which excludes filling and draining. By Little's law,
     the number of requests in service is throughput times server runtime; it is computed as the mean overlap of
     requests with the window. Requests are aligned at their ends, because only durations of the server's clock are used.
     The interval is a t interval over ten parts of the window.
 
-    `sent`: All requests of a step: `sent_s, ended_s, output_tokens, outcome, server_runtime_s`.
+    `sent`: All requests of a step: `sent_s, ended_s, outcome, server_runtime_s`, and its tokens.
     `counted`: Those after warm-up.
     """
     nothing = {
@@ -100,13 +100,26 @@ def measure_flow(sent: pl.DataFrame, counted: pl.DataFrame) -> dict[str, Any]:
         return nothing
     starts, ends = sent["sent_s"].to_numpy(), sent["ended_s"].to_numpy()
     within = (ends >= begin) & (ends < end)
-    tokens = sent["output_tokens"].to_numpy()[within] if sent["output_tokens"].null_count() < sent.height else None
+    tokens = _sum_tokens(sent.filter(within))
     return {
         "in_flight": float(_mean_overlap(starts, ends, begin, end)),
         "rate_per_s": float(within.sum() / (end - begin)),
-        "tokens_per_s": None if tokens is None else float(np.nansum(tokens) / (end - begin)),
+        "tokens_per_s": None if tokens is None else tokens / (end - begin),
         **_estimate_in_service(sent, starts, ends, begin, end),
     }
+
+
+def _sum_tokens(ended: pl.DataFrame) -> float | None:
+    """Tokens that users got; null where more than one success in twenty has no count, or none has.
+
+    `ended`: Requests of table REQUESTS. Few successes without a count take the mean of the others.
+    """
+    is_ok = (ended["outcome"] == "ok").to_numpy()
+    tokens = metrics.count_user_tokens(ended)[is_ok]
+    n_known = int(np.isfinite(tokens).sum())
+    if not n_known or len(tokens) - n_known > MIN_NOTED_FRACTION * len(tokens):
+        return None
+    return float(np.nanmean(tokens) * len(tokens))
 
 
 def _estimate_in_service(
