@@ -20,7 +20,8 @@ OTHER_COUNT = "other count"
 FEWER, UNSTREAMED, UNCLEAR = "fewer counted", "count refuted", "buffered, tokens unclear"
 BURSTS, CHOICES = "bursts", "several choices"
 STREAM_NOTES = {
-    BUFFERED: "the stream did not come token by token: something between buffers it, so ttft, itl and tpot are unknown",
+    BUFFERED: "the stream did not come token by token: something between buffers it, or the server gives equally many "
+    "at one moment each time, so ttft, itl and tpot are unknown",
     UNCLEAR: "the stream did not come token by token, and its tokens are not known: something between buffers it, so "
     "ttft and all figures per token are unknown",
     SEVERAL: "events hold about {n:.2g} tokens each; itl and tpot are over the tokens after the first event",
@@ -30,11 +31,11 @@ STREAM_NOTES = {
     "counted wrong; itl, tpot and all figures per token are over the events",
     FEWER: "the server counts fewer tokens than it streams, so itl, tpot and all figures per token are unknown",
     OTHER_COUNT: "the file counts about {n:.2g} tokens an event: several came at once, some were not streamed, or the "
-    "counts are of another tokenizer, so itl and tpot are unknown",
+    "counts are of another tokenizer, so itl, tpot and all figures per token are unknown",
     UNCOUNTED: "events may hold several tokens each (about {n:.2g} by their text) and nothing counts them, so itl, "
     "tpot and all figures per token are unknown",
-    BURSTS: "several events come at one moment, as speculative decoding gives them; ttft is when the first came, itl "
-    "and tpot are means over the tokens after that moment",
+    BURSTS: "several events come at one moment, as speculative decoding gives them (or a small buffer); ttft is when "
+    "the first came, itl and tpot are means over the tokens after that moment",
     CHOICES: "an answer is several choices at once: itl and tpot are those of one choice, token is over all",
 }
 """What a level says of its streams, by the note of a request; n is the median of its tokens an event."""

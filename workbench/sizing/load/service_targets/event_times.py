@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 from workbench.sizing.load.client_messages import (
@@ -169,7 +170,11 @@ class _EventTexts:
         self._texts = [text for text in texts if text is not None]
         self._n_events = len(texts)
         self._is_text = len(self._texts) == len(texts)
-        self.n_pieces = sum(map(count_pieces, self._texts))
+
+    @cached_property
+    def n_pieces(self) -> float:
+        """Pieces of all events; no piece reaches from one event into the next."""
+        return count_pieces("\n".join(self._texts))
 
     def count_streamed(self, counted: int | None, hidden: int | None) -> tuple[int | None, str | None]:
         """Number of tokens that were streamed, null if unknown, and a note where it differs from a token an event."""
@@ -187,7 +192,7 @@ class _EventTexts:
         if self._is_text and streamed > _count_bytes(self._texts):
             by_text, _ = self._count_by_text()
             return (None, HIDDEN) if by_text is None else (by_text, UNSTREAMED)
-        n_divided = sum(len(_PIECE_PATTERN.findall(text)) for text in self._texts)
+        n_divided = len(_PIECE_PATTERN.findall("\n".join(self._texts)))
         is_likely = streamed <= MAX_TOKENS_A_PIECE * n_divided
         return (streamed, SEVERAL) if hidden is not None or is_likely else (None, HIDDEN)
 
@@ -209,7 +214,7 @@ def count_pieces(text: str) -> float:
     [1.0, 2.0, 6.0, 4.0, 2.0, 0.0]
     """
     n_pieces = len(_PIECE_PATTERN.findall(text)) + len(_UNSPACED_PATTERN.findall(text))
-    return float(max(n_pieces, len(text.strip()) / MAX_TOKEN_LETTERS))
+    return float(max(n_pieces, len("".join(text.split())) / MAX_TOKEN_LETTERS))
 
 
 def _agree(tokens: int, n_events: int) -> bool:

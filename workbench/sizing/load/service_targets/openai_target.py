@@ -50,16 +50,20 @@ class _Delta(msgspec.Struct):
 
     def text(self) -> str:
         """Text that a user reads or hears."""
+        if self.content and isinstance(self.content, str):
+            return self.content  # nearly always; this runs for every event of every answer
         spoken = self.audio.get("transcript") if isinstance(self.audio, dict) else None
         texts = (self.content, self.refusal, self.reasoning_content, self.reasoning, spoken)
         return next((text for text in map(_join_parts, texts) if text), "")
 
     def token_text(self) -> str | None:
         """Text of everything that tokens were spent on, including tool calls; null for sound without text."""
+        text = self.text()
+        if not (self.tool_calls or self.function_call):
+            return text or (None if self.holds_sound() else "")
         calls = self.tool_calls if isinstance(self.tool_calls, list) else []
         functions = [self.function_call, *(_find_function(call) for call in calls)]
-        text = self.text() + "".join(map(_write_function, functions))
-        return text if text or not self.holds_sound() else None
+        return text + "".join(map(_write_function, functions))
 
 
 def _find_function(call: Any) -> Any:
@@ -189,10 +193,10 @@ class ChatStream:
             raise FailedAnswerError(shorten_detail(text.decode(errors="replace")))
         if text == DONE_MARK:
             self.is_done = True
-        elif self._held or not _is_json(text):
+        elif self._held:
             self._hold_line(text)
         else:
-            self._add_chunk(_parse_chunk(text), now)
+            self._add_data(text, now)
 
     def end_event(self, now: float) -> None:
         """Process an event whose data came in several lines, if there is one."""
@@ -200,6 +204,15 @@ class ChatStream:
         self._held, self._held_bytes = [], 0
         if text:
             self._add_chunk(_parse_chunk(text), now)
+
+    def _add_data(self, text: bytes, now: float) -> None:
+        """Process a line of data: a whole event, or the first line of one."""
+        try:
+            chunk = _parse_chunk(text)
+        except _BrokenJsonError:
+            self._hold_line(text)
+            return
+        self._add_chunk(chunk, now)
 
     def _hold_line(self, text: bytes) -> None:
         self._held_bytes += len(text)
@@ -275,21 +288,12 @@ class ChatStream:
         )
 
 
+class _BrokenJsonError(MalformedAnswerError):
+    """What came is no JSON, or not the whole of it."""
+
+
 def _build_failure(error: Any) -> FailedAnswerError:
     return FailedAnswerError(shorten_detail(error.get("message", error) if isinstance(error, dict) else error))
-
-
-def _is_json(text: bytes) -> bool:
-    """Whether a line is a document by itself, and not the first line of one."""
-    try:
-        _chunk_decoder.decode(text)
-    except msgspec.ValidationError:
-        return True
-    except msgspec.DecodeError:
-        return False
-    except (UnicodeDecodeError, RecursionError):
-        return True
-    return True
 
 
 def _parse_chunk(text: bytes) -> _Chunk | None:
@@ -297,7 +301,9 @@ def _parse_chunk(text: bytes) -> _Chunk | None:
         chunk: _Chunk | None = _chunk_decoder.decode(text)
         return chunk
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedAnswerError(f"event does not parse: {shorten_detail(error)}") from error
+        is_broken = isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError)
+        kind = _BrokenJsonError if is_broken else MalformedAnswerError
+        raise kind(f"event does not parse: {shorten_detail(error)}") from error
 
 
 class OpenAiTarget(HttpTarget):
