@@ -91,6 +91,8 @@ TOLD_REASONING = {"completion_tokens_details": {"reasoning_tokens": 48}}
         (["天地玄黄"] * 3, [write_usage(500)], None, HIDDEN),
         (SHORT, [write_usage(60, **TOLD_REASONING)], 12, None),
         (SHORT, [write_usage(60, reasoning_tokens=48)], 12, None),
+        (SHORT, [write_usage(60, completion_tokens_details={"reasoning_tokens": "48"})], 12, None),
+        (SHORT, [write_usage(12, completion_tokens_details=[], prompt_tokens_details="")], 12, None),
         (SHORT, [write_usage(12, completion_tokens_details={"reasoning_tokens": 5})], 12, None),
         (SHORT, [write_usage(15, completion_tokens_details={"rejected_prediction_tokens": 3})], 12, None),
     ],

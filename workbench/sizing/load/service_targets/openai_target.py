@@ -101,25 +101,16 @@ class _Choice(msgspec.Struct):
         return self.message if self.text is None else _Delta(content=self.text)
 
 
-class _TokenDetails(msgspec.Struct):
-    reasoning_tokens: Any = None
-    rejected_prediction_tokens: Any = None
-
-
-class _PromptDetails(msgspec.Struct):
-    cached_tokens: Any = None
-
-
 class _Usage(msgspec.Struct):
     prompt_tokens: Any = None
-    prompt_tokens_details: _PromptDetails | None = None
+    prompt_tokens_details: Any = None
     completion_tokens: Any = None
-    completion_tokens_details: _TokenDetails | None = None
+    completion_tokens_details: Any = None
     reasoning_tokens: Any = None
 
     def count_cached(self) -> int | None:
         """Prompt tokens that came from the server's prefix cache; null where it does not say."""
-        return None if self.prompt_tokens_details is None else read_count(self.prompt_tokens_details.cached_tokens)
+        return _read_detail(self.prompt_tokens_details, "cached_tokens")
 
     def count_prompt(self) -> int | None:
         """Tokens of the prompt; null where it does not say."""
@@ -131,12 +122,18 @@ class _Usage(msgspec.Struct):
 
     def count_hidden(self) -> int | None:
         """Tokens of the answer that were not part of its text, as it says; null where it does not."""
-        details = self.completion_tokens_details or _TokenDetails()
-        counts = [read_count(details.reasoning_tokens), read_count(details.rejected_prediction_tokens)]
-        if counts[0] is None:
-            counts[0] = read_count(self.reasoning_tokens)
+        details = self.completion_tokens_details
+        reasoning = _read_detail(details, "reasoning_tokens")
+        counts = (
+            read_count(self.reasoning_tokens) if reasoning is None else reasoning,
+            _read_detail(details, "rejected_prediction_tokens"),
+        )
         told = [count for count in counts if count is not None]
         return sum(told) if told else None
+
+
+def _read_detail(details: Any, name: str) -> int | None:
+    return read_count(details.get(name)) if isinstance(details, dict) else None
 
 
 def read_count(value: Any) -> int | None:
