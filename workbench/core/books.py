@@ -108,3 +108,15 @@ def describe_broken_books(books: pl.DataFrame, names: Sequence[str] | None = Non
                 f"the book of {row['book']} does not balance: {sides[0]}, {sides[1]} (likely cause: {row['cause']})"
             )
     return tuple(sentences)
+
+
+def list_book_checks(books: pl.DataFrame) -> pl.DataFrame:
+    """Books as rows of the checks, without those whose sides are not known. `books`: Table BOOKS."""
+    import polars as pl
+
+    return books.filter(pl.col("holds").is_not_null()).select(
+        check=pl.concat_str(pl.lit("book of "), "book", pl.lit(": "), "left_side"),
+        found="left_value",
+        allowed="right_value",
+        holds="holds",
+    )

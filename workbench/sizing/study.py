@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import polars as pl
 
+from workbench.core.books import BOOKS, list_book_checks
 from workbench.report.display import KeyNumber
 from workbench.sizing import summary
 from workbench.sizing.config import Goal, NotebookConfig
@@ -195,6 +196,7 @@ class Study:
         samples = self.measured.server_metrics
         tables += [(SERVER_METRICS, samples)] if samples is not None and samples.height else []
         tables += [(SCALING, answer.scaling)] if answer.scaling.height else []
+        tables += [(BOOKS, answer.books)] if answer.books is not None else []
         return tables + ([(VERIFICATION, answer.verification)] if answer.verification is not None else [])
 
     def check(self) -> pl.DataFrame:
@@ -205,7 +207,8 @@ class Study:
         BrokenInvariantError
             An invariant does not hold.
         """
-        return check_answer(self.measured, self.found)
+        checks = check_answer(self.measured, self.found)
+        return checks if self.found.books is None else pl.concat([checks, list_book_checks(self.found.books)])
 
 
 def _drop_empty_columns(frame: pl.DataFrame) -> pl.DataFrame:

@@ -69,8 +69,8 @@ REQUESTS = Table(
         Column(
             "stream",
             "str",
-            "buffered, several tokens an event, hidden tokens, or tokens not counted: how a stream differs from one "
-            "token an event. Null otherwise.",
+            "How a stream differs from one token an event, as a name of `load.client_messages.STREAM_NOTES`: buffered, "
+            "several tokens an event, hidden tokens, tokens not counted, fewer counted, and so on. Null otherwise.",
             nullable=True,
             added=True,
         ),

@@ -93,16 +93,6 @@ def check_fleet(qualified: Qualification) -> pl.DataFrame:
     )
 
 
-def list_book_checks(books: pl.DataFrame) -> pl.DataFrame:
-    """Books as rows of the checks, without those whose sides are not known. `books`: Table BOOKS."""
-    return books.filter(pl.col("holds").is_not_null()).select(
-        check=pl.concat_str(pl.lit("book of "), "book", pl.lit(": "), "left_side"),
-        found="left_value",
-        allowed="right_value",
-        holds="holds",
-    )
-
-
 def _interval_columns(name: str) -> tuple[str, str, str]:
     return name.format(""), name.format("low_"), name.format("high_")
 

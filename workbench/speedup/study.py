@@ -8,7 +8,7 @@ from typing import Literal
 
 import polars as pl
 
-from workbench.core.books import BOOKS
+from workbench.core.books import BOOKS, list_book_checks
 from workbench.core.tables import Table
 from workbench.eventlog.reader import EventLogFacts, read_event_logs
 from workbench.report.display import KeyNumber
@@ -34,7 +34,7 @@ from workbench.speedup.fleet.qualification import (
     QualificationTerms,
     qualify_applications,
 )
-from workbench.speedup.invariants import check_fleet, check_pair, list_book_checks
+from workbench.speedup.invariants import check_fleet, check_pair
 
 FACTORS_FILE = "factors.json"
 

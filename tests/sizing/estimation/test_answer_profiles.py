@@ -14,7 +14,7 @@ from workbench.sizing.estimation.step_points import assess_steps
 
 
 @pytest.mark.parametrize(
-    ("repeated_s", "verdict"), [(0.2, "cached"), (0.75, "cached"), (0.85, "valid"), (1.0, "valid"), (3.0, "valid")]
+    ("repeated_s", "verdict"), [(0.2, "cached"), (0.75, "cached"), (0.85, "valid"), (1.0, "valid"), (3.0, "changed")]
 )
 def test_a_cache_is_told_by_repeated_prompts_that_are_clearly_faster(repeated_s: float, verdict: str) -> None:
     item = np.arange(300) % 150

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -167,3 +168,41 @@ def test_a_refusal_names_the_levels_that_were_left_out() -> None:
     )
     assert found.recommended is None
     assert "left out: level(s) 16, 32 (server-limited: server admits about 8" in found.sentence
+
+
+def _of_levels(seconds_by_level: dict[int, list[float]]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Closed levels in this order, each with its latencies, which vary by 2 %."""
+    rng = np.random.default_rng(3)
+    frames = [
+        closed(users, [float(one * rng.normal(1, 0.02)) for one in seconds]).with_columns(step=pl.lit(step))
+        for step, (users, seconds) in enumerate(seconds_by_level.items())
+    ]
+    return pl.concat(frames), steps(*({"users": users} for users in seconds_by_level))
+
+
+def test_a_service_that_scales_out_between_levels_gets_no_number_but_that_of_the_levels_before() -> None:
+    one_replica, two_replicas = ({users: [0.1 * users / n] * 240 for users in range(2, 17, 2)} for n in (1, 2))
+    levels = {users: (one_replica if users <= 6 else two_replicas)[users] for users in one_replica}
+    requests_of, steps_of = _of_levels(levels)
+    found = compute_answer(requests_of, steps_of, [Goal.read("p95<=0.65")], 60.0, draws=50)
+    assert found.recommended is None
+    assert found.before_change == 10
+    assert found.reasons[0].startswith("the service changed: 6 users: median 0.6")
+    assert "10 GPUs" in found.sentence
+    assert found.estimates["gpus"].to_list() == [None]
+
+
+@pytest.mark.parametrize(("late", "word"), [(0.5, "faster"), (2.0, "slower")])
+def test_a_service_that_changes_within_a_level_gets_no_number(late: float, word: str) -> None:
+    levels = {users: [0.1 * users] * 240 for users in (2, 4, 6, 8)}
+    levels[6] = [0.6] * 120 + [0.6 * late] * 120
+    found = compute_answer(*_of_levels(levels), [Goal.read("p95<=0.7")], 60.0, draws=50)
+    assert found.recommended is None
+    assert f"the service became {word} within the level" in found.reasons[0]
+
+
+def test_a_slow_first_level_is_one_of_a_service_that_was_warming_up() -> None:
+    levels = {2: [0.9] * 240} | {users: [0.1 * users] * 240 for users in (4, 6, 8)}
+    found = compute_answer(*_of_levels(levels), [Goal.read("p95<=0.65")], 60.0, draws=50)
+    assert found.recommended == 10
+    assert found.points["verdict"].to_list()[0] == "unsteady"

@@ -104,7 +104,8 @@ def test_a_quarter_of_refusals_makes_the_p95_null_and_the_point_invalid() -> Non
     assert found.points["error_ratio"][0] == pytest.approx(0.25, abs=0.1)
     assert found.points["n_http_error"][0] > 0
     assert found.reasons[0].startswith("4 users: interrupted, ")
-    assert list(found.failures[0]) == ['http_error 422: {"detail": "field required"}']
+    (failure,) = found.failures[0]
+    assert failure == f'http_error 422: {{"detail": "field required"}} (asked {server.url}/generate/full)'
 
 
 @pytest.mark.live

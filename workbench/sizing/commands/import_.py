@@ -34,7 +34,7 @@ def import_(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Create the sweep's folder below this one.")] = None,
     as_json: JsonFlag = False,
 ) -> None:
-    """Create a sweep from the result of guidellm, aiperf, inference-perf, vllm bench, genai-perf or the toolkit's calculator.
+    """Create a sweep from a result of guidellm, aiperf, inference-perf, vllm, genai-perf or the toolkit's calculator.
 
     Failed requests count as failures. Requests of a warm-up phase, and requests that were cut off when the tool ended,
     are left out with a note. With a fixed rate, latency counts from the time a request was due.

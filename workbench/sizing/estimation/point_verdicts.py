@@ -13,6 +13,7 @@ from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.answer_profiles import AnswerProfile, Verdicts, find_cached_steps, find_other_answers
 from workbench.sizing.estimation.backlog import Backlog
 from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
+from workbench.stats import quantiles
 
 if TYPE_CHECKING:
     import polars as pl
@@ -49,6 +50,12 @@ SATURATED_RATE_FACTOR = 1.05
 """Growth of the rate from one load to the next up to which throughput stays; chosen, not derived."""
 SATURATED_LOAD_FACTOR = 1.2
 """Smallest growth of the load that says something: a rate may stay over a smaller one. Chosen, not derived."""
+CHANGED = "changed"
+"""Verdict of a level whose service is another one at later levels."""
+MIN_CHANGE_WITHIN = 1.25
+"""Ratio between the intervals of the medians of a step's first and last third from which on the service changed."""
+MIN_FOR_CHANGE = 60
+"""Fewest latencies that can show it: twenty in each third. Both are chosen, not derived."""
 PER_REQUEST_METRICS = ("runtime", "e2e", "ttft", "llm")
 """Metrics that a late client lengthens by its whole delay."""
 
@@ -75,7 +82,12 @@ class PointLimits:
 
 
 def decide_verdict(
-    row: dict[str, Any], step: dict[str, Any], p95: float | None, limits: PointLimits, backlog: Backlog | None
+    row: dict[str, Any],
+    step: dict[str, Any],
+    p95: float | None,
+    limits: PointLimits,
+    backlog: Backlog | None,
+    change: str | None = None,
 ) -> tuple[str, str | None]:
     """Verdict of one step by itself, and its reason; the first that applies."""
     if step["stopped"] == "lost worker":
@@ -92,6 +104,8 @@ def decide_verdict(
     if high is not None and high < in_flight and row["server_in_service"] < MIN_ADMITTED_FRACTION * in_flight:
         n = round(row["server_in_service"])
         return "server-limited", f"server admits about {n} of {in_flight:.0f} requests in flight: the rest queues"
+    if change is not None:
+        return CHANGED, change
     if row["n_kept"] < limits.min_samples:
         return "few samples", f"{row['n_kept']} requests kept, {limits.min_samples} needed"
     return "valid", None
@@ -108,6 +122,27 @@ def _describe_failures(row: dict[str, Any]) -> tuple[str, str]:
         )
     kinds = ", ".join(f"{row[f'n_{kind}']} {kind}" for kind in OUTCOMES[1:] if row[f"n_{kind}"])
     return "interrupted", f"{100 * row['error_ratio']:.1f} % of {row['n_kept']} failed: {kinds}"
+
+
+def find_change_within(kept_requests: pl.DataFrame, step: dict[str, Any]) -> str | None:
+    """Sentence if the service changed within a step of users without think time; null otherwise.
+
+    `kept_requests`: Requests after warm-up, in the order of sending. Their latencies have no trend while the users and
+    the service stay as they are.
+    """
+    latencies = metrics.metric_values(kept_requests, metrics.DEFAULT_METRIC)
+    has_sessions = "turn" in kept_requests.columns and kept_requests["turn"].count() > 0
+    if step["loop"] != "closed" or step["think_s"] or has_sessions or len(latencies) < MIN_FOR_CHANGE:
+        return None
+    third = len(latencies) // 3
+    first, last = (quantiles.estimate_quantile(part, 0.5) for part in (latencies[:third], latencies[-third:]))
+    for slow, fast, word in ((first, last, "faster"), (last, first, "slower")):
+        if np.isfinite(slow.low) and slow.low > MIN_CHANGE_WITHIN * fast.high:
+            return (
+                f"median {first.value:.3g} s in its first third, {last.value:.3g} s in its last: "
+                f"the service became {word} within the level"
+            )
+    return None
 
 
 def _find_client_limit(
@@ -176,7 +211,7 @@ def compare_points(
         # What was answered does not depend on how late the client was.
         table = apply_verdicts(table, others, (*usable, "client-limited"))
     cached = find_cached_steps(table, profiles, MIN_REPEATED_FRACTION)
-    table = apply_verdicts(table, cached, usable)
+    table = apply_verdicts(table, cached, (*usable, CHANGED))
     table = apply_verdicts(table, find_unsteady_steps(table, quantile_rows), USABLE_VERDICTS)
     return apply_verdicts(table, find_saturated_steps(table, quantile_rows), ("valid",))
 
@@ -200,9 +235,10 @@ def find_wrong_clock(table: pl.DataFrame, limits: PointLimits) -> Verdicts:
 def find_unsteady_steps(table: pl.DataFrame, quantile_rows: list[dict[str, Any]]) -> Verdicts:
     """Steps that contradict a later one: more load, and yet clearly faster.
 
-    An earlier step that was slower than a later one at no less load met a service that was still warming up. An earlier
-    one that was faster at no less load shows a service that has become slower: drift. Medians, whose intervals must
-    leave the factor between them.
+    The first step, when it was slower than a later one at no less load, met a service that was still warming up. Any
+    other such step shows a service that can do more than it could: it changed, as by another replica. An earlier one
+    that was faster at no less load shows a service that has become slower: drift. Medians, whose intervals must leave
+    the factor between them.
 
     `table`: Table POINTS. `quantile_rows`: Rows of table QUANTILES.
     """
@@ -211,12 +247,16 @@ def find_unsteady_steps(table: pl.DataFrame, quantile_rows: list[dict[str, Any]]
     for gpus, unit in table.select("gpus", "load_unit").unique().sort("gpus", "load_unit").iter_rows():
         same = table.filter((table["gpus"] == gpus) & (table["load_unit"] == unit))
         rows = list(same.sort("step").iter_rows(named=True))
+        first = rows[0]["step"]
         rows = [row for row in rows if row["verdict"] in USABLE_VERDICTS and _is_known(middle.get(row["step"]))]
         for early, late in itertools.combinations(rows, 2):
             before, after = middle[early["step"]], middle[late["step"]]
             if early["load"] <= late["load"] and before["low_s"] > UNSTEADY_FACTOR * after["high_s"]:
-                text = f"slower than a later step at {late['load']:g}: the service was still warming up"
-                verdicts.setdefault(early["step"], ("unsteady", _compare_medians(before, after, text)))
+                is_first = early["step"] == first
+                cause = "was still warming up" if is_first else "can do more since then"
+                text = f"slower than a later step at {late['load']:g}: the service {cause}"
+                kind = "unsteady" if is_first else CHANGED
+                verdicts.setdefault(early["step"], (kind, _compare_medians(before, after, text)))
             elif early["load"] >= late["load"] and after["low_s"] > UNSTEADY_FACTOR * before["high_s"]:
                 text = f"faster than a later step at {late['load']:g}: the service became slower during the sweep"
                 verdicts[early["step"]] = ("drift", _compare_medians(before, after, text))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from workbench.core.books import describe_broken_books
 from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import format_number
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.gpu_estimates import AT_LEAST, MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
+from workbench.sizing.estimation.level_books import build_level_books
+from workbench.sizing.estimation.point_verdicts import CHANGED
 from workbench.sizing.estimation.server_bottleneck import find_first_bottleneck
 from workbench.sizing.estimation.serving_costs import compute_costs, joules_per_token
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
@@ -100,7 +103,9 @@ def find_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> tuple[Fl
 class SizingAnswer:
     """How many GPUs, and why.
 
+    `before_change`: GPUs by the levels before the service changed; null without a change, or where they do not say.
     `left_out`: Levels that the answer does not rest on, in words; empty without any.
+    `books`: Table BOOKS of the levels.
     `gpu_price_per_hour`: Price of a GPU for an hour; null when none was given.
     """
 
@@ -115,6 +120,8 @@ class SizingAnswer:
     gpu_price_per_hour: float | None = None
     verification: pl.DataFrame | None = None
     left_out: str = ""
+    before_change: int | None = None
+    books: pl.DataFrame | None = None
 
     def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
         """Copy of the answer with its verification."""
@@ -192,6 +199,12 @@ class SizingAnswer:
         reasons = []
         if self.recommended is None:
             reasons += [f"{row['target']}: {_format_lower_bound(row)}; {row['reason']}" for row in self._loose_rows]
+        reasons += [] if self.books is None else describe_broken_books(self.books)
+        changed = self.points.filter(self.points["verdict"] == CHANGED).sort("step")
+        for row in changed.tail(1).iter_rows(named=True):
+            alone = f"; the levels up to it alone say {self.before_change} GPUs" if self.before_change else ""
+            do = "measure with a fixed number of replicas, and without changes of the service"
+            return [f"the service changed: {row['load']:g} {_name_unit(row)}: {row['reason']}{alone}; {do}"]
         drifted = self.points.filter(self.points["verdict"] == "drift").sort("load")
         reasons += [f"drift at {row['load']:g}: {row['reason']}" for row in drifted.head(1).iter_rows(named=True)]
         for row in self.estimates.iter_rows(named=True):
@@ -234,8 +247,12 @@ class SizingAnswer:
         return f"; verification {', '.join(verdicts)} ({self.verification['scope'][0]})"
 
 
+def _name_unit(row: dict[str, Any]) -> str:
+    return "users" if row["load_unit"] == "users" else "requests a second"
+
+
 def _format_lower_bound(row: dict[str, Any]) -> str:
-    unit = "users" if row["load_unit"] == "users" else "requests a second"
+    unit = _name_unit(row)
     gpus = "a GPU" if row["test_gpus"] == 1 else f"on {row['test_gpus']} GPUs"
     return f"at least {row['capacity_low']:g} {unit} {gpus}"
 
@@ -284,6 +301,8 @@ def compute_answer(
         raise ConfigError("the load to serve is not positive", found=load)
     if not steps.height:
         raise InputError("no steps", do="run a sweep first: workbench sizing run")
+    import polars as pl
+
     limits = replace(limits or PointLimits(), goals=tuple(goals))
     table, quantiles = assess_steps(
         requests,
@@ -295,7 +314,18 @@ def compute_answer(
     units = table["load_unit"].unique().to_list()
     if len(units) > 1:
         raise InputError("closed and open loops are mixed", found=sorted(steps["loop"].unique().to_list()))
-    table_of_estimates, laws = estimate_gpus_and_scaling(requests, steps, table, goals, load, draws=draws, seed=seed)
+    estimate = partial(estimate_gpus_and_scaling, requests, steps, goals=goals, load=load, draws=draws, seed=seed)
+    changed = table.filter(table["verdict"] == CHANGED)
+    before_change = None
+    if changed.height:
+        # Levels of two services have no law in common: no number, but what those before the change say.
+        before = table.filter(table["step"] <= changed["step"].max())
+        before = before.with_columns(verdict=before["verdict"].replace(CHANGED, "valid"))
+        counts = estimate(points=before)[0]["recommended"].to_list()
+        before_change = None if None in counts else max(counts, default=None)
+        table_of_estimates, laws = estimate(points=table.with_columns(verdict=pl.lit(CHANGED)))
+    else:
+        table_of_estimates, laws = estimate(points=table)
     return SizingAnswer(
         load=float(load),
         load_unit=units[0],
@@ -306,6 +336,8 @@ def compute_answer(
         scaling=laws,
         simulated=bool(steps["simulated"].any()),
         gpu_price_per_hour=gpu_price_per_hour,
+        before_change=before_change,
+        books=build_level_books(requests, steps, table),
     )
 
 

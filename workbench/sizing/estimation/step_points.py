@@ -13,7 +13,7 @@ from workbench.sizing.estimation.answer_profiles import AnswerProfile, profile_a
 from workbench.sizing.estimation.backlog import Backlog, measure_backlog
 from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimits
-from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict
+from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict, find_change_within
 from workbench.sizing.estimation.server_bottleneck import summarize_server_metrics
 from workbench.sizing.load.client_messages import STREAM_NOTES
 from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
@@ -257,7 +257,7 @@ def assess_step(
     point = _build_point(sent, counted, step) | extra | _backlog_columns(backlog)
     point |= summarize_server_metrics(samples, *_kept_window(counted), point["in_flight"])
     p95 = _runtime_quantiles(quantile_rows, metrics.DEFAULT_QUANTILE).get(step["step"])
-    verdict, reason = decide_verdict(point, step, p95, limits, backlog)
+    verdict, reason = decide_verdict(point, step, p95, limits, backlog, find_change_within(counted, step))
     return StepAssessment(
         point | {"verdict": verdict, "reason": reason}, [row for row in quantile_rows if row["q"] in qs], answers
     )

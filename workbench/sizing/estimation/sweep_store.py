@@ -211,6 +211,7 @@ def sizing_answer_json(answer: SizingAnswer, folder: Path) -> str:
         "goodput": answer.goodput,
         "scaling": answer.scaling,
         "verification": answer.verification,
+        "books": answer.books,
     }
     return json.dumps(
         {

@@ -31,7 +31,7 @@ SCOPES: dict[Scope, str] = {
     "per-GPU load": "test GPUs at their share of the load; routing and shared resources are not verified",
     "whole load": "predicted GPUs at the whole load",
 }
-FAULTY_VERDICTS = ("cached", "unsteady", "drift", "server-limited", "client-limited")
+FAULTY_VERDICTS = ("cached", "unsteady", "changed", "drift", "server-limited", "client-limited")
 WORST_VERDICTS = (*FAILING_VERDICTS, *FAULTY_VERDICTS)
 VERIFICATION_FACTOR = 4
 """Factor on samples and duration of a step: a prediction lies near its limit, so its verification needs more."""
