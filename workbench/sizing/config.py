@@ -20,6 +20,7 @@ from workbench.live.form import FieldGroup
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.level_ladder import Ladder
+from workbench.sizing.load.request_trace import TimeUnit, TraceReplay
 from workbench.sizing.simulation.cluster_model import Service
 
 HEADER_PATTERN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -31,7 +32,9 @@ GOAL_PATTERN = re.compile(
     rf"\s*(?:({'|'.join(metrics.METRICS)})[ :_]?)?p(\d{{1,2}}(?:\.\d+)?)\s*(?:<=?|=|:)\s*(\d+(?:\.\d+)?)\s*(ms|s)?\s*"
 )
 _SWEEP = Pick("sweep", folders=("sweep.json",))
+Speed = Annotated[float, Field(gt=0, le=1_000_000)]
 Gpus = Annotated[int, Field(ge=1, le=4096)]
+TRACE_FIELDS = ("trace_from_s", "trace_for_s", "trace_unit", "trace_block", "speed")
 # Set by other parameters of the notebook.
 SERVICE_FIELDS = ("protocol", "url", "function", "target_confirm", "header_env", "gpus", "goals", "seed")
 
@@ -129,8 +132,17 @@ class SweepConfig(StrictModel):
     arrivals_cv: float = Field(2.0, gt=0, le=20, description="Coefficient of variation of the gaps (gamma).")
     trace: Path | None = Field(
         None,
-        description="Recorded traffic: times in seconds, an Azure LLM trace (CSV), or a Mooncake trace (JSONL; with "
-        "session_id and delay, sessions).",
+        description="Recorded traffic: times in seconds, an Azure or BurstGPT trace (CSV), or a Mooncake or Bailian "
+        "trace (JSONL; with session_id and delay, sessions).",
+    )
+    trace_from_s: float = Field(0.0, ge=0, description="Begin of the part that is replayed, in seconds (trace).")
+    trace_for_s: float | None = Field(None, gt=0, description="Length of that part, in seconds. Default: to the end.")
+    trace_unit: TimeUnit | None = Field(None, description="Unit of the times. Default: as the trace tells.")
+    trace_block: int | None = Field(
+        None, ge=1, le=1 << 20, description="Tokens of a block of hash_ids. Default: as the trace tells."
+    )
+    speed: list[Speed] | None = Field(
+        None, min_length=1, description="Levels of a trace: times as fast as it was recorded, instead of rates."
     )
     turns: int = Field(
         1, ge=1, le=1000, description="Turns of a session, each with all earlier ones before it (openai)."
@@ -182,6 +194,11 @@ class SweepConfig(StrictModel):
     def is_open(self) -> bool:
         """Whether requests arrive at a rate that does not depend on the service."""
         return self.arrivals != "users"
+
+    @property
+    def trace_replay(self) -> TraceReplay:
+        """What is read of the trace, and how."""
+        return TraceReplay(self.trace_from_s, self.trace_for_s, self.trace_unit, self.trace_block)
 
     @property
     def max_samples(self) -> int:
@@ -247,7 +264,7 @@ class SweepConfig(StrictModel):
             raise ValueError("rates need arrivals: poisson, gamma, constant or trace")
         if self.is_open and self.think_time_s:
             raise ValueError("think_time_s is for users; arrivals of an open loop do not wait")
-        if self.users is None and self.rates is None and not self.goals:
+        if self.users is None and self.rates is None and self.speed is None and not self.goals:
             raise ValueError("neither levels nor a goal: set users, rates or goals such as p95<=2")
         if self.protocol != "openai" and (named := self._list_openai_fields()):
             raise ValueError(f"{named[0]} needs protocol openai, not {self.protocol}")
@@ -255,8 +272,16 @@ class SweepConfig(StrictModel):
             raise ValueError("turns are sessions of users; arrivals of an open loop have none")
         if (self.output_cv or self.exact_output) and self.output_tokens is None and self.trace is None:
             raise ValueError("output_cv and exact_output need output_tokens")
+        self._check_trace()
+
+    def _check_trace(self) -> None:
         if (self.arrivals == "trace") != (self.trace is not None):
             raise ValueError("arrivals=trace needs a file in trace, and the file needs arrivals=trace")
+        if self.speed is not None and self.rates is not None:
+            raise ValueError("speed and rates are both levels of a trace: set one of them")
+        named = [name for name in TRACE_FIELDS if getattr(self, name) not in (None, 0.0)]
+        if named and self.trace is None:
+            raise ValueError(f"{named[0]} needs arrivals=trace and a file in trace")
 
     def _list_openai_fields(self) -> list[str]:
         flags = {"turns": self.turns > 1, "output_cv": bool(self.output_cv), "exact_output": self.exact_output}

@@ -324,6 +324,45 @@ def test_a_level_of_a_trace_has_the_name_of_what_was_offered(tmp_path: Path) -> 
     assert found.points.height == 2
 
 
+def test_a_window_at_a_speed_is_sent_as_it_was_recorded(tmp_path: Path) -> None:
+    rows = timed_rows([100 * place if place < 30 else 3000 + 500 * (place - 30) for place in range(90)])
+    for place, row in enumerate(rows):
+        row |= {"input_length": 40 + place, "hash_ids": [place, 1000 + place, 2000 + place]}
+    path = json_lines(tmp_path / "trace", rows)
+    part = {"trace_from_s": 3, "trace_for_s": 20, "speed": [20, 40], "trace_block": 16, "trace_unit": "ms"}
+    sizes = {"least_samples": 30, "most_samples": 30, "min_step_s": 0, "processes": 0}
+    with vllm_server(time_s=0.01) as (url, server):
+        found = run_sweep(**TARGET | {"url": url, "trace": path} | part | sizes)
+        lengths = {len(body["messages"][0]["content"].split(" ")) for body in server.bodies}
+    assert lengths <= set(range(70, 110))
+    assert found.points["load"].to_list() == pytest.approx([40.0, 80.0], rel=0.03)
+    assert any("window of the trace from 3 s to 23 s: 40 of 90 requests" in note for note in found.notes)
+    assert any("speed 20 of the trace" in note for note in found.notes)
+
+
+def test_what_was_left_out_of_a_trace_is_told(tmp_path: Path) -> None:
+    (tmp_path / "trace").write_text(BURSTGPT + "".join(f"{place},m,9,{place % 4},0,log\n" for place in range(40)))
+    with vllm_server(time_s=0.01) as (url, _):
+        sizes = {"least_samples": 20, "most_samples": 20, "min_step_s": 0, "processes": 0}
+        found = run_sweep(**TARGET | {"url": url, "trace": tmp_path / "trace", "rates": [40.0]} | sizes)
+    assert "10 of 40 requests failed: left out" in found.notes
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"rates": [1.0], "speed": [1.0]}, "speed and rates"),
+        ({"speed": [0.0]}, "speed"),
+        ({"trace_unit": "h"}, "trace_unit"),
+        ({"trace": None, "arrivals": "poisson", "rates": [1.0], "trace_from_s": 5}, "trace_from_s needs"),
+        ({"trace": None, "arrivals": "poisson", "speed": [1.0]}, "speed needs"),
+    ],
+)
+def test_settings_of_a_trace_that_make_no_sense_are_refused(settings: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        build_sweep_config(**TARGET | {"trace": Path("trace")} | settings)
+
+
 @pytest.mark.parametrize(
     ("settings", "named"),
     [

@@ -52,6 +52,7 @@ def test_the_first_session_of_each_user_does_not_count() -> None:
         found = run_sweep(url=url, users=[3], turns=4, **TARGET, **QUICK)
     kept = select_kept_requests(found.requests, 3)
     assert found.points["n_warmup"][0] >= 12
+    assert found.points["session_turns"][0] == 4
     assert kept["turn"].mean() > 2.2  # type: ignore[operator]
 
 
@@ -115,6 +116,23 @@ def test_the_command_tells_sessions_before_anything_is_sent(sizing: Sizing, max_
     assert said.code == 2
     assert "a first session is 5 x (20 s of think time + about 5 s of an answer) = 125 s" in said.err
     assert end in said.err
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ("--users-per-hour 3000 --session-length 100", "3,000 sessions an hour x 100 s = 83.3 users at once"),
+        ("--users-per-hour 3600 --turns 5 --think-time 20 --output-tokens 300", "an hour x 125 s = 125 users at once"),
+        ("--users-per-hour 3000", "add --session-length S"),
+        ("--session-length 100", "give --users-per-hour N"),
+        ("--users-per-hour 3000 --session-length 100 --target-users 3", "give --users-per-hour N"),
+    ],
+)
+def test_sessions_an_hour_are_converted_to_users_at_once(sizing: Sizing, options: str, told: str) -> None:
+    service = "run --url http://127.0.0.1:9 --protocol openai --model m --users 100 --max-step 200 --goal p95<=9"
+    said = sizing(*service.split(), *options.split())
+    assert said.code == 2
+    assert told in said.err
 
 
 def test_without_turns_no_request_has_one() -> None:

@@ -19,7 +19,8 @@ _GROUPS = {
     "Service": "url protocol function target_confirm header_env gpus simulated metrics_url gpu_metrics metrics_every_s",
     "Requests": "model output_tokens output_cv exact_output extra_body method body answer_at input_tokens_at "
     "output_tokens_at prompts prompt_key input_tokens input_cv tokenizer unique_prefix",
-    "Load": "users rates arrivals arrivals_cv trace turns think_time_s ramp_s retries processes workers seed",
+    "Load": "users rates arrivals arrivals_cv trace trace_from_s trace_for_s speed trace_unit trace_block "
+    "turns think_time_s ramp_s retries processes workers seed",
     "Precision": "least_samples most_samples tight max_step_s timeout_s max_error_ratio any_answer",
     "Limits and prices": "max_requests max_duration_s max_tokens max_cost price_request price_million_input "
     "price_million_output",
@@ -33,6 +34,7 @@ _SWEEP_OPTIONS = {
     "goals": FieldOption("goal", kind=list[str], metavar="GOAL", help=_GOAL_HELP),
     "users": FieldOption(parse=parse_numbers, metavar="N,N,…"),
     "rates": FieldOption(parse=parse_numbers, metavar="R,R,…"),
+    "speed": FieldOption(parse=parse_numbers, metavar="X,X,…"),
     "least_samples": FieldOption("samples"),
 }
 Verify = Annotated[
@@ -49,6 +51,16 @@ Resume = Annotated[
 ]
 
 
+PerHour = Annotated[
+    float | None,
+    typer.Option("--users-per-hour", help="Sessions that begin in an hour, instead of --target-users.", min=0),
+]
+SessionLength = Annotated[
+    float | None,
+    typer.Option("--session-length", metavar="S", help="Their length. Default: by turns and think time.", min=0),
+]
+
+
 @take_options_from(
     "workbench.sizing.config:SweepConfig", _SWEEP_FIELDS, _SWEEP_OPTIONS, units={"s": "S"}, groups=_GROUPS
 )
@@ -57,6 +69,8 @@ def run(
     target_users: Users = None,
     target_rate: Rate = None,
     target_sessions: Sessions = None,
+    users_per_hour: PerHour = None,
+    session_length: SessionLength = None,
     gpu_price: Price = None,
     verify: Verify = None,
     out: Out = None,
@@ -79,6 +93,8 @@ def run(
     Example: workbench sizing run --url http://127.0.0.1:8000 --goal "p95<=2" --target-users 150 --verify
     """
     settings = _complete_settings(option_values, is_resumed=resume is not None)
+    if users_per_hour is not None or session_length is not None:
+        target_users = _convert_sessions(settings, users_per_hour, session_length, target_users)
     target = None
     if any(value is not None for value in (target_users, target_rate, target_sessions)):
         from workbench.sizing.estimation.sweep_store import choose_target_load
@@ -129,6 +145,30 @@ def _plan_sessions(config: SweepConfig) -> None:
     if plan is not None:
         plan.check_step(config.max_step_s)
         print_text(f"{plan.describe()}; {plan.describe_end(config.max_step_s, datetime.now().astimezone())}", err=True)
+
+
+def _convert_sessions(
+    settings: dict[str, Any], per_hour: float | None, session_s: float | None, target_users: float | None
+) -> float:
+    """Users at once of so many sessions an hour; a length that is not given is that of a first session."""
+    from workbench.console.terminal import print_text
+    from workbench.core.errors import ConfigError
+    from workbench.sizing.config import build_sweep_config
+    from workbench.sizing.load.sweep_plan import SessionPlan, count_users_at_once
+
+    if per_hour is None or target_users is not None:
+        do = "give --users-per-hour N (with --session-length S), or --target-users N"
+        raise ConfigError("what is to be served?", where="--users-per-hour", do=do)
+    if session_s is None:
+        plan = SessionPlan.from_config(build_sweep_config(**settings))
+        if plan is None:
+            do = "add --session-length S, or --turns N and --think-time S"
+            raise ConfigError("sessions of unknown length", where="--users-per-hour", do=do)
+        session_s = plan.first_session_s
+        print_text(plan.describe(), err=True)
+    users, text = count_users_at_once(per_hour, session_s)
+    print_text(text, err=True)
+    return users
 
 
 def _check_target(settings: dict[str, Any], target: TargetLoad, *, is_resumed: bool) -> None:

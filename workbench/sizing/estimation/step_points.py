@@ -247,7 +247,7 @@ def assess_step(
     extra = {
         "repeated_prompts": float(str(repeated)),
         "cached_share": _cached_fraction(counted),
-        "session_turns": mean_session_turns(counted),
+        "session_turns": _session_turns(counted, step["users"]),
         "answer_p50": answers.median,
         "answer_unit": answers.unit,
         "ttft_known": _known_fraction(counted),
@@ -406,6 +406,14 @@ def mean_session_turns(requests: pl.DataFrame) -> float | None:
     turns = requests["turn"] if "turn" in requests.columns else None
     n_begun = 0 if turns is None else int((turns == 1).sum())
     return requests.height / n_begun if n_begun else None
+
+
+def _session_turns(counted: pl.DataFrame, users: int | None) -> float | None:
+    """Turns of a session: in a closed loop without failures all have as many, else as they are on average."""
+    if users is None or "turn" not in counted.columns or not (counted["outcome"] == "ok").all():
+        return mean_session_turns(counted)
+    most = counted["turn"].max()
+    return None if most is None else float(str(most))
 
 
 def _cached_fraction(counted: pl.DataFrame) -> float | None:

@@ -380,6 +380,7 @@ def build_verification_settings(config: SweepConfig, loads: list[float], n_earli
         "seed": (config.seed + 1 + n_earlier) % 2**63,
         # A file's prompts were all sent by the sweep; only another beginning shows what a cache has answered.
         **({"unique_prefix": True} if config.prompts is not None else {}),
+        **({} if config.speed is None else {"speed": None}),
     }
 
 

@@ -19,6 +19,7 @@ from workbench.sizing.estimation.capacity_fit import Capacity, estimate_bounded_
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
 from workbench.sizing.load.client_messages import RequestRow
 from workbench.sizing.load.level_ladder import Ladder, Rung, next_load, next_repeat_load
+from workbench.sizing.load.request_trace import read_request_trace
 from workbench.sizing.tables import FAILING_VERDICTS
 from workbench.stats import quantiles
 
@@ -104,6 +105,7 @@ def build_stop_rule(config: SweepConfig) -> StopRule:
         max_samples=config.max_samples,
         tight=config.tight,
         arrivals=config.arrivals,
+        by_speed=config.speed is not None,
         **watched,
     )
 
@@ -174,11 +176,25 @@ class SessionPlan:
         return f"the sweep takes {soonest:.0f} s to {latest:.0f} s and ends between {at[0]} and {at[1]}"
 
 
+def count_users_at_once(sessions_per_hour: float, session_s: float) -> tuple[float, str]:
+    """Users at once by Little's law, from the sessions that begin in an hour and their length; and the step in words.
+
+    >>> count_users_at_once(3000, 100)[1]
+    "3,000 sessions an hour x 100 s = 83.3 users at once (Little's law)"
+    """
+    users = sessions_per_hour * session_s / 3600
+    return (
+        users,
+        f"{sessions_per_hour:,.6g} sessions an hour x {session_s:.4g} s = {users:,.3g} users at once (Little's law)",
+    )
+
+
 class LevelSchedule:
     """Load levels of one sweep; assessments of finished steps are cached."""
 
     def __init__(self, config: SweepConfig) -> None:
         self.config = config
+        self._loads = _list_loads(config)
         self._judged: dict[int, step_points.StepAssessment] = {}
 
     def next_level(self, requests: pl.DataFrame, steps: pl.DataFrame) -> float | None:
@@ -190,9 +206,8 @@ class LevelSchedule:
 
         `requests`, `steps`: Tables of these names, of the steps so far.
         """
-        config = self.config
+        config, loads = self.config, self._loads
         full_steps = steps.filter(~steps["stopped"].is_in(UNFINISHED_REASONS))
-        loads = config.rates if config.is_open else config.users
         if loads is None:
             return self._choose_level(requests, full_steps)
         if config.arrivals == "trace":
@@ -254,6 +269,14 @@ class LevelSchedule:
                 sent = requests.filter(requests["step"] == row["step"])
                 self._judged[row["step"]] = step_points.assess_step(sent, row, limits, wanted)
         return step_points.combine_assessments([self._judged[row["step"]] for row in rows], limits)
+
+
+def _list_loads(config: SweepConfig) -> Sequence[float] | None:
+    """Loads that are asked for, of a trace at a speed by its rate; null where they are chosen."""
+    if config.speed is not None and config.trace is not None:
+        rate_per_s = read_request_trace(config.trace, config.trace_replay).rate_per_s
+        return [speed * rate_per_s for speed in config.speed]
+    return config.rates if config.is_open else config.users
 
 
 def choose_lower_load(capacities: Sequence[Capacity], rungs: Sequence[Rung], rule: Ladder) -> float | None:

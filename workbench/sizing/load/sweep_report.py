@@ -168,6 +168,7 @@ def _describe_prompts(prompts: dict[str, Any], config: SweepConfig, requests: pl
             f" in {prompts['sessions']} sessions" if "sessions" in prompts else ""
         )
         notes.append(f"trace of {count}, {rate}; a level sends it from its start, at its own rate")
+        notes += prompts.get("notes", [])
     return [text for text in notes if text]
 
 

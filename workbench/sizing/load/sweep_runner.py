@@ -61,7 +61,7 @@ LIMIT_NAMES = ("max_requests", "max_duration_s", "max_tokens", "max_cost")
 
 def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
     """Prompts and answer lengths of a sweep, and what its record says of them."""
-    trace = read_request_trace(config.trace) if config.trace is not None else RequestTrace([])
+    trace = _read_trace(config)
     if trace.sessions and (config.protocol != "openai" or config.prompts is not None):
         what = "a trace with sessions needs protocol openai, and has prompts of its own"
         raise ConfigError(
@@ -81,17 +81,23 @@ def build_prompts(config: SweepConfig) -> tuple[Prompts, dict[str, Any]]:
         trace_blocks=[] if texts else trace.block_ids,
         output_tokens=config.output_tokens,
         output_cv=config.output_cv,
+        block_tokens=trace.block_tokens,
     )
     described: dict[str, Any] = {"made": not texts}
     if config.prompts is not None:
         described |= {"rows": len(texts), "different": len(set(texts)), "sha256": files.hash_file(config.prompts)}
     elif not trace.input_tokens:
         described |= {"tokens": config.input_tokens, "cv": config.input_cv}
-    if trace.input_tokens:
+    if trace.input_tokens or trace.notes:
         described |= trace.describe()
     if tokenizer is not None:
         described |= _describe_token_lengths(prompts, tokenizer)
     return prompts, described
+
+
+def _read_trace(config: SweepConfig) -> RequestTrace:
+    """The part of the trace that is replayed; empty without a trace."""
+    return RequestTrace([]) if config.trace is None else read_request_trace(config.trace, config.trace_replay)
 
 
 def _describe_token_lengths(prompts: Prompts, tokenizer: Any) -> dict[str, Any]:
@@ -113,7 +119,7 @@ class SweepRun:
         self.journal = journal
         self._the_prompts = prompts
         self._workflow = workflow
-        self._trace = read_request_trace(config.trace) if config.trace is not None else RequestTrace([])
+        self._trace = _read_trace(config)
         self._last_runtime_s: float | None = None
         self._example: str | None = None
         self._has_answer = bool((journal.requests["outcome"] == "ok").any())
