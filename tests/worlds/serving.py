@@ -309,6 +309,7 @@ def write_aiperf(world: World, folder: Path) -> Path:
             if run.streams:
                 metrics |= {
                     "time_to_first_token": {"value": (call.first - call.sent) * 1e3, "unit": "ms"},
+                    "inter_chunk_latency": {"value": (np.diff(_event_times(call)) * 1e3).tolist(), "unit": "ms"},
                     "inter_token_latency": {"value": (call.ended - call.first) / (own - 1) * 1e3, "unit": "ms"},
                 }
         else:
@@ -334,7 +335,7 @@ def write_inference_perf(world: World, folder: Path) -> Path:
         delays = np.array([call.sent - call.due for call in calls])
         summary: dict[str, Any] = {
             "count": len(calls), "send_duration": max(sent) - min(sent), "requested_rate": run.rate or 1.0,
-            "schedule_delay": {"mean": delays.mean(), "max": delays.max(), "p95": float(np.quantile(delays, 0.95))},
+            "schedule_delay": {"mean": delays.mean(), "max": delays.max(), "p99": float(np.quantile(delays, 0.99))},
         }  # fmt: skip
         if run.rate is None:
             summary["concurrency"] = run.users

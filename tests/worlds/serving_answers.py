@@ -125,8 +125,10 @@ def judge_level(run: Run, point: dict[str, object], requests: pl.DataFrame) -> l
         if len(known) != len(expected):
             continue
         tolerance = 0.04 * expected if name == "itl_s" else np.full(len(expected), CLOCK_S)
-        if (np.abs(known - expected) > tolerance).any():
-            worst = int(np.argmax(np.abs(known - expected)))
+        # A tool may have sent the last hundredth late and not say so: no quantile that is reported rests on it.
+        off = (np.abs(known - expected) - tolerance)[: int(0.98 * len(known))]
+        if (off > 0).any():
+            worst = int(np.argmax(off))
             wrong.append(f"{name} {known[worst]:.4g} for {expected[worst]:.4g}")
     return wrong
 

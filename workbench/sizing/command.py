@@ -12,8 +12,8 @@ from workbench.sizing.commands.run import run
 from workbench.sizing.commands.simulate import simulate
 
 FIRST_STEPS = """\
-  workbench sizing simulate --port 8400      a service whose need for GPUs is known
-  workbench sizing run --url http://127.0.0.1:8400 --goal "p95<=0.8" --target-users 100 --verify
+  workbench sizing simulate --slots 8 --time-scale 0.2 --port 8400    a service whose need is known
+  workbench sizing run --url http://127.0.0.1:8400 --simulated --goal "p95<=0.3" --target-users 150
   workbench run sizing                  the report, on a simulated service
 """
 

@@ -22,6 +22,7 @@ from workbench.sizing.other_tools.imported_sweep import (
     ImportedSweep,
     classify_failure,
     correct_arrival_rate,
+    count_later_tokens,
     is_held_down,
 )
 
@@ -219,8 +220,11 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
     kind, status = ("ok", None) if record.error is None else _classify_failure(record.error)
     ttft_s = _metric_seconds(metrics.get("time_to_first_token"))
     told, counted = (_first_count(metrics, name) for name in ("usage_completion_tokens", "output_sequence_length"))
-    # The tool divides by its own tokenizer's count, which may be another than the server's.
+    # The tool divides by its own tokenizer's count, which may be another than the server's; events may hold several.
+    chunks = metrics.get("inter_chunk_latency")
+    events = len(chunks.value) + 1 if chunks is not None and isinstance(chunks.value, list) else 0
     agrees = not told or not counted or abs(told - counted) <= 1 + MAX_COUNT_ERROR * counted
+    agrees = agrees and count_later_tokens(counted, events)[1] is None
     return ImportedRequest(
         intended_s=about.credit_issued_ns / 1e9 if scheduled and about.credit_issued_ns is not None else sent_s,
         sent_s=sent_s,
@@ -232,7 +236,7 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
         output_tokens=None if not agrees else counted if told is None else told,
-        event_tokens=told / counted if told and counted else None,
+        event_tokens=counted / events if counted and events else told / counted if told and counted else None,
         stream=None if agrees else OTHER_COUNT,
         # Conversation ids are unique only within a run.
         prompt=f"{label}/{about.conversation_id}/{about.turn_index}" if about.conversation_id else "",

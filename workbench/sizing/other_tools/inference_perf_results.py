@@ -78,7 +78,6 @@ class Delay(msgspec.Struct):
 
     mean: float = 0.0
     max: float = 0.0
-    p95: float | None = None
     p99: float | None = None
 
 
@@ -157,7 +156,7 @@ def _was_sent_late(delay: Delay | None, requests: list[ImportedRequest], label: 
     """Whether requests were sent long after they were due, with a note: a latency from sending lacks that wait."""
     if delay is None:
         return False
-    late_s = next((value for value in (delay.p99, delay.p95) if value is not None), delay.max)
+    late_s = delay.max if delay.p99 is None else delay.p99
     latencies = sorted(request.ended_s - request.sent_s for request in requests)
     if late_s <= _MAX_DELAY_FRACTION * latencies[int(0.95 * (len(latencies) - 1))]:
         return False
