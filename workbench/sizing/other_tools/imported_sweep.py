@@ -46,7 +46,11 @@ _STATUS_PATTERN = re.compile(
 )
 _FAILURE_PATTERNS = (
     ("timeout", r"time[ds]? ?-?out"),
-    ("refused", r"refused|cannot connect|connect call failed|connecterror|clientconnector|connection attempts failed|name resolution|unreachable"),
+    (
+        "refused",
+        r"refused|cannot connect|connect call failed|connecterror|clientconnector|connection attempts failed|"
+        r"name resolution|unreachable",
+    ),
     ("cut", r"reset|disconnect|closed connection|peer closed|incomplete|remoteprotocol|broken pipe|payload"),
     ("malformed", r"json|decode|parse|malformed|invalid ?inference"),
 )
