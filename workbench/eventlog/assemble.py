@@ -94,7 +94,7 @@ class ApplicationAssembler:
             "host": self.rows.redactor.redact_name(info.host) if info else None,
             "total_cores": info.cores if info else None,
             "resource_profile_id": info.profile_id if info else None,
-            "added_time_ms": self.rows.note_stamp(event.time_ms),
+            "added_time_ms": self.rows.note_time(event.time_ms),
             "removed_time_ms": None,
             "removed_reason": None,
         }
@@ -103,7 +103,7 @@ class ApplicationAssembler:
         blank = dict.fromkeys(("host", "total_cores", "resource_profile_id", "added_time_ms"))
         executor_id = self.rows.redactor.redact_label(event.id) or ""
         executor = self.executors.setdefault(executor_id, {"executor_id": executor_id, **blank})
-        executor["removed_time_ms"] = self.rows.note_stamp(event.time_ms)
+        executor["removed_time_ms"] = self.rows.note_time(event.time_ms)
         executor["removed_reason"] = self.rows.redactor.redact_message(event.reason or "")
         self.rows.add_failure(
             "executor", executor_id=executor_id, time_ms=event.time_ms, reason="removed", message=event.reason

@@ -129,7 +129,7 @@ class RowWriter:
 
     def __init__(self, log_id: int, sink: TableSink, redactor: Redactor) -> None:
         self.log_id, self.sink, self.redactor = log_id, sink, redactor
-        self.last_ms = 0
+        self.last_ms = self.last_stamp_ms = 0
         self.late = 0
         self.ledger = Ledger()
 
@@ -144,9 +144,10 @@ class RowWriter:
         return time_ms
 
     def note_stamp(self, time_ms: int | None) -> int | None:
-        """Record a time that the driver takes as it writes the event: never earlier than what is before it."""
+        """Record a time that the driver takes as it writes the event: never earlier than those before it."""
         if time_ms is not None:
-            self.ledger.step_back_ms = max(self.ledger.step_back_ms, self.last_ms - time_ms)
+            self.ledger.step_back_ms = max(self.ledger.step_back_ms, self.last_stamp_ms - time_ms)
+            self.last_stamp_ms = max(self.last_stamp_ms, time_ms)
         return self.note_time(time_ms)
 
     def add_failure(self, kind: str, **row: Any) -> None:
