@@ -293,11 +293,10 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.exit(ExitCode.CANCELLED)
     except UnwritableError as error:
-        _print_error(
-            f"Error: cannot write this file\n  where: {error.filename}\n  found: {error.strerror}\n"
-            "  do: give a place in a folder that exists and may be written"
-        )
-        sys.exit(ExitCode.WRONG_USE)
+        do = "give a place in a folder that exists and may be written"
+        told = ConfigError("cannot write this file", where=error.filename, found=error.strerror, do=do)
+        _print_error(f"Error: {told}")
+        sys.exit(told.exit_code)
     except OSError as error:
         if error.errno not in _SYSTEM_FAULTS:
             _report_internal_error()

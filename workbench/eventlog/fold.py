@@ -349,7 +349,7 @@ class _ChunkFolder:
         tasks = self.open_stage((info.stage_id, info.attempt_id))
         tasks.completed, tasks.stage_failed = True, info.failure is not None
         if info.completed_ms is not None:
-            tasks.note_earlier_end(info.completed_ms)
+            tasks.compare_end(info.completed_ms)
         if tasks.planned_tasks is None:
             tasks.planned_tasks = info.tasks
         scopes = tuple(sorted({name for rdd in info.rdds if (name := parse_scope_name(rdd.scope))}))

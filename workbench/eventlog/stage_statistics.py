@@ -140,14 +140,14 @@ class StageTasks:
         elif info.finish_ms > self.last_finish_ms:
             self.last_finish_ms = info.finish_ms
         else:
-            self.note_earlier_end(info.finish_ms)
+            self.compare_end(info.finish_ms)
         if info.getting_result_ms:
             self.totals[23] += info.finish_ms - info.getting_result_ms
         if task.metrics is not None:
             self._add_metrics(task.metrics)
 
-    def note_earlier_end(self, time_ms: int) -> None:
-        """An end that is not later than all ends before it in the log."""
+    def compare_end(self, time_ms: int) -> None:
+        """Compare an end with those of tasks before it in the log: the driver's clock never goes back."""
         if self.last_finish_ms is not None and self.earliest_end_ms is not None:
             self.step_back_ms = max(self.step_back_ms, self.last_finish_ms - time_ms)
             self.earliest_end_ms = min(self.earliest_end_ms, time_ms)
@@ -244,11 +244,9 @@ class StageTasks:
         self.completed |= later.completed
         self.stage_failed |= later.stage_failed
         self.planned_tasks = later.planned_tasks if self.planned_tasks is None else self.planned_tasks
-        if self.last_finish_ms is not None and later.earliest_end_ms is not None:
-            step_ms = self.last_finish_ms - later.earliest_end_ms
-            self.step_back_ms = max(self.step_back_ms, later.step_back_ms, step_ms)
-        else:
-            self.step_back_ms = max(self.step_back_ms, later.step_back_ms)
+        self.step_back_ms = max(self.step_back_ms, later.step_back_ms)
+        if later.earliest_end_ms is not None:
+            self.compare_end(later.earliest_end_ms)
         self.earliest_end_ms = min(_drop_none(self.earliest_end_ms, later.earliest_end_ms), default=None)
         self.first_launch_ms = min(_drop_none(self.first_launch_ms, later.first_launch_ms), default=None)
         self.last_finish_ms = max(_drop_none(self.last_finish_ms, later.last_finish_ms), default=None)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.books import AT_MOST, Book, build_books
+from workbench.sizing.estimation.step_points import name_load_unit
 from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def build_level_books(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.Da
 
 
 def _name_level(point: dict[str, Any], *, several: bool) -> str:
-    unit = "users" if point["load_unit"] == "users" else "requests a second"
+    unit = name_load_unit(point["load_unit"])
     return f"{point['load']:g} {unit}" + (f" on {point['gpus']} GPUs" if several else "") + f" (step {point['step']})"
 
 

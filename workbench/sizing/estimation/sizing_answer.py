@@ -19,7 +19,12 @@ from workbench.sizing.estimation.level_books import build_level_books
 from workbench.sizing.estimation.point_verdicts import CHANGED
 from workbench.sizing.estimation.server_bottleneck import find_first_bottleneck
 from workbench.sizing.estimation.serving_costs import compute_costs, joules_per_token
-from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
+from workbench.sizing.estimation.step_points import (
+    PointLimits,
+    assess_steps,
+    name_load_unit,
+    select_kept_requests,
+)
 from workbench.sizing.tables import GOODPUT, USABLE_VERDICTS
 
 if TYPE_CHECKING:
@@ -186,7 +191,7 @@ class SizingAnswer:
         return f"How many GPUs do {self._served_text()} need, so that {targets}?"
 
     def _served_text(self) -> str:
-        return f"{self.load:g} {'users' if self.load_unit == 'users' else 'requests a second'}"
+        return f"{self.load:g} {name_load_unit(self.load_unit)}"
 
     @property
     def _loose_rows(self) -> list[dict[str, Any]]:
@@ -204,7 +209,9 @@ class SizingAnswer:
         for row in changed.tail(1).iter_rows(named=True):
             alone = f"; the levels up to it alone say {self.before_change} GPUs" if self.before_change else ""
             do = "measure with a fixed number of replicas, and without changes of the service"
-            return [f"the service changed: {row['load']:g} {_name_unit(row)}: {row['reason']}{alone}; {do}"]
+            return [
+                f"the service changed: {row['load']:g} {name_load_unit(row['load_unit'])}: {row['reason']}{alone}; {do}"
+            ]
         drifted = self.points.filter(self.points["verdict"] == "drift").sort("load")
         reasons += [f"drift at {row['load']:g}: {row['reason']}" for row in drifted.head(1).iter_rows(named=True)]
         for row in self.estimates.iter_rows(named=True):
@@ -247,12 +254,8 @@ class SizingAnswer:
         return f"; verification {', '.join(verdicts)} ({self.verification['scope'][0]})"
 
 
-def _name_unit(row: dict[str, Any]) -> str:
-    return "users" if row["load_unit"] == "users" else "requests a second"
-
-
 def _format_lower_bound(row: dict[str, Any]) -> str:
-    unit = _name_unit(row)
+    unit = name_load_unit(row["load_unit"])
     gpus = "a GPU" if row["test_gpus"] == 1 else f"on {row['test_gpus']} GPUs"
     return f"at least {row['capacity_low']:g} {unit} {gpus}"
 

@@ -321,6 +321,15 @@ def step_load(step: dict[str, Any]) -> tuple[float, str]:
     return (float(step["users"]), "users") if step["loop"] == "closed" else (float(step["rate_per_s"]), "1/s")
 
 
+def name_load_unit(load_unit: str) -> str:
+    """The unit of a load in words.
+
+    >>> name_load_unit("users"), name_load_unit("1/s")
+    ('users', 'requests a second')
+    """
+    return "users" if load_unit == "users" else "requests a second"
+
+
 def _build_point(sent: pl.DataFrame, counted: pl.DataFrame, step: dict[str, Any]) -> dict[str, Any]:
     """Row of table POINTS for a step, without its verdict.
 
