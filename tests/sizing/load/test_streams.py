@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import random
 from collections.abc import Awaitable, Callable
@@ -11,8 +12,10 @@ from typing import Any
 
 import polars as pl
 import pytest
+from aiohttp import web
 
 from tests.fakes.hostile import hostile
+from tests.fakes.misbehaving import serve_in_thread
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import gpu_estimates, step_points
 from workbench.sizing.load.client_messages import (
@@ -287,6 +290,19 @@ def test_one_and_the_same_refusal_from_the_start_ends_the_sweep(processes: int) 
         "the first requests all met the same refusal, so nothing more was sent: http_error 4"
     )
     assert found.steps["stopped"].to_list() == ["refused"]
+
+
+def test_a_refusal_is_the_same_whatever_the_id_in_it() -> None:
+    numbers = itertools.count(10**9)
+
+    async def refuse(_: web.Request) -> web.Response:
+        return web.json_response({"error": f"request {next(numbers)}: no such model"}, status=404)
+
+    with serve_in_thread(refuse) as url:
+        found = run_sweep(url=url, users=[4], processes=0, timeout_s=60.0, min_step_s=5.0)
+    assert found.ended == "refused"
+    assert found.requests.height <= 20
+    assert str(found.limit).startswith('http_error 404: {"error": "request <n>: no such model"}')
 
 
 def test_a_goal_on_what_was_not_measured_is_refused_and_the_others_are_answered() -> None:

@@ -6,6 +6,8 @@ import asyncio
 import itertools
 import json
 import threading
+import time
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -310,6 +312,21 @@ def test_a_function_that_always_fails_is_a_table_of_failures() -> None:
     assert set(outcomes(found)) == {"failed"}
     assert all(what.startswith("failed: RuntimeError: no tool for") for what in found.failures[0])
     assert found.quantiles["value_s"].null_count() == found.quantiles.height
+
+
+async def fails_with_ids(prompt: str) -> str:
+    await asyncio.sleep(0.001)
+    raise RuntimeError(f"request {uuid.uuid4()} lost after {time.perf_counter_ns()} ns of 30 s")
+
+
+@pytest.mark.parametrize("processes", [0, 2])
+def test_failures_that_differ_in_numbers_and_ids_are_one_kind(processes: int) -> None:
+    name = "tests.sizing.load.test_sweep_runner:fails_with_ids"
+    settings = FEW | {"processes": processes}
+    found = run_sweep(protocol="function", function=name, users=[4], **settings)
+    ((failure, count),) = found.failures[0].items()
+    assert failure.startswith("failed: RuntimeError: request <id> lost after <n> ns of 30 s (such as ")
+    assert count == outcomes(found)["failed"]
 
 
 def test_what_no_process_can_load_is_a_configuration_error() -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from workbench.core.message_kinds import MessageKind
 from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.request_plan import Prompts
 
@@ -221,7 +222,7 @@ class Drained(msgspec.Struct, tag=True):
 
     lags_s: list[float]
     cpu_share: float
-    failures: list[tuple[str, int]]
+    failures: list[MessageKind]
     simulated: bool = False
     example: str | None = None
     notes: list[str] = []

@@ -97,7 +97,7 @@ class ClientWorker:
         self._report_rows()
         self._driver = None
         simulated = self._target is not None and self._target.simulated
-        failures, notes = list(driver.failures.items()), list(getattr(self._target, "notes", ()))
+        failures, notes = list(driver.failures), list(getattr(self._target, "notes", ()))
         self._report(client_messages.Drained(lags_s, cpu_share, failures, simulated, driver.example, notes))
 
     async def _report_periodically(self, driver: LoadDriver) -> None:

@@ -7,7 +7,6 @@ import itertools
 import random
 import time
 import zlib
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -15,6 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from workbench.core.errors import ConfigError
+from workbench.core.message_kinds import MessageKind, MessageKinds
 from workbench.sizing.load import request_plan
 from workbench.sizing.load.arrival_processes import PROCESSES, ArrivalSettings
 from workbench.sizing.load.client_messages import (
@@ -37,7 +37,6 @@ RESERVED_FILES = 64
 RETRY_STATUSES = frozenset({429, 500, 502, 503, 504})
 MIN_PAUSE_S = 0.02
 MAX_PAUSE_S = 1.0
-MAX_FAILURE_KINDS = 100
 # So many first requests with the same refusal, and none without, tell that the service takes none of them.
 MAX_SAME_REFUSALS = 16
 # Refusals that pass: rate limits, overload, a service that starts.
@@ -160,7 +159,7 @@ class LoadDriver:
         self._sleeping: set[asyncio.Task[Any]] = set()
         self._room = asyncio.Semaphore(max(1, load.max_in_flight // load.shares))
         self.rows: list[RequestRow] = []
-        self.failures: Counter[str] = Counter()
+        self.failures = MessageKinds()
         self.in_flight = 0
         self.kept_open = 0
         self.exhausted = self._allowance is not None and self._allowance <= 0
@@ -372,25 +371,20 @@ class LoadDriver:
         if self.example is None and reply.answer is not None:
             self.example = shorten_detail(reply.answer[:MAX_EXAMPLE_BYTES].decode(errors="replace"))
 
-    def _watch_refusals(self, reply: Reply, failure: str) -> None:
+    def _watch_refusals(self, reply: Reply, failure: MessageKind) -> None:
         if self._same_refusals is None:
             return
         is_final = reply.outcome == "malformed" or (
             reply.outcome == "http_error" and reply.status not in PASSING_STATUSES
         )
-        if not is_final or self.failures.keys() - {failure}:
+        if not is_final or len(self.failures) > 1:
             self._same_refusals = None
-        elif self.failures[failure] + 1 >= self._same_refusals:
-            self.refusal = failure
+        elif failure.count >= self._same_refusals:
+            self.refusal = str(failure)
 
     def _count_failure(self, reply: Reply) -> None:
         status = f" {reply.status}" if reply.status is not None else ""
-        failure = f"{reply.outcome}{status}" + (f": {reply.detail}" if reply.detail else "")
-        self._watch_refusals(reply, failure)
-        if failure in self.failures or len(self.failures) < MAX_FAILURE_KINDS:
-            self.failures[failure] += 1
-        else:
-            self.failures[f"{reply.outcome}{status}: other messages"] += 1
+        self._watch_refusals(reply, self.failures.add(f"{reply.outcome}{status}", reply.detail or ""))
 
 
 def _should_retry(reply: Reply) -> bool:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from workbench.core.errors import RunFailedError
+from workbench.core.message_kinds import MessageKinds
 from workbench.sizing.estimation.step_points import MAX_WARMUP_FRACTION, select_kept_requests
 from workbench.sizing.load import client_messages
 from workbench.sizing.load.arrival_processes import measure_trace_part
@@ -232,11 +233,14 @@ class LoadStep:
         lags = [percentile_99(report.lags_s) for report in self._drained.values()]
         result.loop_lag_p99_s = max((lag for lag in lags if lag is not None), default=None)
         result.client_cpu_share = max(report.cpu_share for report in self._drained.values())
+        kinds = MessageKinds()
         for last_report in self._drained.values():
-            result.failures.update(dict(last_report.failures))
+            for kind in last_report.failures:
+                kinds.merge(kind)
             result.simulated = result.simulated or last_report.simulated
             result.example = result.example or last_report.example
             result.notes += [note for note in last_report.notes if note not in result.notes]
+        result.failures.update(kinds.count_by_text())
         last = max((row.ended_s for row in result.requests), default=0.0)
         result.duration_s = max(last, 0.0) or result.duration_s
         result.in_flight = 0

@@ -34,7 +34,9 @@ class StepNote(StrictModel):
     """Facts about a step that the tables do not hold."""
 
     step: int = Field(ge=0)
-    failures: dict[str, int] = Field(default={}, description="Number of failures by outcome, status and message.")
+    failures: dict[str, int] = Field(
+        default={}, description="Number of failures by outcome, status and kind of message."
+    )
     limit: str | None = Field(default=None, description="Limit that ended the step.")
     broken_off: int = Field(default=0, ge=0, description="Requests in flight that were aborted; they have no rows.")
     notes: list[str] = Field(default=[], description="What the client changed in its requests, and why.")
