@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from workbench.core.tables import Column, Dtype, Table
 from workbench.sizing.estimation.metrics import METRIC_NAMES_TEXT
+from workbench.sizing.load.client_messages import FINISH_REASONS, OTHER_REASON
 
 OUTCOMES = ("ok", "timeout", "refused", "http_error", "malformed", "cut", "failed")
 """Outcomes of a request: a `timeout` is censored at the time limit; `refused` got no connection; `http_error` is any
@@ -36,6 +37,22 @@ REQUESTS = Table(
         Column("retries", "int", "Number of retries before this outcome."),
         Column("runtime_s", "float", "From the intended time to the end; null unless ok.", unit="s", nullable=True),
         Column("ttft_s", "float", "From the intended time to the first token.", unit="s", nullable=True),
+        Column(
+            "ttfo_s",
+            "float",
+            "From the intended time to the first token that is no reasoning; null where none came, or ttft_s is.",
+            unit="s",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "longest_gap_s",
+            "float",
+            "Longest time between two events of its stream; null where they all came at one moment.",
+            unit="s",
+            nullable=True,
+            added=True,
+        ),
         Column(
             "itl_s",
             "float",
@@ -71,6 +88,13 @@ REQUESTS = Table(
             "str",
             "How a stream differs from one token an event, as a name of `load.client_messages.STREAM_NOTES`: buffered, "
             "several tokens an event, hidden tokens, tokens not counted, fewer counted, and so on. Null otherwise.",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "finish_reason",
+            "str",
+            f"Why the answer ended: {', '.join(FINISH_REASONS)} or {OTHER_REASON}; null where it does not say.",
             nullable=True,
             added=True,
         ),
@@ -427,6 +451,20 @@ POINTS = Table(
         Column("session_turns", "float", "Mean turns of a session; null without sessions.", nullable=True, added=True),
         Column("answer_p50", "float", "Median length of the answers.", nullable=True, added=True),
         Column("answer_unit", "str", "Unit of that length: tokens or bytes.", nullable=True, added=True),
+        Column(
+            "finish_reasons",
+            "str",
+            "Why the answers ended, with counts: 'stop 180, length 20'; null where none says.",
+            nullable=True,
+            added=True,
+        ),
+        Column(
+            "length_share",
+            "float",
+            "Fraction of the answers with a finish reason that ended at their limit of tokens (length).",
+            nullable=True,
+            added=True,
+        ),
         Column("ttft_known", "float", "Fraction of successes with a time to first token.", nullable=True, added=True),
         Column(
             "stream_note", "str", "What its streams do not tell, in words; null if nothing.", nullable=True, added=True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import polars as pl
 import pytest
 
@@ -39,6 +40,12 @@ def test_a_derived_metric_is_read_from_requests_that_are_not_in_a_table_yet(tpot
     failed = RequestRow(1, 0.0, 0.0, 9.0, "timeout", None, 0, None, None, None, None, None, None, tail=False)
     columns = build_stop_rule_columns([row, failed], StopRule(metric="tpot"))
     assert metrics.metric_values(columns, tpot.name).tolist() == [[1.0], [float("inf")]]
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_what_running_requests_do_not_tell_is_unknown(name: str) -> None:
+    values = metrics.metric_values({"runtime_s": [2.0], "outcome": ["ok"]}, name)
+    assert (values == 2.0).all() if name == "runtime" else np.isnan(values).all()
 
 
 def test_a_sweep_is_sized_on_a_derived_metric(tpot: Metric) -> None:

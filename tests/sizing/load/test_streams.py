@@ -18,6 +18,7 @@ from tests.fakes.hostile import hostile
 from tests.fakes.misbehaving import serve_in_thread
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import gpu_estimates, step_points
+from workbench.sizing.estimation.sizing_answer import compute_goodput
 from workbench.sizing.load.client_messages import (
     BUFFERED,
     HIDDEN,
@@ -303,6 +304,51 @@ def test_a_refusal_is_the_same_whatever_the_id_in_it() -> None:
     assert found.ended == "refused"
     assert found.requests.height <= 20
     assert str(found.limit).startswith('http_error 404: {"error": "request <n>: no such model"}')
+
+
+THINK_S, STALL_S = 0.05, 0.2
+
+
+def write_chunk(delta: dict[str, Any], finish: str | None = None) -> bytes:
+    return (
+        b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}).encode() + b"\n\n"
+    )
+
+
+def test_stalls_reasoning_and_cut_answers_are_measured_over_http() -> None:
+    numbers = itertools.count()
+
+    async def think_and_stall(_: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(_)
+        is_cut = next(numbers) % 4 == 0
+        await response.write(write_chunk({"reasoning_content": "hm "}))
+        await asyncio.sleep(THINK_S)
+        for _place in range(2):
+            await response.write(write_chunk({"content": "so "}))
+            await asyncio.sleep(STALL_S if is_cut else 0.01)
+        await response.write(write_chunk({"content": "on"}, "length" if is_cut else "stop") + b"data: [DONE]\n\n")
+        return response
+
+    goals = [Goal.read("gap p90<=0.15"), Goal.read("ttfo p90<=10")]
+    with serve_in_thread(think_and_stall) as url:
+        found = run_sweep(
+            url=url, protocol="openai", model="m", users=[4], goals=goals, processes=0, timeout_s=60.0,
+            least_samples=20, most_samples=20, min_step_s=0.0,
+        )  # fmt: skip
+    is_cut = pl.col("finish_reason") == "length"
+    sent = found.requests
+    assert sent.filter(is_cut).select((pl.col("longest_gap_s") >= 0.9 * STALL_S).all()).item()
+    assert sent.filter(~is_cut).select((pl.col("longest_gap_s") >= 0.9 * THINK_S).all()).item()
+    assert sent.select((pl.col("ttfo_s") - pl.col("ttft_s") >= 0.9 * THINK_S).all()).item()
+    (point,) = found.points.to_dicts()
+    n_cut = round(point["length_share"] * point["n_kept"])
+    assert point["finish_reasons"] == f"stop {point['n_kept'] - n_cut}, length {n_cut}"
+    assert sum("ended at their limit of tokens (finish reason length)" in note for note in found.notes) == 1
+    kept_gaps = dict(found.quantiles.filter(metric="gap").select("q", "value_s").iter_rows())
+    assert kept_gaps[0.5] < STALL_S <= 1.1 * kept_gaps[0.9]
+    goodput = compute_goodput(sent, found.steps, found.points, found.config.goals)
+    assert goodput["within_share"][0] == pytest.approx(1 - point["length_share"], abs=0.15)
 
 
 def test_a_goal_on_what_was_not_measured_is_refused_and_the_others_are_answered() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.sizing.making import row_of
 from workbench.console.terminal import ChangingStatusLine, StatusLines
 from workbench.sizing.load.client_messages import RequestRow, StepLoad
 from workbench.sizing.load.load_step import StepResult
@@ -13,7 +14,9 @@ from workbench.sizing.load.sweep_report import (
     SweepProgress,
     format_live_figures,
     format_load,
+    list_point_notes,
 )
+from workbench.sizing.tables import POINTS
 
 LOAD = StepLoad(step=3, loop="closed", seed=0, users=8)
 
@@ -55,3 +58,22 @@ def test_steps_and_stops_are_told_on_stderr_alone(kind: type[StatusLines], capsy
     assert "step 3, 8 users: 3 ended, p50 0.5 s, p95 0.5 s, 10/s, 0 failed, 2.0 s (time)" in said.err
     assert TERMINAL_STOPPING in said.err
     assert BREAKING_OFF in said.err
+
+
+@pytest.mark.parametrize(
+    ("shares", "told"),
+    [
+        ([None, 0.0, 0.05], None),
+        ([0.0, 0.5], "2 users: 50 % of the answers ended at their limit of tokens"),
+        ([0.1, 0.9, 0.04], "2 users: 90 % of the answers ended at their limit of tokens"),
+    ],
+)
+def test_answers_that_are_cut_are_told_once(shares: list[float | None], told: str | None) -> None:
+    rows = [
+        row_of(POINTS, step=place, load=place + 1.0, load_unit="users", repeated_prompts=0.0, length_share=share)
+        for place, share in enumerate(shares)
+    ]
+    notes = list_point_notes(POINTS.frame(rows))
+    assert len(notes) == (told is not None)
+    assert all(note.startswith(str(told)) for note in notes)
+    assert [", and more than 5 % at 2 levels" in note for note in notes] == ([len(shares) == 3] if told else [])

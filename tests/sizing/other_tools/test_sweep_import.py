@@ -21,7 +21,7 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.sizing.estimation.metrics import METRICS
 from workbench.sizing.estimation.step_points import assess_steps
-from workbench.sizing.other_tools import imported_sweep, sweep_import
+from workbench.sizing.other_tools import genai_perf_results, imported_sweep, sweep_import, vllm_results
 from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
@@ -93,6 +93,44 @@ def test_aiperf_gives_the_figures_that_it_prints_itself() -> None:
     # Cut at the time limit, give or take the client.
     assert all(0.2 < ended - sent < 1 for sent, ended in late.select("sent_s", "ended_s").iter_rows())
     assert [note.split(": ")[1] for note in found.notes] == ["8 requests left out (warm-up)"] * 2
+
+
+def test_gaps_and_the_first_output_are_those_of_the_file_or_unknown() -> None:
+    _, requests, _ = read(AIPERF / "users")
+    ok = requests.filter(outcome="ok")
+    records = [
+        json.loads(line)["metrics"]
+        for path in sorted((AIPERF / "users").rglob("profile_export.jsonl.gz"))
+        for line in gzip.decompress(path.read_bytes()).splitlines()
+    ]
+    gaps_ms = {max(metrics["inter_chunk_latency"]["value"]) for metrics in records if "inter_chunk_latency" in metrics}
+    # The chunks of one answer came all at one moment.
+    known = ok.drop_nulls("longest_gap_s")
+    assert known.height == ok.height - 1
+    assert {round(1000 * gap_s, 6) for gap_s in known["longest_gap_s"]} <= {round(gap_ms, 6) for gap_ms in gaps_ms}
+    assert (known["longest_gap_s"] >= known["itl_s"]).all()
+    assert ok["ttfo_s"].to_list() == ok["ttft_s"].to_list()
+    _, requests, _ = read(GUIDELLM / "users.json.gz")
+    ok = requests.filter(outcome="ok")
+    assert ok["longest_gap_s"].null_count() == ok.height
+    assert ok["ttfo_s"].to_list() == ok["ttft_s"].to_list()
+    assert requests["finish_reason"].null_count() == requests.height
+
+
+def test_the_longest_gap_is_read_from_times_of_events(tmp_path: Path) -> None:
+    gaps_s = [[0.05, 0.75, 0.05], [0.05, 0.05, 0.05], []]
+    shared = {"num_prompts": 3, "max_concurrency": 1, "ttfts": [0.1] * 3, "start_times": [0.0, 1.0, 2.0]}
+    document = shared | {"input_lens": [9] * 3, "output_lens": [4, 4, 1], "itls": gaps_s}
+    imported = vllm_results.read_vllm(written(tmp_path, document))
+    assert build_raw_tables(imported, 1)[0]["longest_gap_s"].to_list() == [0.75, 0.05, None]
+    events = ['{"delta": {"role": "assistant"}}', *['{"delta": {"content": "a"}}'] * 3]
+    outputs = {"response_outputs": [{"response": event} for event in events]}
+    times_ns = [int(at * 1e9) for at in (0.5, 3.0, 3.25, 4.25)]
+    whole = {"timestamp": 0, "response_timestamps": [10**9], "response_outputs": outputs["response_outputs"][-1:]}
+    streamed = {"timestamp": 0, "response_timestamps": times_ns, **outputs}
+    experiment = {"experiment": {"mode": "concurrency", "value": 1}, "requests": [streamed, whole]}
+    found = genai_perf_results.read_genai_perf(written(tmp_path, {"experiments": [experiment]}))
+    assert [request.longest_gap_s for request in found.steps[0].requests] == [1.0, None]
 
 
 def test_where_a_rate_was_asked_for_latency_counts_from_when_a_request_was_due() -> None:
@@ -429,7 +467,7 @@ def test_the_command_makes_a_sweep_folder(tmp_path: Path, sizing: Sizing) -> Non
     assert (run.area, run.status, run.verdict) == ("sizing", "succeeded", "valid")
     assert run.record["inputs"][0]["sha256"]
     assert [run.read_table(table).height for table in (REQUESTS, STEPS, POINTS)] == [120, 1, 1]
-    assert set(run.read_table(QUANTILES)["metric"]) == set(METRICS)
+    assert set(run.read_table(QUANTILES)["metric"]) == set(METRICS) - {"gap"}
     assert run.read_table(STEPS)["simulated"].all()
 
 

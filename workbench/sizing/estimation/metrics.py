@@ -23,7 +23,9 @@ from workbench.sizing.load.client_messages import UNCLEAR_NOTES
 Floats = npt.NDArray[np.float64]
 ALL_PROTOCOLS = ("nat", "openai", "http", "function")
 LLM_PROTOCOLS = ("nat", "openai", "function")
-FIRST_TOKEN_COLUMNS = {"ttft_s", "itl_s"}
+OUTPUT_PROTOCOLS = ("openai", "function")
+"""Protocols that tell output from reasoning."""
+FIRST_TOKEN_COLUMNS = {"ttft_s", "ttfo_s", "itl_s", "longest_gap_s"}
 USER_TOKENS = (
     pl.when(pl.col("stream").is_in(UNCLEAR_NOTES))
     .then(pl.col("streamed_tokens"))
@@ -76,12 +78,12 @@ class Metric:
 
     @property
     def needs_stream(self) -> bool:
-        """Whether it depends on what the stream tells: when the first token came, or how many there were."""
+        """Whether it depends on what the stream tells: when tokens came, or how many there were."""
         return self.needs_first_token or "streamed_tokens" in self.columns
 
     @property
     def needs_first_token(self) -> bool:
-        """Whether it depends on when the first token came."""
+        """Whether it depends on when the first token came, or the others."""
         return bool(FIRST_TOKEN_COLUMNS & set(self.columns))
 
 
@@ -91,7 +93,20 @@ METRICS = {
         Metric("runtime", "whole request", pl.col("runtime_s")),
         Metric("llm", "each LLM call of a request", pl.col("llm_s"), LLM_PROTOCOLS),
         Metric("ttft", "time to first token", pl.col("ttft_s"), LLM_PROTOCOLS),
+        Metric(
+            "ttfo",
+            "time to first output token, after any reasoning",
+            pl.col("ttfo_s"),
+            OUTPUT_PROTOCOLS,
+        ),
         Metric("itl", "mean time between output tokens", pl.col("itl_s"), LLM_PROTOCOLS, _HAS_SEVERAL_TOKENS),
+        Metric(
+            "gap",
+            "longest time between two events of an answer",
+            pl.col("longest_gap_s"),
+            LLM_PROTOCOLS,
+            _HAS_SEVERAL_TOKENS,
+        ),
         Metric(
             "tpot",
             "time per output token after the first, from it to the end of the request",
@@ -167,7 +182,8 @@ def min_samples_for(q: float, confidence: float = 0.9) -> int:
 def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: str) -> Floats:
     """The values of a metric.
 
-    `requests`: Rows of the table `requests`, or some of its columns; without `outcome` all are ok.
+    `requests`: Rows of the table `requests`, or some of its columns; without `outcome` all are ok. What columns do not
+    say is unknown.
 
     Returns: A row per request: one value, or one per LLM call padded with NaN. Infinite for a failed request, NaN for
     a successful one whose metric is unknown.
@@ -175,7 +191,7 @@ def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: 
     >>> metric_values({"runtime_s": [1.0, None], "outcome": ["ok", "timeout"]}, "runtime").tolist()
     [[1.0], [inf]]
     """
-    frame = requests if isinstance(requests, pl.DataFrame) else pl.DataFrame(requests, strict=False)
+    frame = requests if isinstance(requests, pl.DataFrame) else _frame_known_columns(requests, metric)
     series = frame.select(METRICS[metric].values.alias(metric)).to_series()
     if isinstance(series.dtype, pl.List):
         values = _pad_lists(series)
@@ -186,6 +202,13 @@ def metric_values(requests: pl.DataFrame | Mapping[str, Sequence[Any]], metric: 
         values[failed] = np.nan
         values[failed, 0] = np.inf
     return values
+
+
+def _frame_known_columns(columns: Mapping[str, Sequence[Any]], metric: str) -> pl.DataFrame:
+    """Frame of these columns; others that the metric is read from are null, as those of streams in virtual time."""
+    frame = pl.DataFrame(columns, strict=False)
+    absent = [name for name in METRICS[metric].columns if name not in frame.columns]
+    return frame.with_columns(pl.lit(None).alias(name) for name in absent)
 
 
 def metric_applies(requests: pl.DataFrame, metric: str) -> npt.NDArray[np.bool_]:

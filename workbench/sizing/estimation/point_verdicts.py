@@ -56,7 +56,7 @@ MIN_CHANGE_WITHIN = 1.25
 """Ratio between the intervals of the medians of a step's first and last third from which on the service changed."""
 MIN_FOR_CHANGE = 60
 """Fewest latencies that can show it: twenty in each third. Both are chosen, not derived."""
-PER_REQUEST_METRICS = ("runtime", "e2e", "ttft", "llm")
+PER_REQUEST_METRICS = ("runtime", "e2e", "ttft", "ttfo", "gap", "llm")
 """Metrics that a late client lengthens by its whole delay."""
 
 

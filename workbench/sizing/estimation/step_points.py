@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.estimation.point_verdicts import PointLimits as PointLimits
 from workbench.sizing.estimation.point_verdicts import compare_points, decide_verdict, find_change_within
 from workbench.sizing.estimation.server_bottleneck import summarize_server_metrics
-from workbench.sizing.load.client_messages import STREAM_NOTES
+from workbench.sizing.load.client_messages import LENGTH_REASON, STREAM_NOTES
 from workbench.sizing.tables import OUTCOMES, POINTS, QUANTILES
 from workbench.stats import quantiles
 
@@ -250,6 +251,7 @@ def assess_step(
         "session_turns": _session_turns(counted, step["users"]),
         "answer_p50": answers.median,
         "answer_unit": answers.unit,
+        **_count_finish_reasons(counted),
         "ttft_known": _known_fraction(counted),
         "stream_note": _describe_streams(counted),
     }
@@ -295,6 +297,17 @@ def _known_fraction(counted: pl.DataFrame) -> float | None:
     successes = counted.filter(counted["outcome"] == "ok")
     n_known = successes["ttft_s"].count()
     return n_known / successes.height if n_known else None
+
+
+def _count_finish_reasons(counted: pl.DataFrame) -> dict[str, Any]:
+    """Why the answers of a step ended, and the fraction that was cut at its limit of tokens; null where none says.
+
+    `counted`: Requests after warm-up.
+    """
+    reasons = Counter(counted.filter(counted["outcome"] == "ok")["finish_reason"].drop_nulls())
+    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    share = reasons[LENGTH_REASON] / reasons.total() if reasons else None
+    return {"finish_reasons": listed or None, "length_share": share}
 
 
 def _describe_streams(counted: pl.DataFrame) -> str | None:

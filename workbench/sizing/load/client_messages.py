@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import time
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -42,6 +44,10 @@ STREAM_NOTES = {
 """What a level says of its streams, by the note of a request; n is the median of its tokens an event."""
 UNCLEAR_NOTES = (HIDDEN, FEWER, UNCOUNTED, OTHER_COUNT, UNCLEAR)
 """Notes of streams whose tokens are only known where `streamed_tokens` has them."""
+LENGTH_REASON = "length"
+FINISH_REASONS = ("stop", LENGTH_REASON, "tool_calls", "content_filter", "function_call")
+"""Finish reasons of the OpenAI API."""
+OTHER_REASON = "other"
 
 MAX_FRAME_BYTES = 1 << 30
 _LENGTH_STRUCT = struct.Struct(">I")
@@ -53,6 +59,8 @@ class Reply(msgspec.Struct):
 
     `status`: HTTP status; null without one.
     `first_token`: Time of the first token, on `clock`; null if the answer is not streamed.
+    `first_output`: Time of the first token that is no reasoning; null where none came, or without `first_token`.
+    `longest_gap_s`: Longest time between two events of the answer; null where they all came at one moment.
     `itl_s`: Mean time between output tokens; null with fewer than two tokens, or where the stream does not tell.
     `llm_s`: Duration of each LLM call of the request; null if unknown.
     `server_runtime_s`: Runtime by the server's clock; null if the server does not report it.
@@ -64,6 +72,7 @@ class Reply(msgspec.Struct):
     `cached_tokens`: Prompt tokens from the server's prefix cache; null where it does not say.
     `stream`: What the stream does not tell, or how it differs from one token an event (`STREAM_NOTES`); null
     otherwise.
+    `finish_reason`: Why the answer ended, one of `FINISH_REASONS` or `OTHER_REASON`; null where it does not say.
     """
 
     outcome: str
@@ -83,6 +92,9 @@ class Reply(msgspec.Struct):
     event_tokens: float | None = None
     stream: str | None = None
     cached_tokens: int | None = None
+    first_output: float | None = None
+    longest_gap_s: float | None = None
+    finish_reason: str | None = None
 
 
 class RequestExtra(msgspec.Struct, frozen=True):
@@ -129,6 +141,24 @@ def mean_token_gap_s(first: float | None, last: float | None, tokens: int | None
     if first is None or last is None or tokens is None or tokens < 2:
         return None
     return (last - first) / (tokens - 1)
+
+
+def find_longest_gap_s(times: Sequence[float]) -> float | None:
+    """Longest time between events at these moments, which are in order; null where all are one moment.
+
+    >>> find_longest_gap_s([1.0, 1.5, 3.0]), find_longest_gap_s([2.0, 2.0]), find_longest_gap_s([2.0])
+    (1.5, None, None)
+    """
+    return max((later - earlier for earlier, later in itertools.pairwise(times)), default=0.0) or None
+
+
+def name_finish_reason(reason: str | None) -> str | None:
+    """A finish reason as tables have it; a server may write anything.
+
+    >>> name_finish_reason("length"), name_finish_reason("<script>"), name_finish_reason("")
+    ('length', 'other', None)
+    """
+    return reason if reason in FINISH_REASONS else OTHER_REASON if reason else None
 
 
 class TargetSpec(msgspec.Struct, frozen=True):
@@ -262,6 +292,9 @@ class RequestRow(msgspec.Struct, array_like=True, gc=False):
     event_tokens: float | None = None
     stream: str | None = None
     cached_tokens: int | None = None
+    first_output_s: float | None = None
+    longest_gap_s: float | None = None
+    finish_reason: str | None = None
 
 
 Command = Open | Begin | Tail | Stop

@@ -336,7 +336,6 @@ class LoadDriver:
         self, item: int, due: float, sent: float, retries: int, tail: bool, reply: Reply, turn: int | None
     ) -> None:
         base = self._base
-        first = reply.first_token
         self.rows.append(
             RequestRow(
                 item,
@@ -346,7 +345,7 @@ class LoadDriver:
                 reply.outcome,
                 reply.status,
                 retries,
-                None if first is None else first - base,
+                _since(base, reply.first_token),
                 reply.itl_s,
                 reply.llm_s,
                 reply.server_runtime_s,
@@ -362,6 +361,9 @@ class LoadDriver:
                 event_tokens=reply.event_tokens,
                 stream=reply.stream,
                 cached_tokens=reply.cached_tokens,
+                first_output_s=_since(base, reply.first_output),
+                longest_gap_s=reply.longest_gap_s,
+                finish_reason=reply.finish_reason,
             )
         )
         if reply.outcome != "ok":
@@ -385,6 +387,10 @@ class LoadDriver:
     def _count_failure(self, reply: Reply) -> None:
         status = f" {reply.status}" if reply.status is not None else ""
         self._watch_refusals(reply, self.failures.add(f"{reply.outcome}{status}", reply.detail or ""))
+
+
+def _since(base: float, moment: float | None) -> float | None:
+    return None if moment is None else moment - base
 
 
 def _should_retry(reply: Reply) -> bool:

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -312,16 +313,17 @@ def request_runtime_s(row: client_messages.RequestRow) -> float | None:
     return row.ended_s - row.intended_s if row.outcome == "ok" else None
 
 
-def request_ttft_s(row: client_messages.RequestRow) -> float | None:
-    """Time from the intended start of a request to its first token."""
-    has_token = row.outcome == "ok" and row.first_token_s is not None
-    return row.first_token_s - row.intended_s if has_token and row.first_token_s is not None else None
+def _read_wait_s(field: str, row: client_messages.RequestRow) -> float | None:
+    """Time from the intended start of a request to the moment in this field; None unless its outcome is ok."""
+    moment_s = getattr(row, field)
+    return moment_s - row.intended_s if row.outcome == "ok" and moment_s is not None else None
 
 
+_WAITS = {"ttft_s": "first_token_s", "ttfo_s": "first_output_s"}
 REQUEST_COLUMNS: dict[str, Callable[[client_messages.RequestRow], Any]] = {
-    **{name: attrgetter(name) for name in client_messages.RequestRow.__struct_fields__ if name != "first_token_s"},
+    **{name: attrgetter(name) for name in client_messages.RequestRow.__struct_fields__ if name not in _WAITS.values()},
     "runtime_s": request_runtime_s,
-    "ttft_s": request_ttft_s,
+    **{name: partial(_read_wait_s, field) for name, field in _WAITS.items()},
 }
 """How each column of the table `requests` is read from a request that ended."""
 

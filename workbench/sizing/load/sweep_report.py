@@ -26,6 +26,7 @@ from workbench.sizing.tables import SERVER_METRICS
 
 GOOD_VERDICTS = ("valid", "saturated")
 MIN_TTFT_FRACTION = 0.9
+MIN_CUT_FRACTION = 0.05
 MAX_PRINTED_FAILURES = 5
 MAX_RECENT_REQUESTS = 500
 TERMINAL_STOPPING = "stopping: nothing more is sent, waiting for the requests in flight; Ctrl-C again to abort them"
@@ -123,18 +124,34 @@ class SweepResult:
 
 
 def list_point_notes(points: pl.DataFrame) -> list[str]:
-    """List the facts that limit what points show, each at its load, or once for all where the GPUs wait.
+    """List the facts that limit what points show: each at its load, or once where GPUs wait or answers are cut.
 
     `points`: Table POINTS.
     """
     notes = [note for row in points.iter_rows(named=True) for note in _list_notes_of_point(row)]
-    return [*notes, *([text] if (text := describe_waiting_gpus(points)) is not None else [])]
+    return [*notes, *filter(None, (_describe_cut_answers(points), describe_waiting_gpus(points)))]
+
+
+def _describe_cut_answers(points: pl.DataFrame) -> str | None:
+    """Line on answers that ended at their limit of tokens, at the level where most did; null where few did."""
+    cut = points.filter(pl.col("length_share") > MIN_CUT_FRACTION).sort("length_share", descending=True)
+    if not cut.height:
+        return None
+    row = cut.row(0, named=True)
+    levels = "" if cut.height == 1 else f", and more than {100 * MIN_CUT_FRACTION:.0f} % at {cut.height} levels"
+    return (
+        f"{_name_place(row)}: {100 * row['length_share']:.0f} % of the answers ended at their limit of tokens "
+        f"(finish reason length), not where the model would end them{levels}"
+    )
+
+
+def _name_place(row: dict[str, Any]) -> str:
+    return f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
 
 
 def _list_notes_of_point(row: dict[str, Any]) -> list[str]:
     """List the notes about a row of table POINTS: repeated prompts, missing first tokens, the server's bottleneck."""
-    at = f"{row['load']:g}{'/s' if row['load_unit'] == '1/s' else ' users'}"
-    notes = []
+    at, notes = _name_place(row), []
     if row["repeated_prompts"] > MIN_REPEATED_FRACTION:
         share = f"{100 * row['repeated_prompts']:.0f} %"
         notes.append(f"{at}: {share} of the prompts were sent before; a cache would answer those faster")

@@ -218,11 +218,11 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
     sent_s, ended_s = about.request_start_ns / 1e9, about.request_end_ns / 1e9
     ok = record.error is None
     kind, status = ("ok", None) if record.error is None else _classify_failure(record.error)
-    ttft_s = _metric_seconds(metrics.get("time_to_first_token"))
+    ttft_s, ttfo_s = (_metric_seconds(metrics.get(f"time_to_first_{which}token")) for which in ("", "output_"))
     told, counted = (_first_count(metrics, name) for name in ("usage_completion_tokens", "output_sequence_length"))
     # The tool divides by its own tokenizer's count, which may be another than the server's; events may hold several.
-    chunks = metrics.get("inter_chunk_latency")
-    events = len(chunks.value) + 1 if chunks is not None and isinstance(chunks.value, list) else 0
+    gaps_s = _list_seconds(metrics.get("inter_chunk_latency"))
+    events = len(gaps_s) + 1 if gaps_s else 0
     agrees = not told or not counted or abs(told - counted) <= 1 + MAX_COUNT_ERROR * counted
     agrees = agrees and count_later_tokens(counted, events)[1] is None
     return ImportedRequest(
@@ -232,6 +232,8 @@ def _build_request(record: Record, scheduled: bool, label: str) -> ImportedReque
         outcome=kind,
         status=status,
         first_token_s=None if ttft_s is None else sent_s + ttft_s,
+        first_output_s=None if ttfo_s is None else sent_s + ttfo_s,
+        longest_gap_s=max(gaps_s, default=0.0) or None,
         itl_s=_metric_seconds(metrics.get("inter_token_latency")) if agrees else None,
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=_first_count(metrics, "usage_prompt_tokens", "input_sequence_length", "error_isl"),
@@ -249,9 +251,20 @@ def _classify_failure(error: Failure) -> tuple[str, int | None]:
 
 
 def _metric_seconds(metric: Metric | None) -> float | None:
-    if metric is None or not isinstance(metric.value, int | float) or metric.unit not in _SECONDS_PER_UNIT:
-        return None
-    return float(metric.value) * _SECONDS_PER_UNIT[metric.unit]
+    values = [] if metric is None else _list_seconds(Metric([metric.value], metric.unit))
+    return values[0] if values else None
+
+
+def _list_seconds(metric: Metric | None) -> list[float]:
+    """Values of a metric that has several; none where one of them is no number, or the unit is unknown."""
+    values = metric.value if metric is not None and isinstance(metric.value, list) else []
+    if (
+        metric is None
+        or metric.unit not in _SECONDS_PER_UNIT
+        or not all(isinstance(one, int | float) for one in values)
+    ):
+        return []
+    return [float(one) * _SECONDS_PER_UNIT[metric.unit] for one in values]
 
 
 def _first_count(metrics: dict[str, Metric], *names: str) -> int | None:

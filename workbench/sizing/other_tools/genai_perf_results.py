@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from workbench.core.errors import InputError
+from workbench.sizing.load.client_messages import find_longest_gap_s
 from workbench.sizing.other_tools import imported_sweep
 from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
@@ -91,14 +92,15 @@ def _build_request(request: Request) -> ImportedRequest:
     ended_s = times[-1] / 1e9 if times else sent_s
     ok = request.success and bool(times)
     texts = [output.response or "" for output in request.response_outputs]
-    told = [time for time, text in zip(times, texts, strict=False) if _CONTENT.search(text)]
+    told = [time for time, text in zip(times, texts, strict=False) if _CONTENT.search(text)] if any(texts) else times
     # An answer in one piece was not streamed.
-    first = None if len(times) < 2 else told[0] if told else None if any(texts) else times[0]
+    first = told[0] if len(times) > 1 and told else None
     return ImportedRequest(
         intended_s=sent_s,
         sent_s=sent_s,
         ended_s=ended_s,
         outcome="ok" if ok else "failed",
         first_token_s=first / 1e9 if ok and first is not None else None,
+        longest_gap_s=find_longest_gap_s([time / 1e9 for time in told]),
         llm_s=[ended_s - sent_s] if ok else None,
     )

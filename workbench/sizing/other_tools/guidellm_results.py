@@ -41,6 +41,7 @@ class Timings(msgspec.Struct):
     resolve_start: float | None = None
     request_start: float | None = None
     first_token_iteration: float | None = None
+    first_output_token_iteration: float | None = None
     last_token_iteration: float | None = None
     token_iterations: int | None = None
     request_end: float | None = None
@@ -181,6 +182,7 @@ def _build_request(stats: RequestStats, scheduled: bool, *, ok: bool) -> Importe
         outcome=kind,
         status=status,
         first_token_s=first_s,
+        first_output_s=times.first_output_token_iteration,
         itl_s=(last_s - first_s) / later if first_s and last_s and later else None,
         llm_s=[ended_s - sent_s] if ok else None,
         input_tokens=stats.input_metrics.total_tokens,

@@ -174,6 +174,8 @@ class ImportedRequest:
     outcome: str = "ok"
     status: int | None = None
     first_token_s: float | None = None
+    first_output_s: float | None = None
+    longest_gap_s: float | None = None
     itl_s: float | None = None
     llm_s: list[float] | None = None
     input_tokens: int | None = None
@@ -348,11 +350,13 @@ def _check_request(request: ImportedRequest) -> ImportedRequest:
         times = f"due at {request.intended_s} s, sent at {request.sent_s} s, ended at {request.ended_s} s"
         raise InputError("inconsistent request times", found=times)
     request.intended_s = min(request.intended_s, request.sent_s)
-    first_s = request.first_token_s
-    if first_s is not None and not request.intended_s <= first_s <= MAX_TIME_S:
-        raise InputError("inconsistent request times", found=f"sent at {request.sent_s} s, first token at {first_s} s")
-    if request.itl_s is not None and not 0 <= request.itl_s <= MAX_TIME_S:
-        raise InputError("inconsistent request times", found=f"{request.itl_s} s between tokens")
+    for first_s in (request.first_token_s, request.first_output_s):
+        if first_s is not None and not request.intended_s <= first_s <= MAX_TIME_S:
+            found = f"sent at {request.sent_s} s, first token at {first_s} s"
+            raise InputError("inconsistent request times", found=found)
+    for gap_s in (request.itl_s, request.longest_gap_s):
+        if gap_s is not None and not 0 <= gap_s <= MAX_TIME_S:
+            raise InputError("inconsistent request times", found=f"{gap_s} s between tokens")
     for tokens in (request.input_tokens, request.output_tokens):
         if tokens is not None and not 0 <= tokens <= MAX_TOKENS:
             raise InputError("invalid number of tokens", found=tokens, allowed=f"0 to {MAX_TOKENS}")
@@ -389,7 +393,8 @@ def _mark_buffered(requests: list[ImportedRequest]) -> None:
     ]
     if len(at_once) > MIN_BUFFERED_FRACTION * len(requests):
         for request in at_once:
-            request.first_token_s = request.itl_s = request.later_tokens = None
+            request.first_token_s = request.first_output_s = None
+            request.longest_gap_s = request.itl_s = request.later_tokens = None
             request.stream = BUFFERED
 
 
@@ -424,6 +429,8 @@ def _append_request(
         "retries": 0,
         "runtime_s": row.ended_s - row.intended_s if ok else None,
         "ttft_s": row.first_token_s - row.intended_s if ok and row.first_token_s is not None else None,
+        "ttfo_s": row.first_output_s - row.intended_s if ok and row.first_output_s is not None else None,
+        "longest_gap_s": row.longest_gap_s if ok else None,
         "itl_s": row.itl_s if ok else None,
         "llm_s": row.llm_s if ok else None,
         "server_runtime_s": None,
@@ -439,6 +446,7 @@ def _append_request(
         "event_tokens": row.event_tokens,
         "stream": row.stream,
         "cached_tokens": None,
+        "finish_reason": None,
     }
     for name, value in values.items():
         columns[name].append(value)

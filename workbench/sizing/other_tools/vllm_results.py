@@ -133,6 +133,7 @@ def _build_request(
         outcome=kind,
         status=status,
         first_token_s=start_s + ttft_s if ok else None,
+        longest_gap_s=max(gaps_s, default=0.0) or None,
         itl_s=span_s / later if ok and gaps_s and later else None,
         llm_s=[ttft_s + span_s] if ok else None,
         input_tokens=input_tokens,

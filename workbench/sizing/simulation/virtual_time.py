@@ -25,7 +25,7 @@ StopCheck = Callable[[RequestColumns], str | None]
 # What a service in virtual time has no answer, no refusal and no stream for.
 UNKNOWN_COLUMNS = (
     *("answer_bytes", "answer_hash", "retry_after_s", "worker"),
-    *("streamed_tokens", "later_tokens", "event_tokens", "stream"),
+    *("streamed_tokens", "later_tokens", "event_tokens", "stream", "ttfo_s", "longest_gap_s", "finish_reason"),
 )
 
 

@@ -260,3 +260,70 @@ def test_a_goal_on_tokens_that_are_not_known_says_why() -> None:
     assert explain_missing("token", "why") == "token was not measured: why"
     for note in UNCLEAR_NOTES:
         assert "unknown" in STREAM_NOTES[note]
+
+
+THOUGHT = {"reasoning_content": " hm"}
+
+
+def read_deltas(*events: tuple[float, dict[str, Any]], finish: str = "stop") -> Reply:
+    """A stream with an event at each of these times, and its end with the last one."""
+    reads = [(now, write_event(delta)) for now, delta in events]
+    return read_stream([*reads, (events[-1][0], write_event({}, finish=finish) + b"data: [DONE]\n\n")])
+
+
+@pytest.mark.parametrize(
+    ("times", "gap_s"),
+    [
+        ([0.2, 0.25, 1.5, 1.6], 1.25),
+        ([9.0, 9.25], 0.25),  # what came before the first event is no gap
+        ([0.5], None),
+        ([0.5, 0.5, 0.5], None),
+        ([0.5, 0.5, 1.0, 1.0], 0.5),
+    ],
+)
+def test_the_longest_gap_is_between_events_that_hold_some_of_the_answer(times: list[float], gap_s: float) -> None:
+    events: list[tuple[float, dict[str, Any]]] = [(now, {"content": " ab"}) for now in times]
+    assert read_deltas(*events).longest_gap_s == gap_s
+    # A role, an empty text and the end hold none of it.
+    assert read_deltas((0.0, {"role": "assistant", "content": ""}), *events, (99.0, {})).longest_gap_s == gap_s
+
+
+def test_gaps_are_those_of_one_choice() -> None:
+    parts = [(1.0, 0), (1.5, 1), (2.0, 0), (2.5, 1)]
+    reply = read_stream([*((now, write_event({"content": " ab"}, index)) for now, index in parts), *time_events([b""])])
+    assert reply.longest_gap_s == 1.0
+
+
+@pytest.mark.parametrize(
+    ("deltas", "first_output"),
+    [
+        ([{"content": " a"}, {"content": " b"}], 1.0),
+        ([THOUGHT, THOUGHT, {"content": " a"}, {"content": " b"}], 3.0),
+        ([{"reasoning": " hm"}, {"reasoning": "", "content": " a"}], 2.0),
+        ([THOUGHT, THOUGHT | {"content": " a"}], 2.0),
+        ([THOUGHT, {"tool_calls": [{"index": 0, "function": {"arguments": "x"}}]}], 2.0),
+        ([THOUGHT, {"refusal": " no"}], 2.0),
+        ([THOUGHT, {"content": [{"type": "text", "text": " a"}]}], 2.0),
+        ([THOUGHT, {"content": ""}, THOUGHT], None),
+    ],
+)
+def test_the_first_output_comes_after_the_reasoning(deltas: list[dict[str, Any]], first_output: float | None) -> None:
+    reply = read_deltas(*((1.0 + place, delta) for place, delta in enumerate(deltas)))
+    assert (reply.first_token, reply.first_output) == (1.0, first_output)
+
+
+def test_of_a_stream_that_something_buffers_the_first_output_is_unknown() -> None:
+    reply = read_deltas(*[(3.0, THOUGHT)] * 6, *[(3.0, {"content": " a"})] * 6)
+    assert (reply.first_token, reply.first_output, reply.longest_gap_s) == (None, None, None)
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"), [("stop", "stop"), ("length", "length"), ("eos " * 1000, "other"), ("", None)]
+)
+def test_a_finish_reason_is_one_of_few(told: str, kept: str | None) -> None:
+    assert read_deltas((1.0, {"content": " a"}), finish=told).finish_reason == kept
+
+
+def test_a_goal_on_gaps_of_unknown_streams_says_why() -> None:
+    assert explain_missing("gap", "why") == "gap was not measured: why"
+    assert explain_missing("ttfo").endswith("protocol openai or function reports it for streamed answers")

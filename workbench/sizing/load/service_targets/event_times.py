@@ -20,6 +20,7 @@ from workbench.sizing.load.client_messages import (
     UNCLEAR,
     UNCOUNTED,
     UNSTREAMED,
+    find_longest_gap_s,
 )
 
 # A server's count and the events differ by this share at most where each event is a token.
@@ -58,6 +59,8 @@ class StreamTiming:
     """Times of one stream; null where it does not tell, with `note` of `STREAM_NOTES`."""
 
     first: float | None = None
+    first_output: float | None = None
+    longest_gap_s: float | None = None
     itl_s: float | None = None
     streamed_tokens: int | None = None
     later_tokens: float | None = None
@@ -66,11 +69,12 @@ class StreamTiming:
 
 
 class _Event(NamedTuple):
-    """An output event; `text` is null where it holds something else, such as audio."""
+    """An event with tokens; `text` is null where it holds something else, such as audio."""
 
     text: str | None
     read: float
     choice: int
+    is_output: bool
 
 
 class EventTimes:
@@ -84,9 +88,12 @@ class EventTimes:
         """Number of output events."""
         return len(self._events)
 
-    def add_event(self, text: str | None, now: float, choice: int = 0) -> None:
-        """Add an event with tokens, read at this time; `choice` is the answer that it belongs to, of several."""
-        self._events.append(_Event(text, now, choice))
+    def add_event(self, text: str | None, now: float, choice: int = 0, *, is_output: bool = True) -> None:
+        """Add an event with tokens, read at this time; reasoning is no output.
+
+        `choice`: The answer that it belongs to, of several.
+        """
+        self._events.append(_Event(text, now, choice, is_output))
 
     def measure(self, sent: float, counted: int | None = None, hidden: int | None = None) -> StreamTiming:
         """Times between tokens, and to the first one.
@@ -112,18 +119,20 @@ class EventTimes:
 
     def _add_times(self, timing: StreamTiming, sent: float) -> StreamTiming:
         """Add what the times of reading tell."""
-        firsts, lasts = self._list_ends()
-        n_choices, streamed = len(firsts), timing.streamed_tokens
-        span_s = sum(lasts[choice] - firsts[choice] for choice in firsts)
-        at_first = [event.read == firsts[event.choice] for event in self._events]
-        n_first, first = sum(at_first), min(firsts.values())
+        reads = self._group_reads()
+        n_choices, streamed = len(reads), timing.streamed_tokens
+        span_s = sum(times[-1] - times[0] for times in reads.values())
+        at_first = [event.read == reads[event.choice][0] for event in self._events]
+        n_first, first = sum(at_first), min(times[0] for times in reads.values())
+        first_output = next((event.read for event in self._events if event.is_output), None)
         if not span_s:
             if self.n_events == n_choices and (streamed or n_choices) <= n_choices:
-                return replace(timing, first=first, later_tokens=0.0)
+                return replace(timing, first=first, first_output=first_output, later_tokens=0.0)
             return replace(timing, note=_join_buffered(timing))
         later = None if streamed is None else self._count_later_tokens(streamed, at_first)
         timing = replace(
             timing,
+            longest_gap_s=max(filter(None, map(find_longest_gap_s, reads.values())), default=None),
             itl_s=span_s / later if later and later > 0 else None,
             later_tokens=None if later is None else later / n_choices,
         )
@@ -132,13 +141,15 @@ class EventTimes:
         if is_held and not self._comes_in_bursts():
             return replace(timing, note=_join_buffered(timing))
         several = CHOICES if n_choices > 1 else BURSTS if is_held else timing.note
-        return replace(timing, first=first, note=several if timing.note in (None, SEVERAL) else timing.note)
+        note = several if timing.note in (None, SEVERAL) else timing.note
+        return replace(timing, first=first, first_output=first_output, note=note)
 
-    def _list_ends(self) -> tuple[dict[int, float], dict[int, float]]:
-        """Times of the first and of the last event, by choice."""
-        lasts = {event.choice: event.read for event in self._events}
-        firsts = {event.choice: event.read for event in reversed(self._events)}
-        return firsts, lasts
+    def _group_reads(self) -> dict[int, list[float]]:
+        """Times of the events by choice."""
+        reads: dict[int, list[float]] = {}
+        for event in self._events:
+            reads.setdefault(event.choice, []).append(event.read)
+        return reads
 
     def _comes_in_bursts(self) -> bool:
         """Whether a few events come at one moment, and not equally many each time."""

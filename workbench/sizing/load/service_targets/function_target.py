@@ -70,6 +70,8 @@ async def _read_token_stream(tokens: AsyncIterator[Any]) -> Reply:
         "ok",
         clock(),
         first_token=timing.first,
+        first_output=timing.first_output,
+        longest_gap_s=timing.longest_gap_s,
         itl_s=timing.itl_s,
         output_tokens=timing.streamed_tokens if events.n_events else 0,
         answer="".join(texts).encode(errors="replace") if len(texts) == events.n_events else None,

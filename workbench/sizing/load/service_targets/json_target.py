@@ -18,6 +18,7 @@ from workbench.sizing.load.client_messages import (
     Reply,
     RequestExtra,
     clock,
+    find_longest_gap_s,
     mean_token_gap_s,
     shorten_detail,
 )
@@ -277,6 +278,7 @@ class NatTarget(HttpTarget):
             ended,
             status=response.status,
             first_token=first,
+            longest_gap_s=find_longest_gap_s(tokens),
             itl_s=mean_token_gap_s(first, last, len(tokens)),
             llm_s=times.llm_s or None,
             server_runtime_s=times.runtime_s,

@@ -17,6 +17,7 @@ from workbench.sizing.load.client_messages import (
     Reply,
     RequestExtra,
     clock,
+    name_finish_reason,
     shorten_detail,
 )
 from workbench.sizing.load.service_targets.event_times import EventTimes
@@ -43,7 +44,12 @@ class _Delta(msgspec.Struct):
     audio: Any = None
 
     def holds_tokens(self) -> bool:
-        return bool(self.text() or self.tool_calls or self.function_call or self.holds_sound())
+        return bool(self.text() or self.holds_output())
+
+    def holds_output(self) -> bool:
+        """Whether it holds tokens besides reasoning."""
+        said = _join_parts(self.content) or _join_parts(self.refusal)
+        return bool(said or self.tool_calls or self.function_call or self.holds_sound())
 
     def holds_sound(self) -> bool:
         return isinstance(self.audio, dict) and bool(self.audio.get("data") or self.audio.get("transcript"))
@@ -166,7 +172,7 @@ class ChatStream:
     def __init__(self, max_bytes: int = 8 << 20) -> None:
         self.events = EventTimes()
         self.is_done = False
-        self.has_finish_reason = False
+        self.finish_reason: str | None = None
         self.has_empty_reason = False
         self.streams_reasoning = False
         self.is_error_event = False
@@ -231,12 +237,13 @@ class ChatStream:
         if choice.finish_reason in FAILED_REASONS:
             raise FailedAnswerError(f"finish_reason {choice.finish_reason}")
         # An empty reason is none: some servers send it with every event.
-        self.has_finish_reason = self.has_finish_reason or bool(choice.finish_reason)
+        self.finish_reason = choice.finish_reason or self.finish_reason
         self.has_empty_reason = self.has_empty_reason or choice.finish_reason == ""
         delta = choice.output()
         if delta is not None and delta.holds_tokens():
             self.streams_reasoning = self.streams_reasoning or bool(delta.reasoning_content or delta.reasoning)
-            self.events.add_event(delta.token_text(), now, choice.index if isinstance(choice.index, int) else 0)
+            index = choice.index if isinstance(choice.index, int) else 0
+            self.events.add_event(delta.token_text(), now, index, is_output=delta.holds_output())
             self._texts.append(delta.text())
 
     def _add_usage(self, usage: _Usage) -> None:
@@ -259,11 +266,11 @@ class ChatStream:
     def build_reply(self, ended: float, status: int, sent: float) -> Reply:
         """Build the reply of the request."""
         self.end_event(ended)
-        if not (self.is_done or self.has_finish_reason):
+        if not (self.is_done or self.finish_reason):
             raise CutAnswerError("the stream ended without [DONE] or a finish reason")
         if not self.events.n_events:
             raise MalformedAnswerError("the stream holds no token")
-        if not self.has_finish_reason and not self.has_empty_reason:
+        if not self.finish_reason and not self.has_empty_reason:
             raise MalformedAnswerError("the stream has no finish_reason: the server did not end the answer")
         counted, hidden = self._find_answer_count()
         timing = self.events.measure(sent, counted, hidden)
@@ -272,6 +279,8 @@ class ChatStream:
             ended,
             status=status,
             first_token=timing.first,
+            first_output=timing.first_output,
+            longest_gap_s=timing.longest_gap_s,
             itl_s=timing.itl_s,
             llm_s=[ended - sent],
             input_tokens=self._prompt_usage.count_prompt(),
@@ -282,6 +291,7 @@ class ChatStream:
             later_tokens=timing.later_tokens,
             event_tokens=timing.event_tokens,
             stream=timing.note,
+            finish_reason=name_finish_reason(self.finish_reason),
         )
 
 
@@ -397,6 +407,9 @@ class OpenAiTarget(HttpTarget):
             output_tokens=counted,
             streamed_tokens=counted - hidden if counted and hidden and not is_shown and hidden < counted else None,
             answer="".join(message.text() for message in messages).encode(errors="replace"),
+            finish_reason=name_finish_reason(
+                next((choice.finish_reason for choice in reversed(chunk.choices) if choice.finish_reason), None)
+            ),
         )
 
 
