@@ -21,7 +21,13 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.runs import run_folder
 from workbench.sizing.estimation.metrics import METRICS
 from workbench.sizing.estimation.step_points import assess_steps
-from workbench.sizing.other_tools import genai_perf_results, imported_sweep, sweep_import, vllm_results
+from workbench.sizing.other_tools import (
+    genai_perf_results,
+    imported_sweep,
+    inference_perf_results,
+    sweep_import,
+    vllm_results,
+)
 from workbench.sizing.other_tools.imported_sweep import (
     ImportedRequest,
     ImportedStep,
@@ -123,6 +129,13 @@ def test_the_longest_gap_is_read_from_times_of_events(tmp_path: Path) -> None:
     document = shared | {"input_lens": [9] * 3, "output_lens": [4, 4, 1], "itls": gaps_s}
     imported = vllm_results.read_vllm(written(tmp_path, document))
     assert build_raw_tables(imported, 1)[0]["longest_gap_s"].to_list() == [0.75, 0.05, None]
+    response = {"output_tokens": 4, "chunk_times": [5.1, 5.2, 5.9, 6.0]}
+    entry = {"start_time": 5.0, "end_time": 6.0, "info": {"response_metrics": response}}
+    (tmp_path / "per_request_lifecycle_metrics.json").write_text(json.dumps([entry]))
+    stage = {"load_summary": {"count": 1, "concurrency": 1}}
+    (tmp_path / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage))
+    (request,) = inference_perf_results.read_inference_perf(tmp_path).steps[0].requests
+    assert (request.first_token_s, request.first_output_s, request.longest_gap_s) == pytest.approx((0.1, 0.1, 0.7))
     events = ['{"delta": {"role": "assistant"}}', *['{"delta": {"content": "a"}}'] * 3]
     outputs = {"response_outputs": [{"response": event} for event in events]}
     times_ns = [int(at * 1e9) for at in (0.5, 3.0, 3.25, 4.25)]

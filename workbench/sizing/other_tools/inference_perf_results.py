@@ -16,6 +16,7 @@ import msgspec
 
 from workbench.core.data_files import read_yaml_file
 from workbench.core.errors import InputError
+from workbench.sizing.load.client_messages import find_longest_gap_s
 from workbench.sizing.other_tools import imported_sweep
 from workbench.sizing.other_tools.imported_sweep import (
     Arrivals,
@@ -214,12 +215,15 @@ def _build_request(entry: Entry, began_s: float) -> ImportedRequest:
     response = info.response_metrics or Response()
     counted = response.server_usage.completion_tokens if response.server_usage else None
     tokens, times = response.output_tokens if counted is None else counted, response.chunk_times
+    first_s = times[0] - began_s if times else None
     later, note = count_later_tokens(tokens, len(times))
     return ImportedRequest(
         intended_s=sent_s,
         sent_s=sent_s,
         ended_s=ended_s,
-        first_token_s=times[0] - began_s if times else None,
+        first_token_s=first_s,
+        first_output_s=first_s,
+        longest_gap_s=find_longest_gap_s(times),
         itl_s=(times[-1] - times[0]) / later if len(times) > 1 and later else None,
         llm_s=[ended_s - sent_s],
         input_tokens=info.input_tokens,
