@@ -235,6 +235,30 @@ def test_stages_of_users_are_read_and_failures_classified(tmp_path: Path) -> Non
     assert [request.outcome for request in step.requests if request.outcome != "ok"] == ["timeout"]
 
 
+REASONED = {"completion_tokens": 11, "completion_tokens_details": {"reasoning_tokens": 3}}
+
+
+@pytest.mark.parametrize(
+    ("more", "is_known"),
+    [
+        ({"response": 'data: {"choices": [{"delta": {"reasoning_content": "Hm"}}]}'}, False),
+        ({"response": 'data: {"choices": [{"delta": {"reasoning": "", "content": "Yes"}}]}', "usage": REASONED}, True),
+        ({"usage": REASONED}, False),
+        ({}, True),
+    ],
+)
+def test_a_first_text_after_reasoning_is_no_first_token(tmp_path: Path, more: dict[str, Any], is_known: bool) -> None:
+    folder = inference_perf(tmp_path / "reports", ({"requested_rate": 9.0, "concurrency": 3}, queue(4, 10, servers=3)))
+    entries = json.loads((folder / "per_request_lifecycle_metrics.json").read_text())
+    for entry in entries:
+        entry["response"] = more.get("response")
+        entry["info"]["response_metrics"]["server_usage"] = more.get("usage", {"completion_tokens": 11})
+    (folder / "per_request_lifecycle_metrics.json").write_text(json.dumps(entries))
+    kept = brought(folder, tmp_path)
+    assert {request.first_token_s is not None for request in kept.imported.steps[0].requests} == {is_known}
+    assert any("reasoning came before" in note for note in kept.imported.notes) == (not is_known)
+
+
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [

@@ -2,6 +2,7 @@
 
 The entries do not say which stage they are of: stages run one after the other, so the entries in the order of sending
 are cut by the counts of the stages' own reports, and the cuts are checked against the time that each stage sent for.
+The tool times the text of an answer alone: where reasoning came before it, the time to the first token is unknown.
 Latencies count from sending, since no entry says when it was due; a stage whose own report has long delays of sending
 is left out.
 """
@@ -35,12 +36,20 @@ _MAX_SPAN_ERROR_S = 1e-3
 # Latencies from sending are those from when requests were due, where the delay of sending is at most this share.
 _MAX_DELAY_FRACTION = 0.05
 _MAX_CONFIG_BYTES = 1 << 20
+_REASONING = re.compile(r'"reasoning(?:_content)?"\s*:\s*"[^"]')
+
+
+class Details(msgspec.Struct):
+    """Parts of the server's count of the answer."""
+
+    reasoning_tokens: int | None = None
 
 
 class Usage(msgspec.Struct):
     """The server's own counts."""
 
     completion_tokens: int | None = None
+    completion_tokens_details: Details | None = None
 
 
 class Response(msgspec.Struct):
@@ -66,10 +75,11 @@ class Failure(msgspec.Struct):
 
 
 class Entry(msgspec.Struct):
-    """A request; times in s on the tool's clock."""
+    """A request; times in s on the tool's clock. `response`: The stream as it came, unless the run left it out."""
 
     start_time: float
     end_time: float
+    response: Any = None
     info: Info | None = None
     error: Failure | None = None
 
@@ -129,6 +139,7 @@ def read_inference_perf(path: Path) -> ImportedSweep:
         place += load.count
         _check_span(stage_entries, load, f"stage {number}")
         requests = [_build_request(entry, began_s) for entry in stage_entries]
+        _drop_ttft_after_reasoning(stage_entries, requests, f"stage {number}", sweep.notes)
         check_totals(stage.successes.count if stage.successes else None, requests, f"stage {number}")
         if load.concurrency is None and _was_sent_late(load.schedule_delay, requests, f"stage {number}", sweep.notes):
             continue
@@ -151,6 +162,29 @@ def _read_stages(folder: Path) -> dict[int, Stage]:
         )
     stages = {number: imported_sweep.read_json_document(files[number], Stage) for number in sorted(files)}
     return {number: stage for number, stage in stages.items() if stage.load_summary.count > 0}
+
+
+def _drop_ttft_after_reasoning(
+    entries: list[Entry], requests: list[ImportedRequest], label: str, notes: list[str]
+) -> None:
+    """Make the time to the first token unknown where reasoning came before the text, with a note."""
+    reasoned = [request for entry, request in zip(entries, requests, strict=True) if _has_reasoning(entry)]
+    for request in reasoned:
+        request.first_token_s = request.longest_gap_s = None
+    if reasoned:
+        notes.append(
+            f"{label}: ttft is unknown for {len(reasoned)} of {len(requests)} requests: reasoning came before their "
+            "text, and the tool times the text alone"
+        )
+
+
+def _has_reasoning(entry: Entry) -> bool:
+    """Whether the stream holds reasoning; without the stream, whether the server counts any."""
+    if isinstance(entry.response, str):
+        return _REASONING.search(entry.response) is not None
+    response = entry.info.response_metrics if entry.info else None
+    details = response.server_usage.completion_tokens_details if response and response.server_usage else None
+    return bool(details and details.reasoning_tokens)
 
 
 def _was_sent_late(delay: Delay | None, requests: list[ImportedRequest], label: str, notes: list[str]) -> bool:
