@@ -1,10 +1,11 @@
 """A model server that streams at a pace known in advance, and keeps what it did by its own clock: the truth of a peer.
 
-    python -m tests.fakes.paced_server
+    python -m tests.fakes.paced_server [TRAIT]
 
 Prints its URL and ends with its stdin. Answers at its own pace, however many ask: time to the first token and time
 between tokens come from a fixed list that begins anew with `POST /reset`, so that every tool meets the same service.
-`GET /truth` gives, for the requests since then, medians and p95 of what was written when.
+`GET /truth` gives, for the requests since then, means, medians and p95 of what was written when. A trait (`TRAITS`)
+says what an event holds.
 """
 
 from __future__ import annotations
@@ -16,17 +17,29 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from aiohttp import web
 
 N_PACES = 80
-N_TOKENS = 32
+N_TOKENS = 24
 """Of an answer whose request sets no limit."""
-TTFT_RANGE_S = (0.06, 0.24)
-GAP_RANGE_S = (0.008, 0.024)
+TTFT_RANGE_S = (0.15, 0.25)
+GAP_RANGE_S = (0.02, 0.03)
 MODEL = "paced"
+
+
+@dataclass(frozen=True)
+class Trait:
+    """What the events of an answer hold: tokens an event, and how many events of reasoning come before the text."""
+
+    tokens_an_event: int = 1
+    n_reasoning: int = 0
+
+
+TRAITS = {"one": Trait(), "several": Trait(tokens_an_event=3), "reasoning": Trait(n_reasoning=8)}
 
 
 def list_paces(seed: int = 7) -> list[tuple[float, float]]:
@@ -38,9 +51,13 @@ def list_paces(seed: int = 7) -> list[tuple[float, float]]:
 
 
 class PacedServer:
-    """Streams by the list; `kept` holds arrival, first and last token and end of each request, in seconds."""
+    """Streams by the list; `kept` holds arrival, first and last token, end and number of later tokens of each request.
 
-    def __init__(self) -> None:
+    Times are in seconds; later tokens are those after the first event with tokens.
+    """
+
+    def __init__(self, trait: Trait) -> None:
+        self.trait = trait
         self.paces = list_paces()
         self.kept: list[tuple[float, float, float, float, int]] = []
         self.number = 0
@@ -64,30 +81,39 @@ class PacedServer:
         ttft_s, gap_s = self.paces[self.number % N_PACES]
         self.number += 1
         n_tokens = body.get("max_completion_tokens") or body.get("max_tokens") or N_TOKENS
+        several, n_reasoning = self.trait.tokens_an_event, self.trait.n_reasoning
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
+        # No token is in it: servers tell the role at once.
+        role = {"role": "assistant", "content": ""}
+        await response.write(_event([{"index": 0, "delta": role, "finish_reason": None}]))
         written = []
-        for number in range(n_tokens):
+        for number in range(0, n_tokens, several):
             # By the time of the whole, so that a late token does not delay those after it.
             await asyncio.sleep(arrived + ttft_s + number * gap_s - loop.time())
-            await response.write(_event([{"index": 0, "delta": {"content": " one"}, "finish_reason": None}]))
+            kind = "reasoning_content" if number < n_reasoning else "content"
+            delta = {kind: " one" * min(several, n_tokens - number)}
+            await response.write(_event([{"index": 0, "delta": delta, "finish_reason": None}]))
             written.append(loop.time())
-        usage = {"prompt_tokens": 8, "completion_tokens": n_tokens, "total_tokens": 8 + n_tokens}
+        usage: dict[str, Any] = {"prompt_tokens": 8, "completion_tokens": n_tokens, "total_tokens": 8 + n_tokens}
+        if n_reasoning:
+            usage["completion_tokens_details"] = {"reasoning_tokens": min(n_reasoning, n_tokens)}
         await response.write(_event([{"index": 0, "delta": {}, "finish_reason": "length"}]))
         await response.write(_event([], usage=usage) + b"data: [DONE]\n\n")
         await response.write_eof()
-        self.kept.append((arrived, written[0], written[-1], loop.time(), n_tokens))
+        self.kept.append((arrived, written[0], written[-1], loop.time(), n_tokens - several))
         return response
 
     def build_truth(self) -> dict[str, Any]:
         """Figures over all requests since the reset; times in seconds."""
         if not self.kept:
             return {"n": 0}
-        arrived, first, last, ended, tokens = np.array(self.kept).T
-        figures = {"latency": ended - arrived, "ttft": first - arrived, "itl": (last - first) / (tokens - 1)}
+        arrived, first, last, ended, later = np.array(self.kept).T
+        figures = {"latency": ended - arrived, "ttft": first - arrived, "itl": (last - first) / later}
         found: dict[str, Any] = {"n": len(arrived), "rate_per_s": len(arrived) / (ended.max() - arrived.min())}
         for name, values in figures.items():
-            found |= {f"{name}_p50_s": float(np.median(values)), f"{name}_p95_s": float(np.quantile(values, 0.95))}
+            p50, p95 = np.quantile(values, (0.5, 0.95)).tolist()
+            found |= {f"{name}_mean_s": float(values.mean()), f"{name}_p50_s": p50, f"{name}_p95_s": p95}
         return found
 
 
@@ -96,8 +122,8 @@ def _event(choices: list[dict[str, Any]], **more: object) -> bytes:
     return b"data: " + json.dumps(about | more).encode() + b"\n\n"
 
 
-async def _serve() -> None:
-    server = PacedServer()
+async def _serve(trait: str) -> None:
+    server = PacedServer(TRAITS[trait])
     runner = web.ServerRunner(web.Server(server.handle))
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -110,9 +136,9 @@ async def _serve() -> None:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[str]:
+def serving(trait: str = "one") -> Iterator[str]:
     """A process of its own, given as its URL; ended with the block."""
-    command = [sys.executable, "-m", "tests.fakes.paced_server"]
+    command = [sys.executable, "-m", "tests.fakes.paced_server", trait]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
@@ -128,4 +154,4 @@ def ask(url: str, path: str, *, post: bool = False) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    asyncio.run(_serve())
+    asyncio.run(_serve(*sys.argv[1:] or ["one"]))

@@ -1,12 +1,14 @@
-"""One load by three tools: `workbench sizing run`, aiperf and guidellm drive the same server, each as users call it.
+"""One load by four tools: `workbench sizing run`, aiperf, guidellm and inference-perf drive the same server.
 
-Each tool's own summary is read, and nothing is computed anew. What the figures mean:
+Each is called as users call it. Its own summary is read, and nothing is computed anew; `read_import` gives the figures
+of the same result after `workbench sizing import`. What the figures mean:
 
 - latency: from sending to the end of the stream; aiperf's `request_latency` to the last chunk with text.
-- TTFT: from sending to the first chunk with text; `time_to_first_token` and `time_to_first_token_ms`.
-- ITL: (last - first token) / (tokens - 1), by request, everywhere; `inter_token_latency` and `inter_token_latency_ms`.
-- rate: ours without warm-up and tail; aiperf's `request_throughput` is requests over the whole time; guidellm's
-  `requests_per_second` is a mean over time of what is between two ends.
+- TTFT: from sending to the first chunk with text; inference-perf reads no reasoning.
+- ITL: (last - first token) / (tokens - 1), by request, everywhere; inference-perf's `time_per_output_token`, since its
+  `inter_token_latency` is over all gaps of all requests. Where the first event holds several tokens, that is too short.
+- rate: ours without warm-up and tail; aiperf's `request_throughput` and inference-perf's `requests_per_sec` over the
+  whole time; guidellm's `requests_per_second` is a mean over time of what is between two ends.
 """
 
 from __future__ import annotations
@@ -17,15 +19,25 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+from tests.fakes import paced_server
 from tests.fakes.cached_environment import build_environment, install_environment
-from workbench.sizing.estimation.step_points import assess_steps
+from workbench.sizing.estimation.step_points import assess_steps, select_kept_requests
 from workbench.sizing.load.sweep_journal import load_sweep_journal
+from workbench.sizing.other_tools.sweep_import import import_sweep
 
-AIPERF, GUIDELLM = "aiperf==0.13.0", "guidellm==0.8.1"
+AIPERF, GUIDELLM, INFERENCE_PERF = "aiperf==0.13.0", "guidellm==0.8.1", "inference-perf==0.7.0"
+# inference-perf asks for Python 3.12 and runs on 3.11: it is installed without its own word on that, and these first.
+INFERENCE_PERF_NEEDS = (
+    *("pip", "aiofiles", "aiohttp", "av", "boto3", "datasets", "google-cloud-storage", "jinja2", "numpy", "pillow"),
+    *("prometheus-client", "pydantic", "pyyaml", "rich", "tiktoken", "tqdm", "transformers==5.13.0", "uvloop"),
+)
 RUN_TIMEOUT_S = 300
-FIGURES = ("latency_p50_s", "latency_p95_s", "ttft_p50_s", "ttft_p95_s", "itl_p50_s", "itl_p95_s", "rate_per_s")
+KINDS = {"latency": "runtime", "ttft": "ttft", "itl": "itl"}
+"""Our metrics by the names of figures."""
+STATISTICS = ("mean", "p50", "p95")
+TIMES = tuple(f"{kind}_{statistic}_s" for kind in KINDS for statistic in STATISTICS)
+FIGURES = (*TIMES, "rate_per_s")
 TOKENIZER = """
 import sys
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -64,7 +76,12 @@ def make_tokenizer(folder: Path) -> Path:
 
 def peer_python(package: str) -> Path:
     """The interpreter of a tool's own environment."""
-    return install_environment(f"peer/{package.replace('==', '-')}", [package])
+    name = f"peer/{package.replace('==', '-')}"
+    if package != INFERENCE_PERF:
+        return install_environment(name, [package])
+    python = install_environment(name, INFERENCE_PERF_NEEDS)
+    called(python, "-m", "pip", "install", "--quiet", "--no-deps", "--ignore-requires-python", package)
+    return python
 
 
 def called(python: Path, *command: str | Path, cwd: Path | None = None, hub: bool = False) -> str:
@@ -100,15 +117,27 @@ def run_workbench(load: Load, folder: Path) -> dict[str, float]:
     found = sorted((folder / "sizing").glob("*/sweep.json"))
     if not found:
         raise RuntimeError(f"no sweep: {done.stderr[-2000:]}")
-    sweep, _ = load_sweep_journal(found[-1].parent)
+    return {name: value for name, value in read_sweep(found[-1].parent).items() if value is not None}
+
+
+def read_sweep(folder: Path) -> dict[str, float | None]:
+    """Figures of a sweep of one level; null where they are unknown."""
+    sweep, _ = load_sweep_journal(folder)
     points, table = assess_steps(sweep.requests, sweep.steps, qs=(0.5, 0.95))
-    kinds = {"runtime": "latency", "ttft": "ttft", "itl": "itl"}
-    values = {
-        f"{kinds[metric]}_p{round(100 * q)}_s": value
-        for metric, q, value in table.select("metric", "q", "value_s").iter_rows()
-        if metric in kinds
+    quantiles = {
+        (metric, f"p{round(100 * q)}"): value for metric, q, value in table.select("metric", "q", "value_s").iter_rows()
     }
-    return {name: float({**values, "rate_per_s": points["rate_per_s"][0]}[name]) for name in FIGURES}
+    kept = select_kept_requests(sweep.requests, sweep.steps["users"][0])
+    means = {(metric, "mean"): kept[f"{metric}_s"].mean() for metric in KINDS.values()}
+    values = {**quantiles, **means}
+    found = {f"{kind}_{name}_s": values.get((metric, name)) for kind, metric in KINDS.items() for name in STATISTICS}
+    return {**found, "rate_per_s": points["rate_per_s"][0]}
+
+
+def read_import(result: Path, folder: Path) -> tuple[dict[str, float | None], list[str]]:
+    """Figures of a tool's result after `workbench sizing import`, and its notes on what is unknown."""
+    done = import_sweep(result, gpus=1, out=folder)
+    return read_sweep(done.folder), [*done.imported.notes, *done.points["stream_note"].drop_nulls()]
 
 
 def run_aiperf(load: Load, folder: Path) -> dict[str, float]:
@@ -118,10 +147,12 @@ def run_aiperf(load: Load, folder: Path) -> dict[str, float]:
     command += ["--concurrency", str(load.users), "--request-count", str(load.requests), "--ui", "none"]
     command += ["--tokenizer", str(load.tokenizer), "--synthetic-input-tokens-mean", str(load.input_tokens)]
     command += ["--output-tokens-mean", str(load.output_tokens), "--artifact-dir", str(folder)]
+    command += ["--export-level", "records"]
     called(python.with_name("aiperf"), *command, hub=True)
     told = json.loads(next(folder.rglob("profile_export_aiperf.json")).read_text())
     names = {"latency": "request_latency", "ttft": "time_to_first_token", "itl": "inter_token_latency"}
-    found = {f"{ours}_{q}_s": told[name][q] / 1000 for ours, name in names.items() for q in ("p50", "p95")}
+    ways = {"mean": "avg", "p50": "p50", "p95": "p95"}
+    found = {f"{ours}_{q}_s": told[name][way] / 1000 for ours, name in names.items() for q, way in ways.items()}
     return {**found, "rate_per_s": told["request_throughput"]["avg"]}
 
 
@@ -134,9 +165,9 @@ def run_guidellm(load: Load, folder: Path) -> dict[str, float]:
     command += ["--constraint", f"kind=max_requests,count={load.requests}"]
     command += ["--tokenizer", f"kind=huggingface_auto,model={load.tokenizer}"]
     command += ["--data", f"kind=synthetic_text,prompt_tokens={load.input_tokens},output_tokens={load.output_tokens}"]
-    command += ["--output", f"kind=json,path={folder / 'report.json'}"]
+    command += ["--output", f"kind=json,path={folder / 'benchmarks.json'}"]
     called(python.with_name("guidellm"), *command, cwd=folder)
-    metrics = json.loads((folder / "report.json").read_text())["benchmarks"][0]["metrics"]
+    metrics = json.loads((folder / "benchmarks.json").read_text())["benchmarks"][0]["metrics"]
     if not metrics["request_latency"]["successful"]["count"]:
         raise RuntimeError("guidellm: no request succeeded")
     names = {
@@ -145,20 +176,62 @@ def run_guidellm(load: Load, folder: Path) -> dict[str, float]:
         "itl": ("inter_token_latency_ms", 1000),
     }
     found = {
-        f"{ours}_{q}_s": metrics[name]["successful"]["percentiles"][q] / parts
+        f"{ours}_{q}_s": {**told["percentiles"], "mean": told["mean"]}[q] / parts
         for ours, (name, parts) in names.items()
-        for q in ("p50", "p95")
+        for told in [metrics[name]["successful"]]
+        for q in STATISTICS
     }
     return {**found, "rate_per_s": metrics["requests_per_second"]["successful"]["mean"]}
+
+
+def run_inference_perf(load: Load, folder: Path) -> dict[str, float]:
+    """The figures of inference-perf's own summary."""
+    python = peer_python(INFERENCE_PERF)
+    folder.mkdir(parents=True, exist_ok=True)
+    stage = {"num_requests": load.requests, "concurrency_level": load.users}
+    asked = {
+        "api": {"type": "chat", "streaming": True},
+        "data": {"type": "mock"},
+        "load": {"type": "concurrent", "stages": [stage], "num_workers": 1},
+        "server": {"type": "vllm", "model_name": load.model, "base_url": load.url},
+        "tokenizer": {"pretrained_model_name_or_path": str(load.tokenizer)},
+        "report": {"request_lifecycle": {"per_request": True, "percentiles": [50, 95]}},
+        "storage": {"local_storage": {"path": str(folder)}},
+    }
+    (folder / "asked.json").write_text(json.dumps(asked))
+    called(python.with_name("inference-perf"), "--config_file", folder / "asked.json", cwd=folder)
+    told = json.loads((folder / "summary_lifecycle_metrics.json").read_text())["successes"]
+    names = {"latency": "request_latency", "ttft": "time_to_first_token", "itl": "time_per_output_token"}
+    ways = {"mean": "mean", "p50": "median", "p95": "p95"}
+    found = {f"{ours}_{q}_s": told["latency"][name][way] for ours, name in names.items() for q, way in ways.items()}
+    return {**found, "rate_per_s": told["throughput"]["requests_per_sec"]}
 
 
 TOOLS: Mapping[str, Callable[[Load, Path], dict[str, float]]] = {
     "workbench": run_workbench,
     "aiperf": run_aiperf,
     "guidellm": run_guidellm,
+    "inference-perf": run_inference_perf,
 }
 
 
-def read_truth(told: Mapping[str, Any]) -> dict[str, float]:
-    """The server's own figures, by the names of the tools'."""
-    return {name: float(told[name]) for name in FIGURES}
+@dataclass(frozen=True)
+class Comparison:
+    """Times over those of the server's clock, by a tool's own summary and after import; null where unknown."""
+
+    told: dict[str, float]
+    imported: dict[str, float | None]
+    notes: list[str]
+
+
+def compare_with_truth(tool: str, load: Load, folder: Path) -> Comparison:
+    """Drive a paced server with a tool, and hold its figures against the server's."""
+    paced_server.ask(load.url, "/reset", post=True)
+    told = TOOLS[tool](load, folder)
+    truth = paced_server.ask(load.url, "/truth")
+    imported, notes = ({}, []) if tool == "workbench" else read_import(folder, folder.with_name("import"))
+    return Comparison(
+        {name: told[name] / truth[name] for name in TIMES},
+        {name: None if value is None else value / truth[name] for name, value in imported.items() if name in TIMES},
+        notes,
+    )
