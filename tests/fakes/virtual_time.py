@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 NS_PER_S = 1_000_000_000
+GRACE_S = 0.2
 # As of 2033: a clock that begins at 0 hides what only works near it.
 EPOCH_NS = 2_000_000_000 * NS_PER_S
 
@@ -19,6 +20,9 @@ class _JumpingSelector(selectors.DefaultSelector):  # type: ignore[misc, valid-t
 
     def select(self, timeout: float | None = None) -> Any:
         ready = super().select(0)
+        if not ready and timeout is None:
+            # A thread or a socket of this process may be about to be ready.
+            ready = super().select(GRACE_S)
         if not ready and timeout is None:
             raise RuntimeError("nothing will ever happen: a wait without end in virtual time")
         if not ready and timeout:

@@ -206,3 +206,45 @@ def test_a_slow_first_level_is_one_of_a_service_that_was_warming_up() -> None:
     found = compute_answer(*_of_levels(levels), [Goal.read("p95<=0.65")], 60.0, draws=50)
     assert found.recommended == 10
     assert found.points["verdict"].to_list()[0] == "unsteady"
+
+
+def test_with_think_time_a_level_whose_queue_still_grows_is_unsteady_and_no_other_service() -> None:
+    levels = {users: [0.1 * users] * 240 for users in (2, 4, 6, 8)}
+    levels[6] = [0.6] * 120 + [1.2] * 120
+    requests_of, steps_of = _of_levels(levels)
+    # A rate of users who wait as long as they think: the books take their think time into account.
+    found = compute_answer(requests_of, steps_of.with_columns(think_s=pl.lit(0.3)), [Goal.read("p95<=0.7")], 60.0)
+    verdicts = dict(found.points.select("load", "verdict").iter_rows())
+    assert verdicts[6.0] == "unsteady"
+    assert "longer --max-step" in found.points.filter(found.points["load"] == 6)["reason"][0]
+    assert found.before_change is None
+
+
+def test_a_load_below_a_level_that_met_the_goal_needs_one_gpu_though_its_capacity_is_not_known() -> None:
+    requests_of, steps_of = _of_levels({users: [0.5] * 240 for users in (2, 4, 8)})
+    goals = [Goal.read("p95<=2")]
+    found = compute_answer(requests_of, steps_of, goals, 8.0, draws=50)
+    assert (found.recommended, found.reasons) == (1, [])
+    assert "1 GPU serves 8 users at runtime p95 <= 2 s (runtime p95 <= 2 s: at least 8 users a GPU)" in found.sentence
+    assert summary.list_next_steps(found)
+    # One user more, and it is not known whether one GPU does.
+    more = compute_answer(requests_of, steps_of, goals, 9.0, draws=50)
+    assert more.recommended is None
+    assert "at least 8 users a GPU" in more.reasons[0]
+
+
+def test_the_rate_of_few_users_who_think_may_differ_by_chance() -> None:
+    rng = np.random.default_rng(6)
+    levels = []
+    for step, pace in enumerate((1.0, 0.6)):
+        users, rows = step + 1, []
+        for _ in range(users):
+            ends_s = np.cumsum(rng.exponential(2.0 * pace, 40) + 0.5)
+            rows += [{"intended_s": at - 0.5, "sent_s": at - 0.5, "ended_s": at, "runtime_s": 0.5} for at in ends_s]
+        levels.append(requests(sorted(rows, key=lambda row: row["sent_s"]), step))
+    table = steps(*({"users": users, "think_s": 2.0} for users in (1, 2)))
+    found = compute_answer(pl.concat(levels), table, [Goal.read("p95<=2")], 2.0, draws=50)
+    assert found.books is not None
+    (book,) = found.books.filter(found.books["book"].str.starts_with("capacity")).rows(named=True)
+    assert book["left_value"] > 1.15 * book["right_value"]
+    assert book["holds"]

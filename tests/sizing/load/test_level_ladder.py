@@ -77,13 +77,22 @@ def test_a_narrow_interval_and_a_refused_goal_are_left_alone() -> None:
 def test_a_lower_end_far_below_a_capacity_that_an_overload_bounds_gets_a_level_between() -> None:
     rungs = [Rung(load, (True,)) for load in (8.0, 16.0, 22.6)]
     far = Capacity(22.6, 16.0, 23.7, "monotone", 3, 900, bound="not sustained at 24.7")
-    between = choose_lower_load([far], rungs, Ladder())
+    rates = Ladder(whole=False)
+    between = choose_lower_load([far], rungs, rates)
     assert between == pytest.approx(19.0, abs=0.1)
     # Below the value: levels nearer to the overload are more often mistaken for sustained ones.
     assert between is not None
     assert between < far.value  # type: ignore[operator]
-    assert choose_lower_load([far], [*rungs, Rung(between, (True,))], Ladder()) is None
+    assert choose_lower_load([far], [*rungs, Rung(between, (True,))], rates) is None
     near = replace(far, low=20.0)
     latency_alone = replace(far, bound=None)
-    assert [choose_lower_load([one], rungs, Ladder()) for one in (near, latency_alone)] == [None, None]
-    assert choose_lower_load([far], rungs, Ladder(most_levels=3)) is None
+    assert [choose_lower_load([one], rungs, rates) for one in (near, latency_alone)] == [None, None]
+    assert choose_lower_load([far], rungs, Ladder(most_levels=3, whole=False)) is None
+
+
+def test_a_capacity_known_only_to_lie_between_two_loads_gets_a_level_between_them() -> None:
+    rungs = [Rung(load, (True,)) for load in (2.0, 4.0)]
+    apart = Capacity(None, None, None, "monotone", 2, 400, between=(2.0, 9.0))
+    assert choose_lower_load([apart], rungs, Ladder(whole=False)) == pytest.approx(18**0.5)
+    assert choose_lower_load([replace(apart, between=(4.0, 16.0))], rungs, Ladder()) == 8
+    assert choose_lower_load([replace(apart, between=(8.0, 9.0))], rungs, Ladder()) is None

@@ -214,7 +214,7 @@ class Capacity:
     """Largest load within the limit, with its interval; null if the measured loads do not determine it.
 
     With `at_least`, `low` is a load within the limit and the capacity may be anything above. `bound` says what bounds
-    it from above, where that is not the latency.
+    it from above, where that is not the latency. `between`: Loads that it lies between, too far apart for a value.
     """
 
     value: float | None
@@ -227,6 +227,7 @@ class Capacity:
     advice: str | None = None
     at_least: bool = False
     bound: str | None = None
+    between: tuple[float, float] | None = None
 
 
 def estimate_capacity(
@@ -494,9 +495,9 @@ def _bound_from_above(
     if upper > MAX_BRACKET_FACTOR * low and upper - low > 1:
         middle = ", ".join(f"{low + (upper - low) * part:.3g}" for part in (0.25, 0.5, 0.75))
         reason = f"the capacity lies between {low:.4g} and {upper:.4g}; {ceiling.text}"
-        return replace(
-            capacity, value=None, low=None, high=None, reason=reason, advice=f"measure between, such as {middle}"
-        )
+        advice = f"measure between, such as {middle}"
+        found = replace(capacity, value=None, low=low, high=None, at_least=True)
+        return replace(found, reason=reason, advice=advice, between=(low, upper))
     return replace(
         capacity,
         value=value,

@@ -363,7 +363,7 @@ def _explain_unmeasured(points: pl.DataFrame, levels: list[Level], goal: Goal) -
 
     `points`: Table POINTS.
     """
-    usable = points.filter(points["verdict"].is_in(USABLE_VERDICTS))
+    usable = points.filter(points["verdict"].is_in(USABLE_VERDICTS) & (points["n_ok"] > 0))
     if len(levels) >= usable["load"].n_unique() or goal.metric == metrics.DEFAULT_METRIC:
         return None
     note = next(iter(usable["stream_note"].drop_nulls()), None)
@@ -414,5 +414,7 @@ def _capacities_to_gpus(row: dict[str, Any]) -> dict[str, Any]:
     gpu_load = row["load"] * row["test_gpus"]
     counts = {name: gpu_load / value if value else None for name, value in capacities.items()}
     # Of a capacity that is only known to be at least so much, the count is an upper bound and no recommendation.
-    high = counts["gpus_high"] if counts["gpus"] is not None else None
+    high = counts["gpus_high"]
+    if counts["gpus"] is None and (row["verdict"] != AT_LEAST or high is None or high > 1):
+        high = None  # but of one GPU there are no fewer
     return row | counts | {"recommended": None if high is None else math.ceil(high - ROUNDING_TOLERANCE)}

@@ -11,6 +11,8 @@ from workbench.sizing.estimation.step_points import name_load_unit
 from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
 
 if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
     import polars as pl
 
 # Requests at both ends of the window make the two sides of Little's law differ in short levels.
@@ -27,21 +29,31 @@ def build_level_books(requests: pl.DataFrame, steps: pl.DataFrame, points: pl.Da
     step_rows = {row["step"]: row for row in steps.iter_rows(named=True)}
     several = points["gpus"].n_unique() > 1
     books: list[Book] = []
-    levels: list[tuple[dict[str, Any], float]] = []
+    levels: list[tuple[dict[str, Any], float]] = []  # with the relative error of the rate
     for point in usable.iter_rows(named=True):
         name = _name_level(point, several=several)
         sent = requests.filter(requests["step"] == point["step"])
         kept = sent.filter(~sent["tail"]).sort("request")[point["n_warmup"] :]
         times_s = (kept["ended_s"] - kept["sent_s"]).to_numpy()
         mean_s = float(times_s.mean()) if len(times_s) else None
-        levels.append((point, float(times_s.std()) / mean_s / len(times_s) ** 0.5 if mean_s else 0.0))
-        books += [*_count_requests(name, point, sent), *_count_load(name, point, step_rows[point["step"]], mean_s)]
+        step = step_rows[point["step"]]
+        levels.append((point, _estimate_rate_error(times_s, step["think_s"] or 0.0)))
+        books += [*_count_requests(name, point, sent), *_count_load(name, point, step, mean_s)]
         books += _count_tokens(name, sent)
     for (lower, error), (upper, upper_error) in itertools.pairwise(levels):
         if lower["gpus"] == upper["gpus"] and lower["load_unit"] == upper["load_unit"] == "users":
             name, noise = _name_level(upper, several=several), N_DEVIATIONS * (error**2 + upper_error**2) ** 0.5
             books.append(_compare_rates(name, lower, upper, max(MAX_RATE_GAIN, noise)))
     return build_books(books)
+
+
+def _estimate_rate_error(times_s: npt.NDArray[np.float64], think_s: float) -> float:
+    """Relative standard error of the rate of users; think times are exponential."""
+    if not len(times_s):
+        return 0.0
+    cycle_s = float(times_s.mean()) + think_s
+    deviation_s = float((times_s.var() + think_s**2) ** 0.5)
+    return deviation_s / cycle_s / float(len(times_s)) ** 0.5 if cycle_s else 0.0
 
 
 def _name_level(point: dict[str, Any], *, several: bool) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.answer_profiles import AnswerProfile, Verdicts, find_cached_steps, find_other_answers
 from workbench.sizing.estimation.backlog import Backlog
+from workbench.sizing.estimation.metrics import Floats
 from workbench.sizing.tables import OUTCOMES, USABLE_VERDICTS
 from workbench.stats import quantiles
 
@@ -87,7 +88,7 @@ def decide_verdict(
     p95: float | None,
     limits: PointLimits,
     backlog: Backlog | None,
-    change: str | None = None,
+    change: tuple[str, str] | None = None,
 ) -> tuple[str, str | None]:
     """Verdict of one step by itself, and its reason; the first that applies."""
     if step["stopped"] == "lost worker":
@@ -105,7 +106,7 @@ def decide_verdict(
         n = round(row["server_in_service"])
         return "server-limited", f"server admits about {n} of {in_flight:.0f} requests in flight: the rest queues"
     if change is not None:
-        return CHANGED, change
+        return change
     if row["n_kept"] < limits.min_samples:
         return "few samples", f"{row['n_kept']} requests kept, {limits.min_samples} needed"
     return "valid", None
@@ -124,24 +125,39 @@ def _describe_failures(row: dict[str, Any]) -> tuple[str, str]:
     return "interrupted", f"{100 * row['error_ratio']:.1f} % of {row['n_kept']} failed: {kinds}"
 
 
-def find_change_within(kept_requests: pl.DataFrame, step: dict[str, Any]) -> str | None:
-    """Sentence if the service changed within a step of users without think time; null otherwise.
+def find_change_within(kept_requests: pl.DataFrame, step: dict[str, Any]) -> tuple[str, str] | None:
+    """Verdict and sentence if latencies moved within a step of users; null otherwise.
 
     `kept_requests`: Requests after warm-up, in the order of sending. Their latencies have no trend while the users and
-    the service stay as they are.
+    the service stay as they are. With think time a queue may take minutes to fill: then the step was too short.
     """
     latencies = metrics.metric_values(kept_requests, metrics.DEFAULT_METRIC)
     has_sessions = "turn" in kept_requests.columns and kept_requests["turn"].count() > 0
-    if step["loop"] != "closed" or step["think_s"] or has_sessions or len(latencies) < MIN_FOR_CHANGE:
+    if step["loop"] != "closed" or has_sessions:
+        return None
+    medians = compare_ends(latencies, MIN_CHANGE_WITHIN)
+    if medians is None:
+        return None
+    first, last = medians
+    word = "slower" if last > first else "faster"
+    found = f"median {first:.3g} s in its first third, {last:.3g} s in its last"
+    if step["think_s"]:
+        return "unsteady", f"{found}: the step ended before its queue had its length; use a longer --max-step"
+    return CHANGED, f"{found}: the service became {word} within the level"
+
+
+def compare_ends(latencies: Floats, factor: float) -> tuple[float, float] | None:
+    """Medians of the first and last third, if this factor lies between their intervals; null otherwise.
+
+    `latencies`: In the order of sending, one row a request, at least MIN_FOR_CHANGE.
+    """
+    if len(latencies) < MIN_FOR_CHANGE:
         return None
     third = len(latencies) // 3
     first, last = (quantiles.estimate_quantile(part, 0.5) for part in (latencies[:third], latencies[-third:]))
-    for slow, fast, word in ((first, last, "faster"), (last, first, "slower")):
-        if np.isfinite(slow.low) and slow.low > MIN_CHANGE_WITHIN * fast.high:
-            return (
-                f"median {first.value:.3g} s in its first third, {last.value:.3g} s in its last: "
-                f"the service became {word} within the level"
-            )
+    for slow, fast in ((first, last), (last, first)):
+        if np.isfinite(slow.low) and slow.low > factor * fast.high:
+            return first.value, last.value
     return None
 
 

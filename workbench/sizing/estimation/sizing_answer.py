@@ -104,6 +104,24 @@ def find_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> tuple[Fl
     return within, unknown
 
 
+def find_recommended_gpus(estimates: pl.DataFrame) -> int | None:
+    """GPUs that meet every target of table ESTIMATES: the largest upper end; null when a target has none.
+
+    A target that no measured load misses does not stand in the way, where its lower bound is above what the others
+    allow.
+    """
+    rows = estimates.to_dicts()
+    counts = [row["recommended"] for row in rows if row["verdict"] != AT_LEAST or row["recommended"] is not None]
+    if not counts or None in counts or any(_is_open(row, max(counts)) for row in rows):
+        return None
+    return int(max(counts))
+
+
+def _is_open(row: dict[str, Any], count: int) -> bool:
+    """Whether a lower bound leaves it open if this number of GPUs meets its target."""
+    return row["verdict"] == AT_LEAST and (row["gpus_high"] is None or row["gpus_high"] > count + 1e-9)
+
+
 @dataclass(frozen=True)
 class SizingAnswer:
     """How many GPUs, and why.
@@ -140,20 +158,8 @@ class SizingAnswer:
 
     @property
     def recommended(self) -> int | None:
-        """GPUs that meet every target: the largest upper end; null when a target has none.
-
-        A target that no measured load misses does not stand in the way, where its lower bound is above what the others
-        allow.
-        """
-        rows = self.estimates.to_dicts()
-        counts = [row["recommended"] for row in rows if row["verdict"] != AT_LEAST]
-        if not counts or None in counts or any(self._is_open(row, max(counts)) for row in rows):
-            return None
-        return int(max(counts))
-
-    def _is_open(self, row: dict[str, Any], count: int) -> bool:
-        """Whether a lower bound leaves it open if this number of GPUs meets its target."""
-        return row["verdict"] == AT_LEAST and (row["gpus_high"] is None or row["gpus_high"] > count + 1e-9)
+        """GPUs that meet every target: the largest upper end; null when a target has none."""
+        return find_recommended_gpus(self.estimates)
 
     @property
     def cost_per_hour(self) -> float | None:
@@ -169,8 +175,11 @@ class SizingAnswer:
         served = f"{self._served_text()}{self._session_text()}"
         targets = " and ".join(self.estimates["target"].to_list())
         row = self.binding
-        if self.recommended is None or row is None:
+        if self.recommended is None:
             return f"{simulated}no GPU count for {served} at {targets}: {'; '.join(self.reasons)}"
+        if row is None:
+            carried = "; ".join(f"{loose['target']}: {_format_lower_bound(loose)}" for loose in self._loose_rows)
+            return f"{simulated}1 GPU serves {served} at {targets} ({carried}){self._verification_text()}"
         low = "fewer" if row["gpus_low"] is None else format_number(row["gpus_low"])
         interval = f"estimate {format_number(row['gpus'])}, 90 % interval {low} to {format_number(row['gpus_high'])}"
         bound = f", bound by {row['target']}" if self.estimates.height > 1 else ""

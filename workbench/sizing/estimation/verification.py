@@ -17,7 +17,7 @@ from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.estimation import answer_profiles, metrics, step_points, sweep_store
 from workbench.sizing.estimation.answer_profiles import AnswerProfile
-from workbench.sizing.estimation.sizing_answer import SizingAnswer
+from workbench.sizing.estimation.sizing_answer import SizingAnswer, find_recommended_gpus
 from workbench.sizing.estimation.step_points import PointLimits, assess_steps, select_kept_requests
 from workbench.sizing.load import sweep_journal, sweep_runner
 from workbench.sizing.tables import FAILING_VERDICTS, VERIFICATION
@@ -359,12 +359,12 @@ def verification_json(table: pl.DataFrame, folder: Path) -> str:
 
 def _max_recommended_gpus(estimates: pl.DataFrame) -> int:
     """Largest recommended GPU count of table ESTIMATES; refused if a target has none."""
-    counts = estimates["recommended"]
-    if not len(counts) or counts.null_count():
+    count = find_recommended_gpus(estimates)
+    if count is None:
         raise ConfigError(
             "no recommended GPU count to verify", do="set --predicted N, or measure the levels that it suggests"
         )
-    return int(str(counts.max()))
+    return count
 
 
 def build_verification_settings(config: SweepConfig, loads: list[float], n_earlier: int = 0) -> dict[str, Any]:

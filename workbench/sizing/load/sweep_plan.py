@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.core.errors import ConfigError
 from workbench.sizing.config import SweepConfig
-from workbench.sizing.estimation import metrics, step_points
+from workbench.sizing.estimation import metrics, point_verdicts, step_points
 from workbench.sizing.estimation.backlog import Backlog, measure_backlog
 from workbench.sizing.estimation.capacity_fit import Capacity, estimate_bounded_capacity, find_ceiling
 from workbench.sizing.estimation.gpu_estimates import select_usable_levels
@@ -32,6 +32,8 @@ USUAL_TOKENS_PER_S = 60.0
 """Tokens a second that a user is taken to get before one was seen. Chosen."""
 CLEAR_OVERLOAD_FRACTION = 0.8
 """Where less than this fraction of what is offered ends, more requests only do harm."""
+MIN_ROUNDS_OF_THINKERS = 8
+"""Requests of each user with think time that a tight step has: a queue changes over several rounds. Chosen."""
 UNFINISHED_REASONS = ("interrupted", "limit", "lost worker")
 LEVEL_DRAWS = 200
 FAULTY_VERDICTS = ("client-limited", "cached")
@@ -49,6 +51,7 @@ class StopRule(BaseModel):
     q: float = Field(default=metrics.DEFAULT_QUANTILE, gt=0, lt=1, description="Quantile that ends a step.")
     metric: str = Field(default=metrics.DEFAULT_METRIC, description="Metric that ends a step.")
     arrivals: str = Field(default="users", description="Arrivals of the load; users for a closed loop.")
+    min_rounds: float = Field(default=0.0, ge=0, description="Least requests for each of those of a user left out.")
     by_speed: bool = Field(default=False, description="Levels of a trace are speeds of all of it, not rates of a part.")
 
     @property
@@ -79,7 +82,10 @@ def find_stop_reason(finished: Mapping[str, Sequence[Any]], users: int, stop: St
     half = (quantile.high - quantile.low) / 2
     is_tight = bool(np.isfinite(half) and half <= stop.tight * quantile.value)
     if stop.arrivals == "users":
-        return "tight" if is_tight else None
+        # A queue that still fills, or empties, is no steady state, however narrow the interval.
+        is_short = len(samples) < stop.min_rounds * users
+        moves = is_tight and point_verdicts.compare_ends(runtimes[warmup:, None], 1.0) is not None
+        return "tight" if is_tight and not is_short and not moves else None
     backlog = _measure_finished(finished, warmup, stop.arrivals)
     if backlog is None or backlog.overload is None:
         return "tight" if is_tight else None
@@ -105,6 +111,7 @@ def build_stop_rule(config: SweepConfig) -> StopRule:
         max_samples=config.max_samples,
         tight=config.tight,
         arrivals=config.arrivals,
+        min_rounds=MIN_ROUNDS_OF_THINKERS / config.turns if config.think_time_s else 0.0,
         by_speed=config.speed is not None,
         **watched,
     )
@@ -243,7 +250,7 @@ class LevelSchedule:
             )
             for goal_levels, goal in zip(levels, config.goals, strict=True)
         ]
-        if config.is_open and (between := choose_lower_load(capacities, rungs, rule)) is not None:
+        if (between := choose_lower_load(capacities, rungs, rule)) is not None:
             return between
         # Between a load that is served and one that is not, repeating either one sharpens nothing.
         top = max((level.load for goal_levels in levels for level in goal_levels), default=0.0)
@@ -280,25 +287,24 @@ def _list_loads(config: SweepConfig) -> Sequence[float] | None:
 
 
 def choose_lower_load(capacities: Sequence[Capacity], rungs: Sequence[Rung], rule: Ladder) -> float | None:
-    """Choose a load between the lower end and the value of a capacity that an overload bounds; null when they are near.
+    """Choose a load between those that a capacity lies between; null when they are near.
 
-    The lower end is a load that was served with its whole interval within the limit, and the answer rests on it: where
-    the next one above just missed that, the end is far below the capacity, and many GPUs too many are recommended. It
-    stays below the value: levels nearer to the overload would more often be mistaken for sustained ones.
+    Of rates that an overload bounds these are the lower end and the value: the lower end is a load that was served with
+    its whole interval within the limit, and the answer rests on it. Where the next one above just missed that, the end
+    is far below the capacity, and many GPUs too many are recommended. It stays below the value: levels nearer to the
+    overload would more often be mistaken for sustained ones.
     """
     if len(rungs) >= rule.most_levels:
         return None
     loads = [rung.load for rung in rungs]
     for capacity in capacities:
-        if (
-            capacity.bound is None
-            or capacity.value is None
-            or not capacity.low
-            or capacity.value <= rule.sharpness * capacity.low
-        ):
+        low, high = capacity.between or (capacity.low, capacity.value)
+        is_bounded = capacity.between is not None or (capacity.bound is not None and not rule.whole)
+        if not is_bounded or not low or high is None or high <= rule.sharpness * low:
             continue
-        middle = float(np.sqrt(capacity.low * capacity.value))
-        if all(abs(middle / load - 1) > 1e-9 for load in loads):
+        middle = float(np.sqrt(low * high))
+        middle = round(middle) if rule.whole else middle
+        if low < middle < high and all(abs(middle / load - 1) > 1e-9 for load in loads):
             return middle
     return None
 
