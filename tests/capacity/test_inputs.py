@@ -15,22 +15,28 @@ import pytest
 from tests.capacity.making import (
     SAMPLES,
     application,
+    config,
+    only,
     run_folder,
     scale_run,
     sizing_run,
     speedup_run,
     stack_run,
 )
-from workbench.capacity import inputs
+from workbench.capacity import inputs, peak
 from workbench.capacity import tables as capacity_tables
 from workbench.capacity.config import parse_job_class
 from workbench.capacity.inputs import ScalingLaw, open_input_run
+from workbench.capacity.study import build_plan
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.tables import Table
 from workbench.indicators import tables as indicator_tables
+from workbench.runs.run_folder import start_run
 from workbench.scaletest import tables as scaletest_tables
 from workbench.sizing import tables as sizing_tables
+from workbench.sizing.config import NotebookConfig
 from workbench.sizing.estimation import gpu_estimates
+from workbench.sizing.study import build_study as build_sizing_study
 from workbench.speedup import tables as speedup_tables
 
 ETL = parse_job_class("etl applications='etl*' per_hour=1")
@@ -310,3 +316,48 @@ def test_a_law_carries_what_it_carries_where_it_was_fitted() -> None:
         )
         for gpus in range(1, 9)
     ]
+
+
+def sized_run(place: Path, asked: dict[str, Any]) -> Path:
+    """A sizing run in virtual time, as the notebook writes it."""
+    run = start_run("sizing", folder=place / "sized")
+    found = build_sizing_study(NotebookConfig.model_validate(asked | {"truth_runs": 0}), run)
+    run.conclude(found.verdict, found.reasons, found.answer)
+    run.save()
+    return run.folder
+
+
+FLAT = ["slots=8", "calls=1", "router=random", "decode_base_s=0.02", "decode_per_sequence_s=0.00005"]
+LAW: dict[str, Any] = {"users": 60, "goals": ["p95<=4.2"], "gpu_counts": [1, 2, 4], "service": FLAT}
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        SAMPLES / "sizing",
+        SAMPLES.parent / "gpu" / "sizing",
+        {"users": 216, "goals": ["p95<=3.6"]},
+        {"users": 100, "goals": ["p50<=1.7", "p95<=2.65"], "gpu_counts": [2], "service": ["slots=64"]},
+        LAW | {"seed": 1},
+        LAW | {"seed": 2},
+    ],
+)
+def test_a_plan_for_the_load_of_a_run_has_the_gpus_of_that_run(tmp_path: Path, made: Any) -> None:
+    run = made if isinstance(made, Path) else sized_run(tmp_path, made)
+    rows = pl.read_parquet(run / "tables" / "estimates.parquet").to_dicts()
+    load, recommended = rows[0]["load"], max(row["recommended"] for row in rows)
+    day = {"users": [f"{load:g} hours=9"], "least_replicas": 0, "gpus_per_replica": 1, "draws": 10_000}
+    found = build_plan(config(**only(sizing=run), **day))
+    median = math.ceil(max(row["gpus"] for row in rows))
+    assert found.get_figure(peak.SERVICE_GPUS)["p95"] == recommended
+    assert found.get_figure(peak.SERVICE_GPUS)["p50"] == median
+    assert found.answer.startswith(f"The peak hour needs {recommended} GPU")
+    assert f"median {median} on" in found.answer or median == recommended
+    assert any(note.startswith(f"The sizing run recommends {recommended} GPU") for note in found.notes)
+
+
+def test_a_plan_in_replicas_of_several_gpus_says_what_the_run_recommends(tmp_path: Path) -> None:
+    run = sizing_run(tmp_path, load=100.0, gpus=5.0, gpus_low=4.5, gpus_high=5.0, recommended=5)
+    found = build_plan(config(**only(sizing=run), users=["100 hours=9"]))
+    assert "The sizing run recommends 5 GPUs for 100 users; whole replicas of 2 have 6." in found.notes
+    assert found.answer.startswith("The peak hour needs 6 GPUs")

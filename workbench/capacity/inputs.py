@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any
@@ -179,6 +179,7 @@ class Service:
     """Capacity of the GPUs of a sizing run at its target; `law` is null if it measured one count.
 
     `at_least`: the target was met at all measured loads, so that `carried` is a lower bound.
+    `asked`, `recommended`: the load that the run was asked for, and the GPUs that it recommends; null: not known.
     """
 
     opened: InputRun
@@ -189,6 +190,8 @@ class Service:
     simulated: bool
     law: ScalingLaw | None = None
     at_least: bool = False
+    asked: float | None = None
+    recommended: int | None = None
 
     @property
     def load_name(self) -> str:
@@ -254,14 +257,49 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
         )
     estimate = row[0]
     unit = "users" if estimate["load_unit"] == "users" else "requests/s"
-    ends = () if at_least else (estimate["capacity_low"], estimate["capacity_high"])
+    # A replica carries what all targets allow: each adds what it may carry least.
+    low = None if estimate["capacity_low"] is None else estimates["capacity_low"].min()
+    ends = () if at_least else (low, estimate["capacity_high"])
     carried = Quantity("load per replica", capacity, unit, *ends).fill_missing_end()
     simulated = bool(steps["simulated"].any())
-    target = str(estimate["target"])
+    target, test_gpus, asked = str(estimate["target"]), int(estimate["test_gpus"]), estimate["load"]
     law = _load_scaling_law(opened, target)
+    counts: list[Any] = [estimates[name].max() for name in ("gpus", "gpus_high", "gpus_low")]
+    if law is not None and asked is not None and None not in counts:
+        carried = _match_counts(carried, law, test_gpus, asked, [round(count) for count in counts])
+    recommended: Any = estimates["recommended"].max()
     return Service(
-        opened, carried, int(estimate["test_gpus"]), str(estimate["load_unit"]), target, simulated, law, at_least
+        opened,
+        carried,
+        test_gpus,
+        str(estimate["load_unit"]),
+        target,
+        simulated,
+        law,
+        at_least,
+        asked,
+        None if recommended is None else int(recommended),
     )
+
+
+def _match_counts(carried: Quantity, law: ScalingLaw, test_gpus: int, load: float, counts: Sequence[int]) -> Quantity:
+    """The capacity with the ends at which the law asks for the run's own counts of GPUs at its own load.
+
+    The run's interval of GPUs is that of laws fitted to redrawn capacities, not of a capacity with a fixed law.
+
+    `counts`: GPUs of the run: estimate, upper and lower end.
+    """
+    most = max(max(counts), law.most)
+    grown = [0.0, *itertools.accumulate((law.scale_factor(count) for count in range(1, most + 1)), max)]
+    if carried.low is None or carried.high is None:
+        return carried
+    ends = []
+    for capacity, count in zip((carried.value, carried.low, carried.high), counts, strict=True):
+        at_count, too_few = (load * law.scale_factor(test_gpus) / max(grown[gpus], 1e-9) for gpus in (count, count - 1))
+        fits = at_count <= capacity < too_few
+        ends.append(capacity if fits else at_count if count == 1 else math.sqrt(at_count * too_few))
+    value, low, high = ends
+    return replace(carried, value=value, low=min(low, value), high=max(high, value))
 
 
 def _load_scaling_law(opened: InputRun, target: str) -> ScalingLaw | None:
@@ -403,9 +441,9 @@ def _build_works(config: PlanConfig, jobs: Jobs) -> tuple[JobLoad, ...]:
 
 
 def _build_serving(config: PlanConfig, service: Service) -> ServiceLoad:
-    gpus = config.gpus_per_replica or service.test_gpus
-    load = np.array(config.users_by_hour, dtype=np.float64)
     law = service.law
+    gpus = config.gpus_per_replica or (service.test_gpus if law is None else min(law.counts))
+    load = np.array(config.users_by_hour, dtype=np.float64)
     share = gpus / service.test_gpus if law is None else law.scale_factor(gpus) / law.scale_factor(service.test_gpus)
     return ServiceLoad(
         load,

@@ -109,18 +109,19 @@ class Study:
 
     @property
     def answer(self) -> str:
-        """GPUs, nodes and cost at the peak hour with their intervals, then the constraint and the scheduler."""
+        """GPUs and nodes at the peak hour: the upper end (P95) with median and interval; median cost; what binds."""
         gpus, nodes = self.get_figure(peak.GPUS), self.get_figure(peak.NODES)
-        n_gpus, n_nodes = _round_up_gpus(gpus["p50"]), _round_up_gpus(nodes["p50"])
+        n_gpus, n_nodes = _round_up_gpus(gpus["p95"]), _round_up_gpus(nodes["p95"])
         count = f"{format_count(n_gpus, 'GPU')} on {format_count(n_nodes, 'node')}"
-        interval = f"P5 to P95: {_format_range(gpus)} GPUs, {_format_range(nodes)} nodes"
+        middle, interval = _format_middle(gpus, nodes), f"{_format_range(gpus)} GPUs, {_format_range(nodes)} nodes"
         cost = ""
         if self.outcome.cost_scaled is not None:
             cost = f", for {format_number(self.get_figure(peak.COST_SCALED)['p50'])} a day"
         bound = f"Bound by {self.bound_by}; " if self.bound_by else ""
         scheduler = f"{bound}{self._scheduler}."
+        scheduler = f"{scheduler[0].upper()}{scheduler[1:]}"
         qualifier = "at most " if self.found.service is not None and self.found.service.at_least else ""
-        return f"The peak hour needs {qualifier}{count} ({interval}){cost}. {scheduler[0].upper()}{scheduler[1:]}"
+        return f"The peak hour needs {qualifier}{count} ({middle}P5 to P95: {interval}){cost}. {scheduler}"
 
     @property
     def _scheduler(self) -> str:
@@ -208,6 +209,7 @@ class Study:
         even = self.break_even
         return [
             *self._list_bounds(),
+            self._own_answer,
             draws,
             fixed,
             ends if open_ends else "",
@@ -245,12 +247,23 @@ class Study:
             reach = f"{_format_law_reach(service.law, serving)} {service.load_name}"
             return (
                 f"The service scales by {service.law.name}: {reach}."
-                " Beyond that, figures are linear and too small; the law's own interval is not drawn."
+                " Beyond that, figures are linear and too small. Its interval is that of the run's GPUs at its own load."
             )
         if int(replicas.max()) <= 1 and serving.gpus == service.test_gpus:
             return ""
         measured = format_count(service.test_gpus, "GPU")
         return f"Linear scaling assumed: each replica carries the same load; the service was measured on {measured}."
+
+    @property
+    def _own_answer(self) -> str:
+        """What the sizing run itself recommends, in whole replicas where these are others; empty: not known."""
+        service, serving = self.found.service, self.model.serving
+        if service is None or serving is None or service.asked is None or service.recommended is None:
+            return ""
+        whole = -(-service.recommended // serving.gpus) * serving.gpus
+        replicas = f"; whole replicas of {serving.gpus} have {whole}" if whole != service.recommended else ""
+        load = f"{format_number(service.asked)} {service.load_name}"
+        return f"The sizing run recommends {format_count(service.recommended, 'GPU')} for {load}{replicas}."
 
     def key_numbers(self) -> list[KeyNumber]:
         """Key numbers below the answer."""
@@ -318,6 +331,12 @@ def _round_up_gpus(value: float) -> int:
 def _format_range(row: dict[str, Any]) -> str:
     low, high = format_number(_round_up_gpus(row["p5"])), format_number(_round_up_gpus(row["p95"]))
     return low if low == high else f"{low} to {high}"
+
+
+def _format_middle(gpus: dict[str, Any], nodes: dict[str, Any]) -> str:
+    """The medians as text; empty where they are the upper ends."""
+    (n_gpus, n_nodes), high = ([_round_up_gpus(row[share]) for row in (gpus, nodes)] for share in ("p50", "p95"))
+    return "" if [n_gpus, n_nodes] == high else f"median {format_number(n_gpus)} on {format_number(n_nodes)}; "
 
 
 def _format_law_reach(law: ScalingLaw, serving: ServiceLoad) -> str:

@@ -25,38 +25,40 @@ _OWN = (
 
 
 def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
-    """GPUs of the peak hour, of Spark and service, nodes and both costs, each with P5 and P95."""
+    """GPUs of the peak hour, of Spark and service, and nodes at their upper end; both costs at their median."""
     figures = set(plan_study.day["figure"].to_list())
     named = [
-        (peak.GPUS, f"at the peak, {plan_study.peak_hour:02d}:00", "GPUs"),
-        (peak.SPARK_GPUS, "Spark at its peak", "GPUs"),
-        (peak.SERVICE_GPUS, "service at its peak", "GPUs"),
-        (peak.NODES, "at the peak", "nodes"),
-        (peak.COST_SCALED, "cost, scaled by the hour", "a day"),
-        (peak.COST_FIXED, "cost, fixed at the peak", "a day"),
+        (peak.GPUS, f"at the peak, {plan_study.peak_hour:02d}:00", "GPUs", "p95"),
+        (peak.SPARK_GPUS, "Spark at its peak", "GPUs", "p95"),
+        (peak.SERVICE_GPUS, "service at its peak", "GPUs", "p95"),
+        (peak.NODES, "at the peak", "nodes", "p95"),
+        (peak.COST_SCALED, "cost, scaled by the hour", "a day", "p50"),
+        (peak.COST_FIXED, "cost, fixed at the peak", "a day", "p50"),
     ]
     return [
         (
             label,
-            _whole_median(plan_study.get_figure(name), is_ordered=name in (peak.GPUS, peak.NODES)),
+            _format_figure(row, share, is_ordered=name in (peak.GPUS, peak.NODES)),
             unit,
-            _format_ends(plan_study.get_figure(name)),
+            _format_others(row, share),
         )
-        for name, label, unit in named
+        for name, label, unit, share in named
         if name in figures
+        for row in [plan_study.get_figure(name)]
     ]
 
 
-def _whole_median(row: dict[str, Any], *, is_ordered: bool) -> float | int:
-    """The median; what is ordered is rounded up, as in the answer."""
-    value = float(row["p50"])
+def _format_figure(row: dict[str, Any], share: str, *, is_ordered: bool) -> float | int:
+    """A quantile of a figure; what is ordered is rounded up, as in the answer."""
+    value = float(row[share])
     if is_ordered:
         return math.ceil(value - 1e-9)
     return int(value) if value.is_integer() else value
 
 
-def _format_ends(row: dict[str, Any]) -> str:
-    return f"P5 {format_number(row['p5'])}, P95 {format_number(row['p95'])}"
+def _format_others(row: dict[str, Any], share: str) -> str:
+    names = {"p5": "P5", "p50": "median", "p95": "P95"}
+    return ", ".join(f"{name} {format_number(row[other])}" for other, name in names.items() if other != share)
 
 
 def list_next_steps(plan_study: Study) -> list[str]:

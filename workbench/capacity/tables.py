@@ -187,6 +187,11 @@ INPUT_ESTIMATES = Table(
         Column("binding", "bool", "The target that needs the most GPUs."),
         Column("reason", "str", "Why there is no capacity.", nullable=True),
         Column("verdict", "str", "at least: capacity_low is all that is known of it.", nullable=True, added=True),
+        _added_column("load", "Load that the run was asked for.", ""),
+        _added_column("gpus", "GPUs for it, the estimate.", "GPUs"),
+        _added_column("gpus_low", "Lower end of their interval.", "GPUs"),
+        _added_column("gpus_high", "Upper end.", "GPUs"),
+        Column("recommended", "int", "The upper end, in whole GPUs.", "GPUs", nullable=True, added=True),
     ),
 )
 INPUT_RECOMMENDATIONS = Table(
