@@ -6,6 +6,7 @@ python -m tests.worlds.live_answers 3000 --first 0 --show 10
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -30,6 +31,7 @@ ENOUGH_FACTOR = 1.2
 BUSY_FACTOR = 1.5
 MAX_RUN_RATIO = 1.25
 N_TRUTH = 4000
+BELOW_PATTERN = re.compile(r"([\d.e-]+) s at the largest load of \S+ (?:is|is far) below the limit of ([\d.e-]+) s")
 # Levels of a service that changes have no law to compare with; those at its capacity take longer than any run.
 NO_LAW = {"scales_out", "scales_in", "warms_up", "slows"}
 UNSUPPORTED = NO_LAW | {"fails", "apologises", "shortens", "times_out", "token_bucket", "fails_rarely"}
@@ -64,11 +66,32 @@ def judge_world(seed: int) -> Judged:
             answer, sweep = run_virtually(lambda: ask_product(world, service, Path(folder)))
         except WorkbenchError as error:
             return Judged(*about, "refused", None, None, (str(error)[:300],))
+    if contradictions := list_contradictions(answer):
+        return Judged(*about, "wrong", answer.recommended, None, tuple(contradictions))
     if answer.reasons or answer.recommended is None:
         return Judged(*about, "refused", answer.recommended, None, tuple(text[:300] for text in answer.reasons))
     wrong = [] if is_unknowable(world, service, sweep) else list_wrong_figures(world, answer)
     need = None if world.traits & NEVER else find_need(world)
     return Judged(*about, "wrong" if wrong else "right", answer.recommended, need, tuple(wrong))
+
+
+def list_contradictions(answer: SizingAnswer) -> list[str]:
+    """Sentences and intervals that contradict themselves, in an answer or in a refusal."""
+    wrong = [
+        f"{text} is no value below {limit}"
+        for reason in answer.estimates["reason"].drop_nulls()
+        for text, limit in BELOW_PATTERN.findall(reason)
+        if float(text) > float(limit)
+    ]
+    for row in answer.estimates.iter_rows(named=True):
+        low, value, high = row["gpus_low"], row["gpus"], row["gpus_high"]
+        if low is not None and high is not None and not (low <= value <= high and low < high):
+            wrong.append(f"interval of GPUs {low:.4g} to {high:.4g} around {value:.4g}")
+    for row in answer.quantiles.iter_rows(named=True):
+        low, value, high = row["low_s"], row["value_s"], row["high_s"]
+        if low is not None and high is not None and not (low <= value <= high and low < high):
+            wrong.append(f"interval of {row['metric']} p{100 * row['q']:g}: {low:.4g} to {high:.4g} s, {value:.4g} s")
+    return wrong
 
 
 def is_unknowable(world: World, service: Service, sweep: SweepResult) -> bool:

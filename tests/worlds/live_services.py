@@ -110,7 +110,7 @@ class Service:
         self.free = [0.0] * (law.slots * gpus)
         self.ends: list[float] = []
         self.n_seen = 0
-        self.level = 60.0
+        self.level = 60.0 * gpus
         self.last_s = 0.0
         self.over_since_s: float | None = None
         self.changed_s: float | None = None
@@ -135,7 +135,7 @@ class Service:
             return Fate(now_s, now_s + 0.01, "http_error", 500)
         is_full = law.admits is not None and len(self.ends) >= law.admits * self._n_slots / law.slots
         if law.bucket_per_s is not None:
-            self.level = min(60.0, self.level + (now_s - self.last_s) * law.bucket_per_s * self.gpus)
+            self.level = min(60.0 * self.gpus, self.level + (now_s - self.last_s) * law.bucket_per_s * self.gpus)
             self.last_s = now_s
             is_full = self.level < 1
             self.level -= 0 if is_full else 1

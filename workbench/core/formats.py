@@ -101,6 +101,19 @@ def format_number(value: object) -> str:
     return str(value)
 
 
+def format_ends(low: float | None, high: float | None) -> str:
+    """Both ends of an interval, with as many digits as it takes to tell them apart.
+
+    >>> format_ends(2.21, 2.24), format_ends(150.21, 150.43), format_ends(3.0, None)
+    ('2.21 to 2.24', '150.2 to 150.4', '3 to –')
+    """
+    texts = [format_number(low), format_number(high)]
+    if low is not None and high is not None and low != high and texts[0] == texts[1]:
+        digits = next((n for n in range(4, 12) if f"{low:.{n}g}" != f"{high:.{n}g}"), 12)
+        texts = [f"{end:.{digits}g}" for end in (low, high)]
+    return f"{texts[0]} to {texts[1]}"
+
+
 def format_column(values: Sequence[object]) -> list[str]:
     """A column's values for display; floats get the same number of decimals where 3 significant digits allow it.
 

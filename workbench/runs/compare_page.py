@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from workbench import charts
 from workbench.core import files
 from workbench.core.errors import ConfigError
-from workbench.core.formats import format_number
+from workbench.core.formats import format_ends, format_number
 from workbench.report import display, page
 from workbench.runs.compare import VERDICTS, Comparison, Contrast, TableDiff
 from workbench.stats import Interval
@@ -45,11 +45,7 @@ def format_interval(value: Interval) -> str:
     >>> format_interval(Interval(2.0, 1.8, 2.25, 0.9, 5, "t")), format_interval(Interval(2.0, None, None, 0.9, 5, "t"))
     ('2 (1.8 to 2.25)', '2')
     """
-    ends = (
-        f" ({format_number(value.low)} to {format_number(value.high)})"
-        if value.low is not None and value.high is not None
-        else ""
-    )
+    ends = f" ({format_ends(value.low, value.high)})" if value.low is not None and value.high is not None else ""
     return format_number(value.estimate) + ends
 
 

@@ -15,7 +15,7 @@ from pydantic import ConfigDict, Field, StringConstraints, ValidationError, mode
 from workbench.core import files
 from workbench.core.data_files import parse_yaml
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
-from workbench.core.formats import escape_html, format_number
+from workbench.core.formats import escape_html, format_ends, format_number
 from workbench.core.schema import FiniteModel
 from workbench.runs import catalogue, compare
 from workbench.stats import LEVEL, Interval, adjust_holm
@@ -587,5 +587,5 @@ def _breaks_limit(limit: Baseline, pair: tuple[Interval, Interval], ratio: Inter
 def _format_worsening(ratio: Interval) -> str:
     if ratio.estimate is None:
         return ""
-    ends = "" if ratio.low is None else f", {format_number(ratio.low)} to {format_number(ratio.high)}"
+    ends = "" if ratio.low is None else f", {format_ends(ratio.low, ratio.high)}"
     return f" ({format_number(ratio.estimate)} times as bad{ends})"

@@ -18,7 +18,7 @@ from workbench.charts.theme import (
     encode_tooltip,
     finish_chart,
 )
-from workbench.core.formats import format_number
+from workbench.core.formats import format_ends, format_number
 from workbench.sizing.estimation.gpu_estimates import LAW_PARAMETERS, MAX_GPU_EXTRAPOLATION, capacity_by_law
 from workbench.sizing.estimation.method_comparison import TRUE_NEED_LABEL
 from workbench.sizing.estimation.metrics import format_quantile
@@ -100,7 +100,7 @@ def _capacity_title(estimate: dict[str, Any]) -> str:
 def _describe_capacity_interval(estimate: dict[str, Any]) -> str:
     if estimate["capacity_low"] is None or estimate["capacity_high"] is None:
         return "" if estimate["capacity"] is None else "the capacity has no whole interval"
-    ends = f"{format_number(estimate['capacity_low'])} to {format_number(estimate['capacity_high'])}"
+    ends = format_ends(estimate["capacity_low"], estimate["capacity_high"])
     return f"band: 90 % interval of what they carry, {ends}"
 
 

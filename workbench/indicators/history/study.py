@@ -10,7 +10,7 @@ import polars as pl
 from packaging.version import Version
 
 from workbench.console.tables import format_table
-from workbench.core.formats import NULL, format_number
+from workbench.core.formats import NULL, format_ends, format_number
 from workbench.indicators.config import HistoryConfig
 from workbench.indicators.history.change_points import MIN_POINTS
 from workbench.indicators.history.history_points import CONTROL, FOLLOWED, MACHINE, load_history
@@ -91,7 +91,7 @@ def _orient_ratio(change: dict[str, Any]) -> tuple[float, str, str]:
     word = "faster" if ratio >= 1 else "slower"
     if ratio < 1:
         ratio, low, high = 1 / ratio, 1 / high, 1 / low
-    return ratio, f"{format_number(low)} to {format_number(high)}", word
+    return ratio, format_ends(low, high), word
 
 
 def is_known(analysis: HistoryAnalysis) -> bool:

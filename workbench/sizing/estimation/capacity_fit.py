@@ -467,7 +467,8 @@ def _bound_from_below(
     if floor is None or (capacity.value is None and capacity.advice is not None and "lower" in capacity.advice):
         return capacity
     value = quantiles.compute_quantile(max(levels, key=lambda level: level.load).values, q)
-    reason = capacity.reason or f"{value:.4g} s at the largest load of {top:g} is below the limit of {limit_s:g} s"
+    place = "is below" if value <= limit_s else "does not differ clearly from"
+    reason = capacity.reason or f"{value:.4g} s at the largest load of {top:g} {place} the limit of {limit_s:g} s"
     advice = capacity.advice or f"add levels, such as {', '.join(f'{top * factor:g}' for factor in (1.5, 2, 3))}"
     if advice == "measure more levels":
         advice = f"add levels, such as {', '.join(f'{top * factor:g}' for factor in (2, 4, 8))}"
@@ -488,7 +489,8 @@ def _bound_from_above(
     crossed = capacity.value is not None and capacity.value <= top
     if floor is None or (capacity.value is None and capacity.advice is not None and "lower" in capacity.advice):
         return replace(capacity, reason="; ".join(filter(None, (capacity.reason, ceiling.text))))
-    upper = max(ceiling.upper, floor)
+    # What ended may by chance be less than what was served: then the load that was not served is the end.
+    upper = ceiling.upper if ceiling.upper > floor else ceiling.load
     # A resample may pass the limit below the highest load served: its end stays.
     low = floor if capacity.low is None or capacity.low > top else min(capacity.low, top)
     value = min(capacity.value, upper) if crossed and capacity.value is not None else max(floor, min(top, upper))

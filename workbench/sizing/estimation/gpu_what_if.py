@@ -12,7 +12,7 @@ import polars as pl
 from workbench.charts import renderer
 from workbench.charts.data import check_row_count, join_sentences
 from workbench.charts.theme import COLOURS, finish_chart
-from workbench.core.formats import format_number
+from workbench.core.formats import format_ends, format_number
 from workbench.live.result_widgets import WhatIfControls, slider_options
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation.capacity_fit import (
@@ -204,7 +204,7 @@ class WhatIf:
         gpus, low, high = (self._gpus_for_capacity(value) for value in (capacity.value, capacity.high, capacity.low))
         qualifier = "at least " if high is None else ""
         count = math.ceil((high or gpus or 0) - 1e-9)
-        ends = f"90 % interval {format_number(low)} to {format_number(high)}"
+        ends = f"90 % interval {format_ends(low, high)}"
         figures = f"{count} GPUs ({format_number(gpus)}, {ends})"
         return f"{words}: {qualifier}{figures}, if n times the GPUs carry n times the load."
 
