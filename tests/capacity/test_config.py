@@ -12,6 +12,7 @@ from tests.capacity.making import sizing_run
 from workbench.capacity.config import (
     PlanConfig,
     build_plan_config,
+    describe_sessions,
     format_example_plan,
     parse_job_class,
     parse_load_by_hour,
@@ -102,7 +103,18 @@ def test_numbers_for_each_hour_stand_as_they_are() -> None:
 
 def test_loads_of_texts_add_up() -> None:
     assert parse_load_by_hour(["20", "380 hours=9-11", "5 hours=10"])[8:12] == [20.0, 400.0, 405.0, 20.0]
+    assert parse_load_by_hour(["5 hours=9, 11-13"]) == parse_load_by_hour(["5 hours = 9,11-13"])
     assert parse_load_by_hour([]) == [0.0] * 24
+
+
+@pytest.mark.parametrize("text", ["3600/h session=125 hours=9-11", "3600/h hours=9-11 session=125s"])
+def test_sessions_an_hour_are_users_at_once(text: str) -> None:
+    assert parse_load_by_hour(["20", text])[8:12] == [20.0, 145.0, 145.0, 20.0]
+    step = "3,600 sessions an hour x 125 s = 125 users at once (Little's law), hours 9-11"
+    assert describe_sessions(["20", text]) == [step]
+    by_hour = ",".join(["360"] * 23 + ["7200"]) + "/h session=10"
+    assert parse_load_by_hour([by_hour]) == [1.0] * 23 + [20.0]
+    assert describe_sessions([by_hour])[0].startswith("7,200 sessions an hour x 10 s = 20 users")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +142,13 @@ def test_a_job_class_that_is_none_is_told_in_words(text: str, said: str) -> None
         parse_job_class(text)
 
 
-@pytest.mark.parametrize("text", ["some", "5 from=9", "5 hours=x", "-3", "1e12", ""])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("some", "5 from=9", "5 hours=x", "-3", "1e12", "", "5 hours", "5 hours=9 hours=9", "5 session=10"),
+        *("5/h", "5/h session=0", "5/h session=long", "5/h session=inf", "5/m session=3", "-5/h session=3"),
+    ],
+)
 def test_a_load_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(ConfigError):
         parse_load_by_hour([text])

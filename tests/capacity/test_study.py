@@ -374,3 +374,27 @@ def test_a_plan_whose_figures_disagree_is_stopped(tmp_path: Path, what: str) -> 
         found.__dict__["sources"] = found.sources.with_columns(value=pl.col("value") * 1.01)
     with pytest.raises(BrokenInvariantError):
         invariants.check_plan(found)
+
+
+def test_sessions_an_hour_are_planned_as_users_and_the_step_is_shown(tmp_path: Path) -> None:
+    """By hand: 2,880 sessions an hour of 125 s are 100 users at once, which the plan by hand has."""
+    found = by_hand(tmp_path, users=["2880/h session=125 hours=9"])
+    assert found.get_figure(peak.SERVICE_GPUS)["p95"] == 6.0
+    step = "2,880 sessions an hour x 125 s = 100 users at once (Little's law), hours 9."
+    assert step in found.notes
+    assert step in summary.build_plan_document(found, None)["notes"]
+    assert f"note: {step}" in summary.format_plan(found)
+
+
+def test_users_are_told_as_sessions_an_hour_where_their_length_is_known(tmp_path: Path) -> None:
+    told = "100 users at once, the most of the day, are about 3,000 sessions an hour of 120 s, as in the sizing run"
+    known = build_plan(config(**only(sizing=sizing_run(tmp_path / "one", session_s=120.0)), users=["100 hours=9"]))
+    assert any(note.startswith(told) for note in known.notes)
+    unknown = build_plan(config(**only(sizing=sizing_run(tmp_path / "two")), users=["100 hours=9"]))
+    assert not any("sessions an hour" in note for note in unknown.notes)
+
+
+def test_sessions_an_hour_are_no_requests_a_second(tmp_path: Path) -> None:
+    run = sizing_run(tmp_path, load_unit="1/s")
+    with pytest.raises(ConfigError, match="sessions an hour"):
+        build_plan(config(**only(sizing=run), users=["100/h session=20"]))

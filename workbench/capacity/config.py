@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,9 +17,11 @@ from workbench.core.schema import StrictModel, validate_model
 from workbench.execution import parameters
 from workbench.live.file_picker import Pick
 from workbench.live.form import ADDED, FieldGroup
+from workbench.stats.littles_law import count_users_at_once
 
 HOURS_PER_DAY = 24
 MAX_LOAD = 1e9
+MAX_SESSION_S = 1e6
 Jobs = Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
 JOB_CLASS_FORM = "NAME applications='etl *' gpus=1 pods=2 per_hour=60 hours=8-18 stack_share=0"
 _JOB_FIELDS = ("applications", "gpus", "pods", "per_hour", "hours", "stack_share")
@@ -46,23 +49,65 @@ class JobClass(StrictModel):
     stack_share: float = Field(default=0.0, ge=0, le=1)
 
 
+LOAD_FORM = "400 hours=9-17, or sessions an hour and their length in seconds: 3000/h session=125 hours=9-17"
+
+
 def parse_load_by_hour(texts: Sequence[str]) -> list[float]:
-    """Load of a service by hour, from midnight, from texts that add up: `400 hours=9-17`, or 24 numbers with commas.
+    """Load of a service by hour, from midnight, from texts that add up.
+
+    A text is a number of users and their hours, such as `400 hours=9-17`, or 24 numbers with commas. With `/h` the
+    numbers are sessions that begin in an hour, and `session` is their length in seconds.
 
     >>> parse_load_by_hour(["20", "380 hours=9-11"])[8:12]
     [20.0, 400.0, 400.0, 20.0]
+    >>> parse_load_by_hour(["3000/h session=120 hours=9"])[8:11]
+    [0.0, 100.0, 0.0]
     """
     total = [0.0] * HOURS_PER_DAY
     for text in texts:
-        counts, _, setting = text.strip().partition(" ")
-        key, sign, hours = setting.strip().partition("=")
-        if setting.strip() and (key, sign) != ("hours", "="):
-            raise ConfigError("not a load by hour", where="users", found=text[:80], allowed="400 hours=9-17")
-        values = _parse_counts_by_hour(counts, hours.strip() or "0-24", "users")
+        values, _ = _parse_load(text)
         total = [before + more for before, more in zip(total, values, strict=True)]
     if not all(0 <= value <= MAX_LOAD for value in total):
         raise ConfigError("not a load", where="users", found=max(total, key=abs), allowed="0 to 1,000,000,000")
     return total
+
+
+def describe_sessions(texts: Sequence[str]) -> list[str]:
+    """How sessions an hour became users at once, a step for each text that has them; of several hours the busiest.
+
+    >>> describe_sessions(["20", "3000/h session=125 hours=9-17"])
+    ["3,000 sessions an hour x 125 s = 104 users at once (Little's law), hours 9-17"]
+    """
+    return [step for _, step in map(_parse_load, texts) if step]
+
+
+def _parse_load(text: str) -> tuple[list[float], str]:
+    """Users by hour of one text, and the step from sessions an hour to them; empty without one."""
+    counts, *words = re.sub(r"\s*([,=])\s*", r"\1", text).split() or [""]
+    pairs = [word.partition("=") for word in words]
+    settings = {key: value for key, _, value in pairs}
+    per_hour = counts.removesuffix("/h")
+    allowed = {"hours"} if per_hour == counts else {"hours", "session"}
+    if not settings.keys() <= allowed or len(settings) < len(words) or not all(value for _, _, value in pairs):
+        raise ConfigError("not a load by hour", where="users", found=text[:80], allowed=LOAD_FORM)
+    values = _parse_counts_by_hour(per_hour, settings.get("hours", "0-24"), "users")
+    if per_hour == counts:
+        return values, ""
+    length_s = _parse_seconds(settings.get("session", ""))
+    if length_s is None:
+        raise ConfigError("sessions of unknown length", where="users, session", found=text[:80], allowed=LOAD_FORM)
+    _, step = count_users_at_once(max(values), length_s)
+    hours = f", hours {settings['hours']}" if "hours" in settings else ""
+    return [count_users_at_once(value, length_s)[0] for value in values], step + hours
+
+
+def _parse_seconds(text: str) -> float | None:
+    """A length in seconds, with or without its unit; null if it is none."""
+    try:
+        length_s = float(text.removesuffix("s"))
+    except ValueError:
+        return None
+    return length_s if 0 < length_s <= MAX_SESSION_S else None
 
 
 def parse_job_class(text: str) -> JobClass:
@@ -186,7 +231,9 @@ class PlanConfig(StrictModel):
         default=JOBS, max_length=20, description="Job classes: NAME applications= gpus= pods= per_hour= hours=."
     )
     users: list[str] = Field(
-        default=USERS, max_length=100, description="Users of the service: N hours=9-17; texts add up, or 24 numbers."
+        default=USERS,
+        max_length=100,
+        description="Users of the service: N hours=9-17, or N/h session=S hours=9-17; texts add up, or 24 numbers.",
     )
     utilisation: float = Field(default=0.7, gt=0, le=1, description="Share of the Spark GPUs' time that jobs may use.")
     gpus_per_replica: int = Field(
@@ -251,6 +298,11 @@ class PlanConfig(StrictModel):
     def users_by_hour(self) -> list[float]:
         """Users by hour, from midnight."""
         return parse_load_by_hour(self.users)
+
+    @property
+    def session_steps(self) -> list[str]:
+        """How sessions an hour became users at once; empty without any."""
+        return describe_sessions(self.users)
 
     @property
     def node_price_per_h(self) -> float | None:

@@ -180,6 +180,7 @@ class Service:
 
     `at_least`: the target was met at all measured loads, so that `carried` is a lower bound.
     `asked`, `recommended`: the load that the run was asked for, and the GPUs that it recommends; null: not known.
+    `session_s`: mean length of a session of users; null without sessions.
     """
 
     opened: InputRun
@@ -192,6 +193,7 @@ class Service:
     at_least: bool = False
     asked: float | None = None
     recommended: int | None = None
+    session_s: float | None = None
 
     @property
     def load_name(self) -> str:
@@ -279,6 +281,7 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
         at_least,
         asked,
         None if recommended is None else int(recommended),
+        estimate["session_s"],
     )
 
 
@@ -441,6 +444,8 @@ def _build_works(config: PlanConfig, jobs: Jobs) -> tuple[JobLoad, ...]:
 
 
 def _build_serving(config: PlanConfig, service: Service) -> ServiceLoad:
+    if config.session_steps and service.load_unit != "users":
+        raise ConfigError("sessions an hour for a run with arrival rates", where="users", do="give requests a second")
     law = service.law
     gpus = config.gpus_per_replica or (service.test_gpus if law is None else min(law.counts))
     load = np.array(config.users_by_hour, dtype=np.float64)

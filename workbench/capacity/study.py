@@ -17,6 +17,7 @@ from workbench.capacity.inputs import PlanInputs, build_model, build_sources, fo
 from workbench.capacity.model import ROUNDING, Floats, Model, Outcome, draw_quantities, evaluate_model
 from workbench.core.formats import format_number
 from workbench.report.display import KeyNumber
+from workbench.stats.littles_law import count_sessions_per_hour
 
 if TYPE_CHECKING:
     from workbench.capacity.inputs import ScalingLaw
@@ -209,6 +210,7 @@ class Study:
         even = self.break_even
         return [
             *self._list_bounds(),
+            *self._list_sessions(),
             self._own_answer,
             draws,
             fixed,
@@ -247,12 +249,27 @@ class Study:
             reach = f"{_format_law_reach(service.law, serving)} {service.load_name}"
             return (
                 f"The service scales by {service.law.name}: {reach}."
-                " Beyond that, figures are linear and too small. Its interval is that of the run's GPUs at its own load."
+                " Beyond that, figures are linear, too small. Its interval is that of the run's GPUs for its own load."
             )
         if int(replicas.max()) <= 1 and serving.gpus == service.test_gpus:
             return ""
         measured = format_count(service.test_gpus, "GPU")
         return f"Linear scaling assumed: each replica carries the same load; the service was measured on {measured}."
+
+    def _list_sessions(self) -> list[str]:
+        """Users as sessions an hour, and back where the sizing run knows how long a session is."""
+        service, serving = self.found.service, self.model.serving
+        if service is None or serving is None:
+            return []
+        steps = [f"{step}." for step in self.config.session_steps]
+        users = float(serving.load.max())
+        if service.session_s is not None and users:
+            sessions = format_number(count_sessions_per_hour(users, service.session_s))
+            steps.append(
+                f"{format_number(users)} users at once, the most of the day, are about {sessions} sessions an hour of"
+                f" {format_number(service.session_s)} s, as in the sizing run (Little's law)."
+            )
+        return steps
 
     @property
     def _own_answer(self) -> str:

@@ -192,6 +192,7 @@ INPUT_ESTIMATES = Table(
         _added_column("gpus_low", "Lower end of their interval.", "GPUs"),
         _added_column("gpus_high", "Upper end.", "GPUs"),
         Column("recommended", "int", "The upper end, in whole GPUs.", "GPUs", nullable=True, added=True),
+        _added_column("session_s", "Mean length of a session of users; null without sessions.", "s"),
     ),
 )
 INPUT_RECOMMENDATIONS = Table(

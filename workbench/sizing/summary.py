@@ -13,6 +13,7 @@ from workbench.core.formats import format_number
 from workbench.report.display import MAX_KEY_NUMBERS, KeyNumber
 from workbench.sizing.deployment.replica_plan import estimate_in_flight_per_replica
 from workbench.sizing.estimation.metrics import format_quantile
+from workbench.sizing.estimation.sizing_answer import find_carried_point
 
 if TYPE_CHECKING:
     from workbench.sizing.config import NotebookConfig
@@ -48,6 +49,9 @@ def build_key_numbers(answer: SizingAnswer) -> list[KeyNumber]:
             _format_interval(row["capacity_low"], row["capacity_high"]),
         ),
     ]
+    if answer.sessions_per_hour is not None:
+        sessions = f"of {answer.session_turns:.2g} turns, {format_number(answer.session_s)} s"
+        numbers.append(("sessions", answer.sessions_per_hour, "an hour", sessions))
     numbers += [*_verification_number(answer, row), *_serving_numbers(answer, row)]
     slope = row["slope_gpus"]
     numbers.append(("straight-line method", slope, "GPUs", "slope-based, the same points, no interval"))
@@ -75,10 +79,9 @@ def _serving_numbers(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumbe
     if answer.cost_per_hour is not None:
         price = format_number(answer.gpu_price_per_hour)
         numbers.append(("cost", answer.cost_per_hour, "an hour", f"at {price} a GPU"))
-    carried = answer.points.filter((pl.col("gpus") == row["test_gpus"]) & (pl.col("load") <= (row["capacity"] or 0)))
-    if not carried.height:
+    best = None if row["capacity"] is None else find_carried_point(answer.points, row)
+    if best is None:
         return numbers
-    best = carried.sort("load").row(-1, named=True)
     served = answer.goodput.filter(step=best["step"]).row(0, named=True)
     unit = "users" if row["load_unit"] == "users" else "a second"
     in_time = "in time: unknown" if served["within_share"] is None else f"{100 * served['within_share']:.1f} % in time"

@@ -231,6 +231,14 @@ ESTIMATES = Table(
         Column("verdict", "str", "no estimate, at least (capacity_low is a lower bound), or the assumption made."),
         Column("reason", "str", "Assumptions, missing data, and what to do.", nullable=True),
         Column("bound", "str", "What bounds the capacity where it is not the latency.", nullable=True, added=True),
+        Column(
+            "session_s",
+            "float",
+            "Mean length of a session at the largest measured load within the capacity; null without sessions.",
+            unit="s",
+            nullable=True,
+            added=True,
+        ),
     ),
 )
 SCALING = Table(
@@ -449,6 +457,14 @@ POINTS = Table(
             added=True,
         ),
         Column("session_turns", "float", "Mean turns of a session; null without sessions.", nullable=True, added=True),
+        Column(
+            "session_s",
+            "float",
+            "Mean length of a session of users: its turns with their think time.",
+            unit="s",
+            nullable=True,
+            added=True,
+        ),
         Column("answer_p50", "float", "Median length of the answers.", nullable=True, added=True),
         Column("answer_unit", "str", "Unit of that length: tokens or bytes.", nullable=True, added=True),
         Column(

@@ -1,16 +1,21 @@
 """The answer of a sweep: what binds, what is refused, what several GPU counts say."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
 
 from tests.sizing.making import closed, requests, steps
+from tests.sizing.scenarios import CACHED
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import format_number
 from workbench.sizing import summary
 from workbench.sizing.charts import chart_goodput
 from workbench.sizing.config import Goal, build_sweep_config
+from workbench.sizing.estimation import sweep_store
 from workbench.sizing.estimation.sizing_answer import compute_answer, concat_sweeps
 from workbench.sizing.simulation import virtual_time
 from workbench.sizing.simulation.cluster_model import Service
@@ -82,6 +87,35 @@ def test_what_deploys_them_counts_requests_in_flight_and_not_users_who_think(
     assert carried * min(share) - 1 <= in_flight <= carried * max(share)
     # Who thinks for 10 s has a request in flight for a small part of the time.
     assert min(share) > 0.98 if think_time_s == 0 else in_flight < 0.2 * carried
+
+
+def test_an_answer_in_users_says_how_many_sessions_an_hour_they_are(tmp_path: Path) -> None:
+    """Over a long step users begin as many sessions an hour as the load and the length of a session say."""
+    chat = CACHED["a"]
+    config = chat.config(0)
+    sent, done = virtual_time.simulate_sweep(chat.at(1), config)
+    answer = compute_answer(sent, done, config.goals, chat.users)
+    assert answer.binding is not None
+    assert answer.session_s is not None
+    assert answer.sessions_per_hour is not None
+    carried = max(load for load in done["users"] if load <= answer.binding["capacity"])
+    step = done.filter(pl.col("users") == carried).row(0, named=True)
+    begun = sent.filter((pl.col("step") == step["step"]) & (pl.col("turn") == 1))
+    per_hour = 3600 * (begun["sent_s"] > 60).sum() / (step["duration_s"] - 60)
+    assert answer.sessions_per_hour == pytest.approx(per_hour * chat.users / carried, rel=0.1)
+    told = f"sessions: about {format_number(answer.sessions_per_hour)} an hour, of 6 turns and"
+    assert told in sweep_store.format_sizing_answer(answer, tmp_path)
+    document = json.loads(sweep_store.sizing_answer_json(answer, tmp_path))
+    assert (document["sessions_per_hour"], document["session_s"]) == (answer.sessions_per_hour, answer.session_s)
+    assert ("sessions", answer.sessions_per_hour, "an hour") in [row[:3] for row in summary.build_key_numbers(answer)]
+    assert "an hour" not in answer.sentence
+
+
+def test_users_without_sessions_are_no_sessions_an_hour(tmp_path: Path) -> None:
+    sent = pl.concat([closed(load, [0.1 * load] * 300, step=place) for place, load in enumerate((1, 2, 4))])
+    answer = compute_answer(sent, steps(*({"users": load} for load in (1, 2, 4))), [Goal(limit_s=0.3)], 10)
+    assert (answer.sessions_per_hour, answer.session_s) == (None, None)
+    assert "sessions:" not in sweep_store.format_sizing_answer(answer, tmp_path)
 
 
 def test_a_target_that_nobody_measured_is_no_estimate() -> None:

@@ -154,7 +154,8 @@ def _convert_sessions(
     from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
     from workbench.sizing.config import build_sweep_config
-    from workbench.sizing.load.sweep_plan import SessionPlan, count_users_at_once
+    from workbench.sizing.load.sweep_plan import SessionPlan
+    from workbench.stats.littles_law import count_users_at_once
 
     if per_hour is None or target_users is not None:
         do = "give --users-per-hour N (with --session-length S), or --target-users N"

@@ -11,7 +11,7 @@ import numpy as np
 
 from workbench.core.books import describe_broken_books
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.formats import format_number
+from workbench.core.formats import format_ends, format_number
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.gpu_estimates import AT_LEAST, MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
@@ -25,7 +25,8 @@ from workbench.sizing.estimation.step_points import (
     name_load_unit,
     select_kept_requests,
 )
-from workbench.sizing.tables import GOODPUT, USABLE_VERDICTS
+from workbench.sizing.tables import ESTIMATES, GOODPUT, USABLE_VERDICTS
+from workbench.stats.littles_law import count_sessions_per_hour
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -117,6 +118,23 @@ def find_recommended_gpus(estimates: pl.DataFrame) -> int | None:
     return int(max(counts))
 
 
+def find_carried_point(points: pl.DataFrame, row: dict[str, Any]) -> dict[str, Any] | None:
+    """The point of the largest measured load within the capacity, at which the test GPUs should run; null: none.
+
+    `points`: Table POINTS. `row`: One of table ESTIMATES.
+    """
+    capacity = row["capacity"] or row["capacity_low"] or 0.0
+    carried = points.filter((points["gpus"] == row["test_gpus"]) & (points["load"] <= capacity))
+    return carried.sort("load").row(-1, named=True) if carried.height else None
+
+
+def _add_session_lengths(estimates: pl.DataFrame, points: pl.DataFrame) -> pl.DataFrame:
+    """Table ESTIMATES with the length of a session at each capacity. `points`: Table POINTS."""
+    carried = [find_carried_point(points, row) for row in estimates.iter_rows(named=True)]
+    lengths = [None if point is None else point["session_s"] for point in carried]
+    return ESTIMATES.frame(estimates.to_dict(as_series=False) | {"session_s": lengths})
+
+
 def _is_open(row: dict[str, Any], count: int) -> bool:
     """Whether a lower bound leaves it open if this number of GPUs meets its target."""
     return row["verdict"] == AT_LEAST and (row["gpus_high"] is None or row["gpus_high"] > count + 1e-9)
@@ -162,6 +180,17 @@ class SizingAnswer:
         return find_recommended_gpus(self.estimates)
 
     @property
+    def session_s(self) -> float | None:
+        """Mean length of a session of users; null without sessions."""
+        row = self.binding or (self.estimates.row(0, named=True) if self.estimates.height else {})
+        return row.get("session_s")
+
+    @property
+    def sessions_per_hour(self) -> float | None:
+        """Sessions an hour that the load is, by Little's law; null without sessions of users."""
+        return None if self.session_s is None else count_sessions_per_hour(self.load, self.session_s)
+
+    @property
     def cost_per_hour(self) -> float | None:
         """Price of the recommended GPUs for an hour."""
         if self.recommended is None or self.gpu_price_per_hour is None:
@@ -180,8 +209,9 @@ class SizingAnswer:
         if row is None:
             carried = "; ".join(f"{loose['target']}: {_format_lower_bound(loose)}" for loose in self._loose_rows)
             return f"{simulated}1 GPU serves {served} at {targets} ({carried}){self._verification_text()}"
-        low = "fewer" if row["gpus_low"] is None else format_number(row["gpus_low"])
-        interval = f"estimate {format_number(row['gpus'])}, 90 % interval {low} to {format_number(row['gpus_high'])}"
+        low, high = row["gpus_low"], row["gpus_high"]
+        ends = f"fewer to {format_number(high)}" if low is None else format_ends(low, high)
+        interval = f"estimate {format_number(row['gpus'])}, 90 % interval {ends}"
         bound = f", bound by {row['target']}" if self.estimates.height > 1 else ""
         serve = "GPU serves" if self.recommended == 1 else "GPUs serve"
         answer = f"{simulated}{self.recommended} {serve} {served} at {targets} ({interval}{bound})"
@@ -247,11 +277,16 @@ class SizingAnswer:
         max_gpus = MAX_GPU_EXTRAPOLATION * max(counts[0])
         return f" up to {max_gpus} GPUs, twice the largest measured count; measure a larger one"
 
-    def _session_text(self) -> str:
+    @property
+    def session_turns(self) -> float | None:
+        """Turns of a session; null without sessions."""
         turns = self.points["session_turns"].median() if "session_turns" in self.points.columns else None
-        if turns is None:
+        return None if turns is None else float(str(turns))
+
+    def _session_text(self) -> str:
+        mean_turns = self.session_turns
+        if mean_turns is None:
             return ""
-        mean_turns = float(str(turns))
         if self.load_unit == "users":
             return f" in sessions of {mean_turns:.2g} turns"
         return f" ({self.load / mean_turns:.3g} sessions a second, of {mean_turns:.2g} turns)"
@@ -343,7 +378,7 @@ def compute_answer(
         load_unit=units[0],
         points=table,
         quantiles=quantiles,
-        estimates=table_of_estimates,
+        estimates=_add_session_lengths(table_of_estimates, table),
         goodput=compute_goodput(requests, steps, table, goals, gpu_price_per_hour=gpu_price_per_hour),
         scaling=laws,
         simulated=bool(steps["simulated"].any()),

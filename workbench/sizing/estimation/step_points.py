@@ -248,7 +248,8 @@ def assess_step(
     extra = {
         "repeated_prompts": float(str(repeated)),
         "cached_share": _cached_fraction(counted),
-        "session_turns": _session_turns(counted, step["users"]),
+        "session_turns": (turns := _session_turns(counted, step["users"])),
+        "session_s": _session_length_s(counted, step, turns),
         "answer_p50": answers.median,
         "answer_unit": answers.unit,
         **_count_finish_reasons(counted),
@@ -436,6 +437,14 @@ def _session_turns(counted: pl.DataFrame, users: int | None) -> float | None:
         return mean_session_turns(counted)
     most = counted["turn"].max()
     return None if most is None else float(str(most))
+
+
+def _session_length_s(counted: pl.DataFrame, step: dict[str, Any], turns: float | None) -> float | None:
+    """Mean length of a session of users: turns, each with its think time and its answer; null without sessions."""
+    answer_s = counted.filter(counted["outcome"] == "ok")["runtime_s"].mean()
+    if step["loop"] != "closed" or turns is None or answer_s is None:
+        return None
+    return turns * (float(step["think_s"]) + float(str(answer_s)))
 
 
 def _cached_fraction(counted: pl.DataFrame) -> float | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError, InputError
+from workbench.core.formats import format_number
 from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.estimation.serving_costs import select_costs
@@ -197,6 +198,9 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
             "target", "gpus", "driven_load", "n", "value_s", "low_s", "high_s", "limit_s", "verdict"
         )
         lines.append(table(driven, caption="Verification").text)
+    if answer.sessions_per_hour is not None:
+        sessions = f"of {answer.session_turns:.2g} turns and {format_number(answer.session_s)} s"
+        lines.append(f"sessions: about {format_number(answer.sessions_per_hour)} an hour, {sessions}")
     if answer.cost_per_hour is not None:
         lines.append(f"cost of the recommended GPUs: {answer.cost_per_hour:g} an hour")
     lines += [f"invalid: {reason}" for reason in answer.reasons]
@@ -219,6 +223,8 @@ def sizing_answer_json(answer: SizingAnswer, folder: Path) -> str:
             "answer": answer.sentence,
             "recommended": answer.recommended,
             "cost_per_hour": answer.cost_per_hour,
+            "sessions_per_hour": answer.sessions_per_hour,
+            "session_s": answer.session_s,
             "simulated": answer.simulated,
             "reasons": answer.reasons,
             **{name: frame.to_dicts() if frame is not None else None for name, frame in tables.items()},

@@ -183,19 +183,6 @@ class SessionPlan:
         return f"the sweep takes {soonest:.0f} s to {latest:.0f} s and ends between {at[0]} and {at[1]}"
 
 
-def count_users_at_once(sessions_per_hour: float, session_s: float) -> tuple[float, str]:
-    """Users at once by Little's law, from the sessions that begin in an hour and their length; and the step in words.
-
-    >>> count_users_at_once(3000, 100)[1]
-    "3,000 sessions an hour x 100 s = 83.3 users at once (Little's law)"
-    """
-    users = sessions_per_hour * session_s / 3600
-    return (
-        users,
-        f"{sessions_per_hour:,.6g} sessions an hour x {session_s:.4g} s = {users:,.3g} users at once (Little's law)",
-    )
-
-
 class LevelSchedule:
     """Load levels of one sweep; assessments of finished steps are cached."""
 
