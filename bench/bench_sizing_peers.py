@@ -1,4 +1,4 @@
-"""Figures of `workbench sizing run` beside aiperf's and guidellm's, of one load in alternating runs.
+"""Figures of `workbench sizing run` beside aiperf's, guidellm's and inference-perf's, of one load in alternating runs.
 
     python -m bench.bench_sizing_peers [--trials 5] [--json FILE]
 
@@ -23,7 +23,7 @@ from tests.sizing import load_peers
 from tests.sizing.load_peers import FIGURES, Load
 
 OURS = "workbench"
-VERSIONS = {"aiperf": load_peers.AIPERF, "guidellm": load_peers.GUIDELLM}
+VERSIONS = {"aiperf": load_peers.AIPERF, "guidellm": load_peers.GUIDELLM, "inference-perf": load_peers.INFERENCE_PERF}
 USERS = 8
 NEAR = Bar("value", at_least=0.95, at_most=1.05)
 REFUSED = "transformers serve refuses the stream_options that guidellm always sends (422)"

@@ -25,7 +25,7 @@ StopCheck = Callable[[RequestColumns], str | None]
 # What a service in virtual time has no answer, no refusal and no stream for.
 UNKNOWN_COLUMNS = (
     *("answer_bytes", "answer_hash", "retry_after_s", "worker"),
-    *("streamed_tokens", "later_tokens", "event_tokens", "stream", "ttfo_s", "longest_gap_s", "finish_reason"),
+    *("streamed_tokens", "later_tokens", "event_tokens", "stream", "longest_gap_s", "finish_reason"),
 )
 
 
@@ -289,6 +289,7 @@ _COLUMNS: dict[str, Callable[[Workflow], Any]] = {
     "llm_s": lambda flow: [_duration_s(call.sent_s, call.ended_s) for call in flow.calls],
     "server_runtime_s": lambda flow: _duration_s(flow.started_s, flow.ended_s),
     "ttft_s": lambda flow: _duration_s(flow.sent_s, flow.calls[0].first_s),
+    "ttfo_s": lambda flow: _duration_s(flow.sent_s, flow.calls[0].first_s),
     "itl_s": _mean_token_gap_s,
     "turn": lambda flow: flow.turn,
     "input_tokens": lambda flow: sum(call.input_tokens for call in flow.calls),
