@@ -305,7 +305,11 @@ def test_another_scheduler_of_the_same_test_is_named_where_it_keeps_up(tmp_path:
     rates.write_parquet(place / "tables" / f"{tables.INPUT_SUSTAINED_RATES.name}.parquet")
     found = by_hand(tmp_path, scaletest=place)
     assert "fast sustained 7 pods/s in the same test" in found.constraints.filter("binding")["relief"][0]
-    assert by_hand(tmp_path / "fast", scaletest=place, scaletest_side="fast").kept_up == peak.SUSTAINED
+    fast = by_hand(tmp_path / "fast", scaletest=place, scaletest_side="fast")
+    assert fast.kept_up == peak.SUSTAINED
+    # One that keeps up is not to be replaced by one that is slower, nor by any.
+    assert "scheduler keeps up" in fast.constraints.filter(constraint=peak.RATE)["relief"][0]
+    assert "another scheduler" not in fast.constraints.filter(constraint=peak.RATE)["relief"][0]
 
 
 def test_the_next_measurement_is_the_one_that_is_worth_most(tmp_path: Path) -> None:

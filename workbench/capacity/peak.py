@@ -200,12 +200,16 @@ def _build_packing_constraint(model: Model, median: Outcome, hour: int) -> dict[
 
 def _build_rate_constraint(scheduler: Scheduler | None, pods_per_s: float) -> dict[str, Any]:
     """Row of table CONSTRAINTS for the scheduler; `pods_per_s` is the rate that the plan needs."""
-    relief = "spread arrivals over more of the hour, use fewer pods per job, or another scheduler"
-    if scheduler is not None and (better := [other for other in scheduler.others if other[1] >= pods_per_s]):
-        name, rate = max(better, key=lambda other: other[1])
-        relief = f"{relief}: {name} sustained {format_number(rate)} pods/s in the same test"
-    if classify_scheduler_rate(scheduler, pods_per_s) == NOT_MEASURED:
+    verdict = classify_scheduler_rate(scheduler, pods_per_s)
+    relief = "spread arrivals over more of the hour, or use fewer pods per job"
+    better = [] if scheduler is None else [other for other in scheduler.others if other[1] >= pods_per_s]
+    if verdict == NOT_MEASURED:
         relief = "measure it: workbench scaletest run, with these arrivals"
+    elif verdict == NOT_SUSTAINED and better:
+        name, rate = max(better, key=lambda other: other[1])
+        relief = f"{relief}; or another scheduler: {name} sustained {format_number(rate)} pods/s in the same test"
+    elif verdict == SUSTAINED:
+        relief = "none is needed: the scheduler keeps up"
     return {
         "constraint": RATE,
         "figure": float(pods_per_s),
