@@ -322,8 +322,15 @@ GOODPUT = Table(
         Column(
             "within_share",
             "float",
-            "Kept requests within the limits of all targets; null if a target's metric is missing.",
+            "Kept requests within the limits of all targets; null if more than one in ten lacks a target's metric.",
             nullable=True,
+        ),
+        Column(
+            "unknown_share",
+            "float",
+            "Kept requests that lack a metric of a target and are left out of that share.",
+            nullable=True,
+            added=True,
         ),
         Column("goodput_per_s", "float", "Requests per second within all limits.", unit="1/s", nullable=True),
         Column("goodput_per_gpu", "float", "Goodput per GPU.", unit="1/s", nullable=True),

@@ -98,7 +98,23 @@ def test_costs_are_null_without_a_price_where_nothing_is_within_and_where_tokens
     one_unknown = frame.with_columns(output_tokens=pl.when(pl.col("request") != 100).then(7))
     row = answer(one_unknown).goodput.row(0, named=True)
     assert row["cost_per_1000"] == known["cost_per_1000"]
+    assert row["cost_per_million_tokens"] == pytest.approx(known["cost_per_million_tokens"])
+    many_unknown = frame.with_columns(output_tokens=pl.when(pl.col("request") % 5 > 0).then(7))
+    row = answer(many_unknown).goodput.row(0, named=True)
+    assert row["cost_per_1000"] == known["cost_per_1000"]
     assert [row[name] for name in COST_COLUMNS[3:]] == [None] * 3
+
+
+@pytest.mark.parametrize(("every", "share"), [(20, 0.75), (5, None)])
+def test_what_was_within_rests_on_the_requests_that_are_known(every: int, share: float | None) -> None:
+    sent = closed(4, [1.0] * 300).with_columns(output_tokens=pl.lit(7))
+    late = (pl.col("request") % 4) == 1
+    known = sent.with_columns(ttft_s=pl.when(late).then(0.9).otherwise(0.1))
+    missing = known.with_columns(ttft_s=pl.when((pl.col("request") % every) != 0).then("ttft_s"))
+    goals = [Goal(metric="ttft", limit_s=0.5)]
+    row = compute_answer(missing, steps({"users": 4}), goals, 10, draws=10).goodput.row(0, named=True)
+    assert row["within_share"] == (None if share is None else pytest.approx(share, abs=0.03))
+    assert row["unknown_share"] == pytest.approx(1 / every, abs=0.01)
 
 
 def test_an_upper_end_is_null_where_the_rate_may_be_zero() -> None:

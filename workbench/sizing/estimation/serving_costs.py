@@ -41,8 +41,8 @@ def compute_costs(
     -------
     dict
         All null without a price, or where it is not known what was within; a cost is null where nothing was within,
-        those of tokens, which are the ones that users get, where a success has no count of them. The upper end of a
-        cost is null where the rate's interval reaches 0.
+        those of tokens, which are the ones that users get, where more than a few successes have no count of them. The
+        few count as the others' mean. The upper end of a cost is null where the rate's interval reaches 0.
 
     The rate's interval is a t interval over the rates of ten equal parts of the kept window, around the rate itself.
     It does not cover other days, nor the price. Source: batch means (Law, Simulation Modeling and Analysis, 9.5.3).
@@ -58,9 +58,9 @@ def compute_costs(
     costs |= _invert_rate("cost_per_1000", 1_000 * price_per_s, rate, _half_width(ended, within, edges))
     tokens = count_user_tokens(sent)
     ok = (sent["outcome"] == "ok").to_numpy()
-    if point["tokens_per_s"] is None or np.isnan(tokens[ok]).any():
-        return costs
-    tokens = np.nan_to_num(tokens)
+    if point["tokens_per_s"] is None:
+        return costs  # more than a few have no count
+    tokens = np.where(ok & np.isnan(tokens), np.nanmean(tokens[ok]), np.nan_to_num(tokens))
     total = float(tokens[kept].sum())
     token_rate = float((tokens * within)[kept].sum()) / total * point["tokens_per_s"] if total else 0.0
     half = _half_width(ended, tokens * within, edges)

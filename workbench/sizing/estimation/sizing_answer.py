@@ -14,7 +14,12 @@ from workbench.core.errors import ConfigError, InputError
 from workbench.core.formats import format_ends, format_number
 from workbench.sizing.config import Goal
 from workbench.sizing.estimation import metrics
-from workbench.sizing.estimation.gpu_estimates import AT_LEAST, MAX_GPU_EXTRAPOLATION, estimate_gpus_and_scaling
+from workbench.sizing.estimation.gpu_estimates import (
+    AT_LEAST,
+    MAX_GPU_EXTRAPOLATION,
+    MAX_UNKNOWN_FRACTION,
+    estimate_gpus_and_scaling,
+)
 from workbench.sizing.estimation.level_books import build_level_books
 from workbench.sizing.estimation.point_verdicts import CHANGED
 from workbench.sizing.estimation.server_bottleneck import find_first_bottleneck
@@ -48,9 +53,9 @@ def compute_goodput(
     `goals`: A request is within when every metric of its own is at or below the limits; each LLM call counts. An
     answer of one token has no time between tokens.
 
-    Returns: The table `goodput`. What was within, and its cost, are null where that is not known: a success lacks a
-    metric that a goal is on. Costs are null without a price, too, or where nothing was within; energy without a
-    reading of the GPUs' power.
+    Returns: The table `goodput`. Requests that lack a metric that a goal is on, and miss no other, are left out; of more
+    than one in ten, what was within and its cost are null. Costs are null without a price, too, or where nothing was
+    within; energy without a reading of the GPUs' power.
     """
     users = dict(steps.select("step", "users").iter_rows())
     rows = []
@@ -58,36 +63,43 @@ def compute_goodput(
         step = point["step"]
         sent = requests.filter(requests["step"] == step)
         counted = select_kept_requests(sent, users[step])
-        share = _fraction_within_goals(counted, goals)
+        share, unknown_share = _fraction_within_goals(counted, goals)
         served = None if share is None else share * point["rate_per_s"]
-        within = None if share is None else find_within_goals(sent, goals)[0].astype(float)
+        within, unknown = find_within_goals(sent, goals)
+        # Of what is not known, as much is within as of the others.
+        amounts = None if share is None else np.where(within & unknown, share, within)
         rows.append(
             {
                 "step": step,
                 "load": point["load"],
                 "within_share": share,
+                "unknown_share": unknown_share,
                 "goodput_per_s": served,
                 "goodput_per_gpu": None if served is None else served / point["gpus"],
                 "tokens_per_s_per_gpu": None
                 if point["tokens_per_s"] is None
                 else point["tokens_per_s"] / point["gpus"],
-                **compute_costs(sent, counted, within, point, gpu_price_per_hour),
+                **compute_costs(sent, counted, amounts, point, gpu_price_per_hour),
                 "joules_per_token": joules_per_token(point),
             }
         )
     return GOODPUT.frame(rows)
 
 
-def _fraction_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> float | None:
-    """Fraction of requests that succeeded and met every goal; null if a metric that decides is unknown.
+def _fraction_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> tuple[float | None, float]:
+    """Fraction of the known requests that succeeded and met every goal, null where too few are known; and of unknown.
 
     `requests`: Column outcome and those of the goals' metrics.
     """
     within, unknown = find_within_goals(requests, goals)
     if not len(within):
-        return 0.0
+        return 0.0, 0.0
     # What misses another goal is late, whatever the unknown metric was.
-    return None if (within & unknown).any() else float(within.mean())
+    undecided = within & unknown
+    unknown_share = float(undecided.mean())
+    if unknown_share > MAX_UNKNOWN_FRACTION:
+        return None, unknown_share
+    return float(within[~undecided].mean()), unknown_share
 
 
 def find_within_goals(requests: pl.DataFrame, goals: Sequence[Goal]) -> tuple[Flags, Flags]:
