@@ -376,3 +376,15 @@ def test_settings_that_contradict_each_other_are_refused(settings: dict[str, Any
     levels = {} if "rates" in settings else {"users": [1]}
     with pytest.raises(ConfigError, match=named):
         build_sweep_config(url="http://127.0.0.1:9", **levels, **settings)
+
+
+@pytest.mark.parametrize("suffix", ["txt", "csv"])
+def test_times_that_may_be_milliseconds_are_not_read_as_seconds(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"trace.{suffix}"
+    times = [500 * place for place in range(12)]
+    lines = ["Timestamp,Request tokens,Response tokens", *(f"{time},5,5" for time in times)]
+    path.write_text("\n".join(lines if suffix == "csv" else map(str, times)))
+    with pytest.raises(InputError, match="--trace-unit s or --trace-unit ms"):
+        read_request_trace(path)
+    assert read_request_trace(path, TraceReplay(time_unit="ms")).rate_per_s == pytest.approx(2.0)
+    assert read_request_trace(path, TraceReplay(time_unit="s")).rate_per_s == pytest.approx(0.002)

@@ -128,10 +128,10 @@ def read_request_trace(path: str | Path, replay: TraceReplay | None = None) -> R
         unit = replay.time_unit or _infer_time_unit(rows, path)
     elif "," in first and not first.startswith("#"):
         kind, rows = _read_csv_rows(path)
-        unit = replay.time_unit or "s"
+        unit = replay.time_unit or _expect_seconds(rows, path)
     else:
         kind, rows = "times", [_Row(time, 1, None, []) for time in list_recorded_times(path)]
-        unit = replay.time_unit or "s"
+        unit = replay.time_unit or _expect_seconds(rows, path)
     if unit == "ms":
         rows = [row if row.time_s is None else row._replace(time_s=row.time_s / 1000) for row in rows]
     rows, notes = _keep_answered_rows(rows, path)
@@ -200,6 +200,15 @@ def _keep_answered_rows(rows: list[_Row], path: Path) -> tuple[list[_Row], list[
     return [row._replace(output_tokens=length) for row, length in zip(kept, lengths, strict=True)], notes
 
 
+def _expect_seconds(rows: list[_Row], path: Path) -> TimeUnit:
+    """Seconds, as these formats have them; refused where so few requests came a second that they may be ms."""
+    times = [row.time_s for row in rows if row.time_s is not None]
+    span = max(times, default=0.0) - min(times, default=0.0)
+    if len(times) < MIN_TIMES_FOR_UNIT or (len(times) - 1) >= MIN_RATE_IN_S * span:
+        return "s"
+    raise _build_unit_error((len(times) - 1) / span, path)
+
+
 def _infer_time_unit(rows: list[_Row], path: Path) -> TimeUnit:
     """Infer the unit of the times of JSON lines: stated by their fields, else by the only rate that is plausible."""
     if any(row.is_bailian for row in rows):
@@ -215,7 +224,11 @@ def _infer_time_unit(rows: list[_Row], path: Path) -> TimeUnit:
         return "ms"
     if has_fractions and 1000 * rate_in_s > MAX_RATE_IN_MS:
         return "s"
-    raise InputError(
+    raise _build_unit_error(rate_in_s, path)
+
+
+def _build_unit_error(rate_in_s: float, path: Path) -> InputError:
+    return InputError(
         "the unit of the times is not certain",
         where=path,
         found=f"{rate_in_s:.3g} requests a second in seconds, {1000 * rate_in_s:.3g} in milliseconds",
