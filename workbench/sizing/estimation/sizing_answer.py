@@ -53,9 +53,9 @@ def compute_goodput(
     `goals`: A request is within when every metric of its own is at or below the limits; each LLM call counts. An
     answer of one token has no time between tokens.
 
-    Returns: The table `goodput`. Requests that lack a metric that a goal is on, and miss no other, are left out; of more
-    than one in ten, what was within and its cost are null. Costs are null without a price, too, or where nothing was
-    within; energy without a reading of the GPUs' power.
+    Returns: The table `goodput`. Requests that lack a metric that a goal is on, and miss no other, are left out; where
+    they are more than one in ten, what was within and its cost are null. Costs are null without a price, too, or where
+    nothing was within; energy without a reading of the GPUs' power.
     """
     users = dict(steps.select("step", "users").iter_rows())
     rows = []
