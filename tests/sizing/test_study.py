@@ -134,6 +134,68 @@ def test_several_gpu_counts_show_how_it_scales(tmp_path: Path) -> None:
     assert "gpus" in found.self_check.columns
 
 
+def test_sessions_of_users_who_think_are_sized_in_virtual_time_beside_their_true_need(tmp_path: Path) -> None:
+    """Virtual time ends a level with its samples, so that no step is too short for a session."""
+    settings = ["max_step_s=5", "users=[80,120,160,200,240]"]
+    found = studied(tmp_path, users=1200, turns=3, think_time_s=8.0, goals=["p95<=0.5"], settings=settings)
+    assert found.verdict == "valid", found.reasons
+    assert "in sessions of 3 turns" in found.answer
+    assert found.measured.steps["think_s"].unique().to_list() == [8.0]
+    assert found.measured.requests["turn"].max() == 3
+    assert found.truth is not None
+    assert found.truth.gpus is not None
+    assert found.found.recommended is not None
+    assert 0 <= found.found.recommended - found.truth.gpus <= 1 + 0.2 * found.truth.gpus
+    assert found.comparison.filter(answer=TOOLKIT_RUNS_LABEL)["gpus"].to_list() == [None]
+    assert found.check()["holds"].all()
+
+
+def test_sessions_an_hour_are_a_load_of_users_and_the_step_is_a_note(tmp_path: Path) -> None:
+    asked = {"goals": ["p95<=0.3"], "truth_runs": 0}
+    hourly = studied(tmp_path / "hourly", users=1, users_per_hour=3000, session_length_s=71.0, **asked)
+    plain = studied(tmp_path / "plain", users=60, **asked)
+    assert "3,000 sessions an hour x 71 s = 59.2 users at once (Little's law)." in hourly.notes
+    assert hourly.question == plain.question
+    assert hourly.answer == plain.answer
+
+
+def test_the_length_of_a_session_is_that_of_turns_and_think_time() -> None:
+    """By hand: 5 x (20 s + 300 tokens at 60 a second) = 125 s."""
+    hourly = config(users_per_hour=3600, turns=5, think_time_s=20, settings=["output_tokens=300"])
+    assert hourly.load == 125
+    assert "x 125 s = 125 users" in hourly.load_step
+    assert config(users=7.5).load == 7.5
+    assert config().load_step == ""
+    with pytest.raises(ConfigError, match="sessions of unknown length"):
+        _ = config(users_per_hour=3600).load
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"url": "http://127.0.0.1:9", "protocol": "openai", "settings": ["model=m", "max_step_s=90"]}, "too short"),
+        ({"time_scale": 0.5, "settings": ["max_step_s=45"]}, "too short"),
+        ({"service": ["calls=2"]}, "one call"),
+    ],
+)
+def test_live_steps_too_short_for_a_first_session_are_refused_before_they_start(
+    tmp_path: Path, given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        studied(tmp_path, live=True, turns=5, think_time_s=20, **given)
+
+
+@pytest.mark.live
+def test_sessions_with_the_live_simulator_have_think_time_of_its_scale_and_are_verified(tmp_path: Path) -> None:
+    settings = ["least_samples=40", "most_samples=40", "min_step_s=0", "users=[8,16,24,32,40]", "max_step_s=8"]
+    sessions = {"turns": 2, "think_time_s": 2.0, "goals": ["ttft p95<=0.2"], "settings": settings}
+    found = studied(tmp_path, live=True, time_scale=0.2, users=40, **sessions)
+    assert found.measured.steps["think_s"].unique().to_list() == pytest.approx([0.4])
+    assert "limits and think time are as much shorter" in " ".join(found.notes)
+    assert found.measured.requests["turn"].max() == 2
+    assert found.check()["holds"].all()
+
+
 def test_open_loops_ask_for_a_rate(tmp_path: Path) -> None:
     settings = [*QUICK, "arrivals=poisson", "rates=[5, 10, 20, 40]"]
     found = studied(tmp_path, users=100, settings=settings, goals=["p95<=0.2"])
@@ -213,6 +275,7 @@ def test_an_earlier_verification_counts_for_its_own_count_load_and_target_only(t
         ({"live": True, "url": "http://127.0.0.1:1", "gpu_counts": [1, 2]}, "one GPU count"),
         ({"gpu_counts": [1, 1]}, "twice"),
         ({"users": 0}, "greater than 0"),
+        ({"session_length_s": 20}, "users_per_hour"),
         ({"goals": []}, "at least 1"),
     ],
 )

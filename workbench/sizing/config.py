@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,12 +17,13 @@ from workbench.core.errors import ConfigError
 from workbench.core.host import is_loopback
 from workbench.core.schema import StrictModel, validate_model
 from workbench.live.file_picker import Pick
-from workbench.live.form import FieldGroup
+from workbench.live.form import ADDED, FieldGroup
 from workbench.sizing.estimation import metrics
 from workbench.sizing.load.arrival_processes import ArrivalName
 from workbench.sizing.load.level_ladder import Ladder
 from workbench.sizing.load.request_trace import TimeUnit, TraceReplay
 from workbench.sizing.simulation.cluster_model import Service
+from workbench.stats.littles_law import count_users_at_once
 
 HEADER_PATTERN = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 WORKERS_PATTERN = re.compile(r"local:([1-9]|[1-5]\d|6[0-4])|dask://([A-Za-z0-9._-]{1,253}|\[[0-9a-fA-F:]+\]):\d{1,5}")
@@ -347,6 +349,7 @@ class NotebookConfig(StrictModel):
     """Parameters of the notebook: the question, and the source of the measurements."""
 
     FORM_GROUPS: ClassVar = (
+        FieldGroup("Sessions of users", ("users_per_hour", "session_length_s", "turns", "think_time_s")),
         FieldGroup("Simulated service", ("service", "truth_runs"), unless="live"),
         FieldGroup(
             "Live measurement",
@@ -357,6 +360,22 @@ class NotebookConfig(StrictModel):
     )
 
     users: float = Field(gt=0, description="Load to serve: users, or arrivals per second in open loops.")
+    users_per_hour: float | None = Field(
+        default=None, gt=0, description="Sessions that begin in an hour, instead of users.", json_schema_extra=ADDED
+    )
+    session_length_s: float | None = Field(
+        default=None, gt=0, description="Their length. Default: by turns and think time.", json_schema_extra=ADDED
+    )
+    turns: int = Field(
+        default=1, ge=1, le=1000, description="Turns of a session (openai, simulator).", json_schema_extra=ADDED
+    )
+    think_time_s: float = Field(
+        default=0.0,
+        ge=0,
+        le=86_400,
+        description="Mean think time of a user between requests, in seconds.",
+        json_schema_extra=ADDED,
+    )
     goals: list[str] = Field(min_length=1, description="Goals that must all hold: p95<=6, 'ttft p99<=300ms'.")
     gpu_counts: list[Gpus] = Field(default=[1], min_length=1, description="GPU counts to measure, each once.")
     service: list[str] = Field(default=[], description="Fields of the simulated service, NAME=VALUE each.")
@@ -383,6 +402,8 @@ class NotebookConfig(StrictModel):
             raise ValueError("sweep reads stored results, live measures: set one of them")
         if self.url and self.function:
             raise ValueError("set url or function, not both")
+        if self.session_length_s is not None and self.users_per_hour is None:
+            raise ValueError("session_length_s needs users_per_hour")
         if len(set(self.gpu_counts)) < len(self.gpu_counts):
             raise ValueError("gpu_counts has a count twice")
         if (self.url or self.function) and len(self.gpu_counts) > 1:
@@ -406,11 +427,37 @@ class NotebookConfig(StrictModel):
 
     @property
     def sweep_settings(self) -> dict[str, Any]:
-        """More fields of `SweepConfig`."""
+        """More fields of `SweepConfig`; sessions of users among them."""
+        pairs = (("turns", self.turns, 1), ("think_time_s", self.think_time_s, 0.0))
+        sessions = {name: value for name, value, default in pairs if value != default}
         settings = parse_assignments(self.settings, where="settings")
         if clashes := sorted({*settings} & {*SERVICE_FIELDS}):
             raise ConfigError("set by another parameter of the notebook", where="settings", found=clashes)
-        return settings
+        return sessions | settings
+
+    @property
+    def load(self) -> float:
+        """Load to serve: `users`, or the users at once of the sessions that begin in an hour, as whole users."""
+        return self.users if self.users_per_hour is None else float(math.ceil(self._users_at_once[0] - 1e-9))
+
+    @property
+    def load_step(self) -> str:
+        """How sessions an hour became users at once; empty without them."""
+        return "" if self.users_per_hour is None else self._users_at_once[1]
+
+    @property
+    def _users_at_once(self) -> tuple[float, str]:
+        from workbench.sizing.load.session_plan import SessionPlan
+
+        length_s = self.session_length_s
+        if length_s is None:
+            asked = {"protocol": "openai", "url": "http://127.0.0.1", "model": "any"} | self.sweep_settings
+            plan = SessionPlan.from_config(build_sweep_config(**asked | {"goals": self.parsed_goals}))
+            if plan is None:
+                do = "set session_length_s, or turns and think_time_s"
+                raise ConfigError("sessions of unknown length", where="users_per_hour", do=do)
+            length_s = plan.first_session_s
+        return count_users_at_once(self.users_per_hour or 0.0, length_s)
 
 
 def parse_assignments(texts: Sequence[str], *, where: str) -> dict[str, Any]:

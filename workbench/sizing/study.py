@@ -101,6 +101,7 @@ class Study:
         at_levels = [f"{note}." for note in list_point_notes(points)]
         return (
             f"Measured: {self.measured.how}.",
+            *([f"{self.config.load_step}."] if self.config.load_step else []),
             *self.measured.notes,
             *left_out,
             *at_levels,
@@ -239,7 +240,7 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
             measured.requests,
             measured.steps,
             measured.goals,
-            config.users,
+            config.load,
             limits=measured.limits,
             gpu_price_per_hour=config.gpu_price_per_h,
             seed=config.seed,
@@ -281,23 +282,33 @@ def _add_comparisons(config: NotebookConfig, measured: Measurements, answer: Siz
 
 
 def _find_truth(config: NotebookConfig, measured: Measurements, answer: SizingAnswer) -> TrueRequirement | None:
-    """Only in virtual time, and where each user has one request in flight."""
+    """Only of users in virtual time."""
     if measured.service is None or measured.config is None or answer.recommended is None or not config.truth_runs:
         return None
-    if measured.config.is_open or measured.config.think_time_s:
+    if measured.config.is_open:
         return None
     # The estimate is close to the truth, and each further count takes a second.
     start = max(math.ceil(row["gpus"]) for row in answer.estimates.iter_rows(named=True))
-    return find_required_gpus(measured.service, measured.goals, int(config.users), start, runs=config.truth_runs)
+    return find_required_gpus(
+        measured.service,
+        measured.goals,
+        int(config.load),
+        start,
+        runs=config.truth_runs,
+        turns=measured.config.turns,
+        think_s=measured.config.think_time_s,
+    )
 
 
 def _estimate_gpus_like_toolkit(
     config: NotebookConfig, measured: Measurements, goal: Goal, loads: Sequence[float]
 ) -> float | None:
-    if measured.service is None:
+    if measured.service is None or measured.config is None:
         return None
+    if measured.config.turns > 1 or measured.config.think_time_s:
+        return None  # its runs have neither sessions nor think time
     largest = measured.service.model_copy(update={"gpus": max(config.gpu_counts)})
-    return estimate_like_toolkit(largest, goal, config.users, loads, seed=config.seed)
+    return estimate_like_toolkit(largest, goal, config.load, loads, seed=config.seed)
 
 
 def _note_unused_steps(points: pl.DataFrame) -> list[str]:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -18,7 +19,8 @@ from workbench.sizing.config import Goal, build_sweep_config
 from workbench.sizing.estimation.step_points import select_kept_requests
 from workbench.sizing.load.client_messages import Reply
 from workbench.sizing.load.load_driver import Session
-from workbench.sizing.load.sweep_plan import SessionPlan
+from workbench.sizing.load.session_plan import SessionPlan
+from workbench.sizing.load.sweep_plan import SweepUsage
 from workbench.sizing.load.sweep_runner import build_prompts, run_sweep
 
 TARGET: dict[str, Any] = {"protocol": "openai", "model": "m"}
@@ -92,6 +94,24 @@ def test_sessions_tell_their_length_and_the_step_that_they_need(
     with pytest.raises(ConfigError, match=rf"= {first_s} s") as refused:
         plan.check_step(first_s - 1)
     assert f"--max-step {10 * math.ceil(plan.least_step_s / 10)}" in str(refused.value)
+
+
+def test_answers_that_nobody_has_seen_refuse_no_step_of_a_quick_service() -> None:
+    """Thoughts of 0.1 s and the usual guess of 5 s for an answer: 2 s are enough for ten quick turns."""
+    plan = plan_of(think_time_s=0.1, turns=10)
+    assert plan is not None
+    plan.check_step(2.0)
+    with pytest.raises(ConfigError, match="too short for sessions"):
+        plan.check_step(1.9)
+
+
+def test_a_sweep_is_refused_before_it_has_a_folder_and_a_verification_is_not(tmp_path: Path) -> None:
+    asked = TARGET | {"turns": 5, "think_time_s": 20.0, "url": "http://127.0.0.1:9", "users": [2], "max_step_s": 90.0}
+    with pytest.raises(ConfigError, match="too short for sessions"):
+        run_sweep(out=tmp_path, **asked)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(ConfigError, match="no service listens"):
+        run_sweep(out=tmp_path, before=SweepUsage(), needs_listener=True, **asked)
 
 
 @pytest.mark.parametrize("settings", [{"turns": 1}, {"think_time_s": 0}])

@@ -135,15 +135,14 @@ def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict
 
 
 def _plan_sessions(config: SweepConfig) -> None:
-    """Tell how long sessions and the sweep take, or refuse steps that are too short for them."""
+    """Tell how long sessions and the sweep take."""
     from datetime import datetime
 
     from workbench.console.terminal import print_text
-    from workbench.sizing.load.sweep_plan import SessionPlan
+    from workbench.sizing.load.session_plan import SessionPlan
 
     plan = SessionPlan.from_config(config)
     if plan is not None:
-        plan.check_step(config.max_step_s)
         print_text(f"{plan.describe()}; {plan.describe_end(config.max_step_s, datetime.now().astimezone())}", err=True)
 
 
@@ -154,7 +153,7 @@ def _convert_sessions(
     from workbench.console.terminal import print_text
     from workbench.core.errors import ConfigError
     from workbench.sizing.config import build_sweep_config
-    from workbench.sizing.load.sweep_plan import SessionPlan
+    from workbench.sizing.load.session_plan import SessionPlan
     from workbench.stats.littles_law import count_users_at_once
 
     if per_hour is None or target_users is not None:

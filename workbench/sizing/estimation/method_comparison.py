@@ -49,19 +49,28 @@ def find_required_gpus(
     *,
     runs: int = 3,
     requests: int = REQUESTS_PER_RUN,
+    turns: int = 1,
+    think_s: float = 0.0,
 ) -> TrueRequirement:
     """How many GPUs does this number of users really need?
 
     `start_gpus`: The count that is tried first; from there down while the goals are met, else up to twice as many.
-    `runs`, `requests`: Independent runs of each count; requests that count in each, first ones of all users and half
-    as many more left out before.
+    `runs`, `requests`: Independent runs of each count; requests that count in each, first sessions of all users and
+    half as many more left out before.
+    `turns`, `think_s`: Turns of a user's session, and mean think time after each.
 
     With few runs a count at the very edge may come out one too large or too small.
     """
     tried: dict[int, bool] = {}
 
     def meets_goals(gpus: int) -> bool:
-        tried[gpus] = _meets_all_goals(service.model_copy(update={"gpus": gpus}), goals, users, runs, requests)
+        quantiles: dict[Goal, list[float]] = {goal: [] for goal in goals}
+        served = service.model_copy(update={"gpus": gpus})
+        for run in range(runs):
+            columns = _run_long(served, users, FIRST_SEED + run, requests, goals, turns, think_s)
+            for goal in goals:
+                quantiles[goal].append(float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q)))
+        tried[gpus] = all(statistics.fmean(values) <= goal.limit_s for goal, values in quantiles.items())
         return tried[gpus]
 
     count, max_count = max(1, start_gpus), 2 * max(1, start_gpus)
@@ -76,24 +85,21 @@ def find_required_gpus(
     return TrueRequirement(None, tried, runs)
 
 
-def _meets_all_goals(service: Service, goals: Sequence[Goal], users: int, runs: int, requests: int) -> bool:
-    quantiles: dict[Goal, list[float]] = {goal: [] for goal in goals}
-    for run in range(runs):
-        columns = _run_long(service, users, FIRST_SEED + run, requests, goals)
-        for goal in goals:
-            quantiles[goal].append(float(np.nanquantile(metrics.metric_values(columns, goal.metric), goal.q)))
-    return all(statistics.fmean(values) <= goal.limit_s for goal, values in quantiles.items())
-
-
-def _run_long(service: Service, users: int, seed: int, requests: int, goals: Sequence[Goal]) -> dict[str, list[object]]:
+def _run_long(
+    service: Service, users: int, seed: int, requests: int, goals: Sequence[Goal], turns: int, think_s: float
+) -> dict[str, list[object]]:
     """Simulate `users` in a closed loop.
 
-    Returns columns of the requests after warm-up, one and a half for each user.
+    Returns columns of the requests after warm-up, one and a half sessions for each user.
     """
     drive = VirtualDriver(service, seed=seed, marks=_choose_marks(goals))
-    warm = users + users // 2
+    warm = users * turns + users * turns // 2
     drive.run_closed_loop(
-        users, lambda ended: "enough" if len(ended["runtime_s"]) >= requests + warm else None, max_requests=10**9
+        users,
+        lambda ended: "enough" if len(ended["runtime_s"]) >= requests + warm else None,
+        max_requests=10**9,
+        think_s=think_s,
+        turns=turns,
     )
     columns = drive.request_columns(("request", "tail", *metrics.list_columns(goal.metric for goal in goals)))
     keep = [place >= warm and not tail for place, tail in zip(columns["request"], columns["tail"], strict=True)]

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from workbench.sizing.load.service_targets.function_target import Workflow
     from workbench.sizing.simulation.cluster_model import Service
 
+SIMULATED_CHAT = {"protocol": "openai", "model": "simulated"}
+"""Settings of sessions with a simulated service."""
 VerifyGpus = Callable[[int], "pl.DataFrame"]
 """From the recommended count to the table `verification`."""
 
@@ -69,6 +71,8 @@ def _measure_virtual(config: NotebookConfig) -> Measurements:
 
     service, goals = config.simulated_service, config.parsed_goals
     fixed_settings = {"protocol": "function", "simulated": True, "goals": goals, "seed": config.seed}
+    if config.sweep_settings.get("turns", 1) > 1:
+        fixed_settings |= SIMULATED_CHAT | {"url": "http://simulated"}
     swept = build_sweep_config(**(config.sweep_settings | fixed_settings))
     tables = [
         virtual_time.simulate_sweep(service.model_copy(update={"gpus": gpus}), swept.model_copy(update={"gpus": gpus}))
@@ -84,7 +88,7 @@ def _measure_virtual(config: NotebookConfig) -> Measurements:
         notes=["No request was sent; the same seed gives the same figures."],
         service=service,
         config=swept,
-        verify=lambda gpus: virtual_time.simulate_verification(service, swept, config.users, gpus),
+        verify=lambda gpus: virtual_time.simulate_verification(service, swept, config.load, gpus),
     )
 
 
@@ -95,7 +99,7 @@ def _load_sweep_folders(config: NotebookConfig) -> Measurements:
     read = [sweep_journal.load_sweep_journal(Path(folder)) for folder in config.sweep]
     requests, steps, samples = concat_sweeps([(sweep.requests, sweep.steps, sweep.server_metrics) for sweep, _ in read])
     swept = read[0][1]
-    sweep_store.check_load_unit(steps, sweep_store.TargetLoad(config.users, "1/s" if swept.is_open else "users"))
+    sweep_store.check_load_unit(steps, sweep_store.TargetLoad(config.load, "1/s" if swept.is_open else "users"))
     unfinished = [folder for folder, (sweep, _) in zip(config.sweep, read, strict=True) if not sweep.record.finished]
     return Measurements(
         requests,
@@ -120,7 +124,7 @@ def _stored_verification(folder: Path, config: NotebookConfig) -> VerifyGpus:
             table = run_folder.load_run(folder).read_table(VERIFICATION)
         except InputError:
             return VERIFICATION.frame([])
-        same = table.filter((table["predicted_gpus"] == gpus) & (table["load"] == config.users))
+        same = table.filter((table["predicted_gpus"] == gpus) & (table["load"] == config.load))
         names = [goal.name for goal in config.parsed_goals]
         return same if sorted(same["target"].to_list()) == sorted(names) else VERIFICATION.frame([])
 
@@ -142,15 +146,24 @@ def _measure_service(config: NotebookConfig, workflow: Workflow | None, watcher:
 def _measure_simulator(config: NotebookConfig, watcher: SweepWatcher, stack: contextlib.ExitStack) -> Measurements:
     from workbench.sizing.simulation import simulator_process
 
-    scale = config.time_scale
+    scale, settings = config.time_scale, dict(config.sweep_settings)
+    settings |= {name: scale * settings[name] for name in ("think_time_s",) if name in settings}
+    protocol: dict[str, Any] = {"protocol": "nat"}
+    if settings.get("turns", 1) > 1:
+        if config.simulated_service.calls > 1:
+            raise ConfigError("a turn over HTTP is one call", where="service", do="add calls=1")
+        protocol = SIMULATED_CHAT
     goals = [goal.model_copy(update={"limit_s": goal.limit_s * scale}) for goal in config.parsed_goals]
     sweeps = []
     for gpus in sorted(config.gpu_counts):
         service = config.simulated_service.model_copy(update={"gpus": gpus})
         url = stack.enter_context(simulator_process.run_simulator(service, time_scale=scale))
-        shared = {"protocol": "nat", "url": url, "simulated": True, "gpus": gpus, "goals": goals, "seed": config.seed}
-        sweeps.append(shared | config.sweep_settings)
-    faster = f"the simulator runs {1 / scale:g} times as fast as described, and limits are as much shorter"
+        shared = protocol | {"url": url, "simulated": True, "gpus": gpus, "goals": goals, "seed": config.seed}
+        sweeps.append(shared | settings)
+    shorter = (
+        "limits and think time are as much shorter" if "think_time_s" in settings else "limits are as much shorter"
+    )
+    faster = f"the simulator runs {1 / scale:g} times as fast as described, and {shorter}"
     note = f"Requests were sent: {faster}."
     return _measure_sweeps(sweeps, config, goals, None, watcher, "simulated, over HTTP in real time", [note])
 
@@ -179,12 +192,12 @@ def _measure_sweeps(
 
     def verify_on_service(gpus: int) -> pl.DataFrame:
         """The test GPUs at their share of the load."""
-        loads = share_load(config.users, gpus, last.config.gpus, whole=not last.config.is_open)
+        loads = share_load(config.load, gpus, last.config.gpus, whole=not last.config.is_open)
         changed = verification.build_verification_settings(last.config, loads)
         again, before = sweeps[len(results) - 1] | changed, usage_from_tables(last.requests, last.steps)
         driven = sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, before=before, **again)
         reference = verification.build_reference(last.requests, last.steps, limits)
-        return verify_sweep(driven, goals, predicted_gpus=gpus, load=config.users, limits=limits, reference=reference)
+        return verify_sweep(driven, goals, predicted_gpus=gpus, load=config.load, limits=limits, reference=reference)
 
     requests, steps, samples = concat_sweeps(
         [(result.requests, result.steps, result.server_metrics) for result in results]

@@ -34,6 +34,7 @@ from workbench.sizing.load.request_trace import RequestTrace, read_request_trace
 from workbench.sizing.load.server_metrics import MetricsSampler
 from workbench.sizing.load.service_targets.function_target import Workflow, check_workflow, load_workflow
 from workbench.sizing.load.service_targets.target_factory import check_listener, resolve_secret_headers
+from workbench.sizing.load.session_plan import SessionPlan
 from workbench.sizing.load.sweep_journal import (
     StepNote,
     SweepJournal,
@@ -350,7 +351,10 @@ def run_sweep(
     ('finished', ['samples'], {'ok'})
     """
     stop_request = StopRequest()
-    sweep = _prepare_sweep(workflow, out, keep, resume, command, settings, listener=needs_listener)
+    # The loads of a verification are not chosen by who asked.
+    sweep = _prepare_sweep(
+        workflow, out, keep, resume, command, settings, listener=needs_listener, checks_steps=before is None
+    )
     watcher = watcher or SweepWatcher()
     run = functools.partial(sweep.run_to_end, stop_request, watcher, before)
     return run_in_thread(run, stop_request, watcher.on_stop_request, name="sizing sweep")
@@ -380,10 +384,12 @@ def _prepare_sweep(
     settings: dict[str, Any],
     *,
     listener: bool = False,
+    checks_steps: bool = True,
 ) -> SweepRun:
     """Check the settings of a new or resumed sweep, build its prompts and open its journal.
 
     `workflow`: Function to measure, null for a service. `listener`: A service must listen at the target.
+    `checks_steps`: Refuse steps that are too short for sessions of users.
     """
     if workflow is not None and settings.get("workers"):
         raise ConfigError("Dask workers cannot be given a function", where="workers", do="function='module:name'")
@@ -401,6 +407,8 @@ def _prepare_sweep(
         _check_surroundings(config, listener and not journal.record.finished)
         return SweepRun(config, journal, prompts, workflow)
     config = build_sweep_config(**settings)
+    if checks_steps and (plan := SessionPlan.from_config(config)) is not None:
+        plan.check_step(config.max_step_s)
     if config.protocol == "function" and workflow is None and not config.function:
         raise ConfigError("no function to measure", where="function", allowed="module:function")
     confirm_target(config)
