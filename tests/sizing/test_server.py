@@ -20,14 +20,20 @@ from typing import Any
 import pytest
 import typer
 
+from tests.capacity.making import config, only
 from tests.conftest import SAMPLES
 from tests.sizing.conftest import Sizing
+from workbench.capacity.study import build_plan
 from workbench.core.errors import RunFailedError
+from workbench.runs.run_folder import start_run
 from workbench.sizing.command import app
+from workbench.sizing.config import NotebookConfig
 from workbench.sizing.load.server_metrics import parse_server_metrics
+from workbench.sizing.load.sweep_journal import load_sweep_journal
 from workbench.sizing.simulation.cluster_model import Cluster, Service
 from workbench.sizing.simulation.simulator_process import run_simulator
 from workbench.sizing.simulation.simulator_server import scale_service_times
+from workbench.sizing.study import build_study
 
 pytestmark = pytest.mark.live
 
@@ -309,6 +315,29 @@ def test_a_time_scale_multiplies_every_time() -> None:
         "tool_s": 0.1,
         "shared_s": 0.05,
     }
+
+
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_its_time_scale_is_told_with_the_sweep_the_answer_and_the_plan_once(
+    sizing: Sizing, tmp_path: Path, scale: float
+) -> None:
+    told = "the simulator ran at 0.5 of its times: goals, rates and costs are of that scaled service"
+    asked = ("--users", "1,2,4,8,12", "--samples", 30, "--most-samples", 30, "--goal", "p95<=5", "--out", tmp_path)
+    with run_simulator(QUICK, time_scale=scale) as url:
+        ran = sizing("run", "--url", url, *asked)
+    n_told = 1 if scale != 1 else 0
+    assert ran.out.count(told) == n_told
+    (folder,) = (path.parent for path in tmp_path.rglob("sweep.json"))
+    assert load_sweep_journal(folder)[0].steps["time_scale"].unique().to_list() == [None if scale == 1 else scale]
+    estimate = ("estimate", folder, "--target-users", 40)
+    assert sizing(*estimate).out.count(f"note: {told}") == n_told
+    assert json.loads(sizing(*estimate, "--json").out)["notes"].count(told) == n_told
+    plan = config(**only(sizing=folder), users=["10"], accept_invalid=True)
+    note = f"Simulated: the service of the sizing run{', at 0.5 of its times' if n_told else '.'}"
+    assert [text.startswith(note) for text in build_plan(plan).notes].count(True) == 1
+    reported = NotebookConfig(users=40, goals=["p95<=5"], sweep=[str(folder)])
+    study = build_study(reported, start_run("sizing", tmp_path / "report"))
+    assert study.notes.count(f"{told.capitalize()}.") == n_told
 
 
 def test_a_port_that_is_taken_is_said_so() -> None:

@@ -181,6 +181,7 @@ class Service:
     `at_least`: the target was met at all measured loads, so that `carried` is a lower bound.
     `asked`, `recommended`: the load that the run was asked for, and the GPUs that it recommends; null: not known.
     `session_s`: mean length of a session of users; null without sessions.
+    `time_scale`: factor on all times of a simulated service; null: not known, or none.
     """
 
     opened: InputRun
@@ -194,6 +195,7 @@ class Service:
     asked: float | None = None
     recommended: int | None = None
     session_s: float | None = None
+    time_scale: float | None = None
 
     @property
     def load_name(self) -> str:
@@ -282,6 +284,7 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
         asked,
         None if recommended is None else int(recommended),
         estimate["session_s"],
+        next(iter(steps["time_scale"].drop_nulls()), None),
     )
 
 

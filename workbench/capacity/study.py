@@ -20,7 +20,7 @@ from workbench.report.display import KeyNumber
 from workbench.stats.littles_law import count_sessions_per_hour
 
 if TYPE_CHECKING:
-    from workbench.capacity.inputs import ScalingLaw
+    from workbench.capacity.inputs import ScalingLaw, Service
     from workbench.capacity.model import ServiceLoad
     from workbench.core.tables import Table
     from workbench.runs.run_folder import Run
@@ -194,7 +194,7 @@ class Study:
     def _list_simulated_parts(self) -> list[str]:
         service, scheduler = self.found.service, self.found.scheduler
         return [
-            "Simulated: the service of the sizing run." if service is not None and service.simulated else "",
+            _describe_simulated_service(service) if service is not None and service.simulated else "",
             "Simulated: the nodes of the scale test." if scheduler is not None and scheduler.simulated_nodes else "",
             f"The scale test has no sustained rate: {scheduler.reason}." if self._no_rate and scheduler else "",
         ]
@@ -348,6 +348,11 @@ def _round_up_gpus(value: float) -> int:
 def _format_range(row: dict[str, Any]) -> str:
     low, high = format_number(_round_up_gpus(row["p5"])), format_number(_round_up_gpus(row["p95"]))
     return low if low == high else f"{low} to {high}"
+
+
+def _describe_simulated_service(service: Service) -> str:
+    scale = "" if service.time_scale is None else f", at {service.time_scale:g} of its times: rates are of that service"
+    return f"Simulated: the service of the sizing run{scale}."
 
 
 def _format_middle(gpus: dict[str, Any], nodes: dict[str, Any]) -> str:

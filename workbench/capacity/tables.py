@@ -109,7 +109,11 @@ INPUT_STEPS = Table(
     "steps",
     "Of a sizing estimate: its steps.",
     ("step",),
-    (Column("step", "int", "Number of the step."), Column("simulated", "bool", "The service was a simulator.")),
+    (
+        Column("step", "int", "Number of the step."),
+        Column("simulated", "bool", "The service was a simulator."),
+        Column("time_scale", "float", "Factor on all times of the simulator.", nullable=True, added=True),
+    ),
 )
 INPUT_EFFECTS = Table(
     "effects",

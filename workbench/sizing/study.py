@@ -103,6 +103,7 @@ class Study:
             f"Measured: {self.measured.how}.",
             *([f"{self.config.load_step}."] if self.config.load_step else []),
             *self.measured.notes,
+            *(f"{note[0].upper()}{note[1:]}." for note in self.found.notes),
             *left_out,
             *at_levels,
             *_note_truth(self.truth),

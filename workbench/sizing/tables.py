@@ -130,6 +130,13 @@ STEPS = Table(
         Column("gpus", "int", "Number of GPUs of the service."),
         Column("clock", "str", "real or virtual."),
         Column("simulated", "bool", "The service was a simulator."),
+        Column(
+            "time_scale",
+            "float",
+            "Factor on all times of the simulator; null for none, or where it does not say.",
+            nullable=True,
+            added=True,
+        ),
         Column("started_at", "str", "Start of the step, UTC; null in virtual time.", nullable=True),
         Column("duration_s", "float", "Duration of the step.", unit="s"),
         Column("timeout_s", "float", "Time limit of a request; null for none.", unit="s", nullable=True),

@@ -27,6 +27,7 @@ from workbench.sizing.estimation.serving_costs import compute_costs, joules_per_
 from workbench.sizing.estimation.step_points import (
     PointLimits,
     assess_steps,
+    describe_time_scale,
     name_load_unit,
     select_kept_requests,
 )
@@ -160,6 +161,7 @@ class SizingAnswer:
     `left_out`: Levels that the answer does not rest on, in words; empty without any.
     `books`: Table BOOKS of the levels.
     `gpu_price_per_hour`: Price of a GPU for an hour; null when none was given.
+    `scale_note`: What the simulator's time scale does to the figures; empty without one.
     """
 
     load: float
@@ -173,12 +175,18 @@ class SizingAnswer:
     gpu_price_per_hour: float | None = None
     verification: pl.DataFrame | None = None
     left_out: str = ""
+    scale_note: str = ""
     before_change: int | None = None
     books: pl.DataFrame | None = None
 
     def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
         """Copy of the answer with its verification."""
         return replace(self, verification=table)
+
+    @property
+    def notes(self) -> list[str]:
+        """Levels that were left out, and the time scale of the simulator."""
+        return [note for note in (self.left_out, self.scale_note) if note]
 
     @cached_property
     def binding(self) -> dict[str, Any] | None:
@@ -397,6 +405,7 @@ def compute_answer(
         gpu_price_per_hour=gpu_price_per_hour,
         before_change=before_change,
         books=build_level_books(requests, steps, table),
+        scale_note=describe_time_scale(steps),
     )
 
 

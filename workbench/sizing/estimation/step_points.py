@@ -335,6 +335,20 @@ def step_load(step: dict[str, Any]) -> tuple[float, str]:
     return (float(step["users"]), "users") if step["loop"] == "closed" else (float(step["rate_per_s"]), "1/s")
 
 
+def describe_time_scale(steps: pl.DataFrame) -> str:
+    """What a simulator's time scale does to the figures of its steps (table STEPS); empty without one.
+
+    >>> import polars as pl
+    >>> describe_time_scale(pl.DataFrame({"time_scale": [None, 0.2, 0.2]}))
+    'the simulator ran at 0.2 of its times: goals, rates and costs are of that scaled service'
+    """
+    known = steps["time_scale"].drop_nulls().unique().sort().to_list()
+    if not known:
+        return ""
+    scales = ", ".join(f"{scale:g}" for scale in known)
+    return f"the simulator ran at {scales} of its times: goals, rates and costs are of that scaled service"
+
+
 def name_load_unit(load_unit: str) -> str:
     """The unit of a load in words.
 

@@ -15,7 +15,12 @@ from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.estimation.serving_costs import select_costs
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer, concat_sweeps
-from workbench.sizing.estimation.step_points import PointLimits, mean_session_turns, select_kept_requests
+from workbench.sizing.estimation.step_points import (
+    PointLimits,
+    describe_time_scale,
+    mean_session_turns,
+    select_kept_requests,
+)
 from workbench.sizing.load import sweep_journal
 from workbench.sizing.tables import ESTIMATES, GOODPUT, POINTS, QUANTILES, SCALING, STEPS, VERIFICATION
 
@@ -148,7 +153,7 @@ def store_verification(table: pl.DataFrame, folder: Path) -> None:
 
 def _load_answer(run: run_folder.Run) -> SizingAnswer:
     """The answer as `keep` left it, without a verification."""
-    estimates = run.read_table(ESTIMATES)
+    estimates, steps = run.read_table(ESTIMATES), run.read_table(STEPS)
     first = estimates.row(0, named=True)
     return SizingAnswer(
         load=first["load"],
@@ -158,7 +163,8 @@ def _load_answer(run: run_folder.Run) -> SizingAnswer:
         estimates=estimates,
         goodput=run.read_table(GOODPUT),
         scaling=run.read_table(SCALING) if SCALING.path(run.tables_folder).is_file() else SCALING.frame([]),
-        simulated=bool(run.read_table(STEPS)["simulated"].any()),
+        simulated=bool(steps["simulated"].any()),
+        scale_note=describe_time_scale(steps),
     )
 
 
@@ -181,7 +187,7 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
     """The answer for people."""
     from workbench.report.display import table
 
-    lines = [answer.sentence, *([f"note: {answer.left_out}"] if answer.left_out else []), ""]
+    lines = [answer.sentence, *(f"note: {note}" for note in answer.notes), ""]
     columns = ("target", "method", "capacity", "capacity_low", "capacity_high", "gpus", "gpus_low", "gpus_high")
     lines.append(table(answer.estimates.select(*columns, "recommended", "slope_gpus"), caption="GPUs by target").text)
     if answer.scaling.height:
@@ -227,6 +233,7 @@ def sizing_answer_json(answer: SizingAnswer, folder: Path) -> str:
             "session_s": answer.session_s,
             "simulated": answer.simulated,
             "reasons": answer.reasons,
+            "notes": answer.notes,
             **{name: frame.to_dicts() if frame is not None else None for name, frame in tables.items()},
         },
         indent=1,

@@ -256,6 +256,7 @@ class Drained(msgspec.Struct, tag=True):
     simulated: bool = False
     example: str | None = None
     notes: list[str] = []
+    time_scale: float | None = None
 
 
 class Broken(msgspec.Struct, tag=True):

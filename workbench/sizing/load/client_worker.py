@@ -98,7 +98,8 @@ class ClientWorker:
         self._driver = None
         simulated = self._target is not None and self._target.simulated
         failures, notes = list(driver.failures), list(getattr(self._target, "notes", ()))
-        self._report(client_messages.Drained(lags_s, cpu_share, failures, simulated, driver.example, notes))
+        scale = getattr(self._target, "time_scale", None)
+        self._report(client_messages.Drained(lags_s, cpu_share, failures, simulated, driver.example, notes, scale))
 
     async def _report_periodically(self, driver: LoadDriver) -> None:
         while self._driver is driver:

@@ -83,6 +83,7 @@ class StepResult:
     failures: Counter[str] = field(default_factory=Counter)
     broken_off: int = 0
     simulated: bool = False
+    time_scale: float | None = None
     example: str | None = None
     refusal: str | None = None
     notes: list[str] = field(default_factory=list)
@@ -239,6 +240,7 @@ class LoadStep:
             for kind in last_report.failures:
                 kinds.merge(kind)
             result.simulated = result.simulated or last_report.simulated
+            result.time_scale = result.time_scale or last_report.time_scale
             result.example = result.example or last_report.example
             result.notes += [note for note in last_report.notes if note not in result.notes]
         result.failures.update(kinds.count_by_text())
@@ -349,6 +351,7 @@ def build_step_frame(result: StepResult, config: SweepConfig) -> pl.DataFrame:
         "gpus": config.gpus,
         "clock": "real",
         "simulated": config.simulated or result.simulated,
+        "time_scale": result.time_scale,
         "started_at": result.started_at,
         "duration_s": result.duration_s,
         "timeout_s": config.timeout_s,

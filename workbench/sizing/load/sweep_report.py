@@ -20,6 +20,7 @@ from workbench.sizing.config import SweepConfig
 from workbench.sizing.estimation import metrics
 from workbench.sizing.estimation.point_verdicts import MIN_REPEATED_FRACTION
 from workbench.sizing.estimation.server_bottleneck import HOST, describe_server_bottleneck, describe_waiting_gpus
+from workbench.sizing.estimation.step_points import describe_time_scale
 from workbench.sizing.load.client_messages import StepLoad
 from workbench.sizing.load.load_step import StepResult, request_runtime_s
 from workbench.sizing.tables import SERVER_METRICS
@@ -79,7 +80,8 @@ class SweepResult:
     @property
     def notes(self) -> list[str]:
         """Notes for a reader on the points, at their level, and on what was taken for an answer."""
-        notes = [*self.client_notes, *list_point_notes(self.points)]
+        scale = describe_time_scale(self.steps)
+        notes = [*([scale] if scale else []), *self.client_notes, *list_point_notes(self.points)]
         if self.example is not None and self.config.protocol == "http":
             notes.append(_describe_answer(self.config.answer_at, self.example))
         notes += _describe_prompts(self.prompts, self.config, self.requests)

@@ -106,7 +106,7 @@ class Exchange:
         """Send the whole response."""
         if not self.gone:
             self._connection.write(
-                _format_response_head(status, kind, self._keep, f"content-length: {len(body)}") + body
+                self._connection.format_head(status, kind, self._keep, f"content-length: {len(body)}") + body
             )
             self._connection.finish_answer(keep=self._keep)
 
@@ -114,9 +114,8 @@ class Exchange:
         """Start a streamed response; without chunks (HTTP/1.0) it ends with the connection."""
         self._keep = self._keep and self._chunks
         if not self.gone:
-            self._connection.write(
-                _format_response_head(200, kind, self._keep, "transfer-encoding: chunked" if self._chunks else "")
-            )
+            framing = "transfer-encoding: chunked" if self._chunks else ""
+            self._connection.write(self._connection.format_head(200, kind, self._keep, framing))
 
     def send_piece(self, text: bytes) -> None:
         """Send the next piece of a streamed response."""
@@ -131,16 +130,11 @@ class Exchange:
             self._connection.finish_answer(keep=self._keep)
 
 
-def _format_response_head(status: int, kind: str, keep: bool, framing: str) -> bytes:
-    lines = f"HTTP/1.1 {status} {STATUS_REASONS[status]}\r\nserver: {SERVER_NAME}\r\ncontent-type: {kind}\r\n"
-    lines += f"{framing}\r\n" if framing else ""
-    return (lines + ("\r\n" if keep else "connection: close\r\n\r\n")).encode("latin-1")
-
-
 class Connection(asyncio.Protocol):
     """One client connection; requests are answered one after the other.
 
     `lost`: Called with a request whose client disconnected before the response was complete.
+    `server`: Value of the Server header.
     """
 
     def __init__(
@@ -148,15 +142,23 @@ class Connection(asyncio.Protocol):
         handle: Callable[[Exchange], None],
         lost: Callable[[Exchange], None],
         others: set[Connection],
+        server: str = SERVER_NAME,
     ) -> None:
         self._handle = handle
         self._lost = lost
         self._others = others
+        self._server = server
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._head: RequestHead | None = None
         self._exchange: Exchange | None = None
         self._transport: Any = None
+
+    def format_head(self, status: int, kind: str, keep: bool, framing: str) -> bytes:
+        """Status line and headers of a response."""
+        lines = f"HTTP/1.1 {status} {STATUS_REASONS[status]}\r\nserver: {self._server}\r\ncontent-type: {kind}\r\n"
+        lines += f"{framing}\r\n" if framing else ""
+        return (lines + ("\r\n" if keep else "connection: close\r\n\r\n")).encode("latin-1")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register the connection (called by asyncio)."""
@@ -237,5 +239,5 @@ class Connection(asyncio.Protocol):
     def _send_refusal(self, status: int) -> None:
         self._buffer.clear()
         body = b'{"error": {"message": "%b", "code": %d}}' % (STATUS_REASONS[status].encode(), status)
-        self.write(_format_response_head(status, JSON_TYPE, False, f"content-length: {len(body)}") + body)
+        self.write(self.format_head(status, JSON_TYPE, False, f"content-length: {len(body)}") + body)
         self.close()

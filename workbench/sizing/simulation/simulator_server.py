@@ -112,7 +112,8 @@ class Simulator:
 
     def create_connection(self) -> Connection:
         """Create the protocol of a new connection (called by asyncio)."""
-        return Connection(self.handle_request, self._on_disconnect, self.connections)
+        scale = "" if self.time_scale == 1 else f" (time scale {self.time_scale:g})"
+        return Connection(self.handle_request, self._on_disconnect, self.connections, f"{SERVER_NAME}{scale}")
 
     def build_stat(self) -> dict[str, Any]:
         """Response of `/stat`."""

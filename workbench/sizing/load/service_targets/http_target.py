@@ -32,7 +32,7 @@ MAX_RETRY_AFTER_S = 86_400.0
 REST_S = 0.05
 # Parameters of queries whose values are not shown: api-key, access_token, sig, X-Amz-Signature, code of Azure.
 SECRET_PARAMETER = re.compile(r"key|token|sig|secret|passw|pwd|auth|cred|code|session|jwt", re.IGNORECASE)
-SIMULATOR_SERVER_NAME = "workbench-simulator"
+SIMULATOR_SERVER_NAME = re.compile(r"workbench-simulator(?: \(time scale (\d+(?:\.\d+)?(?:e[+-]?\d+)?)\))?")
 
 
 class LineSplitter:
@@ -125,6 +125,7 @@ class HttpTarget(ABC):
         self._keeps: bool | None = None  # whether the service keeps connections; null until the first one has rested
         self._unheard = True
         self.simulated = False
+        self.time_scale: float | None = None
         self.notes: list[str] = []
 
     async def open(self) -> None:
@@ -239,7 +240,9 @@ class HttpTarget(ABC):
                 if self._unheard:
                     # The server identifies itself as a simulator, so results are marked even if the user forgets to.
                     self._unheard = False
-                    self.simulated = response.headers.get("Server", "").startswith(SIMULATOR_SERVER_NAME)
+                    simulator = SIMULATOR_SERVER_NAME.match(response.headers.get("Server", ""))
+                    self.simulated = simulator is not None
+                    self.time_scale = float(simulator[1]) if simulator is not None and simulator[1] else None
                 if 200 <= status < 300:
                     return await self.read_reply(response, sent)
                 return await _read_refusal(response)
