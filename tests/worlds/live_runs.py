@@ -24,7 +24,7 @@ from workbench.core.errors import ConfigError
 from workbench.sizing.estimation import verification
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
 from workbench.sizing.estimation.step_points import PointLimits
-from workbench.sizing.load import client_worker, load_step
+from workbench.sizing.load import client_worker, load_driver, load_step
 from workbench.sizing.load.client_messages import NO_EXTRA, Reply, RequestExtra
 from workbench.sizing.load.load_driver import LagSampler
 from workbench.sizing.load.service_targets import http_target, openai_target
@@ -32,6 +32,11 @@ from workbench.sizing.load.sweep_report import SweepResult
 from workbench.sizing.load.sweep_runner import run_sweep_async
 
 DRAWS = 200
+RARER: Any = (
+    (load_driver, "SAMPLE_EVERY_S", 1.0),
+    (client_worker, "REPORT_EVERY_S", 0.25),
+    (load_step, "POLL_EVERY_S", 2.0),
+)
 # Imported late by the client: their clock must be there to be replaced.
 CLOCKED_LATE = (http_target, openai_target)
 TRACE_HEAD_SHARE = 0.3
@@ -102,7 +107,9 @@ def virtual_clocks(loop: VirtualLoop) -> Iterator[None]:
                 stack.enter_context(mock.patch.object(module, "clock", loop.time))
         sampler = partial(LagSampler, loop.time, lambda: 0.0)
         stack.enter_context(mock.patch.object(client_worker, "LagSampler", sampler))
-        stack.enter_context(mock.patch.object(load_step, "POLL_EVERY_S", 2.0))
+        # No loop is ever late here: looking for it a hundred times a second would be half of the work.
+        for module, name, value_s in RARER:
+            stack.enter_context(mock.patch.object(module, name, value_s))
         loop.set_default_executor(_InlineExecutor(1))
         yield
         loop._default_executor = None  # its shutdown would wait for a real thread
