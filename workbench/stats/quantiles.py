@@ -172,13 +172,21 @@ def estimate_quantile(values: Floats, q: float, *, level: float = LEVEL) -> Quan
 def estimate_correlation_time(values: Floats, threshold: float) -> float:
     """Autocorrelation time of the values in requests; 1 when requests are independent.
 
-    The series is each request's fraction of values above the threshold (for an infinite one: of failures);
-    autocorrelations are summed while they exceed the noise.
+    The longer of two: that of each request's fraction of values above the threshold (for an infinite one: of failures),
+    and that of the mean rank of its values. A queue lifts neighbours together, and the few that it lifts above a high
+    quantile are too few to show it.
     """
     is_present = ~np.isnan(values)
+    n_present = np.maximum(is_present.sum(axis=1), 1)
     # Failures count as above an infinite threshold.
     above = values > min(threshold, float(np.finfo(np.float64).max))
-    series = (above & is_present).sum(axis=1) / np.maximum(is_present.sum(axis=1), 1)
+    ranks = np.searchsorted(_sort_values(values), values, side="right")
+    series = ((above & is_present).sum(axis=1) / n_present, (ranks * is_present).sum(axis=1) / n_present)
+    return max(_sum_autocorrelations(one) for one in series)
+
+
+def _sum_autocorrelations(series: Floats) -> float:
+    """Autocorrelation time of a series: autocorrelations are summed while they exceed the noise."""
     n = len(series)
     centred = series - series.mean()
     power = float(centred @ centred)
