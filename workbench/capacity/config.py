@@ -252,6 +252,12 @@ class PlanConfig(StrictModel):
     price_per_gpu_h: Price | None = Field(
         default=None, description="Price of a GPU of a node per hour; give one of the two."
     )
+    currency: str = Field(
+        default="",
+        max_length=12,
+        description="Currency of the prices, shown beside costs; empty: any.",
+        json_schema_extra=ADDED,
+    )
     jobs_arrive_within_s: float = Field(
         default=600.0, gt=0, le=3600, description="Seconds within which the jobs of an hour arrive."
     )

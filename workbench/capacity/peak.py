@@ -12,7 +12,7 @@ from workbench.capacity.config import HOURS_PER_DAY
 from workbench.capacity.inputs import Scheduler
 from workbench.capacity.model import Floats, Model, Outcome, evaluate_model, pack_first_fit
 from workbench.capacity.tables import CONSTRAINTS, DAY, HOURS_TABLE, TORNADO, WHAT_IF
-from workbench.core.formats import format_number
+from workbench.core.formats import format_cost_unit, format_number
 
 QUANTILE_FRACTIONS = (0.05, 0.5, 0.95)
 QUANTILE_NAMES = ("p5", "p50", "p95")
@@ -79,15 +79,15 @@ def _build_idle_columns(model: Model, outcome: Outcome) -> dict[str, list[Any]]:
     return dict(zip(("idle_gpus", "idle_cost", "idle_cost_fixed"), (hourly.tolist(), *costs), strict=True))
 
 
-def build_day(outcome: Outcome) -> pl.DataFrame:
+def build_day(outcome: Outcome, currency: str = "") -> pl.DataFrame:
     """Table DAY: the maximum over the hours of each draw, and the cost of the day."""
     figures: list[tuple[str, str, Floats | None]] = [
         (GPUS, "GPUs", outcome.gpus.max(axis=1)),
         (SPARK_GPUS, "GPUs", None if outcome.spark_gpus is None else outcome.spark_gpus.max(axis=1)),
         (SERVICE_GPUS, "GPUs", None if outcome.service_gpus is None else outcome.service_gpus.max(axis=1)),
         (NODES, "nodes", outcome.nodes.max(axis=1).astype(np.float64)),
-        (COST_SCALED, "a day", outcome.cost_scaled),
-        (COST_FIXED, "a day", outcome.cost_fixed),
+        (COST_SCALED, format_cost_unit(currency, "a day"), outcome.cost_scaled),
+        (COST_FIXED, format_cost_unit(currency, "a day"), outcome.cost_fixed),
         (PODS, "pods/s", outcome.pods_per_s.max(axis=1)),
     ]
     rows = [

@@ -52,7 +52,7 @@ class Study:
     @cached_property
     def day(self) -> pl.DataFrame:
         """Table DAY."""
-        return peak.build_day(self.outcome)
+        return peak.build_day(self.outcome, self.config.currency)
 
     @cached_property
     def sources(self) -> pl.DataFrame:
@@ -117,7 +117,8 @@ class Study:
         middle, interval = _format_middle(gpus, nodes), f"{_format_range(gpus)} GPUs, {_format_range(nodes)} nodes"
         cost = ""
         if self.outcome.cost_scaled is not None:
-            cost = f", for {format_number(self.get_figure(peak.COST_SCALED)['p50'])} a day"
+            figure = self.get_figure(peak.COST_SCALED)
+            cost = f", for {format_number(figure['p50'])} {figure['unit']}"
         bound = f"Bound by {self.bound_by}; " if self.bound_by else ""
         scheduler = f"{bound}{self._scheduler}."
         scheduler = f"{scheduler[0].upper()}{scheduler[1:]}"

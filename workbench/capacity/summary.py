@@ -11,7 +11,7 @@ import polars as pl
 from workbench.capacity import peak
 from workbench.capacity.information import MEASUREMENT, choose_nodes
 from workbench.capacity.inputs import AREAS, RUN_COMMANDS, format_count
-from workbench.core.formats import format_number
+from workbench.core.formats import format_cost_unit, format_number
 from workbench.report.display import KeyNumber, table
 
 if TYPE_CHECKING:
@@ -28,21 +28,21 @@ def list_key_numbers(plan_study: Study) -> list[KeyNumber]:
     """GPUs of the peak hour, of Spark and service, and nodes at their upper end; both costs at their median."""
     figures = set(plan_study.day["figure"].to_list())
     named = [
-        (peak.GPUS, f"at the peak, {plan_study.peak_hour:02d}:00", "GPUs", "p95"),
-        (peak.SPARK_GPUS, "Spark at its peak", "GPUs", "p95"),
-        (peak.SERVICE_GPUS, "service at its peak", "GPUs", "p95"),
-        (peak.NODES, "at the peak", "nodes", "p95"),
-        (peak.COST_SCALED, "cost, scaled by the hour", "a day", "p50"),
-        (peak.COST_FIXED, "cost, fixed at the peak", "a day", "p50"),
+        (peak.GPUS, f"at the peak, {plan_study.peak_hour:02d}:00", "p95"),
+        (peak.SPARK_GPUS, "Spark at its peak", "p95"),
+        (peak.SERVICE_GPUS, "service at its peak", "p95"),
+        (peak.NODES, "at the peak", "p95"),
+        (peak.COST_SCALED, "cost, scaled by the hour", "p50"),
+        (peak.COST_FIXED, "cost, fixed at the peak", "p50"),
     ]
     return [
         (
             label,
             _format_figure(row, share, is_ordered=name in (peak.GPUS, peak.NODES)),
-            unit,
+            row["unit"],
             _format_others(row, share),
         )
-        for name, label, unit, share in named
+        for name, label, share in named
         if name in figures
         for row in [plan_study.get_figure(name)]
     ]
@@ -102,7 +102,8 @@ def _advise_on_uncertainty(study: Study) -> list[str]:
     if not inputs.height:
         return []
     row = inputs.row(0, named=True)
-    unit = "of an idle node a day" if study.model.node_price_per_h is None else "a day"
+    is_priced = study.model.node_price_per_h is not None
+    unit = format_cost_unit(study.config.currency, "a day") if is_priced else "of an idle node a day"
     command = _name_command(study, row["input"])
     return [
         f"Measure {row['input']} next with more samples, `{command}`: to know it exactly is worth up to"
@@ -141,6 +142,7 @@ def build_plan_document(plan_study: Study, out: Path | None) -> dict[str, Any]:
         "peak_hour": plan_study.peak_hour,
         "bound_by": plan_study.bound_by,
         "scheduler": plan_study.kept_up,
+        "currency": plan_study.config.currency,
         "folder": None if out is None else str(out),
         **{
             plan_table.name: frame.to_dicts()

@@ -146,6 +146,15 @@ def _format_float(value: float) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def format_cost_unit(currency: str, per: str = "") -> str:
+    """Unit of a cost: its currency, if one was named, and what it is for.
+
+    >>> format_cost_unit("EUR", "an hour"), format_cost_unit("", "an hour"), format_cost_unit("EUR")
+    ('EUR an hour', 'an hour', 'EUR')
+    """
+    return f"{currency} {per}".strip()
+
+
 def format_bytes(count_bytes: int | float | None) -> str:
     """Bytes in a binary unit.
 

@@ -391,6 +391,9 @@ class NotebookConfig(StrictModel):
         default=[], description="Folders of stored sweeps; nothing is measured."
     )
     gpu_price_per_h: float | None = Field(default=None, ge=0, description="Price of a GPU per hour.")
+    currency: str = Field(
+        default="", max_length=12, description="Its currency, shown beside costs.", json_schema_extra=ADDED
+    )
     truth_runs: int = Field(default=3, ge=0, le=100, description="Virtual time: long runs per GPU count tried.")
     seed: int = Field(default=0, ge=0, description="Random seed.")
 

@@ -244,6 +244,7 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
             config.load,
             limits=measured.limits,
             gpu_price_per_hour=config.gpu_price_per_h,
+            currency=config.currency,
             seed=config.seed,
             server_metrics=measured.server_metrics,
         )

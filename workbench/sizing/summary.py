@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from workbench.core.formats import format_number
+from workbench.core.formats import format_cost_unit, format_number
 from workbench.report.display import MAX_KEY_NUMBERS, KeyNumber
 from workbench.sizing.deployment.replica_plan import estimate_in_flight_per_replica
 from workbench.sizing.estimation.metrics import format_quantile
@@ -77,8 +77,8 @@ def _serving_numbers(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumbe
     """Key numbers of goodput, costs and energy at the largest load within the capacity, at which it should run."""
     numbers: list[KeyNumber] = []
     if answer.cost_per_hour is not None:
-        price = format_number(answer.gpu_price_per_hour)
-        numbers.append(("cost", answer.cost_per_hour, "an hour", f"at {price} a GPU"))
+        price = f"{format_number(answer.gpu_price_per_hour)} {format_cost_unit(answer.currency, 'a GPU')}"
+        numbers.append(("cost", answer.cost_per_hour, format_cost_unit(answer.currency, "an hour"), f"at {price}"))
     best = None if row["capacity"] is None else find_carried_point(answer.points, row)
     if best is None:
         return numbers
@@ -87,16 +87,16 @@ def _serving_numbers(answer: SizingAnswer, row: dict[str, Any]) -> list[KeyNumbe
     in_time = "in time: unknown" if served["within_share"] is None else f"{100 * served['within_share']:.1f} % in time"
     note = f"at {best['load']:g} {unit}, {in_time}"
     goodput: KeyNumber = ("goodput of a GPU", served["goodput_per_gpu"], "requests/s", note)
-    return [goodput, *numbers, *_unit_numbers(served, f"at {best['load']:g} {unit}")]
+    return [goodput, *numbers, *_unit_numbers(served, f"at {best['load']:g} {unit}", answer.currency)]
 
 
-def _unit_numbers(served: dict[str, Any], place: str) -> list[KeyNumber]:
+def _unit_numbers(served: dict[str, Any], place: str, currency: str) -> list[KeyNumber]:
     """Key numbers of one row of table GOODPUT: cost of tokens, else of requests, with its interval, and energy."""
     numbers: list[KeyNumber] = []
     for label, name in COST_LABELS:
         if served[name] is not None:
             interval = _format_interval(served[f"{name}_low"], served[f"{name}_high"])
-            numbers.append((label, served[name], "", f"{interval} {place}"))
+            numbers.append((label, served[name], format_cost_unit(currency), f"{interval} {place}"))
             break
     joules = served["joules_per_token"]
     return numbers if joules is None else [*numbers, ("energy of a token", joules, "J", place)]

@@ -118,6 +118,21 @@ def test_users_without_sessions_are_no_sessions_an_hour(tmp_path: Path) -> None:
     assert "sessions:" not in sweep_store.format_sizing_answer(answer, tmp_path)
 
 
+@pytest.mark.parametrize("currency", ["EUR", ""])
+def test_a_currency_is_shown_beside_each_cost(tmp_path: Path, currency: str) -> None:
+    sent = pl.concat([closed(load, [0.1 * load] * 300, step=place) for place, load in enumerate((1, 2, 4))])
+    done = steps(*({"users": load} for load in (1, 2, 4)))
+    answer = compute_answer(sent, done, [Goal(limit_s=0.3)], 10, gpu_price_per_hour=2.5, currency=currency)
+    assert answer.recommended is not None
+    told = sweep_store.format_sizing_answer(answer, tmp_path)
+    cost = f"{2.5 * answer.recommended:g}"
+    assert f"cost of the recommended GPUs: {cost} {f'{currency} ' if currency else ''}an hour" in told
+    assert (f"within all targets, in {currency} (" in told) == bool(currency)
+    assert json.loads(sweep_store.sizing_answer_json(answer, tmp_path))["currency"] == currency
+    units = [row[2] for row in summary.build_key_numbers(answer) if row[0].startswith("cost")]
+    assert units == ([f"{currency} an hour", currency] if currency else ["an hour", ""])
+
+
 def test_a_target_that_nobody_measured_is_no_estimate() -> None:
     found = compute_answer(*swept(2, [GOALS[0]]), [Goal(metric="ttft", limit_s=1.0)], 100)
     assert found.recommended is None

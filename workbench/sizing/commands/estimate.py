@@ -26,6 +26,7 @@ Goals = Annotated[
     ),
 ]
 Price = Annotated[float | None, typer.Option("--gpu-price", help="Price of a GPU per hour.", min=0)]
+Currency = Annotated[str, typer.Option(metavar="NAME", help="Currency of the prices, shown beside costs.")]
 Draws = Annotated[int, typer.Option(help="Bootstrap resamples for the intervals.", min=100, max=100_000)]
 _TOGETHER = "at most, of the sweep and its verifications together; by default the sweep's limit."
 
@@ -37,6 +38,7 @@ def estimate(
     target_sessions: Sessions = None,
     goal: Goals = None,
     gpu_price: Price = None,
+    currency: Currency = "",
     draws: Draws = 500,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     as_json: JsonFlag = False,
@@ -60,6 +62,7 @@ def estimate(
         gpu_price,
         draws,
         seed,
+        currency,
     )
     finish_command(
         lambda: sweep_store.format_sizing_answer(answer, folders[0]),

@@ -9,7 +9,7 @@ import typer
 
 from workbench.console.finish import JsonFlag, finish_command, format_command_line
 from workbench.console.options import FieldOption, OptionValues, parse_numbers, take_options_from
-from workbench.sizing.commands.estimate import Price, Rate, Sessions, Users
+from workbench.sizing.commands.estimate import Currency, Price, Rate, Sessions, Users
 
 if TYPE_CHECKING:
     from workbench.sizing.config import SweepConfig
@@ -72,6 +72,7 @@ def run(
     users_per_hour: PerHour = None,
     session_length: SessionLength = None,
     gpu_price: Price = None,
+    currency: Currency = "",
     verify: Verify = None,
     out: Out = None,
     resume: Resume = None,
@@ -105,7 +106,8 @@ def run(
         from workbench.core.errors import ConfigError
 
         raise ConfigError("no load to size for", where="--target-users", do="add --target-users N or --target-rate R")
-    _run_and_print(settings, target, out=out, resume=resume, price=gpu_price, verify=verify, as_json=as_json)
+    prices = {"price": gpu_price, "currency": currency}
+    _run_and_print(settings, target, prices, out=out, resume=resume, verify=verify, as_json=as_json)
 
 
 def _complete_settings(option_values: OptionValues, *, is_resumed: bool) -> dict[str, Any]:
@@ -186,10 +188,10 @@ def _check_target(settings: dict[str, Any], target: TargetLoad, *, is_resumed: b
 def _run_and_print(
     settings: dict[str, Any],
     target: TargetLoad | None,
+    prices: dict[str, Any],
     *,
     out: Path | None,
     resume: Path | None,
-    price: float | None,
     verify: bool | None,
     as_json: bool,
 ) -> None:
@@ -212,7 +214,7 @@ def _run_and_print(
             on_this_machine = sweep.config.protocol == "function" or is_loopback(sweep.config.host)
             verified = on_this_machine if verify is None else verify
             answer, ended = verification.answer_sweep(
-                sweep.folder, target, price=price, verified=verified, watcher=watcher
+                sweep.folder, target, verified=verified, watcher=watcher, **prices
             )
     folder = sweep.folder or Path()
 

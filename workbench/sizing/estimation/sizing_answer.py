@@ -161,6 +161,7 @@ class SizingAnswer:
     `left_out`: Levels that the answer does not rest on, in words; empty without any.
     `books`: Table BOOKS of the levels.
     `gpu_price_per_hour`: Price of a GPU for an hour; null when none was given.
+    `currency`: Of that price and all costs; empty for any.
     `scale_note`: What the simulator's time scale does to the figures; empty without one.
     """
 
@@ -176,6 +177,7 @@ class SizingAnswer:
     verification: pl.DataFrame | None = None
     left_out: str = ""
     scale_note: str = ""
+    currency: str = ""
     before_change: int | None = None
     books: pl.DataFrame | None = None
 
@@ -216,6 +218,11 @@ class SizingAnswer:
         if self.recommended is None or self.gpu_price_per_hour is None:
             return None
         return self.recommended * self.gpu_price_per_hour
+
+    @property
+    def cost_caption(self) -> str:
+        """Caption of the costs by step."""
+        return f"Cost of what is served within all targets{f', in {self.currency}' if self.currency else ''}"
 
     @property
     def sentence(self) -> str:
@@ -332,6 +339,7 @@ def compute_answer(
     *,
     limits: PointLimits | None = None,
     gpu_price_per_hour: float | None = None,
+    currency: str = "",
     draws: int = 500,
     seed: int = 0,
     server_metrics: pl.DataFrame | None = None,
@@ -348,8 +356,8 @@ def compute_answer(
         Users, or arrivals a second where the steps are open loops.
     limits
         From when on a point is not valid.
-    gpu_price_per_hour
-        Price of a GPU for an hour, for costs.
+    gpu_price_per_hour, currency
+        Price of a GPU for an hour, for costs, and its currency, which is shown beside them.
     draws, seed
         Resamples of the intervals, start of the random numbers.
     server_metrics
@@ -406,6 +414,7 @@ def compute_answer(
         before_change=before_change,
         books=build_level_books(requests, steps, table),
         scale_note=describe_time_scale(steps),
+        currency=currency,
     )
 
 

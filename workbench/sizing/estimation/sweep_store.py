@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError, InputError
-from workbench.core.formats import format_number
+from workbench.core.formats import format_cost_unit, format_number
 from workbench.runs import run_folder
 from workbench.sizing.config import Goal, SweepConfig
 from workbench.sizing.estimation.serving_costs import select_costs
@@ -60,7 +60,13 @@ def choose_target_load(
 
 
 def estimate_sweeps(
-    folders: Sequence[Path], load: TargetLoad, goals: Sequence[str] | None, price: float | None, draws: int, seed: int
+    folders: Sequence[Path],
+    load: TargetLoad,
+    goals: Sequence[str] | None,
+    price: float | None,
+    draws: int,
+    seed: int,
+    currency: str = "",
 ) -> SizingAnswer:
     """The answer of one or several sweeps, kept in the first folder."""
     read = [sweep_journal.load_sweep_journal(folder) for folder in folders]
@@ -78,6 +84,7 @@ def estimate_sweeps(
         load.value,
         limits=limits,
         gpu_price_per_hour=price,
+        currency=currency,
         draws=draws,
         seed=seed,
         server_metrics=samples,
@@ -197,8 +204,7 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
     rates = served.select("load", *SERVED_COLUMNS, "verdict")
     lines.append(table(rates, caption="Served within all targets", limit=MAX_PRINTED_POINTS).text)
     if (costs := select_costs(answer.goodput)) is not None:
-        caption = "Cost of what is served within all targets"
-        lines.append(table(costs.drop("step"), caption=caption, limit=MAX_PRINTED_POINTS).text)
+        lines.append(table(costs.drop("step"), caption=answer.cost_caption, limit=MAX_PRINTED_POINTS).text)
     if answer.verification is not None:
         driven = answer.verification.select(
             "target", "gpus", "driven_load", "n", "value_s", "low_s", "high_s", "limit_s", "verdict"
@@ -208,7 +214,8 @@ def format_sizing_answer(answer: SizingAnswer, folder: Path) -> str:
         sessions = f"of {answer.session_turns:.2g} turns and {format_number(answer.session_s)} s"
         lines.append(f"sessions: about {format_number(answer.sessions_per_hour)} an hour, {sessions}")
     if answer.cost_per_hour is not None:
-        lines.append(f"cost of the recommended GPUs: {answer.cost_per_hour:g} an hour")
+        unit = format_cost_unit(answer.currency, "an hour")
+        lines.append(f"cost of the recommended GPUs: {answer.cost_per_hour:g} {unit}")
     lines += [f"invalid: {reason}" for reason in answer.reasons]
     return "\n".join([*lines, f"written: {folder}"])
 
@@ -229,6 +236,7 @@ def sizing_answer_json(answer: SizingAnswer, folder: Path) -> str:
             "answer": answer.sentence,
             "recommended": answer.recommended,
             "cost_per_hour": answer.cost_per_hour,
+            "currency": answer.currency,
             "sessions_per_hour": answer.sessions_per_hour,
             "session_s": answer.session_s,
             "simulated": answer.simulated,

@@ -304,6 +304,7 @@ def answer_sweep(
     load: sweep_store.TargetLoad,
     *,
     price: float | None = None,
+    currency: str = "",
     verified: bool = False,
     watcher: SweepWatcher | None = None,
 ) -> tuple[SizingAnswer, str]:
@@ -311,7 +312,7 @@ def answer_sweep(
 
     The second value says why the verification ended; `finished` if there was none.
     """
-    answer = sweep_store.estimate_sweeps([folder], load, None, price, ANSWER_DRAWS, 0)
+    answer = sweep_store.estimate_sweeps([folder], load, None, price, ANSWER_DRAWS, 0, currency)
     if not verified or answer.recommended is None:
         return answer, "finished"
     verification = run_verification(folder, watcher=watcher)
