@@ -22,7 +22,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("tut*/*.md")),
 ]
 COMMAND = re.compile(r"^\s*(workbench sizing (?:simulate|run) .*)$", re.MULTILINE)
-SIMULATED = {"slots": int, "gpus": int, "calls": int, "router": str, "cache_tokens": int}
+SIMULATED = {"slots": int, "gpus": int, "calls": int, "router": str, "cache_tokens": int, "prefill_tokens_per_s": float}
 
 
 def list_examples() -> list[tuple[str, dict[str, str], dict[str, str]]]:
@@ -70,7 +70,12 @@ def test_an_example_gets_an_answer(page: str, service: dict[str, str], asked: di
         settings["output_tokens"] = float(asked["output-tokens"])
     goal = Goal.read(asked["goal"])
     goals = [goal.model_copy(update={"limit_s": goal.limit_s / scale})]
-    load = {"turns": int(asked.get("turns", 1)), "think_time_s": float(asked.get("think-time", 0)) / scale}
+    load: dict[str, Any] = {
+        "turns": int(asked.get("turns", 1)),
+        "think_time_s": float(asked.get("think-time", 0)) / scale,
+    }
+    if "users" in asked:
+        load["users"] = [int(level) for level in asked["users"].split(",")]
     protocol = {"protocol": "openai", "model": "m", "url": "http://127.0.0.1:8400"} if load["turns"] > 1 else {}
     config = build_sweep_config(**{"protocol": "function", **protocol}, goals=goals, simulated=True, **load)
     users = float(asked.get("target-users") or asked["users-per-hour"])
