@@ -271,14 +271,37 @@ def estimate_capacity(
 def _invert_best_curve(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Floats, npt.NDArray[np.intp]]:
     """Load at which each row's best curve reaches the limit, and the index of that curve.
 
+    A curve that misses a sharp knee may reach the limit where the row's own levels say that it cannot: it is not taken.
+
     `loads`: Ascending. `latencies`: Seconds, [row, load].
     """
+    limits = np.stack([fit(loads, latencies).max_load_within(limit_s) for fit in CURVES.values()])
     if len(loads) < MIN_LEVELS_TO_CHOOSE:
         chosen = np.zeros(len(latencies), dtype=np.intp)
     else:
-        chosen = np.argmin(_cross_validation_errors(loads, latencies, limit_s), axis=0)
-    limits = np.stack([fit(loads, latencies).max_load_within(limit_s) for fit in CURVES.values()])
+        errors = _cross_validation_errors(loads, latencies, limit_s)
+        lowest, highest = _bracket_limit(loads, latencies, limit_s)
+        is_possible = (limits >= lowest) & (limits <= highest)
+        # The first curve, which follows the levels, where none is possible.
+        chosen = np.where(is_possible.any(axis=0), np.argmin(np.where(is_possible, errors, np.inf), axis=0), 0)
     return limits[chosen, np.arange(len(latencies))], chosen
+
+
+def _bracket_limit(loads: Floats, latencies: Floats, limit_s: float) -> tuple[Floats, Floats]:
+    """Loads between which each row reaches the limit: the one before the first that misses it, the one after the last
+    that meets it; open where all meet it, or the first misses it.
+
+    >>> ends = _bracket_limit(np.array([1.0, 2.0, 4.0]), np.array([[0.1, 0.2, 9.0], [0.1, 0.2, 0.3]]), 1.0)
+    >>> [end.tolist() for end in ends]
+    [[2.0, 4.0], [4.0, inf]]
+    """
+    misses = latencies > limit_s
+    n = len(loads)
+    first_miss = np.where(misses.any(axis=1), misses.argmax(axis=1), n)
+    after_last_hit = n - (~misses)[:, ::-1].argmax(axis=1)
+    after_last_hit = np.where(misses.all(axis=1), 0, after_last_hit)
+    padded = np.concatenate([[-np.inf], loads, [np.inf]])
+    return padded[first_miss], padded[after_last_hit + 1]
 
 
 def _cross_validation_errors(loads: Floats, latencies: Floats, limit_s: float) -> Floats:
