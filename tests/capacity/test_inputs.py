@@ -144,6 +144,13 @@ def test_a_capacity_with_one_end_gets_the_other_as_far_from_the_value(
     assert (found.carried.low, found.carried.high) == pytest.approx(ends)
 
 
+def test_a_replica_carries_no_more_than_a_verification_showed(tmp_path: Path) -> None:
+    gpus = {"load": 400.0, "gpus": 20.0, "gpus_low": 19.0, "gpus_high": 21.0, "capacity_low": 38.1}
+    assert load_service(str(sizing_run(tmp_path / "a", recommended=21, **gpus))).carried.low == 38.1
+    # 22 GPUs were too few, 24 held 400 users.
+    assert load_service(str(sizing_run(tmp_path / "b", recommended=24, **gpus))).carried.low == pytest.approx(400 / 12)
+
+
 def test_a_sizing_run_without_a_number_says_why(tmp_path: Path) -> None:
     said = told(
         lambda: load_service(

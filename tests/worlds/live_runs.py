@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import polars as pl
+
 from tests.fakes.virtual_time import VirtualLoop
 from tests.worlds.live_services import Service, World, list_words
 from workbench.core.errors import ConfigError
@@ -177,15 +179,19 @@ async def ask_product(world: World, service: Service, folder: Path) -> tuple[Siz
         )
         if answer.recommended is None:
             return answer, sweep
-        loads = verification.share_load(world.load, answer.recommended, 1, whole=not world.is_open)
-        changed = verification.build_verification_settings(sweep.config, loads)
-        checked = await run_sweep_async(**{**settings, **changed})
-        table = verification.verify_sweep(
-            checked,
-            goals,
-            predicted_gpus=answer.recommended,
-            load=world.load,
-            limits=limits,
-            reference=verification.build_reference(sweep.requests, sweep.steps, limits),
-        )
-    return answer.with_verification(table), sweep
+        reference = verification.build_reference(sweep.requests, sweep.steps, limits)
+        driven: list[int] = []
+
+        async def drive(count: int) -> pl.DataFrame:
+            loads = verification.share_load(world.load, count, 1, whole=not world.is_open)
+            changed = verification.build_verification_settings(sweep.config, loads, len(driven))
+            driven.append(count)
+            checked = await run_sweep_async(**{**settings, **changed})
+            return verification.verify_sweep(
+                checked, goals, predicted_gpus=count, load=world.load, limits=limits, reference=reference
+            )
+
+        tables = [await drive(answer.recommended)]
+        while (count := verification.find_next_count(tables)) is not None:
+            tables.append(await drive(count))
+    return answer.with_verification(verification.settle_verification(tables)), sweep

@@ -262,16 +262,19 @@ def load_service(folder: str, *, accept_invalid: bool) -> Service:
     estimate = row[0]
     unit = "users" if estimate["load_unit"] == "users" else "requests/s"
     # A replica carries what all targets allow: each adds what it may carry least.
-    low = None if estimate["capacity_low"] is None else estimates["capacity_low"].min()
+    low: Any = None if estimate["capacity_low"] is None else estimates["capacity_low"].min()
+    recommended: Any = estimates["recommended"].max()
+    counts: list[Any] = [estimates[name].max() for name in ("gpus", "gpus_high", "gpus_low")]
+    if low is not None and counts[1] is not None and recommended is not None and recommended >= counts[1] + 1:
+        # Fewer GPUs than this did not hold a verification: a replica carries no more than it showed.
+        low, counts[1] = min(low, estimate["load"] * row[0]["test_gpus"] / recommended), recommended
     ends = () if at_least else (low, estimate["capacity_high"])
     carried = Quantity("load per replica", capacity, unit, *ends).fill_missing_end()
     simulated = bool(steps["simulated"].any())
     target, test_gpus, asked = str(estimate["target"]), int(estimate["test_gpus"]), estimate["load"]
     law = _load_scaling_law(opened, target)
-    counts: list[Any] = [estimates[name].max() for name in ("gpus", "gpus_high", "gpus_low")]
     if law is not None and asked is not None and None not in counts:
         carried = _match_counts(carried, law, test_gpus, asked, [round(count) for count in counts])
-    recommended: Any = estimates["recommended"].max()
     return Service(
         opened,
         carried,

@@ -30,6 +30,7 @@ from workbench.sizing.estimation.method_comparison import (
 )
 from workbench.sizing.estimation.serving_costs import select_costs
 from workbench.sizing.estimation.sizing_answer import SizingAnswer, compute_answer
+from workbench.sizing.estimation.verification import verify_count
 from workbench.sizing.invariants import check_answer
 from workbench.sizing.load.measurement_sources import Measurements, open_measurements
 from workbench.sizing.load.sweep_report import list_point_notes, notebook_watcher
@@ -249,7 +250,7 @@ def build_study(config: NotebookConfig, run: Run, workflow: Workflow | None = No
             server_metrics=measured.server_metrics,
         )
         if measured.verify is not None and answer.recommended is not None:
-            table = measured.verify(answer.recommended)
+            table = verify_count(measured.verify, answer.recommended)
             answer = answer.with_verification(table) if table.height else answer
     study = _add_comparisons(config, measured, answer)
     for declared, frame in study.tables():

@@ -230,7 +230,12 @@ ESTIMATES = Table(
         Column("gpus", "float", "GPUs for the load, not rounded.", nullable=True),
         Column("gpus_low", "float", "Lower end of the 90 % interval.", nullable=True),
         Column("gpus_high", "float", "Upper end.", nullable=True),
-        Column("recommended", "int", "Upper end, rounded up to whole GPUs.", nullable=True),
+        Column(
+            "recommended",
+            "int",
+            "Upper end, rounded up to whole GPUs; the count that a verification held, where it did not hold fewer.",
+            nullable=True,
+        ),
         Column("binding", "bool", "Whether this target needs the most GPUs."),
         Column("slope_gpus", "float", "Answer of the slope-based calculator for the same points.", nullable=True),
         Column("n_levels", "int", "Number of levels in the fit."),
@@ -295,7 +300,14 @@ VERIFICATION = Table(
     (
         Column("target", "str", "Name of the target."),
         Column("limit_s", "float", "Largest allowed value.", unit="s"),
-        Column("predicted_gpus", "int", "Predicted GPU count."),
+        Column("predicted_gpus", "int", "GPU count that was verified."),
+        Column(
+            "estimated_gpus",
+            "int",
+            "Count of the estimate: fewer, where its own verification did not hold.",
+            nullable=True,
+            added=True,
+        ),
         Column("load", "float", "Load of the prediction."),
         Column("gpus", "int", "Number of GPUs under load."),
         Column("driven_load", "float", "Load that was sent."),
@@ -307,7 +319,9 @@ VERIFICATION = Table(
         Column("low_s", "float", "Lower end of its 90 % interval.", unit="s", nullable=True),
         Column("high_s", "float", "Upper end.", unit="s", nullable=True),
         Column("verdict", "str", "held, failed, undecided or invalid."),
-        Column("reason", "str", "The verdict in words; null when held.", nullable=True),
+        Column(
+            "reason", "str", "The verdict in words; of a held one, why fewer are not enough; else null.", nullable=True
+        ),
     ),
 )
 

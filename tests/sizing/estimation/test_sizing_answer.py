@@ -56,11 +56,26 @@ def test_what_to_do_next_follows_from_the_verification(told: tuple[str, ...], sa
     found = compute_answer(*swept(2), GOALS, 100)
     if told:
         rows = {"target": found.estimates["target"], "verdict": told, "reason": "", "gpus": 1, "scope": "whole load"}
+        rows |= {"predicted_gpus": found.recommended}
         found = found.with_verification(pl.DataFrame(rows))
     decided, own = summary.list_next_steps(found)
     assert decided.startswith(said[0].format(n=found.recommended))
     assert all(words.format(n=found.recommended) in decided for words in said)
     assert own.startswith("This service is simulated.")
+
+
+def test_what_a_verification_held_with_more_gpus_is_recommended() -> None:
+    found = compute_answer(*swept(2), GOALS, 100)
+    count = found.recommended
+    assert count is not None
+    held = {"target": found.estimates["target"], "verdict": "held", "reason": None, "scope": "per-GPU load"}
+    more = held | {"predicted_gpus": count + 1, "estimated_gpus": count}
+    raised = found.with_verification(pl.DataFrame(more))
+    assert (raised.recommended, raised.reasons) == (count + 1, [])
+    assert f"verification held (per-GPU load), and did not hold with {count}" in raised.sentence
+    assert f"{count + 1} GPUs serve 100 users" in raised.sentence
+    failed = found.with_verification(pl.DataFrame(more | {"verdict": "failed", "reason": "why"}))
+    assert failed.recommended == count
 
 
 def test_an_interval_of_a_law_without_an_upper_end_asks_for_more_gpus() -> None:
@@ -80,6 +95,7 @@ def test_what_deploys_them_counts_requests_in_flight_and_not_users_who_think(
     config = build_sweep_config(protocol="function", simulated=True, goals=GOALS[:1], **more)
     found = compute_answer(*virtual_time.simulate_sweep(Service(slots=8), config), GOALS[:1], 500)
     held = {"target": found.estimates["target"], "verdict": "held", "reason": "", "gpus": 1, "scope": "whole load"}
+    held |= {"predicted_gpus": found.recommended}
     told = summary.list_next_steps(found.with_verification(pl.DataFrame(held)))[0]
     in_flight = int(told.split("--in-flight ")[1].split("`")[0])
     carried = found.estimates["capacity_low"][0]

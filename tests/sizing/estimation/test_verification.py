@@ -9,7 +9,7 @@ import pytest
 from tests.sizing.making import closed, requests, steps
 from workbench.core.errors import InputError
 from workbench.sizing.config import Goal
-from workbench.sizing.estimation.verification import verify_goals
+from workbench.sizing.estimation.verification import verify_count, verify_goals
 
 RUNTIMES = list(np.random.default_rng(0).lognormal(sigma=0.2, size=800))
 P95 = float(np.quantile(RUNTIMES, 0.95))
@@ -60,3 +60,41 @@ def test_between_two_whole_loads_it_is_the_value_between() -> None:
 def test_it_takes_one_step_or_two() -> None:
     with pytest.raises(InputError, match="one step, or two"):
         verified(closed(4, RUNTIMES))
+
+
+@pytest.mark.parametrize(
+    ("factors", "driven", "said"),
+    [
+        ((1.2,), [20], 20),
+        # At its limit; with one in twenty more it holds.
+        ((1.0, 1.2), [20, 21], 21),
+        ((0.8, 1.0, 1.2), [20, 21, 23], 23),
+        ((0.8, 0.8, 0.8), [20, 21, 23], 20),
+    ],
+)
+def test_a_count_that_does_not_hold_is_verified_with_a_few_more(
+    factors: tuple[float, ...], driven: list[int], said: int
+) -> None:
+    counts = []
+
+    def verify(gpus: int) -> pl.DataFrame:
+        counts.append(gpus)
+        runtimes = [runtime / factors[len(counts) - 1] for runtime in RUNTIMES]
+        return verified(closed(4, runtimes), {"users": 4}, limit_s=P95, gpus=gpus)
+
+    row = verify_count(verify, 20).row(0, named=True)
+    assert (counts, row["predicted_gpus"], row["estimated_gpus"]) == (driven, said, 20)
+    assert (row["verdict"] == "held") == (factors[-1] == 1.2)
+    if said > 20:
+        assert row["reason"].startswith(f"{driven[-2]} GPUs: ")
+
+
+def test_a_run_that_says_nothing_is_not_repeated_with_more() -> None:
+    counts = []
+
+    def verify(gpus: int) -> pl.DataFrame:
+        counts.append(gpus)
+        return verified(closed(4, RUNTIMES), {"users": 4, "client_cpu_share": 1.0}, gpus=gpus)
+
+    assert verify_count(verify, 20)["verdict"][0] == "invalid"
+    assert counts == [20]

@@ -182,8 +182,13 @@ class SizingAnswer:
     books: pl.DataFrame | None = None
 
     def with_verification(self, table: pl.DataFrame) -> SizingAnswer:
-        """Copy of the answer with its verification."""
-        return replace(self, verification=table)
+        """Copy of the answer with its verification; what more GPUs than the estimate's held is recommended."""
+        estimates, count = self.estimates, self.recommended
+        if count is not None and table.height and table["verdict"].eq("held").all():
+            held = int(table["predicted_gpus"][0])
+            raised = [held if count == own < held else own for own in estimates["recommended"]]
+            estimates = ESTIMATES.frame(estimates.to_dict(as_series=False) | {"recommended": raised})
+        return replace(self, verification=table, estimates=estimates)
 
     @property
     def notes(self) -> list[str]:
@@ -322,7 +327,10 @@ class SizingAnswer:
         if self.verification is None:
             return "; not verified"
         verdicts = sorted(set(self.verification["verdict"].to_list()))
-        return f"; verification {', '.join(verdicts)} ({self.verification['scope'][0]})"
+        row = self.verification.row(0, named=True)
+        fewer = row["estimated_gpus"]
+        more = f", and did not hold with {fewer}" if fewer is not None and fewer < row["predicted_gpus"] else ""
+        return f"; verification {', '.join(verdicts)} ({row['scope']}){more}"
 
 
 def _format_lower_bound(row: dict[str, Any]) -> str:

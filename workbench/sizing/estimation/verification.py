@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -37,6 +37,10 @@ VERIFICATION_FACTOR = 4
 """Factor on samples and duration of a step: a prediction lies near its limit, so its verification needs more."""
 VERIFICATION_FOLDER = "verification"
 ANSWER_DRAWS = 500
+MAX_MORE_ATTEMPTS = 2
+MORE_GPUS_SHARE = 0.05
+"""A prediction whose verification does not hold is at its limit: a few GPUs more decide, where measuring longer does
+not."""
 
 
 def share_load(load: float, gpus: int, test_gpus: int, *, whole: bool) -> list[float]:
@@ -200,6 +204,7 @@ def _build_shared_columns(
     """Columns of table VERIFICATION that all goals share: the predicted GPUs, and the load that was driven."""
     return {
         "predicted_gpus": predicted_gpus,
+        "estimated_gpus": predicted_gpus,
         "load": float(load),
         "gpus": gpus,
         "driven_load": float(driven),
@@ -247,6 +252,47 @@ def _goal_verdict(goal: Goal, quantile: quantiles.Quantile, point: dict[str, Any
     if quantile.low > goal.limit_s:
         return "failed", f"{quantile.value:.4g} s [{quantile.low:.4g}, {quantile.high:.4g}] exceeds {goal.limit_s:g} s"
     return "undecided", f"{quantile.value:.4g} s [{quantile.low:.4g}, {quantile.high:.4g}] contains {goal.limit_s:g} s"
+
+
+def verify_count(verify: Callable[[int], pl.DataFrame], gpus: int) -> pl.DataFrame:
+    """Verify a count, and larger ones where that did not hold; the table of `settle_verification`.
+
+    `verify`: Drives a count's load; returns table VERIFICATION.
+    """
+    tables = [verify(gpus)]
+    while (count := find_next_count(tables)) is not None:
+        tables.append(verify(count))
+    return settle_verification(tables)
+
+
+def find_next_count(tables: Sequence[pl.DataFrame]) -> int | None:
+    """The count to verify after those of `tables`: a few more where the last failed or stayed undecided; null: none.
+
+    >>> find_next_count([pl.DataFrame({"verdict": ["held", "undecided"], "predicted_gpus": [4, 4]})])
+    5
+    """
+    verdicts = set(tables[-1]["verdict"])
+    if len(tables) > MAX_MORE_ATTEMPTS or "invalid" in verdicts or not verdicts & {"failed", "undecided"}:
+        return None
+    count = int(tables[-1]["predicted_gpus"][0])
+    return count + math.ceil(MORE_GPUS_SHARE * count)
+
+
+def settle_verification(tables: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Table VERIFICATION of the count that held, with the reason why fewer are not enough; of the first where none did.
+
+    `tables`: One for each count, as verified.
+    """
+    first, last = tables[0], tables[-1]
+    if len(tables) == 1 or not last["verdict"].eq("held").all():
+        return first
+    fewer, whys = tables[-2]["predicted_gpus"][0], dict(tables[-2].select("target", "reason").iter_rows())
+    rows = last.to_dicts()
+    for row in rows:
+        row["estimated_gpus"] = first["predicted_gpus"][0]
+        if (why := whys[row["target"]]) is not None:
+            row["reason"] = f"{fewer} GPU{'' if fewer == 1 else 's'}: {why}"
+    return VERIFICATION.frame(rows)
 
 
 @dataclass(frozen=True)
@@ -315,8 +361,17 @@ def answer_sweep(
     answer = sweep_store.estimate_sweeps([folder], load, None, price, ANSWER_DRAWS, 0, currency)
     if not verified or answer.recommended is None:
         return answer, "finished"
-    verification = run_verification(folder, watcher=watcher)
-    return answer.with_verification(verification.table), verification.ended
+    ended = "finished"
+
+    def verify(gpus: int) -> pl.DataFrame:
+        nonlocal ended
+        run = run_verification(folder, predicted=gpus, watcher=watcher)
+        ended = run.ended
+        return run.table
+
+    answer = answer.with_verification(verify_count(verify, answer.recommended))
+    sweep_store.store_answer(answer, folder)
+    return answer, ended
 
 
 def describe_verification_cost(sweep: SweepResult, answer: SizingAnswer) -> str:

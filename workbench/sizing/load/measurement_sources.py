@@ -124,7 +124,8 @@ def _stored_verification(folder: Path, config: NotebookConfig) -> VerifyGpus:
             table = run_folder.load_run(folder).read_table(VERIFICATION)
         except InputError:
             return VERIFICATION.frame([])
-        same = table.filter((table["predicted_gpus"] == gpus) & (table["load"] == config.load))
+        estimated = table["estimated_gpus"].fill_null(table["predicted_gpus"])
+        same = table.filter((estimated == gpus) & (table["load"] == config.load))
         names = [goal.name for goal in config.parsed_goals]
         return same if sorted(same["target"].to_list()) == sorted(names) else VERIFICATION.frame([])
 
@@ -190,10 +191,13 @@ def _measure_sweeps(
     last = results[-1]
     limits = PointLimits.from_config(last.config)
 
+    driven_counts: list[int] = []
+
     def verify_on_service(gpus: int) -> pl.DataFrame:
         """The test GPUs at their share of the load."""
         loads = share_load(config.load, gpus, last.config.gpus, whole=not last.config.is_open)
-        changed = verification.build_verification_settings(last.config, loads)
+        changed = verification.build_verification_settings(last.config, loads, len(driven_counts))
+        driven_counts.append(gpus)
         again, before = sweeps[len(results) - 1] | changed, usage_from_tables(last.requests, last.steps)
         driven = sweep_runner.run_sweep(workflow, watcher=watcher, needs_listener=True, before=before, **again)
         reference = verification.build_reference(last.requests, last.steps, limits)
