@@ -223,8 +223,8 @@ def test_a_page_of_runs_without_tables_is_a_page_all_the_same(tmp_path: Path) ->
         run.end("failed")
         sides.append(catalogue.open_run(run.folder))
     page = compare_page.write_comparison_page(compare.compare_runs(*sides), tmp_path / "diff.html").read_text()
-    assert "No figure has an interval in both runs" in page
-    assert "has not succeeded (failed)" in page
+    assert f"No verdicts: run {sides[0].run_id} failed" in page
+    assert "for the baseline: it failed" in page
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,7 @@ def test_a_figure_that_jumps_once_is_told_apart_at_that_step_alone(tmp_path: Pat
     assert (first.row, first.column, first.verdicts) == ("Sort", "factor", (None, "SAME", "HIGHER", "SAME"))
     assert (second.row, second.n_told_apart) == ("Filter", 0)
     assert [value.estimate for value in first.values if value] == [1.0, 1.0, 1.5, 1.5]
-    assert found.answer.startswith("4 of 4 runs succeeded; 1 of 2 figures went up or down")
+    assert found.answer.startswith("4 of 4 runs are valid; 1 of 2 figures went up or down")
 
 
 def test_runs_that_did_not_succeed_are_rows_without_figures(tmp_path: Path) -> None:

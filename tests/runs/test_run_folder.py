@@ -67,7 +67,9 @@ def test_a_table_is_checked_written_and_noted(tmp_path: Path) -> None:
     run.write_table(SUMS, SUMS.frame([{"label": "x", "total": 1}]))
     run.write_table(SUMS, SUMS.frame([{"label": "x", "total": 1}, {"label": "y", "total": 2}]))
     again = run_folder.load_run(run.folder)
-    assert again.record["tables"] == [{"name": "sums", "rows": 2, "key": ["label"], "units": {}, "intervals": {}}]
+    (entry,) = again.record["tables"]
+    assert (entry["name"], entry["rows"], entry["key"], entry["units"]) == ("sums", 2, ["label"], {})
+    assert (entry["meaning"], entry["meanings"]) == ("One sum.", {"label": "Name.", "total": "Sum."})
     assert again.read_table(SUMS)["total"].to_list() == [1, 2]
 
 

@@ -320,7 +320,7 @@ def test_a_died_run_breaks_a_rule_on_its_status(tmp_path: Path) -> None:
     )
     found = gate.check_run(catalogue.open_run(run.folder))
     assert found is not None
-    assert found["rules"][0]["found"] == "status: died"
+    assert [rule["found"] for rule in found["rules"]] == ["it died", "status: died"]
 
 
 def test_bad_thresholds_are_refused_before_a_notebook_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,7 +194,7 @@ def print_run_table(runs: Sequence[StoredRun], place: str, *, as_json: bool) -> 
         sys.stderr.write(f"no runs below {place}\n")
     width = max((len(run.area) for run in runs), default=0)
     for run in runs:
-        verdict, answer = run.record["verdict"] or "-", " ".join(str(run.record.get("answer") or "-").split())
+        verdict, answer = run.verdict or "-", " ".join(str(run.record.get("answer") or "-").split())
         terminal.print_text(
             " ".join(f"{run.run_id}  {run.area:<{width}}  {run.state:<9}  {verdict:<7}  {answer}".splitlines())
         )
@@ -345,8 +345,10 @@ def print_run(run: StoredRun, *, as_json: bool) -> None:
         _print_json(run.build_document())
         return
     title, took_s = record["title"], record.get("duration_s")
-    lines = [title, f"  {run.state}, {record['verdict'] or 'no verdict'}: {record.get('answer') or 'no answer'}"]
+    lines = [title, f"  {run.state}, {run.verdict or 'no verdict'}: {record.get('answer') or 'no answer'}"]
     lines += [f"  why: {reason}" for reason in record["reasons"]]
+    failure = record.get("failure")
+    lines += [f"  error: {failure.get('error_name')}: {failure.get('error')}"] if isinstance(failure, dict) else []
     lines += [f"  {line}" for line in runs_thresholds.format_threshold_lines(record.get("thresholds"))]
     lines += [f"  started: {record['started_at']}, took {'-' if took_s is None else f'{took_s} s'}"]
     lines += [f"  {name} = {value!r}" for name, value in record["config"].items()]

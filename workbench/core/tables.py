@@ -17,6 +17,7 @@ from workbench.core.files import replace_atomically
 if TYPE_CHECKING:
     import polars as pl
 
+Better = Literal["lower", "higher", ""]
 Dtype = Literal["int", "float", "str", "bool", "list[int]", "list[float]", "list[str]", "list[bool]"]
 
 
@@ -26,6 +27,7 @@ class Column:
 
     `ends` names the columns with the ends of this column's interval; needed only where the names do not say so
     (`x, x_low, x_high`, or `low, high` directly after it). `added`: older runs lack the column; it is null there.
+    `better`: the good direction, "" where there is none.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Column:
     nullable: bool = False
     added: bool = False
     ends: tuple[str, str] | None = None
+    better: Better = ""
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,10 @@ class Table:
         if not path.is_file():
             present = sorted(file.stem for file in Path(folder).glob("*.parquet"))
             raise InputError(f"table {self.name} is missing", where=folder, found=present or "no tables at all")
+        return self.read_file(path)
+
+    def read_file(self, path: str | Path) -> pl.DataFrame:
+        """Read a file of the table and check it, as `read` does."""
         return self.check(self._add_missing_columns(read_parquet(path)), where=str(path))
 
     def _add_missing_columns(self, frame: pl.DataFrame) -> pl.DataFrame:

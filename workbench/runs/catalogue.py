@@ -30,6 +30,7 @@ MAX_RUNS = 20_000
 MAX_DEPTH = 6
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OnUnreadable = Callable[[InputError], None]
+REPORT_FILE = "report.html"
 DELETED_RECORD = "run.json.deleted"
 """The record of a run that is being deleted: see `workbench.runs.prune`."""
 _LEFT_OUT = (run_folder.RECORD_FILE, DELETED_RECORD, run_folder.PROGRESS_FILE, LOCK_FILE)
@@ -63,9 +64,29 @@ class StoredRun:
         """Start time; see `read_start_time`."""
         return read_start_time(self.record)
 
+    @property
+    def verdict(self) -> str | None:
+        """valid, invalid, or null; a run that did not succeed is never valid, whatever it concluded before."""
+        verdict = self.record["verdict"]
+        return None if verdict is None or (verdict == "valid" and self.state != "succeeded") else str(verdict)
+
+    @property
+    def objection(self) -> str:
+        """Why nothing should rest on the run; empty for a valid one. See `find_objection`."""
+        return run_folder.find_objection(self.record | {"status": self.state})
+
+    @property
+    def report(self) -> str | None:
+        """Path or URL of the report; null before the run has ended, or without one."""
+        try:
+            names = {PurePosixPath(path).name for path, _, _ in self.store.list_entries(self.root)}
+        except OSError:
+            return None
+        return f"{self.place}/{REPORT_FILE}" if REPORT_FILE in names else None
+
     def build_document(self) -> dict[str, Any]:
         """The record for `--json`, with the state as `status` and the place as `folder`."""
-        return self.record | {"status": self.state, "folder": self.place}
+        return self.record | {"status": self.state, "verdict": self.verdict, "folder": self.place}
 
     def list_table_names(self) -> list[str]:
         """Names of the tables in the record that are valid names."""
@@ -235,7 +256,7 @@ def filter_runs(
         for run in runs
         if (area is None or run.area == area)
         and (status is None or run.state == status)
-        and (verdict is None or run.record["verdict"] == verdict)
+        and (verdict is None or run.verdict == verdict)
         and (since is None or run.began >= since)
     ]
 

@@ -6,6 +6,7 @@ difference.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.files import is_store_failure
+from workbench.runs.columns import describe_changes, find_mismatch, read_columns
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from workbench.runs.catalogue import StoredRun
+    from workbench.runs.columns import RunColumn
 
 # Times are no estimates, even with columns of bounds after them.
 _MOMENTS = ("at", "begin", "end")
@@ -69,29 +72,43 @@ def _find_preceding_column(ordered: Sequence[str], place: int, unit: list[str]) 
 
 @dataclass(frozen=True)
 class RunTable:
-    """A table of one run: its rows, its key and its interval columns."""
+    """A table of one run: its rows, its key, its interval columns, and its columns as the run recorded them."""
 
     frame: pl.DataFrame
     key: tuple[str, ...] | None
     intervals: Mapping[str, tuple[str, str]]
+    columns: Mapping[str, RunColumn] = field(default_factory=dict)
 
     def read_interval(self, row: Row, column: str) -> Interval:
-        """Read a figure with its interval, if there is one; anything but a finite number is null."""
-        low, high = self.intervals.get(column, ("", ""))
-        level, n = _to_finite_number(row.get("level")), _to_finite_number(row.get("n"))
+        """Read a figure with its interval, if there is one; anything but a finite number is null.
+
+        Ends in another unit are converted to that of the figure; without a plain factor there are none.
+        """
+        n = _to_finite_number(row.get("n"))
+        low, high = (self._read_end(row, column, end) for end in self.intervals.get(column, ("", "")))
         return Interval(
             _to_finite_number(row.get(column)),
-            _to_finite_number(row.get(low)),
-            _to_finite_number(row.get(high)),
-            level if level is not None and 0 < level < 1 else LEVEL,
+            low,
+            high,
+            self.read_level(row),
             int(n) if n is not None and 0 <= n < 2**53 else 0,
             "as recorded by the run",
         )
 
+    def read_level(self, row: Row) -> float:
+        """Confidence level of a row's intervals: its column `level`, 90 % without one."""
+        level = _to_finite_number(row.get("level"))
+        return level if level is not None and 0 < level < 1 else LEVEL
+
+    def _read_end(self, row: Row, column: str, end: str) -> float | None:
+        value, columns = _to_finite_number(row.get(end)), self.columns
+        if value is None or column not in columns or end not in columns or not columns[end].unit:
+            return value
+        factor = columns[end].find_factor(columns[column])
+        return None if factor is None else value * factor
+
 
 def _to_finite_number(value: Any) -> float | None:
-    import math
-
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -106,9 +123,9 @@ def load_run_table(run: StoredRun, table: str) -> RunTable:
     key = entry.get("key")
     noted = tuple(key) if isinstance(key, list) and key and all(name in frame.columns for name in key) else None
     intervals = _read_recorded_intervals(entry.get("intervals"), frame)
-    return RunTable(
-        frame, noted, find_interval_columns(_list_numeric_columns(frame)) if intervals is None else intervals
-    )
+    if intervals is None:
+        intervals = find_interval_columns(_list_numeric_columns(frame))
+    return RunTable(frame, noted, intervals, read_columns(entry, frame))
 
 
 def _read_recorded_intervals(noted: Any, frame: pl.DataFrame) -> dict[str, tuple[str, str]] | None:
@@ -154,6 +171,52 @@ class PairedTable:
         """Columns with an interval in both runs."""
         return [name for name in self.columns if name in self.baseline.intervals and name in self.candidate.intervals]
 
+    def find_mismatch(self, column: str) -> str:
+        """Why a column's values in the two runs cannot be compared; empty where they can."""
+        sides = self._get_column(column)
+        return find_mismatch(*sides) if sides else ""
+
+    def find_factor(self, column: str) -> float:
+        """What one unit of a column in the baseline is in the candidate; 1 where they cannot be compared."""
+        sides = self._get_column(column)
+        return (sides[0].find_factor(sides[1]) if sides else 1.0) or 1.0
+
+    def _get_column(self, column: str) -> tuple[RunColumn, RunColumn] | None:
+        columns = self.baseline.columns, self.candidate.columns
+        return (columns[0][column], columns[1][column]) if all(column in side for side in columns) else None
+
+    def read_intervals(self, before: Row, after: Row, column: str) -> tuple[Interval, Interval]:
+        """A figure of a matched row in both runs, that of the baseline in the unit of the candidate."""
+        figure = self.baseline.read_interval(before, column)
+        return scale_interval(figure, self.find_factor(column)), self.candidate.read_interval(after, column)
+
+    def describe_columns(self) -> list[str]:
+        """Sentences on columns that are in one run only, or not the same in both."""
+        names = [list(side.frame.columns) for side in (self.baseline, self.candidate)]
+        ends = {end for name in self.list_interval_columns() for end in self.candidate.intervals[name]}
+        notes = [
+            f"columns only in the {which}: {', '.join(only)}"
+            for which, own, others in (("baseline", *names), ("candidate", *names[::-1]))
+            if (only := [name for name in own if name not in others])
+        ]
+        return [_shorten_text(note) for note in notes] + [
+            note for name in self.columns if name not in ends for note in self.describe_column(name)
+        ]
+
+    def describe_column(self, column: str) -> list[str]:
+        """Sentences on how a column differs between the two runs."""
+        sides = self._get_column(column)
+        return [_shorten_text(note) for note in describe_changes(column, *sides)] if sides else []
+
+
+def scale_interval(value: Interval, factor: float) -> Interval:
+    """A figure in another unit."""
+    if factor == 1:
+        return value
+    ends = (value.estimate, value.low, value.high)
+    estimate, low, high = (None if end is None else end * factor for end in ends)
+    return replace(value, estimate=estimate, low=low, high=high)
+
 
 def pair_rows(baseline: RunTable, candidate: RunTable) -> PairedTable:
     """Match the rows of one table in two runs.
@@ -165,6 +228,8 @@ def pair_rows(baseline: RunTable, candidate: RunTable) -> PairedTable:
     keys, run_columns = _choose_key(baseline, candidate, columns)
     if wrong := [name for name in keys if baseline.frame.schema[name] != candidate.frame.schema[name]]:
         raise InputError("key has different types in the two runs", where="column(s) " + ", ".join(wrong))
+    if notes := _list_unit_changes(baseline, candidate, keys):
+        raise InputError("key has different units in the two runs", found=notes)
     before, after = _index_by_key(baseline.frame, keys), _index_by_key(candidate.frame, keys)
     both = [(before[name], row) for name, row in after.items() if name in before]
     return PairedTable(
@@ -201,6 +266,15 @@ def _choose_key(
     raise InputError("no columns tell its rows apart", found=usable or "only floats and lists")
 
 
+def _list_unit_changes(baseline: RunTable, candidate: RunTable, keys: Sequence[str]) -> list[str]:
+    sides = [(name, baseline.columns.get(name), candidate.columns.get(name)) for name in keys]
+    return [
+        f"{name}: {before.unit or 'none'} and {after.unit or 'none'}"
+        for name, before, after in sides
+        if before and after and before.find_factor(after) != 1
+    ]
+
+
 def _can_be_key(name: str, *frames: pl.DataFrame) -> bool:
     return not any(frame.schema[name].is_float() or frame.schema[name].is_nested() for frame in frames)
 
@@ -230,7 +304,8 @@ def _index_by_key(frame: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, .
 class Contrast:
     """One figure with its interval in both runs.
 
-    `ratio`: candidate / baseline with its interval at 90 %; null ends with the reason.
+    `unit`, `baseline_unit`: Those of the two figures; the baseline is converted where a plain factor leads there.
+    `ratio`: candidate / baseline with its interval at 90 %; null with the reason.
     `verdict`: HIGHER, LOWER, SAME or UNDECIDED, adjusted by Holm over all contrasts of the comparison; null without
     an interval.
     `adjusted_p_value`: P value of the verdict; null where there was none.
@@ -244,11 +319,15 @@ class Contrast:
     ratio: Interval
     verdict: Verdict | None = None
     adjusted_p_value: float | None = None
+    baseline_unit: str = ""
 
 
 @dataclass(frozen=True)
 class Change:
-    """A value without interval that differs between the runs; `difference` is candidate - baseline, for numbers."""
+    """A value without interval that differs between the runs.
+
+    `difference`: candidate - baseline, for numbers of valid runs.
+    """
 
     row: str
     column: str
@@ -263,6 +342,7 @@ class TableDiff:
     """One table in two runs; `note` says why it was not compared, or only in part.
 
     `rows` counts the rows of both runs; `only_baseline` and `only_candidate` name the rows of one run only.
+    `column_notes` tells which columns are not the same in both runs.
     """
 
     name: str
@@ -274,6 +354,7 @@ class TableDiff:
     contrasts: tuple[Contrast, ...] = ()
     changes: tuple[Change, ...] = ()
     note: str | None = None
+    column_notes: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -305,6 +386,12 @@ class Comparison:
     notes: tuple[str, ...] = field(default=())
 
     @property
+    def objection(self) -> str:
+        """Which runs are not valid, and why; empty where both are."""
+        bad = {run.run_id: run.objection.removeprefix("it ") for run in (self.baseline, self.candidate)}
+        return " and ".join(f"run {run_id} {reason}" for run_id, reason in bad.items() if reason)
+
+    @property
     def counts(self) -> dict[str, int]:
         """Number of contrasts by verdict, over all tables."""
         return {verdict: sum(table.counts[verdict] for table in self.tables) for verdict in VERDICTS}
@@ -313,7 +400,8 @@ class Comparison:
 def compare_runs(baseline: StoredRun, candidate: StoredRun, *, other_area: bool = False) -> Comparison:
     """Compare two runs of one notebook.
 
-    Returns: Verdicts hold for all contrasts together (Holm, 90 %, margin 2 %).
+    Returns: Verdicts hold for all contrasts together (Holm, 90 %, margin 2 %). Figures of a run that is not valid,
+    and of a column with another unit or type, have neither ratio nor verdict.
 
     Assumes independent runs. Does not show why they differ. The spread between runs is covered only as far as the
     intervals of the runs include it.
@@ -327,7 +415,7 @@ def compare_runs(baseline: StoredRun, candidate: StoredRun, *, other_area: bool 
     return Comparison(
         baseline,
         candidate,
-        tuple(_list_fact_differences(baseline.record, candidate.record)),
+        tuple(list_fact_differences(baseline.build_document(), candidate.build_document())),
         tables,
         _build_notes(baseline, candidate),
     )
@@ -351,7 +439,7 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         if isinstance(error, InputError) and is_store_failure(error):
             raise
         return TableDiff(name, note=str(error).replace("\n  ", "; "))
-    units = _read_units(candidate, name)
+    objection = _find_objection(baseline, candidate)
     return TableDiff(
         name,
         len(pairs.both),
@@ -359,51 +447,73 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         pairs.own,
         tuple(_shorten_text(pairs.format_row_name(row)) for row in pairs.only_baseline),
         tuple(_shorten_text(pairs.format_row_name(row)) for row in pairs.only_candidate),
-        tuple(_iterate_contrasts(pairs, units)),
-        tuple(_iterate_changes(pairs, units)),
+        tuple(_iterate_contrasts(pairs, objection)),
+        tuple(_iterate_changes(pairs, objection)),
+        column_notes=tuple(pairs.describe_columns()),
     )
 
 
-def _read_units(run: StoredRun, table: str) -> dict[str, str]:
-    noted = run.table_entry(table).get("units")
-    return {str(name): _shorten_text(unit) for name, unit in noted.items()} if isinstance(noted, Mapping) else {}
+def _find_objection(baseline: StoredRun, candidate: StoredRun) -> str:
+    """Why two runs have no ratios; empty where both are valid."""
+    sides = ((baseline, "baseline"), (candidate, "candidate"))
+    return next((f"the {which} is not valid" for run, which in sides if run.objection), "")
 
 
-def _find_unit(column: str, units: Mapping[str, str]) -> str:
-    from workbench.core.formats import find_unit
-
-    return units.get(column) or find_unit(column)
+def _find_unit(table: RunTable, column: str) -> str:
+    return (table.columns[column].unit or "") if column in table.columns else ""
 
 
-def _iterate_contrasts(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Contrast]:
+def _iterate_contrasts(pairs: PairedTable, objection: str) -> Iterator[Contrast]:
     """Yield for each matched row and each figure with an interval the ratio of candidate to baseline."""
+    columns = pairs.list_interval_columns()
+    objections = {column: objection or pairs.find_mismatch(column) for column in columns}
+    units = {column: _find_unit(pairs.candidate, column) for column in columns}
+    base_units = {
+        column: _find_unit(pairs.baseline, column) if pairs.find_mismatch(column) else units[column]
+        for column in columns
+    }
     for before, after in pairs.both:
-        for column in pairs.list_interval_columns():
-            base, other = pairs.baseline.read_interval(before, column), pairs.candidate.read_interval(after, column)
+        for column in columns:
+            base, other = pairs.read_intervals(before, after, column)
             if base.estimate is None and other.estimate is None:
                 continue
-            name, unit = _shorten_text(pairs.format_row_name(after)), _find_unit(column, units)
-            yield Contrast(name, column, unit, base, other, ratios.independent_ratio(base, other))
+            ratio = ratios.independent_ratio(base, other)
+            if reason := objections[column]:
+                ratio = replace(ratio, estimate=None, low=None, high=None, p_value=None, reason=reason)
+            name = _shorten_text(pairs.format_row_name(after))
+            yield Contrast(name, column, units[column], base, other, ratio, baseline_unit=base_units[column])
 
 
-def _iterate_changes(pairs: PairedTable, units: Mapping[str, str]) -> Iterator[Change]:
+def _iterate_changes(pairs: PairedTable, objection: str) -> Iterator[Change]:
     """Yield each value without an interval that differs in a matched row."""
     with_ends = pairs.list_interval_columns()
     ends = {end for name in with_ends for side in (pairs.baseline, pairs.candidate) for end in side.intervals[name]}
     columns = [
-        name for name in pairs.columns if name not in {*pairs.key, *pairs.own, *with_ends, *ends, *_INTERVAL_DETAILS}
+        name
+        for name in pairs.columns
+        if name not in {*pairs.key, *pairs.own, *with_ends, *ends, *_INTERVAL_DETAILS} and not pairs.find_mismatch(name)
     ]
+    factors = {column: pairs.find_factor(column) for column in columns}
     for before, after in pairs.both:
         for column in columns:
-            if not _is_same_value(before[column], after[column]):
-                values = (_to_json_value(before[column]), _to_json_value(after[column]))
+            base, other = _convert(before[column], factors[column], after[column]), after[column]
+            if not _is_same_value(base, other):
+                values = (_to_json_value(base), _to_json_value(other))
                 yield Change(
                     _shorten_text(pairs.format_row_name(after)),
                     column,
-                    _find_unit(column, units),
+                    _find_unit(pairs.candidate, column),
                     *values,
-                    _subtract_numbers(*values),
+                    None if objection else _subtract_numbers(*values),
                 )
+
+
+def _convert(value: Any, factor: float, other: Any) -> Any:
+    """A value times a factor; the other value where only rounding parts them."""
+    if factor == 1 or isinstance(value, bool) or not isinstance(value, int | float):
+        return value
+    is_number = isinstance(other, int | float)
+    return other if is_number and math.isclose(value * factor, other, rel_tol=1e-12) else value * factor
 
 
 def _is_same_value(base: Any, other: Any) -> bool:
@@ -414,8 +524,6 @@ def _is_same_value(base: Any, other: Any) -> bool:
 
 def _to_json_value(value: Any) -> Any:
     """Convert a value to one that JSON can hold."""
-    import math
-
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):
@@ -456,7 +564,7 @@ def judge_contrasts(contrasts: Sequence[Contrast]) -> list[Contrast]:
     ]
 
 
-def _list_fact_differences(
+def list_fact_differences(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[tuple[str, str, str | None, str | None]]:
     """Yield the differences between two run records besides the tables: kind, name, value before, value after."""
@@ -505,7 +613,7 @@ def _list_input_digests(record: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _build_notes(baseline: StoredRun, candidate: StoredRun) -> tuple[str, ...]:
-    """Notes on a comparison: its assumptions, shared inputs, and runs that are invalid or did not succeed."""
+    """Notes on a comparison: its assumptions, shared inputs, and runs that are not valid."""
     notes = [
         f"Intervals are {100 * LEVEL:.0f} %; the two runs are taken as independent of each other.",
         f"Verdicts allow for a margin of {100 * MARGIN:.0f} % and, by Holm, for all comparisons made here at once.",
@@ -520,13 +628,8 @@ def _build_notes(baseline: StoredRun, candidate: StoredRun) -> tuple[str, ...]:
             "a difference comes from settings or versions, whatever its verdict."
         )
     notes += [
-        f"The {which} is {run.record['verdict']}: its figures may mislead."
+        f"No ratios and no verdicts for the {which}: {run.objection}."
         for run, which in ((baseline, "baseline"), (candidate, "candidate"))
-        if run.record["verdict"] == "invalid"
-    ]
-    notes += [
-        f"The {which} has not succeeded ({run.state}): tables may be missing."
-        for run, which in ((baseline, "baseline"), (candidate, "candidate"))
-        if run.state != "succeeded"
+        if run.objection
     ]
     return tuple(notes)

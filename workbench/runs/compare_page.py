@@ -64,12 +64,13 @@ def format_comparison(comparison: Comparison) -> str:
         lines.append("  settings, inputs, versions and machine are the same")
     for table in comparison.tables:
         lines += _format_table_diff(table)
-    lines.append(f"told apart: {format_counts(comparison.counts) or 'no figure has an interval in both runs'}")
+    nothing = f"nothing: {comparison.objection}" if comparison.objection else "no figure has an interval in both runs"
+    lines.append(f"told apart: {format_counts(comparison.counts) or nothing}")
     return "\n".join([*lines, *(f"  {note}" for note in comparison.notes)])
 
 
 def _format_run_end(run: StoredRun) -> str:
-    return f"{run.run_id}  {run.state}, {run.record['verdict'] or 'no verdict'}"
+    return f"{run.run_id}  {run.state}, {run.verdict or 'no verdict'}"
 
 
 def _format_side(value: str | None) -> str:
@@ -82,6 +83,7 @@ def _format_table_diff(table: TableDiff) -> Iterator[str]:
         return
     by = f" by {', '.join(table.key)}" if table.key else ""
     yield f"{table.name}: {table.rows} rows in both{by}{_format_unmatched_rows(table)}"
+    yield from (f"    {note}" for note in table.column_notes)
     contrasts = sorted(table.contrasts, key=_contrast_sort_key)
     yield from _align_rows([_format_contrast_cells(contrast) for contrast in contrasts[:MAX_LINES]])
     if len(contrasts) > MAX_LINES:
@@ -114,6 +116,8 @@ def _format_contrast_cells(contrast: Contrast) -> list[str]:
         else f"no ratio: {contrast.ratio.reason}"
     )
     before, after = (format_interval(value) for value in (contrast.baseline, contrast.candidate))
+    if contrast.baseline_unit != contrast.unit:
+        before, after = f"{before} {contrast.baseline_unit}", f"{after} {contrast.unit}"
     return [contrast.row, contrast.column, before, "->", after, ratio, contrast.verdict or "no verdict"]
 
 
@@ -139,13 +143,14 @@ def build_comparison_document(comparison: Comparison) -> dict[str, Any]:
 
 def build_run_document(run: StoredRun) -> dict[str, Any]:
     """What `--json` says of a run beside another."""
-    names = ("run_id", "area", "title", "started_at", "verdict", "answer")
-    return {name: run.record.get(name) for name in names} | {"status": run.state, "folder": run.place}
+    names = ("run_id", "area", "title", "started_at", "reasons", "answer")
+    known = {"status": run.state, "verdict": run.verdict, "folder": run.place}
+    return {name: run.record.get(name) for name in names} | known
 
 
 def _build_table_document(table: TableDiff) -> dict[str, Any]:
     plain = ("name", "rows", "note")
-    listed = ("key", "own", "only_baseline", "only_candidate")
+    listed = ("key", "own", "only_baseline", "only_candidate", "column_notes")
     return {
         **{name: getattr(table, name) for name in plain},
         **{name: list(getattr(table, name)) for name in listed},
@@ -156,7 +161,8 @@ def _build_table_document(table: TableDiff) -> dict[str, Any]:
 
 
 def _build_contrast_document(contrast: Contrast) -> dict[str, Any]:
-    plain = {name: getattr(contrast, name) for name in ("row", "column", "unit", "verdict", "adjusted_p_value")}
+    names = ("row", "column", "unit", "baseline_unit", "verdict", "adjusted_p_value")
+    plain = {name: getattr(contrast, name) for name in names}
     sides = {name: build_interval_document(getattr(contrast, name)) for name in ("baseline", "candidate", "ratio")}
     return plain | sides | {"reason": contrast.ratio.reason}
 
@@ -196,7 +202,8 @@ def build_contrast_frame(table: TableDiff) -> pl.DataFrame:
             "row": contrast.row,
             "column": contrast.column,
             "unit": contrast.unit,
-            "baseline": format_interval(contrast.baseline),
+            "baseline": format_interval(contrast.baseline)
+            + (f" {contrast.baseline_unit}" if contrast.baseline_unit != contrast.unit else ""),
             "candidate": format_interval(contrast.candidate),
             "ratio": contrast.ratio.estimate,
             "ratio_low": contrast.ratio.low,
@@ -317,7 +324,7 @@ def _rank_table(table: TableDiff) -> int:
         return 0
     if table.contrasts:
         return 1
-    if table.changes or table.only_baseline or table.only_candidate:
+    if table.changes or table.only_baseline or table.only_candidate or table.column_notes:
         return 2
     return 3 if table.note else _RANK_NO_DIFFERENCE
 
@@ -337,7 +344,9 @@ def _build_headline(comparison: Comparison) -> CellDisplay:
     counts = comparison.counts
     total = sum(counts.values())
     apart = counts["HIGHER"] + counts["LOWER"]
-    if not total:
+    if comparison.objection:
+        answer = f"No verdicts: {comparison.objection}."
+    elif not total:
         answer = "No figure has an interval in both runs: there are differences, and no verdicts."
     elif not apart:
         answer = f"None of {total} figures is told apart between the two runs ({format_counts(counts)})."
@@ -393,8 +402,9 @@ def _describe_matching(table: TableDiff) -> list[str]:
         if names:
             more = f" and {len(names) - 20} more" if len(names) > 20 else ""
             lines.append(f"only in the {which}: {'; '.join(names[:20])}{more}")
+    lines += table.column_notes
     if not table.contrasts and not table.changes:
-        lines.append("no value differs")
+        lines.append("no value that is compared differs" if table.column_notes else "no value differs")
     return lines
 
 

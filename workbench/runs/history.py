@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.core.errors import ConfigError
-from workbench.runs.compare import Contrast, Verdict, compare_runs, judge_contrasts
+from workbench.core.units import find_unit_factor
+from workbench.runs.compare import Contrast, Verdict, compare_runs, judge_contrasts, scale_interval
 
 if TYPE_CHECKING:
     from workbench.runs.catalogue import StoredRun
@@ -21,9 +22,10 @@ Fact = tuple[str, str, str | None, str | None]
 
 @dataclass(frozen=True)
 class FigureHistory:
-    """One figure over the runs.
+    """One figure over the runs, in one unit.
 
-    `values`: By run; null in runs that lack it. `verdicts`: Against the run before; null where that has no verdict.
+    `values`: By run; null in runs that lack it. `verdicts`: Against the last valid run before; null where there is
+    none, and for runs that are not valid.
     """
 
     table: str
@@ -48,7 +50,7 @@ class FigureHistory:
 class RunHistory:
     """Runs of one notebook, oldest first.
 
-    `facts`: For each run what differs from the last one before it that succeeded: kind, name, before, after.
+    `facts`: For each run what differs from the last valid one before it: kind, name, before, after.
     `figures`: Those that moved first, then in the order of the tables. `n_left_out`: Older runs beyond the limit.
     """
 
@@ -61,8 +63,7 @@ class RunHistory:
     def answer(self) -> str:
         """The result in one or two sentences."""
         moved = [figure for figure in self.figures if figure.n_told_apart]
-        n_succeeded = sum(run.state == "succeeded" for run in self.runs)
-        text = f"{n_succeeded} of {len(self.runs)} runs succeeded"
+        text = f"{sum(not run.objection for run in self.runs)} of {len(self.runs)} runs are valid"
         if not self.figures:
             return f"{text}; no figure has an interval in two of them."
         if not moved:
@@ -78,8 +79,9 @@ def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> 
     `runs`: Of one area; the 50 newest are taken, and only those that succeeded have figures. `figures`: Only those
     whose name (`table.column row`) has one of these texts in it.
 
-    Each run is compared with the last one before it that succeeded. Verdicts hold for all steps of all figures
-    together (Holm, 90 %, margin 2 %). It does not show slow drifts, of which no single step is told apart.
+    Each run is compared with the last valid one before it; one that is not valid has no verdicts, and none after it is
+    held against it. Verdicts hold for all steps of all figures together (Holm, 90 %, margin 2 %). It does not show slow
+    drifts, of which no single step is told apart.
     """
     ordered = sorted(runs, key=lambda run: (run.began, run.run_id))
     if areas := sorted({run.area for run in ordered}):
@@ -96,9 +98,10 @@ def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> 
             facts.append(())
         else:
             comparison = compare_runs(kept[before], run)
-            facts.append(tuple(fact for fact in comparison.facts if fact[1] not in _OUTCOMES))
+            columns = [("column", table.name, None, note) for table in comparison.tables for note in table.column_notes]
+            facts.append((*(fact for fact in comparison.facts if fact[1] not in _OUTCOMES), *columns))
             contrasts += [(before, place, table.name, row) for table in comparison.tables for row in table.contrasts]
-        before = place if run.state == "succeeded" else before
+        before = before if run.objection else place
     return RunHistory(
         tuple(kept), tuple(facts), tuple(_join_steps(contrasts, len(kept), figures)), len(ordered) - len(kept)
     )
@@ -107,24 +110,51 @@ def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> 
 def _join_steps(
     contrasts: Sequence[tuple[int, int, str, Contrast]], n_runs: int, wanted: Sequence[str]
 ) -> list[FigureHistory]:
-    """Join the contrasts of consecutive runs to figures: place of the run before, of the run, table, contrast."""
-    values: dict[tuple[str, str, str], list[Interval | None]] = {}
-    verdicts: dict[tuple[str, str, str], list[Verdict | None]] = {}
-    units: dict[tuple[str, str, str], str] = {}
+    """Join the contrasts of consecutive runs to figures: place of the run before, of the run, table, contrast.
+
+    A figure whose unit changes is one as long as a plain factor leads to its last unit, and else another figure.
+    """
+    series: dict[tuple[str, str, str], list[_Series]] = {}
     judged = judge_contrasts([contrast for *_, contrast in contrasts])
     for (before, place, table, _), contrast in zip(contrasts, judged, strict=True):
-        key = (table, contrast.row, contrast.column)
-        values.setdefault(key, [None] * n_runs)[before] = contrast.baseline
-        values[key][place] = contrast.candidate
-        verdicts.setdefault(key, [None] * n_runs)[place] = contrast.verdict
-        units[key] = contrast.unit
+        present = series.setdefault((table, contrast.row, contrast.column), [])
+        one = _find_series(present, contrast.baseline_unit, n_runs)
+        one.set_value(before, contrast.baseline, contrast.baseline_unit)
+        one = _find_series(present, contrast.unit, n_runs)
+        one.set_value(place, contrast.candidate, contrast.unit)
+        one.verdicts[place] = contrast.verdict
     found = [
-        FigureHistory(*key, units[key], tuple(values[key]), tuple(verdicts[key]))
-        for key in values
-        if any(value is not None and value.low is not None for value in values[key])
+        FigureHistory(*key, one.unit, tuple(one.values), tuple(one.verdicts))
+        for key, present in series.items()
+        for one in present
+        if any(value is not None and value.low is not None for value in one.values)
     ]
     if wanted:
         found = [figure for figure in found if any(text in figure.name for text in wanted)]
         if not found:
             raise ConfigError("no figure with this name", where="--figure", found=list(wanted), do="leave it out")
     return sorted(found, key=lambda figure: -figure.n_told_apart)
+
+
+@dataclass
+class _Series:
+    """Values and verdicts of a figure by run, in the unit that was set last."""
+
+    unit: str
+    values: list[Interval | None]
+    verdicts: list[Verdict | None]
+
+    def set_value(self, place: int, value: Interval, unit: str) -> None:
+        """Set the value of a run; the others are converted to its unit."""
+        factor = find_unit_factor(self.unit, unit) or 1.0
+        self.values = [None if old is None else scale_interval(old, factor) for old in self.values]
+        self.values[place], self.unit = value, unit
+
+
+def _find_series(present: list[_Series], unit: str, n_runs: int) -> _Series:
+    """The series that a value in this unit belongs to, a new one where there is none."""
+    found = next((one for one in present if find_unit_factor(one.unit, unit) is not None), None)
+    if found is None:
+        found = _Series(unit, [None] * n_runs, [None] * n_runs)
+        present.append(found)
+    return found

@@ -37,7 +37,8 @@ def format_history(history: RunHistory) -> str:
     """The history in lines: the runs with what changed, then the figures, those that moved first."""
     lines = [history.answer, ""]
     for place, run in enumerate(history.runs):
-        lines.append(f"{run.run_id}  {run.state}, {run.record['verdict'] or 'no verdict'}{_format_gate(run)}")
+        lines.append(f"{run.run_id}  {run.state}, {run.verdict or 'no verdict'}{_format_gate(run)}")
+        lines += [f"    not compared: {run.objection}"] if run.objection else []
         lines += [f"    {describe_fact(fact)}" for fact in history.facts[place][:MAX_FACTS]]
         if len(history.facts[place]) > MAX_FACTS:
             lines.append(f"    and {len(history.facts[place]) - MAX_FACTS} more changes")
@@ -45,10 +46,16 @@ def format_history(history: RunHistory) -> str:
         lines += ["", f"{figure.name}{f' ({figure.unit})' if figure.unit else ''}"]
         for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True):
             if value is not None:
-                lines.append(f"    {run.run_id}  {format_interval(value)}  {verdict or ''}".rstrip())
+                mark = f"not compared: {describe_state(run)}" if run.objection else verdict or ""
+                lines.append(f"    {run.run_id}  {format_interval(value)}  {mark}".rstrip())
     if len(history.figures) > MAX_LINES:
         lines += ["", f"and {len(history.figures) - MAX_LINES} more figures: --figure TEXT chooses, --json has all"]
     return "\n".join(lines)
+
+
+def describe_state(run: StoredRun) -> str:
+    """invalid, no verdict, or how the run ended."""
+    return run.verdict or "no verdict" if run.state == "succeeded" else run.state
 
 
 def describe_fact(fact: Fact) -> str:
@@ -58,6 +65,8 @@ def describe_fact(fact: Fact) -> str:
     'version polars: 1.0 -> 2.0'
     """
     kind, name, before, after = fact
+    if kind == "column":
+        return f"table {name}: {after}"
     sides = ("-" if text is None else text[:MAX_FACT_CHARS] for text in (before, after))
     return f"{kind} {name}: {' -> '.join(sides)}"
 
@@ -110,7 +119,7 @@ def build_run_frame(history: RunHistory) -> pl.DataFrame:
                 "started": format_moment(run.record.get("started_at")),
                 "run": run.run_id,
                 "status": run.state,
-                "verdict": run.record["verdict"],
+                "verdict": run.verdict,
                 "thresholds": format_threshold_summary(gate) if isinstance(gate, Mapping) else None,
                 "answer": run.record.get("answer"),
                 "changed": "; ".join(map(describe_fact, facts[:MAX_FACTS])) + more or None,
@@ -130,7 +139,7 @@ def chart_figure(history: RunHistory, figure: FigureHistory) -> alt.Chart:
             "value": value.estimate,
             "low": value.low,
             "high": value.high,
-            "verdict": verdict or "no verdict",
+            "verdict": f"not compared: {describe_state(run)}" if run.objection else verdict or "no verdict",
             "told_apart": verdict in ("HIGHER", "LOWER"),
         }
         for run, value, verdict in zip(history.runs, figure.values, figure.verdicts, strict=True)
@@ -208,9 +217,9 @@ def _build_notebook(history: RunHistory) -> Any:
 
 
 def _build_headline(history: RunHistory) -> CellDisplay:
-    invalid = sum(run.record["verdict"] == "invalid" for run in history.runs)
+    invalid = sum(bool(run.objection) for run in history.runs)
     moved = sum(bool(figure.n_told_apart) for figure in history.figures)
-    numbers: list[Any] = [("runs", len(history.runs)), ("invalid", invalid)]
+    numbers: list[Any] = [("runs", len(history.runs)), ("not valid", invalid)]
     numbers += [("figures that moved", moved, "", f"of {len(history.figures)}")]
     return display.headline(answer=history.answer, key_numbers=numbers)
 
@@ -219,7 +228,7 @@ def _list_notes(history: RunHistory) -> list[str]:
     notes = [
         "Verdicts hold for all steps of all figures together (Holm, 90 %, margin 2 %); runs are taken as independent.",
         "A slow drift, of which no single step is told apart, has no verdict: look at the line.",
-        "Runs that did not succeed have no figures here.",
+        "Runs that did not succeed have no figures here; runs that are not valid are shown and compared with nothing.",
     ]
     if history.n_left_out:
         notes.append(f"{history.n_left_out} older runs are left out.")

@@ -52,6 +52,7 @@ MAX_RECORD_BYTES = 16 << 20
 Status = Literal["running", "succeeded", "failed", "cancelled"]
 State = Literal["running", "succeeded", "failed", "cancelled", "died"]
 Verdict = Literal["valid", "invalid"]
+NO_VERDICT = "it has no verdict"
 _live_runs: dict[str, Run] = {}
 # Monotonic start times of the runs that this process writes.
 _start_times_s: dict[Path, float] = {}
@@ -135,10 +136,11 @@ def read_start_time(record: Mapping[str, Any]) -> datetime:
 
 def find_objection(record: Mapping[str, Any]) -> str:
     """Why nothing should rest on a run: not finished, failed, without a verdict, or invalid; empty for none."""
-    if record["status"] != "succeeded":
-        return {"running": "it is not finished"}.get(record["status"], f"it {record['status']}")
+    if (status := record["status"]) != "succeeded":
+        texts = dict.fromkeys(("running", "unfinished"), "it is not finished") | {"cancelled": "it was cancelled"}
+        return texts.get(status, f"it {status}")
     if record["verdict"] is None:
-        return "it has no verdict"
+        return NO_VERDICT
     if record["verdict"] != "valid":
         reasons = "; ".join(str(reason) for reason in record["reasons"])
         return f"it is invalid: {reasons[:300]}" if reasons else "it is invalid"
@@ -166,7 +168,10 @@ def build_table_entry(table: Table, rows: int) -> Json:
     units = {column.name: column.unit for column in table.columns if column.unit}
     ends = {name: list(pair) for name, pair in find_interval_columns(numeric).items()}
     ends |= {column.name: list(column.ends) for column in table.columns if column.ends}
-    return {"name": table.name, "rows": rows, "key": list(table.key), "units": units, "intervals": ends}
+    meanings = {column.name: column.meaning for column in table.columns if column.meaning}
+    better = {column.name: column.better for column in table.columns if column.better}
+    named = {"units": units, "meanings": meanings, "better": better, "intervals": ends}
+    return {"name": table.name, "rows": rows, "meaning": table.meaning, "key": list(table.key)} | named
 
 
 def build_input_entry(path: str | Path, *, digest: bool = True) -> Json:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -17,7 +18,10 @@ from workbench.core.data_files import parse_yaml
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.formats import escape_html, format_ends, format_number
 from workbench.core.schema import FiniteModel
+from workbench.core.units import find_unit_factor
 from workbench.runs import catalogue, compare
+from workbench.runs.baselines import combine_baselines, list_baseline_runs, parse_baseline_words
+from workbench.runs.run_folder import NO_VERDICT
 from workbench.stats import LEVEL, Interval, adjust_holm
 from workbench.stats import ratios as stats_ratios
 
@@ -39,6 +43,7 @@ _OUTCOME_ORDER = ("refused", "broken", "passed")
 _OUTCOME_WORDS = {"refused": "cannot be checked", "broken": "broken", "passed": "passed"}
 Kind = Literal["passed", "broken", "refused"]
 MAX_NAMED = 3
+VALID_RUN = "the run is valid"
 
 
 class _Model(FiniteModel):
@@ -48,12 +53,22 @@ class _Model(FiniteModel):
 class Baseline(_Model):
     """Limit relative to an earlier run."""
 
-    run: Name = Field(description="run folder or URL, or a run id among the runs")
+    run: Name = Field(
+        description="run folder or URL, a run id among the runs, or words: last valid, median of last N, since DATE"
+    )
     better: Literal["lower", "higher"] = Field(description="which direction is the good one")
     tolerance: float = Field(0.02, ge=0, le=10, description="how much worse is still no worse, as a share")
     proven: bool = Field(
         False, description="demand evidence that it is no worse; without it, evidence that it is worse"
     )
+
+    @model_validator(mode="after")
+    def _has_known_words(self) -> Self:
+        try:
+            parse_baseline_words(self.run)
+        except ConfigError as error:
+            raise ValueError(str(error).replace("\n  ", "; ")) from error
+        return self
 
 
 class Rule(_Model):
@@ -67,6 +82,7 @@ class Rule(_Model):
     where: dict[Name, Scalar | list[Scalar] | None] = Field(
         default_factory=dict, description="column: value, or a list of values; the rows that are meant"
     )
+    unit: Name | None = Field(None, description="unit of the limits; the column is converted to it")
     at_least: Number | int | None = None
     at_most: Number | int | None = None
     between: Annotated[list[Number | int], Field(min_length=2, max_length=2)] | None = None
@@ -82,6 +98,8 @@ class Rule(_Model):
             raise ValueError("table and column go together")
         if self.key and self.where:
             raise ValueError("where is for tables")
+        if self.unit is not None and self.column is None:
+            raise ValueError("unit is for columns")
         if not self.limits:
             raise ValueError("no limit: give " + ", ".join(LIMIT_NAMES))
         if self.key in ("verdict", "status") and set(self.limits) != {"equals"}:
@@ -125,10 +143,15 @@ class Rule(_Model):
         value = getattr(self, name)
         if isinstance(value, Baseline):
             proof = ", proven" if value.proven else ""
-            return f"no worse than in {value.run} by more than {value.tolerance:.3g} ({value.better} is better{proof})"
+            earlier = " ".join(value.run.split())
+            return f"no worse than in {earlier} by more than {value.tolerance:.3g} ({value.better} is better{proof})"
         if name == "between":
-            return f"between {_format_value(value[0])} and {_format_value(value[1])}"
-        return f"{name.replace('_', ' ')} {_format_value(value)}"
+            return f"between {_format_value(value[0])} and {_format_value(value[1])}" + self._unit_suffix
+        return f"{name.replace('_', ' ')} {_format_value(value)}" + self._unit_suffix
+
+    @property
+    def _unit_suffix(self) -> str:
+        return f" {self.unit}" if self.unit else ""
 
 
 class _File(_Model):
@@ -190,6 +213,11 @@ def load_thresholds(path: str | Path) -> Thresholds:
     except InputError as error:
         raise ConfigError("not a file of thresholds", where=path, found=error.what) from error
     document = parse_yaml(content, noun="file of thresholds", where=path, max_depth=MAX_DEPTH, error_type=ConfigError)
+    return parse_thresholds(document, path, hashlib.sha256(content).hexdigest())
+
+
+def parse_thresholds(document: Any, path: Path, sha256: str) -> Thresholds:
+    """Check the content of a file of thresholds: a list of rules by area."""
     try:
         areas = _File(areas=document).areas
     except (ValidationError, RecursionError) as error:
@@ -197,7 +225,7 @@ def load_thresholds(path: str | Path) -> Thresholds:
         raise ConfigError("not a file of thresholds", where=path, found=problems, do="see docs/guide/runs.md") from None
     if not areas or sum(map(len, areas.values())) > MAX_RULES:
         raise ConfigError("not a file of thresholds", where=path, allowed=f"1 to {MAX_RULES} rules")
-    return Thresholds(path, hashlib.sha256(content).hexdigest(), areas)
+    return Thresholds(path, sha256, areas)
 
 
 def _list_problems(error: ValidationError, max_problems: int = 8) -> list[str]:
@@ -313,24 +341,40 @@ class RuleOutcome:
 
 @dataclass(frozen=True)
 class ThresholdGate:
-    """Checked thresholds with the baseline runs that they name."""
+    """Checked thresholds with the baseline runs that they name, and the place of those they choose by words."""
 
     rules: Thresholds
     baselines: Mapping[str, StoredRun]
+    place: str | Path
 
     def check_run(self, run: StoredRun) -> dict[str, Any] | None:
         """Check a run; the result is the `thresholds` of run.json, null without rules for the area.
+
+        A run that is invalid or did not succeed passes no rule on its figures, and is broken by itself.
 
         Returns: file, sha256, passed, broken, refused (counts), and rules, each by `RuleOutcome.build_document`.
         """
         if not (rules := self.rules.list_rules(run.area)):
             return None
-        outcomes = [_check_rule(rule, run, self.baselines) for rule in rules]
+        objection = "" if run.objection == NO_VERDICT else run.objection
+        outcomes = [RuleOutcome(VALID_RUN, "broken", objection, rows=0)] if objection else []
+        outcomes += [_check_rule(rule, run, self._find_baselines, objection) for rule in rules]
         counts = {
             kind: sum(outcome.outcome == kind for outcome in outcomes) for kind in ("passed", "broken", "refused")
         }
         documents = [outcome.build_document() for outcome in outcomes]
         return {"file": self.rules.path.name, "sha256": self.rules.sha256, **counts, "rules": documents}
+
+    def _find_baselines(self, run: StoredRun, limit: Baseline) -> list[StoredRun]:
+        """The baseline runs of a limit, newest first."""
+        if (choice := parse_baseline_words(limit.run)) is None:
+            if (baseline := self.baselines[limit.run]).run_id == run.run_id:
+                raise _CannotBeCheckedError("the baseline is the run itself: name an earlier one, or 'last valid'")
+            return [baseline]
+        if chosen := choice.choose_runs(run, list_baseline_runs(self.place)):
+            return chosen
+        since = f" since {choice.since}" if choice.since else ""
+        raise _CannotBeCheckedError(f"there is no valid run of {run.area} before this one{since}")
 
 
 def load_gate(path: str | Path, present: Iterable[str], all_areas: Iterable[str], place: str | Path) -> ThresholdGate:
@@ -338,9 +382,16 @@ def load_gate(path: str | Path, present: Iterable[str], all_areas: Iterable[str]
 
     `place`: Folder or URL of the runs that `no_worse_than` names by id; folders there are relative to the file.
     """
-    present = list(present)
     rules = load_thresholds(path)
+    present = list(present)
     rules.check_areas(present, all_areas)
+    return build_gate(rules, present, place, lambda name: _find_baseline_run(name, rules.path, place))
+
+
+def build_gate(
+    rules: Thresholds, present: Sequence[str], place: str | Path, find_run: Callable[[str], StoredRun]
+) -> ThresholdGate:
+    """Find the baseline runs that rules name, and refuse those that are no yardstick."""
     baselines: dict[str, StoredRun] = {}
     compared = [
         (area, rule, rule.no_worse_than.run)
@@ -349,15 +400,24 @@ def load_gate(path: str | Path, present: Iterable[str], all_areas: Iterable[str]
         if area in present and rule.no_worse_than
     ]
     for area, rule, name in compared:
-        baselines[name] = baselines.get(name) or _find_baseline_run(name, rules.path, place)
-        _check_baseline(baselines[name], area, rule, rules.path)
-    return ThresholdGate(rules, baselines)
+        if parse_baseline_words(name) is None:
+            baselines[name] = baselines.get(name) or find_run(name)
+            _check_baseline(baselines[name], area, rule, rules.path)
+    return ThresholdGate(rules, baselines, place)
 
 
 def _check_baseline(baseline: StoredRun, area: str, rule: Rule, path: Path) -> None:
     where = f"{path}, {area}: {rule.sentence}"
     if baseline.area != area:
         raise ConfigError("baseline run is of another area", where=where, found=baseline.area)
+    if baseline.objection:
+        raise ConfigError(
+            "baseline run is not valid",
+            where=where,
+            found=f"{baseline.run_id}: {baseline.objection}",
+            allowed="a finished, valid run",
+            do="name another, as 'last valid', or find one: workbench runs list --verdict valid",
+        )
     table = rule.table or rule.rows
     if table and table not in baseline.list_table_names():
         raise ConfigError(
@@ -379,39 +439,70 @@ class _CannotBeCheckedError(Exception):
     """The rule does not fit the run."""
 
 
-def _check_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun]) -> RuleOutcome:
+FindBaselines = Callable[["StoredRun", Baseline], "list[StoredRun]"]
+
+
+def _check_rule(rule: Rule, run: StoredRun, find_baselines: FindBaselines, objection: str) -> RuleOutcome:
+    """Check one rule; with an `objection` to the run only its status and verdict count."""
     sentence = f"{rule.name}: {rule.sentence}" if rule.name else rule.sentence
+    if objection and rule.key not in ("verdict", "status"):
+        return RuleOutcome(sentence, "broken", "not checked: the run is not valid", rows=0)
     try:
-        kind, finding, rows, broken = _evaluate_rule(rule, run, baselines)
+        kind, finding, rows, broken = _evaluate_rule(rule, run, find_baselines)
     except (_CannotBeCheckedError, InputError) as error:
         return RuleOutcome(sentence, "refused", str(error).replace("\n  ", "; "), rows=0)
     return RuleOutcome(sentence, kind, finding, rows, broken)
 
 
-def _evaluate_rule(rule: Rule, run: StoredRun, baselines: Mapping[str, StoredRun]) -> tuple[Kind, str, int, int]:
+def _evaluate_rule(rule: Rule, run: StoredRun, find_baselines: FindBaselines) -> tuple[Kind, str, int, int]:
     """Check a rule against a run: outcome, text, number of figures checked, number of those that break it."""
     figures = _list_figures(rule, run)
     if not figures:
         return "broken", "no row is meant by it", 0, 0
     problems = [problem for name, value in figures if (problem := _find_limit_problem(rule, name, value))]
     notes: list[str] = []
+    remarks: list[str] = []
     if rule.no_worse_than and not problems:
-        problems, notes = _compare_with_baseline(rule, run, baselines[rule.no_worse_than.run])
+        baselines = find_baselines(run, rule.no_worse_than)
+        problems, notes, remarks = _compare_with_baselines(rule, run, baselines)
     if problems:
-        more = f" and {len(problems) - MAX_NAMED} more" if len(problems) > MAX_NAMED else ""
+        more = [f"and {len(problems) - MAX_NAMED} more"] if len(problems) > MAX_NAMED else []
+        finding = "; ".join([" ".join(["; ".join(problems[:MAX_NAMED]), *more]), *remarks])
         # Rows of the earlier run alone count, too.
-        return "broken", "; ".join(problems[:MAX_NAMED]) + more, max(len(figures), len(problems)), len(problems)
-    return "passed", "; ".join([_format_value_range(figures), *notes[:MAX_NAMED]]), len(figures), 0
+        return "broken", finding, max(len(figures), len(problems)), len(problems)
+    return "passed", "; ".join([_format_value_range(figures), *notes[:MAX_NAMED], *remarks]), len(figures), 0
 
 
 def _list_figures(rule: Rule, run: StoredRun) -> list[tuple[str, Any]]:
     """List the name and value of each figure that the rule applies to."""
     if rule.key:
-        return [(rule.key, run.state if rule.key == "status" else run.record.get(rule.key))]
+        known = {"status": run.state, "verdict": run.verdict}
+        return [(rule.key, known.get(rule.key, run.record.get(rule.key)))]
     rows = _select_rows(rule, run)
     if rule.rows:
         return [(rule.rows, rows.height)]
-    return [(_format_row_name(row, rule), row[rule.column or ""]) for row in rows.iter_rows(named=True)]
+    factor = _find_limit_factor(rule, run)
+    return [
+        (_format_row_name(row, rule), _scale_value(row[rule.column or ""], factor))
+        for row in rows.iter_rows(named=True)
+    ]
+
+
+def _find_limit_factor(rule: Rule, run: StoredRun) -> float:
+    """What one unit of the rule's column is in the unit of its limits."""
+    if rule.unit is None:
+        return 1.0
+    columns = compare.load_run_table(run, rule.table or "").columns
+    unit = columns[rule.column or ""].unit
+    if unit is None or (factor := find_unit_factor(unit, rule.unit)) is None:
+        shown = "a unit that the run does not record" if unit is None else unit or "no unit"
+        raise _CannotBeCheckedError(f"{rule.figure} has {shown}, which is not convertible to {rule.unit}")
+    return factor
+
+
+def _scale_value(value: Any, factor: float) -> Any:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value * factor if is_number and factor != 1 else value
 
 
 def _select_rows(rule: Rule, run: StoredRun) -> pl.DataFrame:
@@ -501,11 +592,22 @@ def _format_value_range(figures: list[tuple[str, Any]]) -> str:
     return f"{format_number(values[0])} in {len(values)} rows" if len(set(values)) == 1 else f"{len(values)} rows"
 
 
-def _compare_with_baseline(rule: Rule, run: StoredRun, earlier: StoredRun) -> tuple[list[str], list[str]]:
-    """List the figures that are worse than in the baseline run, and notes on the others."""
+def _compare_with_baselines(
+    rule: Rule, run: StoredRun, baselines: Sequence[StoredRun]
+) -> tuple[list[str], list[str], list[str]]:
+    """List the figures that are worse than in the baseline runs, notes on the others, and remarks on the runs."""
     limit = rule.no_worse_than
     assert limit is not None
-    names, pairs = _pair_figures(rule, run, earlier)
+    sides = [_pair_figures(rule, run, baseline) for baseline in baselines]
+    remarks = [*_describe_baselines(limit, baselines), *dict.fromkeys(note for side in sides for note in side.notes)]
+    remarks += _describe_settings(run, baselines)
+    # Rows that are gone are those of the newest baseline.
+    names = list(sides[0].pairs)
+    pairs = [
+        (combine_baselines([side.pairs[name][0] for side in sides if name in side.pairs]), sides[0].pairs[name][1])
+        for name in names
+    ]
+    earlier = baselines[0].run_id if len(baselines) == 1 else f"{len(baselines)} runs"
     turned = [pair if limit.better == "lower" else pair[::-1] for pair in pairs]
     ratios = [stats_ratios.independent_ratio(*pair) for pair in turned]
     adjusted = adjust_holm([stats_ratios.p_above(*pair, 1 + limit.tolerance) for pair in turned])
@@ -513,43 +615,89 @@ def _compare_with_baseline(rule: Rule, run: StoredRun, earlier: StoredRun) -> tu
     notes: list[str] = []
     for name, pair, ratio, p_value in zip(names, pairs, ratios, adjusted, strict=True):
         if (before := pair[0].estimate) is None or pair[1].estimate is None:
-            missing = "missing" if before is not None else f"missing in {earlier.run_id}"
+            missing = "missing" if before is not None else f"missing in {earlier}"
             problems.append(f"{name}: {missing}" + ("" if before is None else f", after {format_number(before)}"))
             continue
         change = f"{format_number(pair[1].estimate)} after {format_number(pair[0].estimate)}"
         is_broken = _breaks_limit(limit, pair, ratio, p_value)
         (problems if is_broken else notes).append(f"{name}: {change}{_format_worsening(ratio)}")
-    return problems, notes
+    return problems, notes, remarks
 
 
-def _pair_figures(rule: Rule, run: StoredRun, earlier: StoredRun) -> tuple[list[str], list[tuple[Interval, Interval]]]:
-    """Pair the rule's figures of an earlier and this run: names, and pairs (earlier, this) of intervals.
+def _describe_baselines(limit: Baseline, baselines: Sequence[StoredRun]) -> list[str]:
+    """Which runs the words of a limit chose; nothing for a run that is named."""
+    if (choice := parse_baseline_words(limit.run)) is None:
+        return []
+    if len(baselines) == 1:
+        return [f"baseline {baselines[0].run_id}"]
+    fewer = f" ({choice.n} asked for)" if choice.since is None and len(baselines) < choice.n else ""
+    return [f"baseline: median of {len(baselines)} valid runs{fewer}, the newest {baselines[0].run_id}"]
+
+
+def _describe_settings(run: StoredRun, baselines: Sequence[StoredRun]) -> list[str]:
+    """Which settings and facts of the machine are not those of the baseline runs."""
+    found: Counter[str] = Counter()
+    for baseline in baselines:
+        facts = compare.list_fact_differences(baseline.record, run.record)
+        found.update(name for kind, name, *_ in facts if kind in ("setting", "machine"))
+    if not found:
+        return []
+    names = ", ".join(list(found)[:MAX_NAMED]) + (" and more" if len(found) > MAX_NAMED else "")
+    runs = "the baseline" if len(baselines) == 1 else f"up to {max(found.values())} of the {len(baselines)} runs"
+    return [f"not the same as in {runs}: {names}"]
+
+
+@dataclass(frozen=True)
+class _PairedFigures:
+    """A rule's figures in an earlier and in this run, by the name of the row, and notes on their column."""
+
+    pairs: Mapping[str, tuple[Interval, Interval]]
+    notes: Sequence[str] = ()
+
+
+def _pair_figures(rule: Rule, run: StoredRun, earlier: StoredRun) -> _PairedFigures:
+    """Pair the rule's figures of an earlier and of this run; the earlier ones in this run's unit.
 
     A row that one run lacks is paired with an empty interval.
     """
     if rule.key or rule.rows:
         before, after = (_build_bare_interval(_list_figures(rule, side)[0][1]) for side in (earlier, run))
-        return [rule.figure], [(before, after)]
+        return _PairedFigures({rule.figure: (before, after)})
     table, column = rule.table or "", rule.column or ""
+    if table not in earlier.list_table_names():
+        raise _CannotBeCheckedError(f"baseline {earlier.run_id} has no table {table}")
     old, new = compare.load_run_table(earlier, table), compare.load_run_table(run, table)
-    row_pairs = compare.pair_rows(old, compare.RunTable(_select_rows(rule, run), new.key, new.intervals))
-    if column not in row_pairs.columns:
-        raise _CannotBeCheckedError(f"no column {column} in {table} of {earlier.run_id}")
+    paired = compare.pair_rows(old, compare.RunTable(_select_rows(rule, run), new.key, new.intervals, new.columns))
+    _check_column(rule, paired, earlier)
     # A missing row counts as a missing value: a query that fails now must not pass the gate.
     meant = [
         row
-        for row in row_pairs.only_baseline
+        for row in paired.only_baseline
         if all(_matches_condition(row, *condition) for condition in rule.where.items())
     ]
-    gone = [row for row in meant if old.read_interval(row, column).estimate is not None]
-    names = [
-        row_pairs.format_row_name(row)
-        for row in (*(after for _, after in row_pairs.both), *row_pairs.only_candidate, *gone)
-    ]
-    pairs = [(old.read_interval(before, column), new.read_interval(after, column)) for before, after in row_pairs.both]
-    pairs += [(_build_bare_interval(None), new.read_interval(row, column)) for row in row_pairs.only_candidate]
-    pairs += [(old.read_interval(row, column), _build_bare_interval(None)) for row in gone]
-    return names, pairs
+    empty = _build_bare_interval(None)
+    pairs = {
+        paired.format_row_name(after): paired.read_intervals(before, after, column) for before, after in paired.both
+    }
+    pairs |= {paired.format_row_name(row): (empty, new.read_interval(row, column)) for row in paired.only_candidate}
+    pairs |= {
+        paired.format_row_name(row): (compare.scale_interval(value, paired.find_factor(column)), empty)
+        for row in meant
+        if (value := old.read_interval(row, column)).estimate is not None
+    }
+    return _PairedFigures(pairs, paired.describe_column(column))
+
+
+def _check_column(rule: Rule, paired: compare.PairedTable, earlier: StoredRun) -> None:
+    """Refuse a column that the baseline lacks, that is another one there, or whose good direction is another."""
+    column, limit = rule.column or "", rule.no_worse_than
+    if column not in paired.columns:
+        raise _CannotBeCheckedError(f"no column {column} in {rule.table} of {earlier.run_id}")
+    if mismatch := paired.find_mismatch(column):
+        raise _CannotBeCheckedError(f"column {column} is not the one of {earlier.run_id}: {mismatch}")
+    declared = paired.candidate.columns[column].better
+    if limit and declared and declared != limit.better:
+        raise _CannotBeCheckedError(f"the run says that {declared} is better for {column}, the rule {limit.better}")
 
 
 def _matches_condition(row: Mapping[str, Any], name: str, value: Any) -> bool:

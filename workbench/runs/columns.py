@@ -1,0 +1,94 @@
+"""What a column of a run's table is: its unit, its kind of values, what it means and which direction is good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from workbench.core.formats import find_unit
+from workbench.core.units import find_unit_factor
+
+if TYPE_CHECKING:
+    import polars as pl
+
+MAX_UNIT_CHARS = 60
+
+
+@dataclass(frozen=True)
+class RunColumn:
+    """A column as its run recorded it.
+
+    `unit`: "" for none, null where the record of an older run does not say. `kind`: number, or the name of its type.
+    `meaning`, `better`: "" where they are not recorded.
+    """
+
+    unit: str | None = None
+    kind: str = "number"
+    meaning: str = ""
+    better: str = ""
+
+    def find_factor(self, other: RunColumn) -> float | None:
+        """What one of its unit is in the unit of the other; null where that has no answer."""
+        if self.unit is None or other.unit is None:
+            return 1.0
+        return find_unit_factor(self.unit, other.unit)
+
+
+def read_columns(entry: Mapping[str, Any], frame: pl.DataFrame) -> dict[str, RunColumn]:
+    """The columns of a table, of its frame and its entry in the record."""
+    units, meanings, better = (entry.get(name) for name in ("units", "meanings", "better"))
+    columns = {}
+    for name, dtype in frame.schema.items():
+        unit = _read_text(units, name)[:MAX_UNIT_CHARS] or find_unit(name)
+        columns[name] = RunColumn(
+            unit if unit or isinstance(units, Mapping) else None,
+            "number" if dtype.is_numeric() else str(dtype),
+            _read_text(meanings, name),
+            _read_text(better, name),
+        )
+    return columns
+
+
+def _read_text(texts: Any, name: str) -> str:
+    text = texts.get(name) if isinstance(texts, Mapping) else None
+    return text if isinstance(text, str) else ""
+
+
+def find_mismatch(baseline: RunColumn, candidate: RunColumn) -> str:
+    """Why the values of a column in two runs cannot be compared; empty where they can.
+
+    >>> find_mismatch(RunColumn("ms"), RunColumn("KiB"))
+    'unit ms in the baseline and KiB in the candidate'
+    >>> find_mismatch(RunColumn("ms"), RunColumn("s"))
+    ''
+    """
+    if baseline.kind != candidate.kind and "Null" not in (baseline.kind, candidate.kind):
+        return f"type {baseline.kind} in the baseline and {candidate.kind} in the candidate"
+    if baseline.find_factor(candidate) is None:
+        return f"unit {baseline.unit or 'none'} in the baseline and {candidate.unit or 'none'} in the candidate"
+    if baseline.better and candidate.better and baseline.better != candidate.better:
+        return f"{baseline.better} is better in the baseline and {candidate.better} in the candidate"
+    return ""
+
+
+def describe_changes(name: str, baseline: RunColumn, candidate: RunColumn) -> list[str]:
+    """Sentences on how a column differs between two runs; none where it is the same column.
+
+    >>> describe_changes("p50", RunColumn("ms"), RunColumn("s"))
+    ['p50: converted from ms (baseline) to s (candidate)']
+    """
+    if mismatch := find_mismatch(baseline, candidate):
+        return [f"{name}: {mismatch}: not compared"]
+    notes = []
+    if (factor := baseline.find_factor(candidate)) is not None and factor != 1:
+        notes.append(f"{name}: converted from {baseline.unit} (baseline) to {candidate.unit} (candidate)")
+    if baseline.meaning and candidate.meaning and _normalize(baseline.meaning) != _normalize(candidate.meaning):
+        notes.append(f"{name}: its meaning was {baseline.meaning!r} and is {candidate.meaning!r}")
+    if baseline.unit is None and candidate.unit:
+        notes.append(f"{name}: the baseline does not record its unit, taken as {candidate.unit}")
+    return notes
+
+
+def _normalize(text: str) -> str:
+    return " ".join(text.lower().split()).rstrip(".")
