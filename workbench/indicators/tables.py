@@ -18,12 +18,12 @@ _WHAT = (
 )
 CHECKS = Table(
     "checks",
-    "One row per check of a run that is ok.",
+    "One row per check of a run that is ok, and per result that stacks are not compared by.",
     ("inspection_id", "run", "field"),
     (
         *_RUN,
         *_WHAT,
-        Column("field", "str", "Name of the check."),
+        Column("field", "str", "Name of the check or result."),
         Column("value", "str", "Its value, as text.", nullable=True),
         Column("compared", "bool", "It must be the baseline's value; else it was judged by the script's own bound."),
     ),
@@ -257,6 +257,13 @@ TRIED = Table(
         Column("about", "str", "Its description."),
     ),
 )
+
+
+def _added_column(name: str, dtype: Dtype, meaning: str, unit: str = "") -> Column:
+    """A column that tables of older runs lack; null there."""
+    return Column(name, dtype, meaning, unit, nullable=True, added=True)
+
+
 _SERIES = (
     Column("series", "int", "Number of the series, from 1."),
     Column("metric", "str", "What is measured."),
@@ -283,7 +290,11 @@ POINTS = Table(
         Column("session_id", "str", "The session."),
         Column("created_at", "str", "When it was planned, UTC."),
         Column("revision", "str", "Commit of the measured code, where it was told.", nullable=True),
-        Column("packages", "str", "The stack's packages with versions, separated by spaces."),
+        _added_column("commit_at", "str", "When that commit was made, UTC, where it was told."),
+        _added_column(
+            "place", "int", "Place in its series, from 0: by commits where all are told, else by time of measurement."
+        ),
+        Column("packages", "str", "Its Python and its stack's packages, with versions, separated by spaces."),
         Column(
             "log_ratio", "float", "Log of how many times better than the reference, or without one the first session."
         ),
@@ -307,7 +318,9 @@ SERIES = Table(
         Column("level_low", "float", "Low end of its interval.", nullable=True),
         Column("level_high", "float", "High end of its interval.", nullable=True),
         Column("spread", "float", "Standard deviation between sessions beyond their own errors, of log ratios."),
-        Column("changes", "int", "Changes of level."),
+        Column("changes", "int", "Changes of level, and drifts."),
+        _added_column("outliers", "int", "Sessions far from their neighbours, which count as these in levels."),
+        _added_column("last_outlier", "float", "How many times its level the last session was, if it is one of them."),
         Column("since_sessions", "int", "Sessions since the date; null without a date.", nullable=True),
         Column("ratio", "float", "How many times better than before the date.", nullable=True),
         *_RATIO,
@@ -317,28 +330,24 @@ SERIES = Table(
 )
 CHANGES = Table(
     "history_changes",
-    "One row per change of level: how much, between which sessions, and what else changed there.",
-    ("series", "session_id"),
+    "One row per change of level or drift: how much, between which sessions, and what else changed there.",
+    ("series", "session_id", "shape"),
     (
         *_SERIES,
         Column("kind", "str", "followed, control or machine."),
-        Column("session_id", "str", "First session of the new level."),
+        _added_column("shape", "str", "step, or drift: from its first session to its last."),
+        Column("session_id", "str", "First session of the new level, or of the drift."),
         Column("created_at", "str", "Its time, UTC."),
-        Column("last_before", "str", "Last session of the old level."),
-        Column("ratio", "float", "How many times better than the level before."),
+        Column("last_before", "str", "Last session of the old level; of a drift its own last session."),
+        Column("ratio", "float", "How many times better than the level before; of a drift its end than its begin."),
         *_RATIO,
         Column("verdict", "str", "FASTER, SLOWER, SAME or UNDECIDED, by the metric's margin."),
-        Column("sessions_before", "int", "Sessions of the level before."),
-        Column("sessions_after", "int", "Sessions of the new level."),
+        Column("sessions_before", "int", "Sessions of the level before; 0 for a drift."),
+        Column("sessions_after", "int", "Sessions of the new level, or of the drift."),
         Column("packages", "str", "Packages that differ between the two sessions: old and new version."),
         Column("revisions", "str", "Commits before and after, as FROM..TO; null where not told.", nullable=True),
     ),
 )
-
-
-def _added_column(name: str, dtype: Dtype, meaning: str, unit: str = "") -> Column:
-    """A column that tables of older runs lack; null there."""
-    return Column(name, dtype, meaning, unit, nullable=True, added=True)
 
 
 RUNS = Table(
@@ -369,6 +378,7 @@ RUNS = Table(
         Column("load_before", "float", "Load average of the last minute, before.", nullable=True),
         Column("load_after", "float", "The same, after.", nullable=True),
         Column("steal_s", "float", "Time the hypervisor took away during the run.", unit="s", nullable=True),
+        _added_column("faults", "list[str]", "Why its values are not those of the work: processes left running."),
         _added_column("cpu_s", "float", "User and system time of all processes of the run.", unit="s"),
         _added_column("waited_s", "float", "Time it was ready and waited for a core.", unit="s"),
         Column(
@@ -451,6 +461,7 @@ EFFECTS = Table(
         _added_column("other_high", "float", "High end of its interval."),
         _added_column("other_verdict", "str", "Verdict by the other clock; null without values."),
         _added_column("cpu_part", "str", "CPU time is of the measured part, or of the whole run."),
+        _added_column("spoiled_by", "str", "Why the figures do not compare the same work; null otherwise."),
         _added_column("unequal", "list[str]", "Conditions that differ from the baseline's."),
         Column(
             "other_load",

@@ -43,7 +43,7 @@ def build_rows(
         }
         shared |= {"backend": "process", "design": "rounds", "baseline": "reference", "indicator_version": "v1"}
         shared |= {"threads": 1, "hardware_key": "m1", "cpu_model": "Model X", "metric": metric, "better": better}
-        shared |= {"tolerance": 0.02, "clock": "wall", "notes": "{}"} | more
+        shared |= {"tolerance": 0.02, "clock": "wall", "notes": "{}", "python": ""} | more
         for round_ in range(rounds):
             slow = float(draw.normal(0, 0.3))  # of the whole round
             for arm, stack_key, copy, ratio in (

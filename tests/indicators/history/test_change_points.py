@@ -6,7 +6,13 @@ import numpy as np
 import pytest
 
 from tests.indicators.history.recorded_noise import load_noise, measure_rates
-from workbench.indicators.history.change_points import MAX_POINTS, estimate_spread, find_change_points
+from workbench.indicators.history.change_points import (
+    MAX_POINTS,
+    Segment,
+    estimate_spread,
+    find_change_points,
+    find_segments,
+)
 
 
 @pytest.fixture
@@ -34,6 +40,31 @@ def test_outliers_are_no_change(draw: np.random.Generator) -> None:
         values[[20, 21, 40]] += 60
         false += find_change_points(values, np.zeros(60)) != []
     assert false <= 4  # as many as without outliers: about one in thirty
+
+
+@pytest.mark.parametrize("places", [[0], [-1], [0, 1], [-2, -1], [-3, -1], [0, -1]])
+@pytest.mark.parametrize("size", [-30, 30])
+def test_outliers_at_an_end_are_no_change_either(places: list[int], size: float, draw: np.random.Generator) -> None:
+    false = 0
+    for _ in range(40):
+        values = draw.normal(0, 1, 40)
+        values[places] += size
+        false += find_change_points(values, np.zeros(40)) != []
+    assert false <= 5  # 2 to 6 %, as inside and without outliers
+
+
+def test_a_level_of_four_at_the_end_is_one(draw: np.random.Generator) -> None:
+    values = draw.normal(0, 1, 40) + 10 * (np.arange(40) >= 36)
+    assert find_change_points(values, np.zeros(40)) == [36]
+
+
+def test_a_drift_is_one_line_and_a_step_is_none(draw: np.random.Generator) -> None:
+    noise = draw.normal(0, 1, 60)
+    assert find_segments(noise + np.linspace(0, 12, 60), np.zeros(60)) == [Segment(0, 60, is_drift=True)]
+    assert find_segments(noise + 6 * (np.arange(60) >= 30), np.zeros(60)) == [Segment(0, 30), Segment(30, 60)]
+    level, drift = find_segments(noise + np.maximum(0, np.linspace(-20, 20, 60)), np.zeros(60))
+    assert (level.is_drift, drift.is_drift) == (False, True)
+    assert 24 <= drift.start <= 36
 
 
 def test_points_with_large_errors_count_little(draw: np.random.Generator) -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.indicators.history.planted import PACKAGES, build_planted_history, build_rows, when
+from workbench.core.errors import InputError
 from workbench.indicators.history import study
-from workbench.indicators.history.history_points import HistoryFilter, build_history
+from workbench.indicators.history.history_points import HistoryFilter, build_history, order_by_commits
 from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history, format_package_changes
 
 
@@ -105,3 +107,61 @@ def test_families_of_equal_stacks_rarely_get_a_false_regression() -> None:
         found = analyse_history(build_history(rows, PACKAGES, HistoryFilter()), since=when(10))
         false += found.followed["verdict"].is_in(["SLOWER", "FASTER"]).any()
     assert false <= 5  # 2 expected at most; 5 or fewer in 98 % of such draws
+
+
+def test_a_bad_last_session_is_no_change_and_is_told() -> None:
+    found = analysed(40, lambda session: 1 / 3 if session == 39 else 1.0)
+    assert study.format_answer(found) == "No change of level found in 1 series over 40 sessions."
+    assert study.list_notes(found)[0].startswith("Sort of numpy was ")
+    assert study.list_notes(found)[0].endswith("times slower in its last session: an outlier so far")
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(1, "UNDECIDED"), (2, "SLOWER")])
+def test_one_bad_session_since_a_date_is_measured_once_more(n: int, verdict: str) -> None:
+    found = analysed(40, lambda session: 1 / 3 if session >= 40 - n else 1.0, since=40 - n)
+    (row,) = found.followed.to_dicts()
+    assert row["verdict"] == verdict
+    assert (row["reason"] or "measure once more").endswith("measure once more")
+
+
+def test_a_drift_is_told_as_one_without_commits() -> None:
+    found = analysed(60, lambda session: 1.5 ** (-session / 59))
+    (change,) = found.list_changes("followed")
+    assert (change["shape"], change["sessions_after"], change["last_before"]) == ("drift", 60, "s059")
+    assert change["low"] < 1 / 1.5 < change["high"]
+    answer = study.format_answer(found)
+    assert "drifted to 1.5 times slower" in answer
+    assert "over 60 sessions from" in answer
+    assert "r5" not in answer
+    assert study.list_next_steps(found)[0].startswith("A drift has no commit")
+
+
+def test_a_series_that_ends_is_told_with_what_goes_on() -> None:
+    rows = build_rows(20) + [
+        row | {"session_id": f"t{row['session_id']}", "created_at": row["created_at"].replace("2026", "2027")}
+        for row in build_rows(20, hardware_key="m2", cpu_model="Model Y")
+    ]
+    notes = study.list_notes(analyse_history(build_history(rows, PACKAGES, HistoryFilter())))
+    (note,) = notes
+    assert note.startswith("Sort of numpy on Model X ends at 2026-01-20T12:00, 20 session(s) before the newest")
+    assert note.endswith("from there on it is another machine, which is not compared")
+
+
+def test_sessions_are_in_the_order_of_a_list_of_commits(tmp_path: Path) -> None:
+    order = np.random.default_rng(3).permutation(40)
+    rows = build_rows(40, lambda session: 1.0 if order[session] < 20 else 0.8)
+    rows = [row | {"revision": f"{int(order[int(row['session_id'][1:])]):040x}"} for row in rows]
+    commits = tmp_path / "commits.txt"
+    commits.write_text("".join(f"{number:040x}\n" for number in range(39)))
+    found = analyse_history(order_by_commits(build_history(rows, PACKAGES, HistoryFilter()), commits))
+    (change,) = found.list_changes("followed")
+    assert change["revisions"] == f"{19:040x}..{20:040x}"
+    assert found.history.left_out == {"of a commit that commits.txt does not have": 1}
+    assert "sessions are in the order of their commits, not in that of measurement" in study.list_notes(found)
+    commits.write_text("main\n")
+    with pytest.raises(InputError, match="not a commit"):
+        order_by_commits(found.history, commits)
+    newest_first = [row | {"revision": f"{39 - int(row['session_id'][1:]):040x}"} for row in build_rows(40)]
+    commits.write_text("".join(f"{number:040x}\n" for number in range(40)))
+    with pytest.raises(InputError, match="the newest commit stands first"):
+        order_by_commits(build_history(newest_first, PACKAGES, HistoryFilter()), commits)

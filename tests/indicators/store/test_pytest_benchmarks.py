@@ -61,3 +61,35 @@ def test_what_is_no_such_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no files of pytest-benchmark"):
         import_benchmarks([tmp_path / "empty"], tmp_path / "out")
     assert not is_benchmark_file(tmp_path / "empty")
+
+
+def test_hosts_timers_and_local_changes_are_other_series_unless_hosts_are_joined(tmp_path: Path) -> None:
+    bench = {"fullname": "bench.py::test_sort", "stats": {"median": 1.0}}
+    machine = {"node": "n", "cpu": {"brand_raw": "Model X"}, "python_version": "3.11.7"}
+    files = [
+        write_file(tmp_path, 1, 1.0, machine_info=machine),
+        write_file(tmp_path, 2, 1.0, machine_info=machine | {"node": "other"}),
+        write_file(tmp_path, 3, 1.0, machine_info=machine, benchmarks=[bench | {"options": {"timer": "process_time"}}]),
+        write_file(tmp_path, 4, 1.0, machine_info=machine, commit_info={"id": "a" * 40, "dirty": True}),
+    ]
+
+    def identify(**given: str) -> list[tuple[str, str, str]]:
+        sessions = [entry.session for entry in import_benchmarks(files, tmp_path / "out", **given)]
+        return [(one.hardware.key, one.arms[0].name, one.cases[0].label) for one in sessions]
+
+    assert len(set(identify())) == 4
+    assert len({key for key, *_ in identify(machine="ci")}) == 1
+    assert [name for _, name, _ in identify()][3] == "Python 3.11.7, local changes"
+
+
+def test_long_names_stay_apart_and_times_are_in_utc_with_those_of_commits(tmp_path: Path) -> None:
+    name = "bench.py::test[" + "x" * 300
+    benches = [{"fullname": f"{name}-{end}]", "stats": {"median": 1.0}} for end in ("small", "large")]
+    commit = {"id": "b" * 40, "time": "2026-01-01T09:00:00+09:00"}
+    path = write_file(tmp_path, 1, 1.0, benchmarks=benches, datetime="2026-01-02T02:00:00+09:00", commit_info=commit)
+    (entry,) = import_benchmarks([path], tmp_path / "out")
+    labels = [case.label for case in entry.session.cases]
+    assert len(set(labels)) == 2
+    assert max(map(len, labels)) <= 200
+    assert entry.session.created_at == "2026-01-01T17:00:00+00:00"
+    assert entry.session.arms[0].notes["commit time"] == "2026-01-01T00:00:00+00:00"

@@ -34,6 +34,10 @@ def history(
     points: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Table history_points (.parquet) instead of a database.")
     ] = None,
+    commits: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Order of the commits, oldest first: git rev-list --reverse HEAD > FILE."),
+    ] = None,
     allow_undecided: Annotated[
         bool, typer.Option("--allow-undecided", help="With --since: exit code 0 where a regression is not excluded.")
     ] = False,
@@ -44,19 +48,24 @@ def history(
 
     Figures are ratios to a reference that every session measures again in the same rounds (`indicators run
     --reference`), so that another day, load or kernel does not look like another library. A changed machine is seen in
-    the reference's own value. Each change is shown with its packages and commits before and after.
+    the reference's own value. Each change is shown with its packages and commits before and after; a drift is told as
+    one, and fewer than four sessions far from their neighbours are outliers. Sessions of pytest-benchmark and asv are
+    in the order of their commits, others in that of time, or of --commits.
 
     Exit code 0 with an answer. With --since 1 for a regression, also where it is not excluded or nothing was measured
     since; without it 1 for too few sessions.
 
     Example: workbench indicators history sort --since 2026-11-01
     """
+    from workbench.core.errors import ConfigError
     from workbench.indicators.history import study
     from workbench.indicators.history.history_points import HistoryFilter, load_history
     from workbench.indicators.history.level_changes import analyse_history
 
     _check_sources(points, database)
-    wanted = HistoryFilter(indicator or None, stack, reference, clock, absolute)
+    if commits is not None and since is not None:
+        raise ConfigError("a date says nothing in the order of commits", where="--since, --commits", do="give one")
+    wanted = HistoryFilter(indicator or None, stack, reference, clock, absolute, commits)
     analysis = analyse_history(load_history(points or database, wanted), since=since)
     written = [] if out is None else [table.write(frame, out) for table, frame in analysis.tables]
     failed = since is not None and (analysis.regressions.height or (analysis.unknown.height and not allow_undecided))

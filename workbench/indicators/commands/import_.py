@@ -50,6 +50,15 @@ def import_(
             metavar="NAME", help="pyperf, pytest-benchmark: each file is a session of this stack, for `history`."
         ),
     ] = None,
+    machine: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="pyperf, pytest-benchmark, asv: the machine of all files, whatever they say, such as ci for a pool of "
+            "equal hosts.",
+            show_default="by host, processor and cores",
+        ),
+    ] = "",
     strict: Annotated[bool, typer.Option("--strict", help="Exit code 1 if any file could not be read.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -59,8 +68,9 @@ def import_(
     --stack, and of pytest-benchmark always, each file is a session. asv: each result file is a session of its own, with
     the commit as its revision and the environment as its stack; recorded samples are runs, and failed or skipped
     benchmarks are counted. As the order of such runs is unknown, no verdict follows from them: they can be shown,
-    queried and exported, and after `sync`, `history --absolute` shows them over time. Host names are dropped. Importing
-    again changes nothing.
+    queried and exported, and after `sync`, `history --absolute` shows them over time. Another host, processor, timer,
+    or a commit with local changes is another series; --machine joins hosts. Host names are dropped. Importing again
+    changes nothing.
 
     Exit code 0 with at least one run with values, else 1.
 
@@ -78,7 +88,9 @@ def import_(
         raise ConfigError(f"each session of {form} has one stack", where="--baseline", found=baseline[:80])
     if stack and form not in ("pyperf", "pytest-benchmark"):
         raise ConfigError(f"{form} tells its stacks", where="--stack", found=stack[:80])
-    sessions, problems, notices = _import_paths(form, paths, folder, indicator or [], baseline, stack)
+    if machine and form == "amun":
+        raise ConfigError("amun tells its machines", where="--machine", found=machine[:80])
+    sessions, problems, notices = _import_paths(form, paths, folder, indicator or [], baseline, stack, machine)
     finish_command(
         lambda: _print_import(form, sessions, problems, notices),
         lambda: _build_import_document(form, sessions, problems, notices),
@@ -88,7 +100,13 @@ def import_(
 
 
 def _import_paths(
-    form: str, paths: list[Path], folder: Path, indicators: list[str], baseline: str | None, stack: str | None
+    form: str,
+    paths: list[Path],
+    folder: Path,
+    indicators: list[str],
+    baseline: str | None,
+    stack: str | None,
+    machine: str,
 ) -> tuple[list[ImportedSession], list[tuple[Path, str]], dict[str, int]]:
     """Import all paths: the sessions, the unreadable files with reasons, and notices with their counts."""
     from workbench.console.terminal import show_progress_count
@@ -98,11 +116,17 @@ def _import_paths(
 
     with show_progress_count("documents") as progress:
         if form == "pyperf":
-            return pyperf_suites.import_suites(paths, folder, baseline=baseline, stack=stack, progress=progress), [], {}
+            imported = pyperf_suites.import_suites(
+                paths, folder, baseline=baseline, stack=stack, machine=machine, progress=progress
+            )
+            return imported, [], {}
         if form == "pytest-benchmark":
-            return pytest_benchmarks.import_benchmarks(paths, folder, stack=stack, progress=progress), [], {}
+            imported = pytest_benchmarks.import_benchmarks(
+                paths, folder, stack=stack, machine=machine, progress=progress
+            )
+            return imported, [], {}
         if form == "asv":
-            report = asv_results.import_results(paths, folder, progress=progress)
+            report = asv_results.import_results(paths, folder, machine=machine, progress=progress)
         else:
             classes = [load_indicator(name) for name in indicators]
             report = amun_import.import_documents(

@@ -1,20 +1,22 @@
-"""Change points of a series of noisy figures whose own errors differ: PELT on weighted sums of squares."""
+"""Levels and drifts of a series of noisy figures whose own errors differ: optimal partition by weighted squares."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from ruptures import Pelt
-from ruptures.base import BaseCost
 
 Floats = npt.NDArray[np.float64]
 MIN_SEGMENT = 4
 """Points of a level: fewer are outliers."""
 MIN_POINTS = 3 * MIN_SEGMENT
 MAX_POINTS = 2_000
+MIN_DRIFT = MIN_POINTS
+"""Points of a drift: a slope through fewer is noise."""
 _MAX_DEVIATIONS = 4.0
+_N_NEIGHBOURS = 2 * MIN_SEGMENT - 1
 _EARLY_CUT = 1.0
 _PENALTY, _PENALTY_PER_LOG = 6.0, 1.25
 
@@ -65,22 +67,47 @@ def estimate_variances(values: Floats, errors: Floats, spread: float) -> Floats:
     return errors**2 + max(spread, 1e-12, 1e-9 * float(np.abs(values).max(initial=0.0))) ** 2
 
 
-def remove_outliers(values: Floats, errors: Floats) -> Floats:
-    """The series with points farther than four deviations from the median of five neighbours set to that median.
+def find_outliers(values: Floats, errors: Floats) -> npt.NDArray[np.bool_]:
+    """Find the points farther than four deviations from the median of seven neighbours, (points,).
 
-    A median of neighbours keeps steps, so that the points beside a change stay as they are.
+    Such a median keeps levels of four points, and takes fewer for outliers.
     """
-    medians = _median_of_five(values)
+    far: npt.NDArray[np.bool_] = np.abs(values - _median_of_neighbours(values)) > _outlier_limits(values, errors)
+    return far
+
+
+def _outlier_limits(values: Floats, errors: Floats) -> Floats:
+    """Largest distance of each point from the median of its neighbours that is no outlier, (points,)."""
     # Cut early, so that the outliers themselves do not widen the limit.
     variances = estimate_variances(values, errors, estimate_spread(values, errors, cuts=(_EARLY_CUT,)))
     # The median of noisy neighbours is noisy too: their variance counts where it is larger than the point's own.
-    limits = _MAX_DEVIATIONS * np.sqrt(np.maximum(variances, _median_of_five(variances)))
-    return np.where(np.abs(values - medians) > limits, medians, values)
+    limits: Floats = _MAX_DEVIATIONS * np.sqrt(np.maximum(variances, _median_of_neighbours(variances)))
+    return limits
 
 
-def _median_of_five(values: Floats) -> Floats:
-    """Median of each value and its two neighbours on either side, (points,); the ends repeat themselves."""
-    medians: Floats = np.median(np.lib.stride_tricks.sliding_window_view(np.pad(values, 2, mode="edge"), 5), axis=1)
+def remove_outliers(values: Floats, errors: Floats) -> Floats:
+    """The series with each outlier set to the middle of the neighbours that are near their median.
+
+    The median itself would lean to the side of two outliers together.
+    """
+    far, medians = find_outliers(values, errors), _median_of_neighbours(values)
+    near, cleaned = _outlier_limits(values, errors) / 2, values.copy()
+    for place in np.flatnonzero(far):
+        first = int(np.clip(place - _N_NEIGHBOURS // 2, 0, max(0, len(values) - _N_NEIGHBOURS)))
+        around = values[first : first + _N_NEIGHBOURS]
+        cleaned[place] = np.median(around[np.abs(around - medians[place]) <= near[place]])
+    return cleaned
+
+
+def _median_of_neighbours(values: Floats) -> Floats:
+    """Median of the seven values around each, (points,); of the first or last seven near an end.
+
+    A window that repeated the end would take an outlier there for the median.
+    """
+    if len(values) < _N_NEIGHBOURS:
+        return np.full_like(values, np.median(values))
+    inside = np.median(np.lib.stride_tricks.sliding_window_view(values, _N_NEIGHBOURS), axis=1)
+    medians: Floats = np.pad(inside, _N_NEIGHBOURS // 2, mode="edge")
     return medians
 
 
@@ -89,52 +116,82 @@ def compute_penalty(n: int) -> float:
     return _PENALTY + _PENALTY_PER_LOG * math.log(n)
 
 
-def find_change_points(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[int]:
-    """Find where the level of a series changes.
+@dataclass(frozen=True)
+class Segment:
+    """Points of one level, from `start` to before `end`; or of a drift, along a line."""
 
-    `values`: Figures in order, such as log ratios to a reference of the same session.
+    start: int
+    end: int
+    is_drift: bool = False
 
-    Returns: First position of each new level; empty for fewer than 12 points.
 
-    PELT (Killick, Fearnhead and Eckley 2012; library `ruptures`) with squares in units of each point's variance and at
-    least four points a level. Does not show: drifts, which have no change point, and changes of the noise alone. Error
-    rates: docs/guide/indicators.md.
+def find_segments(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[Segment]:
+    """Divide a series into levels and drifts.
+
+    `values`: Figures in order, such as log ratios to a reference of the same session. `errors`: Their standard errors.
+
+    Returns: At least one; one level for fewer than 12 points.
+
+    The partition with the least sum of squares, in units of each point's variance, and a penalty for each further
+    segment and each slope; found by optimal partitioning (Jackson and others 2005), which is exact. A level has at
+    least four points, a drift twelve; a point far from its neighbours counts as these, at the ends as inside. Does not
+    show: changes of the noise alone. Error rates: docs/guide/indicators.md.
 
     >>> noise = np.random.default_rng(2).normal(0, 1, 40)
-    >>> find_change_points(noise, np.zeros(40)), find_change_points(noise + 4 * (np.arange(40) >= 25), np.zeros(40))
-    ([], [25])
+    >>> find_segments(noise + 4 * (np.arange(40) >= 25), np.zeros(40))
+    [Segment(start=0, end=25, is_drift=False), Segment(start=25, end=40, is_drift=False)]
+    >>> find_segments(noise + np.arange(40), np.zeros(40))
+    [Segment(start=0, end=40, is_drift=True)]
     """
     series, standard_errors = np.asarray(values, dtype=np.float64), np.asarray(errors, dtype=np.float64)
     if series.shape != standard_errors.shape or not (np.isfinite(series).all() and np.isfinite(standard_errors).all()):
         raise ValueError("values and errors: finite numbers, as many of each")
-    if len(series) > MAX_POINTS:
+    n = len(series)
+    if n > MAX_POINTS:
         raise ValueError(f"more than {MAX_POINTS:,} points")
-    if len(series) < MIN_POINTS:
-        return []
+    if n < MIN_POINTS:
+        return [Segment(0, n)]
     cleaned = remove_outliers(series, standard_errors)
-    cost = _WeightedSquares(1 / estimate_variances(cleaned, standard_errors, estimate_spread(cleaned, standard_errors)))
-    search = Pelt(custom_cost=cost, min_size=MIN_SEGMENT, jump=1).fit(cleaned)
-    return [int(end) for end in search.predict(pen=compute_penalty(len(series)))[:-1]]
+    weights = 1 / estimate_variances(cleaned, standard_errors, estimate_spread(cleaned, standard_errors))
+    squares = _WeightedSquares(cleaned, weights)
+    penalty = compute_penalty(n)
+    costs = np.full(n + 1, np.inf)
+    costs[0], best = 0.0, [Segment(0, 0)] * (n + 1)
+    for end in range(MIN_SEGMENT, n + 1):
+        flat, sloped = squares.sum_residuals(end)
+        sloped = sloped + penalty
+        totals = costs[: len(flat)] + np.minimum(flat, sloped) + penalty
+        start = int(np.argmin(totals))
+        costs[end], best[end] = totals[start], Segment(start, end, bool(sloped[start] < flat[start]))
+    segments = [best[n]]
+    while segments[0].start:
+        segments.insert(0, best[segments[0].start])
+    return segments
 
 
-class _WeightedSquares(BaseCost):  # type: ignore[misc]
-    """Sum of squares around a segment's weighted mean, from cumulative sums."""
+def find_change_points(values: npt.ArrayLike, errors: npt.ArrayLike) -> list[int]:
+    """First position of each segment of `find_segments` but the first."""
+    return [segment.start for segment in find_segments(values, errors)[1:]]
 
-    model = "weighted squares"
-    min_size = MIN_SEGMENT
 
-    def __init__(self, weights: Floats) -> None:
-        self._weights = weights
+class _WeightedSquares:
+    """Sums of squares around a segment's weighted mean and line, from cumulative sums."""
 
-    def fit(self, signal: Floats) -> _WeightedSquares:
-        """Take the series."""
-        self.signal = signal.reshape(-1, 1)
-        centred = signal - np.average(signal, weights=self._weights)
-        parts = self._weights, self._weights * centred, self._weights * centred**2
-        self._sums = [np.concatenate([[0.0], np.cumsum(part)]).tolist() for part in parts]
-        return self
+    def __init__(self, values: Floats, weights: Floats) -> None:
+        centred = values - np.average(values, weights=weights)
+        places = np.arange(len(values)) - (len(values) - 1) / 2
+        factors = np.stack([np.ones_like(centred), centred, centred**2, places, places**2, places * centred])
+        self._sums = np.pad(np.cumsum(weights * factors, axis=1), ((0, 0), (1, 0)))
 
-    def error(self, start: int, end: int) -> float:
-        """Cost of the segment from `start` to before `end`."""
-        weight, first, second = (sums[end] - sums[start] for sums in self._sums)
-        return max(0.0, float(second - first**2 / weight))
+    def sum_residuals(self, end: int) -> tuple[Floats, Floats]:
+        """Squares of all segments of at least four points that end before `end`, around a level and around a line.
+
+        Infinite for a line of fewer points than a drift has. Both are (starts,), by the segment's first position.
+        """
+        starts = np.arange(end - MIN_SEGMENT + 1)
+        weight, first, second, place, places, product = self._sums[:, end, None] - self._sums[:, starts]
+        flat = np.maximum(0.0, second - first**2 / weight)
+        spread = np.maximum(places - place**2 / weight, 1e-300)
+        sloped = np.maximum(0.0, flat - (product - place * first / weight) ** 2 / spread)
+        sloped[starts > end - MIN_DRIFT] = np.inf
+        return flat, sloped

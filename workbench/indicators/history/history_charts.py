@@ -50,14 +50,18 @@ def build_chart_points(analysis: HistoryAnalysis) -> pl.DataFrame:
     Columns: series, panel, time, ratio, low, high, level, segment, session_id, revision, packages.
     """
     numbers = select_panels(analysis)
-    points = analysis.history.points.filter(pl.col("series").is_in(numbers)).sort("created_at", descending=True)
+    points = analysis.history.points.filter(pl.col("series").is_in(numbers))
     value, error = pl.col("log_ratio"), pl.col("error")
-    points = _add_levels(points, analysis)
+    points = points.join(analysis.levels, on=["series", "session_id"])
+    # Of a series in the order of its commits, a session stands where its commit was made.
+    told = pl.col("commit_at").is_not_null().all().over("series")
+    points = points.with_columns(time=pl.when(told).then("commit_at").otherwise("created_at"))
+    points = points.sort("time", "place", descending=True)
     label = pl.col("metric") + " of " + pl.col("stack") + pl.lit(" (") + pl.col("series").cast(pl.String) + ")"
     return points.head(MAX_DRAWN).select(
         "series",
         label.alias("panel"),
-        pl.col("created_at").str.slice(0, 19).alias("time"),
+        pl.col("time").str.slice(0, 19),
         value.exp().alias("ratio"),
         # Cut at the range of the points: one wide interval would flatten a panel.
         (value - 2 * error).clip(value.min().over("series")).exp().alias("low"),
@@ -68,22 +72,6 @@ def build_chart_points(analysis: HistoryAnalysis) -> pl.DataFrame:
         "revision",
         "packages",
     )
-
-
-def _add_levels(points: pl.DataFrame, analysis: HistoryAnalysis) -> pl.DataFrame:
-    """Add columns to rows of POINTS: `segment`, the level that a point belongs to, and `level`, its log ratio.
-
-    A level's value is the mean of its points, each weighted by the inverse of its variance.
-    """
-    starts = analysis.changes.select("series", "session_id", starts=pl.lit(1))
-    spreads = analysis.series.select("series", "spread")
-    joined = points.join(starts, on=["series", "session_id"], how="left").join(spreads, on="series").sort("created_at")
-    number = pl.col("starts").fill_null(0).cum_sum().over("series")
-    segment = pl.format("{}-{}", "series", number)
-    weight = 1 / (pl.col("error") ** 2 + pl.col("spread") ** 2 + 1e-12)
-    mean = (weight * pl.col("log_ratio")).sum() / weight.sum()
-    joined = joined.with_columns(segment=segment).with_columns(level=mean.over("series", "segment"))
-    return joined.sort("created_at", descending=True)
 
 
 def chart_history(analysis: HistoryAnalysis) -> alt.FacetChart:
@@ -102,9 +90,9 @@ def chart_history(analysis: HistoryAnalysis) -> alt.FacetChart:
 
     frame = build_chart_points(analysis).with_columns(packages=pl.col("packages").str.slice(0, 120))
     names = frame.select("series", "panel").unique().sort("series")
-    changes = analysis.changes.join(names, on="series").select(
-        "panel", pl.col("created_at").str.slice(0, 19).alias("changed"), "verdict"
-    )
+    times = frame.select("series", "session_id", "time")
+    changes = analysis.changes.join(names, on="series").join(times, on=["series", "session_id"])
+    changes = changes.select("panel", pl.col("time").alias("changed"), "verdict")
     # One table with all kinds of rows: a facet draws one data set.
     dates = names.select("panel", since=pl.lit(analysis.since)) if analysis.since else names.select("panel").head(0)
     rows = pl.concat([frame, changes, dates], how="diagonal")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import dataclass, field
+from datetime import UTC
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 from sqlalchemy import and_, func, or_, select
 
+from workbench.core.data_files import read_text_file
 from workbench.core.errors import InputError
-from workbench.core.tables import read_parquet
 from workbench.indicators.analysis.observations import Clock
 from workbench.indicators.history.change_points import MAX_POINTS
-from workbench.indicators.store.archive import STANDS_FOR
+from workbench.indicators.store.archive import COMMIT_TIME, STANDS_FOR, parse_time
 from workbench.indicators.store.sql_schema import ARM, HARDWARE, OBSERVATION, RUN, SESSION, STACK_PACKAGE
 from workbench.indicators.tables import POINTS
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 MAX_VALUES = 2_000_000
 MIN_ROUNDS = 2
 KEY_DIGITS = 12
+MIN_COMMIT, MAX_COMMIT_BYTES, MAX_BACKWARDS = 7, 64 << 20, -0.9
+PYTHON = "python"
 FOLLOWED, CONTROL, MACHINE = "followed", "control", "machine"
 NO_REFERENCE = "imported or in blocks: no reference in the same rounds"
 OTHER_REFERENCE = "another reference"
@@ -41,7 +45,7 @@ class HistoryFilter:
 
     `indicator` is the name of an indicator or a metric, `stack` that of a stack without versions; `reference` the start
     of the reference's key (null: the reference of most sessions). With `absolute`, sessions without a reference count
-    too, by their own values.
+    too, by their own values. `commits`: File with a commit a line, oldest first: the order of the sessions.
     """
 
     indicator: str | None = None
@@ -49,6 +53,7 @@ class HistoryFilter:
     reference: str | None = None
     clock: Clock = "wall"
     absolute: bool = False
+    commits: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def load_history(source: str | Path | None, wanted: HistoryFilter) -> History:
 
 def _keep_newest(history: History) -> History:
     """The newest points of each series, as many as a search for changes takes."""
-    by_series = history.points.sort("series", "created_at", "session_id").group_by("series", maintain_order=True)
+    by_series = history.points.sort("series", "place").group_by("series", maintain_order=True)
     points = by_series.tail(MAX_POINTS)
     lost = history.points.height - points.height
     losses = {f"not among the newest {MAX_POINTS:,} of its series": lost} if lost else {}
@@ -92,7 +97,7 @@ def _read_points(path: Path, wanted: HistoryFilter) -> History:
     An indicator is the beginning of a metric's name, in any case. A stack leaves out points of other followed stacks
     alone: the control and the machine belong to all, since they show what is no change of a stack.
     """
-    points = POINTS.check(read_parquet(path), where=path.name)
+    points = _place_points(POINTS.read_file(path))
     wrong = points.filter(~pl.col("log_ratio").is_finite() | ~pl.col("error").is_finite() | (pl.col("error") < 0))
     if wrong.height:
         finding = f"{wrong.height} rows, the first of session {wrong['session_id'][0]}"[:200]
@@ -103,7 +108,7 @@ def _read_points(path: Path, wanted: HistoryFilter) -> History:
         points = points.filter((pl.col("stack") == wanted.stack) | (pl.col("kind") != FOLLOWED))
     if not points.height:
         raise InputError("no figure fits", where=path, found=_format_filter(wanted), do="leave out a filter")
-    return History(points)
+    return order_by_commits(History(points), wanted.commits)
 
 
 def collect_points(database: Database, wanted: HistoryFilter) -> History:
@@ -127,7 +132,7 @@ def collect_points(database: Database, wanted: HistoryFilter) -> History:
             found=_format_filter(wanted),
             do="workbench indicators sync FOLDER, then workbench indicators show indicators",
         )
-    return build_history([dict(row) for row in rows], packages, wanted)
+    return order_by_commits(build_history([dict(row) for row in rows], packages, wanted), wanted.commits)
 
 
 def _format_filter(wanted: HistoryFilter) -> str:
@@ -138,7 +143,7 @@ def _format_filter(wanted: HistoryFilter) -> str:
 def _select_values(wanted: HistoryFilter) -> Select[Any]:
     """Query of all values that fit a filter: one row per value, with its session, arm, run and machine."""
     session = [SESSION.c[name] for name in ("session_id", "created_at", "revision", "backend", "design", "baseline")]
-    arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "notes")]
+    arm = [ARM.c[name] for name in ("arm", "stack", "stack_key", "copy_number", "python", "notes")]
     run = [RUN.c[name] for name in ("round", "indicator_version", "threads", "hardware_key")]
     observation = [OBSERVATION.c[name] for name in ("metric", "value", "other_value", "better", "tolerance", "clock")]
     query = (
@@ -242,7 +247,8 @@ def _summarise_rounds(frame: pl.DataFrame, name: str, *, min_rounds: int = MIN_R
     Returns: Rows with the columns of the groups, log_ratio, error, rounds and tolerance; groups of fewer than
     `min_rounds` rounds are left out.
     """
-    by = [*_SESSION, "arm", "stack", "stack_key", "copy_number", "notes", "metric", "indicator_version", "clock"]
+    by = [*_SESSION, "arm", "stack", "stack_key", "copy_number", "python", "notes"]
+    by += ["metric", "indicator_version", "clock"]
     error = (pl.col(name).std() / pl.len().sqrt()).fill_null(0.0)
     summary = frame.group_by(by, maintain_order=True).agg(
         pl.col(name).mean().alias("log_ratio"),
@@ -261,9 +267,14 @@ def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, s
     rows = []
     for row in points:
         versions = packages.get(row["stack_key"], {})
-        listed = " ".join(f"{name}=={version}" for name, version in sorted(versions.items()))
+        python = [f"{PYTHON}=={row['python']}"] if row.get("python") else []
+        listed = " ".join([*python, *(f"{name}=={version}" for name, version in sorted(versions.items()))])
         short = strip_versions(row["stack"], versions) if row["kind"] == FOLLOWED else row["stack"]
-        rows.append({**row, "stack": short, "full": row["stack"], "packages": listed})
+        commit_at = json.loads(row["notes"] or "{}").get(COMMIT_TIME)
+        moment = parse_time(row["created_at"])
+        created_at = row["created_at"] if moment is None else moment.astimezone(UTC).isoformat()
+        more = {"full": row["stack"], "packages": listed, "commit_at": commit_at, "created_at": created_at}
+        rows.append({**row, "stack": short, **more})
     # Two versions of one stack in a session belong to two series, and which of them goes on elsewhere is not known.
     places = [(row["session_id"], *(row[name] for name in _IDENTITY)) for row in rows]
     counts = Counter(places)
@@ -275,12 +286,56 @@ def _number_series(points: list[dict[str, Any]], packages: dict[str, dict[str, s
     numbers = {identity: number for number, identity in enumerate(identities, 1)}
     names = [column.name for column in POINTS.columns]
     point_rows = [{**row, "series": numbers[tuple(row[name] for name in _IDENTITY)]} for row in rows]
-    point_rows.sort(key=lambda row: (row["series"], row["created_at"], row["session_id"]))
-    firsts: dict[int, float] = {}
-    for row in point_rows:
-        if row["kind"] == MACHINE or not row["reference"]:  # no ratio yet: it becomes one to the first session
-            row["log_ratio"] -= firsts.setdefault(row["series"], row["log_ratio"])
-    return POINTS.frame([{name: row[name] for name in names} for row in point_rows])
+    table = _place_points(POINTS.frame([{name: row.get(name) for name in names} for row in point_rows]))
+    # No ratio yet: it becomes one to the first session.
+    own = (pl.col("kind") == MACHINE) | (pl.col("reference") == "")
+    first = pl.col("log_ratio").first().over("series")
+    return table.with_columns(log_ratio=pl.when(own).then(pl.col("log_ratio") - first).otherwise("log_ratio"))
+
+
+def _place_points(points: pl.DataFrame) -> pl.DataFrame:
+    """Table POINTS in order of its series and places, which are numbered where they are not told.
+
+    By commits where each session of a series tells when its own was made, else by time of measurement.
+    """
+    if points["place"].null_count() == 0:
+        return points.sort("series", "place")
+    told = pl.col("commit_at").is_not_null().all().over("series")
+    commit = pl.when(told).then("commit_at").otherwise(pl.lit(""))
+    ordered = points.with_columns(_commit=commit).sort("series", "_commit", "created_at", "session_id").drop("_commit")
+    return ordered.with_columns(place=pl.int_range(pl.len()).over("series"))
+
+
+def order_by_commits(history: History, path: Path | None) -> History:
+    """The history in the order of a file of commits, oldest first; sessions of other commits are left out."""
+    if path is None:
+        return history
+    lines = read_text_file(path, noun="list of commits", max_bytes=MAX_COMMIT_BYTES).split()
+    if wrong := [line for line in lines if not re.fullmatch(r"[0-9a-f]{7,64}", line)]:
+        found = wrong[0][:80]
+        raise InputError("not a commit", where=path, found=found, allowed="a hash a line, as `git rev-list` writes")
+    by_start: dict[str, list[int]] = {}
+    for place, commit in enumerate(lines):
+        by_start.setdefault(commit[:MIN_COMMIT], []).append(place)
+
+    def find_place(revision: str) -> int | None:
+        places = by_start.get(revision[:MIN_COMMIT], [])
+        same = [place for place in places if lines[place].startswith(revision) or revision.startswith(lines[place])]
+        return same[0] if len(same) == 1 else None
+
+    numbers = [find_place(revision) for revision in history.points["revision"].fill_null("")]
+    points = history.points.with_columns(line=pl.Series(numbers, dtype=pl.Int64))
+    known = points.filter(pl.col("line").is_not_null()).sort("series", "line", "created_at", "session_id")
+    if not known.height:
+        do = "give the list of the repository that was measured: git rev-list --reverse HEAD"
+        raise InputError("no session is of one of these commits", where=path, found=f"{len(lines)} commits", do=do)
+    times = known.select(pl.corr("line", pl.col("created_at").rank(), method="spearman")).item()
+    if known["line"].n_unique() > 2 and times is not None and times < MAX_BACKWARDS:
+        raise InputError("the newest commit stands first", where=path, do="write it with git rev-list --reverse HEAD")
+    lost = points.filter(pl.col("line").is_null())["session_id"].n_unique()
+    losses = {f"of a commit that {path.name} does not have": lost} if lost else {}
+    known = known.drop("line").with_columns(place=pl.int_range(pl.len()).over("series"))
+    return History(known, history.left_out | losses)
 
 
 def strip_versions(stack: str, versions: dict[str, str]) -> str:

@@ -1,7 +1,8 @@
-"""Levels of each series of a history, where they changed, and what changed since a date."""
+"""Levels of each series of a history, where they changed or drifted, and what changed since a date."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,9 +15,11 @@ import polars as pl
 from workbench.indicators.history.change_points import (
     MIN_SEGMENT,
     Floats,
+    Segment,
     estimate_spread,
     estimate_variances,
-    find_change_points,
+    find_outliers,
+    find_segments,
     remove_outliers,
 )
 from workbench.indicators.history.history_points import FOLLOWED, History
@@ -24,7 +27,7 @@ from workbench.indicators.store.archive import parse_time
 from workbench.indicators.store.sql_queries import parse_since
 from workbench.indicators.tables import CHANGES, POINTS, SERIES
 from workbench.stats import Interval, decide_beyond, log_interval
-from workbench.stats.verdicts import SLOWER, UNDECIDED
+from workbench.stats.verdicts import FASTER, SLOWER, UNDECIDED
 
 if TYPE_CHECKING:
     from workbench.core.tables import Table
@@ -32,15 +35,20 @@ if TYPE_CHECKING:
 ALPHA = 0.05
 _METHOD = "difference of weighted levels, t"
 _TEXTS = ("series", "metric", "stack", "kind")
+STEP, DRIFT = "step", "drift"
 
 
 @dataclass(frozen=True)
 class HistoryAnalysis:
-    """A history with its tables SERIES and CHANGES; `since` is the date that figures are compared with, or null."""
+    """A history with its tables SERIES and CHANGES; `since` is the date that figures are compared with, or null.
+
+    `levels`: Log ratio of the level or line at each point: series, session_id, segment, level.
+    """
 
     history: History
     series: pl.DataFrame
     changes: pl.DataFrame
+    levels: pl.DataFrame
     since: str | None = None
 
     @cached_property
@@ -66,30 +74,52 @@ class HistoryAnalysis:
         return self.followed.filter((pl.col("verdict") == UNDECIDED) & may_be_slower)
 
     def list_changes(self, kind: str) -> list[dict[str, Any]]:
-        """Changes of followed stacks, of the control or of the machine; the newest first."""
-        return self.changes.filter(pl.col("kind") == kind).sort("created_at", descending=True).to_dicts()
+        """Changes of followed stacks, of the control or of the machine, whose verdict holds; the newest first."""
+        told = self.changes.filter(pl.col("kind") == kind, pl.col("verdict").is_in([FASTER, SLOWER]))
+        return told.sort("created_at", descending=True).to_dicts()
 
 
 @dataclass(frozen=True)
 class _Series:
-    """One series of points in the order of time, with what the search for changes found.
+    """One series of points in order, with what the search for changes found.
 
     `rows`: The points as rows of table POINTS. `values`, `errors`: Their log ratios (higher is better) with standard
-    errors. `spread`: Standard deviation between sessions, beyond their own errors; `variances`: both together, squared.
-    `starts`: Index of the first point of each level but the first.
+    errors; `cleaned`: the same without outliers. `spread`: Standard deviation between sessions, beyond their own
+    errors; `variances`: both together, squared.
     """
 
     rows: list[dict[str, Any]]
     values: Floats
     errors: Floats
+    cleaned: Floats
     spread: float
     variances: Floats
-    starts: list[int]
+    segments: list[Segment]
 
-    @property
-    def last_start(self) -> int:
-        """Index of the first point of the last level."""
-        return self.starts[-1] if self.starts else 0
+    def fit_line(self, segment: Segment, place: float) -> tuple[float, float]:
+        """Log ratio at a place of a segment's level or line, and its standard error."""
+        if segment.is_drift:
+            return self._fit_drift(segment, place)[0]
+        part = slice(segment.start, segment.end)
+        return _estimate_level(self.cleaned[part], self.variances[part])
+
+    def estimate_drift(self, segment: Segment) -> tuple[float, float]:
+        """Difference of the log ratios at the end and at the begin of a drift's line, and its standard error."""
+        slope, error = self._fit_drift(segment, segment.start)[1]
+        steps = segment.end - segment.start - 1
+        return steps * slope, steps * error
+
+    def _fit_drift(self, segment: Segment, place: float) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Value at a place and slope of a segment's line, each with its standard error."""
+        part = slice(segment.start, segment.end)
+        values, weights = self.cleaned[part], 1 / self.variances[part]
+        places = np.arange(segment.start, segment.end) - place
+        matrix = np.column_stack([np.ones(len(places)), places])
+        covariance = np.linalg.inv(matrix.T @ (weights[:, None] * matrix))
+        fitted = covariance @ (matrix.T @ (weights * values))
+        scatter = float(np.sum(weights * (values - matrix @ fitted) ** 2)) / (len(places) - 2)
+        errors = np.sqrt(max(1.0, scatter) * np.diag(covariance))
+        return (float(fitted[0]), float(errors[0])), (float(fitted[1]), float(errors[1]))
 
 
 @dataclass(frozen=True)
@@ -115,67 +145,98 @@ def analyse_history(history: History, *, since: str | None = None, alpha: float 
     limit = None if since is None else parse_since(since)
     series: list[dict[str, Any]] = []
     changes: list[dict[str, Any]] = []
+    levels: list[dict[str, Any]] = []
     family: list[Interval | None] = []
     for points in _iterate_series(history.points):
-        changes += _describe_changes(points, alpha)
+        found = list(_describe_changes(points, alpha))
+        changes += found
+        levels += _list_levels(points)
         compared = None if limit is None else _compare_since(points, limit, alpha)
         family.append(compared.interval if compared else None)
-        series.append(_describe_series(points, alpha, compared))
+        series.append(_describe_series(points, alpha, compared) | {"changes": len(found)})
     _decide_family(series, family, history)
-    return HistoryAnalysis(history, SERIES.frame(series), CHANGES.frame(changes), since)
+    frames = SERIES.frame(series), CHANGES.frame(changes), pl.DataFrame(levels, infer_schema_length=None)
+    return HistoryAnalysis(history, *frames, since)
+
+
+def _list_levels(series: _Series) -> Iterator[dict[str, Any]]:
+    """Rows of the levels: for each point that of its segment."""
+    for number, segment in enumerate(series.segments):
+        first, last = (series.fit_line(segment, place)[0] for place in (segment.start, segment.end - 1))
+        fitted = np.linspace(first, last, segment.end - segment.start)
+        for row, level in zip(series.rows[segment.start : segment.end], fitted.tolist(), strict=True):
+            yield {
+                "series": row["series"],
+                "session_id": row["session_id"],
+                "segment": f"{row['series']}-{number}",
+                "level": level,
+            }
 
 
 def _iterate_series(points: pl.DataFrame) -> Iterator[_Series]:
     """The series of table POINTS, with their changes."""
-    for _, frame in points.sort("series", "created_at", "session_id").group_by("series", maintain_order=True):
+    for _, frame in points.sort("series", "place").group_by("series", maintain_order=True):
         values, errors = frame["log_ratio"].to_numpy(), frame["error"].to_numpy()
-        spread = estimate_spread(remove_outliers(values, errors), errors)
+        cleaned = remove_outliers(values, errors)
+        spread = estimate_spread(cleaned, errors)
         variances = estimate_variances(values, errors, spread)
-        yield _Series(frame.to_dicts(), values, errors, spread, variances, find_change_points(values, errors))
+        yield _Series(frame.to_dicts(), values, errors, cleaned, spread, variances, find_segments(values, errors))
 
 
-def _estimate_level(series: _Series, places: slice) -> tuple[float, float]:
-    """Weighted mean of log ratios and its standard error, which grows where they scatter more than expected.
-
-    `places` are the indices of the points.
-    """
-    values, weights = series.values[places], 1 / series.variances[places]
+def _estimate_level(values: Floats, variances: Floats) -> tuple[float, float]:
+    """Weighted mean of log ratios and its standard error, which grows where they scatter more than expected."""
+    weights = 1 / variances
     mean = float(np.average(values, weights=weights))
     scatter = float(np.sum(weights * (values - mean) ** 2)) / max(1, len(values) - 1)
     return mean, math.sqrt(max(1.0, scatter) / float(weights.sum()))
 
 
-def _compare_levels(series: _Series, before: slice, after: slice, level: float) -> Interval:
-    """Ratio of the level `after` to that `before` (slices of the points), with an interval at this confidence level.
+def _compare_levels(before: tuple[float, float], after: tuple[float, float], degrees: int, level: float) -> Interval:
+    """Ratio of the level `after` to that `before` (log ratios with errors), with an interval at this confidence level.
 
     Its `n` is such that n - 1 are the degrees of freedom.
     """
-    first, first_error = _estimate_level(series, before)
-    second, second_error = _estimate_level(series, after)
-    degrees = len(series.values[before]) + len(series.values[after]) - 2
-    error = math.hypot(first_error, second_error)
-    return log_interval(second - first, error, degrees, n=degrees + 1, level=level, method=_METHOD)
+    error = math.hypot(before[1], after[1])
+    return log_interval(after[0] - before[0], error, degrees, n=degrees + 1, level=level, method=_METHOD)
 
 
 def _describe_changes(series: _Series, alpha: float) -> Iterator[dict[str, Any]]:
-    """Rows of CHANGES: each new level beside the one before."""
-    edges = [0, *series.starts, len(series.values)]
-    for begin, place, end in zip(edges, edges[1:], edges[2:], strict=False):
-        compared = _compare_levels(series, slice(begin, place), slice(place, end), 1 - alpha)
-        old, new = series.rows[place - 1], series.rows[place]
-        (decision,) = decide_beyond([compared], [new["tolerance"]])
-        yield {
-            **{name: new[name] for name in (*_TEXTS, "session_id", "created_at")},
-            "last_before": old["session_id"],
-            "ratio": compared.estimate,
-            "low": compared.low,
-            "high": compared.high,
-            "verdict": decision.verdict,
-            "sessions_before": place - begin,
-            "sessions_after": end - place,
-            "packages": format_package_changes(old["packages"], new["packages"]),
-            "revisions": f"{old['revision']}..{new['revision']}" if old["revision"] and new["revision"] else None,
-        }
+    """Rows of CHANGES: each new level beside the one before, and each drift from its begin to its end."""
+    for before, after in itertools.pairwise([None, *series.segments]):
+        assert after is not None
+        if before is not None:
+            edge, degrees = after.start - 0.5, after.end - before.start - 2 - before.is_drift - after.is_drift
+            ends = series.fit_line(before, edge), series.fit_line(after, edge)
+            step = _compare_levels(*ends, degrees, 1 - alpha)
+            row = _build_change(series, STEP, before.end - 1, after.start, step)
+            # A drift that begins or ends at the level beside it has no step there.
+            if not (before.is_drift or after.is_drift) or row["verdict"] in (FASTER, SLOWER):
+                yield row | {"sessions_before": before.end - before.start, "sessions_after": after.end - after.start}
+        if after.is_drift:
+            n = after.end - after.start
+            drift = _compare_levels((0.0, 0.0), series.estimate_drift(after), n - 2, 1 - alpha)
+            row = _build_change(series, DRIFT, after.end - 1, after.start, drift)
+            yield row | {"sessions_before": 0, "sessions_after": n}
+
+
+def _build_change(series: _Series, shape: str, last_before: int, first: int, compared: Interval) -> dict[str, Any]:
+    """Row of CHANGES without its numbers of sessions; `last_before`, `first`: places of its sessions."""
+    old, new = series.rows[last_before], series.rows[first]
+    (decision,) = decide_beyond([compared], [new["tolerance"]])
+    if shape == DRIFT:
+        old, new = new, old
+    return {
+        **{name: new[name] for name in _TEXTS},
+        **{name: series.rows[first][name] for name in ("session_id", "created_at")},
+        "shape": shape,
+        "last_before": series.rows[last_before]["session_id"],
+        "ratio": compared.estimate,
+        "low": compared.low,
+        "high": compared.high,
+        "verdict": decision.verdict,
+        "packages": format_package_changes(old["packages"], new["packages"]),
+        "revisions": f"{old['revision']}..{new['revision']}" if old["revision"] and new["revision"] else None,
+    }
 
 
 def format_package_changes(old: str, new: str) -> str:
@@ -194,20 +255,23 @@ def format_package_changes(old: str, new: str) -> str:
 
 def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None) -> dict[str, Any]:
     """Row of SERIES, with its last level; `_decide_family` adds the verdict."""
-    last, ratio = series.rows[-1], compared.interval if compared else None
-    mean, error = _estimate_level(series, slice(series.last_start, None))
-    n_points = len(series.values) - series.last_start
-    interval = log_interval(mean, error, n_points - 1, n=n_points, level=1 - alpha, method="") if n_points > 1 else None
+    last, ratio, final = series.rows[-1], compared.interval if compared else None, series.segments[-1]
+    mean, error = series.fit_line(final, final.end - 1)
+    n_points = final.end - final.start
+    degrees = n_points - 1 - final.is_drift
+    interval = log_interval(mean, error, degrees, n=n_points, level=1 - alpha, method="") if degrees > 0 else None
+    outliers = find_outliers(series.values, series.errors)
     return {
         **{name: last[name] for name in (*_TEXTS, "cpu_model", "threads")},
         "sessions": len(series.values),
-        "first_at": series.rows[0]["created_at"],
-        "last_at": last["created_at"],
+        "first_at": min(row["created_at"] for row in series.rows),
+        "last_at": max(row["created_at"] for row in series.rows),
         "level": math.exp(mean),
         "level_low": None if interval is None else interval.low,
         "level_high": None if interval is None else interval.high,
         "spread": series.spread,
-        "changes": len(series.starts),
+        "outliers": int(outliers.sum()),
+        "last_outlier": math.exp(series.values[-1] - mean) if outliers[-1] else None,
         "since_sessions": compared.n_sessions if compared else None,
         "ratio": ratio.estimate if ratio else None,
         "low": ratio.low if ratio else None,
@@ -218,17 +282,29 @@ def _describe_series(series: _Series, alpha: float, compared: _SinceDate | None)
 
 
 def _compare_since(series: _Series, limit: float, alpha: float) -> _SinceDate:
-    """Compare the level of the sessions since a time (`limit`, seconds since 1970) with the last level before it."""
+    """Compare the level of the sessions since a time (`limit`, seconds since 1970) with the last level before it.
+
+    Sessions since then are outliers only where there are four, else nothing tells an outlier from a change.
+    """
     times = [parse_time(row["created_at"]) for row in series.rows]
     split = sum(time is not None and time.timestamp() < limit for time in times)
     n_since = len(times) - split
-    begin = [0, *find_change_points(series.values[:split], series.errors[:split])][-1]
-    if n_since and split - begin >= MIN_SEGMENT:
-        now = slice(max(split, series.last_start), None)
-        return _SinceDate(_compare_levels(series, slice(begin, split), now, 1 - alpha), n_since)
-    few = f"{split - begin} session(s) before the date, {MIN_SEGMENT} needed"
-    reason = few if n_since else "no session since the date"
-    return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
+    before = find_segments(series.values[:split], series.errors[:split])[-1] if split else Segment(0, 0)
+    if not n_since or before.end - before.start < MIN_SEGMENT:
+        few = f"{before.end - before.start} session(s) before the date, {MIN_SEGMENT} needed"
+        reason = few if n_since else "no session since the date"
+        return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
+    if n_since == 1 and find_outliers(series.values, series.errors)[-1]:
+        reason = "the one session since the date is far from those before, which may be a bad night: measure once more"
+        return _SinceDate(Interval(None, None, None, 1 - alpha, 0, _METHOD, reason=reason), n_since)
+    final = series.segments[-1]
+    now = slice(max(split, final.start), None)
+    values = series.cleaned if n_since >= MIN_SEGMENT else series.values
+    after = _estimate_level(values[now], series.variances[now])
+    if final.is_drift and n_since >= MIN_SEGMENT:
+        after = series.fit_line(final, final.end - 1)
+    degrees = before.end - before.start + len(values[now]) - 2 - before.is_drift
+    return _SinceDate(_compare_levels(series.fit_line(before, split - 1), after, degrees, 1 - alpha), n_since)
 
 
 def _decide_family(series: list[dict[str, Any]], family: list[Interval | None], history: History) -> None:

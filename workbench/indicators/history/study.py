@@ -13,8 +13,13 @@ from workbench.console.tables import format_table
 from workbench.core.formats import NULL, format_ends, format_number
 from workbench.indicators.config import HistoryConfig
 from workbench.indicators.history.change_points import MIN_POINTS
-from workbench.indicators.history.history_points import CONTROL, FOLLOWED, MACHINE, load_history
-from workbench.indicators.history.level_changes import HistoryAnalysis, analyse_history
+from workbench.indicators.history.history_points import CONTROL, FOLLOWED, MACHINE, PYTHON, load_history
+from workbench.indicators.history.level_changes import (
+    DRIFT,
+    HistoryAnalysis,
+    analyse_history,
+    format_package_changes,
+)
 from workbench.report.display import KeyNumber
 from workbench.report.study import check_invariants
 from workbench.stats.verdicts import FASTER, SLOWER
@@ -23,7 +28,8 @@ if TYPE_CHECKING:
     from workbench.indicators.history.level_changes import HistoryAnalysis
     from workbench.runs.run_folder import Run
 
-MAX_LISTED = 12
+MAX_LISTED, MAX_NOTES = 12, 5
+_DIFFERENCES = ("stack", "hardware_key", "cpu_model", "threads", "clock", "indicator_version")
 
 
 def format_answer(analysis: HistoryAnalysis) -> str:
@@ -41,7 +47,8 @@ def format_answer(analysis: HistoryAnalysis) -> str:
     if (longest := int(analysis.followed["sessions"].max() or 0)) < MIN_POINTS:  # type: ignore[arg-type]
         return f"Not known: changes of level need {MIN_POINTS} sessions; the longest series has {longest}."
     if not changes:
-        return f"No change of level found in {analysis.followed.height} series over {sessions} sessions."
+        beyond = "" if analysis.changes.filter(pl.col("kind") == FOLLOWED).is_empty() else " beyond the margin"
+        return f"No change of level{beyond} found in {analysis.followed.height} series over {sessions} sessions."
     more = f" {len(changes) - 1} more change(s) before." if len(changes) > 1 else ""
     return f"{format_change(changes[0])}.{more}"
 
@@ -71,15 +78,15 @@ def _format_since(analysis: HistoryAnalysis) -> str:
 
 
 def format_change(change: dict[str, Any]) -> str:
-    """Describe a change of level (a row of table CHANGES) in one sentence, without a full stop."""
+    """Describe a change of level or a drift (a row of table CHANGES) in one sentence, without a full stop."""
     ratio, ends, word = _orient_ratio(change)
-    packages, revisions = change["packages"], change["revisions"]
-    cause = f"; {packages}" if packages else "; the same packages before and after"
-    cause += f"; commits {revisions}" if revisions else ""
-    return (
-        f"{change['metric']} of {change['stack']} became {format_number(ratio)} times {word} "
-        f"(95 % interval {ends}) at {change['created_at'][:16]}{cause}"
-    )
+    name, at = f"{change['metric']} of {change['stack']}", change["created_at"][:16]
+    extent = f"{format_number(ratio)} times {word} (95 % interval {ends})"
+    cause = f"; {change['packages']}" if change["packages"] else ""
+    if change["shape"] == DRIFT:
+        return f"{name} drifted to {extent} over {change['sessions_after']} sessions from {at}{cause}"
+    cause += f"; commits {change['revisions']}" if change["revisions"] else ""
+    return f"{name} became {extent} at {at}{cause or '; no package and no commit is known to differ'}"
 
 
 def _orient_ratio(change: dict[str, Any]) -> tuple[float, str, str]:
@@ -108,15 +115,74 @@ def is_known(analysis: HistoryAnalysis) -> bool:
 
 
 def list_notes(analysis: HistoryAnalysis) -> list[str]:
-    """List the sessions that were left out, and the changes of the machine and of the control, as sentences."""
+    """List what else must be known: sessions left out, bad last sessions, series that end, changes of the machine."""
+    points = analysis.history.points
     notes = [f"left out: {count} session(s): {reason}" for reason, count in analysis.history.left_out.items()]
+    for row in analysis.followed.filter(pl.col("last_outlier").is_not_null()).head(MAX_NOTES).iter_rows(named=True):
+        ratio, _, word = _orient_ratio({"ratio": row["last_outlier"], "low": 1, "high": 1})
+        name = f"{row['metric']} of {row['stack']}"
+        notes.append(f"{name} was {format_number(ratio)} times {word} in its last session: an outlier so far")
+    notes += _list_ended_series(analysis)
+    if points.filter(pl.col("created_at") < pl.col("created_at").shift(1).over("series")).height:
+        notes.append("sessions are in the order of their commits, not in that of measurement")
     for change in analysis.list_changes(MACHINE)[:3]:
         notes.append(f"the machine changed: {format_change(change)}. Ratios to the reference are not affected")
     for change in analysis.list_changes(CONTROL)[:3]:
         notes.append(f"the measurement changed: {format_change(change)}. Changes near it are doubtful")
-    if (analysis.history.points["reference"] == "").any():
+    if (points["reference"] == "").any():
         notes.append("sessions without a reference: a changed machine looks like a changed figure")
     return notes
+
+
+def _list_ended_series(analysis: HistoryAnalysis) -> list[str]:
+    """Say of each followed series that ends before others do what it lacks, and which goes on in its place."""
+    points = analysis.history.points.filter(pl.col("kind") == FOLLOWED)
+    moment = pl.coalesce("commit_at", "created_at")
+    by_series = points.with_columns(moment=moment).group_by("series", maintain_order=True)
+    ends = by_series.agg(
+        pl.col("metric", *_DIFFERENCES, "packages").last(),
+        pl.col("packages").first().alias("first_packages"),
+        first=pl.col("moment").min(),
+        last=pl.col("moment").max(),
+    )
+    moments = points.select("session_id", moment=moment).unique("session_id")["moment"]
+    notes = []
+    for row in ends.sort("series").iter_rows(named=True):
+        later = int((moments > row["last"]).sum())
+        if not later:
+            continue
+        benchmark = _strip_timer(row["metric"])
+        next_rows = [
+            other
+            for other in ends.sort("first").iter_rows(named=True)
+            if other["first"] > row["last"] and _strip_timer(other["metric"]) == benchmark
+        ]
+        gone_on = _describe_difference(row, next_rows[0]) if next_rows else "it was not measured again"
+        name = f"{row['metric']} of {row['stack']} on {row['cpu_model']}"
+        notes.append(f"{name} ends at {row['last'][:16]}, {later} session(s) before the newest: {gone_on}")
+    hidden = [f"and {len(notes) - MAX_NOTES} more series that end before the newest session"]
+    return notes[:MAX_NOTES] + (hidden if len(notes) > MAX_NOTES else [])
+
+
+def _strip_timer(metric: str) -> str:
+    """Name of a metric without the timer of pytest-benchmark."""
+    return metric.partition(" [timer ")[0]
+
+
+def _describe_difference(old: dict[str, Any], new: dict[str, Any]) -> str:
+    """What differs between the series that ends and the one that goes on, which are not compared."""
+    packages = format_package_changes(old["packages"], new["first_packages"])
+    told = {
+        "another machine": old["hardware_key"] != new["hardware_key"],
+        f"another stack ({new['stack']})": old["stack"] != new["stack"],
+        packages: bool(packages),
+        f"another timer ({new['metric']})": old["metric"] != new["metric"],
+        f"{new['threads']} threads": old["threads"] != new["threads"],
+        f"{new['clock']} clock": old["clock"] != new["clock"],
+        "another version of the benchmark": old["indicator_version"] != new["indicator_version"],
+    }
+    differences = [text for text, differs in told.items() if differs]
+    return f"from there on it is {' and '.join(differences) or 'another reference'}, which is not compared"
 
 
 def format_history(analysis: HistoryAnalysis) -> str:
@@ -183,8 +249,9 @@ def list_next_steps(analysis: HistoryAnalysis) -> list[str]:
     """List at most three sentences on what to do next."""
     slower = [change for change in analysis.list_changes(FOLLOWED) if change["verdict"] == SLOWER]
     steps = []
-    if slower and slower[0]["packages"]:
-        name, old, _, new = slower[0]["packages"].split(", ")[0].split(" ")
+    packages = [text for text in slower[0]["packages"].split(", ") if text] if slower else []
+    if packages and (own := [text for text in packages if not text.startswith(f"{PYTHON} ")]):
+        name, old, _, new = own[0].split(" ")
         indicator = slower[0]["metric"].partition("[")[0].partition(".")[0]
         if "none" not in (old, new):
             first, last = sorted((old, new), key=Version)
@@ -192,8 +259,10 @@ def list_next_steps(analysis: HistoryAnalysis) -> list[str]:
                 f"Find the version that made it slower: `workbench indicators bisect {name} {first}..{last} "
                 f"--indicator {indicator.lower()}`."
             )
+    elif slower and slower[0]["shape"] == DRIFT:
+        steps.append("A drift has no commit: look at what grows with each session (data, caches, the machine's disk).")
     elif slower:
-        steps.append("The packages did not change there: look at the commits, and at the machine's configuration.")
+        steps.append("No package is known to have changed there: look at the commits, and at the machine.")
     if analysis.unknown.height:
         steps.append("Measure more sessions, or more rounds per session, until the undecided series are decided.")
     steps.append("Use it as a gate: `workbench indicators history --since DATE` ends with exit code 1 on a regression.")

@@ -31,6 +31,8 @@ CONTROL = "control"
 """Arm that runs the baseline's lock from a separate environment; any difference is measurement error."""
 STANDS_FOR = "stands for"
 """Note of a control: the followed stack that has the reference's lock in this session."""
+COMMIT_TIME = "commit time"
+"""Note of an arm: when the measured commit was made, in ISO format and UTC."""
 OUTSIDE = "link to a target outside the given folder"
 
 
@@ -90,6 +92,7 @@ class PlannedCase(FiniteModel):
     parameters: dict[str, Value] = Field(default={})
     metrics: tuple[PlannedMetric, ...] = ()
     compared_checks: tuple[str, ...] = ()
+    compared_results: tuple[str, ...] = ()
     skipped: dict[str, str] = Field(default={})
     declaration: dict[str, Any] = Field(default={})
 
@@ -115,6 +118,7 @@ class PlannedCase(FiniteModel):
                 for name, metric in indicator.named_metrics(label)
             ),
             compared_checks=indicator.compared_checks(),
+            compared_results=indicator.compared_results(),
             skipped=skipped,
             declaration=_build_declaration(indicator),
         )
@@ -145,7 +149,8 @@ class Session(FiniteModel):
     `seed` determines the order of each round. `method` says what intervals hold for: `looks`, the numbers of rounds
     that were planned (older and imported sessions), or `sequence`, any number of rounds; then the session may stop
     after any round from the first of the looks on, and be extended. `clock` is the time that decides: wall or CPU time.
-    `revision` is that of the measured code (a commit), where it was told.
+    `revision` is that of the measured code (a commit), where it was told. `output` says what must agree between arms:
+    outputs and answers, the lines of an output in any order, or nothing.
     """
 
     format_version: int = FORMAT_VERSION
@@ -168,6 +173,7 @@ class Session(FiniteModel):
     backend: Literal["process", "kubernetes", "imported", "simulated"] = "process"
     design: Literal["rounds", "blocks"] = "rounds"
     revision: str | None = None
+    output: Literal["same", "lines", "any"] = "same"
     notes: tuple[str, ...] = ()
     rounds_done: int = 0
     ended_at: str | None = None
@@ -226,7 +232,8 @@ class Pressure(FiniteModel):
 class RunDetails(FiniteModel):
     """Additions to Amun's result: identity, status and limits of the run.
 
-    `status` is `ok` or the reason for missing values; `failed_checks` holds sentences. `isolation` describes the
+    `status` is `ok` or the reason for missing values; `failed_checks` holds sentences, and so
+    does `faults`: why values of an `ok` run are not those of the work. `isolation` describes the
     isolation of network, memory, processes and user. `duration_s` includes process start and wait; `cpu_s` is user and
     system time of all its processes, `waited_s` how long it waited for a core (both null in older documents).
     """
@@ -242,6 +249,7 @@ class RunDetails(FiniteModel):
     status: Status
     reason: str | None = None
     failed_checks: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
     signal: int | None = None
     duration_s: float | None = None
     cpu_s: float | None = None

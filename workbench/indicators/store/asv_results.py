@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from workbench.indicators.contract.documents import Status
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
 from workbench.indicators.store.archive import OUTSIDE, Arm, Hardware, is_inside
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportReport, shorten_text
 
 RESULT_VERSION = 2
 MAX_BYTES = 64 << 20
@@ -45,6 +46,7 @@ MAX_MILLISECONDS = 253_402_300_800_000
 FAILED = "failed or timed out: asv stores null"
 SKIPPED = "skipped by its benchmark, or NaN itself: asv stores NaN"
 _VERSION = re.compile(r"[0-9A-Za-z][0-9A-Za-z.!+_*-]{0,99}")
+_shorten_text = partial(shorten_text, most=MAX_TEXT)
 _PLACE = re.compile(r"[/\\:@]")
 # asv tells the kind of a benchmark from the name of its function; these kinds have one unit.
 _UNITS_BY_NAME = (
@@ -209,7 +211,7 @@ _INDICATORS: dict[str, tuple[type[Indicator], str]] = {
 
 
 def import_results(
-    paths: Iterable[Path], out: Path, *, progress: Callable[[int, int], None] | None = None
+    paths: Iterable[Path], out: Path, *, machine: str = "", progress: Callable[[int, int], None] | None = None
 ) -> ImportReport:
     """Import results of asv, one session per result file.
 
@@ -219,6 +221,7 @@ def import_results(
     machines are only part of the hardware's key; paths and secrets in the names of environments are left out.
 
     `paths`: Folders of results (`.asv/results`), folders of a machine in one, or single result files.
+    `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
 
     Returns: Sessions in the order of the files; `problems` are files of a folder that could not be read.
     """
@@ -229,7 +232,7 @@ def import_results(
         benchmarks = read_benchmarks(path, benchmark_lists)
         try:
             result_file = read_result_file(path)
-            runs = _convert_results(path, result_file, benchmarks)
+            runs = _convert_results(path, result_file, benchmarks, machine)
         except InputError as error:
             if path in named:
                 raise
@@ -249,7 +252,9 @@ def import_results(
     return report
 
 
-def _convert_results(path: Path, result_file: ResultFile, benchmarks: Mapping[str, Any]) -> list[ImportedRun]:
+def _convert_results(
+    path: Path, result_file: ResultFile, benchmarks: Mapping[str, Any], machine: str
+) -> list[ImportedRun]:
     """The samples of a result file as runs; each combination of parameters is a case."""
     arm, facts = _build_arm(result_file), read_machine(path, result_file)
     count = str(facts.get("num_cpu"))
@@ -257,6 +262,7 @@ def _convert_results(path: Path, result_file: ResultFile, benchmarks: Mapping[st
         model=_shorten_text(str(facts.get("cpu") or session_import.UNKNOWN)),
         cores=int(count) if re.fullmatch(r"[0-9]{1,6}", count) else None,
         machine=str(facts.get("machine") or ""),
+        joined=machine,
     )
     runs: list[ImportedRun] = []
     labels: set[str] = set()
@@ -358,14 +364,3 @@ def _format_time(milliseconds: Any) -> str:
     if not is_known or not 0 <= milliseconds < MAX_MILLISECONDS:
         return ""
     return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
-
-
-def _shorten_text(text: str) -> str:
-    """A text on one line; a long one is cut and ends in its digest, so that different ones stay different.
-
-    Half a pair of code units, which JSON allows and no file holds, is replaced.
-    """
-    text = " ".join(text.encode(errors="replace").decode().split())
-    if len(text) <= MAX_TEXT:
-        return text
-    return f"{text[: MAX_TEXT - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"

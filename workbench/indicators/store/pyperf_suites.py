@@ -195,11 +195,13 @@ def import_suites(
     *,
     baseline: str | None = None,
     stack: str | None = None,
+    machine: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ImportedSession]:
     """Import pyperf suites as sessions, one per machine; each file is a stack with the name of the file.
 
     `stack`: Each file is a session of its own instead, all of the stack of this name.
+    `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
     """
     files = [file for path in paths for file in _list_files(Path(path))]
     by_session: list[list[ImportedRun]] = [[]]
@@ -209,7 +211,7 @@ def import_suites(
         if stack:
             by_session.append([])
         runs = by_session[-1]
-        runs += _convert_runs(suite, _build_arm(path, suite, {} if stack else arms, stack))
+        runs += _convert_runs(suite, _build_arm(path, suite, {} if stack else arms, stack), machine)
         if len(runs) > MAX_RUNS:
             raise InputError("too many runs", where=path, found=len(runs), allowed=f"at most {MAX_RUNS:,}")
         if progress is not None:
@@ -305,7 +307,7 @@ def build_stack_key(name: str, python: str) -> str:
     return hashlib.sha256(f"pyperf\0{name}\0{python}".encode()).hexdigest()
 
 
-def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
+def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm, machine: str) -> list[ImportedRun]:
     """The runs of all benchmarks of a suite; each benchmark is a case."""
     runs = []
     for benchmark in suite:
@@ -315,18 +317,18 @@ def _convert_runs(suite: pyperf.BenchmarkSuite, arm: Arm) -> list[ImportedRun]:
             indicator.__name__,
             indicator.version(),
             indicator,
-            {"benchmark": str(benchmark.get_name())[:200]},
-            label=str(benchmark.get_name() or "benchmark")[:200],
+            {"benchmark": session_import.shorten_text(str(benchmark.get_name()))},
+            label=session_import.shorten_text(str(benchmark.get_name() or "benchmark")),
         )
         for run in benchmark.get_runs():
             values = [float(value) for value in run.values][:MAX_VALUES]
             if values:  # a run without values only calibrated the number of loops
-                runs.append(_convert_run(arm, thing, field, values, run.get_metadata()))
+                runs.append(_convert_run(arm, thing, field, values, run.get_metadata(), machine))
     return runs
 
 
 def _convert_run(
-    arm: Arm, thing: ImportedCase, field: str, values: list[float], metadata: Mapping[str, Any]
+    arm: Arm, thing: ImportedCase, field: str, values: list[float], metadata: Mapping[str, Any], machine: str
 ) -> ImportedRun:
     """One run: its value is the mean of its samples, in the benchmark's unit."""
     facts = {name: getattr(entry, "value", entry) for name, entry in metadata.items()}
@@ -352,7 +354,10 @@ def _convert_run(
         arm=arm,
         thing=thing,
         hardware=session_import.build_hardware(
-            model=str(facts.get("cpu_model_name") or "unknown"), cores=cores if isinstance(cores, int) else None
+            model=str(facts.get("cpu_model_name") or "unknown"),
+            cores=cores if isinstance(cores, int) else None,
+            machine=str(facts.get("hostname") or ""),
+            joined=machine,
         ),
         status="ok" if finite else "not finite",
         reason=None if finite else "a value that is not finite",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,14 @@ from workbench.core.errors import InputError
 from workbench.core.schema import validate_model
 from workbench.indicators.contract.indicator import Indicator, parameter, result
 from workbench.indicators.store import session_import
-from workbench.indicators.store.archive import OUTSIDE, Arm, is_inside, parse_time
-from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportedSession
+from workbench.indicators.store.archive import COMMIT_TIME, OUTSIDE, Arm, is_inside, parse_time
+from workbench.indicators.store.session_import import ImportedCase, ImportedRun, ImportedSession, shorten_text
 
 MAX_BYTES = 256 << 20
 MAX_FILES = 10_000
 MAX_NAME = 200
+USUAL_TIMER = "perf_counter"
+LOCAL_CHANGES = "local changes"
 _NOUN = "file of pytest-benchmark"
 
 
@@ -30,6 +33,13 @@ class _Stats(BaseModel):
 class _Benchmark(BaseModel):
     fullname: str
     stats: _Stats
+    options: dict[str, Any] = {}
+
+    @property
+    def label(self) -> str:
+        """Name, with the timer where it is not the usual one: another timer measures something else."""
+        timer = str(self.options.get("timer") or USUAL_TIMER).rpartition(".")[2]
+        return shorten_text(self.fullname) + ("" if timer == USUAL_TIMER else f" [timer {shorten_text(timer, 40)}]")
 
 
 class BenchmarkFile(BaseModel):
@@ -75,11 +85,13 @@ def import_benchmarks(
     out: Path,
     *,
     stack: str | None = None,
+    machine: str = "",
     progress: Callable[[int, int], None] | None = None,
 ) -> list[ImportedSession]:
     """Import files of pytest-benchmark, one session per file; each benchmark's median is a run.
 
-    `stack`: Name of the stack; by default the Python that ran the suite.
+    `stack`: Name of the stack; by default the Python that ran the suite. Of a commit with local changes it is another.
+    `machine`: Name of the machine that all files are of, whatever they say; empty: by what they say.
     """
     files = [file for path in paths for file in list_benchmark_files(Path(path))]
     sessions: list[ImportedSession] = []
@@ -89,17 +101,23 @@ def import_benchmarks(
             raise InputError("no benchmark in this file", where=path)
         commit = read.commit_info.get("id")
         revision = str(commit)[:MAX_NAME] if commit and commit != "unversioned" else None
-        sessions += session_import.write_sessions(_convert_runs(read, stack), out, revision=revision)
+        sessions += session_import.write_sessions(_convert_runs(read, stack, machine), out, revision=revision)
         if progress is not None:
             progress(index + 1, len(files))
     return sessions
+
+
+def _format_time(text: Any) -> str:
+    """A time in UTC; empty for what is none."""
+    moment = parse_time(text)
+    return moment.astimezone(UTC).isoformat() if moment else ""
 
 
 def _read_json(path: Path) -> Any:
     return read_json_file(path, noun=_NOUN, max_bytes=MAX_BYTES)
 
 
-def _convert_runs(read: BenchmarkFile, stack: str | None) -> list[ImportedRun]:
+def _convert_runs(read: BenchmarkFile, stack: str | None, joined: str) -> list[ImportedRun]:
     """A run for each benchmark of a file."""
     machine = read.machine_info
     told = machine.get("cpu")
@@ -109,21 +127,24 @@ def _convert_runs(read: BenchmarkFile, stack: str | None) -> list[ImportedRun]:
         model=str(cpu.get("brand_raw") or cpu.get("brand") or session_import.UNKNOWN),
         cores=cores if isinstance(cores, int) else None,
         machine=str(machine.get("node") or ""),
+        joined=joined,
     )
     python = str(machine.get("python_version", ""))[:20]
     name = stack or f"{machine.get('python_implementation', 'Python')} {python}"[:MAX_NAME].strip()
+    if read.commit_info.get("dirty") is True:
+        name += f", {LOCAL_CHANGES}"
     arm = Arm(
         name=name,
         stack=name,
         stack_key=hashlib.sha256(f"pytest-benchmark\0{name}\0{python}".encode()).hexdigest(),
         python=python,
-        notes={"source": "pytest-benchmark", "stack": "not told: pytest-benchmark keeps no lock"},
+        notes={"source": "pytest-benchmark", "stack": "not told: pytest-benchmark keeps no lock"}
+        | ({COMMIT_TIME: committed} if (committed := _format_time(read.commit_info.get("time"))) else {}),
     )
-    moment = parse_time(read.datetime)
-    start = moment.isoformat() if moment else ""
+    start = _format_time(read.datetime)
     runs = []
     for benchmark in read.benchmarks:
-        label = benchmark.fullname[:MAX_NAME]
+        label = benchmark.label
         case = ImportedCase(
             PytestSeconds.__name__, PytestSeconds.version(), PytestSeconds, {"benchmark": label}, label=label
         )

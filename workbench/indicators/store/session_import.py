@@ -302,11 +302,15 @@ def build_hardware(
     flags: tuple[str, ...] = (),
     cores: int | None = None,
     machine: str = "",
+    joined: str = "",
 ) -> Hardware:
     """Hardware with a key over all known facts, without memory, which is never reported.
 
     `machine` is the name that a tool gives to one of several machines: part of the key, and kept nowhere else.
+    `joined` is the user's name for all of them, which are one then, whatever else is known.
     """
+    if joined:
+        model, family, number, flags, cores, machine = joined, None, None, (), None, joined
     text = json.dumps([model, family, number, flags, cores, *([machine] if machine else [])])
     return Hardware(
         key="imported-" + hashlib.sha256(text.encode()).hexdigest()[:12],
@@ -316,6 +320,20 @@ def build_hardware(
         cpu_flags=flags,
         cores=cores or None,
     )
+
+
+def shorten_text(text: str, most: int = 200) -> str:
+    """A text on one line; a long one is cut and ends in its digest, so that different ones stay different.
+
+    Half a pair of code units, which JSON allows and no file holds, is replaced.
+
+    >>> len({shorten_text("x" * 300 + end) for end in "ab"})
+    2
+    """
+    text = " ".join(text.encode(errors="replace").decode().split())
+    if len(text) <= most:
+        return text
+    return f"{text[: most - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _get_part(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
