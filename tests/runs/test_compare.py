@@ -269,6 +269,72 @@ def test_a_column_may_name_its_ends(tmp_path: Path) -> None:
     assert (one.column, one.verdict, one.ratio.estimate) == ("error_ratio", "HIGHER", 2.0)
 
 
+def in_unit(out: Path, unit: str, value: float, **options: Any) -> catalogue.StoredRun:
+    """A run with one figure in a unit."""
+    ends = [Column(f"p50_{end}", "float", "End.", unit=unit) for end in ("low", "high")]
+    kind = options.get("kind", "float")
+    figure = Column("p50", kind, options.get("meaning", "Median."), unit=unit, better=options.get("better", ""))
+    table = Table("times", "Times.", ("name",), (Column("name", "str", "Name."), figure, *ends))
+    run = run_folder.start_run("speedup", out)
+    shown = str(value) if kind == "str" else value
+    run.write_table(
+        table, table.frame([{"name": "a", "p50": shown, "p50_low": value * 0.99, "p50_high": value * 1.01}])
+    )
+    verdict = options.get("verdict", "valid")
+    run.conclude(verdict, ["noisy"])
+    return catalogue.open_run(run.folder)
+
+
+def test_a_figure_in_another_unit_is_converted_and_says_so(tmp_path: Path) -> None:
+    found = compare.compare_runs(in_unit(tmp_path, "ms", 100.0), in_unit(tmp_path, "s", 0.2))
+    (table,) = found.tables
+    (one,) = table.contrasts
+    assert (one.ratio.estimate, one.verdict, one.unit) == (pytest.approx(2.0), "HIGHER", "s")
+    assert one.baseline.estimate == pytest.approx(0.1)
+    assert table.column_notes == ("p50: converted from ms (baseline) to s (candidate)",)
+    assert "converted from ms" in compare_page.format_comparison(found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "note"),
+    [
+        ({"unit": "ms"}, {"unit": "KiB"}, "unit ms in the baseline and KiB in the candidate: not compared"),
+        ({"unit": "ms"}, {"unit": ""}, "unit ms in the baseline and none in the candidate: not compared"),
+        ({"better": "lower"}, {"better": "higher"}, "lower is better in the baseline and higher in the candidate"),
+        ({}, {"kind": "str"}, "type number in the baseline and String in the candidate: not compared"),
+    ],
+)
+def test_another_column_of_the_same_name_is_not_compared(
+    tmp_path: Path, before: dict[str, Any], after: dict[str, Any], note: str
+) -> None:
+    sides = [in_unit(tmp_path, **({"unit": "ms", "value": 100.0} | options)) for options in (before, after)]
+    (table,) = compare.compare_runs(*sides).tables
+    assert [(one.ratio.estimate, one.verdict) for one in table.contrasts] in ([], [(None, None)])
+    assert not table.changes
+    assert any(note in text for text in table.column_notes)
+
+
+def test_another_meaning_is_told(tmp_path: Path) -> None:
+    sides = [in_unit(tmp_path, "ms", 100.0, meaning=text) for text in ("Of requests.", "Of sessions.")]
+    (table,) = compare.compare_runs(*sides).tables
+    assert table.column_notes == ("p50: its meaning was 'Of requests.' and is 'Of sessions.'",)
+
+
+def test_a_run_that_is_not_valid_has_neither_ratio_nor_verdict(tmp_path: Path) -> None:
+    good, bad = in_unit(tmp_path, "ms", 100.0), in_unit(tmp_path, "ms", 200.0, verdict="invalid")
+    for sides, which in (((good, bad), "candidate"), ((bad, good), "baseline")):
+        found = compare.compare_runs(*sides)
+        (one,) = found.tables[0].contrasts
+        assert (one.ratio.estimate, one.verdict, one.ratio.reason) == (None, None, f"the {which} is not valid")
+        assert f"No ratios and no verdicts for the {which}: it is invalid: noisy." in found.notes
+
+
+def test_rows_whose_long_names_begin_alike_stay_apart(tmp_path: Path) -> None:
+    rows: Rows = [("x" * 300 + end, value, value * 0.99, value * 1.01) for end, value in (("a", 1.0), ("b", 2.0))]
+    found = two(tmp_path, rows, rows)
+    assert len({one.row for one in table_of(found).contrasts}) == 2
+
+
 def test_rows_that_nothing_tells_apart_are_not_matched(tmp_path: Path) -> None:
     import polars as pl
 

@@ -60,6 +60,23 @@ def test_runs_that_did_not_succeed_are_rows_without_figures(tmp_path: Path) -> N
     assert figure.verdicts == (None, None, "SAME")
 
 
+def test_no_run_is_held_against_an_invalid_one(tmp_path: Path) -> None:
+    for day, middle in ((1, 2.0), (2, 4.0), (3, 2.0)):
+        keep(tmp_path, day, [("Filter", middle, 0.998 * middle, 1.002 * middle)])
+    bad = next(run for run in catalogue.list_runs(tmp_path) if run.began.day == 2)
+    record = json.loads((Path(bad.place) / "run.json").read_text())
+    (Path(bad.place) / "run.json").write_text(json.dumps(record | {"verdict": "invalid", "reasons": ["noisy"]}))
+    found = read(tmp_path)
+    (figure,) = found.figures
+    assert figure.verdicts == (None, None, "SAME")
+    assert [value.estimate for value in figure.values if value] == [2.0, 4.0, 2.0]
+    assert found.answer.startswith("2 of 3 runs are valid")
+    lines = history_page.format_history(found)
+    assert "not compared: it is invalid: noisy" in lines
+    assert "4 (3.99 to 4.01)  not compared: invalid" in lines
+    assert history_page.build_history_document(found)["runs"][1]["reasons"] == ["noisy"]
+
+
 def test_noise_is_seldom_told_apart(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     n_moved = 0

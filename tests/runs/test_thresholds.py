@@ -107,6 +107,77 @@ def test_no_worse_than_goes_by_the_interval_of_the_difference(
     assert "after 2" in text
 
 
+def dated(out: Path, day: int, rows: Any, **options: Any) -> run_folder.Run:
+    """A run that started on a day of November."""
+    run = kept(out, rows, **options)
+    run.record |= {"started_at": f"2026-11-{day:02}T09:00:00+00:00", "ended_at": None}
+    run.save()
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome", "found"),
+    [
+        ("last valid", "broken", "2 after 1 (2 times as bad"),
+        ("median of last 3", "passed", "2 after 2 (1 times as bad"),
+        ("since 2026-11-03", "broken", "2 after 1 "),
+        ("since 40d", "passed", "median of 3 valid runs"),
+        ("since 2026-11-07", "refused", "no valid run of speedup before this one since 2026-11-07"),
+    ],
+)
+def test_words_choose_valid_runs_before_the_checked_one(tmp_path: Path, words: str, outcome: str, found: str) -> None:
+    def rows(value: float) -> list[tuple[str, float, float, float]]:
+        return [("Sort", value, value * 0.999, value * 1.001)]
+
+    for day, value in ((1, 2.0), (2, 2.2), (3, 1.0)):
+        dated(tmp_path / "runs", day, rows(value))
+    dated(tmp_path / "runs", 4, rows(9.0), verdict="invalid")
+    checked = dated(tmp_path / "runs", 5, rows(2.0))
+    dated(tmp_path / "runs", 6, rows(9.0))
+    rule = FACTOR | {"no_worse_than": {"run": words, "better": "lower"}}
+    ((what, text),) = judged(tmp_path, checked, rule)
+    assert what == outcome
+    assert found in text
+
+
+@pytest.mark.parametrize("state", ["invalid", "failed", "cancelled", "died"])
+def test_a_run_that_is_not_valid_is_no_baseline_and_passes_nothing(tmp_path: Path, state: str) -> None:
+    bad = kept(tmp_path / "runs", verdict="invalid" if state == "invalid" else "valid")
+    bad.record["status"] = {"invalid": "succeeded", "died": "running"}.get(state, state)
+    bad.save()
+    rule = FACTOR | {"no_worse_than": {"run": bad.run_id, "better": "higher"}}
+    with pytest.raises(ConfigError, match="baseline run is not valid") as caught:
+        threshold_gate.load_gate(file_of(tmp_path, rule), ["speedup"], [], tmp_path / "runs")
+    assert "last valid" in str(caught.value)
+    gate = threshold_gate.load_gate(file_of(tmp_path, {"rows": "factors", "at_least": 1}), ["speedup"], [], tmp_path)
+    outcome = gate.check_run(catalogue.open_run(bad.folder))
+    assert outcome is not None
+    assert threshold_gate.threshold_exit_code(outcome) == 1
+    assert outcome["rules"][0]["rule"] == threshold_gate.VALID_RUN
+
+
+def test_a_run_is_not_held_against_itself(tmp_path: Path) -> None:
+    run = kept(tmp_path / "runs")
+    rule = FACTOR | {"where": {"operator": "Sort"}, "no_worse_than": {"run": run.run_id, "better": "higher"}}
+    ((what, text),) = judged(tmp_path, run, rule)
+    assert (what, "the baseline is the run itself" in text) == ("refused", True)
+
+
+@pytest.mark.parametrize(
+    ("unit", "limit", "outcome", "found"),
+    [
+        ("ms", 10_001, "passed", "10,000"),
+        ("s", 9, "broken", "10"),
+        ("KiB", 9, "refused", "has s, which is not convertible to KiB"),
+    ],
+)
+def test_limits_may_name_their_unit(tmp_path: Path, unit: str, limit: float, outcome: str, found: str) -> None:
+    rule = {"table": "factors", "column": "baseline_s", "unit": unit, "at_most": limit}
+    ((what, text),) = judged(tmp_path, kept(tmp_path / "runs"), rule)
+    assert what == outcome
+    assert found in text
+
+
 def test_no_worse_than_looks_at_all_rows_together(tmp_path: Path) -> None:
     names = [f"Operator{number}" for number in range(20)]
     before = kept(tmp_path / "runs", [(name, 1.0, 0.9, 1.111) for name in names])
@@ -185,6 +256,12 @@ def test_key_figures_and_row_counts_compare_with_an_earlier_run_too(tmp_path: Pa
         ({"key": "duration_s", "between": [1]}, "between"),
         ({"key": "duration_s", "at_most": "fast"}, "at_most"),
         ({"key": "duration_s", "no_worse_than": {"run": "x"}}, "better"),
+        ({"key": "duration_s", "unit": "s", "at_most": 1}, "unit is for columns"),
+        (
+            {"key": "duration_s", "no_worse_than": {"run": "last vaild", "better": "lower"}},
+            "last valid, median of last N",
+        ),
+        ({"key": "duration_s", "no_worse_than": {"run": "since then", "better": "lower"}}, "not a time"),
         ({"key": "duration_s", "no_worse_than": {"run": "x", "better": "louder"}}, "better"),
     ],
 )

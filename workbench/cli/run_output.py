@@ -22,8 +22,6 @@ from workbench.runs import threshold_gate as runs_thresholds
 from workbench.runs.catalogue import StoredRun
 from workbench.runs.run_stores import is_url
 
-STATES = ("running", "succeeded", "failed", "cancelled", "died", "unfinished")
-
 resolve_notebooks = discovery.resolve_notebooks
 
 
@@ -158,7 +156,10 @@ def print_run_list(
     out: str | None, *, area: str | None, status: str | None, since: str | None, verdict: str | None, as_json: bool
 ) -> None:
     """Print matching runs, newest first, and unreadable ones on stderr; then fail where a store did not answer."""
-    for option, value, allowed in (("--status", status, STATES), ("--verdict", verdict, ("valid", "invalid"))):
+    for option, value, allowed in (
+        ("--status", status, catalogue.STATES),
+        ("--verdict", verdict, catalogue.VERDICTS),
+    ):
         if value is not None and value not in allowed:
             raise ConfigError("no such " + option.strip("-"), where=option, found=value, allowed=allowed)
     begun = None if since is None else catalogue.parse_moment(since, option="--since")

@@ -41,7 +41,8 @@ class BaselineChoice:
             for one in runs
             if one.area == run.area and not one.objection and (one.began, one.run_id) < (run.began, run.run_id)
         ]
-        chosen = [one for one in earlier if begun is None or one.began >= begun]
+        # A run may be there twice, as a copy.
+        chosen = {one.run_id: one for one in earlier if begun is None or one.began >= begun}.values()
         return sorted(chosen, key=lambda one: (one.began, one.run_id), reverse=True)[: self.n]
 
 

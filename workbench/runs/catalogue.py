@@ -31,6 +31,8 @@ MAX_DEPTH = 6
 SAFE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 OnUnreadable = Callable[[InputError], None]
 REPORT_FILE = "report.html"
+STATES = ("running", "succeeded", "failed", "cancelled", "died", "unfinished")
+VERDICTS = ("valid", "invalid")
 DELETED_RECORD = "run.json.deleted"
 """The record of a run that is being deleted: see `workbench.runs.prune`."""
 _LEFT_OUT = (run_folder.RECORD_FILE, DELETED_RECORD, run_folder.PROGRESS_FILE, LOCK_FILE)

@@ -6,6 +6,7 @@ difference.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from workbench.core.errors import ConfigError, InputError, WorkbenchError
 from workbench.core.files import is_store_failure
-from workbench.runs.columns import describe_changes, find_mismatch, read_columns
+from workbench.runs.columns import RunColumn, describe_changes, find_mismatch, read_columns
 from workbench.stats import LEVEL, MARGIN, Interval, decide_verdicts, ratios
 from workbench.stats.verdicts import FASTER, SAME, SLOWER, UNDECIDED
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from workbench.runs.catalogue import StoredRun
-    from workbench.runs.columns import RunColumn
 
 # Times are no estimates, even with columns of bounds after them.
 _MOMENTS = ("at", "begin", "end")
@@ -98,6 +98,8 @@ class RunTable:
     def read_level(self, row: Row) -> float:
         """Confidence level of a row's intervals: its column `level`, 90 % without one."""
         level = _to_finite_number(row.get("level"))
+        if level is not None and "level" in self.columns and self.columns["level"].unit:
+            level *= self.columns["level"].find_factor(RunColumn("share")) or 1.0
         return level if level is not None and 0 < level < 1 else LEVEL
 
     def _read_end(self, row: Row, column: str, end: str) -> float | None:
@@ -164,8 +166,9 @@ class PairedTable:
     columns: tuple[str, ...] = ()
 
     def format_row_name(self, row: Row) -> str:
-        """The values of a row's key, as text."""
-        return ", ".join(f"{row[name]}" for name in self.key)
+        """The values of a row's key, as text; no two rows have the same."""
+        texts = [str(row[name]) for name in self.key]
+        return ", ".join(repr(text) if ", " in text and len(texts) > 1 else text for text in texts)
 
     def list_interval_columns(self) -> list[str]:
         """Columns with an interval in both runs."""
@@ -445,8 +448,8 @@ def _compare_table(name: str, baseline: StoredRun, candidate: StoredRun) -> Tabl
         len(pairs.both),
         pairs.key,
         pairs.own,
-        tuple(_shorten_text(pairs.format_row_name(row)) for row in pairs.only_baseline),
-        tuple(_shorten_text(pairs.format_row_name(row)) for row in pairs.only_candidate),
+        tuple(_shorten_name(pairs.format_row_name(row)) for row in pairs.only_baseline),
+        tuple(_shorten_name(pairs.format_row_name(row)) for row in pairs.only_candidate),
         tuple(_iterate_contrasts(pairs, objection)),
         tuple(_iterate_changes(pairs, objection)),
         column_notes=tuple(pairs.describe_columns()),
@@ -480,7 +483,7 @@ def _iterate_contrasts(pairs: PairedTable, objection: str) -> Iterator[Contrast]
             ratio = ratios.independent_ratio(base, other)
             if reason := objections[column]:
                 ratio = replace(ratio, estimate=None, low=None, high=None, p_value=None, reason=reason)
-            name = _shorten_text(pairs.format_row_name(after))
+            name = _shorten_name(pairs.format_row_name(after))
             yield Contrast(name, column, units[column], base, other, ratio, baseline_unit=base_units[column])
 
 
@@ -500,7 +503,7 @@ def _iterate_changes(pairs: PairedTable, objection: str) -> Iterator[Change]:
             if not _is_same_value(base, other):
                 values = (_to_json_value(base), _to_json_value(other))
                 yield Change(
-                    _shorten_text(pairs.format_row_name(after)),
+                    _shorten_name(pairs.format_row_name(after)),
                     column,
                     _find_unit(pairs.candidate, column),
                     *values,
@@ -538,6 +541,13 @@ def _subtract_numbers(base: Any, other: Any) -> float | None:
         return float(other - base)
     except OverflowError:
         return None
+
+
+def _shorten_name(text: str) -> str:
+    """A name of at most so many characters, with a digest where it is cut: names that begin alike stay apart."""
+    if len(text) <= MAX_TEXT_CHARS:
+        return text
+    return f"{text[: MAX_TEXT_CHARS - 10]}… {hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def _shorten_text(value: object) -> str:

@@ -144,7 +144,7 @@ def build_comparison_document(comparison: Comparison) -> dict[str, Any]:
 def build_run_document(run: StoredRun) -> dict[str, Any]:
     """What `--json` says of a run beside another."""
     names = ("run_id", "area", "title", "started_at", "reasons", "answer")
-    known = {"status": run.state, "verdict": run.verdict, "folder": run.place}
+    known = {"status": run.state, "verdict": run.verdict, "objection": run.objection or None, "folder": run.place}
     return {name: run.record.get(name) for name in names} | known
 
 

@@ -83,7 +83,8 @@ def build_history(runs: Iterable[StoredRun], *, figures: Sequence[str] = ()) -> 
     held against it. Verdicts hold for all steps of all figures together (Holm, 90 %, margin 2 %). It does not show slow
     drifts, of which no single step is told apart.
     """
-    ordered = sorted(runs, key=lambda run: (run.began, run.run_id))
+    # A run may be there twice, as a copy.
+    ordered = sorted({run.run_id: run for run in runs}.values(), key=lambda run: (run.began, run.run_id))
     if areas := sorted({run.area for run in ordered}):
         if len(areas) > 1:
             raise ConfigError("runs of different areas", where="runs history", found=areas, do="name one area")
